@@ -1,0 +1,96 @@
+"""Places in the user's source, and the errors that point at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One source text. `text` is None when only the name is known (IR read back from a dump)."""
+
+    name: str
+    text: str | None = field(default=None, repr=False)
+
+    def line(self, number: int) -> str | None:
+        lines = self.text.splitlines() if self.text is not None else []
+        return lines[number - 1] if 0 < number <= len(lines) else None
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where something stands in the user's source: 1-based line and column, and its length on that line."""
+
+    source: Source
+    line: int
+    column: int
+    length: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.source.name}:{self.line}:{self.column}"
+
+    def caret(self) -> str:
+        """The source line with a caret under the span, or nothing when the text is not at hand."""
+        line = self.source.line(self.line)
+        if line is None:
+            return ""
+        lead = "".join("\t" if c == "\t" else " " for c in line[: self.column - 1])
+        width = max(1, min(self.length, len(line) - self.column + 1))
+        return f"{self.line:5} | {line}\n      | {lead}{'^' * width}"
+
+
+UNKNOWN = Span(Source("<unknown>"), 0, 0)
+
+
+class KernelGradError(Exception):
+    """Base of every error this package raises."""
+
+
+class SourceError(KernelGradError):
+    """An error at a place in the user's source, with a remedy where there is one."""
+
+    def __init__(self, message: str, span: Span = UNKNOWN, hint: str | None = None):
+        self.message, self.span, self.hint = message, span, hint
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        place = "" if self.span.line == 0 else f"{self.span}: "
+        parts = [f"{place}error: {self.message}", self.span.caret()]
+        if self.hint:
+            parts.append(f"help: {self.hint}")
+        return "\n".join(part for part in parts if part)
+
+
+class ParseError(SourceError):
+    """The C++ text is not valid, or the requested function reaches something that is not."""
+
+
+class UnsupportedError(SourceError):
+    """Valid CUDA C++ that kernelgrad does not take."""
+
+
+class LookupFailed(KernelGradError, KeyError):
+    """No such function, kernel or variable in the module."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ArgumentError(KernelGradError, TypeError):
+    """A launch argument does not fit its parameter. Nothing was launched."""
+
+
+class LaunchError(KernelGradError, ValueError):
+    """A launch configuration that cannot run. Nothing was launched."""
+
+
+class KernelError(SourceError, RuntimeError):
+    """A kernel failed while it ran: an assertion, a trap, a divergent barrier."""
+
+
+class DeviceError(KernelGradError, RuntimeError):
+    """The device, its driver or an optional package needed for it is missing or failed."""
+
+
+class InternalError(KernelGradError):
+    """A defect of kernelgrad itself: please report it with the source that caused it."""

@@ -1,0 +1,1 @@
+"""The intermediate representation: small, structured, SSA. `ops` is its grammar."""

@@ -1,0 +1,346 @@
+"""The IR's grammar: values, blocks, and one frozen dataclass per operation.
+
+A function's body is a `Block`: arguments, operations in order, results. Control flow nests blocks inside `If`, `For`
+and `While`. Every value is defined once; a block sees the values defined before it in the blocks around it.
+
+Each field of an operation is one of: a `Value` or a tuple of them (operands), a `Block` (region), or plain data
+(attribute). `traverse`, `printer` and `parser` work from that alone, so a new operation is one class here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import UNKNOWN, Span
+from .types import Space, Struct, Type
+
+
+class Value:
+    """An SSA value. Equal only to itself; `name` is the source's name for it, where it has one."""
+
+    __slots__ = ("type", "name")
+
+    def __init__(self, type: Type, name: str | None = None):
+        self.type, self.name = type, name
+
+    def __repr__(self) -> str:
+        return f"%{self.name or '?'}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Block:
+    args: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Op:
+    results: tuple[Value, ...] = ()
+    span: Span = UNKNOWN
+
+    @property
+    def result(self) -> Value:
+        (value,) = self.results
+        return value
+
+
+# ---- values -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Constant(Op):
+    """A number of the result's type; 0 for a pointer is null."""
+
+    value: int | float | bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Undef(Op):
+    """A value nobody set: an uninitialised variable. Backends use zero."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Apply(Op):
+    """A pure function of scalars (see `functions.PURE`)."""
+
+    fn: str
+    args: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Aggregate(Op):
+    """A struct or array from its parts."""
+
+    args: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Extract(Op):
+    """Part `index` of a struct or array value."""
+
+    aggregate: Value
+    index: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Insert(Op):
+    """`aggregate` with part `index` replaced by `value`."""
+
+    aggregate: Value
+    value: Value
+    index: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Builtin(Op):
+    """thread_idx, block_idx, block_dim, grid_dim (axis 0, 1, 2), lane_id, warp_size, clock, clock64, globaltimer."""
+
+    name: str
+    axis: int = 0
+
+
+# ---- memory -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Alloca(Op):
+    """Thread-private memory for one value of the result's pointee type; one instance per execution of its block."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GlobalRef(Op):
+    """The address of a module-level variable: `__device__`, `__constant__` or `__shared__`."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Offset(Op):
+    """`ptr + index`, counted in elements of the pointee."""
+
+    ptr: Value
+    index: Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Member(Op):
+    """The address of field `index` of the struct at `ptr`."""
+
+    ptr: Value
+    index: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PtrCast(Op):
+    """The same address as another pointer type: array decay, reinterpretation, a change of space."""
+
+    ptr: Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PtrDiff(Op):
+    """`left - right` in elements, as i64."""
+
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Load(Op):
+    ptr: Value
+    volatile: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Store(Op):
+    ptr: Value
+    value: Value
+    volatile: bool = False
+
+
+AtomicKind = Literal["add", "sub", "exch", "min", "max", "inc", "dec", "and", "or", "xor", "cas"]
+Scope = Literal["block", "device", "system"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Atomic(Op):
+    """Read-modify-write; the result is the old contents. `cas` takes (expected, desired), the others one value."""
+
+    kind: AtomicKind
+    ptr: Value
+    args: tuple[Value, ...]
+    scope: Scope = "device"
+
+
+# ---- threads ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Barrier(Op):
+    """All live threads of the block, or the warp's threads named in `args[0]` (a mask), meet here."""
+
+    scope: Literal["block", "warp"]
+    args: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BarrierReduce(Op):
+    """`__syncthreads_count/and/or`: a block barrier whose i32 result combines every thread's i32 predicate."""
+
+    kind: Literal["count", "and", "or"]
+    value: Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Warp(Op):
+    """A warp-wide function; `args[0]` is the mask (u32) except for activemask.
+
+    shfl_idx, shfl_up, shfl_down, shfl_xor (mask, value, lane, width);
+    vote_any, vote_all, vote_uni (mask, bool) -> bool; vote_ballot (mask, bool) -> u32;
+    match_any (mask, value) -> u32; match_all (mask, value) -> u32, bool;
+    reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor (mask, integer); activemask () -> u32.
+    """
+
+    fn: str
+    args: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fence(Op):
+    scope: Scope
+
+
+# ---- effects ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Print(Op):
+    """printf; string arguments are part of the format by now."""
+
+    format: str
+    args: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Assert(Op):
+    cond: Value
+    message: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Trap(Op):
+    """Abort the kernel."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call(Op):
+    """A call of another function of the module; inlining removes them all."""
+
+    callee: str
+    args: tuple[Value, ...]
+
+
+# ---- control ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class If(Op):
+    """`exits` says that threads which skip the non-empty side have left the kernel: an early `return` (Note [Exit])."""
+
+    cond: Value
+    then: Block
+    orelse: Block
+    exits: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class For(Op):
+    """`for (iv = lower; iv < upper; iv += step)`, or `iv > upper` for a negative step; step is a constant, not 0.
+
+    The body's arguments are iv and the carried values; its results are the next carried values.
+    `unroll`: None as the compiler likes, 0 fully, 1 not at all, n by n.
+    """
+
+    lower: Value
+    upper: Value
+    inits: tuple[Value, ...]
+    step: int
+    body: Block
+    unroll: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class While(Op):
+    """`before` computes (condition, *forwarded) from the carried values; `body` takes the forwarded values and gives
+    the next carried ones. The loop's results are the forwarded values when the condition fails."""
+
+    inits: tuple[Value, ...]
+    before: Block
+    body: Block
+    unroll: int | None = None
+
+
+# Note [Exit]
+# A structured kernel has no `return`: what follows `if (i >= n) return;` stands inside an If. A barrier in there is met
+# by the remaining threads only, and that is fine, since the others are gone. `exits=True` marks those Ifs, so that a
+# barrier that *live* threads reach divergently can still be told apart and reported.
+
+
+# ---- functions ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Param:
+    """A parameter: its value in the body, and how the C++ source wrote it."""
+
+    value: Value
+    c_type: str
+    const: bool = False  # a pointer to const
+    restrict: bool = False
+    variable: str | None = (
+        None  # the module variable whose address the launcher passes here; not an argument of the user
+    )
+
+    @property
+    def name(self) -> str:
+        return self.value.name or "_"
+
+    @property
+    def type(self) -> Type:
+        return self.value.type
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Function:
+    name: str
+    kind: Literal["kernel", "device", "host"]
+    params: tuple[Param, ...]
+    body: Block
+    span: Span = UNKNOWN
+    launch_bounds: tuple[int, ...] = ()
+
+    @property
+    def result_type(self) -> Type | None:
+        return self.body.results[0].type if self.body.results else None
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """A module-level variable. `init` is its initial bytes, None for zero (or, in shared memory, for nothing).
+    A shared array of count 0 is the launch's dynamic shared memory."""
+
+    name: str
+    type: Type
+    space: Space
+    init: bytes | None = None
+    span: Span = UNKNOWN
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Module:
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    globals: Mapping[str, Global] = field(default_factory=dict)
+    structs: Mapping[str, Struct] = field(default_factory=dict)

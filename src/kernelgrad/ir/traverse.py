@@ -1,0 +1,153 @@
+"""Walking and rebuilding IR, for every operation alike (see `ops`: a field is an operand, a region or an attribute)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+from .ops import Block, Function, Op, Value
+
+_BASE = frozenset(("results", "span"))
+
+
+# The parameters below are `Any` because a frozen dataclass's class object is not `Hashable` to type checkers.
+@cache
+def field_names(op_class: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(op_class) if f.name not in _BASE)
+
+
+@cache
+def operand_fields(op_class: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(op_class) if f.name not in _BASE and f.type in ("Value", "tuple[Value, ...]"))
+
+
+@cache
+def block_fields(op_class: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(op_class) if f.name not in _BASE and f.type == "Block")
+
+
+@cache
+def attribute_fields(op_class: Any) -> tuple[str, ...]:
+    taken = operand_fields(op_class) + block_fields(op_class)
+    return tuple(name for name in field_names(op_class) if name not in taken)
+
+
+def operands(op: Op) -> tuple[Value, ...]:
+    """The values an operation uses itself, in order; not those its regions use."""
+    found: list[Value] = []
+    for name in operand_fields(type(op)):
+        part = getattr(op, name)
+        if isinstance(part, tuple):
+            found.extend(part)
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+def blocks(op: Op) -> tuple[Block, ...]:
+    return tuple(getattr(op, name) for name in block_fields(type(op)))
+
+
+def walk(block: Block) -> Iterator[Op]:
+    """Every operation in the block and in its nested blocks, outer before inner, in program order."""
+    for op in block.ops:
+        yield op
+        for inner in blocks(op):
+            yield from walk(inner)
+
+
+def uses(block: Block) -> dict[Value, int]:
+    """How often each value is used in the block, nested blocks and block results included."""
+    count: dict[Value, int] = {}
+
+    def visit(b: Block) -> None:
+        for op in b.ops:
+            for value in operands(op):
+                count[value] = count.get(value, 0) + 1
+            for inner in blocks(op):
+                visit(inner)
+        for value in b.results:
+            count[value] = count.get(value, 0) + 1
+
+    visit(block)
+    return count
+
+
+def free_values(block: Block) -> tuple[Value, ...]:
+    """Values used in the block (or nested) but defined outside it, in order of first use."""
+    defined: set[Value] = set()
+    free: dict[Value, None] = {}
+
+    def use(values: tuple[Value, ...]) -> None:
+        for value in values:
+            if value not in defined:
+                free.setdefault(value)
+
+    def visit(b: Block) -> None:
+        defined.update(b.args)
+        for op in b.ops:
+            use(operands(op))
+            for inner in blocks(op):
+                visit(inner)
+            defined.update(op.results)
+        use(b.results)
+
+    visit(block)
+    return tuple(free)
+
+
+def rebuild(op: Op, value: Callable[[Value], Value], block: Callable[[Block], Block], **changes: Any) -> Op:
+    """The operation with its operands and regions mapped. Its results stay, unless given in `changes`."""
+    kind = type(op)
+    for name in operand_fields(kind):
+        part = getattr(op, name)
+        mapped = tuple(map(value, part)) if isinstance(part, tuple) else value(part)
+        if mapped != part:
+            changes.setdefault(name, mapped)
+    for name in block_fields(kind):
+        inner = getattr(op, name)
+        mapped_block = block(inner)
+        if mapped_block is not inner:
+            changes.setdefault(name, mapped_block)
+    return replace(op, **changes) if changes else op
+
+
+def substitute(block: Block, mapping: dict[Value, Value]) -> Block:
+    """The block with every use of a mapped value replaced (definitions stay)."""
+
+    def value(v: Value) -> Value:
+        return mapping.get(v, v)
+
+    def inner(b: Block) -> Block:
+        ops = tuple(rebuild(op, value, inner) for op in b.ops)
+        return Block(b.args, ops, tuple(map(value, b.results)))
+
+    return inner(block) if mapping else block
+
+
+def clone(block: Block, mapping: dict[Value, Value]) -> Block:
+    """A copy of the block that defines fresh values; `mapping` gives outside values and is extended with the copies."""
+
+    def fresh(v: Value) -> Value:
+        mapping[v] = copy = Value(v.type, v.name)
+        return copy
+
+    def value(v: Value) -> Value:
+        return mapping.get(v, v)
+
+    def inner(b: Block) -> Block:
+        args = tuple(map(fresh, b.args))
+        ops = tuple(copy_op(op) for op in b.ops)
+        return Block(args, ops, tuple(map(value, b.results)))
+
+    def copy_op(op: Op) -> Op:
+        copied = rebuild(op, value, inner)
+        return replace(copied, results=tuple(map(fresh, op.results))) if op.results else copied
+
+    return inner(block)
+
+
+def with_body(function: Function, body: Block) -> Function:
+    return function if body is function.body else replace(function, body=body)

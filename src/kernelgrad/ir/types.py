@@ -1,0 +1,137 @@
+"""Types of IR values. Integers carry their signedness, as in C; sizes are those of the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Space = Literal["generic", "global", "shared", "constant", "local"]
+SPACES: tuple[Space, ...] = ("generic", "global", "shared", "constant", "local")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number: `kind` is bool, int (signed), uint or float."""
+
+    name: str
+    kind: Literal["bool", "int", "uint", "float"]
+    bits: int
+
+    @property
+    def size(self) -> int:
+        return max(1, self.bits // 8)
+
+    @property
+    def align(self) -> int:
+        return self.size
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in ("int", "float")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+BOOL = Scalar("bool", "bool", 1)
+I8, I16, I32, I64 = (Scalar(f"i{bits}", "int", bits) for bits in (8, 16, 32, 64))
+U8, U16, U32, U64 = (Scalar(f"u{bits}", "uint", bits) for bits in (8, 16, 32, 64))
+F16, F32, F64 = (Scalar(f"f{bits}", "float", bits) for bits in (16, 32, 64))
+BF16 = Scalar("bf16", "float", 16)
+
+SCALARS: dict[str, Scalar] = {t.name: t for t in (BOOL, I8, U8, I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64)}
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The address of a `pointee`. `void *` is a pointer to u8."""
+
+    pointee: Type
+    space: Space = "generic"
+
+    size = 8
+    align = 8
+
+    def __str__(self) -> str:
+        return f"ptr<{self.pointee}, {self.space}>"
+
+
+@dataclass(frozen=True)
+class Array:
+    """`count` elements one after another. An `extern __shared__` array has count 0."""
+
+    element: Type
+    count: int
+
+    @property
+    def size(self) -> int:
+        return self.element.size * self.count
+
+    @property
+    def align(self) -> int:
+        return self.element.align
+
+    def __str__(self) -> str:
+        return f"array<{self.element}, {self.count}>"
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    type: Type
+    offset: int
+
+
+class Struct:
+    """A record with the layout clang gave it; fields that overlap make it a union.
+
+    Structs are equal by name, so that a struct may hold pointers to itself; `define` fills one in once.
+    CUDA's vector types (float4, ...) are structs like any other.
+    """
+
+    __slots__ = ("name", "fields", "size", "align")
+
+    def __init__(self, name: str, fields: tuple[Field, ...] = (), size: int = 0, align: int = 1):
+        self.name = name
+        self.define(fields, size, align)
+
+    def define(self, fields: tuple[Field, ...], size: int, align: int) -> None:
+        self.fields, self.size, self.align = fields, size, align
+
+    @property
+    def is_union(self) -> bool:
+        ends = [0]
+        for field in self.fields:
+            if field.offset < ends[-1]:
+                return True
+            ends.append(field.offset + field.type.size)
+        return False
+
+    def index(self, name: str) -> int:
+        return next(k for k, field in enumerate(self.fields) if field.name == name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Struct) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(("struct", self.name))
+
+    def __str__(self) -> str:
+        return f'struct "{self.name}"'
+
+    def __repr__(self) -> str:
+        return f"Struct({self.name!r})"
+
+
+Type = Scalar | Pointer | Array | Struct
+
+
+def element_types(aggregate: Struct | Array) -> tuple[Type, ...]:
+    """The types of an aggregate's direct parts, in order."""
+    if isinstance(aggregate, Struct):
+        return tuple(field.type for field in aggregate.fields)
+    return (aggregate.element,) * aggregate.count

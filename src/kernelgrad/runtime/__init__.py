@@ -1,0 +1,1 @@
+"""Running compiled kernels: arguments in, launches out."""

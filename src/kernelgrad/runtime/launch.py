@@ -1,0 +1,43 @@
+"""What a launch is, and what a backend's executable must offer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """`stream` is a CUDA stream handle (an integer), None on the CPU; `device` the CUDA device's ordinal."""
+
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int = 0
+    stream: int | None = None
+    device: int = 0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that an argument points to."""
+
+    name: str  # the parameter, "p" or "s.p" for a pointer inside a struct
+    address: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class BoundArguments:
+    """Arguments that fit the kernel's parameters: their bytes (see ir.layout) and the memory they point to."""
+
+    packed: bytes
+    buffers: tuple[Buffer, ...] = ()
+    keep_alive: tuple[Any, ...] = field(default=(), repr=False)
+
+
+class Executable(Protocol):
+    """A kernel compiled for a device. `launch` is asynchronous on a GPU's stream, complete on return on the CPU."""
+
+    def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None: ...
