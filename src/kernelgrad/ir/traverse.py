@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from .ops import Block, Function, Op, Value
+from .ops import Block, Function, Global, Op, Value
+from .types import Array, Pointer, Struct, Type
 
 _BASE = frozenset(("results", "span"))
 
 
-# The parameters below are `Any` because a frozen dataclass's class object is not `Hashable` to type checkers.
-@cache
-def field_names(op_class: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(op_class) if f.name not in _BASE)
+class _Shape(NamedTuple):
+    """Which fields of an operation are what."""
+
+    operands: tuple[str, ...]
+    blocks: tuple[str, ...]
+    attributes: tuple[str, ...]
 
 
-@cache
-def operand_fields(op_class: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(op_class) if f.name not in _BASE and f.type in ("Value", "tuple[Value, ...]"))
+_SHAPES: dict[type[Op], _Shape] = {}
 
 
-@cache
-def block_fields(op_class: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(op_class) if f.name not in _BASE and f.type == "Block")
+def _shape(kind: type[Op]) -> _Shape:
+    found = _SHAPES.get(kind)
+    if found is None:
+        own = [f for f in fields(kind) if f.name not in _BASE]
+        operands = tuple(f.name for f in own if f.type in ("Value", "tuple[Value, ...]"))
+        regions = tuple(f.name for f in own if f.type == "Block")
+        rest = tuple(f.name for f in own if f.name not in operands + regions)
+        found = _SHAPES[kind] = _Shape(operands, regions, rest)
+    return found
 
 
-@cache
-def attribute_fields(op_class: Any) -> tuple[str, ...]:
-    taken = operand_fields(op_class) + block_fields(op_class)
-    return tuple(name for name in field_names(op_class) if name not in taken)
+def operand_fields(kind: type[Op]) -> tuple[str, ...]:
+    return _shape(kind).operands
+
+
+def block_fields(kind: type[Op]) -> tuple[str, ...]:
+    return _shape(kind).blocks
+
+
+def attribute_fields(kind: type[Op]) -> tuple[str, ...]:
+    return _shape(kind).attributes
 
 
 def operands(op: Op) -> tuple[Value, ...]:
@@ -98,7 +110,7 @@ def free_values(block: Block) -> tuple[Value, ...]:
     return tuple(free)
 
 
-def rebuild(op: Op, value: Callable[[Value], Value], block: Callable[[Block], Block], **changes: Any) -> Op:
+def rebuild(op: Op, value: Callable[[Value], Value], block: Callable[[Block], Block], /, **changes: Any) -> Op:
     """The operation with its operands and regions mapped. Its results stay, unless given in `changes`."""
     kind = type(op)
     for name in operand_fields(kind):
@@ -151,3 +163,32 @@ def clone(block: Block, mapping: dict[Value, Value]) -> Block:
 
 def with_body(function: Function, body: Block) -> Function:
     return function if body is function.body else replace(function, body=body)
+
+
+def used_structs(function: Function, variables: Iterable[Global]) -> dict[str, Struct]:
+    """The records that a function and the given variables mention, each after those it holds by value."""
+    found: dict[str, Struct] = {}
+    seen: set[Struct] = set()
+
+    def visit(type: Type) -> None:
+        if isinstance(type, Pointer):
+            visit(type.pointee)
+        elif isinstance(type, Array):
+            visit(type.element)
+        elif isinstance(type, Struct) and type not in seen:
+            seen.add(type)
+            for field in type.fields:
+                visit(field.type)
+            found[type.name] = type
+
+    for param in function.params:
+        visit(param.type)
+    for variable in variables:
+        visit(variable.type)
+    for op in walk(function.body):
+        for value in op.results:
+            visit(value.type)
+        for inner in blocks(op):
+            for value in inner.args:
+                visit(value.type)
+    return found

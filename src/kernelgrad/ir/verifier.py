@@ -104,10 +104,7 @@ class _Verifier:
                 both = isinstance(ptr.type, Pointer) and isinstance(op.result.type, Pointer)
                 self.check(both, op, "pointer cast of a non-pointer")
             case Member(ptr, index):
-                struct = ptr.type.pointee if isinstance(ptr.type, Pointer) else None
-                fits = isinstance(struct, Struct) and isinstance(ptr.type, Pointer)
-                fits = fits and op.result.type == Pointer(element_types(struct)[index], ptr.type.space)  # type: ignore[arg-type]
-                self.check(fits, op, "member of a wrong type")
+                self.member(op, ptr.type, index)
             case GlobalRef(name):
                 self.check(name in self.module.globals, op, f"no global '{name}'")
             case Aggregate(args):
@@ -160,6 +157,14 @@ class _Verifier:
     def pointee(self, op: Op, ptr: Value, type: Type) -> None:
         fits = isinstance(ptr.type, Pointer) and ptr.type.pointee == type
         self.check(fits, op, f"{type} through {ptr.type}")
+
+    def member(self, op: Op, base: Type, index: int) -> None:
+        struct = base.pointee if isinstance(base, Pointer) else None
+        if not isinstance(base, Pointer) or not isinstance(struct, Struct):
+            self.fail(op, f"member of {base}")
+        else:
+            wanted = Pointer(element_types(struct)[index], base.space)
+            self.check(op.result.type == wanted, op, f"member is {wanted}, not {op.result.type}")
 
     def parts(self, op: Op, whole: Type, types: tuple[Type, ...]) -> None:
         fits = isinstance(whole, Struct | Array) and element_types(whole) == types

@@ -1,0 +1,282 @@
+"""Calls: of functions with a body, methods, constructors, and the prelude's intrinsics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ..errors import Span
+from ..ir.builder import pointee
+from ..ir.ops import Assert, Call, Print, Value
+from ..ir.types import Array, Pointer
+from . import clang
+from .clang import Cursor, Kind
+from .expressions import condition, constant_of, effect, place, string_text, value
+from .intrinsics import INTRINSICS
+from .lowering import FunctionLowering as Fn
+from .lowering import Place
+from .types import is_reference
+
+_ZERO_INITIALIZED = 1 << 22  # of a constructor call's raw word: `T()` rather than plain `T x;`
+_FUNCTION_KINDS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONVERSION_FUNCTION, Kind.CONSTRUCTOR)
+_UNSUPPORTED = {
+    "cudaLaunchDevice": "dynamic parallelism is not supported",
+    "__kg_unsupported_grid_sync": "grid-wide synchronisation is not supported",
+    "tex1Dfetch": "textures are not supported",
+    "tex1D": "textures are not supported",
+    "tex2D": "textures are not supported",
+    "tex3D": "textures are not supported",
+    "malloc": "allocation on the device is not supported",
+    "free": "allocation on the device is not supported",
+}
+
+
+def call(fn: Fn, c: Cursor) -> Value | None:
+    """The value of a call; for one that returns a reference, the address."""
+    if clang.statement_class(c) in clang.CONSTRUCT_EXPRS:
+        return _construct(fn, c)
+    target = _callee(c)
+    if clang.statement_class(c) == 0x5B:
+        raise fn.unsupported(c, "a kernel launch inside a kernel (dynamic parallelism) is not supported")
+    if target is None or target.kind not in _FUNCTION_KINDS:
+        raise fn.unsupported(c, "a call through a function pointer is not supported", "call the function by its name")
+    special = _SPECIAL.get(target.spelling)
+    if special is not None and target.kind == Kind.FUNCTION_DECL:
+        return special(fn, c)
+    if _is_defaulted_assignment(target):
+        return _assign(fn, c)
+    body = _with_body(target)
+    if body is None:
+        return _intrinsic(fn, c, target)
+    span = fn.unit.span(c)
+    if target.is_virtual_method():
+        raise fn.unsupported(c, f"'{target.spelling}' is virtual: not supported")
+    arguments = _object_argument(fn, c, target) + _arguments(fn, c, target)
+    fn.b.span = span
+    return call_function(fn, body, arguments, span)
+
+
+def call_function(fn: Fn, target: Cursor, arguments: list[Value], span: Span) -> Value | None:
+    name = fn.module.function(target, span)
+    callee = fn.module.functions[name]
+    fitted = []
+    for argument, param in zip(arguments, callee.params, strict=True):
+        is_pointer = isinstance(param.type, Pointer) and isinstance(argument.type, Pointer)
+        fitted.append(fn.b.cast_pointer(argument, param.type) if is_pointer else argument)  # type: ignore[arg-type]
+    fn.b.span = span
+    if callee.result_type is None:
+        fn.b.effect(Call, name, tuple(fitted))
+        return None
+    return fn.b.emit(Call, name, tuple(fitted), type=callee.result_type)
+
+
+def _callee(c: Cursor) -> Cursor | None:
+    target = c.referenced
+    if target is not None and target.kind in _FUNCTION_KINDS:
+        return target
+    children = list(c.get_children())
+    for node in clang.walk(children[0]) if children else ():
+        if node.kind == Kind.DECL_REF_EXPR and node.referenced is not None and node.referenced.kind in _FUNCTION_KINDS:
+            return node.referenced
+    return target
+
+
+def _with_body(target: Cursor) -> Cursor | None:
+    """The declaration of the function that holds its body."""
+    for candidate in (target, target.get_definition()):
+        if candidate is not None and any(k.kind == Kind.COMPOUND_STMT for k in candidate.get_children()):
+            return candidate
+    return None
+
+
+def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
+    name = target.spelling
+    row = INTRINSICS.get(name)
+    number = clang.evaluate(c) if row is None else None
+    if number is not None:  # __builtin_inff() and its like
+        return constant_of(fn, number, fn.type(c))
+    if row is None:
+        reason = _UNSUPPORTED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
+        raise fn.unsupported(c, reason)
+    arguments = _arguments(fn, c, target)
+    span = fn.at(c)
+    result = fn.types.returned(target.result_type, span)
+    return row.lower(fn.b, arguments, result)
+
+
+# ---- arguments ----------------------------------------------------------------------------------------------------
+
+
+def _object_argument(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
+    """The `this` of a method call; an operator's object is its first argument."""
+    if target.kind == Kind.FUNCTION_DECL or target.is_static_method():
+        return []
+    if _is_operator_call(c):
+        return [fn.generic(place(fn, next(iter(c.get_arguments()))).ptr)]
+    callee = next(iter(c.get_children()))
+    while callee.kind != Kind.MEMBER_REF_EXPR:
+        callee = next(iter(callee.get_children()))
+    bases = [k for k in callee.get_children() if k.kind.is_expression()]
+    if not bases:
+        from .expressions import this_pointer
+
+        this = this_pointer(fn, c)
+        return [_this_as(fn, this, target)]
+    if bases[0].type.get_canonical().kind == clang.TypeKind.POINTER:
+        return [fn.generic(value(fn, bases[0]))]
+    return [fn.generic(place(fn, bases[0]).ptr)]
+
+
+def _this_as(fn: Fn, this: Value, target: Cursor) -> Value:
+    """An implicit `this->` may call a method of a base class."""
+    from .expressions import _to_base
+
+    wanted = fn.types.lower(target.semantic_parent.type, fn.b.span)
+    return this if pointee(this) == wanted else _to_base(fn, target, this, wanted)
+
+
+def _is_operator_call(c: Cursor) -> bool:
+    return clang.statement_class(c) == 0x59
+
+
+def _arguments(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
+    given = list(c.get_arguments())
+    is_member = target.kind != Kind.FUNCTION_DECL and not target.is_static_method()
+    if is_member and _is_operator_call(c):
+        given = given[1:]
+    params = list(target.get_arguments())
+    return [_argument(fn, g, p) for g, p in zip(given, params, strict=False)]
+
+
+def _argument(fn: Fn, given: Cursor | None, param: Cursor) -> Value:
+    expression = given
+    if given is None or clang.statement_class(given) == clang.DEFAULT_ARG or given.kind.is_invalid():
+        expression = next(k for k in reversed(list(param.get_children())) if k.kind.is_expression())
+    assert expression is not None
+    if is_reference(param.type):
+        return fn.generic(place(fn, expression).ptr)
+    v = value(fn, expression)
+    return fn.generic(v)
+
+
+# ---- constructors -------------------------------------------------------------------------------------------------
+
+
+def _construct(fn: Fn, c: Cursor) -> Value:
+    target = c.referenced
+    if _is_copy(target):
+        return value(fn, next(iter(c.get_arguments())))
+    storage = fn.b.alloca(fn.type(c))
+    constructor_call(fn, storage, c)
+    return fn.b.load(storage)
+
+
+def _is_copy(target: Cursor) -> bool:
+    copies = target.is_copy_constructor() or target.is_move_constructor()
+    return copies and _with_body_of_user(target) is None
+
+
+def _with_body_of_user(target: Cursor) -> Cursor | None:
+    return None if target.is_default_method() else _with_body(target)
+
+
+def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
+    """Runs the constructor that `c` calls on the object at `ptr`."""
+    from .initialize import default_initialize, initialize
+
+    if c.kind != Kind.CALL_EXPR or clang.statement_class(c) not in clang.CONSTRUCT_EXPRS:
+        initialize(fn, ptr, c)
+        return
+    target = c.referenced
+    if isinstance(pointee(ptr), Array):
+        array = pointee(ptr)
+        assert isinstance(array, Array)
+        from .initialize import _part
+
+        for k in range(array.count):
+            constructor_call(fn, _part(fn, ptr, k), c)
+        return
+    if _is_copy(target):
+        fn.b.store(ptr, value(fn, next(iter(c.get_arguments()))))
+        return
+    body = _with_body_of_user(target)
+    if body is not None:
+        call_function(fn, body, [fn.generic(ptr), *_arguments(fn, c, target)], fn.unit.span(c))
+    elif target.is_default_constructor() or not list(c.get_arguments()):
+        default_initialize(fn, ptr, zero=bool(clang.raw_word(c) & _ZERO_INITIALIZED))
+    else:
+        raise fn.unsupported(c, f"this constructor of '{target.spelling}' has no body here")
+
+
+def _is_defaulted_assignment(target: Cursor) -> bool:
+    return target.kind == Kind.CXX_METHOD and target.spelling == "operator=" and _with_body_of_user(target) is None
+
+
+def _assign(fn: Fn, c: Cursor) -> Value:
+    given = list(c.get_arguments())
+    new = value(fn, given[1])
+    target = place(fn, given[0])
+    fn.at(c)
+    fn.store(Place(target.ptr, target.volatile), new)
+    return fn.generic(target.ptr)
+
+
+# ---- printf and assert --------------------------------------------------------------------------------------------
+
+
+def _printf(fn: Fn, c: Cursor) -> Value:
+    from ..ir.types import I32
+
+    given = list(c.get_arguments())
+    text = string_text(fn, given[0])
+    if text is None:
+        raise fn.unsupported(c, "printf needs a string literal as its format")
+    arguments: list[Value] = []
+    pieces: list[str] = []
+    rest = iter(given[1:])
+    for piece in re.split(r"(%%|%[-+ #0]*[\d.*]*(?:hh|h|ll|l|z|j|t)?[a-zA-Z])", text):
+        if piece.startswith("%") and piece != "%%":
+            piece = _conversion(fn, c, piece, next(rest, None), arguments)
+        pieces.append(piece)
+    fn.at(c)
+    fn.b.effect(Print, "".join(pieces), tuple(arguments))
+    return fn.constant(len(given), I32)
+
+
+def _conversion(fn: Fn, c: Cursor, piece: str, given: Cursor | None, arguments: list[Value]) -> str:
+    if given is None:
+        raise fn.unsupported(c, f"printf has no argument for '{piece}'")
+    if not piece.endswith("s"):
+        arguments.append(value(fn, given))
+        return piece
+    text = string_text(fn, given)
+    if text is None:
+        raise fn.unsupported(given, "printf of a string that is not a literal is not supported")
+    return text.replace("%", "%%")
+
+
+def _assert(fn: Fn, c: Cursor) -> None:
+    given = list(c.get_arguments())
+    cond = condition(fn, given[0])
+    fn.at(c)
+    fn.b.effect(Assert, cond, string_text(fn, given[1]) or "assertion")
+
+
+def _first_argument(fn: Fn, c: Cursor) -> Value:
+    """__builtin_expect(value, likely) and its like tell the compiler something about their first argument."""
+    return value(fn, next(iter(c.get_arguments())))
+
+
+def _ignore(fn: Fn, c: Cursor) -> None:
+    for argument in c.get_arguments():
+        effect(fn, argument)
+
+
+_SPECIAL: dict[str, Callable[[Fn, Cursor], Value | None]] = {
+    "printf": _printf,
+    "__kg_assert": _assert,
+    "__builtin_expect": _first_argument,
+    "__builtin_assume_aligned": _first_argument,
+    "__builtin_assume": _ignore,
+    "__builtin_unreachable": _ignore,
+}

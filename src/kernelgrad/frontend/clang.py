@@ -1,0 +1,255 @@
+"""The libclang call: parsing, and what its C API does not say.
+
+The PyPI wheel is pinned, since two facts are read from clang's own objects (Note [Raw words]); `_self_test` checks
+them on first use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import clang.cindex as ci
+
+from ..errors import InternalError, Source, Span
+from .prelude import parse_arguments, prelude_dir
+
+if TYPE_CHECKING:  # cindex has no types of its own
+    Cursor: TypeAlias = Any
+    Diagnostic: TypeAlias = Any
+    Kind: TypeAlias = Any
+    StorageClass: TypeAlias = Any
+    TemplateArgumentKind: TypeAlias = Any
+    Type: TypeAlias = Any
+    TypeKind: TypeAlias = Any
+else:
+    Cursor, Type, Diagnostic = ci.Cursor, ci.Type, ci.Diagnostic
+    Kind, TypeKind = ci.CursorKind, ci.TypeKind
+    StorageClass, TemplateArgumentKind = ci.StorageClass, ci.TemplateArgumentKind
+
+KEEP_GOING = 0x200
+_PARSE_PRELUDE = 0x2 | 0x4  # incomplete unit, precompiled preamble
+
+# Value categories and cast kinds in clang's words.
+PRVALUE = 0
+CONSTRUCT_EXPRS = (0x6F, 0x70)
+MATERIALIZE, CLEANUPS, RECOVERY, SUBST_TEMPLATE_PARM, ZERO_INIT, DEFAULT_ARG = 0x30, 0x3B, 0x11, 0x09, 0x62, 0x6E
+
+BINARY = dict(
+    zip(
+        (*range(3, 10), *range(11, 34)),
+        "* / % + - << >> < > <= >= == != & ^ | && || = *= /= %= += -= <<= >>= &= ^= |= ,".split(),
+        strict=True,
+    )
+)
+UNARY = dict(enumerate("p++ p-- ++ -- & * + - ~ ! __real __imag __extension__".split(), start=1))
+
+
+def raw_word(cursor: Cursor) -> int:
+    """Note [Raw words]: the first 32 bits of clang's Stmt object. Bits 0-7 are its class, 8-9 its value category,
+    18-24 the cast kind of a cast, 22 of a DeclRefExpr "refers to an enclosing variable" (a lambda capture)."""
+    address = cursor.data[1]
+    return ctypes.c_uint32.from_address(address).value if address else 0
+
+
+def statement_class(cursor: Cursor) -> int:
+    return raw_word(cursor) & 0xFF
+
+
+def is_place(cursor: Cursor) -> bool:
+    """Whether the expression denotes an object (an lvalue or xvalue) rather than a value."""
+    return (raw_word(cursor) >> 8) & 3 != PRVALUE
+
+
+def cast_kind(cursor: Cursor) -> int:
+    return (raw_word(cursor) >> 18) & 0x7F
+
+
+def is_captured(cursor: Cursor) -> bool:
+    return bool(raw_word(cursor) >> 22 & 1)
+
+
+def for_parts(cursor: Cursor) -> dict[str, Cursor]:
+    """The parts of a `for`, by name: absent ones are missing children, so clang's own slots tell which are there."""
+    slots = (ctypes.c_void_p * 5).from_address(cursor.data[1] + 8)
+    roles = {slots[k]: name for k, name in enumerate(("init", "variable", "cond", "step", "body")) if slots[k]}
+    return {roles.get(child.data[1], "variable"): child for child in cursor.get_children()}
+
+
+def identity(cursor: Cursor) -> int:
+    """A declaration's identity within its translation unit."""
+    return int(cursor.data[0])
+
+
+def binary_operator(cursor: Cursor) -> str:
+    return BINARY[int(_lib().clang_getCursorBinaryOperatorKind(cursor))]
+
+
+def unary_operator(cursor: Cursor) -> str:
+    return UNARY[int(_lib().clang_getCursorUnaryOperatorKind(cursor))]
+
+
+def initializer(variable: Cursor) -> Cursor | None:
+    """The initialiser of a variable (its children also hold array sizes and type references)."""
+    found = _lib().clang_Cursor_getVarDeclInitializer(variable)
+    return None if found.kind == Kind.INVALID_FILE or found.kind.is_invalid() else _adopt(found, variable)
+
+
+def evaluate(cursor: Cursor) -> int | float | None:
+    """The constant value of a scalar expression, None where it has none."""
+    lib = _lib()
+    result = lib.clang_Cursor_Evaluate(cursor)
+    if not result:
+        return None
+    try:
+        kind = lib.clang_EvalResult_getKind(result)
+        if kind == 1:
+            unsigned = lib.clang_EvalResult_isUnsignedInt(result)
+            read = lib.clang_EvalResult_getAsUnsigned if unsigned else lib.clang_EvalResult_getAsLongLong
+            return int(read(result))
+        if kind == 2:
+            return float(lib.clang_EvalResult_getAsDouble(result))
+        return None
+    finally:
+        lib.clang_EvalResult_dispose(result)
+
+
+class Sources:
+    """The texts behind the file names that clang reports."""
+
+    def __init__(self, name: str, text: str):
+        self._known = {name: Source(name, text)}
+
+    def get(self, name: str) -> Source:
+        if name not in self._known:
+            path = Path(name)
+            text = path.read_text(errors="replace") if path.is_file() else None
+            self._known[name] = Source(name, text)
+        return self._known[name]
+
+    def span(self, cursor: Cursor) -> Span:
+        location = cursor.location
+        length = 1
+        extent = cursor.extent
+        if extent.start.line == extent.end.line == location.line:
+            length = max(1, extent.end.column - location.column)
+        return Span(
+            self.get(location.file.name if location.file else "<unknown>"), location.line, location.column, length
+        )
+
+
+def parse(name: str, text: str, include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str) -> Any:
+    """A translation unit of the text, the prelude before it."""
+    arguments = [*parse_arguments(std), "-include-pch", str(_precompiled_prelude(std))]
+    arguments += [f"-I{d}" for d in include_dirs] + [f"-D{d}" for d in defines]
+    return _index().parse(name, args=arguments, unsaved_files=[(name, text)], options=KEEP_GOING)
+
+
+@cache
+def _precompiled_prelude(std: str) -> Path:
+    """The prelude as a precompiled header in the user's cache, made once per version of it."""
+    from ..runtime.cache import cache_root
+
+    headers = sorted(prelude_dir().rglob("*"))
+    stamp = hashlib.sha256(repr((std, ci.__file__, parse_arguments(std))).encode())
+    for header in headers:
+        if header.is_file():
+            status = header.stat()
+            stamp.update(f"{header}:{status.st_mtime_ns}:{status.st_size}\n".encode())
+    target = cache_root() / "prelude" / f"{stamp.hexdigest()[:32]}.pch"
+    if not target.exists():
+        _precompile(target, std)
+    return target
+
+
+def _precompile(target: Path, std: str) -> None:
+    header = prelude_dir() / "kernelgrad.h"
+    unit = _index().parse(str(header), args=parse_arguments(std), options=_PARSE_PRELUDE)
+    errors = [d for d in unit.diagnostics if d.severity >= Diagnostic.Error]
+    if errors:
+        raise InternalError(f"the prelude does not parse: {errors[0]}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".tmp")
+    os.close(handle)
+    unit.save(temporary)
+    os.replace(temporary, target)  # atomic: another process sees all of it or none
+
+
+@cache
+def _index() -> Any:
+    _lib()
+    return ci.Index.create(excludeDecls=True)
+
+
+@cache
+def _lib() -> Any:
+    if not hasattr(TypeKind, "FLOAT16"):
+        TypeKind.FLOAT16 = TypeKind(32)
+    TemplateArgumentKind.PACK = TemplateArgumentKind(8)
+    lib = ci.conf.lib
+    declare(lib)
+    _self_test(lib)
+    return lib
+
+
+def declare(lib: Any) -> None:
+    """Signatures of the C functions that cindex does not wrap."""
+    pointer, cursor = ctypes.c_void_p, Cursor
+    signatures: dict[str, tuple[list[Any], Any]] = {
+        "clang_Cursor_Evaluate": ([cursor], pointer),
+        "clang_EvalResult_getKind": ([pointer], ctypes.c_int),
+        "clang_EvalResult_isUnsignedInt": ([pointer], ctypes.c_uint),
+        "clang_EvalResult_getAsUnsigned": ([pointer], ctypes.c_ulonglong),
+        "clang_EvalResult_getAsLongLong": ([pointer], ctypes.c_longlong),
+        "clang_EvalResult_getAsDouble": ([pointer], ctypes.c_double),
+        "clang_EvalResult_dispose": ([pointer], None),
+        "clang_Cursor_getVarDeclInitializer": ([cursor], cursor),
+        "clang_getCursorBinaryOperatorKind": ([cursor], ctypes.c_int),
+        "clang_getCursorUnaryOperatorKind": ([cursor], ctypes.c_int),
+        "clang_isInvalidDeclaration": ([cursor], ctypes.c_uint),
+    }
+    for name, (arguments, result) in signatures.items():
+        function = getattr(lib, name)
+        function.argtypes, function.restype = arguments, result
+
+
+def specialized_template(declaration: Cursor) -> Cursor | None:
+    """The template that a declaration is an instance of."""
+    found = _lib().clang_getSpecializedCursorTemplate(declaration)
+    return None if found is None or found.kind.is_invalid() else found
+
+
+def is_invalid(declaration: Cursor) -> bool:
+    return bool(_lib().clang_isInvalidDeclaration(declaration))
+
+
+def _adopt(found: Cursor, parent: Cursor) -> Cursor:
+    """cindex keeps the unit alive through each cursor; a cursor from a raw call must be told which."""
+    found._tu = parent._tu
+    return found
+
+
+def _self_test(lib: Any) -> None:
+    """Note [Raw words] on a small text; fails where a libclang build lays out its objects in another way."""
+    text = "int f(int n) { for (;n;) return n; return 1.5; }"
+    unit = ci.Index.create().parse("t.cpp", unsaved_files=[("t.cpp", text)], args=["-w"])
+    nodes = list(unit.cursor.walk_preorder())
+    loop = next(c for c in nodes if c.kind == Kind.FOR_STMT)
+    reference = next(c for c in nodes if c.kind == Kind.DECL_REF_EXPR)
+    casts = [cast_kind(c) for c in nodes if c.kind == Kind.UNEXPOSED_EXPR]
+    good = set(for_parts(loop)) == {"cond", "body"} and is_place(reference) and casts == [28, 4, 4, 36]
+    if not good:
+        raise InternalError("this build of libclang is not the one kernelgrad knows: install libclang==18.1.1")
+
+
+def walk(cursor: Cursor) -> Iterator[Cursor]:
+    """The cursor and everything below it; never descends into the prelude, which is precompiled."""
+    yield cursor
+    for child in cursor.get_children():
+        yield from walk(child)

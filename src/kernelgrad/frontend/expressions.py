@@ -1,0 +1,606 @@
+"""Expressions. `value` gives what an expression evaluates to, `place` where the object it denotes is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from ..errors import ParseError
+from ..ir.builder import pointee
+from ..ir.ops import Global, Value
+from ..ir.types import BOOL, I8, I32, I64, Array, Pointer, Scalar, Struct, Type
+from . import clang
+from .clang import Cursor, Kind
+from .lowering import FunctionLowering as Fn
+from .lowering import Place
+from .variables import variable_place
+
+_ARITHMETIC = {"*": "mul", "/": "div", "%": "rem", "+": "add", "-": "sub", "<<": "shl", ">>": "shr"}
+_ARITHMETIC |= {"&": "and", "^": "xor", "|": "or"}
+_COMPARE = {"<": "lt", ">": "gt", "<=": "le", ">=": "ge", "==": "eq", "!=": "ne"}
+
+
+def value(fn: Fn, c: Cursor) -> Value:
+    """The value of an expression that has one."""
+    result = value_or_none(fn, c)
+    if result is None:
+        raise fn.unsupported(c, "an expression without a value is used as one")
+    return result
+
+
+def value_or_none(fn: Fn, c: Cursor) -> Value | None:
+    """As `value`, with None for a void expression."""
+    if c.kind.is_expression() and clang.is_place(c):
+        found = place(fn, c)
+        fn.at(c)
+        return fn.load(found)
+    handler = _VALUES.get(c.kind)
+    if handler is None:
+        raise fn.unsupported(c, f"this expression ({c.kind.name.lower()}) is not supported")
+    return handler(fn, c)
+
+
+def effect(fn: Fn, c: Cursor) -> None:
+    """Evaluates an expression for what it does."""
+    if c.kind.is_expression() and clang.is_place(c):
+        found = place(fn, c)
+        if found.volatile:
+            fn.load(found)
+    else:
+        value_or_none(fn, c)
+
+
+def place(fn: Fn, c: Cursor) -> Place:
+    """Where the object that an lvalue (or a materialised temporary) denotes is."""
+    handler = _PLACES.get(c.kind)
+    if handler is None:
+        return temporary(fn, c)
+    found = handler(fn, c)
+    if not found.volatile and c.type.is_volatile_qualified():
+        return Place(found.ptr, True, found.bits)
+    return found
+
+
+def temporary(fn: Fn, c: Cursor) -> Place:
+    """A value put into memory, so that it has an address."""
+    v = value(fn, c)
+    return Place(fn.variable(v.type, None, v))
+
+
+def condition(fn: Fn, c: Cursor) -> Value:
+    return fn.to_bool(value(fn, c))
+
+
+def numeric(fn: Fn, v: Value, type: Type) -> Value:
+    """A conversion between arithmetic types."""
+    return fn.to_bool(v) if type == BOOL else fn.b.convert(v, type)
+
+
+# ---- literals and constants ---------------------------------------------------------------------------------------
+
+
+def _constant(fn: Fn, c: Cursor) -> Value:
+    number = clang.evaluate(c)
+    if number is None:
+        raise fn.unsupported(c, "this constant cannot be evaluated")
+    return constant_of(fn, number, fn.type(c))
+
+
+def constant_of(fn: Fn, number: int | float, type: Type) -> Value:
+    if type == BOOL:
+        return fn.constant(bool(number), BOOL)
+    is_float = isinstance(type, Scalar) and type.is_float
+    return fn.constant(float(number) if is_float else int(number), type)
+
+
+def _null(fn: Fn, c: Cursor) -> Value:
+    type = fn.type(c)
+    assert isinstance(type, Pointer)
+    return fn.b.null(type)
+
+
+def string_text(fn: Fn, c: Cursor) -> str | None:
+    """The text of a string literal, looking through decay and parentheses."""
+    while c.kind != Kind.STRING_LITERAL:
+        children = list(c.get_children())
+        if len(children) != 1:
+            return None
+        c = children[0]
+    try:
+        return str(ast.literal_eval(c.spelling))
+    except (SyntaxError, ValueError) as error:
+        raise fn.unsupported(c, "this string literal is not supported") from error
+
+
+def _string(fn: Fn, c: Cursor) -> Place:
+    text = string_text(fn, c)
+    assert text is not None
+    data = text.encode() + b"\0"
+    key = hash(data) | 1 << 70
+    name = fn.module.global_name(key)
+    if name is None:
+        name = fn.module.add_global(Global("string", Array(I8, len(data)), "constant", data, fn.b.span), key)
+    return Place(fn.b.global_ref(name, Array(I8, len(data)), "constant"))
+
+
+# ---- names --------------------------------------------------------------------------------------------------------
+
+
+def _reference_value(fn: Fn, c: Cursor) -> Value:
+    number = clang.evaluate(c)
+    if number is not None:
+        return constant_of(fn, number, fn.type(c))
+    raise fn.unsupported(c, f"'{c.spelling}' cannot be used as a value here")
+
+
+def _reference_place(fn: Fn, c: Cursor) -> Place:
+    target = c.referenced
+    if target is None:
+        raise fn.unsupported(c, f"'{c.spelling}' is not supported here")
+    return variable_place(fn, target, c)
+
+
+def _member_place(fn: Fn, c: Cursor) -> Place:
+    target = c.referenced
+    if target is not None and target.kind == Kind.VAR_DECL:  # a static member
+        return variable_place(fn, target, c)
+    bases = [child for child in c.get_children() if child.kind.is_expression()]
+    base = _member_base(fn, bases[0]) if bases else this_pointer(fn, c)
+    struct = pointee(base)
+    index = fn.types.field_index(target) if target is not None else None
+    if index is None or not isinstance(struct, Struct):
+        raise fn.unsupported(c, f"member '{c.spelling}' is not supported")
+    fn.at(c)
+    found = Place(fn.b.member(base, index), bits=fn.types.bit_field(target))
+    if target.type.get_canonical().kind in (clang.TypeKind.LVALUEREFERENCE, clang.TypeKind.RVALUEREFERENCE):
+        return Place(fn.b.load(found.ptr))
+    return found
+
+
+def _member_base(fn: Fn, base: Cursor) -> Value:
+    if base.type.get_canonical().kind == clang.TypeKind.POINTER:
+        return value(fn, base)
+    return place(fn, base).ptr
+
+
+def this_pointer(fn: Fn, c: Cursor) -> Value:
+    if fn.this is None:
+        raise fn.unsupported(c, "'this' is not available here")
+    return fn.this
+
+
+def _subscript(fn: Fn, c: Cursor) -> Place:
+    left, right = c.get_children()
+    pointer, index = value(fn, left), value(fn, right)
+    if not isinstance(pointer.type, Pointer):
+        pointer, index = index, pointer
+    fn.at(c)
+    return Place(fn.b.offset(pointer, index))
+
+
+# ---- operators ----------------------------------------------------------------------------------------------------
+
+
+def _unary_value(fn: Fn, c: Cursor) -> Value | None:
+    operator, (operand,) = clang.unary_operator(c), c.get_children()
+    if operator in ("p++", "p--"):
+        target = place(fn, operand)
+        old = fn.load(target)
+        fn.at(c)
+        fn.store(target, _step(fn, old, 1 if operator == "p++" else -1))
+        return old
+    if operator == "&":
+        return fn.generic(place(fn, operand).ptr)
+    if operator == "!":
+        return fn.b.apply("not", condition(fn, operand))
+    v = value(fn, operand)
+    fn.at(c)
+    if operator == "-":
+        return fn.b.apply("neg", v)
+    if operator == "~":
+        return fn.b.apply("not", v)
+    if operator in ("+", "__extension__"):
+        return v
+    raise fn.unsupported(c, f"operator '{operator}' is not supported")
+
+
+def _unary_place(fn: Fn, c: Cursor) -> Place:
+    operator, (operand,) = clang.unary_operator(c), c.get_children()
+    if operator == "*":
+        return Place(value(fn, operand))
+    if operator in ("++", "--"):
+        target = place(fn, operand)
+        fn.at(c)
+        fn.store(target, _step(fn, fn.load(target), 1 if operator == "++" else -1))
+        return target
+    return place(fn, operand)
+
+
+def _step(fn: Fn, old: Value, by: int) -> Value:
+    """`old + by`, in the promoted type, as C++ has it."""
+    if isinstance(old.type, Pointer):
+        return fn.b.offset(old, fn.constant(by, I64))
+    wide = promoted(old.type)
+    result = fn.b.apply("add", fn.b.convert(old, wide), constant_of(fn, by, wide) if by > 0 else _minus_one(fn, wide))
+    return fn.b.convert(result, old.type)
+
+
+def _minus_one(fn: Fn, type: Type) -> Value:
+    assert isinstance(type, Scalar)
+    return constant_of(fn, (1 << type.bits) - 1 if type.kind == "uint" else -1, type)
+
+
+def promoted(type: Type) -> Type:
+    """C++'s integer promotion."""
+    small = isinstance(type, Scalar) and not type.is_float and type.bits < 32
+    return I32 if small else type
+
+
+def _binary_value(fn: Fn, c: Cursor) -> Value | None:
+    operator = clang.binary_operator(c)
+    left, right = c.get_children()
+    if operator in ("&&", "||"):
+        return _short_circuit(fn, operator, left, right)
+    if operator == ",":
+        effect(fn, left)
+        return value_or_none(fn, right)
+    return binary(fn, c, operator, value(fn, left), value(fn, right))
+
+
+def binary(fn: Fn, c: Cursor, operator: str, a: Value, b: Value) -> Value:
+    """An operator on values that clang has already brought to their common type."""
+    fn.at(c)
+    if isinstance(a.type, Pointer) or isinstance(b.type, Pointer):
+        return _pointer_binary(fn, c, operator, a, b)
+    if operator in _COMPARE:
+        return fn.b.apply(_COMPARE[operator], a, b)
+    if operator not in _ARITHMETIC or not isinstance(a.type, Scalar):
+        raise fn.unsupported(c, f"operator '{operator}' is not supported here")
+    return fn.b.apply(_ARITHMETIC[operator], a, b)
+
+
+def _pointer_binary(fn: Fn, c: Cursor, operator: str, a: Value, b: Value) -> Value:
+    if isinstance(b.type, Pointer) and not isinstance(a.type, Pointer):
+        a, b = b, a
+    if isinstance(b.type, Pointer):
+        assert isinstance(a.type, Pointer)
+        b = fn.b.cast_pointer(b, a.type)
+        if operator in _COMPARE:
+            return fn.b.apply(_COMPARE[operator], a, b)
+        return fn.b.pointer_difference(a, b)
+    return fn.b.offset(a, b if operator == "+" else fn.b.apply("neg", fn.b.convert(b, I64)))
+
+
+def _short_circuit(fn: Fn, operator: str, left: Cursor, right: Cursor) -> Value:
+    first = condition(fn, left)
+    with fn.b.region() as evaluated:
+        second = condition(fn, right)
+    with fn.b.region() as skipped:
+        known = fn.constant(operator == "||", BOOL)
+    second_block, known_block = evaluated.block((), (second,)), skipped.block((), (known,))
+    then, orelse = (second_block, known_block) if operator == "&&" else (known_block, second_block)
+    (result,) = fn.b.if_(first, then, orelse)
+    return result
+
+
+def _assignment_place(fn: Fn, c: Cursor) -> Place:
+    operator = clang.binary_operator(c)
+    left, right = c.get_children()
+    if operator == ",":
+        effect(fn, left)
+        return place(fn, right)
+    if operator == "=":
+        new = value(fn, right)
+        target = place(fn, left)
+        fn.at(c)
+        fn.store(target, new)
+        return target
+    raise fn.unsupported(c, f"operator '{operator}' is not supported here")
+
+
+def _compound_assignment(fn: Fn, c: Cursor) -> Place:
+    operator = clang.binary_operator(c).removesuffix("=")
+    left, right = c.get_children()
+    operand = value(fn, right)
+    target = place(fn, left)
+    fn.at(c)
+    old = fn.load(target)
+    if isinstance(old.type, Pointer):
+        fn.store(target, _pointer_binary(fn, c, operator, old, operand))
+        return target
+    # The right side already has the type of the computation, except for shifts.
+    wide = promoted(old.type) if operator in ("<<", ">>") else operand.type
+    result = fn.b.apply(_ARITHMETIC[operator], numeric(fn, old, wide), operand)
+    fn.store(target, numeric(fn, result, old.type))
+    return target
+
+
+def _conditional_value(fn: Fn, c: Cursor) -> Value | None:
+    parts = list(c.get_children())
+    cond = condition(fn, parts[0])
+    with fn.b.region() as then:
+        first = value_or_none(fn, parts[1])
+    with fn.b.region() as orelse:
+        second = value_or_none(fn, parts[2])
+    if first is None or second is None:
+        fn.b.if_(cond, then.block(), orelse.block())
+        return None
+    (result,) = fn.b.if_(cond, then.block((), (first,)), orelse.block((), (second,)))
+    return result
+
+
+def _conditional_place(fn: Fn, c: Cursor) -> Place:
+    parts = list(c.get_children())
+    cond = condition(fn, parts[0])
+    with fn.b.region() as then:
+        first = fn.generic(place(fn, parts[1]).ptr)
+    with fn.b.region() as orelse:
+        second = fn.generic(place(fn, parts[2]).ptr)
+    (ptr,) = fn.b.if_(cond, then.block((), (first,)), orelse.block((), (second,)))
+    return Place(ptr)
+
+
+# ---- casts --------------------------------------------------------------------------------------------------------
+
+
+def operand_of(c: Cursor) -> Cursor | None:
+    """The expression inside a cast or wrapper, past type references."""
+    inner = [child for child in c.get_children() if child.kind.is_expression()]
+    return inner[-1] if inner else None
+
+
+def _cast_value(fn: Fn, c: Cursor) -> Value | None:
+    inner = operand_of(c)
+    if inner is None:
+        return _constant(fn, c)
+    handler = _CASTS.get(clang.cast_kind(c))
+    if handler is None:
+        raise fn.unsupported(c, f"this conversion to '{c.type.spelling}' is not supported")
+    return handler(fn, c, inner)
+
+
+def _cast_same(fn: Fn, c: Cursor, inner: Cursor) -> Value | None:
+    return value_or_none(fn, inner)
+
+
+def _cast_numeric(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    v = value(fn, inner)
+    fn.at(c)
+    return numeric(fn, v, fn.type(c))
+
+
+def _cast_decay(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    target = place(fn, inner).ptr
+    if not isinstance(pointee(target), Array):
+        raise fn.unsupported(c, "this array cannot be used as a pointer here")
+    return fn.generic(fn.b.decay(target))
+
+
+def _cast_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    v, type = value(fn, inner), fn.type(c)
+    if not isinstance(type, Pointer) or not isinstance(v.type, Pointer):
+        raise fn.unsupported(c, f"this conversion to '{c.type.spelling}' is not supported")
+    return fn.b.cast_pointer(v, type)
+
+
+def _cast_null(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    return _null(fn, c)
+
+
+def _cast_integer_to_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    if clang.evaluate(inner) == 0:
+        return _null(fn, c)
+    raise fn.unsupported(c, "an integer cannot be turned into a pointer", "pass the pointer itself")
+
+
+def _cast_address(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    from ..ir.types import U64
+
+    return numeric(fn, fn.b.apply("address", value(fn, inner), type=U64), fn.type(c))
+
+
+def _cast_base(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    type = fn.type(c)
+    if isinstance(type, Pointer):
+        return _to_base(fn, c, value(fn, inner), type.pointee)
+    return fn.b.load(_to_base(fn, c, temporary(fn, inner).ptr, type))
+
+
+def _to_base(fn: Fn, c: Cursor, ptr: Value, base: Type) -> Value:
+    """The address of a base class inside a derived object; clang's cast may skip several levels."""
+    derived = pointee(ptr)
+    if derived == base:
+        return ptr
+    if isinstance(derived, Struct) and isinstance(base, Struct):
+        index = fn.types.base_index(derived, base)
+        if index is not None:
+            return fn.b.member(ptr, index)
+        for k, field in enumerate(derived.fields):
+            if field.name.startswith("_base") and isinstance(field.type, Struct) and _derives(fn, field.type, base):
+                return _to_base(fn, c, fn.b.member(ptr, k), base)
+    raise fn.unsupported(c, "this conversion to a base class is not supported")
+
+
+def _derives(fn: Fn, derived: Struct, base: Struct) -> bool:
+    if fn.types.base_index(derived, base) is not None:
+        return True
+    return any(
+        isinstance(f.type, Struct) and f.name.startswith("_base") and _derives(fn, f.type, base) for f in derived.fields
+    )
+
+
+def _cast_derived(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    """Base to derived: right for a base at offset 0, which a first base always is."""
+    v, type = value(fn, inner), fn.type(c)
+    assert isinstance(type, Pointer)
+    return fn.b.cast_pointer(v, type)
+
+
+def _cast_bits(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    v = value(fn, inner)
+    return fn.b.apply("bitcast", v, type=fn.type(c))
+
+
+def _cast_void(fn: Fn, c: Cursor, inner: Cursor) -> None:
+    effect(fn, inner)
+
+
+_CASTS: dict[int, Callable[[Fn, Cursor, Cursor], Value | None]] = {
+    1: _cast_pointer,
+    3: _cast_bits,
+    4: _cast_same,
+    5: _cast_same,
+    6: _cast_derived,
+    7: _cast_base,
+    8: _cast_base,
+    11: _cast_decay,
+    13: _cast_null,
+    19: _cast_same,
+    20: _cast_same,
+    21: _cast_integer_to_pointer,
+    22: _cast_address,
+    23: _cast_numeric,
+    24: _cast_void,
+    27: _cast_numeric,
+    28: _cast_numeric,
+    29: _cast_numeric,
+    36: _cast_numeric,
+    37: _cast_numeric,
+    38: _cast_numeric,
+    39: _cast_numeric,
+}
+
+
+def _cast_place(fn: Fn, c: Cursor) -> Place:
+    inner = operand_of(c)
+    if inner is None:
+        raise fn.unsupported(c, "this expression is not supported")
+    kind = clang.cast_kind(c)
+    if kind in (7, 8):
+        found = place(fn, inner)
+        return Place(_to_base(fn, c, found.ptr, fn.type(c)), found.volatile)
+    if kind == 2 or kind == 6:  # reinterpret_cast<T &>, or base to derived
+        ptr = place(fn, inner).ptr
+        assert isinstance(ptr.type, Pointer)
+        return Place(fn.b.cast_pointer(ptr, Pointer(fn.type(c), ptr.type.space)))
+    return place(fn, inner)
+
+
+# ---- what libclang does not expose --------------------------------------------------------------------------------
+
+
+def _unexposed_value(fn: Fn, c: Cursor) -> Value | None:
+    kind = clang.statement_class(c)
+    if kind == clang.RECOVERY:
+        raise ParseError("clang could not make sense of this expression", fn.unit.span(c))
+    if kind == 0x4D:
+        return _cast_value(fn, c)
+    inner = operand_of(c)
+    if inner is None:
+        return _constant(fn, c)
+    return value_or_none(fn, inner)
+
+
+def _unexposed_place(fn: Fn, c: Cursor) -> Place:
+    kind = clang.statement_class(c)
+    if kind == clang.RECOVERY:
+        raise ParseError("clang could not make sense of this expression", fn.unit.span(c))
+    if kind == 0x4D:
+        return _cast_place(fn, c)
+    inner = operand_of(c)
+    if inner is None:
+        return temporary(fn, c)
+    if kind == clang.MATERIALIZE:
+        return temporary(fn, inner)
+    return place(fn, inner)
+
+
+def _paren_value(fn: Fn, c: Cursor) -> Value | None:
+    inner = operand_of(c)
+    assert inner is not None
+    return value_or_none(fn, inner)
+
+
+def _paren_place(fn: Fn, c: Cursor) -> Place:
+    inner = operand_of(c)
+    assert inner is not None
+    return place(fn, inner)
+
+
+def _call_value(fn: Fn, c: Cursor) -> Value | None:
+    from .calls import call
+
+    return call(fn, c)
+
+
+def _call_place(fn: Fn, c: Cursor) -> Place:
+    from .calls import call
+
+    ptr = call(fn, c)
+    if ptr is None or not clang.is_place(c):
+        raise fn.unsupported(c, "this call does not give an object")
+    return Place(ptr)
+
+
+def _list_value(fn: Fn, c: Cursor) -> Value:
+    from .initialize import list_value
+
+    return list_value(fn, c)
+
+
+def _lambda_value(fn: Fn, c: Cursor) -> Value:
+    from .lambdas import closure_value
+
+    return closure_value(fn, c)
+
+
+def _statement_expression(fn: Fn, c: Cursor) -> Value:
+    raise fn.unsupported(c, "statement expressions are not supported")
+
+
+_VALUES: dict[Kind, Callable[[Fn, Cursor], Value | None]] = {
+    Kind.INTEGER_LITERAL: _constant,
+    Kind.FLOATING_LITERAL: _constant,
+    Kind.CHARACTER_LITERAL: _constant,
+    Kind.CXX_BOOL_LITERAL_EXPR: _constant,
+    Kind.CXX_UNARY_EXPR: _constant,
+    Kind.SIZE_OF_PACK_EXPR: _constant,
+    Kind.CXX_NULL_PTR_LITERAL_EXPR: _null,
+    Kind.GNU_NULL_EXPR: _constant,
+    Kind.DECL_REF_EXPR: _reference_value,
+    Kind.MEMBER_REF_EXPR: _reference_value,
+    Kind.UNARY_OPERATOR: _unary_value,
+    Kind.BINARY_OPERATOR: _binary_value,
+    Kind.CONDITIONAL_OPERATOR: _conditional_value,
+    Kind.CSTYLE_CAST_EXPR: _cast_value,
+    Kind.CXX_STATIC_CAST_EXPR: _cast_value,
+    Kind.CXX_REINTERPRET_CAST_EXPR: _cast_value,
+    Kind.CXX_CONST_CAST_EXPR: _cast_value,
+    Kind.CXX_FUNCTIONAL_CAST_EXPR: _cast_value,
+    Kind.UNEXPOSED_EXPR: _unexposed_value,
+    Kind.PAREN_EXPR: _paren_value,
+    Kind.CALL_EXPR: _call_value,
+    Kind.INIT_LIST_EXPR: _list_value,
+    Kind.LAMBDA_EXPR: _lambda_value,
+    Kind.CXX_THIS_EXPR: this_pointer,
+    Kind.StmtExpr: _statement_expression,
+}
+
+_PLACES: dict[Kind, Callable[[Fn, Cursor], Place]] = {
+    Kind.DECL_REF_EXPR: _reference_place,
+    Kind.MEMBER_REF_EXPR: _member_place,
+    Kind.ARRAY_SUBSCRIPT_EXPR: _subscript,
+    Kind.UNARY_OPERATOR: _unary_place,
+    Kind.BINARY_OPERATOR: _assignment_place,
+    Kind.COMPOUND_ASSIGNMENT_OPERATOR: _compound_assignment,
+    Kind.CONDITIONAL_OPERATOR: _conditional_place,
+    Kind.CSTYLE_CAST_EXPR: _cast_place,
+    Kind.CXX_STATIC_CAST_EXPR: _cast_place,
+    Kind.CXX_REINTERPRET_CAST_EXPR: _cast_place,
+    Kind.CXX_CONST_CAST_EXPR: _cast_place,
+    Kind.CXX_FUNCTIONAL_CAST_EXPR: _cast_place,
+    Kind.UNEXPOSED_EXPR: _unexposed_place,
+    Kind.PAREN_EXPR: _paren_place,
+    Kind.CALL_EXPR: _call_place,
+    Kind.STRING_LITERAL: _string,
+}

@@ -1,0 +1,313 @@
+"""Initialisation: lists with elided braces, constructors and their member initialisers, default and zero values."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from ..ir.builder import pointee
+from ..ir.ops import Value
+from ..ir.types import I32, Array, Pointer, Scalar, Struct, Type, element_types
+from . import clang
+from .calls import call_function, constructor_call
+from .clang import Cursor, Kind, identity
+from .expressions import numeric, operand_of, place, string_text, value
+from .lowering import FunctionLowering as Fn
+from .lowering import Lowering
+
+_UNROLL = 16  # longer runs of zeros are written by a loop
+
+Element = tuple[Cursor | None, Type, tuple[int, ...]]
+
+
+def initialize(fn: Fn, ptr: Value, start: Cursor) -> None:
+    """Initialises the object at `ptr` from an expression or a list."""
+    type = pointee(ptr)
+    start = _unwrap(start)
+    if start.kind == Kind.INIT_LIST_EXPR:
+        _from_list(fn, ptr, start)
+    elif isinstance(type, Array):
+        _array_from(fn, ptr, type, start)
+    else:
+        fn.b.store(ptr, coerce(fn, value(fn, start), type))
+
+
+def _unwrap(c: Cursor) -> Cursor:
+    """Past the wrappers around a list or constructor that mean nothing for initialisation."""
+    while c.kind == Kind.UNEXPOSED_EXPR and clang.statement_class(c) in (clang.CLEANUPS, clang.MATERIALIZE):
+        inner = operand_of(c)
+        if inner is None:
+            break
+        c = inner
+    return c
+
+
+def coerce(fn: Fn, v: Value, type: Type) -> Value:
+    """Lists show their elements without the implicit conversions; these are they."""
+    if v.type == type:
+        return v
+    if isinstance(type, Scalar) and isinstance(v.type, Scalar | Pointer):
+        return numeric(fn, v, type)
+    if isinstance(type, Pointer):
+        return fn.b.cast_pointer(v, type) if isinstance(v.type, Pointer) else fn.b.null(type)
+    return v
+
+
+def _array_from(fn: Fn, ptr: Value, type: Array, start: Cursor) -> None:
+    text = string_text(fn, start) if start.kind == Kind.STRING_LITERAL else None
+    if text is not None:
+        data = text.encode().ljust(type.count, b"\0")
+        for k in range(type.count):
+            fn.b.store(_part(fn, ptr, k), fn.constant(data[k], type.element))
+    elif start.kind == Kind.CALL_EXPR:  # an array of objects, each default constructed
+        for k in range(type.count):
+            constructor_call(fn, _part(fn, ptr, k), start)
+    elif clang.is_place(start):  # a copy, as a lambda's or a struct's implicit copy makes
+        fn.b.store(ptr, fn.load(place(fn, start)))
+    else:
+        zero_fill(fn, ptr)
+
+
+def list_value(fn: Fn, c: Cursor) -> Value:
+    """`{...}` as a value of its type."""
+    type = fn.type(c)
+    if isinstance(type, Scalar | Pointer):
+        inner = operand_of(c)
+        return fn.zero(type) if inner is None else coerce(fn, value(fn, inner), type)
+    storage = fn.b.alloca(type)
+    _from_list(fn, storage, c)
+    return fn.b.load(storage)
+
+
+def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
+    type = pointee(ptr)
+    if isinstance(type, Scalar | Pointer):
+        inner = operand_of(c)
+        fn.b.store(ptr, fn.zero(type) if inner is None else coerce(fn, value(fn, inner), type))
+        return
+    children = [k for k in c.get_children() if k.kind.is_expression()]
+    if len(children) == 1 and isinstance(type, Struct | Array) and _same_record(fn.module, children[0], type):
+        initialize(fn, ptr, children[0])  # T{other_T}, or char[] = {"text"}
+        return
+    for element, _, path in flat_elements(fn.module, c, type):
+        target = ptr
+        for index in path:
+            target = _part(fn, target, index)
+        if element is not None:
+            initialize(fn, target, element)
+        elif path and isinstance(_parent_type(type, path), Array):
+            _zero_rest(fn, ptr, type, path)
+        else:
+            value_initialize(fn, target)
+
+
+def _parent_type(type: Type, path: tuple[int, ...]) -> Type:
+    for index in path[:-1]:
+        assert isinstance(type, Struct | Array)
+        type = element_types(type)[index]
+    return type
+
+
+def _zero_rest(fn: Fn, ptr: Value, type: Type, path: tuple[int, ...]) -> None:
+    """Zeros from element path[-1] to the end of the innermost array."""
+    target = ptr
+    for index in path[:-1]:
+        target = _part(fn, target, index)
+    array = pointee(target)
+    assert isinstance(array, Array)
+    if array.count - path[-1] <= _UNROLL:
+        for k in range(path[-1], array.count):
+            value_initialize(fn, _part(fn, target, k))
+        return
+    with fn.b.region() as body:
+        k_value = Value(I32, "k")
+        value_initialize(fn, fn.b.offset(fn.b.decay(target), k_value))
+    fn.b.for_(fn.constant(path[-1], I32), fn.constant(array.count, I32), (), 1, body.block((k_value,)))
+
+
+def zero_fill(fn: Fn, ptr: Value) -> None:
+    type = pointee(ptr)
+    if isinstance(type, Array):
+        _zero_rest(fn, ptr, type, (0,))
+    else:
+        fn.b.store(ptr, fn.zero(type))
+
+
+def flat_elements(module: Lowering, c: Cursor, type: Type) -> Iterator[Element]:
+    """The elements of a list with the part of the object each one initialises (C++'s brace elision).
+
+    An element of None means that the part is value-initialised; for an array, from that index to its end.
+    """
+    elements = deque(child for child in c.get_children() if child.kind.is_expression())
+    if elements and clang.statement_class(elements[0]) == 0x42:
+        yield from _designated(module, elements, type)
+        return
+    yield from _distribute(module, elements, type, ())
+
+
+def _designated(module: Lowering, elements: deque[Cursor], type: Type) -> Iterator[Element]:
+    given: dict[int, Cursor] = {}
+    for element in elements:
+        children = list(element.get_children())
+        field = next(child.referenced for child in children if child.kind == Kind.MEMBER_REF)
+        index = module.types.field_index(field)
+        assert index is not None
+        given[index] = children[-1]
+    assert isinstance(type, Struct)
+    for k, field_type in enumerate(element_types(type)):
+        yield given.get(k), field_type, (k,)
+
+
+def _distribute(module: Lowering, elements: deque[Cursor], type: Type, path: tuple[int, ...]) -> Iterator[Element]:
+    assert isinstance(type, Struct | Array)
+    parts = element_types(type)
+    if isinstance(type, Struct) and type.is_union:
+        parts = parts[:1]
+    for k, part in enumerate(parts):
+        if not elements:
+            yield None, part, (*path, k)
+            if isinstance(type, Array):
+                return  # None stands for the rest of an array
+        elif isinstance(part, Scalar | Pointer) or _same_record(module, elements[0], part):
+            yield elements.popleft(), part, (*path, k)
+        else:
+            yield from _distribute(module, elements, part, (*path, k))
+
+
+def _same_record(module: Lowering, element: Cursor, part: Type) -> bool:
+    """Whether the element initialises the whole part, rather than its first member."""
+    if element.kind == Kind.INIT_LIST_EXPR or element.kind == Kind.STRING_LITERAL:
+        return True
+    kind = element.type.get_canonical().kind
+    if kind not in (clang.TypeKind.RECORD, clang.TypeKind.CONSTANTARRAY):
+        return isinstance(part, Struct) and element.kind == Kind.CALL_EXPR
+    return module.types.lower(element.type, module.unit.span(element)) == part
+
+
+def _part(fn: Fn, ptr: Value, index: int) -> Value:
+    if isinstance(pointee(ptr), Struct):
+        return fn.b.member(ptr, index)
+    return fn.b.offset(fn.b.decay(ptr), fn.constant(index, I32))
+
+
+# ---- objects without an initialiser -------------------------------------------------------------------------------
+
+
+def value_initialize(fn: Fn, ptr: Value) -> None:
+    """`T()`: default member initialisers where there are any, zero elsewhere."""
+    type = pointee(ptr)
+    if isinstance(type, Struct) and not type.is_union:
+        default_initialize(fn, ptr, zero=True)
+    elif isinstance(type, Struct):
+        _zero_bytes(fn, ptr, type)
+    else:
+        zero_fill(fn, ptr)
+
+
+def _zero_bytes(fn: Fn, ptr: Value, union: Struct) -> None:
+    largest = max(range(len(union.fields)), key=lambda k: union.fields[k].type.size)
+    zero_fill(fn, fn.b.member(ptr, largest))
+
+
+def default_initialize(fn: Fn, ptr: Value, zero: bool = False) -> None:
+    """What an implicit default constructor does: members by their own constructors or default initialisers."""
+    type = pointee(ptr)
+    if isinstance(type, Array) and isinstance(type.element, Struct):
+        for k in range(type.count):
+            default_initialize(fn, _part(fn, ptr, k), zero)
+        return
+    if not isinstance(type, Struct) or type.is_union:
+        if zero:
+            value_initialize(fn, ptr)
+        return
+    constructor = _default_constructor(fn, type)
+    if constructor is not None:
+        call_function(fn, constructor, [fn.generic(ptr)], fn.b.span)
+        return
+    starts = _member_defaults(fn, type)
+    for k in range(len(type.fields)):
+        if k in starts:
+            initialize(fn, fn.b.member(ptr, k), starts[k])
+        else:
+            default_initialize(fn, fn.b.member(ptr, k), zero) if _has_defaults(type.fields[k].type) or zero else None
+
+
+def _has_defaults(type: Type) -> bool:
+    return isinstance(type, Struct) or (isinstance(type, Array) and _has_defaults(type.element))
+
+
+def _default_constructor(fn: Fn, type: Struct) -> Cursor | None:
+    """A default constructor written by the user; class template instances show none of theirs."""
+    for child in fn.types.clang_type(type).get_declaration().get_children():
+        written = child.kind == Kind.CONSTRUCTOR and child.is_default_constructor() and not child.is_default_method()
+        if written and child.get_definition() is not None:
+            return child.get_definition()
+    return None
+
+
+def _member_defaults(fn: Fn, type: Struct) -> dict[int, Cursor]:
+    """Default member initialisers by field index. A field's children mix array size, bit width and initialiser:
+    a token `=` or `{` after the name tells that the last one is an initialiser."""
+    found: dict[int, Cursor] = {}
+    for field in fn.types.clang_type(type).get_fields():
+        children = [child for child in field.get_children() if child.kind.is_expression()]
+        index = fn.types.field_index(field)
+        if children and index is not None and any(t.spelling in ("=", "{") for t in field.get_tokens()):
+            found[index] = children[-1]
+    return found
+
+
+# ---- constructors -------------------------------------------------------------------------------------------------
+
+
+def member_initializers(fn: Fn, constructor: Cursor) -> None:
+    """The `: a(1), b{2}` part, in the order of declaration, and default initialisers for what it leaves out."""
+    assert fn.this is not None
+    struct = pointee(fn.this)
+    assert isinstance(struct, Struct)
+    given = _written_initializers(fn, constructor, struct)
+    if given is None:
+        return  # delegated to another constructor, which did it all
+    defaults = _member_defaults(fn, struct)
+    for k, field in enumerate(struct.fields):
+        target = fn.b.member(fn.this, k)
+        start = given.get(k, defaults.get(k))
+        if start is not None:
+            _initialize_member(fn, target, start)
+        elif _has_defaults(field.type):
+            default_initialize(fn, target)
+
+
+def _initialize_member(fn: Fn, target: Value, start: Cursor) -> None:
+    type = pointee(target)
+    if isinstance(type, Pointer) and clang.is_place(start) and fn.types.lower(start.type, fn.b.span) == type.pointee:
+        fn.b.store(target, fn.generic(place(fn, start).ptr))  # a reference member
+    else:
+        initialize(fn, target, start)
+
+
+def _written_initializers(fn: Fn, constructor: Cursor, struct: Struct) -> dict[int, Cursor] | None:
+    given: dict[int, Cursor] = {}
+    pending: int | None = None
+    for child in constructor.get_children():
+        if child.kind == Kind.MEMBER_REF:
+            pending = fn.types.field_index(child.referenced)
+        elif child.kind in (Kind.TYPE_REF, Kind.TEMPLATE_REF):
+            pending = _base_initialized(fn, child, struct)
+        elif child.kind.is_expression():
+            if pending is None:
+                constructor_call(fn, fn.this, child)  # type: ignore[arg-type]
+                return None
+            given[pending] = child
+            pending = None
+    return given
+
+
+def _base_initialized(fn: Fn, reference: Cursor, struct: Struct) -> int | None:
+    declaration = reference.referenced
+    for k, field in enumerate(struct.fields):
+        if field.name.startswith("_base") and isinstance(field.type, Struct):
+            known = fn.types.clang_type(field.type).get_declaration()
+            if identity(known) == identity(declaration) or known.spelling == declaration.spelling:
+                return k
+    return None

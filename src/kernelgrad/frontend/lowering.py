@@ -1,0 +1,286 @@
+"""From the function a user asked for to an IR module: it, what it calls, the variables and records they use.
+
+`Lowering` is the state of one module, `FunctionLowering` that of one function body. Expressions and statements are
+lowered by the functions in `expressions`, `calls`, `initialize` and `statements`, which take the latter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Literal
+
+from ..errors import ParseError, Span, UnsupportedError
+from ..ir.builder import Builder, pointee
+from ..ir.ops import Block, Function, Global, Module, Param, Value
+from ..ir.types import BOOL, Array, Pointer, Scalar, Struct, Type
+from . import clang
+from .clang import Cursor, Kind, identity
+from .types import Types, is_reference
+from .unit import Unit
+
+_METHODS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION)
+
+
+@dataclass(frozen=True)
+class Place:
+    """An object in memory: where it is, and how it must be accessed."""
+
+    ptr: Value
+    volatile: bool = False
+    bits: tuple[int, int] | None = None  # of a bit-field: first bit and width
+
+
+@dataclass
+class Flags:
+    """The exits of the loop or switch around a statement, each a bool variable where the statement has that exit."""
+
+    broke: Value | None = None
+    continued: Value | None = None
+    is_switch: bool = False
+
+
+class Lowering:
+    """The module under construction. Functions are lowered when first called, callees before callers end."""
+
+    def __init__(self, unit: Unit):
+        self.unit = unit
+        self.types = Types()
+        self.functions: dict[str, Function] = {}
+        self.globals: dict[str, Global] = {}
+        self._names: dict[int, str] = {}  # declaration -> IR name
+        self._in_progress: list[int] = []
+        self.closures: dict[int, Closure] = {}  # a lambda's class -> what it captures
+
+    def module(self) -> Module:
+        return Module(self.functions, self.globals, self.types.structs)
+
+    def function(self, cursor: Cursor, at: Span) -> str:
+        """The IR name of a C++ function, lowering it unless that was done before."""
+        key = identity(cursor)
+        if key in self._in_progress:
+            raise UnsupportedError(
+                f"'{cursor.spelling}' calls itself: recursion is not supported", at, "rewrite the recursion as a loop"
+            )
+        if key not in self._names:
+            self._names[key] = name = self._fresh_name(cursor)
+            self._in_progress.append(key)
+            parent = cursor.semantic_parent
+            closure = self.closures.get(identity(parent)) if parent is not None else None
+            self.functions[name] = FunctionLowering(self, cursor, name, closure).run()
+            self._in_progress.pop()
+        return self._names[key]
+
+    def _fresh_name(self, cursor: Cursor) -> str:
+        return _free(self.unit.qualified_name(cursor), set(self._names.values()), ".")
+
+    def add_global(self, variable: Global, key: int) -> str:
+        """Registers a module-level variable under a free name."""
+        name = _free(variable.name, set(self.globals), "_")
+        self.globals[name] = Global(name, variable.type, variable.space, variable.init, variable.span)
+        self._names[key] = name
+        return name
+
+    def unsupported(self, cursor: Cursor, what: str, hint: str | None = None) -> UnsupportedError:
+        return UnsupportedError(what, self.unit.span(cursor), hint)
+
+    def global_name(self, key: int) -> str | None:
+        return self._names.get(key)
+
+
+@dataclass
+class Closure:
+    """A lambda's captures: which variable is which field of the closure object, and whether by reference."""
+
+    captures: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    this_field: int | None = None
+
+
+class FunctionLowering:
+    """One function body. `variables` maps declarations to where they live; `b` builds."""
+
+    def __init__(self, module: Lowering, cursor: Cursor, name: str, closure: Closure | None):
+        self.module, self.cursor, self.name, self.closure = module, cursor, name, closure
+        self.types, self.unit = module.types, module.unit
+        self.span = self.unit.span(cursor)
+        self.b = Builder(self.span)
+        self.variables: dict[int, Place] = {}
+        self.this: Value | None = None
+        self.loops: list[Flags] = []
+        self.unroll: int | None = None  # the pragma before the loop about to be lowered
+        self.returned: Value | None = None  # a bool variable: has `return` been executed
+        self.result: Value | None = None  # the variable that holds the return value
+        self.kind: Literal["kernel", "device", "host"] = self.unit.function_kind(cursor)
+        self.returns_reference = is_reference(cursor.result_type)
+
+    # ---- the whole
+
+    def run(self) -> Function:
+        from .statements import lower_body
+
+        body = self._body()
+        params = self._params()
+        result_type = None if self.cursor.kind == Kind.CONSTRUCTOR else self.lower_return_type()
+        self.returned = self.variable(BOOL, "returned", self.constant(False, BOOL))
+        if result_type is not None:
+            self.result = self.b.alloca(result_type, "result")
+        if self.cursor.kind == Kind.CONSTRUCTOR:
+            from .initialize import member_initializers
+
+            member_initializers(self, self.cursor)
+        lower_body(self, body)
+        results = () if self.result is None else (self.b.load(self.result),)
+        bounds = self.unit.launch_bounds(self.cursor)
+        return Function(self.name, self.kind, params, Block((), tuple(self.b.ops), results), self.span, bounds)
+
+    def lower_return_type(self) -> Type | None:
+        return self.types.returned(self.cursor.result_type, self.span)
+
+    def _body(self) -> Cursor:
+        self.unit.check_errors(self.cursor)
+        for child in self.cursor.get_children():
+            if child.kind == Kind.COMPOUND_STMT:
+                return child
+            if child.kind == Kind.CXX_TRY_STMT:
+                raise UnsupportedError("exceptions are not supported in device code", self.unit.span(child))
+        raise ParseError(f"'{self.cursor.spelling}' is declared but its body is not here", self.span)
+
+    def _params(self) -> tuple[Param, ...]:
+        params: list[Param] = []
+        is_method = self.cursor.kind in _METHODS and not self.cursor.is_static_method()
+        if is_method:
+            record = self.cursor.semantic_parent.type
+            self.this = Value(Pointer(self.types.lower(record, self.span)), "this")
+            params.append(Param(self.this, "void *"))
+            self._bind_captures()
+        params += [self._param(argument) for argument in self.cursor.get_arguments()]
+        return tuple(params)
+
+    def _param(self, argument: Cursor) -> Param:
+        span = self.unit.span(argument)
+        if clang.is_invalid(argument):
+            raise ParseError(f"parameter '{argument.spelling}' has an invalid type", span)
+        type = self.types.parameter(argument.type, span)
+        if self.kind == "kernel" and isinstance(type, Pointer):
+            type = Pointer(type.pointee, "global")
+        value = Value(type, argument.spelling or None)
+        self.b.span = span
+        incoming = self.generic(value)
+        if is_reference(argument.type):
+            self.variables[identity(argument)] = Place(incoming, self._volatile(argument.type.get_pointee()))
+        else:
+            storage = self.variable(incoming.type, argument.spelling or None, incoming)
+            self.variables[identity(argument)] = Place(storage, self._volatile(argument.type))
+        return Param(value, argument.type.spelling, *_qualifiers(argument.type))
+
+    def _bind_captures(self) -> None:
+        """In a lambda's body, captured variables are fields of the closure object."""
+        if self.closure is None or self.this is None:
+            return
+        for key, (index, by_reference) in self.closure.captures.items():
+            place = self.b.member(self.this, index)
+            self.variables[key] = Place(self.b.load(place) if by_reference else place)
+        if self.closure.this_field is not None:
+            self.this = self.b.load(self.b.member(self.this, self.closure.this_field))
+
+    @staticmethod
+    def _volatile(type: clang.Type) -> bool:
+        return bool(type.is_volatile_qualified())
+
+    # ---- small helpers used everywhere
+
+    def at(self, cursor: Cursor) -> Span:
+        """Moves the builder to the cursor's place in the source."""
+        self.b.span = self.unit.span(cursor)
+        return self.b.span
+
+    def type(self, cursor: Cursor) -> Type:
+        return self.types.lower(cursor.type, self.unit.span(cursor))
+
+    def constant(self, value: int | float | bool, type: Type) -> Value:
+        return self.b.constant(value, type)
+
+    def variable(self, type: Type, name: str | None, value: Value | None = None) -> Value:
+        storage = self.b.alloca(type, name)
+        if value is not None:
+            self.b.store(storage, value)
+        return storage
+
+    def generic(self, ptr: Value) -> Value:
+        """C++ pointers do not say which memory they point into; `spaces` finds out later."""
+        if not isinstance(ptr.type, Pointer):
+            return ptr
+        return self.b.cast_pointer(ptr, Pointer(ptr.type.pointee))
+
+    def load(self, place: Place) -> Value:
+        loaded = self.b.load(place.ptr, place.volatile)
+        return loaded if place.bits is None else self._get_bits(loaded, *place.bits)
+
+    def store(self, place: Place, value: Value) -> None:
+        if place.bits is not None:
+            value = self._set_bits(self.b.load(place.ptr, place.volatile), value, *place.bits)
+        self.b.store(place.ptr, value, place.volatile)
+
+    def _get_bits(self, unit: Value, first: int, width: int) -> Value:
+        """Shift the field to the top, then down: the second shift extends the sign of a signed field."""
+        assert isinstance(unit.type, Scalar)
+        total = unit.type.size * 8
+        top = self.b.apply("shl", unit, self.constant(total - first - width, unit.type))
+        return self.b.apply("shr", top, self.constant(total - width, unit.type))
+
+    def _set_bits(self, unit: Value, value: Value, first: int, width: int) -> Value:
+        mask = ((1 << width) - 1) << first
+        kept = self.b.apply("and", unit, self.constant(_wrap(~mask, unit.type), unit.type))
+        moved = self.b.apply("shl", value, self.constant(first, unit.type))
+        inside = self.b.apply("and", moved, self.constant(_wrap(mask, unit.type), unit.type))
+        return self.b.apply("or", kept, inside)
+
+    def zero(self, type: Type) -> Value:
+        """The value-initialised object of a type."""
+        if isinstance(type, Struct) and type.is_union:
+            raise UnsupportedError(f"a value of the union '{type.name}' is not supported", self.b.span)
+        if isinstance(type, Struct):
+            return self.b.aggregate(type, tuple(self.zero(f.type) for f in type.fields))
+        if isinstance(type, Array):
+            return self.b.aggregate(type, (self.zero(type.element),) * type.count)
+        return self.constant(False if type == BOOL else 0.0 if _is_float(type) else 0, type)
+
+    def to_bool(self, value: Value) -> Value:
+        if value.type == BOOL:
+            return value
+        if isinstance(value.type, Pointer):
+            return self.b.apply("ne", value, self.b.null(value.type))
+        return self.b.apply("ne", value, self.zero(value.type))
+
+    def element(self, array: Value, index: Value) -> Value:
+        """The address of an element, from the address of an array."""
+        return self.b.offset(self.b.decay(array), index) if isinstance(pointee(array), Array) else array
+
+    def pending_unroll(self) -> int | None:
+        factor, self.unroll = self.unroll, None
+        return factor
+
+    def unsupported(self, cursor: Cursor, what: str, hint: str | None = None) -> UnsupportedError:
+        return self.module.unsupported(cursor, what, hint)
+
+
+def _free(name: str, taken: set[str], separator: str) -> str:
+    candidates = (name if k == 0 else f"{name}{separator}{k}" for k in count())
+    return next(c for c in candidates if c not in taken)
+
+
+def _qualifiers(type: clang.Type) -> tuple[bool, bool]:
+    canonical = type.get_canonical()
+    is_pointer = canonical.kind == clang.TypeKind.POINTER
+    return is_pointer and canonical.get_pointee().is_const_qualified(), bool(type.is_restrict_qualified())
+
+
+def _is_float(type: Type) -> bool:
+    return isinstance(type, Scalar) and type.is_float
+
+
+def _wrap(value: int, type: Type) -> int:
+    assert isinstance(type, Scalar)
+    bits = type.size * 8
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if type.kind == "int" and value >> (bits - 1) else value

@@ -1,0 +1,1 @@
+// Empty: host code that needs more than this is not read.

@@ -1,0 +1,387 @@
+"""Statements. Every way out of the middle (`return`, `break`, `continue`, fall-through) becomes structured here.
+
+An exit sets a bool variable, and what may follow it stands under an If that tests it; where one branch of an `if`
+always leaves, what follows goes into the other branch and no test is needed. Promotion to SSA removes the flags that
+nobody tests. See `ir.ops` Note [Exit] for `exits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..ir.ops import Block, Value
+from ..ir.types import BOOL, I32, Array
+from . import clang
+from .clang import Cursor, Kind, identity
+from .exits import always_exits, exits, if_parts
+from .expressions import condition, effect, place, value
+from .initialize import coerce, initialize
+from .lowering import Flags, Place
+from .lowering import FunctionLowering as Fn
+from .switch import lower_switch
+from .types import is_reference
+from .variables import check_storage, global_reference, memory_space
+
+
+def lower_body(fn: Fn, body: Cursor) -> None:
+    sequence(fn, [body], tail=fn.kind == "kernel")
+
+
+def sequence(fn: Fn, statements: list[Cursor], tail: bool = False) -> None:
+    """Statements in order. `tail`: the kernel ends after them, so that threads which skip a last `if` are gone."""
+    for k, statement in enumerate(statements):
+        rest = statements[k + 1 :]
+        if statement.kind == Kind.COMPOUND_STMT:
+            sequence(fn, [*statement.get_children(), *rest], tail)
+            return
+        ways = exits(statement)
+        if statement.kind == Kind.IF_STMT and (not rest or ways):
+            if _if_with_rest(fn, statement, rest, tail):
+                return
+        else:
+            lower_statement(fn, statement)
+        if always_exits(statement):
+            return
+        if ways and rest:
+            _guarded(fn, ways, lambda rest=rest: sequence(fn, rest, tail))  # type: ignore[misc]
+            return
+
+
+def _guarded(fn: Fn, ways: frozenset[str], rest: Callable[[], None]) -> None:
+    """What follows a statement that may have left by one of `ways`."""
+    go_on = fn.b.apply("not", any_flag(fn, ways))
+    with fn.b.region() as region:
+        rest()
+    left_kernel = fn.kind == "kernel" and ways == {"return"}
+    fn.b.if_(go_on, region.block(), exits=left_kernel)
+
+
+def any_flag(fn: Fn, ways: frozenset[str]) -> Value:
+    flags = [fn.b.load(f) for f in _flags(fn, ways)]
+    combined = flags[0]
+    for flag in flags[1:]:
+        combined = fn.b.apply("or", combined, flag)
+    return combined
+
+
+def _flags(fn: Fn, ways: frozenset[str]) -> list[Value]:
+    found = []
+    if "return" in ways:
+        found.append(fn.returned)
+    if "break" in ways:
+        found.append(fn.loops[-1].broke)
+    if "continue" in ways:
+        found.append(_loop(fn).continued)
+    assert all(f is not None for f in found)
+    return [f for f in found if f is not None]
+
+
+def _loop(fn: Fn) -> Flags:
+    return next(f for f in reversed(fn.loops) if not f.is_switch)
+
+
+# ---- if -----------------------------------------------------------------------------------------------------------
+
+
+def _if_with_rest(fn: Fn, c: Cursor, rest: list[Cursor], tail: bool) -> bool:
+    """Lowers an `if`; when one branch always leaves, also `rest`, inside the other. Returns whether it did."""
+    before, test, then, orelse = if_parts(c)
+    for declaration in before:
+        lower_statement(fn, declaration)
+    known = clang.evaluate(test)
+    if known is not None:  # also every `if constexpr`
+        taken = then if known else orelse
+        sequence(fn, ([taken] if taken is not None else []) + rest, tail)
+        return True
+    then_leaves, else_leaves = always_exits(then), orelse is not None and always_exits(orelse)
+    else_list = [] if orelse is None else [orelse]
+    absorb = not rest or then_leaves or else_leaves
+    left_kernel = fn.kind == "kernel" and _leaves_by_return(then, orelse, then_leaves, else_leaves)
+    inner_tail = tail and absorb
+    cond = condition(fn, test)
+    span = fn.at(c)
+    with fn.b.region() as on_true:
+        sequence(fn, [then, *(rest if absorb and not then_leaves else [])], inner_tail)
+    with fn.b.region() as on_false:
+        sequence(fn, else_list + (rest if absorb and not else_leaves else []), inner_tail)
+    fn.b.span = span
+    fn.b.if_(cond, on_true.block(), on_false.block(), exits=left_kernel or (tail and not rest))
+    return absorb
+
+
+def _leaves_by_return(then: Cursor, orelse: Cursor | None, then_leaves: bool, else_leaves: bool) -> bool:
+    if then_leaves == else_leaves:
+        return False
+    leaving = then if then_leaves else orelse
+    return leaving is not None and exits(leaving) == {"return"}
+
+
+# ---- loops --------------------------------------------------------------------------------------------------------
+
+
+def _for(fn: Fn, c: Cursor) -> None:
+    parts = clang.for_parts(c)
+    if "init" in parts:
+        lower_statement(fn, parts["init"])
+    _loop_statement(fn, c, parts.get("cond"), parts["body"], parts.get("step"), parts.get("variable"))
+
+
+def _while(fn: Fn, c: Cursor) -> None:
+    *before, test, body = c.get_children()
+    _loop_statement(fn, c, test, body, None, before[0] if before else None)
+
+
+def _loop_statement(
+    fn: Fn, c: Cursor, test: Cursor | None, body: Cursor, step: Cursor | None, variable: Cursor | None
+) -> None:
+    unroll = fn.pending_unroll()
+    ways = exits(body)
+    fn.loops.append(_loop_flags(fn, ways))
+    stops = ways & {"break", "return"}
+    with fn.b.region() as before:
+        if variable is not None:
+            lower_statement(fn, variable)
+        goes_on = _loop_condition(fn, stops, test)
+    with fn.b.region() as inside:
+        _start_iteration(fn)
+        sequence(fn, [body])
+        if step is not None:
+            _unless(fn, stops, lambda: effect(fn, step))
+    fn.loops.pop()
+    fn.at(c)
+    fn.b.while_((), before.block((), (goes_on,)), inside.block(), unroll)
+
+
+def _do(fn: Fn, c: Cursor) -> None:
+    unroll = fn.pending_unroll()
+    body, test = c.get_children()
+    ways = exits(body)
+    fn.loops.append(_loop_flags(fn, ways))
+    with fn.b.region() as before:
+        _start_iteration(fn)
+        sequence(fn, [body])
+        goes_on = _loop_condition(fn, ways & {"break", "return"}, test)
+    fn.loops.pop()
+    fn.at(c)
+    fn.b.while_((), before.block((), (goes_on,)), Block((), (), ()), unroll)
+
+
+def _loop_flags(fn: Fn, ways: frozenset[str]) -> Flags:
+    no = fn.constant(False, BOOL)
+    broke = fn.variable(BOOL, "broke", no) if "break" in ways else None
+    continued = fn.variable(BOOL, "continued", no) if "continue" in ways else None
+    return Flags(broke, continued)
+
+
+def _start_iteration(fn: Fn) -> None:
+    continued = fn.loops[-1].continued
+    if continued is not None:
+        fn.b.store(continued, fn.constant(False, BOOL))
+
+
+def _loop_condition(fn: Fn, stops: frozenset[str], test: Cursor | None) -> Value:
+    """The loop's own condition, evaluated only while nothing has left the loop."""
+    if not stops:
+        return condition(fn, test) if test is not None else fn.constant(True, BOOL)
+    stopped = any_flag(fn, stops)
+    if test is None:
+        return fn.b.apply("not", stopped)
+    with fn.b.region() as done:
+        no = fn.constant(False, BOOL)
+    with fn.b.region() as running:
+        own = condition(fn, test)
+    (result,) = fn.b.if_(stopped, done.block((), (no,)), running.block((), (own,)))
+    return result
+
+
+def _unless(fn: Fn, stops: frozenset[str], action: Callable[[], None]) -> None:
+    if not stops:
+        action()
+        return
+    go_on = fn.b.apply("not", any_flag(fn, stops))
+    with fn.b.region() as region:
+        action()
+    fn.b.if_(go_on, region.block())
+
+
+def _range_for(fn: Fn, c: Cursor) -> None:
+    """Over an array: an index loop."""
+    variable, container, body = c.get_children()
+    container_place = place(fn, container) if clang.is_place(container) else None
+    array = container_place.ptr.type.pointee if container_place is not None else None  # type: ignore[union-attr]
+    if container_place is None or not isinstance(array, Array):
+        raise fn.unsupported(c, "a range-based for over something other than an array is not supported")
+    ways = exits(body)
+    index = fn.variable(I32, "k", fn.constant(0, I32))
+    fn.loops.append(_loop_flags(fn, ways))
+    stops = ways & {"break", "return"}
+    with fn.b.region() as before:
+        below = fn.b.apply("lt", fn.b.load(index), fn.constant(array.count, I32))
+        goes_on = fn.b.apply("and", below, fn.b.apply("not", any_flag(fn, stops))) if stops else below
+    with fn.b.region() as inside:
+        _start_iteration(fn)
+        element = fn.b.offset(fn.b.decay(container_place.ptr), fn.b.load(index))
+        if is_reference(variable.type):
+            fn.variables[identity(variable)] = Place(fn.generic(element))
+        else:
+            loaded = coerce(fn, fn.b.load(element), fn.types.lower(variable.type, fn.b.span))
+            fn.variables[identity(variable)] = Place(fn.variable(loaded.type, variable.spelling, loaded))
+        sequence(fn, [body])
+        fn.b.store(index, fn.b.apply("add", fn.b.load(index), fn.constant(1, I32)))
+    fn.loops.pop()
+    fn.b.while_((), before.block((), (goes_on,)), inside.block())
+
+
+# ---- ways out -----------------------------------------------------------------------------------------------------
+
+
+def _return(fn: Fn, c: Cursor) -> None:
+    children = list(c.get_children())
+    if children:
+        _return_value(fn, children[0])
+    fn.at(c)
+    assert fn.returned is not None
+    fn.b.store(fn.returned, fn.constant(True, BOOL))
+
+
+def _return_value(fn: Fn, c: Cursor) -> None:
+    if fn.result is None:
+        effect(fn, c)
+    elif fn.returns_reference:
+        fn.b.store(fn.result, fn.generic(place(fn, c).ptr))
+    elif c.kind == Kind.INIT_LIST_EXPR:
+        initialize(fn, fn.result, c)
+    else:
+        fn.b.store(fn.result, fn.generic(value(fn, c)))
+
+
+def _break(fn: Fn, c: Cursor) -> None:
+    broke = fn.loops[-1].broke
+    assert broke is not None
+    fn.b.store(broke, fn.constant(True, BOOL))
+
+
+def _continue(fn: Fn, c: Cursor) -> None:
+    continued = _loop(fn).continued
+    assert continued is not None
+    fn.b.store(continued, fn.constant(True, BOOL))
+
+
+# ---- declarations -------------------------------------------------------------------------------------------------
+
+
+def _declarations(fn: Fn, c: Cursor) -> None:
+    for child in c.get_children():
+        lower_statement(fn, child)
+
+
+def _variable(fn: Fn, c: Cursor) -> None:
+    span = fn.at(c)
+    if clang.is_invalid(c):
+        fn.unit.check_errors(fn.cursor)
+        raise fn.unsupported(c, f"the declaration of '{c.spelling}' has errors")
+    space = memory_space(c)
+    if space is not None:
+        fn.variables[identity(c)] = Place(global_reference(fn, c, space), _is_volatile(c.type))
+        return
+    start = clang.initializer(c)
+    if is_reference(c.type):
+        if start is None:
+            raise fn.unsupported(c, f"the reference '{c.spelling}' has no initialiser")
+        found = place(fn, start)
+        fn.variables[identity(c)] = Place(fn.generic(found.ptr), found.volatile)
+        return
+    check_storage(c, span)
+    if c.storage_class == clang.StorageClass.STATIC:
+        return  # a constant: its first use finds it
+    storage = fn.b.alloca(fn.types.lower(c.type, span), c.spelling)
+    fn.variables[identity(c)] = Place(storage, _is_volatile(c.type))
+    if start is not None:
+        initialize(fn, storage, start)
+
+
+def _is_volatile(type: clang.Type) -> bool:
+    while type.get_canonical().kind in (clang.TypeKind.CONSTANTARRAY, clang.TypeKind.INCOMPLETEARRAY):
+        type = type.get_canonical().element_type
+    return bool(type.is_volatile_qualified())
+
+
+# ---- the rest -----------------------------------------------------------------------------------------------------
+
+
+def _compound(fn: Fn, c: Cursor) -> None:
+    sequence(fn, list(c.get_children()))
+
+
+def _if(fn: Fn, c: Cursor) -> None:
+    _if_with_rest(fn, c, [], tail=False)
+
+
+def _attributed(fn: Fn, c: Cursor) -> None:
+    """`#pragma unroll` hides its loop inside a statement that libclang does not expose."""
+    fn.unroll = _unroll_factor(c)
+    for child in c.get_children():
+        if not child.kind.is_attribute():
+            lower_statement(fn, child)
+    fn.unroll = None
+
+
+def _unroll_factor(c: Cursor) -> int | None:
+    source = c.location.file
+    if source is None:
+        return None
+    for child in c.get_children():
+        if child.kind.is_attribute():
+            numbers = [clang.evaluate(k) for k in child.get_children() if k.kind.is_expression()]
+            return int(numbers[0]) if numbers and numbers[0] is not None else 0
+    return None
+
+
+def _nothing(fn: Fn, c: Cursor) -> None:
+    pass
+
+
+def _refuse(what: str, hint: str | None = None) -> Callable[[Fn, Cursor], None]:
+    def refuse(fn: Fn, c: Cursor) -> None:
+        raise fn.unsupported(c, what, hint)
+
+    return refuse
+
+
+def lower_statement(fn: Fn, c: Cursor) -> None:
+    handler = _STATEMENTS.get(c.kind)
+    if handler is not None:
+        handler(fn, c)
+    elif c.kind.is_expression():
+        effect(fn, c)
+    elif c.kind.is_declaration():
+        if c.kind == Kind.UNEXPOSED_DECL:
+            raise fn.unsupported(c, "structured bindings are not supported", "name the members one by one")
+    else:
+        raise fn.unsupported(c, f"this statement ({c.kind.name.lower()}) is not supported")
+
+
+_STATEMENTS: dict[Kind, Callable[[Fn, Cursor], None]] = {
+    Kind.COMPOUND_STMT: _compound,
+    Kind.DECL_STMT: _declarations,
+    Kind.VAR_DECL: _variable,
+    Kind.IF_STMT: _if,
+    Kind.FOR_STMT: _for,
+    Kind.WHILE_STMT: _while,
+    Kind.DO_STMT: _do,
+    Kind.CXX_FOR_RANGE_STMT: _range_for,
+    Kind.SWITCH_STMT: lower_switch,
+    Kind.RETURN_STMT: _return,
+    Kind.BREAK_STMT: _break,
+    Kind.CONTINUE_STMT: _continue,
+    Kind.NULL_STMT: _nothing,
+    Kind.UNEXPOSED_STMT: _attributed,
+    Kind.GOTO_STMT: _refuse("goto is not supported", "use a loop with break or continue"),
+    Kind.INDIRECT_GOTO_STMT: _refuse("goto is not supported", "use a loop with break or continue"),
+    Kind.LABEL_STMT: _refuse("labels and goto are not supported", "use a loop with break or continue"),
+    Kind.ASM_STMT: _refuse("inline PTX is not supported", "use the CUDA intrinsic that stands for the instruction"),
+    Kind.CXX_TRY_STMT: _refuse("exceptions are not supported in device code"),
+    Kind.CXX_THROW_EXPR: _refuse("exceptions are not supported in device code"),
+    Kind.CXX_NEW_EXPR: _refuse("allocation on the device is not supported", "use a local array or pass a buffer"),
+    Kind.CXX_DELETE_EXPR: _refuse("allocation on the device is not supported", "use a local array or pass a buffer"),
+}
