@@ -1,0 +1,1 @@
+"""Passes over IR, one per file: `run(function, module) -> Function`. No pass mutates its input."""

@@ -1,0 +1,214 @@
+"""Removes what nobody needs: unused values, results of branches, carried values of loops, stores into dead locals.
+
+Needed are effects that others can see, and from there what each needed thing depends on. A store into an alloca is
+needed once the alloca's address is needed by anything else. A loop counted by `For` ends by itself and may go when
+nothing in it is needed; a `While` may be meant to wait, so it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ..ir.ops import (
+    Alloca,
+    Assert,
+    Atomic,
+    Barrier,
+    BarrierReduce,
+    Block,
+    Call,
+    Fence,
+    For,
+    Function,
+    If,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    Print,
+    PtrCast,
+    Store,
+    Trap,
+    Value,
+    Warp,
+    While,
+)
+from ..ir.traverse import blocks, operands, rebuild, with_body
+
+_EFFECTS = (Atomic, Barrier, BarrierReduce, Warp, Fence, Print, Assert, Trap, Call, While)
+
+
+def run(function: Function, module: Module) -> Function:
+    return with_body(function, eliminate(function.body))
+
+
+def eliminate(body: Block, names: Mapping[Value, str] | None = None) -> Block:
+    """The body without dead code; results of operations that are in `names` get that name."""
+    return _Rebuild(_Needs(body), names or {}).block(body)
+
+
+class _Needs:
+    """Marks what is needed. Block arguments are values like any other: needing one needs what flows into it."""
+
+    def __init__(self, body: Block):
+        self.ops: set[Op] = set()
+        self.values: set[Value] = set()
+        self._parent: dict[Op, Op | None] = {}
+        self._sources: dict[Value, tuple[Value, ...]] = {}  # what flows into a result or argument of a region
+        self._definition: dict[Value, Op] = {}
+        self._local: dict[Value, Value] = {}  # addresses derived from an alloca
+        self._stores: dict[Value, list[Op]] = {}  # into each alloca
+        self._queue: list[Value] = []
+        self._effects: list[Op] = []
+        self._index(body, None)
+        for op in self._effects:
+            self._need_op(op)
+        self._need(body.results)
+        while self._queue:
+            self._follow(self._queue.pop())
+
+    def _index(self, block: Block, parent: Op | None) -> None:
+        for arg in block.args:
+            if parent is not None:
+                self._definition[arg] = parent
+        for op in block.ops:
+            self._parent[op] = parent
+            for result in op.results:
+                self._definition[result] = op
+            self._flows(op)
+            self._classify(op)
+            for inner in blocks(op):
+                self._index(inner, op)
+
+    def _flows(self, op: Op) -> None:
+        match op:
+            case If(_, then, orelse):
+                self._flow(op.results, then.results, orelse.results)
+            case For(_, _, inits, _, body):
+                self._flow(op.results, inits, body.results)
+                self._flow(body.args[1:], inits, body.results)
+                self._sources[body.args[0]] = ()
+            case While(inits, before, body):
+                self._flow(op.results, before.results[1:])
+                self._flow(body.args, before.results[1:])
+                self._flow(before.args, inits, body.results)
+            case _:
+                pass
+
+    def _flow(self, targets: tuple[Value, ...], *sources: tuple[Value, ...]) -> None:
+        for target, *values in zip(targets, *sources, strict=True):
+            self._sources[target] = tuple(values)
+
+    def _classify(self, op: Op) -> None:
+        match op:
+            case Alloca():
+                self._local[op.result] = op.result
+            case Member(ptr) | Offset(ptr) | PtrCast(ptr) if ptr in self._local:
+                self._local[op.result] = self._local[ptr]
+            case Store(ptr, _, volatile):
+                if ptr in self._local and not volatile:
+                    self._stores.setdefault(self._local[ptr], []).append(op)
+                else:
+                    self._effects.append(op)
+            case Load(_, volatile) if volatile:
+                self._effects.append(op)
+            case _ if isinstance(op, _EFFECTS):
+                self._effects.append(op)
+            case _:
+                pass
+
+    def _need_op(self, op: Op | None) -> None:
+        """An operation, and those around it, with what decides whether they run."""
+        while op is not None and op not in self.ops:
+            self.ops.add(op)
+            if isinstance(op, For):
+                self._need((op.lower, op.upper))
+            elif isinstance(op, While):
+                self._need(op.before.results[:1])
+            else:
+                self._need(operands(op))
+            op = self._parent[op]
+
+    def _need(self, values: tuple[Value, ...]) -> None:
+        for value in values:
+            if value not in self.values:
+                self.values.add(value)
+                self._queue.append(value)
+
+    def _follow(self, value: Value) -> None:
+        definition = self._definition.get(value)
+        if definition is None:
+            return  # a parameter
+        self._need_op(definition)
+        self._need(self._sources.get(value, ()))
+        for store in self._stores.pop(value, ()):
+            self._need_op(store)
+
+
+class _Rebuild:
+    def __init__(self, needs: _Needs, names: Mapping[Value, str]):
+        self.needs, self.names = needs, names
+        self.replaced: dict[Value, Value] = {}
+
+    def use(self, value: Value) -> Value:
+        return self.replaced.get(value, value)
+
+    def define(self, value: Value) -> Value:
+        name = self.names.get(value)
+        if name is None or value.name is not None:
+            return value
+        self.replaced[value] = fresh = Value(value.type, name)
+        return fresh
+
+    def block(self, block: Block, args: list[bool] | None = None, results: list[bool] | None = None) -> Block:
+        """`args` and `results` say which to keep; None for all."""
+        kept = tuple(self.op(op) for op in block.ops if op in self.needs.ops)
+        return Block(_keep(block.args, args), kept, tuple(map(self.use, _keep(block.results, results))))
+
+    def op(self, op: Op) -> Op:
+        match op:
+            case If():
+                rebuilt = self.if_(op)
+            case For():
+                rebuilt = self.for_(op)
+            case While():
+                rebuilt = self.while_(op)
+            case _:
+                rebuilt = rebuild(op, self.use, _same)
+        if any(v in self.names for v in rebuilt.results):
+            rebuilt = replace(rebuilt, results=tuple(map(self.define, rebuilt.results)))
+        return rebuilt
+
+    def needed(self, *alternatives: tuple[Value, ...]) -> list[bool]:
+        """Per position, whether any of the alternatives is needed."""
+        return [any(v in self.needs.values for v in values) for values in zip(*alternatives, strict=True)]
+
+    def if_(self, op: If) -> Op:
+        keep = self.needed(op.results)
+        sides = {"then": self.block(op.then, None, keep), "orelse": self.block(op.orelse, None, keep)}
+        return rebuild(op, self.use, _same, **sides, results=_keep(op.results, keep))
+
+    def for_(self, op: For) -> Op:
+        keep = self.needed(op.results, op.body.args[1:])
+        body = self.block(op.body, [True, *keep], keep)
+        inits = tuple(map(self.use, _keep(op.inits, keep)))
+        return rebuild(op, self.use, _same, inits=inits, body=body, results=_keep(op.results, keep))
+
+    def while_(self, op: While) -> Op:
+        carried, forwarded = self.needed(op.before.args), self.needed(op.results, op.body.args)
+        inits = tuple(map(self.use, _keep(op.inits, carried)))
+        before = self.block(op.before, carried, [True, *forwarded])
+        body = self.block(op.body, forwarded, carried)
+        results = _keep(op.results, forwarded)
+        return rebuild(op, self.use, _same, inits=inits, before=before, body=body, results=results)
+
+
+_same: Callable[[Block], Block] = lambda block: block  # noqa: E731
+
+
+def _keep(values: tuple[Value, ...], which: list[bool] | None) -> tuple[Value, ...]:
+    if which is None:
+        return values
+    return tuple(v for v, wanted in zip(values, which, strict=True) if wanted)

@@ -1,0 +1,125 @@
+"""Which values are the same for all threads of a block: an analysis for backends and autodiff.
+
+Optimistic: everything is uniform until a reason shows that it varies, and reasons spread until nothing changes. What
+comes out of a branch or loop varies if the choice of path or the number of iterations does.
+"""
+
+from __future__ import annotations
+
+from ..ir.ops import (
+    Aggregate,
+    Apply,
+    BarrierReduce,
+    Block,
+    Builtin,
+    Constant,
+    Extract,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Insert,
+    Load,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    PtrDiff,
+    Undef,
+    Value,
+    While,
+)
+from ..ir.traverse import operands, walk
+from ..ir.types import Pointer
+
+_UNIFORM_BUILTINS = frozenset(("block_idx", "block_dim", "grid_dim", "warp_size"))
+_PURE = (Constant, Undef, Apply, Aggregate, Extract, Insert, GlobalRef, Offset, Member, PtrCast, PtrDiff)
+
+
+def uniform_values(function: Function) -> set[Value]:
+    """Values that every thread of a block that computes them computes alike."""
+    analysis = _Varying(function)
+    everything = {p.value for p in function.params}
+    for op in walk(function.body):
+        everything.update(op.results)
+        match op:
+            case For(body=body):
+                everything.update(body.args)
+            case While(before=before, body=body):
+                everything.update(before.args, body.args)
+    return everything - analysis.values
+
+
+class _Varying:
+    def __init__(self, function: Function):
+        self.values: set[Value] = set()
+        self.read_only: set[Value] = {p.value for p in function.params if p.const and p.restrict}
+        if function.kind != "kernel":
+            self.values.update(p.value for p in function.params)
+        while True:
+            before = len(self.values)
+            self.block(function.body)
+            if len(self.values) == before:
+                break
+
+    def any(self, *values: Value) -> bool:
+        return any(v in self.values for v in values)
+
+    def mark(self, values: tuple[Value, ...], reason: bool = True) -> None:
+        if reason:
+            self.values.update(values)
+
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            self.visit(op)
+
+    def visit(self, op: Op) -> None:
+        match op:
+            case Offset(ptr) | Member(ptr) | PtrCast(ptr) if ptr in self.read_only:
+                self.read_only.add(op.result)
+                self.mark(op.results, self.any(*operands(op)))
+            case _ if isinstance(op, _PURE):
+                self.mark(op.results, self.any(*operands(op)))
+            case Builtin(name):
+                self.mark(op.results, name not in _UNIFORM_BUILTINS)
+            case Load(ptr, volatile):
+                constant = isinstance(ptr.type, Pointer) and ptr.type.space == "constant"
+                fixed = (constant or ptr in self.read_only) and not volatile
+                self.mark(op.results, not fixed or self.any(ptr))
+            case BarrierReduce():
+                pass
+            case If():
+                self.if_(op)
+            case For():
+                self.for_(op)
+            case While():
+                self.while_(op)
+            case _:
+                self.mark(op.results)
+
+    def if_(self, op: If) -> None:
+        self.block(op.then)
+        self.block(op.orelse)
+        for result, a, b in zip(op.results, op.then.results, op.orelse.results, strict=True):
+            self.mark((result,), self.any(op.cond, a, b))
+
+    def for_(self, op: For) -> None:
+        trips_vary = self.any(op.lower, op.upper)
+        self.mark(op.body.args[:1], trips_vary)
+        self.carry(op.body.args[1:], op.inits, op.body.results, trips_vary)
+        self.block(op.body)
+        self.carry(op.results, op.inits, op.body.results, trips_vary)
+
+    def while_(self, op: While) -> None:
+        trips_vary = self.any(op.before.results[0])
+        self.carry(op.before.args, op.inits, op.body.results, trips_vary)
+        self.block(op.before)
+        for source, arg, result in zip(op.before.results[1:], op.body.args, op.results, strict=True):
+            self.mark((arg, result), trips_vary or self.any(source))
+        self.block(op.body)
+
+    def carry(
+        self, targets: tuple[Value, ...], inits: tuple[Value, ...], following: tuple[Value, ...], always: bool
+    ) -> None:
+        for target, init, value in zip(targets, inits, following, strict=True):
+            self.mark((target,), always or self.any(init, value))
