@@ -1,0 +1,125 @@
+"""What a user calls: `compile`, `load`, and the module they give. Thin; the work is elsewhere, imported when needed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import KernelGradError, LookupFailed
+
+if TYPE_CHECKING:
+    from .frontend.unit import Unit
+    from .kernels import Kernel
+    from .runtime.variables import Variable
+
+Defines = Mapping[str, Any] | Sequence[str]
+
+
+def compile(
+    source: str,
+    *,
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+    defines: Defines = (),
+    std: str = "c++17",
+    name: str = "kernel.cu",
+) -> Module:
+    """A module from CUDA C++ text. `defines`: {"N": 4} or ["N=4"]; `name` is what error messages call the text."""
+    return Module(source, name, tuple(os.fspath(d) for d in include_dirs), _defines(defines), std)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+    defines: Defines = (),
+    std: str = "c++17",
+) -> Module:
+    """A module from a file; headers beside it are found."""
+    file = Path(path)
+    try:
+        text = file.read_text(errors="replace")
+    except OSError as error:
+        raise KernelGradError(f"cannot read {file}: {error.strerror}") from error
+    folders = (str(file.parent.resolve()), *(os.fspath(d) for d in include_dirs))
+    return Module(text, str(file), folders, _defines(defines), std)
+
+
+def _defines(defines: Defines) -> tuple[str, ...]:
+    if isinstance(defines, Mapping):
+        return tuple(f"{key}={_macro(value)}" for key, value in defines.items())
+    return tuple(defines)
+
+
+def _macro(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+class Module:
+    """A parsed text. `module["kernel"]` compiles that kernel; errors in what it does not reach do not matter."""
+
+    def __init__(self, text: str, name: str, include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str):
+        from .frontend.unit import Options, Unit
+
+        self.name = name
+        self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
+        self._unit.require_functions()
+        self._kernels: dict[str, Kernel] = {}
+        self._variables: dict[Any, Variable] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def functions(self) -> list[str]:
+        """The C signatures of the functions and templates in the text."""
+        return self._unit.signatures()
+
+    def __getitem__(self, name: str) -> Kernel:
+        """The kernel 'f', 'ns::f', 'f<float, 4>' (a template's instance) or 'f(float, int)' (an overload)."""
+        if not isinstance(name, str):
+            raise LookupFailed(f"a function is looked up by its name, got {name!r}")
+        with self._lock:
+            if name not in self._kernels:
+                self._kernels[name] = self._compile(name)
+            return self._kernels[name]
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and self._unit.find(name) is not None
+        except LookupFailed:
+            return False
+
+    def __iter__(self) -> Any:
+        raise TypeError("a module is not iterable; module.functions lists its functions")
+
+    def __repr__(self) -> str:
+        listed = "".join(f"\n  {signature}" for signature in self.functions)
+        return f"<kernelgrad module {self.name}{listed}>"
+
+    def constant(self, name: str) -> Variable:
+        """A `__constant__` or `__device__` variable: `module.constant("W")[...] = values`."""
+        from .pipeline import declared_variable
+
+        with self._lock:
+            return self._variable(declared_variable(self._unit, name))
+
+    variable = constant
+
+    def _compile(self, name: str) -> Kernel:
+        from . import pipeline
+        from .kernels import Kernel
+
+        lowered, ir_name = pipeline.lower(self._unit, name)
+        module = pipeline.compile_kernel(lowered, ir_name)
+        return Kernel(ir_name, module, lambda variable: self._variable(module.globals[variable]))
+
+    def _variable(self, declaration: Any) -> Variable:
+        """One object per declaration, whichever kernel mentions it."""
+        from .runtime.variables import Variable
+
+        key = (declaration.name, str(declaration.type), declaration.init)
+        with self._lock:
+            if key not in self._variables:
+                self._variables[key] = Variable(declaration)
+            return self._variables[key]

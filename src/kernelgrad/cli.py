@@ -1,0 +1,71 @@
+"""`python -m kernelgrad`: list a file's functions, print a kernel's IR after any pass, or its CUDA C++."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .errors import KernelGradError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        text = options.run(options)
+    except KernelGradError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(text, end="" if text.endswith("\n") else "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kernelgrad", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("file", type=Path, help="a .cu file")
+    shared.add_argument("-I", dest="include_dirs", action="append", default=[], metavar="DIR")
+    shared.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME[=VALUE]")
+    shared.add_argument("--std", default="c++17")
+
+    listing = commands.add_parser("list", parents=[shared], help="list the functions of a file")
+    listing.set_defaults(run=_list)
+
+    dump = commands.add_parser("dump", parents=[shared], help="print a kernel's IR")
+    dump.add_argument("kernel", help="such as saxpy, ns::f, 'scale<float, 4>'")
+    dump.add_argument("--after", metavar="PASS", help="the stage to show (default: the last); see --stages")
+    dump.add_argument("--stages", action="store_true", help="list the stages instead")
+    dump.set_defaults(run=_dump)
+
+    source = commands.add_parser("source", parents=[shared], help="print a kernel as CUDA C++")
+    source.add_argument("kernel")
+    source.set_defaults(run=_source)
+    return parser
+
+
+def _module(options: argparse.Namespace):  # type: ignore[no-untyped-def]
+    from .api import load
+
+    return load(options.file, include_dirs=options.include_dirs, defines=options.defines, std=options.std)
+
+
+def _list(options: argparse.Namespace) -> str:
+    return "\n".join(_module(options).functions)
+
+
+def _dump(options: argparse.Namespace) -> str:
+    from . import pipeline
+    from .ir.printer import print_module
+
+    if options.stages:
+        return "\n".join(pipeline.STAGES)
+    wanted = options.after or pipeline.STAGES[-1]
+    if wanted not in pipeline.STAGES:
+        raise KernelGradError(f"no stage '{wanted}'; there are: {', '.join(pipeline.STAGES)}")
+    lowered, name = pipeline.lower(_module(options)._unit, options.kernel)
+    return next(print_module(module) for stage, module in pipeline.stages(lowered, name) if stage == wanted)
+
+
+def _source(options: argparse.Namespace) -> str:
+    return str(_module(options)[options.kernel].source)

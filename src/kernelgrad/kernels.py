@@ -1,0 +1,158 @@
+"""A kernel as a Python object: configure it with `kernel[grid, block]`, call it with arrays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from . import pipeline
+from .ir.ops import Function
+from .ir.ops import Module as IRModule
+from .runtime.arguments import Binder, Placement, with_variables
+from .runtime.config import Launch, check_launch_bounds, make_launch, parse_launch
+from .runtime.launch import BoundArguments, Executable, LaunchConfig
+from .runtime.signature import c_signature
+from .runtime.streams import stream_handle
+from .runtime.variables import Variable
+from .runtime.written import written_params
+
+if TYPE_CHECKING:
+    from .runtime.check import CheckReport
+
+
+class Kernel:
+    """A `__global__` function. NumPy arrays run it on the CPU, CUDA arrays on their GPU.
+
+    `module` is the kernel's IR, ready for the backends; `variable` gives the module variable of an IR global.
+    """
+
+    def __init__(self, name: str, module: IRModule, variable: Callable[[str], Variable]):
+        self.name, self.module = name, module
+        self._variable = variable
+        self._executables: dict[int | None, Executable] = {}
+        self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
+        self._lock = threading.Lock()
+
+    @property
+    def function(self) -> Function:
+        return self.module.functions[self.name]
+
+    def __repr__(self) -> str:
+        return c_signature(self.function)
+
+    def __getitem__(self, key: Any) -> Callable[..., None]:
+        launch = parse_launch(key)
+        return lambda *args, **keywords: self._launch(launch, args, keywords)
+
+    def __call__(self, *args: Any, **keywords: Any) -> None:
+        from .errors import LaunchError
+
+        raise LaunchError(f"{self.name}: say how to launch it: kernel[grid, block](...)")
+
+    def launch(self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = ()) -> None:
+        """The keyword form of `kernel[grid, block, shared, stream](*args)`."""
+        self._launch(make_launch(grid, block, shared, stream), tuple(args), {})
+
+    def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None) -> CheckReport:
+        """Runs the kernel on the CPU, watched: out-of-bounds accesses, reads of memory nothing wrote, and data races
+        are reported with their source lines. `seed` shuffles the order of threads and blocks."""
+        from .runtime.check import check_cpu
+
+        launch = make_launch(grid, block, shared)
+        bound, placement = self._binder.bind(args)
+        if placement.cuda is not None:
+            from .errors import ArgumentError
+
+            raise ArgumentError(f"{self.name}: check runs on the CPU; pass NumPy arrays")
+        check_launch_bounds(self.name, self.function.launch_bounds, launch.block)
+        config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
+        return check_cpu(
+            self._cpu_module, self.name, config, self._with_variables(self._cpu_module, bound, config, None), seed
+        )
+
+    # ---- what it becomes
+
+    @cached_property
+    def source(self) -> str:
+        """The kernel as CUDA C++: what runs on a GPU, and what plain nvcc compiles."""
+        from .backends.cuda import emit
+
+        return emit(self._cuda_module, self.name)
+
+    @cached_property
+    def ir(self) -> str:
+        """The kernel's IR as text."""
+        from .ir.printer import print_module
+
+        return print_module(self.module)
+
+    @cached_property
+    def _cpu_module(self) -> IRModule:
+        return pipeline.for_target(self.module, self.name, pipeline.CPU)
+
+    @cached_property
+    def _cuda_module(self) -> IRModule:
+        return pipeline.for_target(self.module, self.name, pipeline.CUDA)
+
+    @cached_property
+    def _binder(self) -> Binder:
+        return Binder(self.function, written_params(self.function))
+
+    # ---- launching
+
+    def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        bound, placement = self._binder.bind(args, keywords)
+        check_launch_bounds(self.name, self.function.launch_bounds, launch.block)
+        config = _config(launch, placement)
+        module = self._cpu_module if placement.cuda is None else self._cuda_module
+        executable = self._executable(placement.cuda)
+        executable.launch(config, self._with_variables(module, bound, config, placement.cuda))
+
+    def _with_variables(
+        self, module: IRModule, bound: BoundArguments, config: LaunchConfig, device: int | None
+    ) -> BoundArguments:
+        if device is not None:
+            self._copy_constants(device)
+
+        def address(name: str) -> int:
+            variable = self._variable(name)
+            return variable.host_address() if device is None else variable.device_address(device, config.stream or 0)
+
+        return with_variables(bound, module.functions[self.name], address)
+
+    def _copy_constants(self, device: int) -> None:
+        """Brings `__constant__` variables that changed since the last launch to the GPU."""
+        executable = self._executables[device]
+        for name, declaration in self._cuda_module.globals.items():
+            if declaration.space != "constant":
+                continue
+            variable = self._variable(name)
+            if self._constants.get((device, name), 0) != variable.version:
+                executable.set_constant(name, variable.bytes())  # type: ignore[attr-defined]
+                self._constants[device, name] = variable.version
+
+    def _executable(self, device: int | None) -> Executable:
+        found = self._executables.get(device)
+        if found is None:
+            with self._lock:
+                found = self._executables.get(device) or self._compile(device)
+                self._executables[device] = found
+        return found
+
+    def _compile(self, device: int | None) -> Executable:
+        if device is None:
+            from .runtime.cpu import compile_cpu
+
+            return compile_cpu(self._cpu_module, self.name)
+        from .runtime.cuda import compile_cuda
+
+        return compile_cuda(self._cuda_module, self.name, device)
+
+
+def _config(launch: Launch, placement: Placement) -> LaunchConfig:
+    if placement.cuda is None:
+        return LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
+    stream = stream_handle(launch.stream) if launch.stream is not None else placement.stream()
+    return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, stream, placement.cuda)

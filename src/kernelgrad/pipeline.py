@@ -1,0 +1,93 @@
+"""The ordered pass lists: the one file that names every stage between the C++ text and the backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from .errors import LookupFailed
+from .frontend.lowering import Lowering
+from .frontend.unit import Unit
+from .frontend.variables import module_variable
+from .ir.ops import Function, Global, Module
+from .ir.traverse import used_structs
+from .ir.verifier import verify
+from .transforms import globals as module_variables
+from .transforms import inline, loops, promote, simplify, spaces
+
+
+class Pass(NamedTuple):
+    name: str
+    run: Callable[[Function, Module], Function]
+
+
+KERNEL = (
+    Pass("inline", inline.run),
+    Pass("promote", promote.run),
+    Pass("simplify", simplify.run),
+    Pass("loops", loops.run),
+    Pass("spaces", spaces.run),
+    Pass("tidy", simplify.run),
+)
+
+# The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
+CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
+CUDA = (Pass("cuda-variables", module_variables.run_for({"global"})),)
+
+STAGES = ("frontend", *(p.name for p in KERNEL))
+
+
+def lower(unit: Unit, name: str) -> tuple[Module, str]:
+    """The IR of the function a user names, and of all it calls, as the frontend gives it; and its name there."""
+    found, cursor = unit.find(name)
+    lowering = Lowering(found)
+    ir_name = lowering.function(cursor, found.span(cursor))
+    module = lowering.module()
+    verify(module, "frontend")
+    return module, ir_name
+
+
+def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:
+    """The module after each stage: first as it is, then one function with every call inlined."""
+    yield "frontend", module
+    for stage in KERNEL:
+        module = _apply(stage, module, name)
+        yield stage.name, module
+
+
+def compile_kernel(module: Module, name: str) -> Module:
+    """One function ready for the backends, with the variables and records it uses."""
+    for _, result in stages(module, name):
+        module = result
+    return module
+
+
+def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:
+    for stage in passes:
+        module = _apply(stage, module, name)
+    return module
+
+
+def _apply(stage: Pass, module: Module, name: str) -> Module:
+    function = stage.run(module.functions[name], module)
+    result = _only(replace(module, functions={name: function}), name)
+    verify(result, stage.name)
+    return result
+
+
+def _only(module: Module, name: str) -> Module:
+    """The module with nothing but the function and what it refers to."""
+    function = module.functions[name]
+    used = module_variables.used_globals(function)
+    variables = {key: value for key, value in module.globals.items() if key in used}
+    return Module({name: function}, variables, used_structs(function, variables.values()))
+
+
+def declared_variable(unit: Unit, name: str) -> Global:
+    """The module variable of that name, as kernels see it."""
+    found = [v for v in unit.variables() if name in (v.spelling, unit.qualified_name(v))]
+    if not found:
+        listed = ", ".join(unit.qualified_name(v) for v in unit.variables()) or "none"
+        raise LookupFailed(f"no __constant__ or __device__ variable '{name}' in {unit.name}; it has: {listed}")
+    return module_variable(unit, found[0])

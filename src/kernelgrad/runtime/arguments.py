@@ -1,0 +1,102 @@
+"""Binding a launch's arguments to a kernel's parameters.
+
+A `Binder` is made once per kernel: it holds one packer per parameter, which checks a value and writes its bytes. An
+argument that does not fit raises `ArgumentError` before anything is launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..errors import ArgumentError, InternalError
+from ..ir.layout import param_layout
+from ..ir.ops import Function, Param
+from ..ir.types import Pointer
+from .launch import BoundArguments, Buffer
+from .packers import Place, State, packer, write_address
+from .signature import c_signature, user_params
+from .streams import current_stream
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a launch runs: on the CPU, or on the CUDA device of that ordinal. `source` is the array that said so, and
+    None when no argument is an array."""
+
+    cuda: int | None = None
+    source: Any = field(default=None, repr=False)
+
+    def stream(self) -> int | None:
+        """The stream to use when the user names none: the current one of the arrays' package; None on the CPU."""
+        return None if self.cuda is None else current_stream(self.source) or 0
+
+
+class Binder:
+    """Binds arguments to the parameters of one kernel. `written` are the pointers it stores through (see `written`)."""
+
+    def __init__(self, function: Function, written: frozenset[str]):
+        self.function = function
+        params = user_params(function)
+        offsets, _size = param_layout(function)
+        if params != function.params[: len(params)]:
+            raise InternalError(f"{function.name}: module variables must come after the parameters")
+        self._slots = tuple(
+            (packer(Place(function.name, p.name, p.c_type), p.type, written).pack, offset)
+            for p, offset in zip(params, offsets, strict=False)
+        )
+        self._size = offsets[len(params) - 1] + params[-1].type.size if params else 0
+
+    def bind(self, args: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> tuple[BoundArguments, Placement]:
+        """The user's arguments, without the addresses of module variables: `with_variables` adds those."""
+        if keywords or len(args) != len(self._slots):
+            raise self._miscounted(args, keywords or {})
+        state = State(self._size)
+        for (pack, offset), value in zip(self._slots, args, strict=True):
+            pack(value, offset, state)
+        bound = BoundArguments(bytes(state.packed), tuple(state.buffers), tuple(state.keep_alive))
+        return bound, _placement(state)
+
+    def _miscounted(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> ArgumentError:
+        name, count = self.function.name, len(self._slots)
+        if keywords:
+            names = ", ".join(f"{key}=" for key in keywords)
+            problem = f"arguments are given by position, got {names}"
+        else:
+            problem = f"takes {count} argument{'s' * (count != 1)}, got {len(args)}"
+        return ArgumentError(f"{name}: {problem}\n  {c_signature(self.function)}")
+
+
+def _placement(state: State) -> Placement:
+    source = state.keep_alive[0] if state.keep_alive else None
+    return Placement(state.device[1] if isinstance(state.device, tuple) else None, source)
+
+
+def with_variables(bound: BoundArguments, function: Function, address_of: Callable[[str], int]) -> BoundArguments:
+    """The arguments followed by the addresses of the module variables that `function` takes as parameters."""
+    if all(p.variable is None for p in function.params):
+        return bound
+    offsets, size = param_layout(function)
+    packed = bytearray(bound.packed.ljust(size, b"\0"))
+    slots = zip(function.params, offsets, strict=True)
+    buffers = [_place_variable(p, packed, offset, address_of) for p, offset in slots if p.variable]
+    return replace(bound, packed=bytes(packed), buffers=bound.buffers + tuple(buffers))
+
+
+def _place_variable(param: Param, packed: bytearray, offset: int, address_of: Callable[[str], int]) -> Buffer:
+    assert param.variable is not None and isinstance(param.type, Pointer)
+    address = address_of(param.variable)
+    write_address(packed, offset, address)
+    return Buffer(param.variable, address, param.type.pointee.size)
+
+
+def bind(
+    function: Function,
+    args: Sequence[Any],
+    written: frozenset[str],
+    variables: Callable[[str], int] | None = None,
+) -> tuple[BoundArguments, Placement]:
+    """Binds once; whoever launches often keeps a `Binder`. `variables` gives the address of a module variable."""
+    bound, placement = Binder(function, written).bind(args)
+    return (with_variables(bound, function, variables) if variables else bound), placement

@@ -1,0 +1,228 @@
+"""Arrays of other packages, seen as memory. None of those packages is imported here: who has an array has loaded its
+package, so `sys.modules` knows it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from . import dlpack
+
+Device = Literal["cpu"] | tuple[str, int]
+DType = np.dtype[Any] | str
+
+BFLOAT16 = "bfloat16"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayView:
+    """The memory of an array. `dtype` is a NumPy dtype, or a name where NumPy has none ("bfloat16").
+    `device` is "cpu" or (kind, ordinal), kind being "cuda" for all that kernels can run on."""
+
+    address: int
+    nbytes: int
+    dtype: DType
+    shape: tuple[int, ...]
+    contiguous: bool
+    writable: bool
+    device: Device
+    owner: Any = field(repr=False)
+
+
+def view(obj: Any) -> ArrayView | None:
+    """The memory behind an array of any known package; None for what is no array."""
+    kind = type(obj)
+    reader = _readers.get(kind)
+    if reader is None:
+        reader = _find_reader(obj)
+        if reader is None:
+            return None
+        _readers[kind] = reader
+    return reader(obj)
+
+
+_Reader = Callable[[Any], ArrayView | None]
+_readers: dict[type, _Reader] = {}
+
+
+def _find_reader(obj: Any) -> _Reader | None:
+    if isinstance(obj, np.ndarray):
+        return _view_numpy
+    if isinstance(obj, np.generic):  # NumPy's scalars have the array protocols too, but are values
+        return None
+    if _is_a(obj, "torch", "Tensor"):
+        return _view_torch
+    if _is_a(obj, "jax", "Array"):
+        return _view_jax
+    protocols: tuple[tuple[str, _Reader], ...] = (
+        ("__cuda_array_interface__", _view_cuda_interface),
+        ("__dlpack__", _view_dlpack),
+        ("__array_interface__", lambda o: _view_numpy(np.asarray(o))),
+    )
+    return next((reader for name, reader in protocols if hasattr(obj, name)), None)
+
+
+def _is_a(obj: Any, package: str, name: str) -> bool:
+    kind = getattr(sys.modules.get(package), name, None)
+    return isinstance(kind, type) and isinstance(obj, kind)
+
+
+# ---- one reader per package or protocol -----------------------------------------------------------------------------
+
+
+def _view_numpy(array: Any) -> ArrayView:
+    address, read_only = array.__array_interface__["data"]
+    return ArrayView(
+        address,
+        array.nbytes,
+        _plain_dtype(array.dtype),
+        array.shape,
+        array.flags.c_contiguous,
+        not read_only,
+        "cpu",
+        array,
+    )
+
+
+def _view_torch(tensor: Any) -> ArrayView | None:
+    if tensor.layout is not sys.modules["torch"].strided:
+        return None  # sparse and other layouts have no single piece of memory
+    dtype, device = tensor.dtype, tensor.device
+    # A lazily conjugated or negated view holds other numbers than it shows: as unusable in place as a strided one.
+    plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    return ArrayView(
+        tensor.data_ptr(),
+        tensor.numel() * dtype.itemsize,
+        _torch_dtype(dtype),
+        tuple(tensor.shape),
+        plain,
+        True,
+        "cpu" if device.type == "cpu" else (device.type, device.index or 0),
+        tensor,
+    )
+
+
+def _view_jax(array: Any) -> ArrayView | None:
+    devices = tuple(array.devices())
+    if len(devices) != 1:
+        return None  # sharded over several devices
+    array.block_until_ready()  # JAX computes on streams of its own
+    platform = devices[0].platform
+    return ArrayView(
+        array.unsafe_buffer_pointer(),
+        array.nbytes,
+        _plain_dtype(np.dtype(array.dtype)),
+        tuple(array.shape),
+        True,
+        False,
+        "cpu" if platform == "cpu" else ("cuda" if platform in ("gpu", "cuda") else platform, _jax_ordinal(devices[0])),
+        array,
+    )
+
+
+def _view_cuda_interface(array: Any) -> ArrayView:
+    interface = array.__cuda_array_interface__
+    address, read_only = interface["data"]
+    dtype = getattr(array, "dtype", None)
+    dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(interface["typestr"])
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    return ArrayView(
+        address,
+        _count(shape) * dtype.itemsize,
+        _plain_dtype(dtype),
+        shape,
+        strides is None or _is_c_order(shape, tuple(strides), dtype.itemsize),
+        not read_only,
+        ("cuda", _cuda_ordinal(array, address)),
+        array,
+    )
+
+
+_HOST_KINDS = (dlpack.CPU, dlpack.CUDA_HOST)
+_GPU_KINDS = (dlpack.CUDA, dlpack.CUDA_MANAGED)
+
+
+def _view_dlpack(array: Any) -> ArrayView:
+    lent = dlpack.borrow(array)
+    kind, ordinal = lent.device
+    itemsize = lent.dtype.itemsize if isinstance(lent.dtype, np.dtype) else 2
+    return ArrayView(
+        lent.address,
+        _count(lent.shape) * itemsize,
+        lent.dtype,
+        lent.shape,
+        lent.strides is None or _is_c_order(lent.shape, lent.strides, 1),
+        not lent.read_only,
+        "cpu" if kind in _HOST_KINDS else ("cuda" if kind in _GPU_KINDS else f"DLPack {kind}", ordinal),
+        (array, lent.capsule),
+    )
+
+
+# ---- details of types, strides and devices --------------------------------------------------------------------------
+
+
+def _plain_dtype(dtype: np.dtype[Any]) -> DType:
+    """ml_dtypes gives NumPy a bfloat16 of its own, of kind "V": known by its name."""
+    return BFLOAT16 if dtype.kind == "V" and dtype.name == BFLOAT16 else dtype
+
+
+_torch_dtypes: dict[Any, DType] = {}
+
+
+def _torch_dtype(dtype: Any) -> DType:
+    known = _torch_dtypes.get(dtype)
+    if known is None:
+        known = _torch_dtypes[dtype] = _named_dtype(str(dtype).removeprefix("torch."))
+    return known
+
+
+def _named_dtype(name: str) -> DType:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return name
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _is_c_order(shape: tuple[int, ...], strides: tuple[int, ...], unit: int) -> bool:
+    """Whether elements lie one after another, the last index fastest; extents of 1 have no say."""
+    if 0 in shape:
+        return True
+    expected = unit
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def _jax_ordinal(device: Any) -> int:
+    """`id` counts over all processes of a distributed run; the hardware's own number only over this machine."""
+    ordinal = getattr(device, "local_hardware_id", None)
+    return int(device.id if ordinal is None else ordinal)
+
+
+def _cuda_ordinal(array: Any, address: int) -> int:
+    """The interface does not say on which device an array lies: ask the array by DLPack, then the driver."""
+    if hasattr(array, "__dlpack_device__"):
+        return int(array.__dlpack_device__()[1])
+    if address == 0:
+        return 0
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return 0
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    error, ordinal = driver.cuPointerGetAttribute(attribute, address)
+    return int(ordinal) if error == driver.CUresult.CUDA_SUCCESS else 0

@@ -1,0 +1,85 @@
+"""Launch configurations: `kernel[grid, block, shared_bytes, stream]`, checked as CUDA does."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any, NamedTuple
+
+from ..errors import LaunchError
+from .launch import Dim3
+
+MAX_THREADS = 1024
+MAX_BLOCK: Dim3 = (1024, 1024, 64)
+MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
+
+# What one block may use in all: Hopper's limit, which the CPU backend takes as its own.
+MAX_SHARED_BYTES = 227 * 1024
+
+
+class Launch(NamedTuple):
+    """A checked configuration; `stream` is still the user's object."""
+
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int = 0
+    stream: Any = None
+
+
+def parse_launch(key: Any, max_shared: int = MAX_SHARED_BYTES) -> Launch:
+    """The configuration in `kernel[key]`; LaunchError says what is wrong with it."""
+    if not isinstance(key, tuple) or not 2 <= len(key) <= 4:
+        count = len(key) if isinstance(key, tuple) else 1
+        raise LaunchError(f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes, stream]; got {count}")
+    return make_launch(*key, max_shared=max_shared)
+
+
+def make_launch(
+    grid: Any, block: Any, shared: Any = 0, stream: Any = None, *, max_shared: int = MAX_SHARED_BYTES
+) -> Launch:
+    grid3 = _extents("grid", grid, MAX_GRID)
+    block3 = _extents("block", block, MAX_BLOCK)
+    threads = block3[0] * block3[1] * block3[2]
+    if threads > MAX_THREADS:
+        raise LaunchError(f"block: at most {MAX_THREADS} threads, got {threads} (block={block!r})")
+    return Launch(grid3, block3, check_shared(shared, max_shared), stream)
+
+
+def check_shared(shared: Any, limit: int, static: int = 0) -> int:
+    """The dynamic shared memory of a launch, as an int, if it and the kernel's `static` shared arrays fit the limit."""
+    size = 0 if shared is None else _integer("shared memory", shared)
+    if size < 0:
+        raise LaunchError(f"shared memory: wants a number of bytes, got {size}")
+    if size + static > limit:
+        parts = f"{size} bytes and the kernel's own {static}" if static else f"{size} bytes"
+        raise LaunchError(f"shared memory: at most {limit} bytes per block, got {parts}")
+    return size
+
+
+def check_launch_bounds(name: str, bounds: tuple[int, ...], block: Dim3) -> None:
+    """`__launch_bounds__(n)` promises the compiler that no block has more threads."""
+    threads = block[0] * block[1] * block[2]
+    if bounds and 0 < bounds[0] < threads:
+        raise LaunchError(f"block: {name} has __launch_bounds__({bounds[0]}), got {threads} threads (block={block})")
+
+
+def _extents(what: str, given: Any, limits: Dim3) -> Dim3:
+    parts = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(parts) <= 3:
+        raise LaunchError(f"{what}: wants an integer or a tuple of 1 to 3 of them, got {given!r}")
+    extents = [_integer(what, part, given) for part in parts] + [1] * (3 - len(parts))
+    for axis, extent, limit in zip("xyz", extents, limits, strict=True):
+        if extent < 1:
+            raise LaunchError(f"{what}: the {axis} extent must be positive, got {extent} ({what}={given!r})")
+        if extent > limit:
+            raise LaunchError(f"{what}: the {axis} extent is at most {limit}, got {extent} ({what}={given!r})")
+    return extents[0], extents[1], extents[2]
+
+
+def _integer(what: str, value: Any, given: Any = None) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        shown = value if given is None else given
+        raise LaunchError(f"{what}: wants integers, got {type(value).__name__} in {what}={shown!r}")
+    try:
+        return index(value)
+    except TypeError:
+        raise LaunchError(f"{what}: wants integers, got {value!r}") from None
