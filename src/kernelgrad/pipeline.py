@@ -14,7 +14,7 @@ from .ir.ops import Function, Global, Module
 from .ir.traverse import used_structs
 from .ir.verifier import verify
 from .transforms import globals as module_variables
-from .transforms import inline, loops, promote, simplify, spaces
+from .transforms import inline, loads, loops, promote, simplify, spaces
 
 
 class Pass(NamedTuple):
@@ -28,6 +28,7 @@ KERNEL = (
     Pass("simplify", simplify.run),
     Pass("loops", loops.run),
     Pass("spaces", spaces.run),
+    Pass("loads", loads.run),
     Pass("tidy", simplify.run),
 )
 

@@ -5,30 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ..errors import Span
+from ..errors import Span, UnsupportedError
 from ..ir.builder import pointee
 from ..ir.ops import Assert, Call, Print, Value
 from ..ir.types import Array, Pointer
 from . import clang
 from .clang import Cursor, Kind
 from .expressions import condition, constant_of, effect, place, string_text, value
-from .intrinsics import INTRINSICS
+from .intrinsics import INTRINSICS, REFUSED
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
+from .prelude import prelude_dir
 from .types import is_reference
 
 _ZERO_INITIALIZED = 1 << 22  # of a constructor call's raw word: `T()` rather than plain `T x;`
 _FUNCTION_KINDS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONVERSION_FUNCTION, Kind.CONSTRUCTOR)
-_UNSUPPORTED = {
-    "cudaLaunchDevice": "dynamic parallelism is not supported",
-    "__kg_unsupported_grid_sync": "grid-wide synchronisation is not supported",
-    "tex1Dfetch": "textures are not supported",
-    "tex1D": "textures are not supported",
-    "tex2D": "textures are not supported",
-    "tex3D": "textures are not supported",
-    "malloc": "allocation on the device is not supported",
-    "free": "allocation on the device is not supported",
-}
 
 
 def call(fn: Fn, c: Cursor) -> Value | None:
@@ -57,7 +48,7 @@ def call(fn: Fn, c: Cursor) -> Value | None:
 
 
 def call_function(fn: Fn, target: Cursor, arguments: list[Value], span: Span) -> Value | None:
-    name = fn.module.function(target, span)
+    name = _lowered(fn, target, span)
     callee = fn.module.functions[name]
     fitted = []
     for argument, param in zip(arguments, callee.params, strict=True):
@@ -68,6 +59,16 @@ def call_function(fn: Fn, target: Cursor, arguments: list[Value], span: Span) ->
         fn.b.effect(Call, name, tuple(fitted))
         return None
     return fn.b.emit(Call, name, tuple(fitted), type=callee.result_type)
+
+
+def _lowered(fn: Fn, target: Cursor, span: Span) -> str:
+    """The IR function; what the prelude's own code cannot do is the fault of the call into it."""
+    try:
+        return fn.module.function(target, span)
+    except UnsupportedError as error:
+        if error.span.source.name.startswith(str(prelude_dir())):
+            raise UnsupportedError(error.message, span, error.hint) from error
+        raise
 
 
 def _callee(c: Cursor) -> Cursor | None:
@@ -96,7 +97,7 @@ def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
     if number is not None:  # __builtin_inff() and its like
         return constant_of(fn, number, fn.type(c))
     if row is None:
-        reason = _UNSUPPORTED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
+        reason = REFUSED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
         raise fn.unsupported(c, reason)
     arguments = _arguments(fn, c, target)
     span = fn.at(c)

@@ -154,7 +154,7 @@ def parse(name: str, text: str, include_dirs: tuple[str, ...], defines: tuple[st
 @cache
 def _precompiled_prelude(std: str) -> Path:
     """The prelude as a precompiled header in the user's cache, made once per version of it."""
-    from ..runtime.cache import cache_root
+    from ..cache import cache_root
 
     headers = sorted(prelude_dir().rglob("*"))
     stamp = hashlib.sha256(repr((std, ci.__file__, parse_arguments(std))).encode())

@@ -180,7 +180,7 @@ def _same_record(module: Lowering, element: Cursor, part: Type) -> bool:
         return True
     kind = element.type.get_canonical().kind
     if kind not in (clang.TypeKind.RECORD, clang.TypeKind.CONSTANTARRAY):
-        return isinstance(part, Struct) and element.kind == Kind.CALL_EXPR
+        return False
     return module.types.lower(element.type, module.unit.span(element)) == part
 
 

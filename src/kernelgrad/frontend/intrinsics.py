@@ -18,18 +18,18 @@ INTRINSICS: dict[str, Intrinsic] = {name: row for rows in (MATH_ROWS, THREAD_ROW
 # Lowering treats these itself: they need the text of their arguments.
 LOWERED_ELSEWHERE = frozenset({"printf", "__kg_assert"})
 
-_WHERE = "it depends on where a pointer points at run time"
-_HEAP = "memory cannot be allocated inside a kernel: pass a buffer instead"
-_HOST = "it is a host function"
-
-REFUSED: dict[str, str] = {
-    **dict.fromkeys("__isGlobal __isShared __isConstant __isLocal".split(), _WHERE),
-    **dict.fromkeys(
-        "__cvta_generic_to_shared __cvta_generic_to_global __cvta_generic_to_constant __cvta_generic_to_local "
-        "__cvta_shared_to_generic __cvta_global_to_generic".split(),
-        _WHERE,
+_REASONS = {
+    "the address space of a pointer cannot be asked for": (
+        "__isGlobal __isShared __isConstant __isLocal __cvta_generic_to_shared __cvta_generic_to_global "
+        "__cvta_generic_to_constant __cvta_generic_to_local __cvta_shared_to_generic __cvta_global_to_generic"
     ),
-    **dict.fromkeys("malloc calloc realloc free".split(), _HEAP),
-    **dict.fromkeys("exit abort".split(), _HOST),
-    "__kg_unsupported_grid_sync": "a barrier of the whole grid is not supported: split the kernel at it",
+    "allocation on the device is not supported": "malloc free",
+    "grid-wide synchronisation is not supported": "__kg_unsupported_grid_sync",
+    "textures are not supported": "tex1Dfetch tex1D tex2D tex3D tex1DLayered tex2DLayered",
+    "surfaces are not supported": "surf2Dread surf2Dwrite surf3Dwrite",
+    "cuRAND is not supported: generate the random numbers before the launch and pass them in": (
+        "curand_init skipahead curand curand_uniform curand_uniform_double curand_normal curand_normal_double "
+        "curand_normal2 curand_log_normal curand_poisson curand4 curand_uniform4 curand_normal4"
+    ),
 }
+REFUSED: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names.split()}

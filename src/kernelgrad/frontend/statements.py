@@ -138,9 +138,10 @@ def _loop_statement(
     ways = exits(body)
     fn.loops.append(_loop_flags(fn, ways))
     stops = ways & {"break", "return"}
+    storage = _declare(fn, variable) if variable is not None else None  # outside: the body sees it too
     with fn.b.region() as before:
-        if variable is not None:
-            lower_statement(fn, variable)
+        if variable is not None and storage is not None:
+            _start(fn, variable, storage)
         goes_on = _loop_condition(fn, stops, test)
     with fn.b.region() as inside:
         _start_iteration(fn)
@@ -294,8 +295,17 @@ def _variable(fn: Fn, c: Cursor) -> None:
     check_storage(c, span)
     if c.storage_class == clang.StorageClass.STATIC:
         return  # a constant: its first use finds it
-    storage = fn.b.alloca(fn.types.lower(c.type, span), c.spelling)
+    _start(fn, c, _declare(fn, c))
+
+
+def _declare(fn: Fn, c: Cursor) -> Value:
+    storage = fn.b.alloca(fn.types.lower(c.type, fn.at(c)), c.spelling)
     fn.variables[identity(c)] = Place(storage, _is_volatile(c.type))
+    return storage
+
+
+def _start(fn: Fn, c: Cursor, storage: Value) -> None:
+    start = clang.initializer(c)
     if start is not None:
         initialize(fn, storage, start)
 

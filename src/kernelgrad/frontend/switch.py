@@ -31,7 +31,8 @@ def lower_switch(fn: Fn, c: Cursor) -> None:
     from .statements import lower_statement
 
     *before, selector, body = c.get_children()
-    for declaration in before:
+    _check_head(fn, c, selector)
+    for declaration in [*before, *filter(_is_shared_by_groups, body.get_children())]:
         lower_statement(fn, declaration)
     selected = value(fn, selector)
     groups = _groups(fn, body)
@@ -51,10 +52,23 @@ def _groups(fn: Fn, body: Cursor) -> list[Group]:
         if statement.kind in (Kind.CASE_STMT, Kind.DEFAULT_STMT):
             groups.append(Group())
             statement = _labels(fn, statement, groups[-1])
-        if not groups:
-            continue  # declarations before the first label are never executed
-        groups[-1].statements.append(statement)
+        if groups and not _is_shared_by_groups(statement):  # what stands before the first label is never executed
+            groups[-1].statements.append(statement)
     return groups
+
+
+def _is_shared_by_groups(c: Cursor) -> bool:
+    """Variables that later groups see too: C++ lets a label jump past a declaration only if it initialises nothing."""
+    return c.kind == Kind.DECL_STMT and all(
+        v.kind == Kind.VAR_DECL and clang.initializer(v) is None for v in c.get_children()
+    )
+
+
+def _check_head(fn: Fn, c: Cursor, selector: Cursor) -> None:
+    """libclang does not show `a` of `switch (a; b)`: it must not be dropped in silence."""
+    start = selector.extent.start.offset
+    if any(token.spelling == ";" for token in c.get_tokens() if token.extent.start.offset < start):
+        raise fn.unsupported(c, "a switch with an initialiser is not supported", "write it before the switch")
 
 
 def _labels(fn: Fn, statement: Cursor, group: Group) -> Cursor:

@@ -14,7 +14,7 @@ from ..errors import KernelError
 from ..ir.ops import Assert, Module
 from ..ir.printer import print_module
 from ..ir.traverse import walk
-from .cache import DiskCache, digest, source_digest
+from ..cache import DiskCache, digest, source_digest
 from .launch import BoundArguments, Dim3, LaunchConfig
 from .workers import run_chunks, scratch_memory
 
@@ -74,7 +74,7 @@ class CpuExecutable:
         words = {
             Failure.ASSERT: f"assertion failed: {op.message}" if isinstance(op, Assert) else "assertion failed",
             Failure.TRAP: "trap",
-            Failure.DIVERGENT_BARRIER: "divergent barrier: not all threads of the block that are still running reach it",
+            Failure.DIVERGENT_BARRIER: "divergent barrier: this thread of the block is still running but does not reach it",
         }
         block, thread = _unflatten(status.block, config.grid), _unflatten(status.thread, config.block)
         return KernelError(f"{words[Failure(kind)]} (block {block}, thread {thread})", op.span)

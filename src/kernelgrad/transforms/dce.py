@@ -7,7 +7,7 @@ nothing in it is needed; a `While` may be meant to wait, so it stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.ops import (
@@ -205,7 +205,8 @@ class _Rebuild:
         return rebuild(op, self.use, _same, inits=inits, before=before, body=body, results=results)
 
 
-_same: Callable[[Block], Block] = lambda block: block  # noqa: E731
+def _same(block: Block) -> Block:
+    return block
 
 
 def _keep(values: tuple[Value, ...], which: list[bool] | None) -> tuple[Value, ...]:

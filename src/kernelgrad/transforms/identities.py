@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from ..ir.ops import Apply, Op, Value
+from ..ir.ops import Apply, Op, Undef, Value
 from ..ir.types import BOOL, Pointer, Scalar, Type
 from .fold import Number
 
@@ -188,8 +188,10 @@ def _select(make: Maker, cond: Value, a: Value, b: Value) -> Value | None:
     known = make.constant_of(cond)
     if known is not None:
         return a if known else b
-    if a is b:
+    if a is b or isinstance(make.definition_of(b), Undef):
         return a
+    if isinstance(make.definition_of(a), Undef):
+        return b
     inverted = _as_apply(make, cond, "not")
     if inverted is not None:
         return make.apply("select", inverted.args[0], b, a)

@@ -36,19 +36,22 @@ from ..ir.ops import (
 )
 from ..ir.traverse import rebuild, walk, with_body
 from ..ir.types import I64, U8, Array, Pointer, Struct, Type, element_types
+from .dce import eliminate
 from .liveness import NOTHING, Effect, Liveness, bits
+from .sink import sink_loads
 from .slots import Address, Cell, Root, Slots
 
 _ROUNDS = 32  # as deep as references to references may nest; each round frees at least one level
 
 
 def run(function: Function, module: Module) -> Function:
-    body = function.body
+    body = eliminate(function.body)
     for _ in range(_ROUNDS):
+        body = sink_loads(body)
         slots = Slots(body)
         if all(root.whole for root in slots.roots.values()):
             break
-        body = _Promoter(body, slots).run()
+        body = eliminate(_Promoter(body, slots).run())  # a dead use of an address would count as its escape
     return with_body(function, body)
 
 
@@ -118,7 +121,7 @@ class _Promoter:
             plan = self.plan(op.ptr, op.result.type)
             return NOTHING if plan is None else Effect(reads=plan.mask)
         if isinstance(op, Store):
-            plan = self.plan(op.ptr, op.value.type)
+            plan = None if op.value in self.slots.undefined else self.plan(op.ptr, op.value.type)
             return NOTHING if plan is None else Effect(kills=plan.mask, writes=plan.mask)
         if isinstance(op, Alloca):
             mask = sum(1 << cell.index for cell in self.slots.roots[op.result].cells.values())
@@ -168,9 +171,11 @@ class _Promoter:
                 self.alloca(op)
             case Load(ptr) if plan := self.plan(ptr, op.result.type):
                 self.replaced[op.result] = self.load(plan, op.result.type, op)
+            case Store(ptr, value, False) if value in self.slots.undefined and ptr in self.slots.addresses:
+                pass
             case Store(ptr, value) if plan := self.plan(ptr, value.type):
                 self.store(plan, self.use(value), op)
-            case Member() | Offset() | PtrCast() if op.result in self.slots.addresses:
+            case Member() | Offset() | PtrCast() if self.remade(op.result):
                 pass  # made again where it is used, if at all
             case Extract(aggregate, index) if self.use(aggregate) in self.parts:
                 self.replaced[op.result] = self.parts[self.use(aggregate)][index]
@@ -213,10 +218,17 @@ class _Promoter:
         return value
 
     def use(self, value: Value) -> Value:
-        address = self.slots.addresses.get(value)
+        address = self.remade(value)
         if address is not None:
             return self.pointer(address, value.type)
         return self.replaced.get(value, value)
+
+    def remade(self, value: Value) -> Address | None:
+        """The address, if it is one to make anew. The end of an array must not come back as what lies behind it."""
+        address = self.slots.addresses.get(value)
+        if address is None or (address.stepped and self.slots.roots[address.root].whole):
+            return None
+        return address
 
     # ---- cells
 

@@ -7,93 +7,56 @@ are neither shared nor forwarded, since other threads may see that memory. Dead 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..errors import UNKNOWN, Span
-from ..ir.builder import result_type
-from ..ir.functions import COMMUTATIVE
 from ..ir.ops import (
     Aggregate,
     Apply,
     Block,
-    Builtin,
     Constant,
     Extract,
     For,
     Function,
-    GlobalRef,
     If,
-    Insert,
-    Member,
     Module,
-    Offset,
     Op,
-    PtrCast,
-    PtrDiff,
     Undef,
     Value,
     While,
 )
-from ..ir.traverse import attribute_fields, operands, rebuild, with_body
-from ..ir.types import BOOL, I64, Array, Scalar, Struct, Type, element_types
+from ..ir.traverse import rebuild, with_body
+from ..ir.types import BOOL, Array, Struct, Type, element_types
 from .dce import eliminate
-from .fold import Number, canonical, evaluate
-from .identities import is_cheap, simpler
+from .identities import is_cheap
+from .values import SHARED, Values
 
 _ROUNDS = 8
+_MOST_PARTS = 16
 _MOST_SPECULATED = 16  # integer operations that are cheaper done than jumped over
-_CLOCKS = frozenset(("clock", "clock64", "globaltimer"))
-_SHARED = (Constant, Apply, Aggregate, Extract, Insert, Builtin, GlobalRef, Offset, Member, PtrCast, PtrDiff)
 
 
 def run(function: Function, module: Module) -> Function:
     body = eliminate(function.body)
     for _ in range(_ROUNDS):
         simplifier = _Simplifier()
-        body = eliminate(simplifier.body(body), simplifier.names)
+        body = eliminate(simplifier.block(body), simplifier.names)
         if not simplifier.changed:
             break
     return with_body(function, body)
 
 
-class _Simplifier:
-    """One forward walk. A value that another one serves for is `replaced`; `facts` are conditions known here."""
+class _Split(NamedTuple):
+    """An If whose struct results were taken apart, and what was made of each."""
 
-    def __init__(self) -> None:
-        self.changed = False
-        self.names: dict[Value, str] = {}  # for values that took over from a named one
-        self.replaced: dict[Value, Value] = {}
-        self.facts: dict[Value, bool] = {}
-        self.definitions: dict[Value, Op] = {}
-        self.order: dict[Value, int] = {}  # when each value was defined
-        self.available: dict[Any, Value] = {}
-        self.added: list[Any] = []  # keys of `available`, to be taken back where their block ends
-        self.out: list[Op] = []
-        self.span: Span = UNKNOWN
+    op: If
+    then: Block
+    orelse: Block
+    parts: dict[Value, tuple[Value, ...]]
 
-    # ---- what rules ask for (see identities.Maker)
 
-    def definition_of(self, value: Value) -> Op | None:
-        return self.definitions.get(value)
-
-    def constant_of(self, value: Value) -> Number | None:
-        op = self.definitions.get(value)
-        return op.value if isinstance(op, Constant) else None
-
-    def constant(self, value: Number, type: Type) -> Value:
-        return self.pure(Constant(value, results=(Value(type),), span=self.span))
-
-    def apply(self, fn: str, *args: Value, type: Type | None = None) -> Value:
-        result = Value(result_type(fn, args, type))
-        return self.pure(Apply(fn, args, results=(result,), span=self.span))
-
-    # ---- blocks
-
-    def body(self, block: Block) -> Block:
-        return self.block(block)
+class _Simplifier(Values):
+    """One forward walk."""
 
     def block(self, block: Block, facts: dict[Value, bool] | None = None) -> Block:
         with self.scope(block.args, facts or {}):
@@ -101,39 +64,6 @@ class _Simplifier:
                 self.visit(op)
             results = tuple(map(self.use, block.results))
             return Block(block.args, tuple(self.out), results)
-
-    @contextmanager
-    def scope(self, args: tuple[Value, ...], facts: dict[Value, bool]) -> Iterator[None]:
-        out, added, known = self.out, self.added, self.facts
-        self.out, self.added = [], []
-        self.facts = {**known, **facts} if facts else known
-        for arg in args:
-            self.define(arg)
-        yield
-        for key in self.added:
-            del self.available[key]
-        self.out, self.added, self.facts = out, added, known
-
-    def define(self, value: Value) -> None:
-        self.order[value] = len(self.order)
-
-    def emit(self, op: Op) -> None:
-        self.out.append(op)
-        for value in op.results:
-            self.define(value)
-            self.definitions[value] = op
-
-    def use(self, value: Value) -> Value:
-        value = self.replaced.get(value, value)
-        if value in self.facts:
-            return self.constant(self.facts[value], BOOL)
-        return value
-
-    def replace(self, value: Value, by: Value) -> None:
-        self.changed = True
-        self.replaced[value] = by
-        if value.name is not None and by.name is None and not isinstance(self.definitions.get(by), Constant):
-            self.names.setdefault(by, value.name)
 
     def visit(self, op: Op) -> None:
         self.span = op.span
@@ -144,95 +74,12 @@ class _Simplifier:
                 self.for_(op)
             case While():
                 self.while_(op)
-            case _ if isinstance(op, _SHARED):
+            case _ if isinstance(op, SHARED):
                 value = self.pure(rebuild(op, self.use, _same))
                 if value is not op.result:
                     self.replace(op.result, value)
             case _:
                 self.emit(rebuild(op, self.use, _same))
-
-    # ---- pure operations
-
-    def pure(self, op: Op) -> Value:
-        """The value of a pure operation: an existing one where there is one, else the operation's own result."""
-        found = self.shortened(op)
-        if found is not None:
-            return found
-        key = _key(op)
-        if key is None:
-            self.emit(op)
-        elif key not in self.available:
-            self.emit(op)
-            self.available[key] = op.result
-            self.added.append(key)
-        else:
-            return self.available[key]
-        return op.result
-
-    def shortened(self, op: Op) -> Value | None:
-        match op:
-            case Apply(_, args):
-                return self.folded(op) or simpler(self, op, args)
-            case Extract(aggregate, index):
-                return self.extracted(aggregate, index)
-            case Insert(aggregate, value, index):
-                whole = self.definitions.get(aggregate)
-                if isinstance(whole, Aggregate):
-                    args = (*whole.args[:index], value, *whole.args[index + 1 :])
-                    return self.pure(Aggregate(args, results=(Value(aggregate.type),), span=op.span))
-            case Aggregate(args):
-                return self.reassembled(args, op.result.type)
-            case Offset(ptr, index) if self.constant_of(index) == 0:
-                return ptr
-            case PtrCast(ptr):
-                return self.cast(op, ptr)
-            case PtrDiff(left, right) if left is right:
-                return self.constant(0, I64)
-        return None
-
-    def folded(self, op: Apply) -> Value | None:
-        values = tuple(self.constant_of(arg) for arg in op.args)
-        types = tuple(arg.type for arg in op.args if isinstance(arg.type, Scalar))
-        if not isinstance(op.result.type, Scalar) or len(types) < len(values) or op.fn == "select":
-            return None
-        known = tuple(canonical(v, t) for v, t in zip(values, types, strict=True) if v is not None)
-        numbers = tuple(v for v in known if v is not None)
-        if not numbers or len(numbers) < len(values):
-            return None
-        value = evaluate(op.fn, numbers, types, op.result.type)
-        return None if value is None else self.constant(value, op.result.type)
-
-    def extracted(self, aggregate: Value, index: int) -> Value | None:
-        while True:
-            whole = self.definitions.get(aggregate)
-            if isinstance(whole, Aggregate):
-                return whole.args[index]
-            if isinstance(whole, Undef):
-                assert isinstance(aggregate.type, Struct | Array)
-                self.emit(Undef(results=(Value(element_types(aggregate.type)[index]),), span=self.span))
-                return self.out[-1].result
-            if not isinstance(whole, Insert):
-                return None
-            if whole.index == index:
-                return whole.value
-            aggregate = whole.aggregate
-
-    def reassembled(self, args: tuple[Value, ...], type: Type) -> Value | None:
-        """A struct put together from all parts of one of the same type is that one."""
-        sources = [self.definitions.get(arg) for arg in args]
-        first = sources[0] if sources else None
-        if not isinstance(first, Extract) or first.aggregate.type != type:
-            return None
-        for k, source in enumerate(sources):
-            if not (isinstance(source, Extract) and source.index == k and source.aggregate is first.aggregate):
-                return None
-        return first.aggregate
-
-    def cast(self, op: PtrCast, ptr: Value) -> Value | None:
-        if ptr.type == op.result.type:
-            return ptr
-        inner = self.definitions.get(ptr)
-        return self.pure(replace(op, ptr=inner.ptr)) if isinstance(inner, PtrCast) else None
 
     # ---- branches
 
@@ -273,19 +120,23 @@ class _Simplifier:
         return facts
 
     def can_flatten(self, then: Block, orelse: Block) -> bool:
-        ops = [op for op in (*then.ops, *orelse.ops) if not isinstance(op, Constant)]
+        ops = [op for op in (*then.ops, *orelse.ops) if not isinstance(op, Constant | Undef)]
         cheap = all(isinstance(op, Apply) and is_cheap(op) for op in ops)
         return cheap and len(ops) <= _MOST_SPECULATED and not any(_is_aggregate(v.type) for v in then.results)
 
     def flatten(self, cond: Value, then: Block, orelse: Block, results: tuple[Value, ...]) -> None:
         self.changed = True
+        span = self.span
         for op in (*then.ops, *orelse.ops):
             self.visit(op)
+        self.span = span
         for result, a, b in zip(results, then.results, orelse.results, strict=True):
             self.replace(result, self.apply("select", cond, self.use(a), self.use(b)))
 
     def keep_if(self, op: If, cond: Value, then: Block, orelse: Block, start: int) -> None:
         """Results that need no branch become values of their own; the rest stay."""
+        split = self.split_structs(op, then, orelse)
+        op, then, orelse = split.op, split.then, split.orelse
         keep: list[int] = []
         for k, result in enumerate(op.results):
             served = self.without_branch(cond, then.results[k], orelse.results[k], start)
@@ -300,6 +151,35 @@ class _Simplifier:
             cond, then, orelse = self.apply("not", cond), orelse, then
         results = tuple(op.results[k] for k in keep)
         self.emit(replace(op, cond=cond, then=then, orelse=orelse, results=results))
+        for whole, parts in split.parts.items():
+            args = tuple(map(self.use, parts))
+            self.replace(whole, self.pure(Aggregate(args, results=(Value(whole.type, whole.name),), span=op.span)))
+
+    def split_structs(self, op: If, then: Block, orelse: Block) -> _Split:
+        """Results that are small structs or arrays, one result per part: their parts are scalars to what follows."""
+        parts = {v: _parts_of(v) for v in op.results if _is_small(v.type)}
+        if not parts:
+            return _Split(op, then, orelse, {})
+        self.changed = True
+        results = tuple(part for v in op.results for part in parts.get(v, (v,)))
+        then = self.split_results(then, op.results, parts)
+        return _Split(replace(op, results=results), then, self.split_results(orelse, op.results, parts), parts)
+
+    def split_results(self, side: Block, results: tuple[Value, ...], parts: dict[Value, tuple[Value, ...]]) -> Block:
+        ops, values = list(side.ops), []
+        for result, value in zip(results, side.results, strict=True):
+            if result not in parts:
+                values.append(value)
+                continue
+            for k, part in enumerate(parts[result]):
+                found = self.extracted(value, k)
+                if found is None:
+                    ops.append(Extract(value, k, results=(Value(part.type, part.name),), span=self.span))
+                    found = ops[-1].result
+                    self.define(found)
+                    self.definitions[found] = ops[-1]
+                values.append(found)
+        return Block(side.args, tuple(ops), tuple(values))
 
     def without_branch(self, cond: Value, a: Value, b: Value, start: int) -> Value | None:
         if a is b:
@@ -309,7 +189,8 @@ class _Simplifier:
             return None
         left, right = outer
         assert left is not None and right is not None
-        if left is right or left.type == BOOL:
+        undefined = any(isinstance(self.definitions.get(v), Undef) for v in (left, right))
+        if left is right or left.type == BOOL or undefined:
             return self.apply("select", cond, left, right)
         return None
 
@@ -317,8 +198,11 @@ class _Simplifier:
         """The value for use after the region that began at `start`: itself if older, a constant anew, or nothing."""
         if self.order.get(value, -1) < start:
             return value
-        constant = self.definitions.get(value)
-        return self.constant(constant.value, value.type) if isinstance(constant, Constant) else None
+        definition = self.definitions.get(value)
+        if isinstance(definition, Undef):
+            self.emit(replace(definition, results=(Value(value.type, value.name),)))
+            return self.out[-1].result
+        return self.constant(definition.value, value.type) if isinstance(definition, Constant) else None
 
     # ---- loops
 
@@ -370,7 +254,7 @@ class _Simplifier:
             self.replaced.update(zip(before.args, _pick(inits, carried), strict=True))
             return self.splice(Block((), before.ops, before.results[1:]), op.results)
         forwarded = self.forward(op, before, start)
-        body = self.block(_select_block(op.body, forwarded, carried))
+        body = self.block(_select_block(op.body, forwarded, carried), self.entering(op, before))
         kept = Block(before.args, before.ops, _pick(before.results, [0, *(j + 1 for j in forwarded)]))
         self.note_unchanged(kept, body, _pick(inits, carried))
         changes: dict[str, Any] = {"inits": _pick(inits, carried), "results": _pick(op.results, forwarded)}
@@ -399,6 +283,12 @@ class _Simplifier:
                 keep.append(j)
         return keep
 
+    def entering(self, op: While, before: Block) -> dict[Value, bool]:
+        """What a While's body knows of its arguments: the condition held."""
+        facts = self.implied(before.results[0], True)
+        handed_on = zip(op.body.args, before.results[1:], strict=True)
+        return {arg: facts[value] for arg, value in handed_on if value in facts}
+
     def note_unchanged(self, before: Block, body: Block, inits: tuple[Value, ...]) -> None:
         handed_on = dict(zip(body.args, before.results[1:], strict=True))
         following = tuple(handed_on.get(v, v) for v in body.results)
@@ -413,6 +303,19 @@ def _is_aggregate(type: Type) -> bool:
     return isinstance(type, Struct | Array)
 
 
+def _is_small(type: Type) -> bool:
+    if isinstance(type, Struct):
+        return not type.is_union and 0 < len(type.fields) <= _MOST_PARTS
+    return isinstance(type, Array) and 0 < type.count <= _MOST_PARTS
+
+
+def _parts_of(value: Value) -> tuple[Value, ...]:
+    assert isinstance(value.type, Struct | Array)
+    types = element_types(value.type)
+    labels = [f.name for f in value.type.fields] if isinstance(value.type, Struct) else map(str, range(len(types)))
+    return tuple(Value(t, value.name and f"{value.name}_{label}") for t, label in zip(types, labels, strict=True))
+
+
 def _pick(values: tuple[Value, ...], which: list[int]) -> tuple[Value, ...]:
     return tuple(values[k] for k in which)
 
@@ -420,16 +323,3 @@ def _pick(values: tuple[Value, ...], which: list[int]) -> tuple[Value, ...]:
 def _select_block(block: Block, args: list[int], results: list[int] | None) -> Block:
     kept = block.results if results is None else _pick(block.results, results)
     return Block(_pick(block.args, args), block.ops, kept)
-
-
-def _key(op: Op) -> Any:
-    """What makes two pure operations equal; None for one that never equals another."""
-    if isinstance(op, Constant):
-        return op.result.type, repr(op.value)
-    if isinstance(op, Undef) or (isinstance(op, Builtin) and op.name in _CLOCKS):
-        return None
-    args: Any = operands(op)
-    if isinstance(op, Apply) and op.fn in COMMUTATIVE:
-        args = frozenset(args)
-    kind: Any = type(op)
-    return (kind, op.result.type, args, *(getattr(op, name) for name in attribute_fields(kind)))

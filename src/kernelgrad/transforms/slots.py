@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..ir.ops import Alloca, Apply, Block, Constant, Load, Member, Offset, Op, PtrCast, Store, Value
+from ..ir.ops import Alloca, Apply, Block, Constant, Load, Member, Offset, Op, PtrCast, Store, Undef, Value
 from ..ir.traverse import blocks, operands
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
 from .fold import Number, evaluate
 
-_MOST_LEAVES = 1024  # a local larger than that is an array in all but name
+_MOST_LEAVES = 256  # a local larger than that is an array to be indexed, not a handful of values
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class Slots:
         self.roots: dict[Value, Root] = {}
         self.addresses: dict[Value, Address] = {}
         self.cells: list[Cell] = []
+        self.undefined: set[Value] = set()  # storing such a value into a variable does nothing
         self._constants: dict[Value, Number] = {}
         self._scan(body)
         for root in self.roots.values():
@@ -91,6 +92,10 @@ class Slots:
         match op:
             case Alloca():
                 self._root(op.result)
+            case Undef():
+                self.undefined.add(op.result)
+            case Store(ptr, value, False) if value in self.undefined and ptr in self.addresses:
+                pass
             case Constant(value) if isinstance(op.result.type, Scalar):
                 self._constants[op.result] = value
             case Apply():

@@ -85,7 +85,7 @@ struct coalesced_group {
     return packed;
   }
 };
-inline coalesced_group coalesced_threads() { return coalesced_group{__activemask()}; }
+inline coalesced_group coalesced_threads() { return {__activemask()}; }
 
 template <unsigned int tile, class Parent = void> struct thread_block_tile {
   static_assert(tile >= 1 && tile <= 32 && (tile & (tile - 1)) == 0, "tiles larger than a warp are not supported");

@@ -5,7 +5,7 @@
 #include "kernelgrad/attributes.h"
 #include "kernelgrad/types.h"
 
-// What stands in this region may be called from host and device code alike. What has no meaning on the device is refused
+// What stands in this region may be called from host and device code. What has no meaning on the device is refused
 // when the call is lowered, where the error can say more than "no matching function".
 #pragma clang force_cuda_host_device begin
 #include "kernelgrad/traits.h"

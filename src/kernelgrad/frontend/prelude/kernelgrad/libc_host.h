@@ -23,10 +23,17 @@ struct timespec {
   time_t tv_sec;
   long tv_nsec;
 };
+struct option {
+  const char *name;
+  int has_arg, *flag, val;
+};
 struct tm {
   int tm_sec, tm_min, tm_hour, tm_mday, tm_mon, tm_year, tm_wday, tm_yday, tm_isdst;
 };
 
+#define no_argument 0
+#define required_argument 1
+#define optional_argument 2
 #define EOF (-1)
 #define SEEK_SET 0
 #define SEEK_CUR 1
@@ -56,6 +63,7 @@ int puts(const char *text);
 int putchar(int c);
 int fputs(const char *text, FILE *file);
 int fputc(int c, FILE *file);
+int putc(int c, FILE *file);
 int getchar();
 int fgetc(FILE *file);
 char *fgets(char *text, int bytes, FILE *file);
@@ -130,6 +138,7 @@ unsigned int sleep(unsigned int seconds);
 int usleep(unsigned int microseconds);
 pid_t getpid();
 int getopt(int count, char *const arguments[], const char *options);
+int getopt_long(int count, char *const arguments[], const char *options, const struct option *longs, int *index);
 extern char *optarg;
 extern int optind, opterr, optopt;
 }
@@ -164,10 +173,15 @@ using ::sscanf;
 using ::strcmp;
 using ::strcpy;
 using ::strlen;
+using ::strcat;
+using ::strchr;
+using ::strncpy;
+using ::strstr;
 using ::strncmp;
 using ::strtod;
 using ::strtof;
 using ::strtol;
+using ::strtoll;
 using ::strtoul;
 using ::strtoull;
 using ::time;

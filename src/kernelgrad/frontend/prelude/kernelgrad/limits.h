@@ -35,6 +35,10 @@
 #define INTPTR_MAX LONG_MAX
 #define UINTPTR_MAX ULONG_MAX
 #define PTRDIFF_MAX LONG_MAX
+#define INT8_C(x) x
+#define INT16_C(x) x
+#define UINT8_C(x) x
+#define UINT16_C(x) x
 #define INT64_C(x) x##l
 #define UINT64_C(x) x##ul
 #define INT32_C(x) x
@@ -89,7 +93,7 @@ template <class T, bool is_float> struct __kg_limits {
 
 #define KG_INTEGER(T, low, high)                                                                                       \
   template <> struct numeric_limits<T> : __kg_limits<T, false> {                                                       \
-    static constexpr int digits = __is_same(T, bool) ? 1 : sizeof(T) * 8 - __is_signed(T), digits10 = digits * 3 / 10;  \
+    static constexpr int digits = __is_same(T, bool) ? 1 : sizeof(T) * 8 - __is_signed(T), digits10 = digits * 3 / 10; \
     static constexpr T min() noexcept { return low; }                                                                  \
     static constexpr T lowest() noexcept { return low; }                                                               \
     static constexpr T max() noexcept { return high; }                                                                 \

@@ -164,7 +164,11 @@ template <class... T> using common_type_t = typename common_type<T...>::type;
 
 template <class F, class... A> struct invoke_result { typedef decltype(declval<F>()(declval<A>()...)) type; };
 template <class F, class... A> using invoke_result_t = typename invoke_result<F, A...>::type;
-template <class F, class... A> struct is_invocable : bool_constant<__is_constructible(int)> {};
+template <class, class F, class... A> struct __kg_invocable : false_type {};
+template <class F, class... A>
+struct __kg_invocable<void_t<decltype(declval<F>()(declval<A>()...))>, F, A...> : true_type {};
+template <class F, class... A> struct is_invocable : __kg_invocable<void, F, A...> {};
+template <class F, class... A> inline constexpr bool is_invocable_v = is_invocable<F, A...>::value;
 template <class F> struct result_of;
 template <class F, class... A> struct result_of<F(A...)> : invoke_result<F, A...> {};
 template <class F> using result_of_t = typename result_of<F>::type;

@@ -1,0 +1,113 @@
+"""The accumulation plan: how each read's adjoint is added to the shadow of what it read.
+
+Memory of this thread alone is updated plainly: local arrays, and buffers whose every access in the kernel is at the
+thread's own index. That proof depends on the launch (rule 11): `conditions` says on what, and a launch that does not
+meet them uses the variant in which such updates are atomic too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..ir.ops import Alloca, Apply, Atomic, Builtin, Load, Member, Offset, Op, Store, Value
+from .roots import Memory
+from .structure import Structure
+
+Index = Literal["grid", "block"]
+# Which launches make an index private to its thread.
+CONDITIONS: dict[Index, str] = {
+    "grid": "the grid and the block extend along x only",
+    "block": "there is one block, and it extends along x only",
+}
+
+
+@dataclass
+class Accumulation:
+    atomic: set[int] = field(default_factory=set)  # loads whose update is atomic
+    reasons: dict[int, str] = field(default_factory=dict)
+    conditions: set[Index] = field(default_factory=set)
+
+    def is_atomic(self, op: Load) -> bool:
+        return id(op) in self.atomic
+
+
+def plan_updates(memory: Memory, structure: Structure, active: frozenset[Value], assume_private: bool) -> Accumulation:
+    plan = Accumulation()
+    private = {root: _own_index(root, memory, structure) for root in active}
+    for load in memory.loads:
+        roots = memory.of(load.ptr) & active
+        if not roots:
+            continue
+        if all(_is_local(root, structure) for root in roots):
+            plan.reasons[id(load)] = "a local array of this thread"
+            continue
+        kinds = {private[root] for root in roots if not _is_local(root, structure)}
+        if assume_private and None not in kinds and len(memory.of(load.ptr)) == 1:
+            plan.conditions |= {kind for kind in kinds if kind is not None}
+            plan.reasons[id(load)] = "only this thread touches the element"
+        else:
+            plan.atomic.add(id(load))
+            plan.reasons[id(load)] = "other threads may read the element too"
+    return plan
+
+
+def _is_local(root: Value, structure: Structure) -> bool:
+    return isinstance(structure.definition.get(root), Alloca)
+
+
+def _own_index(root: Value, memory: Memory, structure: Structure) -> Index | None:
+    """The index by which every access of the kernel finds the root's memory, if that is the thread's own."""
+    kinds: set[Index | None] = set()
+    for op in (*memory.loads, *memory.stores):
+        if root in memory.of(op.ptr):  # type: ignore[attr-defined]
+            kinds.add(_access_kind(op, root, structure))
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _access_kind(op: Op, root: Value, structure: Structure) -> Index | None:
+    assert isinstance(op, Load | Store | Atomic)
+    ptr = op.ptr
+    while True:
+        step = structure.definition.get(ptr)
+        if isinstance(step, Member):
+            ptr = step.ptr
+        elif isinstance(step, Offset) and step.ptr is root:
+            return thread_index(step.index, structure)
+        else:
+            return None
+
+
+def thread_index(index: Value, structure: Structure) -> Index | None:
+    """'grid' for blockIdx.x * blockDim.x + threadIdx.x, 'block' for threadIdx.x, through integer conversions."""
+    op = structure.definition.get(index)
+    while isinstance(op, Apply) and op.fn == "convert":
+        op = structure.definition.get(op.args[0])
+    if _is_builtin(op, "thread_idx"):
+        return "block"
+    if isinstance(op, Apply) and op.fn == "add":
+        parts = [_unconverted(arg, structure) for arg in op.args]
+        for one, other in (parts, parts[::-1]):
+            if _is_builtin(one, "thread_idx") and _is_block_start(other, structure):
+                return "grid"
+    return None
+
+
+def _unconverted(value: Value, structure: Structure) -> Op | None:
+    op = structure.definition.get(value)
+    while isinstance(op, Apply) and op.fn == "convert":
+        op = structure.definition.get(op.args[0])
+    return op
+
+
+def _is_block_start(op: Op | None, structure: Structure) -> bool:
+    if not (isinstance(op, Apply) and op.fn == "mul"):
+        return False
+    names = {getattr(_unconverted(arg, structure), "name", None) for arg in op.args}
+    return names == {"block_idx", "block_dim"} and all(
+        getattr(_unconverted(arg, structure), "axis", 1) == 0 for arg in op.args
+    )
+
+
+def _is_builtin(op: Op | None, name: str) -> bool:
+    return isinstance(op, Builtin) and op.name == name and op.axis == 0

@@ -1,0 +1,157 @@
+"""Forward code, emitted once as it is, and again as pure slices where the reverse sweep reruns it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..ir.builder import Builder
+from ..ir.ops import Alloca, Block, Builtin, For, If, Load, Op, Value, While
+from ..ir.traverse import rebuild
+from ..ir.types import I64
+from .plan import PURE_OPS, Plan
+from .shadows import zero_fill
+
+_RERUN = (*PURE_OPS, Load, Builtin)
+
+
+class Copier:
+    """Emits forward operations. `effects`: the first and only real run, which keeps the original values; otherwise a
+    rerun without stores and the like (rule 4), which defines fresh ones. `push` saves a block's frame on the tape."""
+
+    def __init__(
+        self,
+        b: Builder,
+        plan: Plan,
+        lookup: Callable[[Value], Value | None],
+        push: Callable[[Value], None],
+        effects: bool,
+    ):
+        self.b, self.plan, self.lookup, self.push_value, self.effects = b, plan, lookup, push, effects
+        self.map: dict[Value, Value] = {}
+
+    def value(self, v: Value) -> Value:
+        if v in self.map:
+            return self.map[v]
+        found = v if self.effects else self.lookup(v)
+        # What a rerun does not need was not kept: nothing that matters depends on it.
+        return self.b.undef(v.type, v.name) if found is None else found
+
+    def define(self, v: Value) -> Value:
+        self.map[v] = new = v if self.effects else Value(v.type, v.name)
+        return new
+
+    # ---- operations
+
+    def ops(self, block: Block, taping: bool) -> None:
+        for op in block.ops:
+            self.op(op, taping)
+
+    def op(self, op: Op, taping: bool) -> None:
+        match op:
+            case If():
+                self.if_(op, taping)
+            case For() | While():
+                self.loop(op, taping and id(op) not in self.plan.rerun)
+            case _:
+                self.plain(op)
+
+    def plain(self, op: Op) -> None:
+        if self.effects:
+            self.b.add(op)
+        elif isinstance(op, _RERUN):
+            new = rebuild(op, self.value, lambda b: b)
+            self.b.add(replace(new, results=tuple(map(self.define, op.results))))
+        else:
+            for result in op.results:
+                self.map[result] = self.b.undef(result.type, result.name)
+
+    def block(self, block: Block, taping: bool) -> None:
+        """The operations of a nested block and, where it has one, its frame."""
+        self.ops(block, taping)
+        if taping:
+            self.push(block)
+
+    def push(self, block: Block) -> None:
+        for v in self.plan.taped.get(id(block), {}):
+            self.push_value(self.value(v))
+
+    # ---- control
+
+    def if_(self, op: If, taping: bool) -> None:
+        cond = self.value(op.cond)
+        exports = [(side, v, out) for side in (op.then, op.orelse) for v, out in self.exports(side)]
+        sides = []
+        for side in (op.then, op.orelse):
+            with self.b.region() as region:
+                self.block(side, taping)
+                results = [self.value(v) for v in side.results]
+                for owner, v, _ in exports:
+                    results.append(self.value(v) if owner is side else self.b.undef(v.type))
+            sides.append(region.block((), tuple(results)))
+        results_out = (*map(self.define, op.results), *(out for _, _, out in exports))
+        self.b.add(If(cond, sides[0], sides[1], op.exits, results=results_out, span=op.span))
+
+    def exports(self, side: Block) -> list[tuple[Value, Value]]:
+        return list(self.plan.exported.get(id(side), {}).items()) if self.effects else []
+
+    def loop(self, op: For | While, taping: bool) -> Value | None:
+        """The loop, pushing a frame in each iteration if `taping`. Returns a while loop's count in a rerun."""
+        inits = tuple(map(self.value, op.inits))
+        if isinstance(op, For):
+            lower, upper = self.value(op.lower), self.value(op.upper)
+            with self.b.region() as region:
+                args = tuple(map(self.define, op.body.args))
+                self.block(op.body, taping)
+                results = tuple(map(self.value, op.body.results))
+            body = region.block(args, results)
+            new = replace(op, lower=lower, upper=upper, inits=inits, body=body)
+            self.b.add(replace(new, results=tuple(map(self.define, op.results))))
+            return None
+        return self.while_(op, inits, taping)
+
+    def while_(self, op: While, inits: tuple[Value, ...], taping: bool) -> Value | None:
+        counting = self.plan.has_adjoint(op) and taping
+        counter = Value(I64, "count")
+        with self.b.region() as region:
+            args = tuple(map(self.define, op.body.args))
+            self.block(op.body, taping)
+            results = tuple(map(self.value, op.body.results))
+            following = self.b.apply("add", counter, self.b.constant(1, I64)) if counting else counter
+        passed = tuple(Value(v.type, v.name) for v in args)
+        ends = tuple(map(self.define, op.results))
+        if not counting:
+            before, body = Block(passed, (), (passed[0], *passed)), region.block(args, results)
+            self.b.add(replace(op, inits=inits, before=before, body=body, results=ends))
+            return None
+        count = self.plan.counts.get(id(op), Value(I64, "count")) if self.effects else Value(I64, "count")
+        passed_count = Value(I64, "count")
+        before = Block((*passed, passed_count), (), (passed[0], *passed, passed_count))
+        body = region.block((*args, counter), (*results, following))
+        zero = self.b.constant(0, I64)
+        self.b.add(replace(op, inits=(*inits, zero), before=before, body=body, results=(*ends, count)))
+        self.map[count] = count
+        return count
+
+
+def rematerialize(
+    b: Builder, block: Block, plan: Plan, lookup: Callable[[Value], Value | None], fresh_shadows: set[Value]
+) -> dict[Value, Value]:
+    """Entering the reverse of a block: runs again what its reverse needs of its forward, in the forward's order."""
+    needed = plan.needed.get(id(block), {})
+    found: dict[Value, Value] = {}
+
+    def find(v: Value) -> Value | None:
+        return found[v] if v in found else lookup(v)
+
+    for op in block.ops:
+        if not any(r in needed and find(r) is None for r in op.results):
+            continue
+        copier = Copier(b, plan, find, lambda v: None, effects=False)
+        copier.op(op, taping=False)
+        for result in op.results:
+            if result in copier.map:
+                found[result] = copier.map[result]
+            if isinstance(op, Alloca) and result in fresh_shadows:
+                zero_fill(b, found[result])
+    return found

@@ -1,0 +1,78 @@
+"""The adjoints of loads, stores and atomics: reads and updates of shadow memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import UnsupportedError
+from ..ir.builder import Builder, pointee
+from ..ir.ops import Atomic, Block, If, Load, Store, Value
+from ..ir.types import Array, Scalar, Struct
+from .accumulate import Accumulation
+from .activity import holds_floats
+from .adjoints import Adjoints, part_of
+from .tape import part_types
+
+
+class MemoryAdjoints:
+    def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value]):
+        self.b, self.adjoints, self.accumulation, self.kept = b, adjoints, accumulation, kept
+
+    def load(self, op: Load, shadow: Value) -> None:
+        """A read in the primal is an update in the adjoint."""
+        update = self._update if self.accumulation.is_atomic(op) else self._plain
+        self._each_float(shadow, self.adjoints.get(op.result), update)
+
+    def store(self, op: Store, shadow: Value, roots: frozenset[Value]) -> None:
+        """The value stored gets what the memory's shadow has gathered, and the shadow starts anew."""
+        if op.value in self.adjoints:
+            self.adjoints.add(op.value, self.b.load(shadow))
+        if not roots & self.kept:
+            self._clear(shadow)
+
+    def atomic(self, op: Atomic, shadow: Value) -> None:
+        if op.kind not in ("add", "sub"):
+            raise UnsupportedError(f"a derivative flows through an atomic '{op.kind}': not supported yet", op.span)
+        if op.result in self.adjoints:
+            raise UnsupportedError(
+                "the value that an atomic operation on floats returned is used", op.span, "do not use the old value"
+            )
+        (value,) = op.args
+        if value in self.adjoints:
+            gathered = self.b.load(shadow)
+            self.adjoints.add(value, gathered if op.kind == "add" else self.b.apply("neg", gathered))
+
+    # ---- updates
+
+    def _each_float(self, ptr: Value, adjoint: Value, update: Callable[[Value, Value], None]) -> None:
+        type = pointee(ptr)
+        if isinstance(type, Scalar):
+            update(ptr, adjoint)
+        elif isinstance(type, Struct | Array):
+            for k, part in enumerate(part_types(type)):
+                if holds_floats(part):
+                    self._each_float(part_of(self.b, ptr, k), self.b.extract(adjoint, k), update)
+
+    def _plain(self, ptr: Value, adjoint: Value) -> None:
+        self.b.store(ptr, self.b.apply("add", self.b.load(ptr), adjoint))
+
+    def _update(self, ptr: Value, adjoint: Value) -> None:
+        """Atomically, unless there is nothing to add."""
+        b = self.b
+        some = b.apply("ne", adjoint, b.constant(0.0, adjoint.type))
+        with b.region() as region:
+            b.atomic("add", ptr, adjoint)
+        b.add(If(some, region.block(), _EMPTY, results=(), span=b.span))
+
+    def _clear(self, ptr: Value) -> None:
+        type = pointee(ptr)
+        if isinstance(type, Scalar):
+            if type.is_float:
+                self.b.store(ptr, self.b.constant(0.0, type))
+        elif isinstance(type, Struct | Array):
+            for k, part in enumerate(part_types(type)):
+                if holds_floats(part):
+                    self._clear(part_of(self.b, ptr, k))
+
+
+_EMPTY = Block((), (), ())

@@ -1,0 +1,311 @@
+"""The plan: for every forward value that the reverse sweep needs, where it gets it.
+
+- still in scope (the function's own block, and the last If's branches): use it;
+- recomputed: entering the reverse of a block, the pure slice of its forward that its reverse needs is run again;
+- exported: a value of a branch outside loops that cannot be recomputed becomes a result of its If;
+- taped: in loops, what is carried from iteration to iteration, and what cannot be recomputed.
+
+A loop inside another loop is *rerun* where that is possible: its carried values are not taped by the forward sweep, but
+by a second run of the loop just before it is reversed. So the tape holds one level of iterations at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..errors import UnsupportedError
+from ..ir.ops import (
+    Aggregate,
+    Alloca,
+    Apply,
+    Atomic,
+    Block,
+    Builtin,
+    Constant,
+    Extract,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Insert,
+    Load,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    PtrDiff,
+    Store,
+    Undef,
+    Value,
+    While,
+)
+from ..ir.traverse import blocks, operands, walk
+from ..ir.types import I64
+from .activity import Activity
+from .roots import UNKNOWN, Memory
+from .rules import rule_for
+from .structure import Place, Structure
+
+PURE_OPS = (Constant, Undef, Apply, Aggregate, Extract, Insert, GlobalRef, Offset, Member, PtrCast, PtrDiff, Alloca)
+_CLOCKS = ("clock", "clock64", "globaltimer")
+
+
+@dataclass
+class Plan:
+    structure: Structure
+    needed: dict[int, dict[Value, None]] = field(default_factory=dict)  # block -> values its reverse needs, in order
+    taped: dict[int, dict[Value, None]] = field(default_factory=dict)  # block -> its frame on the tape
+    exported: dict[int, dict[Value, Value]] = field(default_factory=dict)  # block -> value -> result of its If
+    rerun: set[int] = field(default_factory=set)  # loops run again before their reverse
+    counts: dict[int, Value] = field(default_factory=dict)  # While -> its number of iterations, a value of its block
+    reversed_ops: set[int] = field(default_factory=set)  # operations that have an adjoint
+
+    def has_adjoint(self, op: Op) -> bool:
+        return id(op) in self.reversed_ops
+
+
+def make_plan(
+    function: Function, structure: Structure, memory: Memory, activity: Activity, shadow: dict[Value, Value]
+) -> Plan:
+    return _Planner(function, structure, memory, activity, shadow).run()
+
+
+class _Planner:
+    def __init__(
+        self, function: Function, structure: Structure, memory: Memory, activity: Activity, shadow: dict[Value, Value]
+    ):
+        self.function, self.structure, self.memory = function, structure, memory
+        self.activity, self.shadow = activity, shadow
+        self.written = memory.written()
+        self.plan = Plan(structure)
+
+    def run(self) -> Plan:
+        self.mark(self.function.body)
+        self.choose_reruns(self.structure.top)
+        self.require(self.function.body)
+        return self.plan
+
+    # ---- which operations have an adjoint
+
+    def mark(self, block: Block) -> bool:
+        found = False
+        for op in block.ops:
+            inside = [self.mark(inner) for inner in blocks(op)]
+            if any(inside) or self.is_active(op):
+                self.plan.reversed_ops.add(id(op))
+                found = True
+        return found
+
+    def is_active(self, op: Op) -> bool:
+        if isinstance(op, Store | Atomic):
+            return bool(self.memory.of(op.ptr) & self.activity.roots)
+        return any(r in self.activity for r in op.results)
+
+    # ---- what can be recomputed
+
+    def trace(self, wanted: Iterable[Value], within: Op) -> tuple[bool, dict[Value, None]]:
+        """Follows values back inside an operation: does any come from what must not be run again (rule 4), and which
+        values from outside does the slice use?"""
+        seen: set[Value] = set()
+        outside: dict[Value, None] = {}
+        todo = list(wanted)
+        bad = False
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            op = self.structure.definition.get(value)
+            if op is not within and not self.structure.is_inside(value, within):
+                outside[value] = None
+            elif op is None:
+                todo += self._argument_sources(value)
+            elif self._is_source(op):
+                bad = True
+            else:
+                todo += _dependencies(op, value)
+        return bad, outside
+
+    def _argument_sources(self, arg: Value) -> list[Value]:
+        """What a loop's argument comes from."""
+        place = self.structure.home[arg]
+        owner = place.owner
+        if isinstance(owner, For):
+            if arg is place.block.args[0]:
+                return [owner.lower]
+            k = place.block.args.index(arg) - 1
+            return [owner.inits[k], place.block.results[k], owner.lower, owner.upper]
+        assert isinstance(owner, While)
+        if place.block is owner.before:
+            return list(owner.inits)
+        k = place.block.args.index(arg)
+        return [owner.inits[k], place.block.results[k], place.block.results[0]]
+
+    def _is_source(self, op: Op) -> bool:
+        if isinstance(op, Load):
+            return op.volatile or not self._unwritten(op.ptr)
+        if isinstance(op, Builtin):
+            return op.name in _CLOCKS
+        return not isinstance(op, (*PURE_OPS, If, For, While))
+
+    def _unwritten(self, ptr: Value) -> bool:
+        """Rule 3: nothing in the whole grid writes that memory, through any pointer."""
+        roots = self.memory.of(ptr)
+        if UNKNOWN in roots or UNKNOWN in self.written:
+            return not self.written
+        return not (roots & self.written) and bool(roots)
+
+    # ---- loops
+
+    def choose_reruns(self, place: Place) -> None:
+        for op in place.block.ops:
+            if (
+                isinstance(op, For | While)
+                and place.in_loop
+                and self.plan.has_adjoint(op)
+                and not self._loop_is_bad(op)
+            ):
+                self.plan.rerun.add(id(op))
+            for inner in blocks(op):
+                self.choose_reruns(self.structure.place(inner))
+
+    def _loop_is_bad(self, loop: For | While) -> bool:
+        """Whether something the loop's reverse needs from inside it cannot be recomputed."""
+        return self.trace(self._wanted(loop), loop)[0]
+
+    def _wanted(self, loop: For | While) -> list[Value]:
+        """Everything the reverse of a loop may need from inside it, its number of iterations included."""
+        found = [loop.body.results[0]] if isinstance(loop, While) else []
+        for inner in blocks(loop):
+            for op in walk(inner):
+                found += self.direct_needs(op)
+        return found
+
+    # ---- what the reverse of an operation needs
+
+    def direct_needs(self, op: Op) -> list[Value]:
+        if not self.plan.has_adjoint(op):
+            return []
+        match op:
+            case Apply("select", (cond, *_)):
+                return [cond]
+            case Apply("convert" | "bitcast"):
+                return []
+            case Apply(fn, args):
+                return self._rule_needs(op, fn, args)
+            case Load(ptr) | Store(ptr, _) | Atomic(_, ptr, _):
+                return [self.shadow_of(op, ptr)]
+            case If(cond, _, _):
+                return [cond]
+            case For(lower, upper, _, _, _):
+                return [lower, upper]
+        return []
+
+    def _rule_needs(self, op: Apply, fn: str, args: tuple[Value, ...]) -> list[Value]:
+        rule = rule_for(fn)
+        if rule is None:
+            raise UnsupportedError(f"'{fn}' has no derivative and an active value passes through it", op.span)
+        found: list[Value] = []
+        for k, arg in enumerate(args):
+            if arg in self.activity and not rule.is_zero(k):
+                needs = rule.needs(k)
+                found += [args[j] for j in sorted(needs.args)]
+                found += [op.result] if needs.result else []
+        return found
+
+    def shadow_of(self, op: Op, ptr: Value) -> Value:
+        if ptr not in self.shadow:
+            raise UnsupportedError(
+                "a derivative flows through a pointer whose memory is not known",
+                op.span,
+                "pass the pointer as a parameter",
+            )
+        return self.shadow[ptr]
+
+    # ---- requirements, closed under recomputation
+
+    def require(self, block: Block) -> None:
+        for op in block.ops:
+            if not self.plan.has_adjoint(op):
+                continue
+            for value in self.direct_needs(op):
+                self.need(value)
+            if isinstance(op, While):
+                self.need_count(op)
+            if isinstance(op, For | While) and id(op) in self.plan.rerun:
+                self.need_slice((*operands(op), *self._wanted(op)), op)
+            for inner in blocks(op):
+                self.require(inner)
+
+    def need_slice(self, wanted: Iterable[Value], op: Op) -> None:
+        for value in self.trace(wanted, op)[1]:
+            self.need(value)
+
+    def need_count(self, loop: While) -> None:
+        """The number of iterations of a while loop, known when it has run."""
+        place = self.structure.home[loop.results[0]]
+        if id(loop) in self.plan.rerun or id(loop) in self.plan.counts:
+            return
+        count = Value(I64, "count")
+        self.plan.counts[id(loop)] = count
+        self.structure.home[count] = place
+        self.keep(count, place)
+
+    def need(self, value: Value) -> None:
+        place = self.structure.home[value]
+        if place.in_scope:
+            return
+        if value in self.plan.needed.setdefault(id(place.block), {}):
+            return
+        self.plan.needed[id(place.block)][value] = None
+        op = self.structure.definition.get(value)
+        if op is None:
+            self.need_argument(value, place)
+        elif self._is_source(op) or (isinstance(op, If | For | While) and self.trace([value], op)[0]):
+            self.keep(value, place)
+        elif isinstance(op, If | For | While):
+            self.need_slice([value], op)
+        else:
+            for operand in operands(op):
+                self.need(operand)
+
+    def need_argument(self, arg: Value, place: Place) -> None:
+        owner = place.owner
+        if isinstance(owner, For) and arg is place.block.args[0]:
+            self.need(owner.lower)
+            return
+        self.keep(arg, place)
+
+    def keep(self, value: Value, place: Place) -> None:
+        """The value must be saved: on the tape inside loops, as a result of its If outside."""
+        if place.in_scope:
+            return
+        if place.in_loop:
+            self.plan.taped.setdefault(id(place.block), {})[value] = None
+            self.plan.needed.setdefault(id(place.block), {})[value] = None
+            return
+        assert place.parent is not None
+        results = self.plan.exported.setdefault(id(place.block), {})
+        if value not in results:
+            results[value] = outside = Value(value.type, value.name)
+            self.structure.home[outside] = place.parent
+            self.plan.needed.setdefault(id(place.block), {})[value] = None
+            if not place.parent.in_scope:
+                self.plan.needed.setdefault(id(place.parent.block), {})[outside] = None
+            self.keep(outside, place.parent)
+
+
+def _dependencies(op: Op, result: Value) -> list[Value]:
+    """What one result of a pure or structured operation depends on."""
+    match op:
+        case If(cond, then, orelse):
+            k = op.results.index(result)
+            return [cond, then.results[k], orelse.results[k]]
+        case For(lower, upper, inits, _, body):
+            k = op.results.index(result)
+            return [lower, upper, inits[k], body.results[k]]
+        case While(inits, _, body):
+            k = op.results.index(result)
+            return [inits[k], body.results[k], body.results[0], inits[0]]
+    return list(operands(op))

@@ -1,0 +1,143 @@
+"""Where pointers come from, and which memory a function writes.
+
+A root is the value that names a piece of memory: a pointer parameter, a struct parameter (for the pointers inside it),
+an `Alloca`, a `GlobalRef`. A pointer whose origin is lost (loaded from memory) has the root UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..ir.ops import (
+    Aggregate,
+    Alloca,
+    Apply,
+    Atomic,
+    Block,
+    Extract,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Insert,
+    Load,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Value,
+    While,
+)
+from ..ir.traverse import walk
+from ..ir.types import U8, Array, Pointer, Struct, Type
+
+UNKNOWN = Value(U8, "unknown memory")
+
+Roots = frozenset[Value]
+_NONE: Roots = frozenset()
+
+
+def holds_pointers(type: Type) -> bool:
+    if isinstance(type, Pointer):
+        return True
+    if isinstance(type, Struct):
+        return any(holds_pointers(f.type) for f in type.fields)
+    return isinstance(type, Array) and holds_pointers(type.element)
+
+
+@dataclass
+class Memory:
+    """The roots of every pointer (or pointer-holding value) of a function, and what it writes and reads."""
+
+    roots: dict[Value, Roots] = field(default_factory=dict)
+    global_names: dict[str, Value] = field(default_factory=dict)  # one root per module variable
+    stores: list[Op] = field(default_factory=list)  # Store and Atomic
+    loads: list[Load] = field(default_factory=list)
+
+    def of(self, pointer: Value) -> Roots:
+        return self.roots.get(pointer, _NONE)
+
+    def written(self) -> Roots:
+        """Roots that a store or atomic may write."""
+        return _NONE.union(*(self.of(op.ptr) for op in self.stores))  # type: ignore[attr-defined]
+
+
+def analyse(function: Function) -> Memory:
+    memory = Memory()
+    for param in function.params:
+        if holds_pointers(param.type):
+            memory.roots[param.value] = frozenset((param.value,))
+    changed = True
+    while changed:  # loops feed roots back to their arguments
+        changed = _visit(function.body, memory)
+    for op in walk(function.body):
+        if isinstance(op, Store | Atomic):
+            memory.stores.append(op)
+        elif isinstance(op, Load):
+            memory.loads.append(op)
+    return memory
+
+
+def _visit(block: Block, memory: Memory) -> bool:
+    changed = False
+    for op in block.ops:
+        for target, sources in _flows(op, memory):
+            found = memory.of(target).union(*sources)
+            if found != memory.of(target):
+                memory.roots[target] = found
+                changed = True
+        for inner in _inner(op):
+            changed |= _visit(inner, memory)
+    return changed
+
+
+def _inner(op: Op) -> tuple[Block, ...]:
+    match op:
+        case If(_, then, orelse):
+            return then, orelse
+        case For(body=body):
+            return (body,)
+        case While(before=before, body=body):
+            return before, body
+    return ()
+
+
+def _flows(op: Op, memory: Memory) -> Iterable[tuple[Value, list[Roots]]]:
+    """(value, roots that flow into it) for each pointer an operation defines."""
+    match op:
+        case Alloca():
+            yield op.result, [frozenset((op.result,))]
+        case GlobalRef(name):
+            yield op.result, [frozenset((memory.global_names.setdefault(name, op.result),))]
+        case Offset(ptr, _) | Member(ptr, _) | PtrCast(ptr):
+            yield op.result, [memory.of(ptr)]
+        case Extract(aggregate, _):
+            if holds_pointers(op.result.type):
+                yield op.result, [memory.of(aggregate)]
+        case Insert(aggregate, value, _):
+            yield op.result, [memory.of(aggregate), memory.of(value)]
+        case Apply(_, args) | Aggregate(args):
+            if holds_pointers(op.result.type):
+                yield op.result, [memory.of(a) for a in args]
+        case Load(_):
+            if holds_pointers(op.result.type):
+                yield op.result, [frozenset((UNKNOWN,))]
+        case Atomic():
+            if holds_pointers(op.result.type):
+                yield op.result, [frozenset((UNKNOWN,))]
+        case If(_, then, orelse):
+            for k, result in enumerate(op.results):
+                yield result, [memory.of(then.results[k]), memory.of(orelse.results[k])]
+        case For(_, _, inits, _, body):
+            for k, result in enumerate(op.results):
+                both = [memory.of(inits[k]), memory.of(body.results[k])]
+                yield body.args[k + 1], both
+                yield result, both
+        case While(inits, before, body):
+            for k, arg in enumerate(before.args):
+                yield arg, [memory.of(inits[k]), memory.of(body.results[k])]
+            for k, forwarded in enumerate(before.results[1:]):
+                yield body.args[k], [memory.of(forwarded)]
+                yield op.results[k], [memory.of(forwarded)]

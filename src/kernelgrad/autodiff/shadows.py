@@ -1,0 +1,186 @@
+"""Shadow pointers: beside every pointer into memory that carries derivatives, the pointer into its shadow.
+
+A pass that adds, after each operation that makes such a pointer, the same operation on the shadow: also through
+selects, ifs and loops, so that pointers may be swapped and carried. The shadow of a local array is another local
+array, zeroed where it is made. What this adds is ordinary IR; the reverse sweep finds it in `Shadowed.of`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..errors import Span, UnsupportedError
+from ..ir.builder import Builder, pointee
+from ..ir.ops import (
+    Alloca,
+    Apply,
+    Block,
+    Constant,
+    Extract,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Load,
+    Member,
+    Offset,
+    Op,
+    Param,
+    PtrCast,
+    Undef,
+    Value,
+    While,
+)
+from ..ir.types import I32, Array, Pointer, Scalar, Struct
+from .roots import UNKNOWN, Memory
+
+
+@dataclass
+class Shadowed:
+    """A function with shadow pointers, and which value is the shadow of which."""
+
+    function: Function
+    of: dict[Value, Value] = field(default_factory=dict)
+    allocas: set[Value] = field(default_factory=set)  # shadows of local arrays
+
+
+class _Pass:
+    def __init__(self, memory: Memory, active: frozenset[Value], params: dict[Value, Value], shared: dict[str, str]):
+        self.memory, self.active, self.shared = memory, active, shared
+        self.of: dict[Value, Value] = dict(params)
+        self.allocas: set[Value] = set()
+
+    def wants(self, value: Value) -> bool:
+        """Pointers all of whose memory is active; null and undefined ones have no roots and need no shadow."""
+        roots = self.memory.of(value)
+        return isinstance(value.type, Pointer) and bool(roots) and bool(roots & self.active)
+
+    def shadow(self, value: Value, span: Span) -> Value:
+        """The shadow of an operand; a pointer that has none stands in for itself and is never used as a shadow."""
+        if value in self.of:
+            return self.of[value]
+        if UNKNOWN in self.memory.of(value):
+            raise UnsupportedError(
+                "a derivative flows through a pointer that was loaded from memory",
+                span,
+                "pass the pointer as a parameter",
+            )
+        return value
+
+    def block(self, block: Block) -> Block:
+        ops: list[Op] = []
+        for op in block.ops:
+            ops += self.op(op)
+        return Block(block.args, tuple(ops), block.results)
+
+    def op(self, op: Op) -> list[Op]:
+        match op:
+            case If() | For() | While():
+                return [self.control(op)]
+        if len(op.results) != 1 or not self.wants(op.result):
+            return [op]
+        match op:
+            case Alloca():
+                return [op, *self.alloca(op)]
+            case GlobalRef(name):
+                return [op, replace(op, name=self.shared[name], results=self.fresh(op))]
+            case Offset(ptr, _) | Member(ptr, _) | PtrCast(ptr):
+                return [op, replace(op, ptr=self.shadow(ptr, op.span), results=self.fresh(op))]
+            case Extract(aggregate, _):
+                return [op, replace(op, aggregate=self.shadow(aggregate, op.span), results=self.fresh(op))]
+            case Apply("select", (cond, a, b)):
+                args = (cond, self.shadow(a, op.span), self.shadow(b, op.span))
+                return [op, replace(op, args=args, results=self.fresh(op))]
+            case Constant() | Undef():
+                return [op]
+            case Load():
+                raise UnsupportedError(
+                    "a derivative flows through a pointer that was loaded from memory",
+                    op.span,
+                    "pass the pointer as a parameter",
+                )
+        return [op]
+
+    def fresh(self, op: Op) -> tuple[Value, ...]:
+        value = Value(op.result.type, shadow_name(op.result.name))
+        self.of[op.result] = value
+        return (value,)
+
+    def alloca(self, op: Alloca) -> list[Op]:
+        b = Builder(op.span)
+        memory = b.alloca(pointee(op.result), shadow_name(op.result.name))
+        self.of[op.result] = memory
+        self.allocas.add(memory)
+        zero_fill(b, memory)
+        return b.ops
+
+    def control(self, op: If | For | While) -> Op:
+        match op:
+            case If(_, then, orelse):
+                chosen = [k for k, r in enumerate(op.results) if self.wants(r)]
+                new_then, new_orelse = self.block(then), self.block(orelse)
+                extra = tuple(self.twin_value(op.results[k]) for k in chosen)
+                return replace(
+                    op,
+                    then=self.yielding(new_then, [then.results[k] for k in chosen], op.span),
+                    orelse=self.yielding(new_orelse, [orelse.results[k] for k in chosen], op.span),
+                    results=(*op.results, *extra),
+                )
+            case For(_, _, inits, _, body):
+                return self.loop(op, inits, body, body.args[1:])
+            case While(inits, _, body):
+                return self.loop(op, inits, body, body.args)
+
+    def loop(self, op: For | While, inits: tuple[Value, ...], body: Block, args: tuple[Value, ...]) -> Op:
+        chosen = [k for k, arg in enumerate(args) if self.wants(arg)]
+        starts = tuple(self.shadow(inits[k], op.span) for k in chosen)
+        arg_twins = tuple(self.twin_value(args[k]) for k in chosen)
+        new_body = self.block(body)
+        new_body = Block((*new_body.args, *arg_twins), new_body.ops, new_body.results)
+        new_body = self.yielding(new_body, [body.results[k] for k in chosen], op.span)
+        results = (*op.results, *(self.twin_value(op.results[k]) for k in chosen))
+        if isinstance(op, For):
+            return replace(op, inits=(*inits, *starts), body=new_body, results=results)
+        passed = tuple(Value(v.type, v.name) for v in arg_twins)
+        before = Block((*op.before.args, *passed), op.before.ops, (*op.before.results, *passed))
+        return replace(op, inits=(*inits, *starts), before=before, body=new_body, results=results)
+
+    def twin_value(self, value: Value) -> Value:
+        self.of[value] = twin = Value(value.type, shadow_name(value.name))
+        return twin
+
+    def yielding(self, block: Block, pointers: list[Value], span: Span) -> Block:
+        return Block(block.args, block.ops, (*block.results, *(self.shadow(p, span) for p in pointers)))
+
+
+def add_shadows(
+    function: Function, memory: Memory, active: frozenset[Value], params: dict[Value, Value], shared: dict[str, str]
+) -> Shadowed:
+    """`params`: the shadow of each active pointer parameter; `shared`: the shadow's name of each shared variable."""
+    work = _Pass(memory, active, params, shared)
+    body = work.block(function.body)
+    return Shadowed(replace(function, body=body), work.of, work.allocas)
+
+
+def shadow_name(name: str | None) -> str | None:
+    return None if name is None else f"_d_{name}"
+
+
+def zero_fill(b: Builder, ptr: Value) -> None:
+    """Stores zero to every float behind `ptr`; arrays by a loop, so that the code stays small."""
+    type = pointee(ptr)
+    if isinstance(type, Scalar):
+        if type.is_float:
+            b.store(ptr, b.constant(0.0, type))
+    elif isinstance(type, Struct):
+        for k in range(len(type.fields)):
+            zero_fill(b, b.member(ptr, k))
+    elif isinstance(type, Array):
+        with b.region() as body:
+            k_value = Value(I32, "k")
+            zero_fill(b, b.offset(b.decay(ptr), k_value))
+        b.for_(b.constant(0, I32), b.constant(type.count, I32), (), 1, body.block((k_value,)))
+
+
+def shadow_param(param: Param) -> Param:
+    return Param(Value(param.type, shadow_name(param.name)), param.c_type.replace("const ", ""), False, param.restrict)

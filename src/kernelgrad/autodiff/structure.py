@@ -1,0 +1,87 @@
+"""How a function is nested: which block defines a value, which operation a block belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..ir.ops import Block, For, Function, If, Op, Value, While
+from ..ir.traverse import blocks
+
+Kind = Literal["top", "joint", "branch", "loop", "inner"]
+
+
+@dataclass
+class Place:
+    """A block: the operation it belongs to, the block around that, and what its reverse can see of its forward.
+
+    top: the function's body, whose values are still in scope in the reverse sweep. joint: a branch of an If at the very
+    end, whose reverse follows its forward in the same branch. branch: another branch outside loops. loop: a loop's
+    body. inner: a branch inside a loop.
+    """
+
+    block: Block
+    kind: Kind
+    owner: Op | None = None
+    parent: Place | None = None
+
+    @property
+    def in_scope(self) -> bool:
+        return self.kind in ("top", "joint")
+
+    @property
+    def in_loop(self) -> bool:
+        return self.kind in ("loop", "inner")
+
+
+@dataclass
+class Structure:
+    top: Place
+    places: dict[int, Place] = field(default_factory=dict)  # by id of the block
+    home: dict[Value, Place] = field(default_factory=dict)
+    definition: dict[Value, Op] = field(default_factory=dict)  # absent for block arguments and parameters
+
+    def place(self, block: Block) -> Place:
+        return self.places[id(block)]
+
+    def is_inside(self, value: Value, op: Op) -> bool:
+        """Whether a value is defined in a region of the operation."""
+        place: Place | None = self.home[value]
+        while place is not None:
+            if place.owner is op:
+                return True
+            place = place.parent
+        return False
+
+
+def analyse(function: Function) -> Structure:
+    top = Place(function.body, "top")
+    structure = Structure(top)
+    for param in function.params:
+        structure.home[param.value] = top
+    _visit(top, structure)
+    return structure
+
+
+def _visit(place: Place, structure: Structure) -> None:
+    block = place.block
+    structure.places[id(block)] = place
+    for arg in block.args:
+        structure.home[arg] = place
+    for k, op in enumerate(block.ops):
+        for result in op.results:
+            structure.home[result] = place
+            structure.definition[result] = op
+        last = k == len(block.ops) - 1
+        for inner in blocks(op):
+            _visit(Place(inner, _kind(op, place, last), op, place), structure)
+
+
+def _kind(op: Op, around: Place, last: bool) -> Kind:
+    if isinstance(op, For | While):
+        return "loop"
+    assert isinstance(op, If)
+    if around.in_loop:
+        return "inner"
+    joint = last and around.in_scope and not op.results
+    return "joint" if joint else "branch"

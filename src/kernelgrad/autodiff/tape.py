@@ -1,0 +1,108 @@
+"""The tape: one stack per type and thread, in buffers the launcher provides.
+
+Element k of a thread's stack lies at `segment + k * threads + thread`, so that neighbouring threads touch neighbouring
+addresses. A segment belongs to a block and holds `capacity` elements per thread; offsets are 64-bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.builder import Builder
+from ..ir.ops import Param, Value
+from ..ir.types import BOOL, I64, U8, Array, Pointer, Scalar, Struct, Type
+
+
+@dataclass(frozen=True)
+class Stack:
+    type: Type
+    memory: Value  # parameter: the buffer
+    capacity: Value  # parameter: elements per thread
+    position: Value  # variable: where the next element goes
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        return (Param(self.memory, "void *"), Param(self.capacity, "long long"))
+
+
+class Tape:
+    """Pushes and pops; `prologue` is code at the start of the function."""
+
+    def __init__(self, prologue: Builder):
+        self.prologue = prologue
+        self.stacks: dict[Type, Stack] = {}
+        self._threads: Value | None = None
+
+    def push(self, b: Builder, value: Value) -> None:
+        for leaf in leaf_values(b, value):
+            stack = self._stack(_stored_type(leaf.type))
+            at = b.load(stack.position)
+            b.store(b.offset(stack.memory, at), b.convert(leaf, U8) if leaf.type == BOOL else leaf)
+            b.store(stack.position, b.apply("add", at, self.threads()))
+
+    def pop(self, b: Builder, type: Type, name: str | None = None) -> Value:
+        if isinstance(type, Struct | Array):
+            parts = part_types(type)
+            return b.aggregate(type, tuple(reversed([self.pop(b, part) for part in reversed(parts)])))
+        stack = self._stack(_stored_type(type))
+        at = b.apply("sub", b.load(stack.position), self.threads())
+        b.store(stack.position, at)
+        loaded = b.load(b.offset(stack.memory, at), name=name)
+        return b.apply("ne", loaded, b.constant(0, U8)) if type == BOOL else loaded
+
+    def _stack(self, type: Type) -> Stack:
+        if type not in self.stacks:
+            name = type.name if isinstance(type, Scalar) else f"pointers{len(self.stacks)}"
+            b = self.prologue
+            memory = Value(Pointer(type, "global"), f"_tape_{name}")
+            capacity = Value(I64, f"_capacity_{name}")
+            segment = b.apply("mul", b.apply("mul", linear_block(b), capacity), self.threads())
+            start = b.apply("add", segment, linear_thread(b))
+            position = b.alloca(I64, f"_top_{name}")
+            b.store(position, start)
+            self.stacks[type] = Stack(type, memory, capacity, position)
+        return self.stacks[type]
+
+    def threads(self) -> Value:
+        """Threads per block, the distance between a thread's elements."""
+        if self._threads is None:
+            b = self.prologue
+            x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
+            self._threads = b.apply("mul", b.apply("mul", x, y), z)
+        return self._threads
+
+
+def linear_thread(b: Builder) -> Value:
+    return _linear(b, "thread_idx", "block_dim")
+
+
+def linear_block(b: Builder) -> Value:
+    return _linear(b, "block_idx", "grid_dim")
+
+
+def _linear(b: Builder, index: str, extent: str) -> Value:
+    (x, y, z) = (b.convert(b.builtin(index, axis), I64) for axis in range(3))
+    width, height = (b.convert(b.builtin(extent, axis), I64) for axis in range(2))
+    rows = b.apply("add", y, b.apply("mul", z, height))
+    return b.apply("add", x, b.apply("mul", rows, width))
+
+
+def part_types(type: Struct | Array) -> list[Type]:
+    return [f.type for f in type.fields] if isinstance(type, Struct) else [type.element] * type.count
+
+
+def leaf_values(b: Builder, value: Value) -> list[Value]:
+    if not isinstance(value.type, Struct | Array):
+        return [value]
+    count = len(part_types(value.type))
+    return [leaf for k in range(count) for leaf in leaf_values(b, b.extract(value, k))]
+
+
+def leaf_types(type: Type) -> list[Type]:
+    if isinstance(type, Struct | Array):
+        return [leaf for part in part_types(type) for leaf in leaf_types(part)]
+    return [_stored_type(type)]
+
+
+def _stored_type(type: Type) -> Type:
+    return U8 if type == BOOL else type

@@ -1,0 +1,198 @@
+"""The values known so far in a forward walk: scopes, shared pure operations, folding. The lower half of `simplify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from ..errors import UNKNOWN, Span
+from ..ir.builder import result_type
+from ..ir.functions import COMMUTATIVE
+from ..ir.ops import (
+    Aggregate,
+    Apply,
+    Builtin,
+    Constant,
+    Extract,
+    GlobalRef,
+    Insert,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    PtrDiff,
+    Undef,
+    Value,
+)
+from ..ir.traverse import attribute_fields, operands
+from ..ir.types import BOOL, I64, Array, Scalar, Struct, Type, element_types
+from .fold import Number, canonical, evaluate
+from .identities import simpler
+
+_CLOCKS = frozenset(("clock", "clock64", "globaltimer"))
+SHARED = (Constant, Apply, Aggregate, Extract, Insert, Builtin, GlobalRef, Offset, Member, PtrCast, PtrDiff)
+
+
+class Values:
+    """A value that another one serves for is `replaced`; `facts` are conditions known here."""
+
+    def __init__(self) -> None:
+        self.changed = False
+        self.names: dict[Value, str] = {}  # for values that took over from a named one
+        self.replaced: dict[Value, Value] = {}
+        self.facts: dict[Value, bool] = {}
+        self.definitions: dict[Value, Op] = {}
+        self.order: dict[Value, int] = {}  # when each value was defined
+        self.available: dict[Any, Value] = {}
+        self.added: list[Any] = []  # keys of `available`, to be taken back where their block ends
+        self.out: list[Op] = []
+        self.span: Span = UNKNOWN
+
+    # ---- what rules ask for (see identities.Maker)
+
+    def definition_of(self, value: Value) -> Op | None:
+        return self.definitions.get(value)
+
+    def constant_of(self, value: Value) -> Number | None:
+        op = self.definitions.get(value)
+        return op.value if isinstance(op, Constant) else None
+
+    def constant(self, value: Number, type: Type) -> Value:
+        return self.pure(Constant(value, results=(Value(type),), span=self.span))
+
+    def apply(self, fn: str, *args: Value, type: Type | None = None) -> Value:
+        result = Value(result_type(fn, args, type))
+        return self.pure(Apply(fn, args, results=(result,), span=self.span))
+
+    # ---- scopes
+
+    @contextmanager
+    def scope(self, args: tuple[Value, ...], facts: dict[Value, bool]) -> Iterator[None]:
+        out, added, known = self.out, self.added, self.facts
+        self.out, self.added = [], []
+        self.facts = {**known, **facts} if facts else known
+        for arg in args:
+            self.define(arg)
+        yield
+        for key in self.added:
+            del self.available[key]
+        self.out, self.added, self.facts = out, added, known
+
+    def define(self, value: Value) -> None:
+        self.order[value] = len(self.order)
+
+    def emit(self, op: Op) -> None:
+        self.out.append(op)
+        for value in op.results:
+            self.define(value)
+            self.definitions[value] = op
+
+    def use(self, value: Value) -> Value:
+        value = self.replaced.get(value, value)
+        if value in self.facts:
+            return self.constant(self.facts[value], BOOL)
+        return value
+
+    def replace(self, value: Value, by: Value) -> None:
+        self.changed = True
+        self.replaced[value] = by
+        if value.name is not None and by.name is None and not isinstance(self.definitions.get(by), Constant):
+            self.names.setdefault(by, value.name)
+
+    # ---- pure operations
+
+    def pure(self, op: Op) -> Value:
+        """The value of a pure operation: an existing one where there is one, else the operation's own result."""
+        found = self.shortened(op)
+        if found is not None:
+            return found
+        key = _key(op)
+        if key is None:
+            self.emit(op)
+        elif key not in self.available:
+            self.emit(op)
+            self.available[key] = op.result
+            self.added.append(key)
+        else:
+            return self.available[key]
+        return op.result
+
+    def shortened(self, op: Op) -> Value | None:
+        match op:
+            case Apply(_, args):
+                return self.folded(op) or simpler(self, op, args)
+            case Extract(aggregate, index):
+                return self.extracted(aggregate, index)
+            case Insert(aggregate, value, index):
+                whole = self.definitions.get(aggregate)
+                if isinstance(whole, Aggregate):
+                    args = (*whole.args[:index], value, *whole.args[index + 1 :])
+                    return self.pure(Aggregate(args, results=(Value(aggregate.type),), span=op.span))
+            case Aggregate(args):
+                return self.reassembled(args, op.result.type)
+            case Offset(ptr, index) if self.constant_of(index) == 0:
+                return ptr
+            case PtrCast(ptr):
+                return self.cast(op, ptr)
+            case PtrDiff(left, right) if left is right:
+                return self.constant(0, I64)
+        return None
+
+    def folded(self, op: Apply) -> Value | None:
+        values = tuple(self.constant_of(arg) for arg in op.args)
+        types = tuple(arg.type for arg in op.args if isinstance(arg.type, Scalar))
+        if not isinstance(op.result.type, Scalar) or len(types) < len(values) or op.fn == "select":
+            return None
+        known = tuple(canonical(v, t) for v, t in zip(values, types, strict=True) if v is not None)
+        numbers = tuple(v for v in known if v is not None)
+        if not numbers or len(numbers) < len(values):
+            return None
+        value = evaluate(op.fn, numbers, types, op.result.type)
+        return None if value is None else self.constant(value, op.result.type)
+
+    def extracted(self, aggregate: Value, index: int) -> Value | None:
+        while True:
+            whole = self.definitions.get(aggregate)
+            if isinstance(whole, Aggregate):
+                return whole.args[index]
+            if isinstance(whole, Undef):
+                assert isinstance(aggregate.type, Struct | Array)
+                self.emit(Undef(results=(Value(element_types(aggregate.type)[index]),), span=self.span))
+                return self.out[-1].result
+            if not isinstance(whole, Insert):
+                return None
+            if whole.index == index:
+                return whole.value
+            aggregate = whole.aggregate
+
+    def reassembled(self, args: tuple[Value, ...], type: Type) -> Value | None:
+        """A struct put together from all parts of one of the same type is that one."""
+        sources = [self.definitions.get(arg) for arg in args]
+        first = sources[0] if sources else None
+        if not isinstance(first, Extract) or first.aggregate.type != type:
+            return None
+        for k, source in enumerate(sources):
+            if not (isinstance(source, Extract) and source.index == k and source.aggregate is first.aggregate):
+                return None
+        return first.aggregate
+
+    def cast(self, op: PtrCast, ptr: Value) -> Value | None:
+        if ptr.type == op.result.type:
+            return ptr
+        inner = self.definitions.get(ptr)
+        return self.pure(replace(op, ptr=inner.ptr)) if isinstance(inner, PtrCast) else None
+
+
+def _key(op: Op) -> Any:
+    """What makes two pure operations equal; None for one that never equals another."""
+    if isinstance(op, Constant):
+        return op.result.type, repr(op.value)
+    if isinstance(op, Undef) or (isinstance(op, Builtin) and op.name in _CLOCKS):
+        return None
+    args: Any = operands(op)
+    if isinstance(op, Apply) and op.fn in COMMUTATIVE:
+        args = frozenset(args)
+    kind: Any = type(op)
+    return (kind, op.result.type, args, *(getattr(op, name) for name in attribute_fields(kind)))
