@@ -1,6 +1,6 @@
 """kernelgrad: CUDA C++ kernels as Python objects, on NVIDIA GPUs and on the CPU."""
 
-from .api import Module, compile, load
+from .api import Module, compile, gradient, load
 from .errors import (
     ArgumentError,
     DeviceError,
@@ -29,5 +29,6 @@ __all__ = [
     "SourceError",
     "UnsupportedError",
     "compile",
+    "gradient",
     "load",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from .errors import KernelGradError, LookupFailed
 
 if TYPE_CHECKING:
     from .frontend.unit import Unit
+    from .functions import DeviceFunction
     from .kernels import Kernel
     from .runtime.variables import Variable
 
@@ -57,6 +59,33 @@ def _macro(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
+def gradient(
+    target: Kernel | DeviceFunction,
+    parameters: str | Sequence[str] | None = None,
+    *,
+    primal: bool = True,
+    keep: str | Sequence[str] | None = None,
+    assign: str | Sequence[str] | None = None,
+    may_alias: bool = False,
+    tape_budget: int | None = None,
+) -> Any:
+    """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
+    floating-point ones by default.
+
+    `primal=False`: only the reverse; buffers hold what they held before the kernel. `keep`: pure outputs whose adjoint
+    is read and left as it is. `assign`: pure inputs whose adjoint is written, not added to. `may_alias=True`: arguments
+    may share memory.
+    """
+    from .functions import DeviceFunction, FunctionGradient
+    from .gradients import Gradient, make_settings
+
+    mode: Any = "joint" if primal else "reverse"
+    if isinstance(target, DeviceFunction):
+        settings = make_settings(target.function, parameters, mode, keep, assign, may_alias, tape_budget)
+        return FunctionGradient(target, settings)
+    return Gradient(target, make_settings(target.function, parameters, mode, keep, assign, may_alias, tape_budget))
+
+
 class Module:
     """A parsed text. `module["kernel"]` compiles that kernel; errors in what it does not reach do not matter."""
 
@@ -66,7 +95,7 @@ class Module:
         self.name = name
         self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
         self._unit.require_functions()
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[str, Any] = {}
         self._variables: dict[Any, Variable] = {}
         self._lock = threading.RLock()
 
@@ -75,8 +104,8 @@ class Module:
         """The C signatures of the functions and templates in the text."""
         return self._unit.signatures()
 
-    def __getitem__(self, name: str) -> Kernel:
-        """The kernel 'f', 'ns::f', 'f<float, 4>' (a template's instance) or 'f(float, int)' (an overload)."""
+    def __getitem__(self, name: str) -> Any:
+        """The kernel or function 'f', 'ns::f', 'f<float, 4>' (an instance) or 'f(float, int)' (an overload)."""
         if not isinstance(name, str):
             raise LookupFailed(f"a function is looked up by its name, got {name!r}")
         with self._lock:
@@ -106,13 +135,20 @@ class Module:
 
     variable = constant
 
-    def _compile(self, name: str) -> Kernel:
+    def _compile(self, name: str) -> Kernel | DeviceFunction:
         from . import pipeline
         from .kernels import Kernel
 
         lowered, ir_name = pipeline.lower(self._unit, name)
         module = pipeline.compile_kernel(lowered, ir_name)
-        return Kernel(ir_name, module, lambda variable: self._variable(module.globals[variable]))
+        function = module.functions[ir_name]
+        if function.kind == "kernel":
+            return Kernel(ir_name, module, lambda variable: self._variable(module.globals[variable]))
+        from .functions import DeviceFunction, as_kernel
+
+        wrapped = replace(module, functions={ir_name: as_kernel(function)})
+        kernel = Kernel(ir_name, wrapped, lambda variable: self._variable(module.globals[variable]))
+        return DeviceFunction(function, kernel)
 
     def _variable(self, declaration: Any) -> Variable:
         """One object per declaration, whichever kernel mentions it."""

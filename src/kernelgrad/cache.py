@@ -27,7 +27,7 @@ def digest(*parts: str | bytes) -> str:
 def source_digest(folder: str) -> str:
     """A key for the code of one of this package's folders: what it generates may change when it does, and a version
     number would not say so between releases."""
-    root = Path(__file__).parent.parent / folder
+    root = Path(__file__).parent / folder
     return digest(*(part for path in sorted(root.glob("*.py")) for part in (path.name, path.read_bytes())))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from . import pipeline
-from .ir.ops import Function
+from .errors import ArgumentError, LaunchError
+from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
-from .runtime.arguments import Binder, Placement, with_variables
+from .runtime.arguments import Binder, Placement, Supplied, with_variables
 from .runtime.config import Launch, check_launch_bounds, make_launch, parse_launch
 from .runtime.launch import BoundArguments, Executable, LaunchConfig
 from .runtime.signature import c_signature
@@ -21,6 +22,8 @@ from .runtime.written import written_params
 if TYPE_CHECKING:
     from .runtime.check import CheckReport
 
+Hidden = Mapping[str, Supplied]
+
 
 class Kernel:
     """A `__global__` function. NumPy arrays run it on the CPU, CUDA arrays on their GPU.
@@ -30,7 +33,7 @@ class Kernel:
 
     def __init__(self, name: str, module: IRModule, variable: Callable[[str], Variable]):
         self.name, self.module = name, module
-        self._variable = variable
+        self.variable = variable
         self._executables: dict[int | None, Executable] = {}
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
         self._lock = threading.Lock()
@@ -47,8 +50,6 @@ class Kernel:
         return lambda *args, **keywords: self._launch(launch, args, keywords)
 
     def __call__(self, *args: Any, **keywords: Any) -> None:
-        from .errors import LaunchError
-
         raise LaunchError(f"{self.name}: say how to launch it: kernel[grid, block](...)")
 
     def launch(self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = ()) -> None:
@@ -58,19 +59,21 @@ class Kernel:
     def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None) -> CheckReport:
         """Runs the kernel on the CPU, watched: out-of-bounds accesses, reads of memory nothing wrote, and data races
         are reported with their source lines. `seed` shuffles the order of threads and blocks."""
+        launch = make_launch(grid, block, shared)
+        bound, placement = self.bind(args)
+        return self.check_bound(launch, bound, placement, {}, seed)
+
+    def check_bound(
+        self, launch: Launch, bound: BoundArguments, placement: Placement, hidden: Hidden, seed: int | None
+    ) -> CheckReport:
         from .runtime.check import check_cpu
 
-        launch = make_launch(grid, block, shared)
-        bound, placement = self._binder.bind(args)
         if placement.cuda is not None:
-            from .errors import ArgumentError
-
             raise ArgumentError(f"{self.name}: check runs on the CPU; pass NumPy arrays")
         check_launch_bounds(self.name, self.function.launch_bounds, launch.block)
         config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
-        return check_cpu(
-            self._cpu_module, self.name, config, self._with_variables(self._cpu_module, bound, config, None), seed
-        )
+        arguments = self._with_variables(self._cpu_module, bound, config, None, hidden)
+        return check_cpu(self._cpu_module, self.name, config, arguments, seed)
 
     # ---- what it becomes
 
@@ -97,30 +100,54 @@ class Kernel:
         return pipeline.for_target(self.module, self.name, pipeline.CUDA)
 
     @cached_property
+    def written(self) -> frozenset[str]:
+        """The pointer parameters it writes through."""
+        return written_params(self.function)
+
+    @cached_property
     def _binder(self) -> Binder:
-        return Binder(self.function, written_params(self.function))
+        return Binder(self.function, self.written)
 
     # ---- launching
 
-    def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def bind(self, args: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> tuple[BoundArguments, Placement]:
+        return self._binder.bind(args, keywords)
+
+    def _launch(
+        self, launch: Launch, args: tuple[Any, ...], keywords: dict[str, Any], hidden: Hidden | None = None
+    ) -> None:
         bound, placement = self._binder.bind(args, keywords)
+        self.run(launch, bound, placement, hidden or {})
+
+    def run(self, launch: Launch, bound: BoundArguments, placement: Placement, hidden: Hidden) -> None:
+        """Launches with arguments that are bound already; `hidden` gives what is neither theirs nor the module's."""
         check_launch_bounds(self.name, self.function.launch_bounds, launch.block)
         config = _config(launch, placement)
         module = self._cpu_module if placement.cuda is None else self._cuda_module
         executable = self._executable(placement.cuda)
-        executable.launch(config, self._with_variables(module, bound, config, placement.cuda))
+        executable.launch(config, self._with_variables(module, bound, config, placement.cuda, hidden))
 
     def _with_variables(
-        self, module: IRModule, bound: BoundArguments, config: LaunchConfig, device: int | None
+        self,
+        module: IRModule,
+        bound: BoundArguments,
+        config: LaunchConfig,
+        device: int | None,
+        hidden: Hidden | None = None,
     ) -> BoundArguments:
         if device is not None:
             self._copy_constants(device)
 
-        def address(name: str) -> int:
-            variable = self._variable(name)
-            return variable.host_address() if device is None else variable.device_address(device, config.stream or 0)
+        def supply(param: Param) -> Supplied:
+            name = param.variable or ""
+            if hidden and name in hidden:
+                return hidden[name]
+            variable = self.variable(name)
+            on_host = device is None
+            address = variable.host_address() if on_host else variable.device_address(device or 0, config.stream or 0)
+            return Supplied(address, variable.type.size)
 
-        return with_variables(bound, module.functions[self.name], address)
+        return with_variables(bound, module.functions[self.name], supply)
 
     def _copy_constants(self, device: int) -> None:
         """Brings `__constant__` variables that changed since the last launch to the GPU."""
@@ -128,7 +155,7 @@ class Kernel:
         for name, declaration in self._cuda_module.globals.items():
             if declaration.space != "constant":
                 continue
-            variable = self._variable(name)
+            variable = self.variable(name)
             if self._constants.get((device, name), 0) != variable.version:
                 executable.set_constant(name, variable.bytes())  # type: ignore[attr-defined]
                 self._constants[device, name] = variable.version

@@ -32,6 +32,14 @@ KERNEL = (
     Pass("tidy", simplify.run),
 )
 
+# What reverse and forward mode emit is full of local variables for adjoints and tape positions.
+DERIVATIVE = (
+    Pass("promote", promote.run),
+    Pass("simplify", simplify.run),
+    Pass("loads", loads.run),
+    Pass("tidy", simplify.run),
+)
+
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
 CUDA = (Pass("cuda-variables", module_variables.run_for({"global"})),)
@@ -62,6 +70,13 @@ def compile_kernel(module: Module, name: str) -> Module:
     for _, result in stages(module, name):
         module = result
     return module
+
+
+def finish_derivative(function: Function, module: Module) -> Module:
+    """A function that autodiff emitted, ready for the backends like a kernel of the user's."""
+    result = Module({function.name: function}, module.globals, module.structs)
+    verify(result, "autodiff")
+    return for_target(result, function.name, DERIVATIVE)
 
 
 def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:

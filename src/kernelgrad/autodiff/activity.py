@@ -53,6 +53,7 @@ def passes(fn: str, k: int) -> bool:
 class Activity:
     values: frozenset[Value]
     roots: frozenset[Value]  # memory that carries derivatives
+    varied: frozenset[Value] = frozenset()
 
     def __contains__(self, value: Value) -> bool:
         return value in self.values
@@ -63,7 +64,7 @@ def analyse(function: Function, memory: Memory, inputs: frozenset[Value], output
     varied = _Varied(memory, inputs).run(function.body)
     useful = _Useful(memory, outputs).run(function.body)
     values = frozenset(v for v in varied.values if v in useful.values)
-    return Activity(values, frozenset(varied.roots & useful.roots))
+    return Activity(values, frozenset(varied.roots & useful.roots), frozenset(varied.values))
 
 
 class _Varied:

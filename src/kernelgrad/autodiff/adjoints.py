@@ -6,7 +6,7 @@ from ..ir.builder import Builder, pointee
 from ..ir.ops import Op, Value
 from ..ir.types import I32, Array, Scalar, Struct, Type
 from .activity import holds_floats
-from .shadows import shadow_name, zero_fill
+from .shadows import ZERO, shadow_name, zero_fill
 from .tape import part_types
 
 
@@ -68,4 +68,4 @@ def zero(b: Builder, type: Type) -> Value:
     if isinstance(type, Struct | Array):
         return b.aggregate(type, tuple(zero(b, part) for part in part_types(type)))
     is_float = isinstance(type, Scalar) and type.is_float
-    return b.constant(0.0 if is_float else (False if str(type) == "bool" else 0), type)
+    return b.constant(ZERO if is_float else (False if str(type) == "bool" else 0), type)

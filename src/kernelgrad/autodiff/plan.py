@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..errors import UNKNOWN as UNKNOWN_SPAN
 from ..errors import UnsupportedError
 from ..ir.ops import (
     Aggregate,
@@ -66,18 +67,30 @@ class Plan:
 
 
 def make_plan(
-    function: Function, structure: Structure, memory: Memory, activity: Activity, shadow: dict[Value, Value]
+    function: Function,
+    structure: Structure,
+    memory: Memory,
+    activity: Activity,
+    shadow: dict[Value, Value],
+    may_alias: bool = False,
 ) -> Plan:
-    return _Planner(function, structure, memory, activity, shadow).run()
+    return _Planner(function, structure, memory, activity, shadow, may_alias).run()
 
 
 class _Planner:
     def __init__(
-        self, function: Function, structure: Structure, memory: Memory, activity: Activity, shadow: dict[Value, Value]
+        self,
+        function: Function,
+        structure: Structure,
+        memory: Memory,
+        activity: Activity,
+        shadow: dict[Value, Value],
+        may_alias: bool,
     ):
         self.function, self.structure, self.memory = function, structure, memory
         self.activity, self.shadow = activity, shadow
         self.written = memory.written()
+        self.may_alias = may_alias
         self.plan = Plan(structure)
 
     def run(self) -> Plan:
@@ -120,27 +133,12 @@ class _Planner:
             if op is not within and not self.structure.is_inside(value, within):
                 outside[value] = None
             elif op is None:
-                todo += self._argument_sources(value)
+                todo += self.structure.argument_sources(value)
             elif self._is_source(op):
                 bad = True
             else:
-                todo += _dependencies(op, value)
+                todo += dependencies(op, value)
         return bad, outside
-
-    def _argument_sources(self, arg: Value) -> list[Value]:
-        """What a loop's argument comes from."""
-        place = self.structure.home[arg]
-        owner = place.owner
-        if isinstance(owner, For):
-            if arg is place.block.args[0]:
-                return [owner.lower]
-            k = place.block.args.index(arg) - 1
-            return [owner.inits[k], place.block.results[k], owner.lower, owner.upper]
-        assert isinstance(owner, While)
-        if place.block is owner.before:
-            return list(owner.inits)
-        k = place.block.args.index(arg)
-        return [owner.inits[k], place.block.results[k], place.block.results[0]]
 
     def _is_source(self, op: Op) -> bool:
         if isinstance(op, Load):
@@ -152,6 +150,8 @@ class _Planner:
     def _unwritten(self, ptr: Value) -> bool:
         """Rule 3: nothing in the whole grid writes that memory, through any pointer."""
         roots = self.memory.of(ptr)
+        if self.may_alias and any(not isinstance(self.structure.definition.get(r), Alloca) for r in roots):
+            return not self.written
         if UNKNOWN in roots or UNKNOWN in self.written:
             return not self.written
         return not (roots & self.written) and bool(roots)
@@ -296,7 +296,7 @@ class _Planner:
             self.keep(outside, place.parent)
 
 
-def _dependencies(op: Op, result: Value) -> list[Value]:
+def dependencies(op: Op, result: Value) -> list[Value]:
     """What one result of a pure or structured operation depends on."""
     match op:
         case If(cond, then, orelse):
@@ -309,3 +309,20 @@ def _dependencies(op: Op, result: Value) -> list[Value]:
             k = op.results.index(result)
             return [inits[k], body.results[k], body.results[0], inits[0]]
     return list(operands(op))
+
+
+def refuse_tape(plan: Plan, structure: Structure) -> None:
+    """A reverse alone has no forward sweep to tape anything: what it needs must be there or be recomputed (rule 6)."""
+    for key, frame in plan.taped.items():
+        place: Place | None = structure.places[key]
+        while place is not None and not (place.owner is not None and id(place.owner) in plan.rerun):
+            place = place.parent
+        if place is None and frame:
+            value = next(iter(frame))
+            op = structure.definition.get(value)
+            what = f"'{value.name}'" if value.name else "a value"
+            raise UnsupportedError(
+                f"with primal=False the reverse cannot get {what} again: the kernel overwrites what it came from",
+                op.span if op is not None else UNKNOWN_SPAN,
+                "use kernelgrad.split, which keeps it between the forward and the reverse launch",
+            )

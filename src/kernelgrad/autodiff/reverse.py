@@ -6,7 +6,8 @@ and tape positions: promotion and simplification, which every caller runs next, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder
@@ -31,7 +32,7 @@ from ..ir.ops import (
     Warp,
     While,
 )
-from ..ir.traverse import walk
+from ..ir.traverse import clone, walk
 from ..ir.types import I64, Pointer, Scalar
 from . import activity as activity_analysis
 from . import roots as memory_analysis
@@ -39,76 +40,119 @@ from . import rotate
 from . import structure as structure_analysis
 from .accumulate import Accumulation, plan_updates
 from .activity import Activity
-from .adjoints import Adjoints, part_of, zero
+from .adjoints import Adjoints, add_into, part_of, zero
 from .copies import Copier, rematerialize
 from .memory import MemoryAdjoints
-from .plan import Plan, make_plan
+from .plan import Plan, make_plan, refuse_tape
 from .roots import Memory
 from .rules import rule_for, scaled
 from .shadows import Shadowed, add_shadows, shadow_name
 from .structure import Place, Structure
 from .tape import Stack, Tape
 
+Mode = Literal["joint", "split", "reverse"]
+
 
 @dataclass(frozen=True)
 class Options:
-    """`listed`: the parameters to differentiate. `kept`: pure outputs whose adjoint is read and left as it is."""
+    """`listed`: the parameters to differentiate. `kept`: pure outputs whose adjoint is read and left as it is.
+
+    joint: forward and reverse in one function. split: two functions with a tape between them. reverse: the reverse
+    alone, on buffers that hold what they held before the kernel (rule 6).
+    """
 
     listed: tuple[str, ...]
     kept: tuple[str, ...] = ()
+    mode: Mode = "joint"
     assume_private: bool = True
+    may_alias: bool = False
 
 
 @dataclass
 class Gradient:
-    """`adjoints`: for each listed parameter, in order, the parameter that takes its adjoint. `internal`: shadows of
-    unlisted buffers through which derivatives flow, by the buffer's name."""
+    """`functions`: one, or for a split the augmented forward and the reverse. `adjoints`: for each listed parameter, in
+    order, the parameter that takes its adjoint. `internal`: shadows of unlisted buffers through which derivatives
+    flow, by the buffer's name. `stacks`: the tape's parameters, which follow those in every function."""
 
-    function: Function
+    functions: tuple[Function, ...]
     adjoints: dict[str, Param]
     internal: dict[str, Param]
     stacks: tuple[Stack, ...]
-    accumulation: Accumulation
+    prepared: Prepared
+
+
+@dataclass
+class Prepared:
+    """What every sweep is emitted from."""
+
+    options: Options
+    shadowed: Shadowed
+    structure: Structure
+    memory: Memory
+    activity: Activity
     plan: Plan
-    notes: list[str] = field(default_factory=list)
+    accumulation: Accumulation
+    kept: frozenset[Value]
+
+    @property
+    def function(self) -> Function:
+        return self.shadowed.function
 
 
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
-    function = rotate.run(function, module)
-    memory = memory_analysis.analyse(function)
-    by_name = {p.name: p for p in function.params}
-    listed = frozenset(by_name[name].value for name in options.listed)
     _refuse_cooperation(function)
-    active = activity_analysis.analyse(function, memory, listed, listed)
-    roots = active.roots | {v for v in listed if isinstance(v.type, Pointer)}
-    active = Activity(active.values, roots)
-    adjoint_params = {name: _adjoint_param(by_name[name], by_name) for name in options.listed}
-    internal = {
-        p.name: _adjoint_param(p, by_name)
-        for p in function.params
-        if p.value in active.roots and p.name not in adjoint_params
-    }
-    pointers = {
-        by_name[name].value: param.value
-        for name, param in (*adjoint_params.items(), *internal.items())
-        if isinstance(by_name[name].type, Pointer)
-    }
-    shadowed = add_shadows(function, memory, active.roots, pointers, {})
-    memory = memory_analysis.analyse(shadowed.function)
-    structure = structure_analysis.analyse(shadowed.function)
-    for param in pointers.values():
-        structure.home[param] = structure.top
-    plan = make_plan(shadowed.function, structure, memory, active, shadowed.of)
-    accumulation = plan_updates(memory, structure, active.roots, options.assume_private)
-    kept = frozenset(by_name[name].value for name in options.kept)
-    emitter = _Reverse(shadowed, structure, memory, active, plan, accumulation, kept)
-    scalars = [(by_name[n].value, p.value) for n, p in adjoint_params.items() if by_name[n].value not in pointers]
-    body = emitter.run(scalars)
-    extra = [*adjoint_params.values(), *internal.values()]
+    function = rotate.run(function, module)
+    params = {p.name: p for p in function.params}
+    memory = memory_analysis.analyse(function)
+    activity = _activity(function, memory, params, options)
+    adjoints = {name: _adjoint_param(params[name], params) for name in options.listed}
+    unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
+    internal = {p.name: _adjoint_param(p, params) for p in unlisted}
+    pointers = {params[n].value: p.value for n, p in {**adjoints, **internal}.items() if _is_pointer(params[n])}
+    shadowed = add_shadows(function, memory, activity.roots, pointers, {})
+    prepared = _prepare(shadowed, activity, tuple(pointers.values()), options)
+    emitter = _Reverse(prepared)
+    scalars = [(params[n].value, p.value) for n, p in adjoints.items() if not _is_pointer(params[n])]
+    bodies = emitter.run(scalars)
     stacks = tuple(emitter.tape.stacks.values())
-    params = (*function.params, *extra, *(p for s in stacks for p in s.params))
-    result = replace(shadowed.function, name=f"{function.name}_grad", params=params, body=body)
-    return Gradient(result, adjoint_params, internal, stacks, accumulation, plan)
+    extra = (*adjoints.values(), *internal.values(), *(p for s in stacks for p in s.params))
+    names = {"joint": ("_grad",), "split": ("_forward", "_reverse"), "reverse": ("_grad",)}[options.mode]
+    functions = tuple(
+        replace(function, name=function.name + suffix, params=(*function.params, *extra), body=body)
+        for suffix, body in zip(names, bodies, strict=True)
+    )
+    return Gradient(tuple(map(_fresh_copy, functions)), adjoints, internal, stacks, prepared)
+
+
+def _activity(function: Function, memory: Memory, params: dict[str, Param], options: Options) -> Activity:
+    listed = frozenset(params[name].value for name in options.listed)
+    found = activity_analysis.analyse(function, memory, listed, listed)
+    return replace(found, roots=found.roots | {v for v in listed if isinstance(v.type, Pointer)})
+
+
+def _prepare(shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...], options: Options) -> Prepared:
+    memory = memory_analysis.analyse(shadowed.function)
+    structure = structure_analysis.analyse(shadowed.function, apart=options.mode != "joint")
+    for param in pointers:
+        structure.home[param] = structure.launch
+    plan = make_plan(shadowed.function, structure, memory, activity, shadowed.of, options.may_alias)
+    if options.mode == "reverse":
+        refuse_tape(plan, structure)
+    private = options.assume_private and not options.may_alias
+    accumulation = plan_updates(memory, structure, activity.roots, private)
+    kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
+    return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept)
+
+
+def _is_pointer(param: Param) -> bool:
+    return isinstance(param.type, Pointer)
+
+
+def _fresh_copy(function: Function) -> Function:
+    """The two functions of a split share forward values; each gets its own."""
+    mapping: dict[Value, Value] = {}
+    body = clone(function.body, mapping)
+    return replace(function, body=body)
 
 
 def _adjoint_param(param: Param, taken: dict[str, Param]) -> Param:
@@ -123,42 +167,47 @@ def _adjoint_param(param: Param, taken: dict[str, Param]) -> Param:
 def _refuse_cooperation(function: Function) -> None:
     for op in walk(function.body):
         if isinstance(op, Barrier | BarrierReduce | Warp):
-            raise UnsupportedError(
-                "the gradient of threads that cooperate (barriers, warp operations) is not supported yet", op.span
-            )
+            reason = "the gradient of threads that cooperate (barriers, warp operations) is not supported yet"
+            raise UnsupportedError(reason, op.span)
 
 
 class _Reverse:
     """Emits the gradient's body. `b` is where code goes; scopes of available forward values nest as regions do."""
 
-    def __init__(
-        self,
-        shadowed: Shadowed,
-        structure: Structure,
-        memory: Memory,
-        activity: Activity,
-        plan: Plan,
-        accumulation: Accumulation,
-        kept: frozenset[Value],
-    ):
-        self.shadowed, self.structure, self.memory = shadowed, structure, memory
-        self.activity, self.plan = activity, plan
+    def __init__(self, prepared: Prepared):
+        self.mode = prepared.options.mode
+        self.shadowed, self.structure, self.memory = prepared.shadowed, prepared.structure, prepared.memory
+        self.activity, self.plan = prepared.activity, prepared.plan
         self.prologue = Builder()
         self.b = Builder()
-        self.tape = Tape(self.prologue)
+        self.tape = Tape(self.prologue, keep_top=self.mode == "split")
         self.adjoints = Adjoints(self.b)
-        self.stores = MemoryAdjoints(self.b, self.adjoints, accumulation, kept)
+        self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept)
         self.scopes: list[dict[Value, Value]] = [{}]
 
-    def run(self, scalars: list[tuple[Value, Value]]) -> Block:
+    def run(self, scalars: list[tuple[Value, Value]]) -> tuple[Block, ...]:
+        forward = self.augmented_forward() if self.mode == "split" else None
         for value, _ in scalars:
             if value in self.activity:
                 self.adjoints.create(value)
-        self.joint(self.structure.top)
+        if self.mode == "joint":
+            self.joint(self.structure.top)
+        else:
+            self.reverse_block(self.structure.top, [], {})
         for value, target in scalars:
             if value in self.adjoints:
                 self.flush(target, self.adjoints.get(value))
-        return Block((), (*self.prologue.ops, *self.b.ops), ())
+        start = self.tape.start_reverse() if self.mode == "split" else []
+        reverse = Block((), (*self.prologue.ops, *start, *self.b.ops), ())
+        if forward is None:
+            return (reverse,)
+        ends = self.tape.end_forward()
+        return Block((), (*self.prologue.ops, *self.tape.start_forward(), *forward, *ends), ()), reverse
+
+    def augmented_forward(self) -> list[Op]:
+        with self.b.region() as region:
+            self.copier(effects=True).block(self.structure.top.block, taping=True)
+        return region.ops
 
     def flush(self, target: Value, adjoint: Value) -> None:
         """Every thread adds its part of a scalar parameter's adjoint."""
@@ -316,8 +365,6 @@ class _Reverse:
             self.adjoints.add(aggregate, rest)
 
     def add_to(self, variable: Value, contribution: Value) -> None:
-        from .adjoints import add_into
-
         add_into(self.b, variable, contribution)
 
     # ---- control

@@ -166,12 +166,17 @@ def shadow_name(name: str | None) -> str | None:
     return None if name is None else f"_d_{name}"
 
 
+# The neutral element of addition is -0.0: `-0.0 + x` is x for every x, while `0.0 + -0.0` is not -0.0. Sums that start
+# with it simplify exactly.
+ZERO = -0.0
+
+
 def zero_fill(b: Builder, ptr: Value) -> None:
     """Stores zero to every float behind `ptr`; arrays by a loop, so that the code stays small."""
     type = pointee(ptr)
     if isinstance(type, Scalar):
         if type.is_float:
-            b.store(ptr, b.constant(0.0, type))
+            b.store(ptr, b.constant(ZERO, type))
     elif isinstance(type, Struct):
         for k in range(len(type.fields)):
             zero_fill(b, b.member(ptr, k))

@@ -18,6 +18,8 @@ class Place:
     top: the function's body, whose values are still in scope in the reverse sweep. joint: a branch of an If at the very
     end, whose reverse follows its forward in the same branch. branch: another branch outside loops. loop: a loop's
     body. inner: a branch inside a loop.
+
+    Where forward and reverse are apart (two launches, or a reverse alone), the body counts as a loop of one iteration.
     """
 
     block: Block
@@ -37,6 +39,7 @@ class Place:
 @dataclass
 class Structure:
     top: Place
+    launch: Place
     places: dict[int, Place] = field(default_factory=dict)  # by id of the block
     home: dict[Value, Place] = field(default_factory=dict)
     definition: dict[Value, Op] = field(default_factory=dict)  # absent for block arguments and parameters
@@ -53,12 +56,30 @@ class Structure:
             place = place.parent
         return False
 
+    def argument_sources(self, arg: Value) -> list[Value]:
+        """What a loop's argument comes from; a parameter comes from nowhere."""
+        place = self.home[arg]
+        owner, block = place.owner, place.block
+        if owner is None:
+            return []
+        if isinstance(owner, For):
+            if arg is block.args[0]:
+                return [owner.lower]
+            k = block.args.index(arg) - 1
+            return [owner.inits[k], block.results[k], owner.lower, owner.upper]
+        assert isinstance(owner, While)
+        if block is owner.before:
+            return list(owner.inits)
+        k = block.args.index(arg)
+        return [owner.inits[k], block.results[k], block.results[0]]
 
-def analyse(function: Function) -> Structure:
-    top = Place(function.body, "top")
-    structure = Structure(top)
+
+def analyse(function: Function, apart: bool) -> Structure:
+    launch = Place(Block((), (), ()), "top")  # where the parameters are: in scope in every sweep
+    top = Place(function.body, "loop", parent=launch) if apart else Place(function.body, "top", parent=launch)
+    structure = Structure(top, launch)
     for param in function.params:
-        structure.home[param.value] = top
+        structure.home[param.value] = launch
     _visit(top, structure)
     return structure
 

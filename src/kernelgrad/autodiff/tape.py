@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ir.builder import Builder
-from ..ir.ops import Param, Value
+from ..ir.ops import Op, Param, Value
 from ..ir.types import BOOL, I64, U8, Array, Pointer, Scalar, Struct, Type
 
 
@@ -19,17 +19,20 @@ class Stack:
     memory: Value  # parameter: the buffer
     capacity: Value  # parameter: elements per thread
     position: Value  # variable: where the next element goes
+    start: Value  # where the thread's stack begins
+    tops: Value | None  # parameter of a split: where each thread's forward stopped
 
     @property
     def params(self) -> tuple[Param, ...]:
-        return (Param(self.memory, "void *"), Param(self.capacity, "long long"))
+        params = (Param(self.memory, "void *"), Param(self.capacity, "long long"))
+        return params if self.tops is None else (*params, Param(self.tops, "long long *"))
 
 
 class Tape:
-    """Pushes and pops; `prologue` is code at the start of the function."""
+    """Pushes and pops; `prologue` is code at the start of the function. `keep_top`: another launch does the popping."""
 
-    def __init__(self, prologue: Builder):
-        self.prologue = prologue
+    def __init__(self, prologue: Builder, keep_top: bool = False):
+        self.prologue, self.keep_top = prologue, keep_top
         self.stacks: dict[Type, Stack] = {}
         self._threads: Value | None = None
 
@@ -59,9 +62,35 @@ class Tape:
             segment = b.apply("mul", b.apply("mul", linear_block(b), capacity), self.threads())
             start = b.apply("add", segment, linear_thread(b))
             position = b.alloca(I64, f"_top_{name}")
-            b.store(position, start)
-            self.stacks[type] = Stack(type, memory, capacity, position)
+            tops = Value(Pointer(I64, "global"), f"_tops_{name}") if self.keep_top else None
+            if not self.keep_top:
+                b.store(position, start)
+            self.stacks[type] = Stack(type, memory, capacity, position, start, tops)
         return self.stacks[type]
+
+    def start_forward(self) -> list[Op]:
+        b = Builder()
+        for stack in self.stacks.values():
+            b.store(stack.position, stack.start)
+        return b.ops
+
+    def end_forward(self) -> list[Op]:
+        """Leaves a note of where the forward sweep stopped, for the reverse to begin there."""
+        b = Builder()
+        for stack in self.stacks.values():
+            b.store(self._note(b, stack), b.load(stack.position))
+        return b.ops
+
+    def start_reverse(self) -> list[Op]:
+        b = Builder()
+        for stack in self.stacks.values():
+            b.store(stack.position, b.load(self._note(b, stack)))
+        return b.ops
+
+    def _note(self, b: Builder, stack: Stack) -> Value:
+        assert stack.tops is not None
+        thread = b.apply("add", b.apply("mul", linear_block(b), self.threads()), linear_thread(b))
+        return b.offset(stack.tops, thread)
 
     def threads(self) -> Value:
         """Threads per block, the distance between a thread's elements."""

@@ -167,7 +167,7 @@ def _construct(fn: Fn, c: Cursor) -> Value:
     target = c.referenced
     if _is_copy(target):
         return value(fn, next(iter(c.get_arguments())))
-    storage = fn.b.alloca(fn.type(c))
+    storage = fn.object(fn.type(c))
     constructor_call(fn, storage, c)
     return fn.b.load(storage)
 

@@ -41,14 +41,14 @@ PRVALUE = 0
 CONSTRUCT_EXPRS = (0x6F, 0x70)
 MATERIALIZE, CLEANUPS, RECOVERY, SUBST_TEMPLATE_PARM, ZERO_INIT, DEFAULT_ARG = 0x30, 0x3B, 0x11, 0x09, 0x62, 0x6E
 
-BINARY = dict(
+BINARY: dict[int, str] = dict(
     zip(
         (*range(3, 10), *range(11, 34)),
         "* / % + - << >> < > <= >= == != & ^ | && || = *= /= %= += -= <<= >>= &= ^= |= ,".split(),
         strict=True,
     )
 )
-UNARY = dict(enumerate("p++ p-- ++ -- & * + - ~ ! __real __imag __extension__".split(), start=1))
+UNARY: dict[int, str] = dict(enumerate("p++ p-- ++ -- & * + - ~ ! __real __imag __extension__".split(), start=1))
 
 
 def raw_word(cursor: Cursor) -> int:
@@ -191,7 +191,8 @@ def _index() -> Any:
 def _lib() -> Any:
     if not hasattr(TypeKind, "FLOAT16"):
         TypeKind.FLOAT16 = TypeKind(32)
-    TemplateArgumentKind.PACK = TemplateArgumentKind(8)
+    for number, name in enumerate(("TEMPLATE", "TEMPLATE_EXPANSION", "EXPRESSION", "PACK"), start=5):
+        setattr(TemplateArgumentKind, name, TemplateArgumentKind(number))
     lib = ci.conf.lib
     declare(lib)
     _self_test(lib)

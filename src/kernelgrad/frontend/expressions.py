@@ -146,6 +146,7 @@ def _member_place(fn: Fn, c: Cursor) -> Place:
         return variable_place(fn, target, c)
     bases = [child for child in c.get_children() if child.kind.is_expression()]
     base = _member_base(fn, bases[0]) if bases else this_pointer(fn, c)
+    base = _through_anonymous(fn, base, target) if target is not None else base
     struct = pointee(base)
     index = fn.types.field_index(target) if target is not None else None
     if index is None or not isinstance(struct, Struct):
@@ -155,6 +156,18 @@ def _member_place(fn: Fn, c: Cursor) -> Place:
     if target.type.get_canonical().kind in (clang.TypeKind.LVALUEREFERENCE, clang.TypeKind.RVALUEREFERENCE):
         return Place(fn.b.load(found.ptr))
     return found
+
+
+def _through_anonymous(fn: Fn, base: Value, target: Cursor) -> Value:
+    """libclang leaves out the unnamed members on the way to a member of an anonymous struct or union."""
+    struct, record = pointee(base), fn.types.lower(target.semantic_parent.type, fn.b.span)
+    if struct == record or not isinstance(struct, Struct):
+        return base
+    for k, field in enumerate(struct.fields):
+        inside = field.type
+        if isinstance(inside, Struct) and (inside == record or any(f.type == record for f in inside.fields)):
+            return _through_anonymous(fn, fn.b.member(base, k), target)
+    return base
 
 
 def _member_base(fn: Fn, base: Cursor) -> Value:
@@ -333,11 +346,15 @@ def _conditional_place(fn: Fn, c: Cursor) -> Place:
     parts = list(c.get_children())
     cond = condition(fn, parts[0])
     with fn.b.region() as then:
-        first = fn.generic(place(fn, parts[1]).ptr)
+        first = place(fn, parts[1])
+        first_ptr = fn.generic(first.ptr)
     with fn.b.region() as orelse:
-        second = fn.generic(place(fn, parts[2]).ptr)
-    (ptr,) = fn.b.if_(cond, then.block((), (first,)), orelse.block((), (second,)))
-    return Place(ptr)
+        second = place(fn, parts[2])
+        second_ptr = fn.generic(second.ptr)
+    if first.bits is not None or second.bits is not None:
+        raise fn.unsupported(c, "a choice between bit-fields is not supported", "write an if")
+    (ptr,) = fn.b.if_(cond, then.block((), (first_ptr,)), orelse.block((), (second_ptr,)))
+    return Place(ptr, first.volatile or second.volatile)
 
 
 # ---- casts --------------------------------------------------------------------------------------------------------

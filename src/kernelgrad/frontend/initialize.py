@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from ..errors import UnsupportedError
 from ..ir.builder import pointee
 from ..ir.ops import Value
-from ..ir.types import I32, Array, Pointer, Scalar, Struct, Type, element_types
+from ..ir.types import BOOL, I32, Array, Pointer, Scalar, Struct, Type, element_types
 from . import clang
 from .calls import call_function, constructor_call
 from .clang import Cursor, Kind, identity
 from .expressions import numeric, operand_of, place, string_text, value
 from .lowering import FunctionLowering as Fn
-from .lowering import Lowering
+from .lowering import Lowering, Place
 
+_ADDRESSES = (clang.TypeKind.POINTER, clang.TypeKind.NULLPTR)
 _UNROLL = 16  # longer runs of zeros are written by a loop
 
 Element = tuple[Cursor | None, Type, tuple[int, ...]]
@@ -29,7 +31,7 @@ def initialize(fn: Fn, ptr: Value, start: Cursor) -> None:
     elif isinstance(type, Array):
         _array_from(fn, ptr, type, start)
     else:
-        fn.b.store(ptr, coerce(fn, value(fn, start), type))
+        fn.b.store(ptr, fitted(fn, start, type))
 
 
 def _unwrap(c: Cursor) -> Cursor:
@@ -42,15 +44,36 @@ def _unwrap(c: Cursor) -> Cursor:
     return c
 
 
+def fitted(fn: Fn, c: Cursor, type: Type) -> Value:
+    """An element of a list as a value of the type: lists show their elements without the implicit conversions."""
+    if isinstance(type, Pointer) and c.type.get_canonical().kind not in _ADDRESSES:
+        return _address(fn, c, type)
+    return coerce(fn, value(fn, c), type)
+
+
+def _address(fn: Fn, c: Cursor, type: Pointer) -> Value:
+    """A pointer from an array (decay), from 0 (null), or from the object that a reference member is bound to."""
+    if clang.is_place(c):
+        target = place(fn, c).ptr
+        found = pointee(target)
+        if isinstance(found, Array) and found.element == type.pointee:
+            return fn.generic(fn.b.decay(target))
+        if found == type.pointee:
+            return fn.generic(target)
+    if clang.evaluate(c) == 0:
+        return fn.b.null(type)
+    raise fn.unsupported(c, "this initialiser of a pointer is not supported")
+
+
 def coerce(fn: Fn, v: Value, type: Type) -> Value:
-    """Lists show their elements without the implicit conversions; these are they."""
+    """An implicit conversion between values."""
     if v.type == type:
         return v
     if isinstance(type, Scalar) and isinstance(v.type, Scalar | Pointer):
         return numeric(fn, v, type)
-    if isinstance(type, Pointer):
-        return fn.b.cast_pointer(v, type) if isinstance(v.type, Pointer) else fn.b.null(type)
-    return v
+    if isinstance(type, Pointer) and isinstance(v.type, Pointer):
+        return fn.b.cast_pointer(v, type)
+    raise UnsupportedError(f"a conversion from {v.type} to {type} is not supported", fn.b.span)
 
 
 def _array_from(fn: Fn, ptr: Value, type: Array, start: Cursor) -> None:
@@ -73,8 +96,8 @@ def list_value(fn: Fn, c: Cursor) -> Value:
     type = fn.type(c)
     if isinstance(type, Scalar | Pointer):
         inner = operand_of(c)
-        return fn.zero(type) if inner is None else coerce(fn, value(fn, inner), type)
-    storage = fn.b.alloca(type)
+        return fn.zero(type) if inner is None else fitted(fn, inner, type)
+    storage = fn.object(type)
     _from_list(fn, storage, c)
     return fn.b.load(storage)
 
@@ -83,52 +106,54 @@ def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
     type = pointee(ptr)
     if isinstance(type, Scalar | Pointer):
         inner = operand_of(c)
-        fn.b.store(ptr, fn.zero(type) if inner is None else coerce(fn, value(fn, inner), type))
+        fn.b.store(ptr, fn.zero(type) if inner is None else fitted(fn, inner, type))
         return
     children = [k for k in c.get_children() if k.kind.is_expression()]
     if len(children) == 1 and isinstance(type, Struct | Array) and _same_record(fn.module, children[0], type):
         initialize(fn, ptr, children[0])  # T{other_T}, or char[] = {"text"}
         return
     for element, _, path in flat_elements(fn.module, c, type):
-        target = ptr
-        for index in path:
-            target = _part(fn, target, index)
-        if element is not None:
-            initialize(fn, target, element)
-        elif path and isinstance(_parent_type(type, path), Array):
-            _zero_rest(fn, ptr, type, path)
+        parent = ptr
+        for index in path[:-1]:
+            parent = _part(fn, parent, index)
+        whole = pointee(parent)
+        if element is None and isinstance(whole, Array):
+            _zero_rest(fn, parent, whole, path[-1])
+        elif element is None and isinstance(whole, Struct) and not fn.types.is_union(whole):
+            _initialize_part(fn, parent, path[-1], _member_defaults(fn, whole).get(path[-1]))
         else:
-            value_initialize(fn, target)
+            _initialize_part(fn, parent, path[-1], element)
 
 
-def _parent_type(type: Type, path: tuple[int, ...]) -> Type:
-    for index in path[:-1]:
-        assert isinstance(type, Struct | Array)
-        type = element_types(type)[index]
-    return type
+def _initialize_part(fn: Fn, parent: Value, index: int, start: Cursor | None) -> None:
+    """Initialises one element or member, a bit-field too; without `start` it becomes zero."""
+    whole, target = pointee(parent), _part(fn, parent, index)
+    bits = fn.types.bits(whole, index) if isinstance(whole, Struct) else None
+    if bits is not None:
+        type = BOOL if bits.is_bool else pointee(target)
+        fn.store(Place(target, bits=bits), fn.zero(type) if start is None else coerce(fn, value(fn, start), type))
+    elif start is None:
+        value_initialize(fn, target)
+    else:
+        initialize(fn, target, start)
 
 
-def _zero_rest(fn: Fn, ptr: Value, type: Type, path: tuple[int, ...]) -> None:
-    """Zeros from element path[-1] to the end of the innermost array."""
-    target = ptr
-    for index in path[:-1]:
-        target = _part(fn, target, index)
-    array = pointee(target)
-    assert isinstance(array, Array)
-    if array.count - path[-1] <= _UNROLL:
-        for k in range(path[-1], array.count):
-            value_initialize(fn, _part(fn, target, k))
+def _zero_rest(fn: Fn, ptr: Value, array: Array, first: int) -> None:
+    """Zeros from an element to the end of its array."""
+    if array.count - first <= _UNROLL:
+        for k in range(first, array.count):
+            value_initialize(fn, _part(fn, ptr, k))
         return
     with fn.b.region() as body:
         k_value = Value(I32, "k")
-        value_initialize(fn, fn.b.offset(fn.b.decay(target), k_value))
-    fn.b.for_(fn.constant(path[-1], I32), fn.constant(array.count, I32), (), 1, body.block((k_value,)))
+        value_initialize(fn, fn.b.offset(fn.b.decay(ptr), k_value))
+    fn.b.for_(fn.constant(first, I32), fn.constant(array.count, I32), (), 1, body.block((k_value,)))
 
 
 def zero_fill(fn: Fn, ptr: Value) -> None:
     type = pointee(ptr)
     if isinstance(type, Array):
-        _zero_rest(fn, ptr, type, (0,))
+        _zero_rest(fn, ptr, type, 0)
     else:
         fn.b.store(ptr, fn.zero(type))
 
@@ -161,7 +186,7 @@ def _designated(module: Lowering, elements: deque[Cursor], type: Type) -> Iterat
 def _distribute(module: Lowering, elements: deque[Cursor], type: Type, path: tuple[int, ...]) -> Iterator[Element]:
     assert isinstance(type, Struct | Array)
     parts = element_types(type)
-    if isinstance(type, Struct) and type.is_union:
+    if isinstance(type, Struct) and module.types.is_union(type):
         parts = parts[:1]
     for k, part in enumerate(parts):
         if not elements:
@@ -196,7 +221,7 @@ def _part(fn: Fn, ptr: Value, index: int) -> Value:
 def value_initialize(fn: Fn, ptr: Value) -> None:
     """`T()`: default member initialisers where there are any, zero elsewhere."""
     type = pointee(ptr)
-    if isinstance(type, Struct) and not type.is_union:
+    if isinstance(type, Struct) and not fn.types.is_union(type):
         default_initialize(fn, ptr, zero=True)
     elif isinstance(type, Struct):
         _zero_bytes(fn, ptr, type)
@@ -216,7 +241,7 @@ def default_initialize(fn: Fn, ptr: Value, zero: bool = False) -> None:
         for k in range(type.count):
             default_initialize(fn, _part(fn, ptr, k), zero)
         return
-    if not isinstance(type, Struct) or type.is_union:
+    if not isinstance(type, Struct) or fn.types.is_union(type):
         if zero:
             value_initialize(fn, ptr)
         return
@@ -227,7 +252,7 @@ def default_initialize(fn: Fn, ptr: Value, zero: bool = False) -> None:
     starts = _member_defaults(fn, type)
     for k in range(len(type.fields)):
         if k in starts:
-            initialize(fn, fn.b.member(ptr, k), starts[k])
+            _initialize_part(fn, ptr, k, starts[k])
         else:
             default_initialize(fn, fn.b.member(ptr, k), zero) if _has_defaults(type.fields[k].type) or zero else None
 
@@ -253,6 +278,10 @@ def _member_defaults(fn: Fn, type: Struct) -> dict[int, Cursor]:
         children = [child for child in field.get_children() if child.kind.is_expression()]
         index = fn.types.field_index(field)
         if children and index is not None and any(t.spelling in ("=", "{") for t in field.get_tokens()):
+            if field.is_bitfield():  # libclang shows only the width
+                raise fn.unsupported(
+                    field, "a bit-field with a default value is not supported", "set it in a constructor"
+                )
             found[index] = children[-1]
     return found
 
@@ -272,7 +301,9 @@ def member_initializers(fn: Fn, constructor: Cursor) -> None:
     for k, field in enumerate(struct.fields):
         target = fn.b.member(fn.this, k)
         start = given.get(k, defaults.get(k))
-        if start is not None:
+        if start is not None and fn.types.bits(struct, k) is not None:
+            _initialize_part(fn, fn.this, k, start)
+        elif start is not None:
             _initialize_member(fn, target, start)
         elif _has_defaults(field.type):
             default_initialize(fn, target)

@@ -57,15 +57,21 @@ def _capture(fn: Fn, c: Cursor, variable: Cursor, field: Cursor) -> Value:
         and identity(variable) not in fn.variables
         and clang.initializer(variable) is not None
     ):
-        start = clang.initializer(variable)  # [name = expression]
-        assert start is not None
-        from .expressions import value
-
-        fn.variables[identity(variable)] = Place(
-            fn.variable(fn.types.lower(variable.type, fn.b.span), variable.spelling, value(fn, start))
-        )
+        fn.variables[identity(variable)] = _init_capture(fn, variable)
     found = variable_place(fn, variable, c)
     return fn.generic(found.ptr) if is_reference(field.type) else fn.generic(fn.load(found))
+
+
+def _init_capture(fn: Fn, variable: Cursor) -> Place:
+    """`[name = expression]` or `[&name = object]`."""
+    from .expressions import place, value
+
+    start = clang.initializer(variable)
+    assert start is not None
+    if is_reference(variable.type):
+        return Place(fn.generic(place(fn, start).ptr))
+    type = fn.types.lower(variable.type, fn.b.span)
+    return Place(fn.variable(type, variable.spelling, value(fn, start)))
 
 
 def _captures(c: Cursor) -> list[Cursor]:

@@ -16,7 +16,7 @@ from ..ir.ops import Block, Function, Global, Module, Param, Value
 from ..ir.types import BOOL, Array, Pointer, Scalar, Struct, Type
 from . import clang
 from .clang import Cursor, Kind, identity
-from .types import Types, is_reference
+from .types import Bits, Types, is_reference
 from .unit import Unit
 
 _METHODS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION)
@@ -28,7 +28,7 @@ class Place:
 
     ptr: Value
     volatile: bool = False
-    bits: tuple[int, int] | None = None  # of a bit-field: first bit and width
+    bits: Bits | None = None  # of a bit-field: first bit and width
 
 
 @dataclass
@@ -206,6 +206,19 @@ class FunctionLowering:
             self.b.store(storage, value)
         return storage
 
+    def object(self, type: Type, name: str | None = None) -> Value:
+        """Storage without a value yet. Setting a bit-field reads its neighbours, so those are written first."""
+        storage = self.b.alloca(type, name)
+        self._clear_bit_fields(storage, type)
+        return storage
+
+    def _clear_bit_fields(self, ptr: Value, type: Type) -> None:
+        for k, part in enumerate(type.fields if isinstance(type, Struct) else ()):
+            if self.types.bits(type, k) is not None:  # type: ignore[arg-type]
+                self.b.store(self.b.member(ptr, k), self.zero(part.type))
+            elif isinstance(part.type, Struct):
+                self._clear_bit_fields(self.b.member(ptr, k), part.type)
+
     def generic(self, ptr: Value) -> Value:
         """C++ pointers do not say which memory they point into; `spaces` finds out later."""
         if not isinstance(ptr.type, Pointer):
@@ -214,24 +227,26 @@ class FunctionLowering:
 
     def load(self, place: Place) -> Value:
         loaded = self.b.load(place.ptr, place.volatile)
-        return loaded if place.bits is None else self._get_bits(loaded, *place.bits)
+        return loaded if place.bits is None else self._get_bits(loaded, place.bits)
 
     def store(self, place: Place, value: Value) -> None:
         if place.bits is not None:
-            value = self._set_bits(self.b.load(place.ptr, place.volatile), value, *place.bits)
+            value = self._set_bits(self.b.load(place.ptr, place.volatile), value, place.bits)
         self.b.store(place.ptr, value, place.volatile)
 
-    def _get_bits(self, unit: Value, first: int, width: int) -> Value:
+    def _get_bits(self, unit: Value, bits: Bits) -> Value:
         """Shift the field to the top, then down: the second shift extends the sign of a signed field."""
         assert isinstance(unit.type, Scalar)
         total = unit.type.size * 8
-        top = self.b.apply("shl", unit, self.constant(total - first - width, unit.type))
-        return self.b.apply("shr", top, self.constant(total - width, unit.type))
+        top = self.b.apply("shl", unit, self.constant(total - bits.first - bits.width, unit.type))
+        value = self.b.apply("shr", top, self.constant(total - bits.width, unit.type))
+        return self.to_bool(value) if bits.is_bool else value
 
-    def _set_bits(self, unit: Value, value: Value, first: int, width: int) -> Value:
-        mask = ((1 << width) - 1) << first
+    def _set_bits(self, unit: Value, value: Value, bits: Bits) -> Value:
+        mask = ((1 << bits.width) - 1) << bits.first
+        value = self.b.convert(value, unit.type)
         kept = self.b.apply("and", unit, self.constant(_wrap(~mask, unit.type), unit.type))
-        moved = self.b.apply("shl", value, self.constant(first, unit.type))
+        moved = self.b.apply("shl", value, self.constant(bits.first, unit.type))
         inside = self.b.apply("and", moved, self.constant(_wrap(mask, unit.type), unit.type))
         return self.b.apply("or", kept, inside)
 

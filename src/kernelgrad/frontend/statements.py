@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..ir.ops import Block, Value
-from ..ir.types import BOOL, I32, Array
+from ..ir.types import BOOL, I32, Array, Scalar
 from . import clang
 from .clang import Cursor, Kind, identity
 from .exits import always_exits, exits, if_parts
-from .expressions import condition, effect, place, value
+from .expressions import condition, constant_of, effect, place, value
 from .initialize import coerce, initialize
 from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
@@ -299,14 +299,18 @@ def _variable(fn: Fn, c: Cursor) -> None:
 
 
 def _declare(fn: Fn, c: Cursor) -> Value:
-    storage = fn.b.alloca(fn.types.lower(c.type, fn.at(c)), c.spelling)
+    storage = fn.object(fn.types.lower(c.type, fn.at(c)), c.spelling)
     fn.variables[identity(c)] = Place(storage, _is_volatile(c.type))
     return storage
 
 
 def _start(fn: Fn, c: Cursor, storage: Value) -> None:
     start = clang.initializer(c)
-    if start is not None:
+    known = clang.evaluate(start) if start is not None and c.type.is_const_qualified() else None
+    type = fn.types.lower(c.type, fn.b.span)
+    if known is not None and isinstance(type, Scalar):  # also what a constexpr function computes by recursion
+        fn.b.store(storage, constant_of(fn, known, type))
+    elif start is not None:
         initialize(fn, storage, start)
 
 

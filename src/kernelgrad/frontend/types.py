@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..errors import Span, UnsupportedError
 from ..ir.types import (
     BF16,
@@ -54,6 +56,14 @@ REFERENCES = (TypeKind.LVALUEREFERENCE, TypeKind.RVALUEREFERENCE)
 _RECORDS = (Kind.STRUCT_DECL, Kind.CLASS_DECL, Kind.UNION_DECL, Kind.CLASS_TEMPLATE, Kind.LAMBDA_EXPR)
 
 
+class Bits(NamedTuple):
+    """Where a bit-field is in its storage unit."""
+
+    first: int
+    width: int
+    is_bool: bool
+
+
 class Types:
     """The record types of one translation unit, made as they are met."""
 
@@ -63,7 +73,8 @@ class Types:
         self._clang_types: dict[str, clang.Type] = {}  # struct -> the type it came from
         self._fields: dict[int, int] = {}  # field declaration -> index
         self._bases: dict[tuple[str, str], int] = {}  # (struct, base) -> index
-        self._bit_fields: dict[int, tuple[int, int]] = {}  # field declaration -> (first bit, width)
+        self._bit_fields: dict[int, Bits] = {}  # field declaration -> its bits
+        self._bits: dict[tuple[str, int], Bits] = {}  # (struct, field index) -> the same
 
     def lower(self, type: clang.Type, span: Span) -> Type:
         type = type.get_canonical()
@@ -99,11 +110,18 @@ class Types:
     def clang_type(self, struct: Struct) -> clang.Type:
         return self._clang_types[struct.name]
 
+    def is_union(self, struct: Struct) -> bool:
+        """A union as C++ has it; fields that overlap may also be bit-fields in one unit."""
+        return bool(self.clang_type(struct).get_declaration().kind == Kind.UNION_DECL)
+
     def field_index(self, field: Cursor) -> int | None:
         return self._fields.get(identity(field))
 
-    def bit_field(self, field: Cursor) -> tuple[int, int] | None:
+    def bit_field(self, field: Cursor) -> Bits | None:
         return self._bit_fields.get(identity(field))
+
+    def bits(self, struct: Struct, index: int) -> Bits | None:
+        return self._bits.get((struct.name, index))
 
     def base_index(self, derived: Struct, base: Struct) -> int | None:
         return self._bases.get((derived.name, base.name))
@@ -127,7 +145,7 @@ class Types:
         self.structs[struct.name] = self._by_declaration[key] = struct
         self._clang_types[struct.name] = type
         bases = self._base_fields(struct, declaration, span)
-        members = [self._field(k + len(bases), field, declaration, span) for k, field in enumerate(type.get_fields())]
+        members = [self._field(k + len(bases), field, struct, span) for k, field in enumerate(type.get_fields())]
         struct.define(tuple(bases + members), type.get_size(), type.get_align())
         return struct
 
@@ -139,16 +157,18 @@ class Types:
             name = f"anonymous_{len(self.structs)}"
         return name if name not in self.structs else f"{name}_{len(self.structs)}"
 
-    def _field(self, index: int, field: Cursor, record: Cursor, span: Span) -> Field:
+    def _field(self, index: int, field: Cursor, struct: Struct, span: Span) -> Field:
         self._fields[identity(field)] = index
         bits = _field_offset(field)
         type = self.lower(field.type, span)
         if field.is_bitfield():
-            # The storage unit is the aligned one that holds the first bit.
+            # The storage unit is the aligned one that holds the first bit. A bool's holds others' bits too: a number.
+            is_bool, type = type == BOOL, U8 if type == BOOL else type
             unit = type.size * 8
-            self._bit_fields[identity(field)] = (bits % unit, field.get_bitfield_width())
+            place = Bits(bits % unit, field.get_bitfield_width(), is_bool)
+            self._bit_fields[identity(field)] = self._bits[struct.name, index] = place
             bits -= bits % unit
-        return Field(field.spelling or f"_{index}", type, bits // 8)
+        return Field(field.spelling if field.spelling.isidentifier() else f"_{index}", type, bits // 8)
 
     def _base_fields(self, struct: Struct, declaration: Cursor, span: Span) -> list[Field]:
         """Base classes are leading fields. Their offsets are not in libclang's C API: laid out as the ABI does,

@@ -36,6 +36,11 @@ def variable_place(fn: Fn, target: Cursor, at: Cursor) -> Place:
         return _module_variable(fn, target, at)
     if target.kind == Kind.ENUM_CONSTANT_DECL:
         return Place(fn.variable(fn.type(at), None, fn.constant(int(target.enum_value), fn.type(at))))
+    number = clang.evaluate(at) if at.kind.is_expression() else None
+    if number is not None:  # an instance of a variable template
+        from .expressions import constant_of
+
+        return Place(fn.variable(fn.type(at), None, constant_of(fn, number, fn.type(at))))
     raise fn.unsupported(at, f"'{target.spelling}' cannot be used here")
 
 
@@ -81,9 +86,12 @@ def _host_constant(fn: Fn, target: Cursor, at: Cursor) -> Place:
 
 
 def _is_const(type: clang.Type) -> bool:
-    while type.get_canonical().kind == clang.TypeKind.CONSTANTARRAY:
-        type = type.get_canonical().element_type
-    return bool(type.is_const_qualified())
+    # clang keeps an array's qualifier on the array or on its elements, as it pleases.
+    while not (type.is_const_qualified() or type.get_canonical().is_const_qualified()):
+        if type.get_canonical().kind != clang.TypeKind.CONSTANTARRAY:
+            return False
+        type = type.get_array_element_type()
+    return True
 
 
 def global_reference(fn: Fn, target: Cursor, space: Space) -> Value:
@@ -142,6 +150,8 @@ def _fill(module: Lowering, c: Cursor, type: Type, data: bytearray, at: int) -> 
             raise module.unsupported(c, "the initialiser of a module-level variable must be a list of constants")
         c = children[0]
     for element, element_type, path in flat_elements(module, c, type):
+        if isinstance(type, Struct) and module.types.bits(type, path[0]) is not None:
+            raise module.unsupported(c, "a module-level variable with bit-fields cannot be initialised here")
         if element is not None:
             _fill(module, element, element_type, data, at + _byte_offset(type, path))
 

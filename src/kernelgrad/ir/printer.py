@@ -11,6 +11,7 @@ kernel @scale(%y: ptr<f32, global> "float *", %n: i32 "int") {
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,6 +39,7 @@ class Names:
         if hint is None:
             self._unnamed += 1
             return str(self._unnamed - 1)
+        hint = re.sub(r"[^\w.$~]+", "_", hint)  # qualified names
         count = self._taken.get(hint, 0)
         self._taken[hint] = count + 1
         return hint if count == 0 else f"{hint}.{count}"

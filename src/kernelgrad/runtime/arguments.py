@@ -68,35 +68,40 @@ class Binder:
         return ArgumentError(f"{name}: {problem}\n  {c_signature(self.function)}")
 
 
+@dataclass(frozen=True)
+class Supplied:
+    """What a launcher passes for a parameter that is not the user's: an address of so many bytes, or a number."""
+
+    value: int
+    nbytes: int = 0
+
+
 def _placement(state: State) -> Placement:
     source = state.keep_alive[0] if state.keep_alive else None
     return Placement(state.device[1] if isinstance(state.device, tuple) else None, source)
 
 
-def with_variables(bound: BoundArguments, function: Function, address_of: Callable[[str], int]) -> BoundArguments:
-    """The arguments followed by the addresses of the module variables that `function` takes as parameters."""
-    if all(p.variable is None for p in function.params):
+def with_variables(bound: BoundArguments, function: Function, supply: Callable[[Param], Supplied]) -> BoundArguments:
+    """The arguments followed by what the launcher itself supplies: module variables, shadows, the tape."""
+    hidden = [(p, offset) for p, offset in zip(function.params, param_layout(function)[0], strict=True) if p.variable]
+    if not hidden:
         return bound
-    offsets, size = param_layout(function)
-    packed = bytearray(bound.packed.ljust(size, b"\0"))
-    slots = zip(function.params, offsets, strict=True)
-    buffers = [_place_variable(p, packed, offset, address_of) for p, offset in slots if p.variable]
+    packed = bytearray(bound.packed.ljust(param_layout(function)[1], b"\0"))
+    buffers: list[Buffer] = []
+    for param, offset in hidden:
+        supplied = supply(param)
+        write_address(packed, offset, supplied.value)
+        if isinstance(param.type, Pointer):
+            buffers.append(Buffer(param.variable or "", supplied.value, supplied.nbytes))
     return replace(bound, packed=bytes(packed), buffers=bound.buffers + tuple(buffers))
-
-
-def _place_variable(param: Param, packed: bytearray, offset: int, address_of: Callable[[str], int]) -> Buffer:
-    assert param.variable is not None and isinstance(param.type, Pointer)
-    address = address_of(param.variable)
-    write_address(packed, offset, address)
-    return Buffer(param.variable, address, param.type.pointee.size)
 
 
 def bind(
     function: Function,
     args: Sequence[Any],
     written: frozenset[str],
-    variables: Callable[[str], int] | None = None,
+    supply: Callable[[Param], Supplied] | None = None,
 ) -> tuple[BoundArguments, Placement]:
-    """Binds once; whoever launches often keeps a `Binder`. `variables` gives the address of a module variable."""
+    """Binds once; whoever launches often keeps a `Binder`. `supply` gives what is not the user's to pass."""
     bound, placement = Binder(function, written).bind(args)
-    return (with_variables(bound, function, variables) if variables else bound), placement
+    return (with_variables(bound, function, supply) if supply else bound), placement

@@ -183,7 +183,7 @@ def _torch_dtype(dtype: Any) -> DType:
 
 def _named_dtype(name: str) -> DType:
     try:
-        return np.dtype(name)
+        return _plain_dtype(np.dtype(name))  # once ml_dtypes is loaded, NumPy knows "bfloat16" by name
     except TypeError:
         return name
 

@@ -8,25 +8,30 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ..cache import DiskCache, digest, source_digest
 from ..errors import KernelError
 from ..ir.ops import Assert, Module
 from ..ir.printer import print_module
 from ..ir.traverse import walk
-from ..cache import DiskCache, digest, source_digest
 from .launch import BoundArguments, Dim3, LaunchConfig
 from .workers import run_chunks, scratch_memory
 
 if TYPE_CHECKING:
+    from ..backends.cpu.indexing import IndexArithmetic
     from ..backends.cpu.kernel import Variant
 
-_ENTRY_TYPE = ctypes.CFUNCTYPE(
+ENTRY_TYPE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
 )
+Places = tuple[tuple[int, int], ...]  # see backends.cpu.kernel.KernelCode.failing
+
 _SLOT_ALIGN = 64
-_LAUNCH = struct.Struct("<6I2Q")  # see backends.cpu.kernel
+_LAUNCH = struct.Struct("<6I3Q")  # see backends.cpu.kernel
 _INLINE_THREADS = 1 << 14  # launches of fewer threads are not worth waking other cores for
+_SHAPES = 4  # block shapes a kernel gets code of its own for; more get code for any shape
 _CHUNKS_PER_WORKER = 8  # so that uneven blocks even out
 
 
@@ -45,48 +50,71 @@ class CpuExecutable:
 
     def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None:
         loaded = self._code_for(config)
-        status = _Status()
+        status = LaunchStatus()
         run = loaded.runner(config, arguments, status)
-        blocks = _volume(config.grid)
-        if blocks == 1 or blocks * _volume(config.block) < _INLINE_THREADS:
+        blocks = volume(config.grid)
+        if blocks == 1 or blocks * volume(config.block) < _INLINE_THREADS:
             run(0, blocks)
         else:
             run_chunks(run, blocks, _CHUNKS_PER_WORKER)
         if loaded.prints:
             _flush_stdout()
         if status.which:
-            raise self._failure(loaded, config, status)
+            raise kernel_failure(self.module, self.kernel, loaded.failing, config, status)
 
     def _code_for(self, config: LaunchConfig) -> _Loaded:
         from ..backends.cpu.kernel import Variant
 
-        variant = Variant(small=all(g * b < 2**31 for g, b in zip(config.grid, config.block, strict=True)))
+        variant = Variant(self._arithmetic.stays_small(config.grid, config.block), self._shape(config.block))
         loaded = self._loaded.get(variant)
         if loaded is None:
             loaded = self._loaded[variant] = _load(self.module, self.kernel, self._printed, variant)
         return loaded
 
-    def _failure(self, loaded: _Loaded, config: LaunchConfig, status: _Status) -> KernelError:
-        from ..backends.cpu.frame import Failure
+    @cached_property
+    def _arithmetic(self) -> IndexArithmetic:
+        from ..backends.cpu.indexing import IndexArithmetic
 
-        kind, number = loaded.failing[status.which - 1]
-        op = list(walk(self.module.functions[self.kernel].body))[number]
-        words = {
-            Failure.ASSERT: f"assertion failed: {op.message}" if isinstance(op, Assert) else "assertion failed",
-            Failure.TRAP: "trap",
-            Failure.DIVERGENT_BARRIER: "divergent barrier: this thread of the block is still running but does not reach it",
-        }
-        block, thread = _unflatten(status.block, config.grid), _unflatten(status.thread, config.block)
-        return KernelError(f"{words[Failure(kind)]} (block {block}, thread {thread})", op.span)
+        return IndexArithmetic(self.module.functions[self.kernel])
+
+    def _shape(self, block: Dim3) -> Dim3 | None:
+        """The block's shape if code is to be made for it: for the first few shapes a kernel is launched with."""
+        shapes = {v.block for v in self._loaded}
+        return block if block in shapes or len(shapes) < _SHAPES else None
 
 
 # ---- a launch -----------------------------------------------------------------------------------------------------
 
 
-class _Status(ctypes.Structure):
+class LaunchStatus(ctypes.Structure):
     """Which place failed first, from 1 (see backends.cpu.frame)."""
 
     _fields_ = (("which", ctypes.c_int32), ("thread", ctypes.c_int64), ("block", ctypes.c_int64))
+
+
+def kernel_failure(
+    module: Module, kernel: str, failing: Places, config: LaunchConfig, status: LaunchStatus
+) -> KernelError:
+    """The error for a launch whose status is not zero."""
+    from ..backends.cpu.frame import Failure
+
+    kind, number = failing[status.which - 1]
+    op = list(walk(module.functions[kernel].body))[number]
+    words = {
+        Failure.ASSERT: f"assertion failed: {op.message}" if isinstance(op, Assert) else "assertion failed",
+        Failure.TRAP: "trap",
+        Failure.DIVERGENT_BARRIER: "divergent barrier: this thread of the block is still running but does not reach it",
+    }
+    block, thread = unflatten(status.block, config.grid), unflatten(status.thread, config.block)
+    return KernelError(f"{words[Failure(kind)]} (block {block}, thread {thread})", op.span)
+
+
+def pack_launch(config: LaunchConfig, static_shared: int, slot_bytes: int, watch: int = 0) -> tuple[bytes, int, int]:
+    """The launch as the entry wants it, and the scratch memory a worker needs: bytes of shared memory, and in all."""
+    shared = _round_up(static_shared + config.shared_bytes)
+    slot_length = _round_up(volume(config.block))
+    launch = _LAUNCH.pack(*config.grid, *config.block, shared, slot_length, watch)
+    return launch, shared, shared + slot_bytes * slot_length
 
 
 @dataclass(frozen=True)
@@ -94,16 +122,15 @@ class _Loaded:
     entry: Callable[..., None]
     static_shared: int
     slot_bytes: int
-    failing: tuple[tuple[int, int], ...]
+    failing: Places
     prints: bool
     keep_alive: object
 
-    def runner(self, config: LaunchConfig, arguments: BoundArguments, status: _Status) -> Callable[[int, int], None]:
+    def runner(
+        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus
+    ) -> Callable[[int, int], None]:
         """A function that runs a range of blocks; several threads may call it at once."""
-        shared = _round_up(self.static_shared + config.shared_bytes)
-        slot_length = _round_up(_volume(config.block))
-        launch = _LAUNCH.pack(*config.grid, *config.block, shared, slot_length)
-        scratch_bytes = shared + self.slot_bytes * slot_length
+        launch, _, scratch_bytes = pack_launch(config, self.static_shared, self.slot_bytes)
         where = ctypes.addressof(status)
 
         def run(begin: int, end: int) -> None:
@@ -112,7 +139,7 @@ class _Loaded:
         return run
 
 
-def _volume(dims: Dim3) -> int:
+def volume(dims: Dim3) -> int:
     return dims[0] * dims[1] * dims[2]
 
 
@@ -120,7 +147,7 @@ def _round_up(size: int) -> int:
     return -(-size // _SLOT_ALIGN) * _SLOT_ALIGN
 
 
-def _unflatten(linear: int, dims: Dim3) -> Dim3:
+def unflatten(linear: int, dims: Dim3) -> Dim3:
     row, x = divmod(linear, dims[0])
     return x, row % dims[1], row // dims[1]
 
@@ -168,4 +195,4 @@ def _unpack(payload: bytes) -> _Loaded:
     static_shared, slot_bytes, failing, prints = json.loads(facts)
     code = LoadedCode(object_code, ENTRY)
     places = tuple((kind, number) for kind, number in failing)
-    return _Loaded(_ENTRY_TYPE(code.address), static_shared, slot_bytes, places, prints, code)
+    return _Loaded(ENTRY_TYPE(code.address), static_shared, slot_bytes, places, prints, code)

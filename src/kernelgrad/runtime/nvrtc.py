@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import DeviceError, InternalError
 from ..cache import DiskCache, digest, source_digest
+from ..errors import DeviceError, InternalError
 from .devices import _INSTALL
 
 _STANDARD = "c++17"

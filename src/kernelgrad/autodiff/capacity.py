@@ -1,0 +1,201 @@
+"""How much tape a launch needs, per thread: by arithmetic where trip counts follow from the scalar arguments and the
+launch, else by a function that counts, run before the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ..ir.builder import Builder
+from ..ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Load, Op, Param, Undef, Value, While
+from ..ir.traverse import clone, free_values, walk
+from ..ir.types import I64, Pointer, Scalar, Type
+from ..transforms.fold import evaluate as fold
+from .copies import Copier
+from .plan import PURE_OPS, Plan, dependencies
+from .roots import Memory
+from .structure import Place, Structure
+from .tape import leaf_types
+
+Number = int | float | bool
+Known = Callable[[Value], Number | None]
+BuiltinValue = Callable[[str, int], int]
+
+
+def evaluate(value: Value, structure: Structure, known: Known, builtin: BuiltinValue) -> Number | None:
+    """The value of a scalar that depends only on scalar parameters and the launch; None where it does not."""
+    given = known(value)
+    op = structure.definition.get(value)
+    if given is not None or op is None:
+        return given
+    match op:
+        case Constant(number):
+            return number
+        case Builtin(name, axis) if name in ("block_dim", "grid_dim"):
+            return builtin(name, axis)
+        case Apply(fn, args):
+            return _apply(op, [evaluate(a, structure, known, builtin) for a in args], fn)
+    return None
+
+
+def _apply(op: Apply, args: list[Number | None], fn: str) -> Number | None:
+    types = tuple(a.type for a in op.args)
+    if any(a is None for a in args) or not all(isinstance(t, Scalar) for t in (*types, op.result.type)):
+        return None
+    return fold(fn, tuple(args), types, op.result.type)  # type: ignore[arg-type]
+
+
+def by_arithmetic(plan: Plan, known: Known, builtin: BuiltinValue) -> dict[Type, int] | None:
+    """Elements per thread and stack, or None where a trip count is not known before the launch."""
+    found: dict[Type, int] = {}
+    for key, frame in plan.taped.items():
+        times = _executions(plan.structure.places[key], plan, known, builtin)
+        if times is None:
+            return None
+        for value in frame:
+            for type in leaf_types(value.type):
+                found[type] = found.get(type, 0) + times
+    return found
+
+
+def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue) -> int | None:
+    """How many frames of a block can be on the tape at once: those of the loops around it, up to one that is rerun."""
+    times = 1
+    current: Place | None = place
+    while current is not None:
+        loop = current.owner
+        if isinstance(loop, While):
+            return None
+        if isinstance(loop, For):
+            trips = trip_count(loop, plan.structure, known, builtin)
+            if trips is None:
+                return None
+            times *= trips
+            if id(loop) in plan.rerun:
+                return times
+        current = current.parent
+    return times
+
+
+def trip_count(loop: For, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
+    lower = evaluate(loop.lower, structure, known, builtin)
+    upper = evaluate(loop.upper, structure, known, builtin)
+    if lower is None or upper is None:
+        return None
+    return len(range(int(lower), int(upper), loop.step))
+
+
+# ---- counting -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counting:
+    """`function` leaves the largest need of any thread in `counts`, one element per stack, in the order of `stacks`.
+    `stores`: whether it writes the kernel's buffers, and so must run on copies of them (rule 5)."""
+
+    function: Function
+    stores: bool
+
+
+def counting_function(function: Function, plan: Plan, memory: Memory, stacks: tuple[Type, ...]) -> Counting:
+    stores = _depends_on_writes(function, plan, memory)
+    counts = Value(Pointer(I64, "global"), "_counts")
+    b = Builder()
+    counter = _Counter(b, plan, stacks, stores)
+    counter.ops(function.body, taping=True)
+    if plan.structure.top.in_loop:
+        counter.push(function.body)
+    for k, type in enumerate(stacks):
+        total = b.load(counter.totals[type])
+        for site in counter.sites:
+            total = b.apply("add", total, b.load(site[type]))
+        b.atomic("max", b.offset(counts, b.constant(k, I64)), total)
+    params = (*function.params, Param(counts, "long long *"))
+    body = Block((), (*counter.prologue.ops, *b.ops), ())
+    known = {p.value for p in params}
+    # Pointers into shadows are still there, and nothing uses them.
+    shadows = tuple(Undef(results=(v,)) for v in free_values(body) if v not in known)
+    body = clone(Block((), (*shadows, *body.ops), ()), {})
+    return Counting(replace(function, name=f"{function.name}_count", params=params, body=body), stores)
+
+
+class _Counter(Copier):
+    """A forward sweep that counts pushes instead of doing them; a rerun loop's are counted by themselves."""
+
+    def __init__(self, b: Builder, plan: Plan, stacks: tuple[Type, ...], stores: bool):
+        super().__init__(
+            b, plan, lambda v: v if plan.structure.home[v] is plan.structure.launch else None, self.count, stores
+        )
+        self.prologue = Builder()
+        self.stacks = stacks
+        self.totals = self.new_counters()
+        self.sites: list[dict[Type, Value]] = []
+
+    def new_counters(self) -> dict[Type, Value]:
+        found = {}
+        for type in self.stacks:
+            found[type] = self.prologue.alloca(I64)
+            self.prologue.store(found[type], self.prologue.constant(0, I64))
+        return found
+
+    def count(self, value: Value) -> None:
+        for type in leaf_types(value.type):
+            if type in self.totals:
+                more = self.b.apply("add", self.b.load(self.totals[type]), self.b.constant(1, I64))
+                self.b.store(self.totals[type], more)
+
+    def loop(self, op: For | While, taping: bool) -> Value | None:
+        if id(op) not in self.plan.rerun:
+            return super().loop(op, taping)
+        around, most = self.totals, self.new_counters()
+        self.totals = self.new_counters()
+        for counter in self.totals.values():
+            self.b.store(counter, self.b.constant(0, I64))
+        result = super().loop(op, True)
+        for type, counter in self.totals.items():
+            self.b.store(most[type], self.b.apply("max", self.b.load(most[type]), self.b.load(counter)))
+        self.sites.append(most)
+        self.totals = around
+        return result
+
+
+def _depends_on_writes(function: Function, plan: Plan, memory: Memory) -> bool:
+    """Whether control flow depends on memory that the kernel writes, or on what must not be run twice."""
+    written = memory.written()
+    todo: list[Value] = []
+    for op in walk(function.body):
+        if isinstance(op, If):
+            todo.append(op.cond)
+        elif isinstance(op, For):
+            todo += [op.lower, op.upper]
+        elif isinstance(op, While):
+            todo += [op.inits[0], op.body.results[0]]
+
+    def is_bad(op: Op) -> bool:
+        if isinstance(op, Load):
+            return bool(memory.of(op.ptr) & written)
+        return not isinstance(op, (*PURE_OPS, If, For, While, Builtin))
+
+    return _reaches(todo, plan, is_bad)
+
+
+def _reaches(todo: list[Value], plan: Plan, is_bad: Callable[[Op], bool]) -> bool:
+    seen: set[Value] = set()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = plan.structure.definition.get(value)
+        if op is None:
+            todo += plan.structure.argument_sources(value)
+        elif is_bad(op):
+            return True
+        else:
+            todo += dependencies(op, value)
+    return False
+
+
+def scalars(function: Function, values: Mapping[str, Number]) -> Known:
+    by_value = {p.value: values[p.name] for p in function.params if p.name in values}
+    return by_value.get

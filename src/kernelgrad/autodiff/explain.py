@@ -1,0 +1,78 @@
+"""What a gradient does and why: every accumulation, everything on the tape."""
+
+from __future__ import annotations
+
+from ..ir.ops import Apply, Op, Value
+from ..ir.traverse import walk
+from ..ir.types import Scalar
+from .accumulate import CONDITIONS
+from .plan import Plan
+from .reverse import Gradient, Prepared
+
+
+def explain(gradient: Gradient) -> str:
+    prepared = gradient.prepared
+    sections = {
+        "accumulation": _updates(prepared),
+        "proofs that depend on the launch": [
+            f"plain updates are used only if {CONDITIONS[c]}; otherwise atomics"
+            for c in sorted(prepared.accumulation.conditions)
+        ],
+        "tape": _tape(prepared.plan),
+        "reruns": _reruns(prepared),
+        "internal shadows": [f"'{name}' is not listed, but derivatives flow through it" for name in gradient.internal],
+        "derivatives that end": _ends(prepared),
+    }
+    lines = [f"{prepared.function.name}: derivative of {', '.join(prepared.options.listed)}"]
+    for title, rows in sections.items():
+        if rows:
+            lines += ["", f"{title}:", *(f"  {row}" for row in rows)]
+    return "\n".join(lines)
+
+
+def _updates(prepared: Prepared) -> list[str]:
+    rows = []
+    for load in prepared.memory.loads:
+        if prepared.plan.has_adjoint(load):
+            how = "atomicAdd" if prepared.accumulation.is_atomic(load) else "plain +="
+            names = ", ".join(sorted(r.name or "?" for r in prepared.memory.of(load.ptr)))
+            rows.append(f"{load.span}: shadow of {names}: {how}: {prepared.accumulation.reasons.get(id(load), '')}")
+    listed = {p.name: p for p in prepared.function.params}
+    for name in prepared.options.listed:
+        if listed[name].value in prepared.activity:
+            rows.append(f"{prepared.function.span}: parameter {name}: one atomicAdd per thread: every thread reads it")
+    return rows
+
+
+def _tape(plan: Plan) -> list[str]:
+    rows = []
+    for key, frame in plan.taped.items():
+        for value in frame:
+            op = plan.structure.definition.get(value)
+            place = plan.structure.places[key]
+            where = op.span if op is not None else place.owner.span if place.owner is not None else ""
+            why = "carried from iteration to iteration" if op is None else "cannot be recomputed"
+            rows.append(f"{where}: {value.name or 'a value'} ({value.type}): {why}")
+    return rows
+
+
+def _reruns(prepared: Prepared) -> list[str]:
+    found = [op for op in walk(prepared.function.body) if id(op) in prepared.plan.rerun]
+    return [
+        f"{op.span}: the loop runs again before it is reversed, so that its tape is used once at a time" for op in found
+    ]
+
+
+def _ends(prepared: Prepared) -> list[str]:
+    """Rule 15: conversions of active values to integers, whose derivative is zero."""
+    return [
+        f"{op.span}: converted to an integer, which has derivative zero"
+        for op in walk(prepared.function.body)
+        if isinstance(op, Apply) and op.fn == "convert" and _cuts(op, op.args[0], prepared)
+    ]
+
+
+def _cuts(op: Op, source: Value, prepared: Prepared) -> bool:
+    to_integer = isinstance(op.result.type, Scalar) and not op.result.type.is_float
+    is_float = isinstance(source.type, Scalar) and source.type.is_float
+    return to_integer and is_float and source in prepared.activity.varied

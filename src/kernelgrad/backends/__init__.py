@@ -1,0 +1,1 @@
+"""Code generators: IR to CUDA C++, IR to native code."""

@@ -1,0 +1,260 @@
+"""A kernel as two LLVM functions: one runs a block, the entry runs a range of the grid's blocks.
+
+Pointers arrive in the block function as arguments, so that `noalias` can say which do not overlap: `__restrict__`
+parameters, each shared variable, each slot (Note [Phases] in `plan`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from llvmlite import ir
+
+from ...errors import LookupFailed
+from ...ir.layout import param_layout
+from ...ir.ops import Apply, Function, GlobalRef, Module, Value
+from ...ir.traverse import walk
+from ...ir.types import Array, Pointer
+from . import llvm_types as lt
+from .blocks import BlockCode
+from .frame import Failing, Failure, Frame
+from .indexing import IndexArithmetic
+from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
+from .loops import Row, row_indices, runs_by_row
+from .memory import load
+from .native import ENTRY
+from .plan import Mask, Plan, make_plan
+from .watch import RED_ZONE, Watch, root_names
+
+SHARED_ALIGN = 16
+
+# The launch, as the entry gets it: u32 grid[3], u32 block[3], u64 bytes of shared memory (static and dynamic, rounded
+# up to 64), u64 the length of every slot (the block's threads, rounded up to 64), the address of the watch's context.
+LAUNCH_FORMAT = "<6I3Q"
+_GRID, _BLOCK, _SHARED, _SLOT_LENGTH, _WATCH = 0, 12, 24, 32, 40
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a kernel's code assumes about its launches. `small`: index arithmetic does not wrap (`indexing`).
+    `block`: the block's shape, where the code is made for one. `watched`: the code is for check mode (see `watch`)."""
+
+    small: bool = True
+    block: Dim3 | None = None
+    watched: bool = False
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """LLVM text, and what launching it takes. A worker's scratch memory is the block's shared memory (`static_shared`
+    bytes, then the dynamic ones), then `slot_bytes` for each thread. `failing`: for each nonzero status, from 1, why
+    the kernel stopped and the operation that did it, by its number in the order of `traverse.walk`."""
+
+    text: str
+    static_shared: int
+    slot_bytes: int
+    failing: tuple[tuple[Failure, int], ...]
+    prints: bool
+    regions: tuple[Region, ...] = ()
+
+
+@dataclass(frozen=True)
+class Region:
+    """Memory that watched code may access. Where it lies: `offset` bytes into the scratch memory for a shared
+    variable, so many bytes per thread into the slots for a local array, at the buffer of that name otherwise."""
+
+    kind: Literal["buffer", "shared", "dynamic", "local"]
+    name: str
+    offset: int = 0
+    size: int = 0
+    stride: int = 0
+
+
+def lower(module: Module, kernel: str, variant: Variant | None = None) -> KernelCode:
+    """The kernel (calls inlined, module variables turned into parameters) as LLVM IR."""
+    if kernel not in module.functions:
+        raise LookupFailed(f"no kernel '{kernel}' in the module")
+    return _Kernel(module, module.functions[kernel], variant or Variant()).code()
+
+
+class _Kernel:
+    def __init__(self, module: Module, function: Function, variant: Variant):
+        self.function, self.variant = function, variant
+        self.plan: Plan = make_plan(function, own_allocas=RED_ZONE if variant.watched else 0)
+        red_zone = RED_ZONE if variant.watched else 0
+        self.shared, self.dynamic, self.static_shared = _shared_layout(module, function, red_zone)
+        self.roots = root_names(function)
+        self.regions = self.all_regions(module) if variant.watched else ()
+        self.failing: list[Failing] = []
+        self.llvm = ir.Module(name="kernel")
+        self.by_row = not (self.plan.phased or variant.watched) and runs_by_row(function)
+        self.pointers = [k for k, p in enumerate(function.params) if isinstance(p.type, Pointer)]
+
+    def code(self) -> KernelCode:
+        block = self.block_function()
+        self.entry_function(block)
+        prints = "printf" in self.llvm.globals
+        number = {op: k for k, op in enumerate(walk(self.function.body))}
+        failing = tuple((f.kind, number[f.op]) for f in self.failing)
+        slot_bytes = sum(self.plan.slots.values())
+        return KernelCode(str(self.llvm), self.static_shared, slot_bytes, failing, prints, self.regions)
+
+    def all_regions(self, module: Module) -> tuple[Region, ...]:
+        allocas = {v: self.roots[v] for v in self.plan.allocas}
+        local_names, shared_names = set(allocas.values()), {*self.shared, *self.dynamic}
+        buffers = [n for n in dict.fromkeys(self.roots.values()) if n not in local_names | shared_names]
+        found = [Region("buffer", name) for name in buffers]
+        found += [Region("shared", name, at, module.globals[name].type.size) for name, at in self.shared.items()]
+        found += [Region("dynamic", name, self.static_shared) for name in self.dynamic]
+        start = 0
+        for slot, stride in self.plan.slots.items():
+            if isinstance(slot, Value) and isinstance(slot.type, Pointer) and slot in allocas:
+                found.append(Region("local", allocas[slot], start, slot.type.pointee.size, stride))
+            start += stride
+        return tuple(found)
+
+    # ---- one block
+
+    def block_function(self) -> ir.Function:
+        """(params, status, watch context, linear block, block_idx[3], the end of a row's blocks, grid_dim[3],
+        block_dim[3], pointers, shared variables, dynamic shared memory, slots)"""
+        pointer_args = [*self.pointers, *self.shared, "dynamic", *self.plan.slots]
+        types = [PTR, PTR, PTR, I64, *[I32] * 10, *[PTR] * len(pointer_args)]
+        function = ir.Function(self.llvm, ir.FunctionType(lt.VOID, types), "kg.block")
+        function.linkage = "internal"
+        function.attributes.add("noinline")  # inlined, the noalias of its arguments would be lost
+        function.attributes.add("nounwind")
+        params, status, context, linear, x, y, z, row_end, *dims = function.args[:14]
+        params.add_attribute("noalias")
+        by_key = dict(zip(map(_key, pointer_args), function.args[14:], strict=True))
+        self.mark_noalias(by_key)
+        first, body = function.append_basic_block("entry"), function.append_basic_block("body")
+        b = ir.IRBuilder(body)
+        block_dim = list(map(i32, self.variant.block)) if self.variant.block else dims[3:]
+        extents = [b.zext(d, I64) for d in block_dim]
+        frame = Frame(
+            b=b,
+            function=function,
+            allocas=first,
+            block_idx=(x, y, z),
+            grid_dim=(dims[0], dims[1], dims[2]),
+            block_dim=(block_dim[0], block_dim[1], block_dim[2]),
+            threads=b.mul(b.mul(extents[0], extents[1]), extents[2]),
+            linear_block=linear,
+            status=status,
+            shared={name: by_key[name] for name in self.shared} | dict.fromkeys(self.dynamic, by_key["dynamic"]),
+            failing=self.failing,
+            nowrap=self.bounded(),
+            watch=self.watch(context) if self.variant.watched else None,
+            row=Row(x, row_end, self.row_indices()) if self.by_row else None,
+        )
+        self.load_params(frame, params, by_key)
+        slots = {slot: by_key[_key(slot)] for slot in self.plan.slots}
+        BlockCode(frame, self.plan, slots).run(self.function.body)
+        b.ret_void()
+        with b.goto_block(first):
+            b.branch(body)
+        return function
+
+    def row_indices(self) -> frozenset[Value]:
+        if not self.variant.small:
+            return frozenset()
+        return row_indices(self.function, self.variant.block[0] if self.variant.block else None)
+
+    def watch(self, context: ir.Value) -> Watch:
+        numbers = {op: k for k, op in enumerate(walk(self.function.body))}
+        return Watch(context, numbers, {r.name: k for k, r in enumerate(self.regions)}, self.roots)
+
+    def bounded(self) -> frozenset[Apply]:
+        return IndexArithmetic(self.function).ops if self.variant.small else frozenset()
+
+    def mark_noalias(self, args: dict[object, ir.Argument]) -> None:
+        for key, arg in args.items():
+            if not isinstance(key, int) or self.function.params[key].restrict:
+                arg.add_attribute("noalias")
+
+    def load_params(self, frame: Frame, params: ir.Value, args: dict[object, ir.Argument]) -> None:
+        offsets, _ = param_layout(self.function)
+        for k, (param, offset) in enumerate(zip(self.function.params, offsets, strict=True)):
+            address = byte_offset(frame.b, params, offset)
+            frame.values[param.value] = args[k] if k in args else load(frame.b, address, param.type)
+
+    # ---- a range of blocks
+
+    def entry_function(self, block: ir.Function) -> None:
+        """(params, launch, first block, last block + 1, scratch, status)"""
+        function = ir.Function(self.llvm, ir.FunctionType(lt.VOID, [PTR, PTR, I64, I64, PTR, PTR]), ENTRY)
+        params, launch, begin, end, scratch, status = function.args
+        entry, loop, done = (function.append_basic_block(name) for name in ("entry", "blocks", "done"))
+        b = ir.IRBuilder(entry)
+        grid = [b.load(byte_offset(b, launch, _GRID + 4 * k), typ=I32) for k in range(3)]
+        threads = [b.load(byte_offset(b, launch, _BLOCK + 4 * k), typ=I32) for k in range(3)]
+        pointers = [*self.pointer_params(b, params), *self.scratch_pointers(b, launch, scratch)]
+        watch = b.load(byte_offset(b, launch, _WATCH), typ=PTR)
+        b.cbranch(b.icmp_unsigned("<", begin, end), loop, done)
+        b.position_at_end(loop)
+        index = b.phi(I64)
+        index.add_incoming(begin, entry)
+        x, y, z = _unflatten(b, index, grid)
+        row_end = self.row_end(b, x, b.sub(end, index), grid[0])
+        b.call(block, [params, status, watch, index, x, y, z, row_end, *grid, *threads, *pointers])
+        following = b.add(index, b.zext(b.sub(row_end, x), I64), flags=("nuw", "nsw"))
+        index.add_incoming(following, b.block)
+        failed = b.icmp_unsigned("!=", b.load_atomic(status, "monotonic", 4, typ=I32), i32(0))
+        b.cbranch(b.or_(failed, b.icmp_unsigned(">=", following, end)), done, loop)
+        b.position_at_end(done)
+        b.ret_void()
+
+    def row_end(self, b: ir.IRBuilder, x: ir.Value, left: ir.Value, width: ir.Value) -> ir.Value:
+        """Where the blocks of one call end: after one block, or at the end of its row or of the range."""
+        if not self.by_row:
+            return b.add(x, i32(1))
+        in_row = b.zext(b.sub(width, x), I64)
+        count = b.select(b.icmp_unsigned("<", left, in_row), left, in_row)
+        return b.add(x, b.trunc(count, I32))
+
+    def pointer_params(self, b: ir.IRBuilder, params: ir.Value) -> list[ir.Value]:
+        offsets, _ = param_layout(self.function)
+        return [b.load(byte_offset(b, params, offsets[k]), typ=PTR) for k in self.pointers]
+
+    def scratch_pointers(self, b: ir.IRBuilder, launch: ir.Value, scratch: ir.Value) -> list[ir.Value]:
+        shared_bytes = b.load(byte_offset(b, launch, _SHARED), typ=I64)
+        length = b.load(byte_offset(b, launch, _SLOT_LENGTH), typ=I64)
+        shared = [byte_offset(b, scratch, offset) for offset in self.shared.values()]
+        dynamic = byte_offset(b, scratch, self.static_shared)
+        slots, start = [], 0
+        first = byte_offset(b, scratch, shared_bytes)
+        for size in self.plan.slots.values():
+            slots.append(byte_offset(b, first, b.mul(length, i64(start))))
+            start += size
+        return [*shared, dynamic, *slots]
+
+
+def _key(key: int | str | Value | Mask) -> object:
+    return key
+
+
+def _unflatten(b: ir.IRBuilder, index: ir.Value, grid: list[ir.Value]) -> list[ir.Value]:
+    x, y, _ = (b.zext(g, I64) for g in grid)
+    row = b.udiv(index, x)
+    return [b.trunc(v, I32) for v in (b.urem(index, x), b.urem(row, y), b.udiv(row, y))]
+
+
+def _shared_layout(module: Module, function: Function, red_zone: int) -> tuple[dict[str, int], list[str], int]:
+    """Offsets of the static shared variables the kernel uses, the names of the dynamic ones, and where those start."""
+    used = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
+    offsets: dict[str, int] = {}
+    dynamic: list[str] = []
+    end = 0
+    for name, variable in module.globals.items():
+        if name not in used or variable.space != "shared":
+            continue
+        if isinstance(variable.type, Array) and variable.type.count == 0:
+            dynamic.append(name)
+            continue
+        offsets[name] = end
+        end += -(-variable.type.size // SHARED_ALIGN) * SHARED_ALIGN + red_zone
+    return offsets, dynamic, end

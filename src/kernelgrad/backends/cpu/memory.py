@@ -1,0 +1,227 @@
+"""Loads, stores and atomics of typed values. Structs and arrays are accessed part by part, padding untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from ...ir.ops import Atomic, Load, Store
+from ...ir.types import BF16, F16, Array, Pointer, Scalar, Struct, Type, element_types
+from . import llvm_types as lt
+from .convert import narrow, widen
+from .frame import Frame
+from .llvm_types import byte_offset, memory_type, register_type
+from .watch import Access, Guard
+
+_ORDER = "monotonic"  # CUDA's atomics order nothing but themselves
+
+
+# ---- plain memory -------------------------------------------------------------------------------------------------
+
+
+def parts(type: Struct | Array) -> list[tuple[int, Type]]:
+    """Byte offset and type of each direct part."""
+    if isinstance(type, Struct):
+        return [(f.offset, f.type) for f in type.fields]
+    return [(k * type.element.size, type.element) for k in range(type.count)]
+
+
+def _unguarded(ptr: ir.Value, size: int) -> ir.Value:
+    return ptr
+
+
+def load(b: ir.IRBuilder, ptr: ir.Value, type: Type, group: Any = None, guard: Guard = _unguarded) -> ir.Value:
+    if isinstance(type, Scalar | Pointer):
+        loaded = _grouped(b.load(guard(ptr, type.size), typ=memory_type(type), align=type.align), group)
+        return from_memory(b, loaded, type)
+    if isinstance(type, Struct) and type.is_union:
+        return _grouped(b.load(guard(ptr, type.size), typ=register_type(type), align=1), group)
+    whole = ir.Constant(register_type(type), ir.Undefined)
+    for k, (offset, part) in enumerate(parts(type)):
+        whole = b.insert_value(whole, load(b, byte_offset(b, ptr, offset), part, group, guard), k)
+    return whole
+
+
+def store(
+    b: ir.IRBuilder, ptr: ir.Value, value: ir.Value, type: Type, group: Any = None, guard: Guard = _unguarded
+) -> None:
+    if isinstance(type, Scalar | Pointer):
+        _grouped(b.store(to_memory(b, value, type), guard(ptr, type.size), align=type.align), group)
+    elif isinstance(type, Struct) and type.is_union:
+        _grouped(b.store(value, guard(ptr, type.size), align=1), group)
+    else:
+        for k, (offset, part) in enumerate(parts(type)):
+            store(b, byte_offset(b, ptr, offset), b.extract_value(value, k), part, group, guard)
+
+
+def from_memory(b: ir.IRBuilder, value: ir.Value, type: Type) -> ir.Value:
+    return b.trunc(value, lt.I1) if value.type != register_type(type) else value
+
+
+def to_memory(b: ir.IRBuilder, value: ir.Value, type: Scalar | Pointer) -> ir.Value:
+    return b.zext(value, memory_type(type)) if value.type != memory_type(type) else value
+
+
+def _grouped(instruction: ir.Instruction, group: Any) -> ir.Instruction:
+    if group is not None:
+        instruction.set_metadata("llvm.access.group", group)
+    return instruction
+
+
+# ---- the IR's operations ------------------------------------------------------------------------------------------
+
+
+def emit_load(frame: Frame, op: Load) -> None:
+    b, ptr, type, guard = frame.b, frame.get(op.ptr), op.result.type, _guard(frame, op, Access.READ)
+    if _other_blocks_matter(op) and isinstance(type, Scalar | Pointer):
+        bits = b.load_atomic(guard(ptr, type.size), _ORDER, type.align, typ=_integer(type))
+        frame.values[op.result] = _from_integer(b, bits, type)
+    else:
+        frame.values[op.result] = load(b, ptr, type, _group(frame, op.ptr.type), guard)
+
+
+def emit_store(frame: Frame, op: Store) -> None:
+    b, ptr, type, guard = frame.b, frame.get(op.ptr), op.value.type, _guard(frame, op, Access.WRITE)
+    if _other_blocks_matter(op) and isinstance(type, Scalar | Pointer):
+        # An exchange whose old value nobody wants: llvmlite's atomic store does not take opaque pointers.
+        b.atomic_rmw("xchg", guard(ptr, type.size), _to_integer(b, frame.get(op.value), type), _ORDER)
+    else:
+        store(b, ptr, frame.get(op.value), type, _group(frame, op.ptr.type), guard)
+
+
+def _guard(frame: Frame, op: Load | Store | Atomic, kind: Access) -> Guard:
+    if frame.watch is None:
+        return _unguarded
+    assert frame.thread is not None
+    return frame.watch.guard(frame.b, op, op.ptr, kind, frame.thread.linear)
+
+
+def _group(frame: Frame, type: Type) -> Any:
+    """Thread-private memory is reused by thread after thread, so its accesses are not independent."""
+    assert isinstance(type, Pointer)
+    return frame.access_group if type.space in ("global", "shared", "constant") else None
+
+
+def _other_blocks_matter(op: Load | Store) -> bool:
+    """A volatile access to memory that blocks on other cores see. The threads of a block need no more than their
+    phases, so volatile shared memory is plain memory."""
+    assert isinstance(op.ptr.type, Pointer)
+    return op.volatile and op.ptr.type.space in ("global", "generic")
+
+
+# ---- atomics ------------------------------------------------------------------------------------------------------
+
+_RMW: dict[tuple[str, str], str] = {
+    ("add", "int"): "add",
+    ("add", "uint"): "add",
+    ("add", "float"): "fadd",
+    ("sub", "int"): "sub",
+    ("sub", "uint"): "sub",
+    ("sub", "float"): "fsub",
+    ("min", "int"): "min",
+    ("min", "uint"): "umin",
+    ("min", "float"): "fmin",
+    ("max", "int"): "max",
+    ("max", "uint"): "umax",
+    ("max", "float"): "fmax",
+    ("inc", "uint"): "uinc_wrap",
+    ("dec", "uint"): "udec_wrap",
+    **{(kind, sign): kind for kind in ("and", "or", "xor") for sign in ("int", "uint", "bool")},
+}
+
+
+def emit_atomic(frame: Frame, op: Atomic) -> None:
+    args = [frame.get(a) for a in op.args]
+    guard = _guard(frame, op, Access.ATOMIC)
+    frame.values[op.result] = atomic(frame.b, op.kind, frame.get(op.ptr), args, op.result.type, guard)
+
+
+def atomic(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type: Type, guard: Guard) -> ir.Value:
+    if isinstance(type, Struct | Array):
+        return _elementwise(b, kind, ptr, args, type, guard)
+    ptr = guard(ptr, type.size)
+    if kind == "exch":
+        old = b.atomic_rmw("xchg", ptr, _to_integer(b, args[0], type), _ORDER)
+        return _from_integer(b, old, type)
+    if kind == "cas":
+        expected, desired = (_to_integer(b, a, type) for a in args)
+        return _from_integer(b, b.extract_value(b.cmpxchg(ptr, expected, desired, _ORDER), 0), type)
+    assert isinstance(type, Scalar)
+    if type in (F16, BF16):
+        return _short_float(b, kind, ptr, args[0], type)
+    return b.atomic_rmw(_RMW[kind, type.kind], ptr, args[0], _ORDER)
+
+
+def _elementwise(
+    b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type: Struct | Array, guard: Guard
+) -> ir.Value:
+    """float2 and float4: each element is atomic, the whole is not, as on the GPU."""
+    old = ir.Constant(register_type(type), ir.Undefined)
+    for k, (offset, part) in enumerate(parts(type)):
+        piece = [b.extract_value(a, k) for a in args]
+        old = b.insert_value(old, atomic(b, kind, byte_offset(b, ptr, offset), piece, part, guard), k)
+    return old
+
+
+_SHORT_FLOAT: dict[str, Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]] = {
+    "add": lambda b, x, y: b.fadd(x, y),
+    "sub": lambda b, x, y: b.fsub(x, y),
+    "min": lambda b, x, y: lt.intrinsic(b, "llvm.minnum", lt.F32, [x, y], [lt.F32]),
+    "max": lambda b, x, y: lt.intrinsic(b, "llvm.maxnum", lt.F32, [x, y], [lt.F32]),
+}
+
+
+def _short_float(b: ir.IRBuilder, kind: str, ptr: ir.Value, arg: ir.Value, type: Scalar) -> ir.Value:
+    """A compare-and-swap loop on the bits; the arithmetic in f32."""
+    operand = widen(b, arg, type)
+    first = b.load_atomic(ptr, _ORDER, 2, typ=lt.I16)
+    before, loop, done = b.block, b.append_basic_block("cas"), b.append_basic_block("cas.done")
+    b.branch(loop)
+    b.position_at_end(loop)
+    old = b.phi(lt.I16)
+    old.add_incoming(first, before)
+    new = narrow(b, _SHORT_FLOAT[kind](b, widen(b, _from_integer(b, old, type), type), operand), type)
+    swapped = b.cmpxchg(ptr, old, _to_integer(b, new, type), _ORDER)
+    old.add_incoming(b.extract_value(swapped, 0), loop)
+    b.cbranch(b.extract_value(swapped, 1), done, loop)
+    b.position_at_end(done)
+    return _from_integer(b, old, type)
+
+
+def _integer(type: Scalar | Pointer) -> ir.Type:
+    return ir.IntType(type.size * 8)
+
+
+def _to_integer(b: ir.IRBuilder, value: ir.Value, type: Scalar | Pointer) -> ir.Value:
+    value = to_memory(b, value, type)
+    if isinstance(type, Pointer):
+        return b.ptrtoint(value, lt.I64)
+    return b.bitcast(value, _integer(type))
+
+
+def _from_integer(b: ir.IRBuilder, value: ir.Value, type: Scalar | Pointer) -> ir.Value:
+    if isinstance(type, Pointer):
+        return b.inttoptr(value, lt.PTR)
+    return from_memory(b, b.bitcast(value, memory_type(type)), type)
+
+
+# ---- struct values ------------------------------------------------------------------------------------------------
+
+
+def extract_part(frame: Frame, value: ir.Value, type: Struct | Array, index: int) -> ir.Value:
+    if isinstance(type, Struct) and type.is_union:
+        memory = frame.stack(type.size, type.align)
+        store(frame.b, memory, value, type)
+        return load(frame.b, byte_offset(frame.b, memory, type.fields[index].offset), element_types(type)[index])
+    return frame.b.extract_value(value, index)
+
+
+def insert_part(frame: Frame, value: ir.Value, part: ir.Value, type: Struct | Array, index: int) -> ir.Value:
+    if isinstance(type, Struct) and type.is_union:
+        memory = frame.stack(type.size, type.align)
+        store(frame.b, memory, value, type)
+        store(frame.b, byte_offset(frame.b, memory, type.fields[index].offset), part, element_types(type)[index])
+        return load(frame.b, memory, type)
+    return frame.b.insert_value(value, part, index)

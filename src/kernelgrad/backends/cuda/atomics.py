@@ -1,0 +1,70 @@
+"""Atomic operations: CUDA has each for some types only; others go through integers of the same size."""
+
+from __future__ import annotations
+
+from ...errors import InternalError
+from ...ir.ops import Atomic
+from ...ir.types import BF16, F16, F32, F64, I32, I64, U16, U32, U64, Pointer, Scalar, Type
+from .conversions import bitcast
+from .expressions import Expressions
+from .syntax import Expr, Prec, call
+
+_INTS = frozenset((I32, U32, U64))
+_FUNCTIONS: dict[str, tuple[str, frozenset[Scalar]]] = {
+    "add": ("atomicAdd", _INTS | {F16, BF16, F32, F64}),
+    "sub": ("atomicSub", frozenset((I32, U32))),
+    "exch": ("atomicExch", _INTS | {F32}),
+    "min": ("atomicMin", _INTS | {I64}),
+    "max": ("atomicMax", _INTS | {I64}),
+    "inc": ("atomicInc", frozenset((U32,))),
+    "dec": ("atomicDec", frozenset((U32,))),
+    "and": ("atomicAnd", _INTS),
+    "or": ("atomicOr", _INTS),
+    "xor": ("atomicXor", _INTS),
+    "cas": ("atomicCAS", _INTS | {U16}),
+}
+_SCOPES = {"block": "_block", "device": "", "system": "_system"}
+# On these, the operation does the same to any type of the same size.
+_ON_BITS = frozenset(("exch", "cas"))
+_BITS = {16: U16, 32: U32, 64: U64}
+
+
+def atomic(op: Atomic, expressions: Expressions) -> Expr:
+    type = op.result.type
+    function, native = _FUNCTIONS[op.kind]
+    function += _SCOPES[op.scope]
+    args = expressions.values(op.args)
+    if op.kind == "sub" and type not in native:
+        return _subtract_by_adding(op, expressions)
+    stand_in = type if type in native else _stand_in(op, type, native)
+    place = expressions.target(op.ptr)
+    address = place.pointer or Expr(f"&{place.at(Prec.UNARY)}", op.ptr.type, Prec.UNARY)
+    if stand_in == type:
+        return call(function, [address, *args], type)
+    spelled = expressions.types.spell(Pointer(stand_in))
+    address = Expr(f"({spelled}){address.at(Prec.UNARY)}", Pointer(stand_in), Prec.UNARY)
+    bits = [bitcast(a, stand_in, expressions.types) for a in args]
+    return bitcast(call(function, [address, *bits], stand_in), type, expressions.types)
+
+
+def _stand_in(op: Atomic, type: Type, native: frozenset[Scalar]) -> Scalar:
+    """An unsigned integer of the same size, where its operation has the same effect on the bits."""
+    bits = type.bits if isinstance(type, Scalar) else 64 if isinstance(type, Pointer) else 0
+    integer = isinstance(type, Scalar) and type.kind in ("int", "uint") and op.kind not in ("min", "max")
+    found = _BITS.get(bits)
+    if found in native and (integer or op.kind in _ON_BITS) and found is not None:
+        return found
+    raise InternalError(f"CUDA has no atomic {op.kind} on {type} ({op.span})")
+
+
+def _subtract_by_adding(op: Atomic, expressions: Expressions) -> Expr:
+    function = _FUNCTIONS["add"][0] + _SCOPES[op.scope]
+    type = op.result.type
+    negative = expressions.unary("-", expressions.value(op.args[0]), type)
+    place = expressions.target(op.ptr)
+    address = place.pointer or Expr(f"&{place.at(Prec.UNARY)}", op.ptr.type, Prec.UNARY)
+    if type not in (I64, U64):
+        return call(function, [address, negative], type)
+    spelled = expressions.types.spell(Pointer(U64))
+    address = Expr(f"({spelled}){address.at(Prec.UNARY)}", Pointer(U64), Prec.UNARY)
+    return bitcast(call(function, [address, bitcast(negative, U64, expressions.types)], U64), type, expressions.types)

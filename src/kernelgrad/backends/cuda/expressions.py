@@ -1,0 +1,421 @@
+"""IR values as C++ expressions. A folded value is written out here, any other is its variable's name."""
+
+from __future__ import annotations
+
+from ...errors import InternalError
+from ...ir.ops import (
+    Aggregate,
+    Alloca,
+    Apply,
+    BarrierReduce,
+    Builtin,
+    Constant,
+    Extract,
+    GlobalRef,
+    Load,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    PtrDiff,
+    Undef,
+    Value,
+    Warp,
+)
+from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Pointer, Scalar, Struct, Type
+from .conversions import bitcast, convert, convert_rounded
+from .folding import Folding
+from .literals import literal, zero
+from .spellings import SPELLINGS
+from .syntax import (
+    LONG,
+    Expr,
+    Prec,
+    as_index,
+    assigned,
+    call,
+    cast,
+    conditional,
+    infix,
+    negated,
+    prefix,
+    without_casts,
+)
+from .types import Types, field_name, vector_maker
+from .variables import Variables
+
+_AXES = "xyz"
+_INDICES = {"thread_idx": "threadIdx", "block_idx": "blockIdx", "block_dim": "blockDim", "grid_dim": "gridDim"}
+_SPECIAL: dict[str, tuple[str, Type]] = {
+    "warp_size": ("warpSize", I32),
+    "lane_id": ("lane_id()", U32),
+    "clock": ("clock()", LONG),
+    "clock64": ("clock64()", I64),
+    "globaltimer": ("global_timer()", Scalar("u64", "uint", 64)),
+}
+_LOGICAL = {"&": "&&", "|": "||", "^": "!="}
+_SHUFFLES = {"shfl_idx": "__shfl_sync", "shfl_up": "__shfl_up_sync", "shfl_down": "__shfl_down_sync"}
+_SHUFFLES |= {"shfl_xor": "__shfl_xor_sync"}
+# name, and the type of its C++ result (None: that of the value it is given)
+_WARP_FUNCTIONS: dict[str, tuple[str, Type | None]] = {
+    "vote_any": ("__any_sync", I32),
+    "vote_all": ("__all_sync", I32),
+    "vote_uni": ("__uni_sync", I32),
+    "vote_ballot": ("__ballot_sync", U32),
+    "match_any": ("__match_any_sync", U32),
+    "activemask": ("__activemask", U32),
+    **{f"reduce_{n}": (f"__reduce_{n}_sync", None) for n in ("add", "min", "max", "and", "or", "xor")},
+}
+
+
+_ADDRESSES = (GlobalRef, Alloca, Offset, Member, PtrCast)
+
+
+class Expressions:
+    def __init__(self, folding: Folding, variables: Variables, types: Types, globals_: dict[str, str]):
+        self.folding, self.variables, self.types, self.globals = folding, variables, types, globals_
+        self.places: dict[Value, str] = {}  # names of local memory
+        self.decayed: frozenset[str] = frozenset()  # global names that are already pointers to their first element
+
+    # ---- values
+
+    def value(self, value: Value) -> Expr:
+        if value in self.folding.inline:
+            return self.operation(self.folding.definition[value])
+        return Expr(self.variables.of[value].name, value.type)
+
+    def values(self, values: tuple[Value, ...]) -> list[Expr]:
+        return [self.value(v) for v in values]
+
+    def operation(self, op: Op) -> Expr:
+        """The text of an operation that has a result, wherever it stands."""
+        match op:
+            case Constant(value):
+                return literal(value, op.result.type, self.types)
+            case Undef():
+                return zero(op.result.type, self.types)
+            case Apply():
+                return self.apply(op)
+            case Builtin():
+                return self.builtin(op)
+            case Aggregate(args):
+                return self.aggregate(op.result.type, args)
+            case Extract(aggregate, index):
+                return self.part(self.value(aggregate), index, op.result.type)
+            case Load():
+                return self.load(op)
+            case PtrDiff(left, right):
+                difference = infix("-", self.value(left), self.value(right), LONG)
+                return cast(self.types.spell(I64), difference, I64)
+            case _ if isinstance(op, _ADDRESSES):
+                return self.address(op)
+            case Warp():
+                return self.warp(op)
+            case BarrierReduce(kind, value):
+                return call(f"__syncthreads_{kind}", [self.value(value)], I32)
+            case _:
+                raise InternalError(f"{type(op).__name__} is not an expression")
+
+    def retyped(self, value: Expr, type: Type) -> Expr:
+        """The value as `type`, where C++'s function gives another one than the IR's."""
+        return convert(value, type, self.types)
+
+    # ---- pure functions
+
+    def apply(self, op: Apply) -> Expr:
+        args, result = self.values(op.args), op.result.type
+        match op.fn:
+            case "select":
+                return conditional(args[0], args[1], args[2], result)
+            case "convert":
+                return convert(args[0], result, self.types)
+            case "bitcast":
+                return bitcast(args[0], result, self.types)
+            case "address":
+                return cast(self.types.spell(result), args[0], result)
+            case "convert_rn" | "convert_rd" | "convert_ru" | "convert_rz":
+                return convert_rounded(args[0], result, op.fn[-2:], self.types)
+        operator = SPELLINGS[op.fn].operator
+        if operator is None:
+            return self.function(op.fn, args, result)
+        if len(args) == 1:
+            return self.unary(operator, args[0], result)
+        if operator in ("<<", ">>"):
+            return self.shift(operator, op, args)
+        return self.binary(operator, args[0], args[1], result)
+
+    def unary(self, operator: str, operand: Expr, type: Type) -> Expr:
+        if type == BOOL:
+            return negated(operand)
+        return self.narrowed(prefix(operator, operand, type), type)
+
+    def binary(self, operator: str, left: Expr, right: Expr, result: Type) -> Expr:
+        operands = left.type
+        if operands == BOOL:
+            return infix(_LOGICAL.get(operator, operator), left, right, BOOL)
+        left, right = without_casts(operands, left, right)
+        if operator == "*" and _is_narrow(result):
+            # The product of two large unsigned shorts overflows the int they are promoted to.
+            left = cast(self.types.spell(U32), left, U32)
+        return self.narrowed(infix(operator, left, right, result), result)
+
+    def narrowed(self, value: Expr, type: Type) -> Expr:
+        """C++ computes on ints where the IR computes on 8 or 16 bits."""
+        if not _is_narrow(type):
+            return value
+        wide = Expr(value.text, I32, value.prec, binary=value.binary)
+        return cast(self.types.spell(type), wide, type)
+
+    def shift(self, operator: str, op: Apply, args: list[Expr]) -> Expr:
+        value, amount = args
+        type = op.result.type
+        assert isinstance(type, Scalar)
+        shifted = self.narrowed(infix(operator, value, amount.uncast or amount, type), type)
+        if not self.folding.is_guarded_shift(op):
+            return shifted
+        # Beyond the width, C++ says nothing; the IR, as the hardware, shifts everything out.
+        inside = infix("<", amount, literal(type.bits, amount.type, self.types), BOOL)
+        if operator == ">>" and type.is_signed:
+            last = infix(">>", value, Expr(str(type.bits - 1), I32), type)
+            return conditional(inside, shifted, self.narrowed(last, type), type)
+        return conditional(inside, shifted, literal(0, type, self.types), type)
+
+    def function(self, fn: str, args: list[Expr], result: Type) -> Expr:
+        row = SPELLINGS[fn]
+        selector = args[row.selects].type
+        cell = row.cells.get(selector.name) if isinstance(selector, Scalar) else None
+        if cell is None:
+            return self.widened(fn, args, result)
+        returns = row.returns or (U32 if fn == "sad" else args[row.selects].type)
+        if "{" in cell:
+            text = cell.format(*(a.text for a in args))
+            found = Expr(text, returns, Prec.UNARY if text.startswith("(") else Prec.POSTFIX)
+        else:
+            found = call(cell, args, returns)
+        return self.retyped(found, result)
+
+    def widened(self, fn: str, args: list[Expr], result: Type) -> Expr:
+        """On a 16-bit float or integer: computed in 32 bits."""
+        narrow = args[SPELLINGS[fn].selects].type
+        if narrow in (F16, BF16):
+            wide: Scalar = F32
+        elif _is_narrow(narrow):
+            wide = I32
+        else:
+            raise InternalError(f"'{fn}' of {narrow} has no spelling in CUDA")
+        wider = [self.retyped(a, wide) if a.type == narrow else a for a in args]
+        return self.retyped(self.function(fn, wider, wide if result == narrow else result), result)
+
+    def builtin(self, op: Builtin) -> Expr:
+        if op.name in _INDICES:
+            found = Expr(f"{_INDICES[op.name]}.{_AXES[op.axis]}", U32)
+        else:
+            text, type = _SPECIAL[op.name]
+            found = Expr(text, type)
+        return self.retyped(found, op.result.type)
+
+    # ---- aggregates
+
+    def aggregate(self, type: Type, args: tuple[Value, ...]) -> Expr:
+        parts = [self.nonconst(a) for a in args]
+        if isinstance(type, Struct):
+            if type.is_union:
+                raise InternalError(f"a value of union {type.name} built from parts")
+            maker = vector_maker(type)
+            if maker is not None:
+                return call(maker, parts, type)
+            inner = ", ".join(self.braced(a) for a in args)
+        else:
+            inner = ", ".join(p.text for p in parts)
+        return Expr(f"{self.types.spell(type)}{{{inner}}}", type)
+
+    def braced(self, part: Value) -> str:
+        """A member's initialiser. An array is given element by element, since C++ does not copy arrays."""
+        if not isinstance(part.type, Array):
+            return self.nonconst(part).text
+        match self.folded(part):
+            case Undef():
+                return "{}"
+            case Aggregate(args):
+                return "{" + ", ".join(self.braced(a) for a in args) + "}"
+        return "{" + self.elements(self.value(part), part.type) + "}"
+
+    def elements(self, array: Expr, type: Array) -> str:
+        parts = (f"{array.at(Prec.POSTFIX)}.at[{k}]" for k in range(type.count))
+        inner = type.element
+        if not isinstance(inner, Array):
+            return ", ".join(parts)
+        return ", ".join("{" + self.elements(Expr(p, inner), inner) + "}" for p in parts)
+
+    def part(self, whole: Expr, index: int, type: Type) -> Expr:
+        found = Expr(self.member_text(whole, index), type)
+        in_c_array = isinstance(whole.type, Struct) or whole.array is not None
+        return self.array_value(found, type) if isinstance(type, Array) and in_c_array else found
+
+    def member_text(self, whole: Expr, index: int) -> str:
+        if whole.array is not None:
+            return f"{whole.array.at(Prec.POSTFIX)}[{index}]"
+        base = whole.at(Prec.POSTFIX)
+        if isinstance(whole.type, Struct):
+            return f"{base}.{field_name(whole.type, index)}"
+        return f"{base}.at[{index}]"
+
+    def array_value(self, place: Expr, type: Array) -> Expr:
+        return Expr(f"reinterpret_cast<const {self.types.spell(type)} &>({place.text})", type, array=place)
+
+    def nonconst(self, value: Value) -> Expr:
+        """A value that is stored: memory holds plain pointers."""
+        found = self.value(value)
+        return cast(self.types.spell(value.type), found, value.type) if value in self.variables.const else found
+
+    # ---- memory
+
+    def load(self, op: Load) -> Expr:
+        type = op.result.type
+        place = self.place(op.ptr)
+        if op.volatile:
+            place = self.reinterpreted(f"volatile {self.types.spell(Pointer(type))}", op.ptr)
+        if isinstance(type, Array):
+            return self.array_value(place, type)
+        return Expr(place.text, type, place.prec)
+
+    def target(self, ptr: Value, volatile: bool = False) -> Expr:
+        """What a store assigns to."""
+        type = ptr.type.pointee if isinstance(ptr.type, Pointer) else ptr.type
+        if volatile or ptr in self.variables.const:
+            qualifier = "volatile " if volatile else ""
+            return self.reinterpreted(qualifier + self.types.spell(Pointer(type)), ptr)
+        place = self.place(ptr)
+        if isinstance(type, Array):
+            return Expr(f"reinterpret_cast<{self.types.spell(type)} &>({place.text})", type)
+        return place
+
+    def reinterpreted(self, pointer_type: str, ptr: Value) -> Expr:
+        pointer = Expr(f"({pointer_type}){self.address_of(ptr).at(Prec.UNARY)}", ptr.type, Prec.UNARY)
+        return self.dereferenced(pointer)
+
+    def dereferenced(self, pointer: Expr) -> Expr:
+        pointee = pointer.type.pointee if isinstance(pointer.type, Pointer) else pointer.type
+        return Expr(f"*{pointer.at(Prec.UNARY)}", pointee, Prec.UNARY, pointer=pointer)
+
+    def folded(self, value: Value) -> Op | None:
+        """The operation that is written in place of a value, if any."""
+        return self.folding.definition[value] if value in self.folding.inline else None
+
+    def place(self, ptr: Value) -> Expr:
+        """The object that a pointer points to, as a C++ lvalue."""
+        found = self.place_of(self.folded(ptr))
+        return self.dereferenced(self.value(ptr)) if found is None else found
+
+    def place_of(self, op: Op | None) -> Expr | None:
+        """The object that an address operation computes the address of, where C++ can name it."""
+        if op is None or not isinstance(op, _ADDRESSES):
+            return None
+        ptr = op.result
+        pointee = ptr.type.pointee if isinstance(ptr.type, Pointer) else ptr.type
+        match op:
+            case GlobalRef(name) if self.globals[name] not in self.decayed:
+                return Expr(self.globals[name], pointee)
+            case Alloca():
+                return Expr(self.places[ptr], pointee)
+            case Offset(base, index):
+                return Expr(f"{self.first(base).at(Prec.POSTFIX)}[{as_index(self.value(index)).text}]", pointee)
+            case Member(base, index):
+                return Expr(self.member(base, index), pointee)
+            case PtrCast(base) if _same_pointee(base, ptr):
+                return self.place(base)
+            case PtrCast(base) if _decays(base, ptr):
+                return Expr(f"{self.array(base).at(Prec.POSTFIX)}[0]", pointee)
+            case _:
+                return None
+
+    def member(self, base: Value, index: int) -> str:
+        assert isinstance(base.type, Pointer) and isinstance(base.type.pointee, Struct)
+        name = field_name(base.type.pointee, index)
+        place = self.place(base)
+        if place.pointer is not None:
+            return f"{place.pointer.at(Prec.POSTFIX)}->{name}"
+        return f"{place.at(Prec.POSTFIX)}.{name}"
+
+    def first(self, ptr: Value) -> Expr:
+        """What C++ indexes to get at what follows `ptr`: a pointer, or the array that starts there."""
+        op = self.folded(ptr)
+        if isinstance(op, PtrCast) and _same_pointee(op.ptr, ptr):
+            return self.first(op.ptr)
+        if isinstance(op, PtrCast) and _decays(op.ptr, ptr):
+            return self.array(op.ptr)
+        return self.value(ptr)
+
+    def array(self, ptr: Value) -> Expr:
+        """The array at `ptr`; C++ takes its name as the address of its first element."""
+        op = self.folded(ptr)
+        if isinstance(op, GlobalRef) and self.globals[op.name] in self.decayed:
+            return Expr(self.globals[op.name], ptr.type)
+        return self.place(ptr)
+
+    def address(self, op: Op) -> Expr:
+        """A pointer that is computed from another one, as a value."""
+        ptr = op.result
+        match op:
+            case Offset(base, index):
+                return self.advanced(self.first(base), self.value(index), ptr.type)
+            case PtrCast(base) if _same_pointee(base, ptr):
+                return self.value(base)
+            case PtrCast(base) if _decays(base, ptr):
+                array = self.array(base)
+                return Expr(array.text, ptr.type, array.prec)
+            case PtrCast(base):
+                spelled = self.types.spell(ptr.type, const=ptr in self.variables.const)
+                return Expr(f"({spelled}){self.address_of(base).at(Prec.UNARY)}", ptr.type, Prec.UNARY)
+            case GlobalRef(name) if self.globals[name] in self.decayed:
+                return Expr(f"({self.types.spell(ptr.type)}){self.globals[name]}", ptr.type, Prec.UNARY)
+        place = self.place_of(op)
+        assert place is not None
+        return Expr(f"&{place.at(Prec.UNARY)}", ptr.type, Prec.UNARY)
+
+    def advanced(self, base: Expr, index: Expr, type: Type) -> Expr:
+        by = as_index(index)
+        if by.text == "0":
+            return Expr(base.text, type, base.prec)
+        text = f"{base.at(Prec.SUM)} + {by.at(Prec.PRODUCT)}"
+        return Expr(text, type, Prec.SUM)
+
+    def address_of(self, ptr: Value) -> Expr:
+        """A pointer as an argument: `&x[i]`, as one writes it there."""
+        place = self.place(ptr)
+        return place.pointer or Expr(f"&{place.at(Prec.UNARY)}", ptr.type, Prec.UNARY)
+
+    # ---- warps
+
+    def warp(self, op: Warp) -> Expr:
+        args = self.values(op.args)
+        result = op.result.type
+        if op.fn in _SHUFFLES:
+            return self.shuffle(_SHUFFLES[op.fn], args, result)
+        function, returns = _WARP_FUNCTIONS[op.fn]
+        return self.retyped(call(function, args, returns or args[1].type), result)
+
+    def shuffle(self, function: str, args: list[Expr], result: Type) -> Expr:
+        mask, value, *rest = args[0], args[1], *map(assigned, args[2:])
+        if len(rest) == 2 and rest[1].text == "32":
+            rest = rest[:1]
+        if not _is_narrow(result) and result != BOOL:
+            return call(function, [mask, value, *rest], result)
+        return self.retyped(call(function, [mask, self.retyped(value, I32), *rest], I32), result)
+
+
+def _is_narrow(type: Type) -> bool:
+    return isinstance(type, Scalar) and type.kind in ("int", "uint") and type.bits < 32
+
+
+def _same_pointee(base: Value, ptr: Value) -> bool:
+    both = isinstance(base.type, Pointer) and isinstance(ptr.type, Pointer)
+    return both and base.type.pointee == ptr.type.pointee  # type: ignore[union-attr]
+
+
+def _decays(base: Value, ptr: Value) -> bool:
+    """From an array's address to that of its first element."""
+    if not isinstance(base.type, Pointer) or not isinstance(ptr.type, Pointer):
+        return False
+    array = base.type.pointee
+    return isinstance(array, Array) and array.element == ptr.type.pointee

@@ -1,0 +1,116 @@
+"""Constants as C++ literals that give exactly the same bits, and initialisers from bytes."""
+
+from __future__ import annotations
+
+import math
+import struct as binary
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import InternalError
+from ...ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U32, U64, Array, Pointer, Scalar, Struct, Type
+from .syntax import Expr, Prec, cast, prefix
+from .types import Types
+
+_SUFFIX = {I32: "", U32: "u", I64: "LL", U64: "ULL"}
+_INFINITY = {F32: "__int_as_float(0x7f800000)", F64: "__longlong_as_double(0x7ff0000000000000LL)"}
+_NAN = {F32: "__int_as_float(0x7fffffff)", F64: "__longlong_as_double(0x7fffffffffffffffLL)"}
+_RAW = {F16: "__half_raw", BF16: "__nv_bfloat16_raw"}
+
+
+def literal(value: int | float | bool, type: Type, types: Types) -> Expr:
+    match type:
+        case Pointer():
+            return Expr("nullptr", type) if value == 0 else cast(types.spell(type), _integer(int(value), U64), type)
+        case Scalar(kind="float"):
+            return _float(float(value), type, types)
+        case Scalar(kind="bool"):
+            return Expr("true" if value else "false", type)
+        case Scalar() if type.bits < 32:
+            return cast(types.spell(type), _integer(_wrapped(int(value), type), I32), type)
+        case Scalar():
+            return _integer(_wrapped(int(value), type), type)
+    raise InternalError(f"no literal of type {type}")
+
+
+def zero(type: Type, types: Types) -> Expr:
+    if isinstance(type, Struct | Array):
+        return Expr(f"{types.spell(type)}{{}}", type)
+    return literal(0, type, types)
+
+
+def _wrapped(value: int, type: Scalar) -> int:
+    value &= (1 << type.bits) - 1
+    return value - (1 << type.bits) if type.kind == "int" and value >> (type.bits - 1) else value
+
+
+def _integer(value: int, type: Scalar) -> Expr:
+    """With a suffix; `uncast` is the plain literal, which C++ converts by itself beside a wider operand."""
+    found = _suffixed(value, type)
+    fits = type != I32 and -(1 << 31) < value < 1 << 16
+    return replace(found, uncast=_suffixed(value, I32)) if fits else found
+
+
+def _suffixed(value: int, type: Scalar) -> Expr:
+    suffix = _SUFFIX[type]
+    if type.kind == "int" and value == -(1 << (type.bits - 1)):
+        return Expr(f"-{-(value + 1)}{suffix} - 1", type, Prec.SUM)
+    if type.kind == "uint" and value >= 1 << 16:
+        return Expr(f"0x{value:x}{suffix}", type)  # masks and magic numbers read better so
+    return Expr(f"{value}{suffix}", type, Prec.UNARY if value < 0 else Prec.POSTFIX)
+
+
+def _float(value: float, type: Scalar, types: Types) -> Expr:
+    if type.bits == 16:
+        return cast(types.spell(type), _float(value, F32, types), type)
+    if not math.isfinite(value) or (type == F32 and not np.isfinite(_single(value))):
+        return _special(value, type)
+    text = str(_single(value)) if type == F32 else repr(value)
+    if not any(c in text for c in ".e"):
+        text += ".0"
+    negative = math.copysign(1.0, value) < 0
+    return Expr(text + ("f" if type == F32 else ""), type, Prec.UNARY if negative else Prec.POSTFIX)
+
+
+def _single(value: float) -> np.float32:
+    with np.errstate(over="ignore", under="ignore"):
+        return np.float32(value)
+
+
+def _special(value: float, type: Scalar) -> Expr:
+    """Infinities and NaNs have no literal that needs no header; their bit patterns do."""
+    if math.isnan(value):
+        return Expr(_NAN[type], type)
+    infinity = Expr(_INFINITY[type], type)
+    return prefix("-", infinity, type) if value < 0 else infinity
+
+
+# ---- initialisers --------------------------------------------------------------------------------------------------
+
+_FORMATS = {
+    "bool": "?", "i8": "b", "u8": "B", "i16": "<h", "u16": "<H", "i32": "<i", "u32": "<I", "i64": "<q", "u64": "<Q",
+    "f32": "<f", "f64": "<d",
+}  # fmt: skip
+
+
+def initialiser(data: bytes, type: Type, types: Types) -> str:
+    """A variable's initial bytes as what stands after its `=`."""
+    match type:
+        case Array(element, count):
+            parts = [data[k * element.size : (k + 1) * element.size] for k in range(count)]
+            return "{" + ", ".join(initialiser(part, element, types) for part in parts) + "}"
+        case Struct():
+            ends = [(f.offset, f.offset + f.type.size, f.type) for f in type.fields]
+            # The first member of overlapping ones carries the bytes of a union.
+            first = [e for k, e in enumerate(ends) if all(e[0] >= other[1] for other in ends[:k])]
+            return "{" + ", ".join(initialiser(data[a:b], t, types) for a, b, t in first) + "}"
+        case Pointer():
+            if any(data):
+                raise InternalError("a variable's initial value holds an address")
+            return "nullptr"
+        case Scalar() if type in _RAW:
+            return f"{_RAW[type]}{{0x{int.from_bytes(data, 'little'):04x}}}"
+    (value,) = binary.unpack(_FORMATS[type.name], data)
+    constant = literal(value, type, types)
+    return (constant.uncast or constant).text if type != BOOL else constant.text

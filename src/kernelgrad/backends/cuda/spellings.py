@@ -1,0 +1,152 @@
+"""How CUDA spells the IR's pure functions: one row each, one column per type.
+
+A cell is a function's name, or a template with {0}, {1}, ... for the arguments. On 16-bit floats a function without a
+cell of its own computes in float. `convert`, `bitcast`, `address` and `select` depend on two types or are syntax:
+`conversions` and `expressions` write those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...ir.types import BOOL, I32, U32, Scalar
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """`cells`: by the name of a scalar type; `operator`: an infix or prefix operator instead, on any type.
+
+    `returns` is the C++ result's type where it is not the type that the first argument has.
+    `selects` is the argument whose type chooses the cell.
+    """
+
+    name: str
+    cells: dict[str, str] = field(default_factory=dict)
+    operator: str | None = None
+    returns: Scalar | None = None
+    selects: int = 0
+
+
+def _math(names: str, **options: Scalar) -> list[Spelling]:
+    """The C library's way: `sin` on double, `sinf` on float."""
+    return [Spelling(n, {"f32": f"{n}f", "f64": n}, None, **options) for n in names.split()]  # type: ignore[arg-type]
+
+
+def _floats(name: str, f32: str, f64: str, **halves: str) -> Spelling:
+    return Spelling(name, {"f32": f32, "f64": f64, **halves})
+
+
+def _both_halves(text: str) -> dict[str, str]:
+    return {"f16": text, "bf16": text}
+
+
+def _rounded(name: str, f32: str, f64: str) -> list[Spelling]:
+    return [_floats(f"{name}_{mode}", f"__{f32}_{mode}", f"__{f64}_{mode}") for mode in ("rd", "ru", "rz")]
+
+
+def _ints(name: str, i32: str, u32: str, i64: str = "", u64: str = "", returns: Scalar | None = None) -> Spelling:
+    cells = {"i32": i32, "u32": u32, "i64": i64, "u64": u64}
+    return Spelling(name, {k: v for k, v in cells.items() if v}, returns=returns)
+
+
+_INTEGERS = ("i32", "u32", "i64", "u64")
+_MINMAX = "min max".split()
+_FAST = "sin cos tan exp10 log log2 log10".split()
+
+_TABLE: list[Spelling] = [
+    *(Spelling(n, operator=o) for n, o in zip("add sub mul div rem".split(), "+ - * / %".split(), strict=True)),
+    *(Spelling(n, operator=o) for n, o in zip("and or xor shl shr".split(), "& | ^ << >>".split(), strict=True)),
+    *(Spelling(n, operator=o) for n, o in zip("lt le gt ge eq ne".split(), "< <= > >= == !=".split(), strict=True)),
+    Spelling("neg", operator="-"),
+    Spelling("not", operator="~"),
+    Spelling(
+        "abs",
+        {"i32": "abs", "i64": "llabs", "u32": "{0}", "u64": "{0}", "f32": "fabsf", "f64": "fabs"}
+        | _both_halves("__habs"),
+    ),
+    *(
+        Spelling(
+            n, dict.fromkeys(("i32", "u32", "i64", "u64"), n) | {"f32": f"f{n}f", "f64": f"f{n}"} | _both_halves(h)
+        )
+        for n, h in zip(_MINMAX, ("__hmin", "__hmax"), strict=True)
+    ),
+    *(Spelling(n, {"f32": n, "f64": n}, returns=BOOL) for n in "isnan isinf isfinite signbit".split()),
+    *_math(
+        "sqrt rsqrt cbrt rcbrt exp exp2 exp10 expm1 log log2 log10 log1p logb sin cos tan sinpi cospi asin acos atan"
+    ),
+    *_math("sinh cosh tanh asinh acosh atanh erf erfc erfinv erfcinv erfcx normcdf normcdfinv lgamma tgamma"),
+    *_math("j0 j1 y0 y1 cyl_bessel_i0 cyl_bessel_i1 floor ceil trunc round rint"),
+    *_math("pow atan2 hypot rhypot fmod remainder copysign nextafter fdim norm3d rnorm3d norm4d rnorm4d ldexp"),
+    *_math("ilogb", returns=I32),
+    Spelling("fma", {"f32": "fmaf", "f64": "fma"} | _both_halves("__hfma")),
+    _floats("tanpi", "tan_pi", "tan_pi"),
+    _floats("rcp", "__frcp_rn", "__drcp_rn"),
+    _floats("saturate", "__saturatef", "fmin(fmax({0}, 0.0), 1.0)"),
+    _floats("powi", "powf({0}, (float)({1}))", "pow({0}, (double)({1}))"),
+    *(Spelling(n, {"f32": f"{n}f", "f64": n}, selects=1) for n in ("jn", "yn")),
+    _floats("frexp_mantissa", "frexp_mantissa", "frexp_mantissa"),
+    Spelling("frexp_exponent", {"f32": "frexp_exponent", "f64": "frexp_exponent"}, returns=I32),
+    *(_floats(f"fast_{n}", f"__{n}f", n) for n in _FAST),
+    _floats("fast_exp", "__expf", "exp"),
+    _floats("fast_tanh", "__tanhf", "tanh"),
+    _floats("fast_pow", "__powf", "pow"),
+    _floats("fast_div", "__fdividef", "__ddiv_rn"),
+    *_rounded("add", "fadd", "dadd"),
+    *_rounded("sub", "fsub", "dsub"),
+    *_rounded("mul", "fmul", "dmul"),
+    *_rounded("div", "fdiv", "ddiv"),
+    *_rounded("sqrt", "fsqrt", "dsqrt"),
+    *_rounded("rcp", "frcp", "drcp"),
+    *_rounded("fma", "fmaf", "fma"),
+    _ints("popc", "__popc", "__popc", "__popcll", "__popcll", I32),
+    _ints("clz", "__clz", "__clz", "__clzll", "__clzll", I32),
+    _ints("ffs", "__ffs", "__ffs", "__ffsll", "__ffsll", I32),
+    _ints("brev", "(int)__brev({0})", "__brev", "(long long)__brevll({0})", "__brevll"),
+    _ints("mulhi", "__mulhi", "__umulhi", "__mul64hi", "__umul64hi"),
+    _ints("mul24", "__mul24", "__umul24"),
+    _ints("byte_perm", "(int)__byte_perm({0}, {1}, {2})", "__byte_perm"),
+    *(
+        _ints(f"funnel_{n}", f"(int)__funnelshift_{f}({{0}}, {{1}}, {{2}})", f"__funnelshift_{f}")
+        for n, f in (("left", "l"), ("right", "r"), ("left_clamp", "lc"), ("right_clamp", "rc"))
+    ),
+    _ints("sad", "__sad", "__usad", returns=U32),
+    _ints("hadd", "__hadd", "__uhadd"),
+    _ints("rhadd", "__rhadd", "__urhadd"),
+    *(_ints(n, f"__{n}", f"__{n}") for n in ("dp4a", "dp2a_lo", "dp2a_hi")),
+]
+
+SPELLINGS: dict[str, Spelling] = {row.name: row for row in _TABLE}
+
+# Functions of ours that emitted code brings along where it uses them.
+HELPERS: dict[str, str] = {
+    "tan_pi": """__device__ inline float tan_pi(float x) { return sinpif(x) / cospif(x); }
+__device__ inline double tan_pi(double x) { return sinpi(x) / cospi(x); }
+""",
+    "frexp_mantissa": """__device__ inline float frexp_mantissa(float x) { int e; return frexpf(x, &e); }
+__device__ inline double frexp_mantissa(double x) { int e; return frexp(x, &e); }
+""",
+    "frexp_exponent": """__device__ inline int frexp_exponent(float x) { int e; frexpf(x, &e); return e; }
+__device__ inline int frexp_exponent(double x) { int e; frexp(x, &e); return e; }
+""",
+    "lane_id": """__device__ inline unsigned int lane_id()
+{
+    return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
+}
+""",
+    "global_timer": """__device__ inline unsigned long long global_timer()
+{
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+""",
+    "bit_cast": """template <typename To, typename From>
+__device__ inline To bit_cast(From from)
+{
+    static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");
+    To to;
+    memcpy(&to, &from, sizeof(to));
+    return to;
+}
+""",
+}

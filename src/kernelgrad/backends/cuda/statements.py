@@ -1,0 +1,350 @@
+"""IR blocks as C++ statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...errors import InternalError
+from ...ir.ops import (
+    Alloca,
+    Assert,
+    Atomic,
+    Barrier,
+    Block,
+    Constant,
+    Fence,
+    For,
+    If,
+    Insert,
+    Op,
+    Print,
+    Store,
+    Trap,
+    Undef,
+    Value,
+    Warp,
+    While,
+)
+from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct
+from ..names import Scope
+from .atomics import atomic
+from .copies import Copy, Save, in_sequence
+from .expressions import Expressions
+from .syntax import Expr, Prec, assigned, assignment, call, infix, negated
+from .types import Types, field_name
+from .variables import Variable
+
+_FENCES = {"block": "__threadfence_block();", "device": "__threadfence();", "system": "__threadfence_system();"}
+_FULL_MASK = 0xFFFFFFFF
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0", "\a": "\\a"}
+
+
+class Statements:
+    """Writes lines. `self.expressions` spells values; declarations take their names from the scope they stand in."""
+
+    def __init__(self, expressions: Expressions, scope: Scope, file: str):
+        self.expressions, self.scope, self.file = expressions, scope, file
+        self.folding, self.variables = expressions.folding, expressions.variables
+        self.types: Types = expressions.types
+        self.lines: list[str] = []
+        self.depth = 1
+        self.declared: set[Variable] = set()
+
+    # ---- lines
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    @contextmanager
+    def nested(self, head: str, tail: str = "}") -> Iterator[None]:
+        self.line(head)
+        outer, self.scope = self.scope, Scope(self.scope)
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.scope = outer
+        self.line(tail)
+
+    def comment_place(self, op: Op) -> None:
+        """Loops say where they stand in the source; other statements follow from them."""
+        if op.span.line:
+            self.line(f"// {op.span.source.name}:{op.span.line}")
+
+    # ---- blocks
+
+    def block(self, block: Block, tail: bool = False) -> None:
+        """`tail`: nothing follows the block in the kernel, so that leaving it may be a `return`."""
+        written = [op for op in block.ops if self.folding.is_written(op) or isinstance(op, Alloca)]
+        for op in written:
+            self.statement(op, tail and op is written[-1])
+
+    def statement(self, op: Op, tail: bool) -> None:
+        if isinstance(op, For | While):
+            self.comment_place(op)
+        for variable in self.variables.bare.get(op, ()):
+            self.declare(variable, self.preset(op, variable))
+        match op:
+            case If():
+                self.if_(op, tail)
+            case For():
+                self.for_(op)
+            case While():
+                self.while_(op)
+            case Alloca():
+                self.alloca(op)
+            case Store(ptr, value, volatile):
+                target = self.expressions.target(ptr, volatile)
+                self.line(assignment(target.text, assigned(self.expressions.nonconst(value))))
+            case Insert():
+                self.insert(op)
+            case Atomic():
+                self.write(op, op.result, atomic(op, self.expressions))
+            case Warp(fn="match_all"):
+                self.match_all(op)
+            case _ if len(op.results) == 1:
+                self.write(op, op.result, self.expressions.operation(op))
+            case _:
+                self.line(self.effect(op))
+
+    def effect(self, op: Op) -> str:
+        match op:
+            case Barrier("block"):
+                return "__syncthreads();"
+            case Barrier(_, args):
+                return f"__syncwarp({', '.join(self.mask(a) for a in args)});"
+            case Fence(scope):
+                return _FENCES[scope]
+            case Print(text, args):
+                arguments = "".join(f", {self.expressions.value(a).text}" for a in args)
+                return f"printf({quoted(text)}{arguments});"
+            case Assert(cond, message):
+                return f"assert({self.expressions.value(cond).at(Prec.LOGICAL_AND)} && {quoted(message)});"
+            case Trap():
+                return "__trap();"
+            case _:
+                raise InternalError(f"{type(op).__name__} has no CUDA spelling ({op.span})")
+
+    def mask(self, value: Value) -> str:
+        op = self.folding.definition.get(value)
+        full = isinstance(op, Constant) and int(op.value) & _FULL_MASK == _FULL_MASK
+        return "" if full else self.expressions.value(value).text
+
+    # ---- variables
+
+    def declare(self, variable: Variable, value: Expr | None) -> None:
+        variable.name = self.scope.declare(variable.hint)
+        self.declared.add(variable)
+        if isinstance(variable.type, Array):
+            declaration = f"{self.types.spell(variable.type)} {variable.name}"
+        else:
+            declaration = self.types.declare(variable.type, variable.name, variable.const)
+        self.line(f"{declaration};" if value is None else f"{declaration} = {assigned(value).text};")
+
+    def write(self, op: Op, result: Value, value: Expr) -> None:
+        variable = self.variables.of.get(result)
+        if variable is None:
+            self.line(f"{value.text};")
+        else:
+            self.assign(variable, value, op)
+
+    def assign(self, variable: Variable, value: Expr, op: Op | None) -> None:
+        if variable.opener is op and variable not in self.declared and not variable.bare and op is not None:
+            self.declare(variable, value)
+        else:
+            self.line(assignment(variable.name, assigned(value)))
+
+    def alloca(self, op: Alloca) -> None:
+        if not self.folding.is_used(op.result):
+            return
+        assert isinstance(op.result.type, Pointer)
+        name = self.scope.declare(op.result.name or "local")
+        self.expressions.places[op.result] = name
+        self.line(f"{self.types.declare(op.result.type.pointee, name)};")
+
+    def insert(self, op: Insert) -> None:
+        whole = op.result
+        variable = self.variables.of[whole]
+        value = self.expressions.nonconst(op.value)
+        if self.variables.of.get(op.aggregate) is not variable or op.aggregate in self.folding.inline:
+            if variable in self.reads(op.value):
+                value = self.temporary("part", value)
+            self.assign(variable, self.expressions.value(op.aggregate), op)
+        self.line(f"{self.part_target(variable, op.index)} = {assigned(value).text};")
+
+    def part_target(self, variable: Variable, index: int) -> str:
+        if not isinstance(variable.type, Struct):
+            return f"{variable.name}.at[{index}]"
+        text = f"{variable.name}.{field_name(variable.type, index)}"
+        field = variable.type.fields[index]
+        if not isinstance(field.type, Array):
+            return text
+        return f"reinterpret_cast<{self.types.spell(field.type)} &>({text})"
+
+    def temporary(self, hint: str, value: Expr) -> Expr:
+        name = self.scope.declare(hint)
+        self.line(f"{self.types.spell(value.type)} {name} = {value.text};")
+        return Expr(name, value.type)
+
+    def match_all(self, op: Warp) -> None:
+        same, every = op.results
+        flag = self.scope.declare("all_match")
+        self.line(f"int {flag};")
+        arguments = [*self.expressions.values(op.args), Expr(f"&{flag}", Pointer(I32))]
+        self.write(op, same, call("__match_all_sync", arguments, U32))
+        if every in self.variables.of:
+            self.write(op, every, Expr(f"{flag} != 0", BOOL))
+
+    # ---- copies between variables, at the edges of regions
+
+    def reads(self, value: Value) -> frozenset[Variable]:
+        leaves = self.folding.leaves(value)
+        return frozenset(self.variables.of[v] for v in leaves if v in self.variables.of)
+
+    def copies(self, targets: list[Variable], sources: list[Value], op: Op | None) -> None:
+        """All at once in the IR: `a, b = b, a`."""
+        moves = []
+        for target, source in zip(targets, sources, strict=True):
+            if not self.is_in(source, target):
+                moves.append(Copy(target, self.expressions.value(source), self.reads(source)))
+        for move in in_sequence(moves):
+            if isinstance(move, Save):
+                move.copy.value = self.temporary(f"next_{move.copy.target.hint}", move.copy.value)
+            else:
+                self.assign(move.target, move.value, op)
+
+    def storage(self, *values: Value) -> Variable:
+        """The variable of a carried value, known by any of the values that stand for it."""
+        return next(self.variables.of[v] for v in values if v in self.variables.of)
+
+    # ---- if
+
+    def if_(self, op: If, tail: bool) -> None:
+        condition = self.expressions.value(op.cond)
+        if op.exits and tail and not self.folding.wanted[op.then] and (not op.then.ops or not op.orelse.ops):
+            leaves, rest = (negated(condition), op.then) if not op.orelse.ops else (condition, op.orelse)
+            self.line(f"if ({leaves.text}) return;")
+            self.block(rest, tail)
+            return
+        then, orelse = self.branch(op, op.then, tail), self.branch(op, op.orelse, tail)
+        if not then and not orelse:
+            return
+        if not then:
+            condition, then, orelse = negated(condition), orelse, []
+        self.line(f"if ({condition.text}) {{")
+        self.lines += then
+        if orelse:
+            self.line("} else {")
+            self.lines += orelse
+        self.line("}")
+
+    def branch(self, op: If, block: Block, tail: bool) -> list[str]:
+        """The lines of one side."""
+        outer_lines, self.lines = self.lines, []
+        outer_scope, self.scope = self.scope, Scope(self.scope)
+        self.depth += 1
+        self.block(block, tail)
+        wanted = [k for k in self.folding.wanted[block] if not self.is_preset(op, block, k)]
+        self.copies([self.storage(op.results[k]) for k in wanted], [block.results[k] for k in wanted], None)
+        self.depth -= 1
+        self.scope = outer_scope
+        lines, self.lines = self.lines, outer_lines
+        return lines
+
+    def is_preset(self, op: If, block: Block, index: int) -> bool:
+        """`float v = 0.0f; if (c) v = x;`: a side that only yields constants gives them before the `if`."""
+        source = self.folding.definition.get(block.results[index])
+        variable = self.storage(op.results[index])
+        new_here = variable in self.variables.bare.get(op, ())
+        writes = any(map(self.folding.is_written, block.ops))
+        return block is op.orelse and not writes and new_here and isinstance(source, Constant | Undef)
+
+    def preset(self, op: Op, variable: Variable) -> Expr | None:
+        if not isinstance(op, If):
+            return None
+        for k in self.folding.wanted[op.orelse]:
+            if self.storage(op.results[k]) is variable and self.is_preset(op, op.orelse, k):
+                return self.expressions.value(op.orelse.results[k])
+        return None
+
+    # ---- loops
+
+    def unroll(self, count: int | None) -> None:
+        if count is not None:
+            self.line(f"#pragma unroll {count}" if count else "#pragma unroll")
+
+    def for_(self, op: For) -> None:
+        counter, *args = op.body.args
+        carried = self.folding.wanted[op.body]
+        targets = [self.storage(args[k], op.results[k]) for k in carried]
+        self.copies(targets, [op.inits[k] for k in carried], op)
+        self.unroll(op.unroll)
+        with self.counting(counter, op.lower) as (variable, start):
+            upper = self.expressions.value(op.upper)
+            condition = self.expressions.binary("<" if op.step > 0 else ">", variable, upper, BOOL)
+            size = Expr(str(abs(op.step)), I32)
+            step = assignment(variable.text, infix("+" if op.step > 0 else "-", variable, size, counter.type))
+            with self.nested(f"for ({start}; {condition.text}; {step.rstrip(';')}) {{"):
+                self.block(op.body)
+                self.copies(targets, [op.body.results[k] for k in carried], None)
+
+    @contextmanager
+    def counting(self, counter: Value, first: Value) -> Iterator[tuple[Expr, str]]:
+        """The counter of a `for`, in a scope around the body's, and its declaration."""
+        outer, self.scope = self.scope, Scope(self.scope)
+        start = assigned(self.expressions.value(first)).text
+        name = self.scope.declare(counter.name or "i")
+        if counter in self.variables.of:
+            self.variables.of[counter].name = name
+        yield Expr(name, counter.type), f"{self.types.declare(counter.type, name)} = {start}"
+        self.scope = outer
+
+    def while_(self, op: While) -> None:
+        carried = [k for k in self.folding.wanted[op.body] if k != self.folding.stepped.get(op)]
+        states = [self.storage(op.before.args[k]) for k in carried]
+        self.copies(states, [op.inits[k] for k in carried], op)
+        self.unroll(op.unroll)
+        if op in self.folding.stepped:
+            self.stepped(op, states, carried)
+            return
+        forwarded = self.folding.wanted[op.before][1:]
+        targets = [self.storage(op.body.args[k - 1], op.results[k - 1]) for k in forwarded]
+        sources = [op.before.results[k] for k in forwarded]
+        plain = not self.has_text(op.before) and all(map(self.is_in, sources, targets))
+        condition = self.expressions.value(op.before.results[0])
+        with self.nested(f"while ({condition.text if plain else 'true'}) {{"):
+            if not plain:
+                self.before(op, targets, sources)
+            self.block(op.body)
+            self.copies(states, [op.body.results[k] for k in carried], None)
+
+    def stepped(self, op: While, states: list[Variable], carried: list[int]) -> None:
+        """A `while` whose last statement steps the variable that it tests, as a `for`."""
+        k = self.folding.stepped[op]
+        with self.counting(op.before.args[k], op.inits[k]) as (variable, start):
+            condition = self.expressions.value(op.before.results[0])
+            step = assignment(variable.text, assigned(self.expressions.value(op.body.results[k])))
+            with self.nested(f"for ({start}; {condition.text}; {step.rstrip(';')}) {{"):
+                self.block(op.body)
+                self.copies(states, [op.body.results[j] for j in carried], None)
+
+    def has_text(self, block: Block) -> bool:
+        return any(self.folding.is_written(op) or isinstance(op, Alloca) for op in block.ops)
+
+    def is_in(self, value: Value, variable: Variable) -> bool:
+        return value not in self.folding.inline and self.variables.of[value] is variable
+
+    def before(self, op: While, targets: list[Variable], sources: list[Value]) -> None:
+        self.block(op.before)
+        condition = op.before.results[0]
+        clobbered = not self.reads(condition).isdisjoint(targets)
+        text = self.expressions.value(condition)
+        if clobbered:
+            text = self.temporary("go_on", text)
+        self.copies(targets, sources, None)
+        self.line(f"if ({negated(text).text}) break;")
+
+
+def quoted(text: str) -> str:
+    """A C++ string literal."""
+    return '"' + "".join(_ESCAPES.get(c, c) for c in text) + '"'

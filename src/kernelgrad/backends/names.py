@@ -1,0 +1,66 @@
+"""Identifiers for emitted code: C++ spellings of source names, each unique where it is visible."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_CPP_KEYWORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl concept
+    const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else enum
+    explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+    nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof
+    static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename
+    union unsigned using virtual void volatile wchar_t while xor xor_eq
+"""
+_CUDA_NAMES = """
+    threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 assert printf clock clock64 main NULL INFINITY NAN
+    min max abs
+"""
+RESERVED = frozenset((_CPP_KEYWORDS + _CUDA_NAMES).split())
+
+
+def identifier(text: str) -> str:
+    """`text` as a C++ identifier: `scale<float, 4>` becomes `scale_float_4`. Not yet unique."""
+    name = re.sub(r"\W+", "_", text).strip("_") if re.search(r"\W", text) else text
+    if not name or name[0].isdigit():
+        name = f"v{name}"
+    # Double underscores and a leading underscore with a capital belong to the compiler.
+    name = re.sub(r"^_+(?=[A-Z_])", "", re.sub(r"__+", "_", name)) or "v"
+    return f"{name}_" if name in RESERVED else name
+
+
+class Scope:
+    """The names of one C++ block. A name is free here if no block around it and none inside it has it.
+
+    So nothing is shadowed, yet two loops one after the other may both count with `i`.
+    """
+
+    def __init__(self, outer: Scope | None = None, taken: Iterable[str] = ()):
+        self.outer = outer
+        self._here = set(taken)
+        self._inside: set[str] = set()
+
+    def _is_free(self, name: str) -> bool:
+        if name in self._inside:
+            return False
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope._here:
+                return False
+            scope = scope.outer
+        return True
+
+    def declare(self, hint: str) -> str:
+        """A free name like `hint`, taken from now on."""
+        base = name = identifier(hint)
+        count = 0
+        while not self._is_free(name):
+            count += 1
+            name = f"{base}_{count}"
+        self._here.add(name)
+        outer = self.outer
+        while outer is not None:
+            outer._inside.add(name)
+            outer = outer.outer
+        return name

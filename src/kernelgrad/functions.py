@@ -1,0 +1,138 @@
+"""`__device__` and host functions as Python objects: run once, by one thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .errors import LaunchError
+from .gradients import Differentiated, Own, Settings, Variant
+from .ir.builder import Builder
+from .ir.ops import Block, Function, Param, Value
+from .ir.types import Pointer, Scalar, Type
+from .kernels import Kernel
+from .runtime.arguments import Placement
+from .runtime.config import make_launch
+from .runtime.layouts import scalar_dtype
+from .runtime.overlap import check_overlap
+from .runtime.scratch import Scratch
+from .runtime.signature import c_signature
+
+_RESULT = "_result"
+_ONE_THREAD = make_launch(1, 1)
+
+
+def as_kernel(function: Function) -> Function:
+    """A kernel that calls the function once and leaves its value in memory that the launcher supplies."""
+    if not function.body.results:
+        return replace(function, kind="kernel")
+    (value,) = function.body.results
+    result = Value(Pointer(value.type, "global"), _RESULT)
+    b = Builder(function.span)
+    b.store(result, value)
+    params = (*function.params, Param(result, "void *", variable=_RESULT))
+    return replace(function, kind="kernel", params=params, body=Block((), (*function.body.ops, *b.ops), ()))
+
+
+class DeviceFunction:
+    """A function that is not a kernel: `f.execute(*arguments)` runs it once."""
+
+    def __init__(self, function: Function, kernel: Kernel):
+        self.function, self.kernel = function, kernel
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    def __repr__(self) -> str:
+        return c_signature(self.function)
+
+    @property
+    def source(self) -> str:
+        return self.kernel.source
+
+    def execute(self, *args: Any) -> Any:
+        bound, placement = self.kernel.bind(args)
+        own = Own()
+        result = _result_memory(self.function.result_type, placement, own)
+        self.kernel.run(_ONE_THREAD, bound, placement, own.supplied)
+        return _read(result, self.function.result_type)
+
+    __call__ = execute
+
+    def __getitem__(self, key: Any) -> Any:
+        raise LaunchError(f"{self.name} is not a kernel: call it with .execute(...)")
+
+
+class FunctionGradient(Differentiated):
+    """The gradient of a function: `f.execute(*arguments, *adjoints)` returns its value."""
+
+    def __init__(self, target: DeviceFunction, settings: Settings):
+        self.target = target
+        result = (_RESULT,) if target.function.result_type is not None else ()
+        self.inner = result
+        super().__init__(target.kernel, settings)
+
+    def variant(self, wanted: tuple[str, ...] | None = None, private: bool = True) -> Variant:
+        listed = self.settings.listed if wanted is None else wanted
+        return super().variant((*(n for n in listed if n != _RESULT), *self.inner), private)
+
+    def __repr__(self) -> str:
+        return f"<gradient {self.signature}>"
+
+    @property
+    def source(self) -> str:
+        return "\n".join(k.source for k in self.variant().kernels)
+
+    def explain(self) -> str:
+        from .autodiff.explain import explain
+
+        return explain(self.variant().derivative)
+
+    def execute(self, *args: Any, seed: float = 1.0, **adjoints: Any) -> Any:
+        """Its value; the adjoints are added to. The value's own adjoint is `seed`."""
+        own_args, given = self.separate(args, adjoints)
+        wanted = tuple(name for name, adjoint in given.items() if adjoint is not None)
+        variant = self.variant_for(wanted, _ONE_THREAD)
+        (kernel,) = variant.kernels
+        bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
+        check_overlap(kernel.function, bound, kernel.written)
+        primal, _ = self.kernel.bind(own_args)
+        own = Own()
+        result = _result_memory(self.target.function.result_type, placement, own)
+        self._seed(variant, seed, placement, own)
+        self.hidden(variant, _ONE_THREAD, primal, placement, own)
+        kernel.run(_ONE_THREAD, bound, placement, own.supplied)
+        return _read(result, self.target.function.result_type)
+
+    def _seed(self, variant: Variant, seed: float, placement: Placement, own: Own) -> None:
+        type = self.target.function.result_type
+        if type is None:
+            return
+        if not isinstance(type, Scalar):
+            raise LaunchError(f"{self.target.name} does not return a number, and so cannot be seeded")
+        data = np.array([seed], scalar_dtype(type))
+        memory = own.add(variant.derivative.adjoints[_RESULT].name, Scratch(type.size, placement.cuda, 0))
+        memory.write(data.tobytes())
+
+    def execute_kernel(self, *args: Any, **keywords: Any) -> None:
+        raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
+
+    def __getitem__(self, key: Any) -> Any:
+        raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
+
+
+def _result_memory(type: Type | None, placement: Placement, own: Own) -> Scratch | None:
+    return None if type is None else own.add(_RESULT, Scratch(type.size, placement.cuda, 0))
+
+
+def _read(memory: Scratch | None, type: Type | None) -> Any:
+    if memory is None or type is None:
+        return None
+    data = memory.read()
+    if isinstance(type, Scalar):
+        dtype = scalar_dtype(type)
+        return np.frombuffer(data, dtype if not isinstance(dtype, str) else np.uint16)[0].item()
+    return data

@@ -1,0 +1,439 @@
+"""Gradients as Python objects: `gradient`, `split`, `jvp`. They compile variants as launches ask for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from . import pipeline
+from .autodiff import capacity
+from .autodiff import roots as memory_analysis
+from .autodiff.activity import holds_floats
+from .autodiff.explain import explain
+from .autodiff.reverse import Gradient as Derivative
+from .autodiff.reverse import Mode, Options, gradient
+from .errors import ArgumentError, LaunchError
+from .ir.ops import For, Function, Param, Store, While
+from .ir.traverse import blocks, walk
+from .ir.types import Array, Pointer, Scalar, Type
+from .kernels import Kernel
+from .runtime.arguments import Placement, Supplied
+from .runtime.config import Launch, make_launch, parse_launch
+from .runtime.launch import BoundArguments, Dim3
+from .runtime.overlap import check_overlap
+from .runtime.scratch import Scratch, available_bytes, zero_bytes
+from .runtime.signature import c_signature, declare, user_params
+
+Names = str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for."""
+
+    listed: tuple[str, ...]
+    mode: Mode = "joint"
+    kept: tuple[str, ...] = ()
+    assigned: tuple[str, ...] = ()
+    may_alias: bool = False
+    tape_budget: int | None = None
+
+
+class Variant:
+    """The code for one choice of wanted adjoints and one accumulation plan."""
+
+    def __init__(self, kernel: Kernel, options: Options):
+        self.kernel, self.options = kernel, options
+        self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
+        self.kernels = tuple(self._finished(_with_hidden(f, self.derivative)) for f in self.derivative.functions)
+
+    def _finished(self, function: Function) -> Kernel:
+        module = pipeline.finish_derivative(function, self.kernel.module)
+        return Kernel(function.name, module, self.kernel.variable)
+
+    @property
+    def stack_types(self) -> tuple[Type, ...]:
+        return tuple(s.type for s in self.derivative.stacks)
+
+    @cached_property
+    def counting(self) -> tuple[Kernel, bool]:
+        """The kernel that counts, and whether it must run on copies."""
+        prepared = self.derivative.prepared
+        counted = capacity.counting_function(prepared.function, prepared.plan, prepared.memory, self.stack_types)
+        *params, counts = counted.function.params
+        function = replace(counted.function, params=(*params, replace(counts, variable="_counts")))
+        return self._finished(function), counted.stores
+
+
+def _with_hidden(function: Function, derivative: Derivative) -> Function:
+    """Marks the parameters that the launcher supplies: shadows of unlisted buffers, the tape."""
+    ours = {p.name for p in derivative.internal.values()}
+    supplied = {p.name for p in function.params if p.variable is not None}
+    ours |= {p.name for name, p in derivative.adjoints.items() if name in supplied}
+    ours |= {p.name for s in derivative.stacks for p in s.params}
+    params = [replace(p, variable=p.name) if p.name in ours else p for p in function.params]
+    return replace(function, params=tuple(sorted(params, key=lambda p: p.variable is not None)))
+
+
+class Differentiated:
+    """What gradients, splits and their parts share: variants, and binding of arguments and adjoints."""
+
+    def __init__(self, kernel: Kernel, settings: Settings):
+        self.kernel, self.settings = kernel, settings
+        self._variants: dict[tuple[tuple[str, ...], bool], Variant] = {}
+        self._lock = threading.Lock()
+        self.variant()  # what cannot be differentiated is known now, not at the first launch
+
+    def variant(self, wanted: tuple[str, ...] | None = None, private: bool = True) -> Variant:
+        """`wanted`: the listed parameters whose adjoint was given."""
+        settings = self.settings
+        listed = settings.listed if wanted is None else wanted
+        with self._lock:
+            if (listed, private) not in self._variants:
+                kept = tuple(n for n in settings.kept if n in listed)
+                options = Options(listed, kept, settings.mode, private, settings.may_alias)
+                self._variants[listed, private] = Variant(self.kernel, options)
+            return self._variants[listed, private]
+
+    def variant_for(self, wanted: tuple[str, ...], launch: Launch) -> Variant:
+        """The one whose proofs hold for the launch (rule 11)."""
+        found = self.variant(wanted)
+        conditions = found.derivative.prepared.accumulation.conditions
+        holds = all(_CONDITION[c](launch.grid, launch.block) for c in conditions)
+        return found if holds else self.variant(wanted, private=False)
+
+    # ---- arguments
+
+    @property
+    def adjoint_names(self) -> tuple[str, ...]:
+        """`d_x` for each listed parameter x, or a fresh name where the kernel has a d_x of its own."""
+        taken = {p.name for p in user_params(self.kernel.function)}
+        return tuple(_fresh(f"d_{name}", taken) for name in self.settings.listed)
+
+    def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The kernel's own arguments, and the adjoint of each listed parameter."""
+        own, names = len(user_params(self.kernel.function)), self.adjoint_names
+        if keywords:
+            unknown = [k for k in keywords if k not in names]
+            missing = [n for n in names if n not in keywords]
+            if unknown or missing or len(args) != own:
+                raise ArgumentError(
+                    f"give {own} arguments and the adjoints {', '.join(names)} by name\n  {self.signature}"
+                )
+            given = [keywords[n] for n in names]
+        else:
+            if len(args) != own + len(names):
+                raise ArgumentError(
+                    f"takes {own} arguments and {len(names)} adjoints, got {len(args)}\n  {self.signature}"
+                )
+            given = list(args[own:])
+        return args[:own], dict(zip(self.settings.listed, given, strict=True))
+
+    @property
+    def signature(self) -> str:
+        function = self.kernel.function
+        by_name = {p.name: p for p in function.params}
+        adjoints = [
+            declare(_adjoint_type(by_name[n]), a) for n, a in zip(self.settings.listed, self.adjoint_names, strict=True)
+        ]
+        head, _, tail = c_signature(function).rpartition(")")
+        separator = ", " if user_params(function) else ""
+        return f"{head}{separator}{', '.join(adjoints)}){tail}"
+
+    # ---- memory of our own
+
+    def hidden(self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, own: Own) -> None:
+        """Fills `own` with shadows of unlisted buffers and the tape."""
+        stream = _stream(launch, placement)
+        for name, param in variant.derivative.internal.items():
+            nbytes = sum(b.nbytes for b in bound.buffers if b.name == name)
+            own.add(param.name, Scratch(nbytes, placement.cuda, stream).zero())
+        self.add_tape(variant, launch, bound, placement, own)
+
+    def add_tape(self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, own: Own) -> None:
+        if not variant.derivative.stacks:
+            return
+        sizes = self.elements(variant, launch, bound, placement)
+        threads = _threads(launch)
+        total = sum(stack.type.size * sizes[stack.type] * threads for stack in variant.derivative.stacks)
+        free = available_bytes(placement.cuda)
+        if total > free:
+            raise LaunchError(
+                f"{self.kernel.name}: the tape needs {total:,} bytes ({total // threads:,} per thread, {threads:,}"
+                f" threads) and {free:,} are free; launch fewer threads at a time"
+            )
+        stream = _stream(launch, placement)
+        for stack in variant.derivative.stacks:
+            count = sizes[stack.type]
+            own.add(stack.memory.name or "", Scratch(stack.type.size * count * threads, placement.cuda, stream))
+            own.supplied[stack.capacity.name or ""] = Supplied(count)
+            if stack.tops is not None:
+                own.add(stack.tops.name or "", Scratch(8 * threads, placement.cuda, stream))
+
+    def elements(
+        self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement
+    ) -> dict[Type, int]:
+        """Tape elements per thread: by arithmetic, else by counting."""
+        plan = variant.derivative.prepared.plan
+        known = _known_scalars(self.kernel.function, bound)
+        sizes = {"block_dim": launch.block, "grid_dim": launch.grid}
+        found = capacity.by_arithmetic(plan, known, lambda name, axis: sizes[name][axis])
+        if found is not None:
+            return {t: max(1, found.get(t, 0)) for t in variant.stack_types}
+        return self.counted(variant, launch, bound, placement)
+
+    def counted(self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement) -> dict[Type, int]:
+        kernel, stores = variant.counting
+        own = Own()
+        stream = _stream(launch, placement)
+        if stores:
+            bound = _on_copies(kernel.function, bound, placement, stream, own)
+        counts = own.add("_counts", Scratch(8 * len(variant.stack_types), placement.cuda, stream).zero())
+        kernel.run(launch, bound, placement, own.supplied)
+        data = counts.read()
+        numbers = [int.from_bytes(data[8 * k : 8 * k + 8], "little") for k in range(len(variant.stack_types))]
+        return {t: max(1, n) for t, n in zip(variant.stack_types, numbers, strict=True)}
+
+
+class Own:
+    """Memory a launch made for itself, kept until the launch is under way, and what it passes for it."""
+
+    def __init__(self) -> None:
+        self.supplied: dict[str, Supplied] = {}
+        self.kept: list[Scratch] = []
+
+    def add(self, name: str, memory: Scratch) -> Scratch:
+        self.supplied[name] = Supplied(memory.address, memory.nbytes)
+        self.kept.append(memory)
+        return memory
+
+
+class Gradient(Differentiated):
+    """The gradient of a kernel: `g[grid, block](*arguments, *adjoints)`."""
+
+    def __init__(self, kernel: Kernel, settings: Settings):
+        if settings.tape_budget is not None:
+            kernel = checkpointed(kernel)
+        super().__init__(kernel, settings)
+
+    def __repr__(self) -> str:
+        return f"<gradient {self.signature}>"
+
+    def __getitem__(self, key: Any) -> Callable[..., None]:
+        launch = parse_launch(key)
+        return lambda *args, **keywords: self._launch(launch, args, keywords)
+
+    def execute_kernel(
+        self, grid: Any, block: Any, *args: Any, shared: Any = None, stream: Any = None, **adjoints: Any
+    ) -> None:
+        """Runs the kernel and its gradient. After block, both or neither: shared_bytes, stream."""
+        expected = len(user_params(self.kernel.function)) + (0 if adjoints else len(self.settings.listed))
+        if len(args) == expected + 2:
+            if shared is not None or stream is not None:
+                raise ArgumentError("shared and stream are given twice: by position and by name")
+            shared, stream, *args = args  # type: ignore[assignment]
+        self._launch(make_launch(grid, block, shared or 0, stream), tuple(args), adjoints)
+
+    def execute(self, *args: Any, **keywords: Any) -> None:
+        raise LaunchError(
+            f"{self.kernel.name} is a kernel: use execute_kernel(grid, block, ...), or g[grid, block](...)"
+        )
+
+    @cached_property
+    def source(self) -> str:
+        """The gradient as CUDA C++ that plain nvcc compiles."""
+        return "\n".join(k.source for k in self.variant().kernels)
+
+    def explain(self) -> str:
+        """Every accumulation and every taped value: where, how, why."""
+        return explain(self.variant().derivative)
+
+    def tape_bytes(self, grid: Any, block: Any, *args: Any, **adjoints: Any) -> int:
+        """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
+        launch = make_launch(grid, block)
+        expected = len(user_params(self.kernel.function))
+        own = args[:expected]
+        variant = self.variant()
+        bound, placement = self.kernel.bind(own)
+        sizes = self.elements(variant, launch, bound, placement) if variant.derivative.stacks else {}
+        return sum(type.size * count * _threads(launch) for type, count in sizes.items())
+
+    def check(
+        self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **adjoints: Any
+    ) -> Any:
+        """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
+        launch = make_launch(grid, block, shared)
+        kernel, bound, placement, own = self._prepare(launch, args, adjoints)
+        return kernel.check_bound(launch, bound, placement, own.supplied, seed)
+
+    def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        kernel, bound, placement, own = self._prepare(launch, args, keywords)
+        kernel.run(launch, bound, placement, own.supplied)
+
+    def _prepare(
+        self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> tuple[Kernel, BoundArguments, Placement, Own]:
+        own_args, adjoints = self.separate(args, keywords)
+        wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
+        variant = self.variant_for(wanted, launch)
+        (kernel,) = variant.kernels
+        bound, placement = kernel.bind((*own_args, *(adjoints[n] for n in wanted)))
+        if not self.settings.may_alias:
+            check_overlap(kernel.function, bound, kernel.written)
+        own = Own()
+        primal, _ = self.kernel.bind(own_args)
+        self.hidden(variant, launch, primal, placement, own)
+        self._assign(variant, bound, placement, launch)
+        return kernel, bound, placement, own
+
+    def _assign(self, variant: Variant, bound: BoundArguments, placement: Placement, launch: Launch) -> None:
+        """`assign`: the adjoint starts at zero instead of what it holds."""
+        for name in self.settings.assigned:
+            param = variant.derivative.adjoints.get(name)
+            for buffer in bound.buffers:
+                if param is not None and buffer.name == param.name:
+                    zero_bytes(buffer.address, buffer.nbytes, placement.cuda, _stream(launch, placement))
+
+
+# ---- small things -------------------------------------------------------------------------------------------------
+
+
+def _one_axis(extents: Dim3) -> bool:
+    return extents[1] == extents[2] == 1
+
+
+_CONDITION: dict[str, Callable[[Dim3, Dim3], bool]] = {
+    "grid": lambda grid, block: _one_axis(grid) and _one_axis(block) and grid[0] * block[0] < 2**31,
+    "block": lambda grid, block: grid == (1, 1, 1) and _one_axis(block),
+}
+
+
+def _threads(launch: Launch) -> int:
+    x, y, z = (g * b for g, b in zip(launch.grid, launch.block, strict=True))
+    return x * y * z
+
+
+def _stream(launch: Launch, placement: Placement) -> int | None:
+    from .runtime.streams import stream_handle
+
+    if placement.cuda is None:
+        return None
+    return stream_handle(launch.stream) if launch.stream is not None else placement.stream()
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name = f"_{name}"
+    return name
+
+
+def _adjoint_type(param: Param) -> str:
+    plain = param.c_type.replace("const ", "")
+    return plain if isinstance(param.type, Pointer) else f"{plain} *"
+
+
+def _known_scalars(function: Function, bound: BoundArguments) -> Callable[[Any], Any]:
+    """The values of the scalar arguments, read back from their packed bytes."""
+    from .ir.layout import param_layout
+    from .runtime.layouts import scalar_dtype
+
+    found: dict[Any, Any] = {}
+    for param, offset in zip(function.params, param_layout(function)[0], strict=True):
+        if isinstance(param.type, Scalar) and param.variable is None and not param.type.is_float:
+            import numpy as np
+
+            raw = bound.packed[offset : offset + param.type.size]
+            found[param.value] = np.frombuffer(raw, scalar_dtype(param.type))[0].item()
+    return found.get
+
+
+def _on_copies(
+    function: Function, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
+) -> BoundArguments:
+    """The arguments with every buffer replaced by a copy, so that counting leaves no trace (rule 5)."""
+    packed = bytearray(bound.packed)
+    for buffer in bound.buffers:
+        copy = own.add(
+            f"copy of {buffer.name}", Scratch(buffer.nbytes, placement.cuda, stream).copy_from(buffer.address)
+        )
+        old, new = buffer.address.to_bytes(8, "little"), copy.address.to_bytes(8, "little")
+        at = bytes(packed).find(old)
+        while at >= 0:
+            packed[at : at + 8] = new
+            at = bytes(packed).find(old, at + 8)
+    return replace(bound, packed=bytes(packed))
+
+
+def has_derivative(type: Type) -> bool:
+    """Whether a parameter of the type can be listed."""
+    if isinstance(type, Pointer):
+        return holds_floats(type.pointee)
+    return holds_floats(type) and not isinstance(type, Array)
+
+
+def checkpointed(kernel: Kernel) -> Kernel:
+    raise LaunchError("tape_budget is not supported yet")
+
+
+def make_settings(
+    function: Function, parameters: Names, mode: Mode, keep: Names, assign: Names, may_alias: bool, budget: int | None
+) -> Settings:
+    """The user's choices, checked against the function."""
+    params = {p.name: p for p in user_params(function)}
+    listed = _names(parameters)
+    if parameters is None:
+        listed = tuple(n for n, p in params.items() if has_derivative(p.type))
+    for name in listed:
+        _check_listed(name, params, function)
+    if not listed:
+        raise ArgumentError(f"nothing to differentiate: no floating-point parameter\n  {c_signature(function)}")
+    if len(set(listed)) != len(listed):
+        raise ArgumentError(f"a parameter is listed twice in '{', '.join(listed)}'")
+    kept, assigned = _names(keep), _names(assign)
+    for name in (*kept, *assigned):
+        if name not in listed:
+            raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")
+    check_kept(function, kept)
+    check_assigned(function, assigned)
+    return Settings(listed, mode, kept, assigned, may_alias, budget)
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    parts = given.split(",") if isinstance(given, str) else given
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _check_listed(name: str, params: Mapping[str, Param], function: Function) -> None:
+    if name not in params:
+        raise ArgumentError(f"{function.name} has no parameter '{name}'\n  {c_signature(function)}")
+    if not has_derivative(params[name].type):
+        reason = f"parameter '{name}' ({params[name].c_type}) holds no floating-point numbers"
+        raise ArgumentError(f"{reason} and cannot be differentiated\n  {c_signature(function)}")
+
+
+def check_kept(function: Function, names: tuple[str, ...]) -> None:
+    """A kept adjoint is read and not cleared: right only for a pure output that is stored once per element."""
+    memory = memory_analysis.analyse(function)
+    looped = {
+        id(op) for loop in walk(function.body) if isinstance(loop, For | While) for b in blocks(loop) for op in walk(b)
+    }
+    by_name = {p.name: p.value for p in function.params}
+    for name in names:
+        root = by_name[name]
+        stores = [op for op in memory.stores if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
+        pure = len(stores) == 1 and isinstance(stores[0], Store) and id(stores[0]) not in looped
+        if not pure or any(root in memory.of(op.ptr) for op in memory.loads):
+            raise ArgumentError(f"keep: '{name}' is not a pure output: it is read, or stored more than once")
+
+
+def check_assigned(function: Function, names: tuple[str, ...]) -> None:
+    memory = memory_analysis.analyse(function)
+    by_name = {p.name: p.value for p in function.params}
+    for name in names:
+        if by_name[name] in memory.written():
+            raise ArgumentError(f"assign: '{name}' is not a pure input: the kernel writes it")

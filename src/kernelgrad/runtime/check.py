@@ -1,0 +1,250 @@
+"""Check mode: runs a kernel on the CPU, one block at a time, watched, and reports what is wrong with its accesses."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..cache import digest
+from ..ir.ops import Module, Op
+from ..ir.printer import print_module
+from ..ir.traverse import walk
+from . import races
+from .cpu import ENTRY_TYPE, LaunchStatus, kernel_failure, pack_launch, unflatten, volume
+from .findings import Act, Findings
+from .findings import CheckReport as CheckReport
+from .launch import BoundArguments, LaunchConfig
+from .races import Log
+
+if TYPE_CHECKING:
+    from ..backends.cpu.kernel import KernelCode, Region
+
+_RECORD = np.dtype(
+    [
+        ("address", "u8"),
+        ("op", "u4"),
+        ("thread", "u4"),
+        ("epoch", "u4"),
+        ("phase", "u4"),
+        ("region", "i4"),
+        ("size", "u1"),
+        ("kind", "u1"),
+        ("outside", "u1"),
+        ("unused", "u1"),
+    ]
+)
+_FIRST_CAPACITY = 1 << 16
+_BATCH = 1 << 20  # records; analysing fewer at a time wastes time, more wastes memory
+
+
+def check_cpu(
+    module: Module, kernel: str, config: LaunchConfig, arguments: BoundArguments, seed: int | None = None
+) -> CheckReport:
+    """Run the kernel watched. `seed` shuffles the order of blocks, and of threads within each."""
+    return _Check(module, kernel, config, arguments, seed).report()
+
+
+class _Context(ctypes.Structure):
+    """What the code and this file share: see backends.cpu.watch."""
+
+    _fields_ = (
+        ("records", ctypes.c_void_p),
+        ("used", ctypes.c_uint64),
+        ("capacity", ctypes.c_uint64),
+        ("grow", ctypes.c_void_p),
+        ("regions", ctypes.c_void_p),
+        ("region_count", ctypes.c_uint64),
+        ("order", ctypes.c_void_p),
+        ("epoch", ctypes.c_uint32),
+        ("phase", ctypes.c_uint32),
+    )
+
+
+_GROW = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Check:
+    def __init__(self, module: Module, kernel: str, config: LaunchConfig, arguments: BoundArguments, seed: int | None):
+        self.module, self.kernel, self.config, self.arguments = module, kernel, config, arguments
+        self.ops: list[Op] = list(walk(module.functions[kernel].body))
+        self.code, self.entry, self.keep_alive = _load(module, kernel)
+        self.random = None if seed is None else np.random.default_rng(seed)
+        self.records = np.empty(_FIRST_CAPACITY, _RECORD)
+        self.context = _Context()
+        launch, shared, scratch = pack_launch(
+            config, self.code.static_shared, self.code.slot_bytes, ctypes.addressof(self.context)
+        )
+        self.launch, self.shared_bytes = launch, shared
+        self.scratch = np.zeros(scratch + 64, np.uint8)
+        self.scratch_address = -(-self.scratch.ctypes.data // 64) * 64
+        self.scratch_bytes = scratch
+        self.regions = self.locate_regions()
+        self.findings = Findings()
+
+    # ---- running
+
+    def report(self) -> CheckReport:
+        grow = _GROW(self.grow)
+        self.context.grow = ctypes.cast(grow, ctypes.c_void_p)
+        self.context.regions, self.context.region_count = self.regions.ctypes.data, len(self.regions)
+        self.attach_records()
+        summaries: list[Log] = []
+        for log, outside in self.batches():
+            self.report_outside(log.at(outside))
+            inside = log.at(~outside)
+            self.report_unwritten(inside)
+            visible = inside.at(~self.is_local(inside))
+            self.report_conflicts(visible, races.conflicts_in_blocks(visible))
+            summaries.append(races.summary(visible.at(~self.is_scratch(visible))))
+        if summaries:
+            everything = Log.joined(summaries)
+            self.report_conflicts(everything, races.conflicts_between_blocks(everything))
+        return CheckReport(self.kernel, self.findings.merged())
+
+    def batches(self) -> Iterator[tuple[Log, np.ndarray[Any, Any]]]:
+        """Logs of whole blocks, with the rows that are out of bounds."""
+        lengths: list[int] = []
+        blocks: list[int] = []
+        for block in self.shuffled(volume(self.config.grid)):
+            before = self.context.used
+            self.run_block(int(block))
+            blocks.append(int(block))
+            lengths.append(self.context.used - before)
+            if self.context.used >= _BATCH:
+                yield self.take(blocks, lengths)
+                blocks, lengths = [], []
+        if lengths:
+            yield self.take(blocks, lengths)
+
+    def run_block(self, block: int) -> None:
+        order = self.shuffled(volume(self.config.block)).astype(np.uint32)
+        self.context.order, self.context.epoch, self.context.phase = order.ctypes.data, 0, 0
+        status = LaunchStatus()
+        where = ctypes.addressof(status)
+        self.entry(self.arguments.packed, self.launch, block, block + 1, self.scratch_address, where)
+        if status.which:
+            raise kernel_failure(self.module, self.kernel, self.code.failing, self.config, status)
+
+    def shuffled(self, count: int) -> np.ndarray[Any, Any]:
+        return np.arange(count) if self.random is None else self.random.permutation(count)
+
+    # ---- the log
+
+    def attach_records(self) -> None:
+        self.context.records, self.context.capacity = self.records.ctypes.data, len(self.records)
+
+    def grow(self, _: int) -> None:
+        larger = np.empty(2 * len(self.records), _RECORD)
+        larger[: len(self.records)] = self.records
+        self.records = larger
+        self.attach_records()
+
+    def take(self, blocks: list[int], lengths: list[int]) -> tuple[Log, np.ndarray[Any, Any]]:
+        records = self.records[: self.context.used].copy()
+        self.context.used = 0
+        names = ("address", "size", "kind", "op", "region")
+        columns = [records[name] for name in names] + [np.repeat(blocks, lengths)]
+        columns += [records[name] for name in ("thread", "epoch", "phase")]
+        return Log(*columns), records["outside"] != 0
+
+    # ---- memory
+
+    def locate_regions(self) -> np.ndarray[Any, Any]:
+        """begin, length, stride, size of each region (see backends.cpu.watch)."""
+        rows = [self.locate(region) for region in self.code.regions]
+        return np.array(rows, np.uint64).reshape(len(rows), 4)
+
+    def locate(self, region: Region) -> tuple[int, int, int, int]:
+        begin = self.scratch_address + region.offset
+        if region.kind == "shared":
+            return begin, region.size, max(1, region.size), region.size
+        if region.kind == "dynamic":
+            size = self.config.shared_bytes
+            return begin, size, max(1, size), size
+        if region.kind == "local":
+            slot_length = -(-volume(self.config.block) // 64) * 64
+            begin = self.scratch_address + self.shared_bytes + region.offset * slot_length
+            return begin, region.stride * volume(self.config.block), region.stride, region.size
+        buffer = next((b for b in self.arguments.buffers if b.name == region.name), None)
+        if buffer is None:
+            return 0, 0, 1, 0
+        return buffer.address, buffer.nbytes, max(1, buffer.nbytes), buffer.nbytes
+
+    def is_scratch(self, log: Log) -> np.ndarray[Any, Any]:
+        return log.address - np.uint64(self.scratch_address) < np.uint64(self.scratch_bytes)
+
+    def is_local(self, log: Log) -> np.ndarray[Any, Any]:
+        start = np.uint64(self.scratch_address + self.shared_bytes)
+        return log.address - start < np.uint64(self.scratch_bytes - self.shared_bytes)
+
+    @cached_property
+    def region_names(self) -> list[str]:
+        return [region.name.partition("#")[0] for region in self.code.regions]
+
+    def region_of(self, log: Log, row: int) -> int:
+        """The region a row of the log is about: its pointer's, or the one it lies in, or -1."""
+        if log.region[row] >= 0:
+            return int(log.region[row])
+        begin, length = self.regions[:, 0], self.regions[:, 1]
+        found = np.flatnonzero(log.address[row] - begin < length)
+        return int(found[0]) if len(found) else -1
+
+    # ---- findings
+
+    def report_outside(self, log: Log) -> None:
+        _, first, counts = np.unique(races.group_ids(log.op, log.kind), return_index=True, return_counts=True)
+        for row, count in zip(first, counts, strict=True):
+            self.findings.add("out of bounds", self.act(log, int(row)), None, int(count))
+
+    def report_unwritten(self, log: Log) -> None:
+        scratch = log.at(self.is_scratch(log))
+        early = scratch.at(races.unwritten_reads(scratch))
+        _, first, counts = np.unique(races.group_ids(early.op), return_index=True, return_counts=True)
+        for row, count in zip(first, counts, strict=True):
+            self.findings.add("uninitialised", self.act(early, int(row)), None, int(count))
+
+    def report_conflicts(self, log: Log, pairs: races.Pairs) -> None:
+        left, right = pairs
+        if not len(left):
+            return
+        low, high = np.minimum(log.op[left], log.op[right]), np.maximum(log.op[left], log.op[right])
+        _, first, counts = np.unique(races.group_ids(low, high), return_index=True, return_counts=True)
+        for pair, count in zip(first, counts, strict=True):
+            acts = (self.act(log, int(side[pair])) for side in (left, right))
+            one, other = sorted(acts, key=lambda act: (act.span.line, act.span.column))
+            self.findings.add("race", one, other, int(count))
+
+    def act(self, log: Log, row: int) -> Act:
+        region = self.region_of(log, row)
+        size = int(log.size[row])
+        name, index, elements = "", int(log.address[row]) // size, 0
+        if region >= 0:
+            begin, length, stride, extent = (int(v) for v in self.regions[region])
+            distance = int(log.address[row]) - begin
+            index = (distance % stride if stride < length else distance) // size
+            name, elements = self.region_names[region], extent // size
+        op: Op = self.ops[int(log.op[row])]
+        block = unflatten(int(log.block[row]), self.config.grid)
+        thread = unflatten(int(log.thread[row]), self.config.block)
+        return Act(op.span, ("read", "write", "atomic update")[log.kind[row]], name, index, elements, block, thread)
+
+
+# ---- code -----------------------------------------------------------------------------------------------------------
+
+_loaded: dict[str, tuple[KernelCode, Any, Any]] = {}
+
+
+def _load(module: Module, kernel: str) -> tuple[KernelCode, Any, Any]:
+    from ..backends.cpu.kernel import Variant, lower
+    from ..backends.cpu.native import ENTRY, LoadedCode, compile_object
+
+    key = digest(print_module(module), kernel)
+    if key not in _loaded:
+        code = lower(module, kernel, Variant(small=False, watched=True))
+        native = LoadedCode(compile_object(code.text), ENTRY)
+        _loaded[key] = code, ENTRY_TYPE(native.address), native
+    return _loaded[key]

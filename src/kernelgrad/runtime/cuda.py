@@ -1,0 +1,146 @@
+"""Kernels on an NVIDIA GPU: compiled text, loaded and launched."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+from ..backends.cuda import emit, global_names, kernel_name
+from ..errors import DeviceError, LaunchError, UnsupportedError
+from ..ir.layout import param_layout
+from ..ir.ops import Function, Module
+from ..ir.types import Array
+from .devices import check, current, describe, driver, limits, primary_context
+from .launch import BoundArguments, LaunchConfig
+from .nvrtc import compile_only
+
+__all__ = ["CudaExecutable", "compile_cuda", "compile_only"]
+
+_STATIC_SHARED = 48 * 1024
+
+
+def compile_cuda(module: Module, kernel: str, device: int) -> CudaExecutable:
+    _check_static_shared(module, module.functions[kernel])
+    cubin = compile_only(emit(module, kernel), limits(device).arch)
+    return CudaExecutable(cubin, module, kernel, device)
+
+
+def _check_static_shared(module: Module, function: Function) -> None:
+    static = sum(g.type.size for g in module.globals.values() if g.space == "shared" and not _is_dynamic(g.type))
+    if static > _STATIC_SHARED:
+        raise UnsupportedError(
+            f"{function.name} declares {static} bytes of __shared__ arrays; CUDA allows {_STATIC_SHARED}",
+            function.span,
+            "use 'extern __shared__' and give the size at the launch",
+        )
+
+
+def _is_dynamic(type: object) -> bool:
+    return isinstance(type, Array) and type.count == 0
+
+
+class CudaExecutable:
+    """A kernel loaded on one device. `registers`, `local_bytes`, `static_shared` and `max_threads` are the compiler's
+    figures for it."""
+
+    def __init__(self, cubin: bytes, module: Module, kernel: str, device: int):
+        self.name, self.device = kernel, device
+        self._driver = driver()
+        self._context = int(primary_context(device))
+        self._limits = limits(device)
+        self._variables = global_names(module, kernel)
+        with current(device):
+            self._module = check(self._driver, self._driver.cuModuleLoadData(cubin))
+            found = self._driver.cuModuleGetFunction(self._module, kernel_name(kernel).encode())
+            self._function = check(self._driver, found)
+        self.registers = self._attribute("NUM_REGS")
+        self.local_bytes = self._attribute("LOCAL_SIZE_BYTES")
+        self.static_shared = self._attribute("SHARED_SIZE_BYTES")
+        self.max_threads = self._attribute("MAX_THREADS_PER_BLOCK")
+        self._dynamic_allowed = self._limits.shared_per_block - self.static_shared
+        self._parameters = _Parameters(*param_layout(module.functions[kernel]))
+
+    def _attribute(self, name: str) -> int:
+        attribute = getattr(self._driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        return int(check(self._driver, self._driver.cuFuncGetAttribute(attribute, self._function)))
+
+    # ---- launching
+
+    def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None:
+        bindings = self._driver
+        _, context = bindings.cuCtxGetCurrent()
+        if int(context) != self._context:
+            with current(self.device):
+                return self.launch(config, arguments)
+        if config.shared_bytes > self._dynamic_allowed:
+            self._allow_dynamic(config.shared_bytes)
+        parameters = self._parameters.filled(arguments.packed)
+        stream = config.stream or 0
+        (status,) = bindings.cuLaunchKernel(
+            self._function, *config.grid, *config.block, config.shared_bytes, stream, parameters, 0
+        )
+        if status:
+            raise self._launch_error(config, status)
+
+    def _allow_dynamic(self, nbytes: int) -> None:
+        """More than the usual 48 KB must be asked for, once per kernel."""
+        most = self._limits.shared_per_block_optin - self.static_shared
+        if nbytes > most:
+            raise LaunchError(
+                f"{self.name}: {nbytes} bytes of dynamic shared memory; {self._limits.name} has {most} for this kernel"
+                f" ({self._limits.shared_per_block_optin} less {self.static_shared} in its __shared__ arrays)"
+            )
+        attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check(self._driver, self._driver.cuFuncSetAttribute(self._function, attribute, nbytes))
+        self._dynamic_allowed = nbytes
+
+    def _launch_error(self, config: LaunchConfig, status: Any) -> Exception:
+        """Why the driver refused: what of the configuration exceeds which limit, else the driver's own words."""
+        x, y, z = config.block
+        if x * y * z > self.max_threads:
+            return LaunchError(
+                f"{self.name}: a block of {config.block} is {x * y * z} threads; this kernel runs with at most"
+                f" {self.max_threads} ({self.registers} registers per thread)"
+            )
+        for what, size, most in (("block", config.block, self._limits.block), ("grid", config.grid, self._limits.grid)):
+            if any(not 0 < n <= limit for n, limit in zip(size, most, strict=True)):
+                return LaunchError(f"{self.name}: {what} {size} is outside 1 to {most}")
+        return DeviceError(f"{self.name}: {describe(self._driver, status)}")
+
+    # ---- variables
+
+    def set_constant(self, name: str, data: bytes) -> None:
+        """Replaces the contents of a `__constant__` variable, between launches that came before and that follow."""
+        symbol = self._variables.get(name)
+        if symbol is None:
+            return  # this kernel does not use it
+        bindings = self._driver
+        with current(self.device):
+            address, size = check(bindings, bindings.cuModuleGetGlobal(self._module, symbol.encode()))
+            if len(data) != size:
+                raise DeviceError(f"constant '{name}' has {size} bytes, not {len(data)}")
+            check(bindings, bindings.cuCtxSynchronize())
+            check(bindings, bindings.cuMemcpyHtoD(address, data, size))
+            # The copy may still be under way on the default stream when the call returns.
+            check(bindings, bindings.cuCtxSynchronize())
+
+
+class _Parameters(threading.local):
+    """A launch's arguments as the driver wants them: an array of addresses, one into the packed bytes for each.
+
+    The driver copies them while it launches, so each thread fills the same memory again and again.
+    """
+
+    def __init__(self, offsets: tuple[int, ...], size: int):
+        self._bytes = (ctypes.c_ubyte * max(1, size))()
+        self._base = ctypes.addressof(self._bytes)
+        self._pointers = (ctypes.c_void_p * max(1, len(offsets)))(*(self._base + offset for offset in offsets))
+        self._address = ctypes.addressof(self._pointers) if offsets else 0
+        self._size = size
+
+    def filled(self, packed: bytes) -> int:
+        if len(packed) != self._size:
+            raise LaunchError(f"{len(packed)} bytes of arguments where the kernel takes {self._size}")
+        ctypes.memmove(self._base, packed, self._size)
+        return self._address

@@ -1,0 +1,184 @@
+"""NVIDIA devices through the CUDA driver: what there is, what it can do, its memory, its context.
+
+The driver and the `cuda` packages are looked for when they are first needed, never on import.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ..errors import DeviceError
+
+_DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+_PACKAGES = ("cuda.bindings", "cuda.core")
+_INSTALL = "install it with: pip install 'kernelgrad[cuda]'"
+
+
+@cache
+def cuda_available() -> bool:
+    """Whether kernels can run on a GPU here: a driver, a device, and the packages of the [cuda] extra."""
+    return _driver_device_count() > 0 and all(map(_is_installed, _PACKAGES))
+
+
+def _driver_device_count() -> int:
+    try:
+        library = ctypes.CDLL(_DRIVER_LIBRARY)
+        count = ctypes.c_int()
+        found = library.cuInit(0) == 0 and library.cuDeviceGetCount(ctypes.byref(count)) == 0
+    except (OSError, AttributeError):
+        return 0
+    return count.value if found else 0
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+@cache
+def driver() -> Any:
+    """The driver's Python bindings, initialised."""
+    try:
+        from cuda.bindings import driver as bindings
+    except ImportError as error:
+        raise DeviceError(f"running on a GPU needs the package cuda-bindings ({error}); {_INSTALL}") from error
+    try:
+        check(bindings, bindings.cuInit(0))
+    except DeviceError:
+        raise
+    except Exception as error:  # the bindings load the driver's library here, and raise a class of their own
+        raise DeviceError("no NVIDIA driver was found on this machine") from error
+    return bindings
+
+
+def check(bindings: Any, returned: tuple[Any, ...]) -> Any:
+    """The values of a driver call `(status, *values)`, or the driver's error as ours."""
+    status, *values = returned
+    if int(status) != 0:
+        raise DeviceError(describe(bindings, status))
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def describe(bindings: Any, status: Any) -> str:
+    _, text = bindings.cuGetErrorString(status)
+    meaning = text.decode() if isinstance(text, bytes) else "unknown error"
+    return f"the CUDA driver reports {status.name}: {meaning}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one device allows."""
+
+    name: str
+    arch: str  # "sm_90"
+    threads_per_block: int
+    block: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    shared_per_block: int  # without asking
+    shared_per_block_optin: int
+
+
+def device_count() -> int:
+    bindings = driver()
+    return int(check(bindings, bindings.cuDeviceGetCount()))
+
+
+@cache
+def limits(device: int) -> Limits:
+    bindings = driver()
+    handle = _handle(device)
+    attributes = bindings.CUdevice_attribute
+
+    def get(name: str) -> int:
+        return int(check(bindings, bindings.cuDeviceGetAttribute(getattr(attributes, name), handle)))
+
+    def get_3d(name: str) -> tuple[int, int, int]:
+        x, y, z = (get(f"CU_DEVICE_ATTRIBUTE_MAX_{name}_DIM_{axis}") for axis in "XYZ")
+        return x, y, z
+
+    major, minor = (get(f"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
+    name = check(bindings, bindings.cuDeviceGetName(256, handle)).split(b"\0")[0].decode()
+    return Limits(
+        name,
+        f"sm_{major}{minor}",
+        get("CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK"),
+        get_3d("BLOCK"),
+        get_3d("GRID"),
+        get("CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK"),
+        get("CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+    )
+
+
+def _handle(device: int) -> Any:
+    bindings = driver()
+    count = device_count()
+    if not 0 <= device < count:
+        raise DeviceError(f"there is no CUDA device {device}: this machine has {count}")
+    return check(bindings, bindings.cuDeviceGet(device))
+
+
+@cache
+def primary_context(device: int) -> Any:
+    """The context that PyTorch, CuPy and JAX use too. Kept until the process ends."""
+    bindings = driver()
+    return check(bindings, bindings.cuDevicePrimaryCtxRetain(_handle(device)))
+
+
+@contextmanager
+def current(device: int) -> Iterator[None]:
+    """Makes the device's primary context current on this thread, and puts back what was."""
+    bindings, context = driver(), primary_context(device)
+    if int(check(bindings, bindings.cuCtxGetCurrent())) == int(context):
+        yield
+        return
+    check(bindings, bindings.cuCtxPushCurrent(context))
+    try:
+        yield
+    finally:
+        check(bindings, bindings.cuCtxPopCurrent())
+
+
+class DeviceMemory:
+    """Bytes on a device, freed with this object. Copies are ordered on the stream they are given."""
+
+    def __init__(self, nbytes: int, device: int):
+        self.nbytes, self.device = nbytes, device
+        bindings = driver()
+        with current(device):
+            self.address = int(check(bindings, bindings.cuMemAlloc(max(1, nbytes))))
+        weakref.finalize(self, _free, self.address, device)
+
+    def copy_from_host(self, data: bytes, stream: int = 0) -> None:
+        if len(data) > self.nbytes:
+            raise DeviceError(f"{len(data)} bytes do not fit into {self.nbytes} on the device")
+        bindings = driver()
+        with current(self.device):
+            # Ordinary host memory is read before the call returns: `data` may go away.
+            check(bindings, bindings.cuMemcpyHtoDAsync(self.address, data, len(data), stream))
+
+    def copy_to_host(self) -> bytes:
+        """The contents after all work that was submitted to the device."""
+        bindings = driver()
+        data = bytearray(self.nbytes)
+        address = ctypes.addressof((ctypes.c_char * max(1, self.nbytes)).from_buffer(data)) if data else 0
+        with current(self.device):
+            check(bindings, bindings.cuCtxSynchronize())
+            check(bindings, bindings.cuMemcpyDtoH(address, self.address, self.nbytes))
+        return bytes(data)
+
+
+def _free(address: int, device: int) -> None:
+    with suppress(Exception):  # at the interpreter's end the driver may be gone, and the memory with it
+        bindings = driver()
+        with current(device):
+            bindings.cuMemFree(address)

@@ -1,0 +1,93 @@
+"""Memory that a launch needs for itself: tapes, shadows of unlisted buffers, copies. On the CPU or on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from .devices import check, current, driver
+
+
+class Scratch:
+    """`nbytes` of memory, freed with this object: on a GPU when the work before on its stream is done."""
+
+    def __init__(self, nbytes: int, device: int | None, stream: int | None):
+        self.nbytes, self.device, self.stream = nbytes, device, stream or 0
+        self._host: Any = None
+        if device is None:
+            self._host = np.empty(max(1, nbytes), np.uint8)
+            self.address = int(self._host.ctypes.data)
+            return
+        bindings = driver()
+        with current(device):
+            self.address = int(check(bindings, bindings.cuMemAllocAsync(max(1, nbytes), self.stream)))
+        weakref.finalize(self, _free, self.address, device, self.stream)
+
+    def zero(self) -> Scratch:
+        if self._host is not None:
+            self._host.fill(0)
+        else:
+            bindings = driver()
+            with current(self.device or 0):
+                check(bindings, bindings.cuMemsetD8Async(self.address, 0, max(1, self.nbytes), self.stream))
+        return self
+
+    def copy_from(self, address: int) -> Scratch:
+        if self._host is not None:
+            ctypes.memmove(self.address, address, self.nbytes)
+        else:
+            bindings = driver()
+            with current(self.device or 0):
+                check(bindings, bindings.cuMemcpyDtoDAsync(self.address, address, self.nbytes, self.stream))
+        return self
+
+    def write(self, data: bytes) -> None:
+        if self._host is not None:
+            ctypes.memmove(self.address, data, len(data))
+            return
+        bindings = driver()
+        with current(self.device or 0):
+            check(bindings, bindings.cuMemcpyHtoDAsync(self.address, data, len(data), self.stream))
+
+    def read(self) -> bytes:
+        """The contents, once the stream has come this far."""
+        if self._host is not None:
+            return bytes(self._host.tobytes()[: self.nbytes])
+        bindings = driver()
+        data = np.empty(max(1, self.nbytes), np.uint8)
+        with current(self.device or 0):
+            check(bindings, bindings.cuMemcpyDtoHAsync(data.ctypes.data, self.address, self.nbytes, self.stream))
+            check(bindings, bindings.cuStreamSynchronize(self.stream))
+        return data.tobytes()[: self.nbytes]
+
+
+def available_bytes(device: int | None) -> int:
+    """Memory that can still be had."""
+    if device is None:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    bindings = driver()
+    with current(device):
+        free, _ = check(bindings, bindings.cuMemGetInfo())
+    return int(free)
+
+
+def zero_bytes(address: int, nbytes: int, device: int | None, stream: int | None) -> None:
+    """Clears memory of the user's, on the stream."""
+    if device is None:
+        ctypes.memset(address, 0, nbytes)
+        return
+    bindings = driver()
+    with current(device):
+        check(bindings, bindings.cuMemsetD8Async(address, 0, nbytes, stream or 0))
+
+
+def _free(address: int, device: int, stream: int) -> None:
+    with suppress(Exception):  # at the interpreter's end the driver may be gone, and the memory with it
+        bindings = driver()
+        with current(device):
+            bindings.cuMemFreeAsync(address, stream)
