@@ -1,0 +1,54 @@
+# `make demo` and `make test` are all a newcomer needs: each makes the environment it runs in.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+# With an NVIDIA GPU at hand, the demo and the benchmarks use it.
+GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1 && echo yes)
+DEMO_EXTRAS := $(if $(GPU),[cuda,cupy])
+
+CODE := src tests examples benchmarks
+
+.PHONY: demo test test-gpu bench lint format clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/quickstart.py
+
+# NVRTC is a wheel that works without a GPU, so the kernels that we emit are compiled here too.
+test: $(VENV)/.dev
+	$(BIN)/pytest -n $(JOBS) -m "not gpu and not slow" $(ARGS)
+
+test-gpu: $(VENV)/.dev
+	$(BIN)/pytest -m gpu $(ARGS)
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/primal.py $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# A stamp says what is installed; it is older than pyproject.toml when that has changed.
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable ".$(DEMO_EXTRAS)"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable ".[dev,cuda]"
+	@touch $@ $(VENV)/.demo
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "kernelgrad needs Python 3.11 or newer; '$(PYTHON)' is not. Name another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: sudo apt install python3-venv; then run make again." >&2; exit 1; }

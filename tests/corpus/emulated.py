@@ -1,0 +1,96 @@
+"""The emitted CUDA C++ of many cases in one library: g++ spends its time on starting, not on small kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kernelgrad.backends.cuda import global_names, kernel_name
+from kernelgrad.ir.layout import param_layout
+from kernelgrad.kernels import Kernel
+from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.launch import LaunchConfig
+
+from ..emulation import run_text
+from .build import build
+from .case import Case
+
+_BATCH = 24
+_INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
+
+
+def libraries(cases: list[Case], workers: int = 2) -> dict[str, ctypes.CDLL | str]:
+    """For each case the library that holds it, or what g++ said against it."""
+    run_text._precompiled()
+    batches = [cases[k : k + _BATCH] for k in range(0, len(cases), _BATCH)]
+    with ThreadPoolExecutor(workers) as pool:
+        built = list(pool.map(_batch, [[(c.name, _part(c)) for c in batch] for batch in batches]))
+    return {name: library for part in built for name, library in part.items()}
+
+
+def _part(case: Case) -> str:
+    """A case's text in a namespace of its own, with its launcher."""
+    kernel = build(case)
+    text = run_text._DYNAMIC.sub(r"\1*\2 = (\1*)emulation::dynamic_shared;", kernel.source)
+    launch = run_text._LAUNCH.format(kernel=kernel_name(kernel.name)).replace("emulation_launch", _launcher(case.name))
+    setters = "".join(
+        f'extern "C" void *{_launcher(case.name)}_{name}() {{ return (void *)&{name}; }}\n'
+        for name in _constants(kernel).values()
+    )
+    body = _INCLUDE.sub("", text).replace('extern "C" __global__', "__global__")
+    return "\n".join(
+        [*_INCLUDE.findall(text), f"namespace {_launcher(case.name)} {{", body, launch, setters, "}", ""]
+    )
+
+
+def _launcher(name: str) -> str:
+    return "launch_" + re.sub(r"\W", "_", name)
+
+
+def _constants(kernel: Kernel) -> dict[str, str]:
+    module = kernel._cuda_module
+    names = global_names(module, kernel.name)
+    return {key: names[key] for key, g in module.globals.items() if g.space == "constant"}
+
+
+def _batch(parts: list[tuple[str, str]]) -> dict[str, ctypes.CDLL | str]:
+    """A batch that g++ refuses is built case by case, to tell which one is wrong."""
+    library = _compile("\n".join(text for _, text in parts))
+    if isinstance(library, str) and len(parts) > 1:
+        return {name: found for part in parts for name, found in _batch([part]).items()}
+    return {name: library for name, _ in parts}
+
+
+def _compile(text: str) -> ctypes.CDLL | str:
+    with tempfile.TemporaryDirectory() as folder:
+        file, library = Path(folder, "cases.cpp"), Path(folder, "cases.so")
+        file.write_text(f'#include "cuda_emulation.h"\n{text}')
+        includes = [f"-I{run_text._precompiled()}", f"-I{Path(run_text.__file__).parent}"]
+        command = ["g++", *run_text._FLAGS, "-shared", *includes, "-o", str(library), str(file)]
+        built = subprocess.run(command, capture_output=True, text=True)
+        return f"{built.stderr[:3000]}\n{text}" if built.returncode else ctypes.CDLL(str(library))
+
+
+def run(case: Case, library: ctypes.CDLL, args: list[object]) -> None:
+    kernel = build(case)
+    module = kernel._cuda_module
+    launch = make_launch(case.grid, case.block, case.shared)
+    config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
+    bound, _ = kernel._binder.bind(tuple(args))
+    bound = kernel._with_variables(module, bound, config, None)
+    for key, name in _constants(kernel).items():
+        data = kernel._variable(key).bytes()
+        address = getattr(library, f"{_launcher(case.name)}_{name}")
+        address.restype = ctypes.c_void_p
+        ctypes.memmove(address(), data, len(data))
+    offsets, _ = param_layout(module.functions[kernel.name])
+    entry = getattr(library, _launcher(case.name))
+    entry.restype = ctypes.c_char_p
+    sizes = (ctypes.c_size_t * max(1, len(offsets)))(*offsets)
+    error = entry((ctypes.c_uint * 3)(*config.grid), (ctypes.c_uint * 3)(*config.block), bound.packed, sizes)
+    if error is not None:
+        raise run_text.EmulationError(error.decode())

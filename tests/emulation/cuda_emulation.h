@@ -1,0 +1,420 @@
+// Lets a C++ compiler build and run emitted CUDA C++ on the CPU, for tests without a GPU.
+//
+// The threads of a block are fibers of one OS thread: each runs until it waits at a barrier or a warp function, in an
+// order that is the same every time. Blocks run one after another. Only what emitted text uses is here.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <cfenv>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <ucontext.h>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __shared__ static
+#define __forceinline__ inline
+#define __noinline__
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+// ---- vector types ---------------------------------------------------------------------------------------------------
+
+#define EMULATE_VECTORS(name, type, align2, align4)                                            \
+    struct name##1 { type x; };                                                                \
+    struct alignas(align2) name##2 { type x, y; };                                             \
+    struct name##3 { type x, y, z; };                                                          \
+    struct alignas(align4) name##4 { type x, y, z, w; };                                       \
+    inline name##1 make_##name##1(type x) { return {x}; }                                      \
+    inline name##2 make_##name##2(type x, type y) { return {x, y}; }                           \
+    inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                \
+    inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+
+EMULATE_VECTORS(char, signed char, 2, 4)
+EMULATE_VECTORS(uchar, unsigned char, 2, 4)
+EMULATE_VECTORS(short, short, 4, 8)
+EMULATE_VECTORS(ushort, unsigned short, 4, 8)
+EMULATE_VECTORS(int, int, 8, 16)
+EMULATE_VECTORS(uint, unsigned int, 8, 16)
+EMULATE_VECTORS(longlong, long long, 16, 16)
+EMULATE_VECTORS(ulonglong, unsigned long long, 16, 16)
+EMULATE_VECTORS(float, float, 8, 16)
+EMULATE_VECTORS(double, double, 16, 16)
+
+struct dim3 {
+    unsigned int x, y, z;
+    dim3(unsigned int x = 1, unsigned int y = 1, unsigned int z = 1) : x(x), y(y), z(z) {}
+};
+
+// ---- fibers ---------------------------------------------------------------------------------------------------------
+
+namespace emulation {
+
+constexpr unsigned int warp_width = 32;
+constexpr size_t stack_bytes = 128 * 1024;
+
+struct Meeting {
+    std::vector<bool> arrived;
+    unsigned long generation = 0;
+};
+
+struct Fiber {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack{new char[stack_bytes]};
+    uint3 thread{};
+    unsigned int index = 0;
+    bool alive = false;
+};
+
+struct Block {
+    std::vector<std::unique_ptr<Fiber>> fibers;
+    ucontext_t scheduler;
+    Fiber *current = nullptr;
+    uint3 index{};
+    dim3 size, grid;
+    unsigned int live = 0, count = 0;
+    bool progress = false;
+    std::string error;
+    // One meeting for the block, and one for each set of lanes of a warp that meet under a mask.
+    Meeting barrier;
+    std::map<std::pair<unsigned int, unsigned int>, Meeting> warps;
+    std::vector<unsigned long long> exchange;
+    std::vector<int> predicates;
+    void (*run)(void *) = nullptr;
+    void *arguments = nullptr;
+};
+
+inline Block block;
+alignas(1024) inline unsigned char dynamic_shared[256 * 1024];
+
+[[noreturn]] inline void fail(const std::string &what) { throw std::runtime_error(what); }
+
+inline void yield() { swapcontext(&block.current->context, &block.scheduler); }
+
+inline bool is_live(unsigned int thread) { return thread < block.count && block.fibers[thread]->alive; }
+
+// Waits until every live thread for which `takes_part` holds has come here.
+template <typename Test>
+void meet(Meeting &meeting, Test takes_part)
+{
+    Fiber *self = block.current;
+    meeting.arrived.resize(block.count);
+    meeting.arrived[self->index] = true;
+    block.progress = true;
+    unsigned long generation = meeting.generation;
+    while (meeting.generation == generation) {
+        bool complete = true;
+        for (unsigned int k = 0; k < block.count && complete; ++k)
+            complete = !takes_part(k) || !is_live(k) || meeting.arrived[k];
+        if (complete) {
+            ++meeting.generation;
+            meeting.arrived.assign(block.count, false);
+            block.progress = true;
+        } else {
+            yield();
+        }
+    }
+}
+
+inline void block_barrier() { meet(block.barrier, [](unsigned int) { return true; }); }
+
+inline unsigned int lane() { return block.current->index % warp_width; }
+inline unsigned int warp() { return block.current->index / warp_width; }
+
+inline void warp_barrier(unsigned int mask)
+{
+    if (!(mask >> lane() & 1)) fail("a warp function without its own lane in the mask");
+    unsigned int own = warp();
+    meet(block.warps[{own, mask}],
+         [=](unsigned int k) { return k / warp_width == own && (mask >> k % warp_width & 1); });
+}
+
+// Gives `value` to the other lanes of the mask, and `read` a function from lane to value.
+template <typename T, typename Read>
+auto exchange(unsigned int mask, T value, Read read)
+{
+    static_assert(sizeof(T) <= 8, "a warp exchanges up to 8 bytes");
+    std::memcpy(&block.exchange[block.current->index], &value, sizeof(T));
+    warp_barrier(mask);
+    auto result = read([](unsigned int other) {
+        T found;
+        std::memcpy(&found, &block.exchange[warp() * warp_width + other], sizeof(T));
+        return found;
+    });
+    warp_barrier(mask);
+    return result;
+}
+
+inline unsigned int live_lanes()
+{
+    unsigned int mask = 0;
+    for (unsigned int k = 0; k < warp_width; ++k) mask |= (unsigned int)is_live(warp() * warp_width + k) << k;
+    return mask;
+}
+
+inline void enter()
+{
+    try {
+        block.run(block.arguments);
+    } catch (const std::exception &e) {
+        if (block.error.empty()) block.error = e.what();
+    }
+    block.current->alive = false;
+    --block.live;
+    block.progress = true;
+    swapcontext(&block.current->context, &block.scheduler);
+}
+
+inline void run_block()
+{
+    block.count = block.size.x * block.size.y * block.size.z;
+    block.live = block.count;
+    block.barrier = Meeting{};
+    block.warps.clear();
+    block.exchange.assign((block.count + warp_width - 1) / warp_width * warp_width, 0);
+    block.predicates.assign(block.count, 0);
+    while (block.fibers.size() < block.count) block.fibers.emplace_back(new Fiber);
+    for (unsigned int k = 0; k < block.count; ++k) {
+        Fiber &fiber = *block.fibers[k];
+        fiber.index = k;
+        fiber.thread = {k % block.size.x, k / block.size.x % block.size.y, k / block.size.x / block.size.y};
+        fiber.alive = true;
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.get();
+        fiber.context.uc_stack.ss_size = stack_bytes;
+        fiber.context.uc_link = nullptr;
+        makecontext(&fiber.context, enter, 0);
+    }
+    while (block.live && block.error.empty()) {
+        block.progress = false;
+        for (unsigned int k = 0; k < block.count && block.error.empty(); ++k) {
+            if (!block.fibers[k]->alive) continue;
+            block.current = block.fibers[k].get();
+            swapcontext(&block.scheduler, &block.current->context);
+        }
+        if (!block.progress) block.error = "deadlock: threads wait at different barriers";
+    }
+}
+
+template <typename... Arguments, size_t... k>
+void call(void (*kernel)(Arguments...), const unsigned char *packed, const size_t *offsets, std::index_sequence<k...>)
+{
+    auto read = [&](auto *type, size_t at) {
+        std::remove_pointer_t<decltype(type)> value;
+        std::memcpy((void *)&value, packed + at, sizeof(value));
+        return value;
+    };
+    (void)read;
+    (void)offsets;
+    kernel(read((std::remove_cv_t<Arguments> *)nullptr, offsets[k])...);
+}
+
+template <typename... Arguments>
+const char *launch(void (*kernel)(Arguments...), const unsigned int *grid, const unsigned int *size,
+                   const unsigned char *packed, const size_t *offsets)
+{
+    struct Call {
+        void (*kernel)(Arguments...);
+        const unsigned char *packed;
+        const size_t *offsets;
+    } arguments{kernel, packed, offsets};
+    block.run = [](void *p) {
+        Call &c = *(Call *)p;
+        call(c.kernel, c.packed, c.offsets, std::index_sequence_for<Arguments...>{});
+    };
+    block.arguments = &arguments;
+    block.grid = dim3(grid[0], grid[1], grid[2]);
+    block.size = dim3(size[0], size[1], size[2]);
+    block.error.clear();
+    for (unsigned int z = 0; z < grid[2]; ++z)
+        for (unsigned int y = 0; y < grid[1]; ++y)
+            for (unsigned int x = 0; x < grid[0]; ++x) {
+                block.index = {x, y, z};
+                run_block();
+                if (!block.error.empty()) return block.error.c_str();
+            }
+    return nullptr;
+}
+
+template <typename To, typename From>
+To bits(From from)
+{
+    static_assert(sizeof(To) == sizeof(From), "same size");
+    To to;
+    std::memcpy((void *)&to, (const void *)&from, sizeof(to));
+    return to;
+}
+
+} // namespace emulation
+
+#define threadIdx (emulation::block.current->thread)
+#define blockIdx (emulation::block.index)
+#define blockDim (emulation::block.size)
+#define gridDim (emulation::block.grid)
+constexpr int warpSize = 32;
+
+#undef assert
+#define assert(condition) ((condition) ? void() : emulation::fail("assertion failed: " #condition))
+inline void __trap() { emulation::fail("trap"); }
+
+// ---- synchronisation ------------------------------------------------------------------------------------------------
+
+inline void __syncthreads() { emulation::block_barrier(); }
+inline void __syncwarp(unsigned int mask = 0xffffffffu) { emulation::warp_barrier(mask); }
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+inline void __threadfence_system() {}
+
+template <typename Combine>
+int emulate_vote(int predicate, int start, Combine combine)
+{
+    auto &block = emulation::block;
+    block.predicates[block.current->index] = predicate;
+    std::vector<bool> took_part(block.count);
+    for (unsigned int k = 0; k < block.count; ++k) took_part[k] = emulation::is_live(k);
+    emulation::block_barrier();
+    int result = start;
+    for (unsigned int k = 0; k < block.count; ++k)
+        if (took_part[k]) result = combine(result, block.predicates[k] != 0);
+    emulation::block_barrier();
+    return result;
+}
+
+inline int __syncthreads_count(int p) { return emulate_vote(p, 0, [](int a, int b) { return a + b; }); }
+inline int __syncthreads_and(int p) { return emulate_vote(p, 1, [](int a, int b) { return a & b; }); }
+inline int __syncthreads_or(int p) { return emulate_vote(p, 0, [](int a, int b) { return a | b; }); }
+
+template <typename T>
+T emulate_shuffle(unsigned int mask, T value, int source, bool inside)
+{
+    int from = inside ? source : (int)emulation::lane();
+    return emulation::exchange(mask, value, [=](auto of) { return of(from); });
+}
+
+template <typename T>
+T __shfl_sync(unsigned int mask, T value, int source, int width = 32)
+{
+    int lane = emulation::lane(), start = lane - lane % width;
+    return emulate_shuffle(mask, value, start + (source & (width - 1)), true);
+}
+template <typename T>
+T __shfl_up_sync(unsigned int mask, T value, unsigned int by, int width = 32)
+{
+    int lane = emulation::lane(), start = lane - lane % width, source = lane - (int)by;
+    return emulate_shuffle(mask, value, source, source >= start);
+}
+template <typename T>
+T __shfl_down_sync(unsigned int mask, T value, unsigned int by, int width = 32)
+{
+    int lane = emulation::lane(), end = lane - lane % width + width, source = lane + (int)by;
+    return emulate_shuffle(mask, value, source, source < end);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned int mask, T value, int with, int width = 32)
+{
+    int lane = emulation::lane(), end = lane - lane % width + width, source = lane ^ with;
+    return emulate_shuffle(mask, value, source, source < end);
+}
+
+inline unsigned int __activemask() { return emulation::live_lanes(); }
+inline unsigned int __ballot_sync(unsigned int mask, int predicate)
+{
+    return emulation::exchange(mask, predicate, [=](auto of) {
+        unsigned int found = 0, lanes = mask & emulation::live_lanes();
+        for (unsigned int k = 0; k < 32; ++k)
+            if (lanes >> k & 1) found |= (unsigned int)(of(k) != 0) << k;
+        return found;
+    });
+}
+inline int __any_sync(unsigned int mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(unsigned int mask, int predicate)
+{
+    return __ballot_sync(mask, predicate) == (mask & emulation::live_lanes());
+}
+inline int __uni_sync(unsigned int mask, int predicate)
+{
+    unsigned int found = __ballot_sync(mask, predicate);
+    return found == 0 || found == (mask & emulation::live_lanes());
+}
+template <typename T>
+unsigned int __match_any_sync(unsigned int mask, T value)
+{
+    return emulation::exchange(mask, value, [=](auto of) {
+        unsigned int found = 0, lanes = mask & emulation::live_lanes();
+        for (unsigned int k = 0; k < 32; ++k)
+            if (lanes >> k & 1) found |= (unsigned int)(of(k) == value) << k;
+        return found;
+    });
+}
+template <typename T>
+unsigned int __match_all_sync(unsigned int mask, T value, int *all)
+{
+    unsigned int lanes = mask & emulation::live_lanes();
+    *all = __match_any_sync(mask, value) == lanes;
+    return *all ? mask : 0;
+}
+
+#define EMULATE_REDUCE(name, expression)                                                        \
+    template <typename T>                                                                       \
+    T __reduce_##name##_sync(unsigned int mask, T value)                                        \
+    {                                                                                           \
+        return emulation::exchange(mask, value, [=](auto of) {                                  \
+            T a = value;                                                                        \
+            for (unsigned int k = 0; k < 32; ++k)                                               \
+                if (k != emulation::lane() && (mask & emulation::live_lanes()) >> k & 1) {      \
+                    T b = of(k);                                                                \
+                    a = expression;                                                             \
+                }                                                                               \
+            return a;                                                                           \
+        });                                                                                     \
+    }
+EMULATE_REDUCE(add, a + b)
+EMULATE_REDUCE(min, b < a ? b : a)
+EMULATE_REDUCE(max, a < b ? b : a)
+EMULATE_REDUCE(and, a &b)
+EMULATE_REDUCE(or, a | b)
+EMULATE_REDUCE(xor, a ^ b)
+
+// ---- atomics: fibers switch only at barriers, so that plain code is atomic ------------------------------------------
+
+#define EMULATE_ATOMIC(name, expression)                                                        \
+    template <typename T>                                                                       \
+    T name(T *address, decltype(T()) value)                                                     \
+    {                                                                                           \
+        T old = *address;                                                                       \
+        *address = expression;                                                                  \
+        return old;                                                                             \
+    }                                                                                           \
+    template <typename T>                                                                       \
+    T name##_block(T *address, decltype(T()) value) { return name(address, value); }            \
+    template <typename T>                                                                       \
+    T name##_system(T *address, decltype(T()) value) { return name(address, value); }
+EMULATE_ATOMIC(atomicAdd, old + value)
+EMULATE_ATOMIC(atomicSub, old - value)
+EMULATE_ATOMIC(atomicExch, value)
+EMULATE_ATOMIC(atomicMin, value < old ? value : old)
+EMULATE_ATOMIC(atomicMax, old < value ? value : old)
+EMULATE_ATOMIC(atomicInc, old >= value ? 0 : old + 1)
+EMULATE_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1)
+EMULATE_ATOMIC(atomicAnd, old &value)
+EMULATE_ATOMIC(atomicOr, old | value)
+EMULATE_ATOMIC(atomicXor, old ^ value)
+template <typename T>
+T atomicCAS(T *address, decltype(T()) expected, decltype(T()) desired)
+{
+    T old = *address;
+    if (old == expected) *address = desired;
+    return old;
+}
+
+#include "cuda_emulation_math.h"

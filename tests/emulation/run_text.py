@@ -1,0 +1,99 @@
+"""Compiles emitted CUDA C++ with g++ against `cuda_emulation.h` and runs it on NumPy arrays."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_HERE = Path(__file__).parent
+_FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-frounding-math"]
+# A static array is one per block, since blocks run one after another; the dynamic one is the emulation's own.
+_DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(.+?)(\w+)\[\];")
+_LAUNCH = """
+extern "C" const char *emulation_launch(const unsigned int *grid, const unsigned int *block,
+                                        const unsigned char *packed, const size_t *offsets)
+{{
+    return emulation::launch({kernel}, grid, block, packed, offsets);
+}}
+"""
+
+
+class EmulationError(Exception):
+    """A kernel failed: an assertion, a trap, a deadlock."""
+
+
+def run_emitted(
+    text: str, kernel: str, grid: Sequence[int] | int, block: Sequence[int] | int, arguments: Sequence[Any]
+) -> None:
+    """Runs `kernel` of `text`. Arrays go in as pointers and are written in place; the rest are NumPy scalars."""
+    packed, offsets = _packed(arguments)
+    run_packed(text, kernel, grid, block, packed, offsets)
+
+
+def run_packed(
+    text: str,
+    kernel: str,
+    grid: Sequence[int] | int,
+    block: Sequence[int] | int,
+    packed: bytes,
+    offsets: Sequence[int],
+    constants: Mapping[str, bytes] | None = None,
+) -> None:
+    """Runs `kernel` on arguments that lie in `packed` at `offsets`, after setting its `__constant__` variables."""
+    library = _build(text, kernel)
+    for name, data in (constants or {}).items():
+        ctypes.memmove(ctypes.addressof(ctypes.c_char.in_dll(library, name)), data, len(data))
+    launch = library.emulation_launch
+    launch.restype = ctypes.c_char_p
+    error = launch(_three(grid), _three(block), packed, (ctypes.c_size_t * max(1, len(offsets)))(*offsets))
+    if error is not None:
+        raise EmulationError(error.decode())
+
+
+def _three(size: Sequence[int] | int) -> Any:
+    sizes = (size,) if isinstance(size, int) else tuple(size)
+    return (ctypes.c_uint * 3)(*sizes, *(1,) * (3 - len(sizes)))
+
+
+def _packed(arguments: Sequence[Any]) -> tuple[bytes, list[int]]:
+    data, offsets = b"", []
+    for argument in arguments:
+        value = np.uint64(argument.ctypes.data) if isinstance(argument, np.ndarray) else argument
+        align = np.dtype(value.dtype).alignment
+        data += bytes(-len(data) % align)
+        offsets.append(len(data))
+        data += value.tobytes()
+    return data, offsets
+
+
+@cache
+def _precompiled() -> Path:
+    """A folder with the header as the compiler has digested it: most of the time goes into the standard library."""
+    folder = Path(tempfile.mkdtemp(prefix="kernelgrad-emulation-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    header = folder / "cuda_emulation.h.gch"
+    subprocess.run(["g++", *_FLAGS, "-x", "c++-header", str(_HERE / header.stem), "-o", str(header)], check=True)
+    return folder
+
+
+@cache
+def _build(text: str, kernel: str) -> ctypes.CDLL:
+    source = _DYNAMIC.sub(r"\1*\2 = (\1*)emulation::dynamic_shared;", text)
+    with tempfile.TemporaryDirectory() as folder:
+        file, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
+        file.write_text(f'#include "cuda_emulation.h"\n#line 1 "kernel.cu"\n{source}{_LAUNCH.format(kernel=kernel)}')
+        command = ["g++", *_FLAGS, "-shared", f"-I{_precompiled()}", f"-I{_HERE}", "-o", str(library), str(file)]
+        built = subprocess.run(command, capture_output=True, text=True)
+        if built.returncode:
+            raise AssertionError(f"g++ refuses the emitted text:\n{built.stderr[:3000]}\n{text}")
+        return ctypes.CDLL(str(library))

@@ -1,0 +1,30 @@
+"""The examples run and check themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = (sys.executable, *command)
+    return subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def test_quickstart() -> None:
+    output = run("examples/quickstart.py", "--cpu", "--size", "40", "--steps", "5")
+    assert "__global__ void heat(float *next, const float *now, float alpha, int width, int height)" in output
+    assert "checked   against NumPy" in output
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs() -> None:
+    output = run("benchmarks/primal.py", "--scale", "0.0001", "--seconds", "0")
+    assert "### cpu, 1 core" in output and "softmax" in output
