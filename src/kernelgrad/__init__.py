@@ -1,9 +1,10 @@
 """kernelgrad: CUDA C++ kernels as Python objects, on NVIDIA GPUs and on the CPU."""
 
-from .api import Module, compile, gradient, load
+from .api import Module, check_gradient, compile, gradient, jvp, load, split
 from .errors import (
     ArgumentError,
     DeviceError,
+    GradientError,
     InternalError,
     KernelError,
     KernelGradError,
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "DeviceError",
+    "GradientError",
     "InternalError",
     "KernelError",
     "KernelGradError",
@@ -28,7 +30,10 @@ __all__ = [
     "ParseError",
     "SourceError",
     "UnsupportedError",
+    "check_gradient",
     "compile",
     "gradient",
+    "jvp",
     "load",
+    "split",
 ]

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from .errors import KernelGradError, LookupFailed
 
 if TYPE_CHECKING:
+    from .checking import GradientReport
     from .frontend.unit import Unit
     from .functions import DeviceFunction
+    from .gradients import Gradient
     from .kernels import Kernel
     from .runtime.variables import Variable
 
@@ -84,6 +86,46 @@ def gradient(
         settings = make_settings(target.function, parameters, mode, keep, assign, may_alias, tape_budget)
         return FunctionGradient(target, settings)
     return Gradient(target, make_settings(target.function, parameters, mode, keep, assign, may_alias, tape_budget))
+
+
+def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
+    """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
+    gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in")."""
+    from .tangents import make_tangent
+
+    return make_tangent(target, parameters)
+
+
+def check_gradient(
+    target: Kernel | DeviceFunction,
+    parameters: str | Sequence[str] | None = None,
+    grid: Any = 1,
+    block: Any = 1,
+    args: Sequence[Any] = (),
+    *,
+    shared: int = 0,
+    rtol: float = 1e-8,
+    seed: int = 0,
+) -> GradientReport:
+    """Compares reverse mode, forward mode and finite differences, on copies of the arguments and in double precision.
+
+    Raises `GradientError` where reverse and forward mode differ; where finite differences differ from both, the report
+    has a note: the function is not differentiable there.
+    """
+    from .checking import check
+
+    return check(target, parameters, grid, block, tuple(args), shared, rtol, seed)
+
+
+def split(kernel: Kernel, parameters: str | Sequence[str] | None = None, *, may_alias: bool = False) -> Any:
+    """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
+    *arguments, *adjoints)`."""
+    from .gradients import make_settings
+    from .splits import Forward, Reverse
+
+    settings = make_settings(kernel.function, parameters, "split", None, None, may_alias, None)
+    forward = Forward(kernel, settings)
+    return forward, Reverse(forward)
 
 
 class Module:

@@ -92,5 +92,9 @@ class DeviceError(KernelGradError, RuntimeError):
     """The device, its driver or an optional package needed for it is missing or failed."""
 
 
+class GradientError(KernelGradError, ArithmeticError):
+    """Reverse and forward mode do not agree on a derivative."""
+
+
 class InternalError(KernelGradError):
     """A defect of kernelgrad itself: please report it with the source that caused it."""

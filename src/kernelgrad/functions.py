@@ -56,9 +56,9 @@ class DeviceFunction:
     def execute(self, *args: Any) -> Any:
         bound, placement = self.kernel.bind(args)
         own = Own()
-        result = _result_memory(self.function.result_type, placement, own)
+        result = result_memory(self.function.result_type, placement, own)
         self.kernel.run(_ONE_THREAD, bound, placement, own.supplied)
-        return _read(result, self.function.result_type)
+        return read_result(result, self.function.result_type)
 
     __call__ = execute
 
@@ -101,11 +101,11 @@ class FunctionGradient(Differentiated):
         check_overlap(kernel.function, bound, kernel.written)
         primal, _ = self.kernel.bind(own_args)
         own = Own()
-        result = _result_memory(self.target.function.result_type, placement, own)
+        result = result_memory(self.target.function.result_type, placement, own)
         self._seed(variant, seed, placement, own)
         self.hidden(variant, _ONE_THREAD, primal, placement, own)
         kernel.run(_ONE_THREAD, bound, placement, own.supplied)
-        return _read(result, self.target.function.result_type)
+        return read_result(result, self.target.function.result_type)
 
     def _seed(self, variant: Variant, seed: float, placement: Placement, own: Own) -> None:
         type = self.target.function.result_type
@@ -124,11 +124,11 @@ class FunctionGradient(Differentiated):
         raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
 
 
-def _result_memory(type: Type | None, placement: Placement, own: Own) -> Scratch | None:
+def result_memory(type: Type | None, placement: Placement, own: Own) -> Scratch | None:
     return None if type is None else own.add(_RESULT, Scratch(type.size, placement.cuda, 0))
 
 
-def _read(memory: Scratch | None, type: Type | None) -> Any:
+def read_result(memory: Scratch | None, type: Type | None) -> Any:
     if memory is None or type is None:
         return None
     data = memory.read()

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from . import pipeline
-from .autodiff import capacity
+from .autodiff import capacity, checkpoint
 from .autodiff import roots as memory_analysis
 from .autodiff.activity import holds_floats
 from .autodiff.explain import explain
@@ -145,18 +147,29 @@ class Differentiated:
 
     # ---- memory of our own
 
-    def hidden(self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, own: Own) -> None:
+    def hidden(
+        self,
+        variant: Variant,
+        launch: Launch,
+        bound: BoundArguments,
+        placement: Placement,
+        own: Own,
+        segment: int | None = None,
+    ) -> None:
         """Fills `own` with shadows of unlisted buffers and the tape."""
-        stream = _stream(launch, placement)
+        stream = stream_of(launch, placement)
         for name, param in variant.derivative.internal.items():
             nbytes = sum(b.nbytes for b in bound.buffers if b.name == name)
             own.add(param.name, Scratch(nbytes, placement.cuda, stream).zero())
-        self.add_tape(variant, launch, bound, placement, own)
+        if segment is not None:
+            own.supplied[checkpoint.SEGMENT] = Supplied(segment)
+        if variant.derivative.stacks:
+            sizes = self.elements(variant, launch, bound, placement, segment)
+            self.add_tape(variant, sizes, launch, placement, own)
 
-    def add_tape(self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, own: Own) -> None:
-        if not variant.derivative.stacks:
-            return
-        sizes = self.elements(variant, launch, bound, placement)
+    def add_tape(
+        self, variant: Variant, sizes: dict[Type, int], launch: Launch, placement: Placement, own: Own
+    ) -> None:
         threads = _threads(launch)
         total = sum(stack.type.size * sizes[stack.type] * threads for stack in variant.derivative.stacks)
         free = available_bytes(placement.cuda)
@@ -165,7 +178,7 @@ class Differentiated:
                 f"{self.kernel.name}: the tape needs {total:,} bytes ({total // threads:,} per thread, {threads:,}"
                 f" threads) and {free:,} are free; launch fewer threads at a time"
             )
-        stream = _stream(launch, placement)
+        stream = stream_of(launch, placement)
         for stack in variant.derivative.stacks:
             count = sizes[stack.type]
             own.add(stack.memory.name or "", Scratch(stack.type.size * count * threads, placement.cuda, stream))
@@ -174,21 +187,30 @@ class Differentiated:
                 own.add(stack.tops.name or "", Scratch(8 * threads, placement.cuda, stream))
 
     def elements(
-        self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement
+        self,
+        variant: Variant,
+        launch: Launch,
+        bound: BoundArguments,
+        placement: Placement,
+        segment: int | None = None,
     ) -> dict[Type, int]:
         """Tape elements per thread: by arithmetic, else by counting."""
         plan = variant.derivative.prepared.plan
-        known = _known_scalars(self.kernel.function, bound)
+        known = _known_scalars(self.kernel.function, bound, segment)
         sizes = {"block_dim": launch.block, "grid_dim": launch.grid}
         found = capacity.by_arithmetic(plan, known, lambda name, axis: sizes[name][axis])
         if found is not None:
             return {t: max(1, found.get(t, 0)) for t in variant.stack_types}
-        return self.counted(variant, launch, bound, placement)
+        return self.counted(variant, launch, bound, placement, segment)
 
-    def counted(self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement) -> dict[Type, int]:
+    def counted(
+        self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None
+    ) -> dict[Type, int]:
         kernel, stores = variant.counting
         own = Own()
-        stream = _stream(launch, placement)
+        if segment is not None:
+            own.supplied[checkpoint.SEGMENT] = Supplied(segment)
+        stream = stream_of(launch, placement)
         if stores:
             bound = _on_copies(kernel.function, bound, placement, stream, own)
         counts = own.add("_counts", Scratch(8 * len(variant.stack_types), placement.cuda, stream).zero())
@@ -214,13 +236,16 @@ class Own:
 class Gradient(Differentiated):
     """The gradient of a kernel: `g[grid, block](*arguments, *adjoints)`."""
 
-    def __init__(self, kernel: Kernel, settings: Settings):
-        if settings.tape_budget is not None:
-            kernel = checkpointed(kernel)
-        super().__init__(kernel, settings)
-
     def __repr__(self) -> str:
         return f"<gradient {self.signature}>"
+
+    @cached_property
+    def checkpointed(self) -> Gradient:
+        """The same gradient with its loops in segments, for launches whose tape would exceed the budget."""
+        function = checkpoint.run(self.kernel.function, self.kernel.module)
+        module = replace(self.kernel.module, functions={function.name: function})
+        kernel = Kernel(function.name, module, self.kernel.variable)
+        return Gradient(kernel, replace(self.settings, tape_budget=None))
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
         launch = parse_launch(key)
@@ -254,12 +279,41 @@ class Gradient(Differentiated):
     def tape_bytes(self, grid: Any, block: Any, *args: Any, **adjoints: Any) -> int:
         """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
         launch = make_launch(grid, block)
-        expected = len(user_params(self.kernel.function))
-        own = args[:expected]
+        bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
+        plain = self.bytes_needed(launch, bound, placement)
+        if self._fits(plain):
+            return plain
+        segment = self.segment(launch, bound, placement)
+        return self.checkpointed.bytes_needed(launch, bound, placement, segment)
+
+    def _fits(self, nbytes: int) -> bool:
+        return self.settings.tape_budget is None or nbytes <= self.settings.tape_budget
+
+    def bytes_needed(
+        self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
+    ) -> int:
         variant = self.variant()
-        bound, placement = self.kernel.bind(own)
-        sizes = self.elements(variant, launch, bound, placement) if variant.derivative.stacks else {}
+        if not variant.derivative.stacks:
+            return 0
+        sizes = self.elements(variant, launch, bound, placement, segment)
         return sum(type.size * count * _threads(launch) for type, count in sizes.items())
+
+    def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
+        """How long segments must be for the tape to keep to the budget: the first of growing squares that does."""
+        budget = self.settings.tape_budget or 0
+        smallest = 0
+        for exponent in range(3, 40):
+            segment = 1 << exponent
+            needed = self.checkpointed.bytes_needed(launch, bound, placement, segment)
+            if needed <= budget:
+                return segment
+            if smallest and needed > smallest:
+                break
+            smallest = needed
+        raise LaunchError(
+            f"{self.kernel.name}: the tape needs {smallest:,} bytes even with its loops checkpointed, over the budget of"
+            f" {budget:,}; launch fewer threads at a time or allow more"
+        )
 
     def check(
         self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **adjoints: Any
@@ -270,11 +324,21 @@ class Gradient(Differentiated):
         return kernel.check_bound(launch, bound, placement, own.supplied, seed)
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-        kernel, bound, placement, own = self._prepare(launch, args, keywords)
+        target, segment = self._within_budget(launch, args)
+        kernel, bound, placement, own = target._prepare(launch, args, keywords, segment)
         kernel.run(launch, bound, placement, own.supplied)
 
+    def _within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
+        """This gradient, or the checkpointed one with a length for its segments."""
+        if self.settings.tape_budget is None or not self.variant().derivative.stacks:
+            return self, None
+        bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
+        if self._fits(self.bytes_needed(launch, bound, placement)):
+            return self, None
+        return self.checkpointed, self.segment(launch, bound, placement)
+
     def _prepare(
-        self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]
+        self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], segment: int | None = None
     ) -> tuple[Kernel, BoundArguments, Placement, Own]:
         own_args, adjoints = self.separate(args, keywords)
         wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
@@ -285,7 +349,7 @@ class Gradient(Differentiated):
             check_overlap(kernel.function, bound, kernel.written)
         own = Own()
         primal, _ = self.kernel.bind(own_args)
-        self.hidden(variant, launch, primal, placement, own)
+        self.hidden(variant, launch, primal, placement, own, segment)
         self._assign(variant, bound, placement, launch)
         return kernel, bound, placement, own
 
@@ -295,7 +359,7 @@ class Gradient(Differentiated):
             param = variant.derivative.adjoints.get(name)
             for buffer in bound.buffers:
                 if param is not None and buffer.name == param.name:
-                    zero_bytes(buffer.address, buffer.nbytes, placement.cuda, _stream(launch, placement))
+                    zero_bytes(buffer.address, buffer.nbytes, placement.cuda, stream_of(launch, placement))
 
 
 # ---- small things -------------------------------------------------------------------------------------------------
@@ -316,7 +380,7 @@ def _threads(launch: Launch) -> int:
     return x * y * z
 
 
-def _stream(launch: Launch, placement: Placement) -> int | None:
+def stream_of(launch: Launch, placement: Placement) -> int | None:
     from .runtime.streams import stream_handle
 
     if placement.cuda is None:
@@ -335,7 +399,7 @@ def _adjoint_type(param: Param) -> str:
     return plain if isinstance(param.type, Pointer) else f"{plain} *"
 
 
-def _known_scalars(function: Function, bound: BoundArguments) -> Callable[[Any], Any]:
+def _known_scalars(function: Function, bound: BoundArguments, segment: int | None) -> Callable[[Any], Any]:
     """The values of the scalar arguments, read back from their packed bytes."""
     from .ir.layout import param_layout
     from .runtime.layouts import scalar_dtype
@@ -343,10 +407,10 @@ def _known_scalars(function: Function, bound: BoundArguments) -> Callable[[Any],
     found: dict[Any, Any] = {}
     for param, offset in zip(function.params, param_layout(function)[0], strict=True):
         if isinstance(param.type, Scalar) and param.variable is None and not param.type.is_float:
-            import numpy as np
-
             raw = bound.packed[offset : offset + param.type.size]
             found[param.value] = np.frombuffer(raw, scalar_dtype(param.type))[0].item()
+        elif param.variable == checkpoint.SEGMENT:
+            found[param.value] = segment
     return found.get
 
 
@@ -374,16 +438,12 @@ def has_derivative(type: Type) -> bool:
     return holds_floats(type) and not isinstance(type, Array)
 
 
-def checkpointed(kernel: Kernel) -> Kernel:
-    raise LaunchError("tape_budget is not supported yet")
-
-
 def make_settings(
     function: Function, parameters: Names, mode: Mode, keep: Names, assign: Names, may_alias: bool, budget: int | None
 ) -> Settings:
     """The user's choices, checked against the function."""
     params = {p.name: p for p in user_params(function)}
-    listed = _names(parameters)
+    listed = names_of(parameters)
     if parameters is None:
         listed = tuple(n for n, p in params.items() if has_derivative(p.type))
     for name in listed:
@@ -392,7 +452,7 @@ def make_settings(
         raise ArgumentError(f"nothing to differentiate: no floating-point parameter\n  {c_signature(function)}")
     if len(set(listed)) != len(listed):
         raise ArgumentError(f"a parameter is listed twice in '{', '.join(listed)}'")
-    kept, assigned = _names(keep), _names(assign)
+    kept, assigned = names_of(keep), names_of(assign)
     for name in (*kept, *assigned):
         if name not in listed:
             raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")
@@ -401,7 +461,7 @@ def make_settings(
     return Settings(listed, mode, kept, assigned, may_alias, budget)
 
 
-def _names(given: Names) -> tuple[str, ...]:
+def names_of(given: Names) -> tuple[str, ...]:
     if given is None:
         return ()
     parts = given.split(",") if isinstance(given, str) else given

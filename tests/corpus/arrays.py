@@ -37,7 +37,8 @@ def two_dimensions(y: Any, x: Any) -> Any:
       int a[2][3][4];
       for (int i = 0; i < 24; ++i) a[i / 12][i / 4 % 3][i % 4] = i;
       int s = 0;
-      for (int i = 0; i < 2; ++i) for (int j = 0; j < 3; ++j) for (int l = 0; l < 4; ++l) s = s * 3 + a[i][2 - j][l] % 5;
+      for (int i = 0; i < 2; ++i) for (int j = 0; j < 3; ++j) for (int l = 0; l < 4;
+      ++l) s = s * 3 + a[i][2 - j][l] % 5;
       y[0] = s; y[1] = a[1][2][3]; y[2] = sizeof a / sizeof a[0][0];
     }
     """,
@@ -140,7 +141,8 @@ def array_passed_to_function(y: Any, x: Any) -> Any:
 
 @theme.case(
     """
-    template <int N> __device__ int total(const int (&a)[N]) { int s = 0; for (int v : a) s += v; return s * 100 + N; }
+    template <int N> __device__ int total(const int (&a)[N]) { int s = 0; for (int v : a) s += v;
+    return s * 100 + N; }
     __device__ int first(int a[3]) { return a[0]; }
     __global__ void k(int* y) {
       int a[3] = {1, 2, 3}; int b[5] = {1, 1, 1, 1, 1};

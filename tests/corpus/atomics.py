@@ -159,7 +159,8 @@ def in_shared_memory(y: Any, x: Any) -> Any:
       if (threadIdx.x == 0) { s.count = 0; s.sum = 0; s.range[0] = 1000; s.range[1] = -1000; }
       __syncthreads();
       float v = x[threadIdx.x];
-      if (v > 0) { atomicAdd(&s.count, 1); atomicAdd(&s.sum, v); atomicMin(s.range, (int)(v * 100)); atomicMax(s.range + 1, (int)(v * 100)); }
+      if (v > 0) { atomicAdd(&s.count, 1); atomicAdd(&s.sum, v); atomicMin(s.range, (int)(v * 100));
+      atomicMax(s.range + 1, (int)(v * 100)); }
       __syncthreads();
       if (threadIdx.x == 0) { y[0] = s.count; y[1] = s.sum; y[2] = s.range[0]; y[3] = s.range[1]; }
     }
@@ -184,7 +185,8 @@ def struct_members(y: Any, x: Any) -> Any:
       __syncthreads();
       if (t == 0) { __threadfence(); last = atomicInc(&done, gridDim.x - 1) == gridDim.x - 1; }
       __syncthreads();
-      if (last && t == 0) { float s = 0; for (int b = 0; b < gridDim.x; ++b) s += atomicAdd(&partial[b], 0.0f); y[0] = s; }
+      if (last && t == 0) { float s = 0; for (int b = 0; b < gridDim.x; ++b) s += atomicAdd(&partial[b], 0.0f);
+      y[0] = s; }
     }
     """,
     zeros(1),

@@ -33,10 +33,12 @@ def three_dimensions(y: Any) -> Any:
 @theme.case(
     """
     __global__ void k(unsigned* y) {
-      if (threadIdx.x == 1 && threadIdx.y == 2 && threadIdx.z == 1 && blockIdx.x == 1 && blockIdx.y == 0 && blockIdx.z == 2) {
+      if (threadIdx.x == 1 && threadIdx.y == 2 && threadIdx.z == 1 && blockIdx.x == 1 && blockIdx.y == 0 &&
+        blockIdx.z == 2) {
         dim3 g = gridDim, b(blockDim.x, blockDim.y, blockDim.z);
         uint3 t = threadIdx;
-        y[0] = g.x; y[1] = g.y; y[2] = g.z; y[3] = b.x; y[4] = b.y; y[5] = b.z; y[6] = t.x + t.y + t.z; y[7] = warpSize;
+        y[0] = g.x; y[1] = g.y; y[2] = g.z; y[3] = b.x; y[4] = b.y; y[5] = b.z; y[6] = t.x + t.y + t.z;
+        y[7] = warpSize;
       }
     }
     """,

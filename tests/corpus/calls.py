@@ -13,7 +13,8 @@ theme = Theme()
 
 @theme.case(
     """
-    namespace a { __device__ int f(int x) { return x + 1; } namespace b { __device__ int f(int x) { return x + 10; } const int C = 5; } }
+    namespace a { __device__ int f(int x) { return x + 1; } namespace b { __device__ int f(int x) {
+      return x + 10; } const int C = 5; } }
     namespace { __device__ int hidden(int x) { return x * 3; } }
     namespace c { using namespace a::b; __device__ int g(int x) { return f(x) + C; } }
     inline namespace v1 { struct T { int v; }; }
@@ -45,7 +46,8 @@ def namespaces(y: Any) -> Any:
     __device__ int h(long long) { return 6; }
     __global__ void k(int* y) {
       short s = 1;
-      y[1] = f(1.0f); y[2] = f(1.0); y[3] = f(y); y[5] = g(1); y[6] = g(1, 5); y[7] = g(1, 5, 6); y[8] = h(3u); y[9] = h(s * 1LL);
+      y[1] = f(1.0f); y[2] = f(1.0); y[3] = f(y); y[5] = g(1); y[6] = g(1, 5); y[7] = g(1, 5, 6); y[8] = h(3u);
+      y[9] = h(s * 1LL);
     }
     """,
     zeros(10, I32),

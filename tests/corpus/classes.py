@@ -24,7 +24,8 @@ theme = Theme()
     __global__ void k(float* y) {
       V a, b(3), c = V(4, 5), d{6, 7}, e = a, f = {8, 9};
       V g[2] = {V(1), V(2, 3)};
-      y[0] = a.x + a.y; y[1] = b.x + b.y; y[2] = c.x + c.y; y[3] = d.x + d.y; y[4] = e.x; y[5] = f.y; y[6] = g[0].y + g[1].y;
+      y[0] = a.x + a.y; y[1] = b.x + b.y; y[2] = c.x + c.y; y[3] = d.x + d.y; y[4] = e.x; y[5] = f.y;
+      y[6] = g[0].y + g[1].y;
       y[7] = sum(a);
     }
     """,
@@ -156,7 +157,8 @@ def static_members(y: Any) -> Any:
       __device__ int get() const { return a; }
       __device__ int twice() const { return 2 * get(); }
     };
-    struct Middle : Base { float m; __device__ Middle(int v) : Base(v + 1), m(0.5f) {} __device__ int get() const { return 1000; } };
+    struct Middle : Base { float m; __device__ Middle(int v) : Base(v + 1), m(0.5f) {}
+    __device__ int get() const { return 1000; } };
     struct Derived : public Middle {
       int b;
       __device__ Derived(int x, int y) : Middle(x), b(y) { a += 10; }
@@ -287,7 +289,8 @@ def span_class(y: Any) -> Any:
       return b;
     }
     template <class F> __device__ int apply(F f, int v) { return f(v); }
-    __global__ void k(int* y, const int* x, int n) { y[0] = best(x, n, Less()); y[1] = apply(Scale{3}, 5); y[2] = Scale{4}(6); }
+    __global__ void k(int* y, const int* x, int n) { y[0] = best(x, n, Less()); y[1] = apply(Scale{3}, 5);
+    y[2] = Scale{4}(6); }
     """,
     zeros(3, I32),
     ints(10),

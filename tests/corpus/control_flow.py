@@ -314,10 +314,7 @@ def do_runs_once(y: Any) -> Any:
 )
 def nested_break_continue(y: Any, n: int) -> Any:
     return np.array(
-        [
-            sum(10 * a + b for a in (0, 1, 3, 4, 5) for b in range(min(i, n)) if (a + b) % 2 == 0)
-            for i in range(8)
-        ]
+        [sum(10 * a + b for a in (0, 1, 3, 4, 5) for b in range(min(i, n)) if (a + b) % 2 == 0) for i in range(8)]
     )
 
 
@@ -647,7 +644,8 @@ def switch_in_endless_loop(y: Any) -> Any:
       switch (i) { default: y[i] = 5; }
       switch (i) { }
       switch (int m = i % 2) { case 1: case 3: y[i] += m; }
-      switch (i) { int t; case 0: t = 1; y[i] += 10 * t; break; case 1: ; int u; case 2: u = t = i; y[i] += 100 * (u + t); }
+      switch (i) { int t; case 0: t = 1; y[i] += 10 * t; break; case 1: ; int u; case 2: u = t = i;
+      y[i] += 100 * (u + t); }
     }
     """,
     zeros(4, I32),

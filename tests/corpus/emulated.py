@@ -35,16 +35,18 @@ def libraries(cases: list[Case], workers: int = 2) -> dict[str, ctypes.CDLL | st
 def _part(case: Case) -> str:
     """A case's text in a namespace of its own, with its launcher."""
     kernel = build(case)
-    text = run_text._DYNAMIC.sub(r"\1*\2 = (\1*)emulation::dynamic_shared;", kernel.source)
-    launch = run_text._LAUNCH.format(kernel=kernel_name(kernel.name)).replace("emulation_launch", _launcher(case.name))
+    # A reference to an array rather than a pointer: the text may take the array's address.
+    dynamic = r"auto &\2 = *reinterpret_cast<\1(*)[4096]>(emulation::dynamic_shared);"
+    text = run_text._DYNAMIC.sub(dynamic, kernel.source)
+    launch = run_text._LAUNCH.format(kernel=kernel_name(kernel.name)).replace("emulation_launch",
+      _launcher(case.name))
     setters = "".join(
         f'extern "C" void *{_launcher(case.name)}_{name}() {{ return (void *)&{name}; }}\n'
         for name in _constants(kernel).values()
     )
     body = _INCLUDE.sub("", text).replace('extern "C" __global__', "__global__")
-    return "\n".join(
-        [*_INCLUDE.findall(text), f"namespace {_launcher(case.name)} {{", body, launch, setters, "}", ""]
-    )
+    return "\n".join([*_INCLUDE.findall(text), f"namespace {_launcher(case.name)}
+    {{", body, launch, setters, "}", ""])
 
 
 def _launcher(name: str) -> str:
@@ -83,7 +85,7 @@ def run(case: Case, library: ctypes.CDLL, args: list[object]) -> None:
     bound, _ = kernel._binder.bind(tuple(args))
     bound = kernel._with_variables(module, bound, config, None)
     for key, name in _constants(kernel).items():
-        data = kernel._variable(key).bytes()
+        data = kernel.variable(key).bytes()
         address = getattr(library, f"{_launcher(case.name)}_{name}")
         address.restype = ctypes.c_void_p
         ctypes.memmove(address(), data, len(data))

@@ -177,7 +177,8 @@ def polynomial(y: Any, x: Any) -> Any:
 @theme.case(
     """
     __global__ void k(float* y, double* z) {
-      y[0] = 1.f; y[1] = .5f; y[2] = 1e3f; y[3] = 0x1.8p1f; y[4] = 3; y[5] = 1.0e-2f; y[6] = FLT_MAX; y[7] = FLT_EPSILON;
+      y[0] = 1.f; y[1] = .5f; y[2] = 1e3f; y[3] = 0x1.8p1f; y[4] = 3; y[5] = 1.0e-2f; y[6] = FLT_MAX;
+      y[7] = FLT_EPSILON;
       z[0] = 1e300; z[1] = 0.1; z[2] = DBL_MAX; z[3] = M_PI; z[4] = 0.1f;
     }
     """,

@@ -70,7 +70,8 @@ def device_variables(y: Any, x: Any) -> Any:
     struct Params { float a; int n; float w[2]; };
     __constant__ Params params;
     namespace cfg { __constant__ int shift = 3; }
-    __global__ void k(float* y) { int i = threadIdx.x; if (i < params.n) y[i] = params.a * i + params.w[i & 1] + cfg::shift; }
+    __global__ void k(float* y) { int i = threadIdx.x;
+    if (i < params.n) y[i] = params.a * i + params.w[i & 1] + cfg::shift; }
     """,
     zeros(8),
     block=8,

@@ -85,7 +85,8 @@ def pairs(y: Any, x: Any, f: Any) -> Any:
     __global__ void k(unsigned short* y, const float* x, float* z) {
       int i = threadIdx.x;
       y[i] = __half_as_ushort(__float2half_rn(x[i]));
-      z[i] = __half2float(__ushort_as_half(y[i])) + __half2float(__int2half_rn(i)) + (float)__half2int_rz(__float2half(2.75f));
+      z[i] = __half2float(__ushort_as_half(y[i])) + __half2float(__int2half_rn(i)) +
+        (float)__half2int_rz(__float2half(2.75f));
     }
     """,
     zeros(16, U16),
@@ -126,7 +127,8 @@ def bfloat16(y: Any, x: Any) -> Any:
       float s = 0;
       half m = x[0];
       for (int i = 0; i < n; ++i) { s += __half2float(x[i]); m = __hmax(m, x[i]); }
-      y[0] = s; y[1] = __half2float(m); y[2] = __half2float(hsqrt(__float2half(2.25f))); y[3] = __hlt(x[0], x[1]) ? 1 : 0;
+      y[0] = s; y[1] = __half2float(m); y[2] = __half2float(hsqrt(__float2half(2.25f)));
+      y[3] = __hlt(x[0], x[1]) ? 1 : 0;
       y[4] = sizeof(half) + sizeof(half2);
     }
     """,

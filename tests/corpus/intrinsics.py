@@ -49,7 +49,8 @@ def counting_bits(y: Any, x: Any, z: Any) -> Any:
       int i = threadIdx.x, n = 32;
       y[i] = __umulhi(a[i], b[i]); y[n + i] = __mulhi((int)a[i], (int)b[i]); y[2 * n + i] = __umul24(a[i], b[i]);
       y[3 * n + i] = __byte_perm(a[i], b[i], 0x5140); y[4 * n + i] = __funnelshift_l(a[i], b[i], i);
-      y[5 * n + i] = __funnelshift_r(a[i], b[i], i); y[6 * n + i] = __usad(a[i], b[i], 5); y[7 * n + i] = __uhadd(a[i], b[i]);
+      y[5 * n + i] = __funnelshift_r(a[i], b[i], i); y[6 * n + i] = __usad(a[i], b[i], 5);
+      y[7 * n + i] = __uhadd(a[i], b[i]);
       y[8 * n + i] = __mul24((int)a[i], (int)b[i]);
     }
     """,
@@ -87,7 +88,8 @@ def integer_functions(y: Any, a: Any, b: Any) -> Any:
     __global__ void k(int* y, const float* x, const double* d) {
       int i = threadIdx.x, n = 16;
       y[i] = __float2int_rn(x[i]); y[n + i] = __float2int_rz(x[i]); y[2 * n + i] = __float2int_rd(x[i]);
-      y[3 * n + i] = __float2int_ru(x[i]); y[4 * n + i] = __double2int_rn(d[i]); y[5 * n + i] = (int)__float2uint_rz(fabsf(x[i]));
+      y[3 * n + i] = __float2int_ru(x[i]); y[4 * n + i] = __double2int_rn(d[i]);
+      y[5 * n + i] = (int)__float2uint_rz(fabsf(x[i]));
       y[6 * n + i] = __float_as_int(x[i]); y[7 * n + i] = (int)__float2ll_rd(x[i]);
     }
     """,
@@ -105,8 +107,10 @@ def float_conversions(y: Any, x: Any, d: Any) -> Any:
     """
     __global__ void k(float* y, double* z, const int* n, const long long* l) {
       int i = threadIdx.x;
-      y[i] = __int2float_rn(n[i]); y[8 + i] = __int_as_float(n[i] & 0x3fffffff); y[16 + i] = __uint2float_rn((unsigned)n[i]);
-      z[i] = __longlong_as_double(l[i] & 0x3fffffffffffffffLL); z[8 + i] = __hiloint2double(0x40000000 + (n[i] & 0xffff), n[i]);
+      y[i] = __int2float_rn(n[i]); y[8 + i] = __int_as_float(n[i] & 0x3fffffff);
+      y[16 + i] = __uint2float_rn((unsigned)n[i]);
+      z[i] = __longlong_as_double(l[i] & 0x3fffffffffffffffLL);
+      z[8 + i] = __hiloint2double(0x40000000 + (n[i] & 0xffff), n[i]);
       z[16 + i] = __double2loint(z[i]); z[24 + i] = __ll2double_rn(l[i]);
     }
     """,
@@ -128,9 +132,12 @@ def reinterpretations(y: Any, z: Any, n: Any, v: Any) -> Any:
     """
     __global__ void k(float* y, const float* x) {
       int i = threadIdx.x, n = 32;
-      y[i] = __expf(x[i]); y[n + i] = __logf(fabsf(x[i]) + 1.5f); y[2 * n + i] = __sinf(x[i]); y[3 * n + i] = __cosf(x[i]);
-      y[4 * n + i] = __powf(fabsf(x[i]) + 0.1f, 1.5f); y[5 * n + i] = __saturatef(x[i]); y[6 * n + i] = __fsqrt_rn(fabsf(x[i]));
-      y[7 * n + i] = __frcp_rn(x[i]); y[8 * n + i] = __fmul_rn(x[i], 3.0f) + __fadd_rn(x[i], 1.0f); y[9 * n + i] = rsqrtf(fabsf(x[i]));
+      y[i] = __expf(x[i]); y[n + i] = __logf(fabsf(x[i]) + 1.5f); y[2 * n + i] = __sinf(x[i]);
+      y[3 * n + i] = __cosf(x[i]);
+      y[4 * n + i] = __powf(fabsf(x[i]) + 0.1f, 1.5f); y[5 * n + i] = __saturatef(x[i]);
+      y[6 * n + i] = __fsqrt_rn(fabsf(x[i]));
+      y[7 * n + i] = __frcp_rn(x[i]); y[8 * n + i] = __fmul_rn(x[i], 3.0f) + __fadd_rn(x[i], 1.0f);
+      y[9 * n + i] = rsqrtf(fabsf(x[i]));
       y[10 * n + i] = __tanf(x[i] * 0.5f); y[11 * n + i] = __fmaf_rn(x[i], x[i], 1.0f);
     }
     """,
@@ -149,8 +156,10 @@ def fast_math(y: Any, x: Any) -> Any:
 @theme.case(
     """
     __global__ void k(double* y, float* z) {
-      y[0] = __dadd_rd(1.0, 1e-20); y[1] = __dadd_ru(1.0, 1e-20); y[2] = __dadd_rn(1.0, 1e-20); y[3] = __dmul_rz(0.1, 3.0);
-      z[0] = __fadd_rd(1.0f, 1e-10f); z[1] = __fadd_ru(1.0f, 1e-10f); z[2] = __fdiv_rn(1.0f, 3.0f); z[3] = __double2float_ru(0.1);
+      y[0] = __dadd_rd(1.0, 1e-20); y[1] = __dadd_ru(1.0, 1e-20); y[2] = __dadd_rn(1.0, 1e-20);
+      y[3] = __dmul_rz(0.1, 3.0);
+      z[0] = __fadd_rd(1.0f, 1e-10f); z[1] = __fadd_ru(1.0f, 1e-10f); z[2] = __fdiv_rn(1.0f, 3.0f);
+      z[3] = __double2float_ru(0.1);
       z[4] = __double2float_rd(0.1);
     }
     """,

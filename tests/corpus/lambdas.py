@@ -21,7 +21,8 @@ theme = Theme()
       auto all_copy = [=] { return a + i; };
       auto all_ref = [&] { a++; return i; };
       a = 100;
-      y[5 * i] = none(i); y[5 * i + 1] = copy(i); y[5 * i + 2] = ref(i) + a; y[5 * i + 3] = all_copy(); y[5 * i + 4] = all_ref() + a;
+      y[5 * i] = none(i); y[5 * i + 1] = copy(i); y[5 * i + 2] = ref(i) + a; y[5 * i + 3] = all_copy();
+      y[5 * i + 4] = all_ref() + a;
     }
     """,
     zeros((4, 5), I32),
@@ -95,7 +96,8 @@ def mutable_and_init_captures(y: Any) -> Any:
     """
     struct Poly {
       float a, b;
-      __device__ float eval(float x) const { auto f = [this](float v) { return a * v + b; }; return f(x) + [=](float v) { return v * a; }(x); }
+      __device__ float eval(float x) const { auto f = [this](float v) { return a * v + b; };
+      return f(x) + [=](float v) { return v * a; }(x); }
     };
     __global__ void k(float* y, const float* x) { Poly p = {2, 3}; y[threadIdx.x] = p.eval(x[threadIdx.x]); }
     """,
@@ -111,7 +113,8 @@ def capturing_this(y: Any, x: Any) -> Any:
     """
     __global__ void k(int* y) {
       int table[3] = {1, 2, 3};
-      auto sum = [&](int from) { int s = 0; for (int i = from; i < 3; ++i) { if (table[i] == 2) continue; s += table[i]; } return s; };
+      auto sum = [&](int from) { int s = 0; for (int i = from; i < 3; ++i) { if (table[i] == 2) continue;
+      s += table[i]; } return s; };
       auto copy = [table](int i) { return table[i]; };
       table[2] = 50;
       auto early = [](int v) { if (v < 0) return -1; if (v == 0) return 0; return 1; };

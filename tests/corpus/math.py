@@ -84,7 +84,8 @@ _functions(
       int i = threadIdx.x, n = 32;
       float u = a[i], v = b[i];
       y[i] = powf(fabsf(u), v); y[n + i] = atan2f(u, v); y[2 * n + i] = hypotf(u, v); y[3 * n + i] = fmodf(u, v);
-      y[4 * n + i] = copysignf(u, v); y[5 * n + i] = fmaxf(u, v); y[6 * n + i] = fminf(u, v); y[7 * n + i] = fdimf(u, v);
+      y[4 * n + i] = copysignf(u, v); y[5 * n + i] = fmaxf(u, v); y[6 * n + i] = fminf(u, v);
+      y[7 * n + i] = fdimf(u, v);
       y[8 * n + i] = fmaf(u, v, 1.0f); y[9 * n + i] = remainderf(u, v); y[10 * n + i] = roundf(u * 3);
       y[11 * n + i] = ldexpf(u, 3);
     }
@@ -119,8 +120,10 @@ def two_arguments(y: Any, a: Any, b: Any) -> Any:
     #include <cmath>
     __global__ void k(double* y, float f, double d, int n) {
       y[0] = sin(f);                   // the float overload
-      y[1] = sin(d); y[2] = sqrt(n); y[3] = std::exp(f); y[4] = pow(d, 2); y[5] = pow(2, n); y[6] = fabs(-f); y[7] = abs(-n);
-      y[8] = abs(-d); y[9] = std::max(f, 0.5f); y[10] = max(n, 3); y[11] = min(d, 0.25); y[12] = floor(d * 10); y[13] = abs(-f);
+      y[1] = sin(d); y[2] = sqrt(n); y[3] = std::exp(f); y[4] = pow(d, 2); y[5] = pow(2, n); y[6] = fabs(-f);
+      y[7] = abs(-n);
+      y[8] = abs(-d); y[9] = std::max(f, 0.5f); y[10] = max(n, 3); y[11] = min(d, 0.25); y[12] = floor(d * 10);
+      y[13] = abs(-f);
       y[14] = std::abs(-7); y[15] = log(f);
     }
     """,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,8 @@ def transpose_with_padding(y: Any, x: Any, *sizes: int) -> Any:
       if (i <= 0 || j <= 0 || i >= nx - 1 || j >= ny - 1) return;
       for (int k = 1; k < nz - 1; ++k) {
         int c = (k * ny + j) * nx + i;
-        out[c] = 0.4f * in[c] + 0.1f * (in[c - 1] + in[c + 1] + in[c - nx] + in[c + nx] + in[c - nx * ny] + in[c + nx * ny]);
+        out[c] = 0.4f * in[c] + 0.1f * (in[c - 1] + in[c + 1] + in[c - nx] + in[c + nx] + in[c - nx * ny] +
+          in[c + nx * ny]);
       }
     }
     """,
@@ -193,7 +195,8 @@ def row_softmax(y: Any, x: Any, cols: int) -> Any:
       __syncthreads();
       return r;
     }
-    template <int THREADS> __global__ void layer_norm(float* y, const float* x, const float* g, const float* b, int n, float eps) {
+    template <int THREADS> __global__ void layer_norm(float* y, const float* x, const float* g, const float* b,
+      int n, float eps) {
       const float* row = x + blockIdx.x * n;
       float s = 0, q = 0;
       for (int i = threadIdx.x; i < n; i += THREADS) s += row[i];
@@ -354,7 +357,8 @@ def scan_hillis_steele(out: Any, x: Any, n: int) -> Any:
       temp[2 * thid + 1] = g_idata[2 * thid + 1];
       for (int d = n >> 1; d > 0; d >>= 1) {
         __syncthreads();
-        if (thid < d) { int ai = offset * (2 * thid + 1) - 1, bi = offset * (2 * thid + 2) - 1; temp[bi] += temp[ai]; }
+        if (thid < d) { int ai = offset * (2 * thid + 1) - 1, bi = offset * (2 * thid + 2) - 1;
+        temp[bi] += temp[ai]; }
         offset *= 2;
       }
       if (thid == 0) temp[n - 1] = 0;
@@ -388,7 +392,8 @@ def scan_blelloch(out: Any, x: Any, n: int) -> Any:
       __shared__ unsigned local[64];
       for (int b = threadIdx.x; b < 64; b += blockDim.x) local[b] = 0;
       __syncthreads();
-      for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&local[data[i] >> 2], 1u);
+      for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n;
+      i += gridDim.x * blockDim.x) atomicAdd(&local[data[i] >> 2], 1u);
       __syncthreads();
       for (int b = threadIdx.x; b < 64; b += blockDim.x) if (local[b]) atomicAdd(&bins[b], local[b]);
     }
@@ -528,10 +533,12 @@ def compaction_with_atomics(out: Any, count: Any, x: Any, n: int) -> Any:
     __device__ float cnd(float d) {
       const float A1 = 0.31938153f, A2 = -0.356563782f, A3 = 1.781477937f, A4 = -1.821255978f, A5 = 1.330274429f;
       float K = 1.0f / (1.0f + 0.2316419f * fabsf(d));
-      float c = 0.39894228040143267794f * __expf(-0.5f * d * d) * (K * (A1 + K * (A2 + K * (A3 + K * (A4 + K * A5)))));
+      float c = 0.39894228040143267794f * __expf(-0.5f * d * d) * (K * (A1 + K * (A2 + K * (A3 + K * (A4 + K *
+        A5)))));
       return d > 0 ? 1.0f - c : c;
     }
-    __global__ void blackScholes(float* call, float* put, const float* S, const float* X, const float* T, float r, float v, int n) {
+    __global__ void blackScholes(float* call, float* put, const float* S, const float* X, const float* T,
+      float r, float v, int n) {
       int i = blockIdx.x * blockDim.x + threadIdx.x;
       if (i >= n) return;
       float q = sqrtf(T[i]);
@@ -618,7 +625,7 @@ def mandelbrot(out: Any, w: int, h: int, x0: float, y0: float, d: float, limit: 
     kernel="spmv",
 )
 def spmv_csr(y: Any, rows: Any, cols: Any, values: Any, x: Any, n: int) -> Any:
-    return y + np.array([values[a:b] @ x[cols[a:b]] for a, b in zip(rows[:-1], rows[1:], strict=True)])
+    return y + np.array([values[a:b] @ x[cols[a:b]] for a, b in pairwise(rows)])
 
 
 @theme.case(
@@ -657,7 +664,8 @@ def ping_pong_buffers(a: Any, b: Any, n: int, steps: int) -> Any:
       int x0 = (int)floorf(fx), y0 = (int)floorf(fy);
       float ax = fx - x0, ay = fy - y0;
       auto at = [&](int i, int j) { i = min(max(i, 0), w - 1); j = min(max(j, 0), h - 1); return src[j * w + i]; };
-      dst[y * W + x] = (1 - ay) * ((1 - ax) * at(x0, y0) + ax * at(x0 + 1, y0)) + ay * ((1 - ax) * at(x0, y0 + 1) + ax * at(x0 + 1, y0 + 1));
+      dst[y * W + x] = (1 - ay) * ((1 - ax) * at(x0, y0) + ax * at(x0 + 1, y0)) + ay * ((1 - ax) * at(x0,
+        y0 + 1) + ax * at(x0 + 1, y0 + 1));
     }
     """,
     zeros((9, 12)),
@@ -710,7 +718,8 @@ def breadth_first_step(dist: Any, changed: Any, *rest: Any) -> Any:
 
 @theme.case(
     """
-    struct Rng { unsigned long long s; __device__ unsigned next() { s = s * 6364136223846793005ULL + 1; return (unsigned)(s >> 33); } };
+    struct Rng { unsigned long long s; __device__ unsigned next() { s = s * 6364136223846793005ULL + 1;
+    return (unsigned)(s >> 33); } };
     __global__ void pi(unsigned* hits, int samples) {
       Rng rng{(unsigned long long)threadIdx.x * 7919 + 17};
       unsigned mine = 0;
@@ -740,7 +749,8 @@ def monte_carlo(hits: Any, samples: int) -> Any:
 
 @theme.case(
     """
-    __global__ void gelu_bias_dropout(float* y, const float* x, const float* bias, const unsigned* mask, int rows, int cols, float keep) {
+    __global__ void gelu_bias_dropout(float* y, const float* x, const float* bias, const unsigned* mask,
+      int rows, int cols, float keep) {
       int idx = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
       for (int i = idx; i < rows * cols; i += stride) {
         float v = x[i] + bias[i % cols];

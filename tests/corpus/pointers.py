@@ -221,7 +221,8 @@ def reference_parameters(y: Any, x: Any) -> Any:
     """
     __device__ int& at(int* a, int i) { return a[i]; }
     __device__ int& bigger(int& a, int& b) { return a > b ? a : b; }
-    struct Box { int v[2]; __device__ int& operator[](int i) { return v[i]; } __device__ Box& add(int d) { v[0] += d; return *this; } };
+    struct Box { int v[2]; __device__ int& operator[](int i) { return v[i]; } __device__ Box& add(int d) {
+      v[0] += d; return *this; } };
     __global__ void k(int* y) {
       int i = threadIdx.x;
       at(y, i) = 10; at(y, i) += i;

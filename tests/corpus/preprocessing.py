@@ -179,9 +179,11 @@ def usual_file(y: Any, n: int) -> Any:
     #include <utility>
     template <typename T> __device__ T lowest() { return std::numeric_limits<T>::lowest(); }
     __global__ void k(double* y) {
-      y[0] = lowest<float>(); y[1] = std::numeric_limits<int>::max(); y[2] = FLT_MIN; y[3] = LLONG_MAX == 9223372036854775807LL;
+      y[0] = lowest<float>(); y[1] = std::numeric_limits<int>::max(); y[2] = FLT_MIN;
+      y[3] = LLONG_MAX == 9223372036854775807LL;
       int a = 1, b = 2; std::swap(a, b); y[4] = a * 10 + b;
-      y[5] = std::numeric_limits<double>::epsilon(); y[6] = CHAR_BIT; y[7] = std::numeric_limits<float>::infinity() > 1e30f;
+      y[5] = std::numeric_limits<double>::epsilon(); y[6] = CHAR_BIT;
+      y[7] = std::numeric_limits<float>::infinity() > 1e30f;
     }
     """,
     zeros(8, np.float64),

@@ -11,7 +11,9 @@ from .case import F64, I32, U8, U32, Theme, floats, ints, of, zeros
 theme = Theme()
 
 PARTICLE = np.dtype([("mass", "f4"), ("pos", "f4", (3,)), ("id", "i4")])
-MIXED = np.dtype({"names": ["c", "d", "s", "f"], "formats": ["i1", "f8", "i2", "f4"], "offsets": [0, 8, 16, 20], "itemsize": 24})
+MIXED = np.dtype(
+    {"names": ["c", "d", "s", "f"], "formats": ["i1", "f8", "i2", "f4"], "offsets": [0, 8, 16, 20], "itemsize": 24}
+)
 
 
 def particles(rng: np.random.Generator) -> Any:
@@ -108,7 +110,8 @@ def pointers_inside_a_struct(out: Any, given: Any) -> Any:
       Vec m = mid(l);
       Line f = flip(flip(flip(l)));
       Vec copy = f.a; copy.x = -100;
-      y[5 * i] = m.x; y[5 * i + 1] = m.y; y[5 * i + 2] = f.a.x; y[5 * i + 3] = f.b.x; y[5 * i + 4] = f.tag + mid(f).x - m.x;
+      y[5 * i] = m.x; y[5 * i + 1] = m.y; y[5 * i + 2] = f.a.x; y[5 * i + 3] = f.b.x;
+      y[5 * i + 4] = f.tag + mid(f).x - m.x;
     }
     """,
     zeros((8, 5)),
@@ -134,7 +137,7 @@ def nested_structs_by_value(y: Any, x: Any) -> Any:
       y[3] = s.a + s.b + s.c[0]; y[4] = t[0].b + t[1].c[1] + t[0].c[0]; y[5] = u.c[1] * 10 + u.b;
       u = p; u.a = 50; y[6] = u.b + p.a;
       u = {11, 12, {13, 14}}; y[7] = u.a + u.c[1];
-      y[8] = P{2, 3}.b; 
+      y[8] = P{2, 3}.b;
     }
     """,
     zeros(9),
@@ -192,7 +195,8 @@ def local_array_of_structs(y: Any) -> Any:
     __global__ void k(float* y) {
       Grid g;
       g.used = 0;
-      for (int i = 0; i < 4; ++i) { Cell& c = g.cells[i / 2][i % 2]; c.count = i; c.range.lo = -i; c.range.hi = 2.0f * i; g.used++; }
+      for (int i = 0; i < 4; ++i) { Cell& c = g.cells[i / 2][i % 2]; c.count = i; c.range.lo = -i;
+      c.range.hi = 2.0f * i; g.used++; }
       Grid h = g;
       h.cells[1][0].range.hi = 99;
       int i = threadIdx.x;
@@ -294,7 +298,8 @@ def bit_fields_of_all_kinds(y: Any) -> Any:
     struct S { enum Kind { A, B }; Kind kind; };
     __device__ int f(Mode m) { switch (m) { case Mode::off: return 1; case Mode::on: return 2; } return 0; }
     __global__ void k(int* y, Color c, Mode m) {
-      y[0] = RED + GREEN * 10 + BLUE * 100; y[1] = (int)Mode::on; y[2] = MASK; y[3] = c == BLUE; y[4] = f(m) + f(Mode::off);
+      y[0] = RED + GREEN * 10 + BLUE * 100; y[1] = (int)Mode::on; y[2] = MASK; y[3] = c == BLUE;
+      y[4] = f(m) + f(Mode::off);
       S s; s.kind = S::B; y[5] = s.kind; Color d = static_cast<Color>(5); y[6] = d == GREEN; y[7] = sizeof(Mode);
     }
     """,
@@ -334,7 +339,8 @@ def aliases(y: Any) -> Any:
     struct __align__(16) Q { float a, b, c; };
     struct alignas(8) H { unsigned char x; };
     __global__ void k(int* y, Q* q) {
-      y[0] = sizeof(Q); y[1] = alignof(Q); y[2] = sizeof(H); y[3] = (int)((char*)&q[1] - (char*)q); y[4] = offsetof(Q, c);
+      y[0] = sizeof(Q); y[1] = alignof(Q); y[2] = sizeof(H); y[3] = (int)((char*)&q[1] - (char*)q);
+      y[4] = offsetof(Q, c);
       y[5] = (int)q[1].b;
     }
     """,
@@ -436,6 +442,3 @@ def structs_across_control_flow(y: Any) -> Any:
 )
 def empty_struct(y: Any) -> Any:
     return np.array([18])
-
-
-

@@ -32,11 +32,13 @@ def kernel_of_long(y: Any, x: Any, a: int) -> Any:
     """
     template <typename T> __device__ T sq(T x) { return x * x; }
     template <> __device__ float sq<float>(float x) { return x * x + 0.5f; }     // specialised
-    template <typename T, int N = 3> __device__ T power(T x) { T r = 1; for (int i = 0; i < N; ++i) r *= x; return r; }
+    template <typename T, int N = 3> __device__ T power(T x) { T r = 1; for (int i = 0; i < N; ++i) r *= x;
+    return r; }
     template <typename A, typename B> __device__ auto add(A a, B b) { return a + b; }
     template <typename A, typename B> __device__ decltype(A() * B()) mul(A a, B b) { return a * b; }
     __global__ void k(double* y) {
-      y[0] = sq(3); y[1] = sq(3.0f); y[2] = sq<double>(3); y[3] = power(2.0); y[4] = power<int, 5>(2); y[5] = add(1, 2.5);
+      y[0] = sq(3); y[1] = sq(3.0f); y[2] = sq<double>(3); y[3] = power(2.0); y[4] = power<int, 5>(2);
+      y[5] = add(1, 2.5);
       y[6] = mul(2, 0.25f); y[7] = sq((char)20);
     }
     """,
@@ -55,7 +57,8 @@ def function_templates(y: Any) -> Any:
       __device__ Vec(T x) { for (int i = 0; i < N; ++i) v[i] = x + i; }
       __device__ T& operator[](int i) { return v[i]; }
       __device__ T dot(const Vec& o) const { T s = 0; for (int i = 0; i < N; ++i) s += v[i] * o.v[i]; return s; }
-      template <typename U> __device__ Vec<U, N> cast() const { Vec<U, N> r(0); for (int i = 0; i < N; ++i) r[i] = (U)v[i]; return r; }
+      template <typename U> __device__ Vec<U, N> cast() const { Vec<U, N> r(0); for (int i = 0; i < N;
+      ++i) r[i] = (U)v[i]; return r; }
     };
     __global__ void k(float* y) {
       Vec<float, 3> a(1.5f); Vec<int, 4> b(2);
@@ -145,7 +148,8 @@ def if_constexpr(y: Any) -> Any:
     __global__ void k(float* y) {
       int local[squared(2)] = {1, 2, 3, 4};
       constexpr int f = fib(10);
-      y[0] = SIZE; y[1] = f; y[2] = weights[threadIdx.x + 1]; y[3] = p.a * p.b; y[4] = scale; y[5] = offsets[1][threadIdx.x];
+      y[0] = SIZE; y[1] = f; y[2] = weights[threadIdx.x + 1]; y[3] = p.a * p.b; y[4] = scale;
+      y[5] = offsets[1][threadIdx.x];
       y[6] = local[3] + squared(threadIdx.x + 3);
       static_assert(SIZE == 8, "size");
     }
@@ -166,7 +170,8 @@ def constexpr(y: Any) -> Any:
     }
     template <typename T> struct Max { static __device__ T apply(T a, T b) { return a > b ? a : b; } };
     template <typename T> struct Add { static __device__ T apply(T a, T b) { return a + b; } };
-    template <typename T> __global__ void k(T* y, const T* x, int n) { y[0] = reduce<T, Max>(x, n); y[1] = reduce<T, Add>(x, n); }
+    template <typename T> __global__ void k(T* y, const T* x, int n) { y[0] = reduce<T, Max>(x, n);
+    y[1] = reduce<T, Add>(x, n); }
     """,
     zeros(2, I32),
     ints(9),
@@ -184,7 +189,8 @@ def policies(y: Any, x: Any, n: int) -> Any:
     template <int N> constexpr int twice = 2 * N;
     template <typename T> constexpr bool is_big = sizeof(T) > 4;
     template <class T> using Pair = T[2];
-    __global__ void k(double* y) { y[0] = twice<21>; y[1] = is_big<double> + 2 * is_big<float>; Pair<int> p = {5, 6}; y[2] = p[1]; }
+    __global__ void k(double* y) { y[0] = twice<21>; y[1] = is_big<double> + 2 * is_big<float>;
+    Pair<int> p = {5, 6}; y[2] = p[1]; }
     """,
     zeros(3, F64),
     block=1,

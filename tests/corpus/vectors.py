@@ -83,7 +83,8 @@ def integer_and_double_vectors(y: Any, c: Any, d: Any, x: Any) -> Any:
 @theme.case(
     """
     __global__ void k(int* y, float4 p) {
-      y[0] = sizeof(float3); y[1] = alignof(float4); y[2] = sizeof(double2); y[3] = sizeof(short4); y[4] = alignof(float2);
+      y[0] = sizeof(float3); y[1] = alignof(float4); y[2] = sizeof(double2); y[3] = sizeof(short4);
+      y[4] = alignof(float2);
       y[5] = sizeof(uchar3); y[6] = sizeof(longlong2); y[7] = (int)(p.x + p.y * 10 + p.z * 100 + p.w * 1000);
     }
     """,
@@ -121,7 +122,8 @@ def helper_math(y: Any, x: Any, c: Any) -> Any:
     """
     __global__ void k(float* y, const float4* x, int n) {
       float4 acc = {0, 0, 0, 0};
-      for (int i = 0; i < n; ++i) { float4 v = x[i]; acc.x += v.x; acc.y = fmaxf(acc.y, v.y); acc.z -= v.z; acc.w += v.w * v.w; }
+      for (int i = 0; i < n; ++i) { float4 v = x[i]; acc.x += v.x; acc.y = fmaxf(acc.y, v.y); acc.z -= v.z;
+      acc.w += v.w * v.w; }
       float* p = &acc.x;
       for (int j = 0; j < 4; ++j) y[j] = p[j];
       (&y[4])[0] = ((float*)&acc)[2];

@@ -75,7 +75,7 @@ def wide_shuffles(y: Any, u: Any, x: Any, z: Any) -> Any:
       unsigned b = __ballot_sync(0xffffffff, x[t] > 0);
       y[t] = b;
       y[64 + t] = __popc(b & ((1u << (t & 31)) - 1)) + 100 * __any_sync(0xffffffff, x[t] > 1000)
-                + 1000 * __all_sync(0xffffffff, x[t] > -1000) + 10000 * (__activemask() == 0xffffffffu);
+                + 1000 * __all_sync(0xffffffff, x[t] > -1000) + 10000 * (__activemask() >> (t & 31) & 1);
     }
     """,
     zeros((2, 64), U32),

@@ -162,6 +162,12 @@ inline unsigned int live_lanes()
     return mask;
 }
 
+inline unsigned int launched_lanes()
+{
+    unsigned int rest = block.count - warp() * warp_width;
+    return rest < warp_width ? (1u << rest) - 1 : 0xffffffffu;
+}
+
 inline void enter()
 {
     try {
@@ -274,6 +280,12 @@ inline void __syncwarp(unsigned int mask = 0xffffffffu) { emulation::warp_barrie
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
+inline long long clock64()
+{
+    static long long now = 0;
+    return ++now;
+}
+#define clock clock64
 
 template <typename Combine>
 int emulate_vote(int predicate, int start, Combine combine)
@@ -326,7 +338,8 @@ T __shfl_xor_sync(unsigned int mask, T value, int with, int width = 32)
     return emulate_shuffle(mask, value, source, source < end);
 }
 
-inline unsigned int __activemask() { return emulation::live_lanes(); }
+// As if the warp had stayed together: its lanes run one after another here, and some may have ended already.
+inline unsigned int __activemask() { return emulation::launched_lanes(); }
 inline unsigned int __ballot_sync(unsigned int mask, int predicate)
 {
     return emulation::exchange(mask, predicate, [=](auto of) {
@@ -336,15 +349,36 @@ inline unsigned int __ballot_sync(unsigned int mask, int predicate)
         return found;
     });
 }
-inline int __any_sync(unsigned int mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+// Whether the predicate is not 0 (`found`) and whether it is 0 (`missing`) on some lane of the mask.
+inline void emulate_warp_vote(unsigned int mask, int predicate, bool &found, bool &missing)
+{
+    unsigned int found_in = 0, lanes = 0;
+    emulation::exchange(mask, predicate, [&](auto of) {
+        lanes = mask & emulation::live_lanes();
+        for (unsigned int k = 0; k < 32; ++k)
+            if (lanes >> k & 1) found_in |= (unsigned int)(of(k) != 0) << k;
+        return 0;
+    });
+    found = found_in != 0;
+    missing = found_in != lanes;
+}
+inline int __any_sync(unsigned int mask, int predicate)
+{
+    bool found, missing;
+    emulate_warp_vote(mask, predicate, found, missing);
+    return found;
+}
 inline int __all_sync(unsigned int mask, int predicate)
 {
-    return __ballot_sync(mask, predicate) == (mask & emulation::live_lanes());
+    bool found, missing;
+    emulate_warp_vote(mask, predicate, found, missing);
+    return !missing;
 }
 inline int __uni_sync(unsigned int mask, int predicate)
 {
-    unsigned int found = __ballot_sync(mask, predicate);
-    return found == 0 || found == (mask & emulation::live_lanes());
+    bool found, missing;
+    emulate_warp_vote(mask, predicate, found, missing);
+    return !(found && missing);
 }
 template <typename T>
 unsigned int __match_any_sync(unsigned int mask, T value)
@@ -359,9 +393,14 @@ unsigned int __match_any_sync(unsigned int mask, T value)
 template <typename T>
 unsigned int __match_all_sync(unsigned int mask, T value, int *all)
 {
-    unsigned int lanes = mask & emulation::live_lanes();
-    *all = __match_any_sync(mask, value) == lanes;
-    return *all ? mask : 0;
+    unsigned int same = emulation::exchange(mask, value, [=](auto of) {
+        unsigned int lanes = mask & emulation::live_lanes();
+        for (unsigned int k = 0; k < 32; ++k)
+            if (lanes >> k & 1 && !(of(k) == value)) return 0u;
+        return mask;
+    });
+    *all = same != 0;
+    return same;
 }
 
 #define EMULATE_REDUCE(name, expression)                                                        \

@@ -51,6 +51,14 @@ struct BrainTag {
 using __half = SmallFloat<HalfTag>;
 using __nv_bfloat16 = SmallFloat<BrainTag>;
 
+struct alignas(4) __half2 {
+    __half x, y;
+};
+struct alignas(4) __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
+using half2 = __half2;
+
 template <typename T>
 SmallFloat<T> __habs(SmallFloat<T> x) { return std::fabs((float)x); }
 template <typename T>
@@ -104,6 +112,50 @@ inline unsigned int __funnelshift_r(unsigned int lo, unsigned int hi, unsigned i
 {
     return (unsigned int)(((unsigned long long)hi << 32 | lo) >> (s & 31));
 }
+inline unsigned int __funnelshift_lc(unsigned int lo, unsigned int hi, unsigned int s)
+{
+    return s >= 32 ? lo : __funnelshift_l(lo, hi, s);
+}
+inline unsigned int __funnelshift_rc(unsigned int lo, unsigned int hi, unsigned int s)
+{
+    return s >= 32 ? hi : __funnelshift_r(lo, hi, s);
+}
+inline unsigned int __sad(int a, int b, unsigned int c) { return (unsigned int)llabs((long long)a - b) + c; }
+inline unsigned int __usad(unsigned int a, unsigned int b, unsigned int c) { return (a < b ? b - a : a - b) + c; }
+inline int __hadd(int a, int b) { return (int)(((long long)a + b) >> 1); }
+inline int __rhadd(int a, int b) { return (int)(((long long)a + b + 1) >> 1); }
+inline unsigned int __uhadd(unsigned int a, unsigned int b) { return (unsigned int)(((unsigned long long)a + b) >> 1); }
+inline unsigned int __urhadd(unsigned int a, unsigned int b)
+{
+    return (unsigned int)(((unsigned long long)a + b + 1) >> 1);
+}
+template <typename T, typename Byte>
+T emulate_dot4(T a, T b, T c)
+{
+    for (int k = 0; k < 4; ++k) c += (T)(Byte)(a >> 8 * k) * (T)(Byte)(b >> 8 * k);
+    return c;
+}
+template <typename T, typename Short, typename Byte>
+T emulate_dot2(T a, T b, T c, int first)
+{
+    for (int k = 0; k < 2; ++k) c += (T)(Short)(a >> 16 * k) * (T)(Byte)(b >> 8 * (first + k));
+    return c;
+}
+inline int __dp4a(int a, int b, int c) { return emulate_dot4<int, signed char>(a, b, c); }
+inline unsigned int __dp4a(unsigned int a, unsigned int b, unsigned int c)
+{
+    return emulate_dot4<unsigned int, unsigned char>(a, b, c);
+}
+inline int __dp2a_lo(int a, int b, int c) { return emulate_dot2<int, short, signed char>(a, b, c, 0); }
+inline int __dp2a_hi(int a, int b, int c) { return emulate_dot2<int, short, signed char>(a, b, c, 2); }
+inline unsigned int __dp2a_lo(unsigned int a, unsigned int b, unsigned int c)
+{
+    return emulate_dot2<unsigned int, unsigned short, unsigned char>(a, b, c, 0);
+}
+inline unsigned int __dp2a_hi(unsigned int a, unsigned int b, unsigned int c)
+{
+    return emulate_dot2<unsigned int, unsigned short, unsigned char>(a, b, c, 2);
+}
 inline unsigned int __byte_perm(unsigned int a, unsigned int b, unsigned int selector)
 {
     unsigned long long both = (unsigned long long)b << 32 | a;
@@ -148,8 +200,6 @@ inline float norm3df(float x, float y, float z) { return (float)norm3d(x, y, z);
 inline double rnorm3d(double x, double y, double z) { return 1.0 / norm3d(x, y, z); }
 inline float rnorm3df(float x, float y, float z) { return (float)rnorm3d(x, y, z); }
 inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
-inline float __frcp_rn(float x) { return 1.0f / x; }
-inline double __drcp_rn(double x) { return 1.0 / x; }
 inline float __fdividef(float x, float y) { return x / y; }
 
 #define EMULATE_FAST(name) inline float __##name##f(float x) { return ::name##f(x); }
@@ -173,22 +223,70 @@ auto emulate_rounding(int mode, Operation operation)
     std::fesetround(before);
     return (decltype(operation()))result;
 }
-#define EMULATE_ROUNDED(suffix, mode)                                                                          \
-    inline float __fadd_##suffix(volatile float a, volatile float b)                                           \
+#define EMULATE_OPERATION(name, type, suffix, mode, operation)                                                 \
+    inline type __##name##_##suffix(volatile type a, volatile type b)                                          \
     {                                                                                                          \
-        return emulate_rounding(mode, [&] { return a + b; });                                                  \
-    }                                                                                                          \
-    inline float __fmul_##suffix(volatile float a, volatile float b)                                           \
-    {                                                                                                          \
-        return emulate_rounding(mode, [&] { return a * b; });                                                  \
+        return emulate_rounding(mode, [&]() -> type { return a operation b; });                                \
     }
+#define EMULATE_UNARY(name, type, suffix, mode, expression)                                                    \
+    inline type __##name##_##suffix(volatile type a)                                                           \
+    {                                                                                                          \
+        return emulate_rounding(mode, [&]() -> type { return expression; });                                   \
+    }
+#define EMULATE_ROUNDED(suffix, mode)                                                                          \
+    EMULATE_OPERATION(fadd, float, suffix, mode, +)                                                            \
+    EMULATE_OPERATION(fsub, float, suffix, mode, -)                                                            \
+    EMULATE_OPERATION(fmul, float, suffix, mode, *)                                                            \
+    EMULATE_OPERATION(fdiv, float, suffix, mode, /)                                                            \
+    EMULATE_OPERATION(dadd, double, suffix, mode, +)                                                           \
+    EMULATE_OPERATION(dsub, double, suffix, mode, -)                                                           \
+    EMULATE_OPERATION(dmul, double, suffix, mode, *)                                                           \
+    EMULATE_OPERATION(ddiv, double, suffix, mode, /)                                                           \
+    EMULATE_UNARY(fsqrt, float, suffix, mode, std::sqrt((float)a))                                             \
+    EMULATE_UNARY(dsqrt, double, suffix, mode, std::sqrt((double)a))                                           \
+    EMULATE_UNARY(double2float_from, double, suffix, mode, (double)(float)a)                                   \
+    inline float __double2float_##suffix(double x) { return (float)__double2float_from_##suffix(x); }          \
+    EMULATE_TO_FLOAT(int2float, int, float, suffix, mode)                                                      \
+    EMULATE_TO_FLOAT(uint2float, unsigned int, float, suffix, mode)                                            \
+    EMULATE_TO_FLOAT(ll2float, long long, float, suffix, mode)                                                 \
+    EMULATE_TO_FLOAT(ull2float, unsigned long long, float, suffix, mode)                                       \
+    EMULATE_TO_FLOAT(ll2double, long long, double, suffix, mode)                                               \
+    EMULATE_TO_FLOAT(ull2double, unsigned long long, double, suffix, mode)
+#define EMULATE_TO_FLOAT(name, from, to, suffix, mode)                                                         \
+    inline to __##name##_##suffix(volatile from x)                                                             \
+    {                                                                                                          \
+        return emulate_rounding(mode, [&]() -> to { return (to)x; });                                          \
+    }
+EMULATE_ROUNDED(rn, FE_TONEAREST)
 EMULATE_ROUNDED(rd, FE_DOWNWARD)
 EMULATE_ROUNDED(ru, FE_UPWARD)
 EMULATE_ROUNDED(rz, FE_TOWARDZERO)
+#define EMULATE_RECIPROCAL_AND_FMA(suffix, mode)                                                               \
+    inline float __frcp_##suffix(float x) { return __fdiv_##suffix(1.0f, x); }                                 \
+    inline double __drcp_##suffix(double x) { return __ddiv_##suffix(1.0, x); }                                \
+    inline float __fmaf_##suffix(float a, float b, float c)                                                    \
+    {                                                                                                          \
+        return emulate_rounding(mode, [&]() -> float { return std::fma(a, b, c); });                           \
+    }                                                                                                          \
+    inline double __fma_##suffix(double a, double b, double c)                                                 \
+    {                                                                                                          \
+        return emulate_rounding(mode, [&]() -> double { return std::fma(a, b, c); });                          \
+    }
+EMULATE_RECIPROCAL_AND_FMA(rn, FE_TONEAREST)
+EMULATE_RECIPROCAL_AND_FMA(rd, FE_DOWNWARD)
+EMULATE_RECIPROCAL_AND_FMA(ru, FE_UPWARD)
+EMULATE_RECIPROCAL_AND_FMA(rz, FE_TOWARDZERO)
 
 #define EMULATE_TO_INTEGER(suffix, function)                                                                   \
     inline int __float2int_##suffix(float x) { return (int)function(x); }                                      \
-    inline int __double2int_##suffix(double x) { return (int)function(x); }
+    inline unsigned int __float2uint_##suffix(float x) { return (unsigned int)function(x); }                   \
+    inline long long __float2ll_##suffix(float x) { return (long long)function(x); }                           \
+    inline unsigned long long __float2ull_##suffix(float x) { return (unsigned long long)function(x); }        \
+    inline int __double2int_##suffix(double x) { return (int)function(x); }                                    \
+    inline unsigned int __double2uint_##suffix(double x) { return (unsigned int)function(x); }                 \
+    inline long long __double2ll_##suffix(double x) { return (long long)function(x); }                         \
+    inline unsigned long long __double2ull_##suffix(double x) { return (unsigned long long)function(x); }      \
+    inline __half __float2half_##suffix(float x) { return __half(x); }
 EMULATE_TO_INTEGER(rn, std::nearbyint)
 EMULATE_TO_INTEGER(rd, std::floor)
 EMULATE_TO_INTEGER(ru, std::ceil)

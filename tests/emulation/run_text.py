@@ -17,6 +17,8 @@ import numpy as np
 
 _HERE = Path(__file__).parent
 _FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-frounding-math"]
+# A kernel may be called like something in the C library.
+_FLAGS += ["-Wl,-Bsymbolic"]
 # A static array is one per block, since blocks run one after another; the dynamic one is the emulation's own.
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(.+?)(\w+)\[\];")
 _LAUNCH = """

@@ -51,6 +51,7 @@ CLEAN = {
     "shuffle": "y[i] = __shfl_xor_sync(0xffffffff, x[i], 1);",
     "local": "float a[4]; for (int k = 0; k < 4; k++) a[k] = x[i] * k; y[i] = a[i % 4];",
     "bytes": "((char *)y)[i] = t;",
+    "bit fields": "struct { unsigned a : 4, b : 28; } f[2]; f[n & 1].a = t; f[n & 1].b = i; y[i] = f[n & 1].b;",
     "tree": """__shared__ float s[64]; s[t] = x[i]; __syncthreads();
   for (int d = 32; d > 0; d /= 2) { if (t < d) s[t] += s[t + d]; __syncthreads(); }
   if (t == 0) y[blockIdx.x] = s[0];""",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Load, Op, Param, Undef, Value, While
-from ..ir.traverse import clone, free_values, walk
+from ..ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Load, Op, Param, Value, While
+from ..ir.traverse import clone, closed, walk
 from ..ir.types import I64, Pointer, Scalar, Type
 from ..transforms.fold import evaluate as fold
 from .copies import Copier
@@ -81,8 +81,23 @@ def trip_count(loop: For, structure: Structure, known: Known, builtin: BuiltinVa
     lower = evaluate(loop.lower, structure, known, builtin)
     upper = evaluate(loop.upper, structure, known, builtin)
     if lower is None or upper is None:
-        return None
+        return _bounded(loop, structure, known, builtin)
     return len(range(int(lower), int(upper), loop.step))
+
+
+def _bounded(loop: For, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
+    """A loop from a to min(a + length, ...) runs at most `length` times, whatever a is: a checkpointed segment."""
+    op = structure.definition.get(loop.upper)
+    if not (isinstance(op, Apply) and op.fn == "min" and loop.step == 1):
+        return None
+    for limit in op.args:
+        total = structure.definition.get(limit)
+        if isinstance(total, Apply) and total.fn == "add" and loop.lower in total.args:
+            length = total.args[1] if total.args[0] is loop.lower else total.args[0]
+            found = evaluate(length, structure, known, builtin)
+            if found is not None:
+                return max(0, int(found))
+    return None
 
 
 # ---- counting -----------------------------------------------------------------------------------------------------
@@ -111,11 +126,8 @@ def counting_function(function: Function, plan: Plan, memory: Memory, stacks: tu
             total = b.apply("add", total, b.load(site[type]))
         b.atomic("max", b.offset(counts, b.constant(k, I64)), total)
     params = (*function.params, Param(counts, "long long *"))
-    body = Block((), (*counter.prologue.ops, *b.ops), ())
-    known = {p.value for p in params}
     # Pointers into shadows are still there, and nothing uses them.
-    shadows = tuple(Undef(results=(v,)) for v in free_values(body) if v not in known)
-    body = clone(Block((), (*shadows, *body.ops), ()), {})
+    body = clone(closed(Block((), (*counter.prologue.ops, *b.ops), ()), (p.value for p in params)), {})
     return Counting(replace(function, name=f"{function.name}_count", params=params, body=body), stores)
 
 

@@ -20,6 +20,7 @@ from ..ir.ops import (
     Atomic,
     Block,
     Call,
+    Constant,
     Extract,
     For,
     Function,
@@ -81,6 +82,8 @@ def _fresh(name: str, taken: Iterable[str]) -> str:
         name += "_"
     return name
 
+
+_PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast)
 
 _ZEROS: dict[str, int | float | bool] = {"float": 0.0, "int": 0, "uint": 0, "bool": False}
 
@@ -321,7 +324,24 @@ class _Forward:
         wanted = self.active(op.results)
         then, orelse = self.block(op.then, wanted), self.block(op.orelse, wanted)
         twins = tuple(self.twin(op.results[k]) for k in wanted)
-        self.b.add(replace(op, then=then, orelse=orelse, results=(*op.results, *twins)))
+        cond = self.condition(op)
+        self.b.add(replace(op, cond=cond, then=then, orelse=orelse, results=(*op.results, *twins)))
+
+    def condition(self, op: If) -> Value:
+        """`if (v != 0) atomicAdd(p, v)` adds v whatever it is: the tangent of a zero is added too, if it is not zero.
+
+        Reverse mode skips updates in this way, and they are often zero where second derivatives are not."""
+        test = self.activity.definitions.get(op.cond)
+        if not isinstance(test, Apply) or test.fn != "ne" or test.args[0] not in self.tangents or op.results:
+            return op.cond
+        value, zero = test.args
+        definition = self.activity.definitions.get(zero)
+        effects = [inner for inner in (*op.then.ops, *op.orelse.ops) if not isinstance(inner, _PURE)]
+        adds = all(isinstance(e, Atomic) and e.kind in ("add", "sub") and e.args == (value,) for e in effects)
+        if not adds or not isinstance(definition, Constant) or definition.value != 0:
+            return op.cond
+        tangent = self.tangents[value]
+        return self.b.apply("or", op.cond, self.b.apply("ne", tangent, self.zero(tangent.type)))
 
     def for_(self, op: For) -> None:
         carried = op.body.args[1:]

@@ -326,3 +326,17 @@ def refuse_tape(plan: Plan, structure: Structure) -> None:
                 op.span if op is not None else UNKNOWN_SPAN,
                 "use kernelgrad.split, which keeps it between the forward and the reverse launch",
             )
+
+
+def refuse_shadow_pointers(plan: Plan, structure: Structure, shadows: Iterable[Value]) -> None:
+    """The forward launch of a split knows no shadows, so pointers into them cannot go on its tape."""
+    known = set(shadows)
+    for key, frame in plan.taped.items():
+        for value in frame:
+            if value in known:
+                owner = structure.places[key].owner
+                raise UnsupportedError(
+                    f"split: the pointer '{(value.name or '').removeprefix('_d_')}' changes from iteration to iteration",
+                    owner.span if owner is not None else UNKNOWN_SPAN,
+                    "use kernelgrad.gradient, which runs forward and reverse in one launch",
+                )

@@ -32,7 +32,7 @@ from ..ir.ops import (
     Warp,
     While,
 )
-from ..ir.traverse import clone, walk
+from ..ir.traverse import clone, closed, walk
 from ..ir.types import I64, Pointer, Scalar
 from . import activity as activity_analysis
 from . import roots as memory_analysis
@@ -43,7 +43,7 @@ from .activity import Activity
 from .adjoints import Adjoints, add_into, part_of, zero
 from .copies import Copier, rematerialize
 from .memory import MemoryAdjoints
-from .plan import Plan, make_plan, refuse_tape
+from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .roots import Memory
 from .rules import rule_for, scaled
 from .shadows import Shadowed, add_shadows, shadow_name
@@ -115,13 +115,26 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     scalars = [(params[n].value, p.value) for n, p in adjoints.items() if not _is_pointer(params[n])]
     bodies = emitter.run(scalars)
     stacks = tuple(emitter.tape.stacks.values())
-    extra = (*adjoints.values(), *internal.values(), *(p for s in stacks for p in s.params))
-    names = {"joint": ("_grad",), "split": ("_forward", "_reverse"), "reverse": ("_grad",)}[options.mode]
+    tape = tuple(p for s in stacks for p in s.params)
+    whole = (*function.params, *adjoints.values(), *internal.values(), *tape)
+    shapes: dict[Mode, tuple[tuple[str, tuple[Param, ...]], ...]] = {
+        "joint": (("_grad", whole),),
+        "reverse": (("_grad", whole),),
+        "split": (("_forward", (*function.params, *tape)), ("_reverse", whole)),
+    }
     functions = tuple(
-        replace(function, name=function.name + suffix, params=(*function.params, *extra), body=body)
-        for suffix, body in zip(names, bodies, strict=True)
+        _function(function, suffix, parameters, body, options)
+        for (suffix, parameters), body in zip(shapes[options.mode], bodies, strict=True)
     )
-    return Gradient(tuple(map(_fresh_copy, functions)), adjoints, internal, stacks, prepared)
+    return Gradient(functions, adjoints, internal, stacks, prepared)
+
+
+def _function(primal: Function, suffix: str, params: tuple[Param, ...], body: Block, options: Options) -> Function:
+    """The two functions of a split share forward values, so each gets a copy of its own."""
+    # The launcher has checked that no two buffers overlap (rule 12), unless the user said they may.
+    params = tuple(_restricted(p, options.may_alias) for p in params)
+    body = clone(closed(body, (p.value for p in params)), {})
+    return replace(primal, name=primal.name + suffix, params=params, body=body)
 
 
 def _activity(function: Function, memory: Memory, params: dict[str, Param], options: Options) -> Activity:
@@ -138,21 +151,20 @@ def _prepare(shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...]
     plan = make_plan(shadowed.function, structure, memory, activity, shadowed.of, options.may_alias)
     if options.mode == "reverse":
         refuse_tape(plan, structure)
+    elif options.mode == "split":
+        refuse_shadow_pointers(plan, structure, shadowed.of.values())
     private = options.assume_private and not options.may_alias
     accumulation = plan_updates(memory, structure, activity.roots, private)
     kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
     return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept)
 
 
+def _restricted(param: Param, may_alias: bool) -> Param:
+    return param if may_alias or not _is_pointer(param) else replace(param, restrict=True)
+
+
 def _is_pointer(param: Param) -> bool:
     return isinstance(param.type, Pointer)
-
-
-def _fresh_copy(function: Function) -> Function:
-    """The two functions of a split share forward values; each gets its own."""
-    mapping: dict[Value, Value] = {}
-    body = clone(function.body, mapping)
-    return replace(function, body=body)
 
 
 def _adjoint_param(param: Param, taken: dict[str, Param]) -> Param:

@@ -32,12 +32,12 @@ def _block(block: Block) -> Block:
 def _rotate(loop: While) -> list[Op]:
     first = clone(loop.before, dict(zip(loop.before.args, loop.inits, strict=True)))
     entry_map = dict(zip(first.args, loop.inits, strict=True))
-    entry_ops = _renamed(first, entry_map)
+    entry_ops = renamed(first, entry_map)
     inits = tuple(entry_map.get(v, v) for v in first.results)
     body = clone(loop.body, {})
     again = clone(loop.before, {})
     again_map = dict(zip(again.args, body.results, strict=True))
-    again_ops = _renamed(again, again_map)
+    again_ops = renamed(again, again_map)
     results = tuple(again_map.get(v, v) for v in again.results)
     go = Value(loop.before.results[0].type, "go")
     body_go = Value(go.type, "go")
@@ -50,5 +50,5 @@ def _rotate(loop: While) -> list[Op]:
     return [*entry_ops, new]
 
 
-def _renamed(block: Block, mapping: dict[Value, Value]) -> list[Op]:
+def renamed(block: Block, mapping: dict[Value, Value]) -> list[Op]:
     return list(substitute(Block((), block.ops, ()), mapping).ops)

@@ -36,12 +36,12 @@ def call(fn: Fn, c: Cursor) -> Value | None:
         return special(fn, c)
     if _is_defaulted_assignment(target):
         return _assign(fn, c)
+    if target.is_virtual_method():
+        raise fn.unsupported(c, f"'{target.spelling}' is virtual: not supported", "use a template")
     body = _with_body(target)
     if body is None:
         return _intrinsic(fn, c, target)
     span = fn.unit.span(c)
-    if target.is_virtual_method():
-        raise fn.unsupported(c, f"'{target.spelling}' is virtual: not supported")
     arguments = _object_argument(fn, c, target) + _arguments(fn, c, target)
     fn.b.span = span
     return call_function(fn, body, arguments, span)
@@ -97,6 +97,9 @@ def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
     if number is not None:  # __builtin_inff() and its like
         return constant_of(fn, number, fn.type(c))
     if row is None:
+        template = clang.specialized_template(target)
+        if template is not None:
+            fn.unit.check_errors(template)  # an instance with errors has no body
         reason = REFUSED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
         raise fn.unsupported(c, reason)
     arguments = _arguments(fn, c, target)

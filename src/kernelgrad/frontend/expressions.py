@@ -35,6 +35,8 @@ def value_or_none(fn: Fn, c: Cursor) -> Value | None:
         fn.at(c)
         return fn.load(found)
     handler = _VALUES.get(c.kind)
+    if handler is None and c.kind in REFUSED:
+        raise fn.unsupported(c, *REFUSED[c.kind])
     if handler is None:
         raise fn.unsupported(c, f"this expression ({c.kind.name.lower()}) is not supported")
     return handler(fn, c)
@@ -393,6 +395,10 @@ def _cast_decay(fn: Fn, c: Cursor, inner: Cursor) -> Value:
     return fn.generic(fn.b.decay(target))
 
 
+def _cast_function(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    raise fn.unsupported(c, *_FUNCTION_POINTER)
+
+
 def _cast_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
     v, type = value(fn, inner), fn.type(c)
     if not isinstance(type, Pointer) or not isinstance(v.type, Pointer):
@@ -471,6 +477,7 @@ _CASTS: dict[int, Callable[[Fn, Cursor, Cursor], Value | None]] = {
     7: _cast_base,
     8: _cast_base,
     11: _cast_decay,
+    12: _cast_function,
     13: _cast_null,
     19: _cast_same,
     20: _cast_same,
@@ -574,6 +581,19 @@ def _lambda_value(fn: Fn, c: Cursor) -> Value:
 def _statement_expression(fn: Fn, c: Cursor) -> Value:
     raise fn.unsupported(c, "statement expressions are not supported")
 
+
+_ALLOCATION = ("allocation on the device is not supported", "use a local array or pass a buffer")
+_EXCEPTIONS = ("exceptions are not supported in device code", None)
+_FUNCTION_POINTER = ("a pointer to a function is not supported", "call the function by its name, or pass a functor")
+REFUSED: dict[Kind, tuple[str, str | None]] = {
+    Kind.CXX_NEW_EXPR: _ALLOCATION,
+    Kind.CXX_DELETE_EXPR: _ALLOCATION,
+    Kind.CXX_THROW_EXPR: _EXCEPTIONS,
+    Kind.CXX_TRY_STMT: _EXCEPTIONS,
+    Kind.CXX_DYNAMIC_CAST_EXPR: ("dynamic_cast is not supported", "use a template"),
+    Kind.CXX_TYPEID_EXPR: ("typeid is not supported", None),
+    Kind.ADDR_LABEL_EXPR: ("labels and goto are not supported", "use a loop with break or continue"),
+}
 
 _VALUES: dict[Kind, Callable[[Fn, Cursor], Value | None]] = {
     Kind.INTEGER_LITERAL: _constant,

@@ -161,6 +161,7 @@ class FunctionLowering:
         if clang.is_invalid(argument):
             raise ParseError(f"parameter '{argument.spelling}' has an invalid type", span)
         type = self.types.parameter(argument.type, span)
+        self.types.check_destructor(type, span)
         if self.kind == "kernel" and isinstance(type, Pointer):
             type = Pointer(type.pointee, "global")
         value = Value(type, argument.spelling or None)
@@ -208,6 +209,7 @@ class FunctionLowering:
 
     def object(self, type: Type, name: str | None = None) -> Value:
         """Storage without a value yet. Setting a bit-field reads its neighbours, so those are written first."""
+        self.types.check_destructor(type, self.b.span)
         storage = self.b.alloca(type, name)
         self._clear_bit_fields(storage, type)
         return storage

@@ -14,7 +14,7 @@ from ..ir.types import BOOL, I32, Array, Scalar
 from . import clang
 from .clang import Cursor, Kind, identity
 from .exits import always_exits, exits, if_parts
-from .expressions import condition, constant_of, effect, place, value
+from .expressions import REFUSED, condition, constant_of, effect, place, value
 from .initialize import coerce, initialize
 from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
@@ -394,8 +394,5 @@ _STATEMENTS: dict[Kind, Callable[[Fn, Cursor], None]] = {
     Kind.INDIRECT_GOTO_STMT: _refuse("goto is not supported", "use a loop with break or continue"),
     Kind.LABEL_STMT: _refuse("labels and goto are not supported", "use a loop with break or continue"),
     Kind.ASM_STMT: _refuse("inline PTX is not supported", "use the CUDA intrinsic that stands for the instruction"),
-    Kind.CXX_TRY_STMT: _refuse("exceptions are not supported in device code"),
-    Kind.CXX_THROW_EXPR: _refuse("exceptions are not supported in device code"),
-    Kind.CXX_NEW_EXPR: _refuse("allocation on the device is not supported", "use a local array or pass a buffer"),
-    Kind.CXX_DELETE_EXPR: _refuse("allocation on the device is not supported", "use a local array or pass a buffer"),
+    **{kind: _refuse(*reason) for kind, reason in REFUSED.items()},
 }

@@ -126,6 +126,20 @@ class Types:
     def base_index(self, derived: Struct, base: Struct) -> int | None:
         return self._bases.get((derived.name, base.name))
 
+    def check_destructor(self, type: Type, span: Span) -> None:
+        """Objects end without their destructor being called, so one that does something is refused."""
+        while isinstance(type, Array):
+            type = type.element
+        if not isinstance(type, Struct):
+            return
+        declaration = self.clang_type(type).get_declaration()
+        shown = [declaration, clang.specialized_template(declaration)]  # an instance shows no members of its own
+        children = [c for d in shown if d is not None for c in d.get_children()]
+        if any(c.kind == Kind.DESTRUCTOR and _does_something(c) for c in children):
+            raise UnsupportedError(f"'{type.name}' has a destructor: not supported", span, "call a function instead")
+        for field in type.fields:
+            self.check_destructor(field.type, span)
+
     # ---- records
 
     def _pointee(self, type: clang.Type, span: Span) -> Type:
@@ -176,6 +190,7 @@ class Types:
         fields: list[Field] = []
         end = 0
         for base in _bases(declaration):
+            _check_virtual(declaration, base, span)
             if base.type.get_canonical().kind != TypeKind.RECORD:
                 reason = f"the base class '{base.type.spelling}' depends on template parameters"
                 raise UnsupportedError(
@@ -188,6 +203,27 @@ class Types:
             fields.append(Field(f"_base{len(fields)}", type, start))
             end = end if empty else start + type.size
         return fields
+
+
+def _does_something(destructor: Cursor) -> bool:
+    body = destructor.get_definition()
+    if body is None:
+        return not destructor.is_default_method()
+    return any(c.kind == Kind.COMPOUND_STMT and any(True for _ in c.get_children()) for c in body.get_children())
+
+
+def _check_virtual(derived: Cursor, base: Cursor, span: Span) -> None:
+    """Refuses what would move a base away from where `_base_fields` puts it."""
+    is_virtual = any(token.spelling == "virtual" for token in base.get_tokens())
+    if is_virtual or (_is_polymorphic(derived) and not _is_polymorphic(base.type.get_declaration())):
+        name = base.type.spelling
+        raise UnsupportedError(f"the base class '{name}' is not supported: virtual bases and functions", span)
+
+
+def _is_polymorphic(declaration: Cursor) -> bool:
+    methods = (Kind.CXX_METHOD, Kind.DESTRUCTOR)
+    own = any(c.kind in methods and c.is_virtual_method() for c in declaration.get_children())
+    return own or any(_is_polymorphic(base.type.get_declaration()) for base in _bases(declaration))
 
 
 def _bases(declaration: Cursor) -> list[Cursor]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-from .ops import Block, Function, Global, Op, Value
+from .ops import Block, Function, Global, Op, Undef, Value
 from .types import Array, Pointer, Struct, Type
 
 _BASE = frozenset(("results", "span"))
@@ -159,6 +159,13 @@ def clone(block: Block, mapping: dict[Value, Value]) -> Block:
         return replace(copied, results=tuple(map(fresh, op.results))) if op.results else copied
 
     return inner(block)
+
+
+def closed(block: Block, known: Iterable[Value]) -> Block:
+    """The block with what it uses and nobody defines made undefined: leftovers that simplification removes."""
+    given = set(known)
+    missing = tuple(Undef(results=(v,)) for v in free_values(block) if v not in given)
+    return Block(block.args, (*missing, *block.ops), block.results) if missing else block
 
 
 def with_body(function: Function, body: Block) -> Function:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..cache import digest
-from ..ir.ops import Module, Op
+from ..ir.ops import Apply, Load, Module, Op, Store, Value
 from ..ir.printer import print_module
-from ..ir.traverse import walk
+from ..ir.traverse import operands, walk
 from . import races
 from .cpu import ENTRY_TYPE, LaunchStatus, kernel_failure, pack_launch, unflatten, volume
 from .findings import Act, Findings
@@ -203,9 +203,29 @@ class _Check:
     def report_unwritten(self, log: Log) -> None:
         scratch = log.at(self.is_scratch(log))
         early = scratch.at(races.unwritten_reads(scratch))
+        early = early.at(~np.isin(early.op, self.bit_field_reads))
         _, first, counts = np.unique(races.group_ids(early.op), return_index=True, return_counts=True)
         for row, count in zip(first, counts, strict=True):
             self.findings.add("uninitialised", self.act(early, int(row)), None, int(count))
+
+    @cached_property
+    def bit_field_reads(self) -> list[int]:
+        """Loads that only keep the other bits of a word when a bit field is set: `word & mask | field`, stored back."""
+        users: dict[Value, list[Op]] = {}
+        for op in self.ops:
+            for value in operands(op):
+                users.setdefault(value, []).append(op)
+
+        def only(value: Value, fn: str) -> list[Value]:
+            """The results of its uses if all of them are `fn`."""
+            found = users.get(value, [])
+            return [op.result for op in found] if all(isinstance(op, Apply) and op.fn == fn for op in found) else []
+
+        def is_bit_field(load: Load) -> bool:
+            words = [word for masked in only(load.result, "and") for word in only(masked, "or")]
+            return any(isinstance(op, Store) and op.ptr is load.ptr for word in words for op in users.get(word, []))
+
+        return [k for k, op in enumerate(self.ops) if isinstance(op, Load) and is_bit_field(op)]
 
     def report_conflicts(self, log: Log, pairs: races.Pairs) -> None:
         left, right = pairs

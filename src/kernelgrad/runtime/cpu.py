@@ -15,7 +15,6 @@ from ..cache import DiskCache, digest, source_digest
 from ..errors import KernelError
 from ..ir.ops import Assert, Module
 from ..ir.printer import print_module
-from ..ir.traverse import walk
 from .launch import BoundArguments, Dim3, LaunchConfig
 from .workers import run_chunks, scratch_memory
 
@@ -96,10 +95,10 @@ def kernel_failure(
     module: Module, kernel: str, failing: Places, config: LaunchConfig, status: LaunchStatus
 ) -> KernelError:
     """The error for a launch whose status is not zero."""
-    from ..backends.cpu.frame import Failure
+    from ..backends.cpu.frame import Failure, failing_ops
 
     kind, number = failing[status.which - 1]
-    op = list(walk(module.functions[kernel].body))[number]
+    op = failing_ops(module.functions[kernel].body)[number]
     words = {
         Failure.ASSERT: f"assertion failed: {op.message}" if isinstance(op, Assert) else "assertion failed",
         Failure.TRAP: "trap",

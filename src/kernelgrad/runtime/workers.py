@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 
@@ -53,7 +53,10 @@ def run_chunks(run: Callable[[int, int], None], count: int, chunks_per_worker: i
             run(begin, min(begin + size, count))
 
     helpers = [_pool.executor().submit(work) for _ in range(workers - 1)]
-    work()
+    try:
+        work()
+    finally:
+        wait(helpers)  # what they write to must outlive them
     for helper in helpers:
         helper.result()
 

@@ -13,8 +13,23 @@ from kernelgrad.backends.cpu.native import optimise
 from kernelgrad.errors import KernelError
 from kernelgrad.ir.ops import Assert, Fence, Print, Trap, Value
 from kernelgrad.ir.types import (
-    BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U32, U64, Array, Field, Pointer, Scalar, Struct,
-)  # fmt: skip
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    F64,
+    I8,
+    I32,
+    I64,
+    U8,
+    U32,
+    U64,
+    Array,
+    Field,
+    Pointer,
+    Scalar,
+    Struct,
+)
 from kernelgrad.runtime.cpu import compile_cpu
 from kernelgrad.runtime.launch import LaunchConfig
 

@@ -21,7 +21,7 @@ from . import llvm_types as lt
 from .collectives import emit_collective
 from .frame import Failing, Failure, Frame
 from .llvm_types import byte_offset, i64
-from .loops import each_thread
+from .loops import counted, each_thread
 from .memory import load, store
 from .plan import LIVE, Mask, Plan, all_uses, is_volatile_shared
 from .steps import Active, Step
@@ -157,9 +157,20 @@ class BlockCode:
         lt.intrinsic(self.b, "llvm.memcpy", lt.VOID, args, [lt.PTR, lt.PTR, lt.I64])
 
     def any_set(self, mask: ir.Value) -> ir.Value:
-        """Whether any thread is in the mask: the first whose byte is set, if there is one."""
-        first = self.find(lambda thread: self.test(mask, thread))
-        return self.b.icmp_unsigned("<", first, self.frame.threads)
+        return self.combined(mask, 0, self.b.or_)
+
+    def all_set(self, mask: ir.Value) -> ir.Value:
+        return self.combined(mask, 1, self.b.and_)
+
+    def combined(self, mask: ir.Value, start: int, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+        """Over all threads' bytes, without leaving early, so that it vectorises."""
+        before = self.b.block
+        with counted(self.b, i64(0), self.frame.threads, 1) as thread:
+            total = self.b.phi(lt.I8)
+            total.add_incoming(ir.Constant(lt.I8, start), before)
+            following = combine(total, self.b.load(self.mask_byte(mask, thread), typ=lt.I8, align=1))
+            total.add_incoming(following, self.b.block)
+        return self.b.icmp_unsigned("!=", following, ir.Constant(lt.I8, 0))
 
     def find(self, wanted: Callable[[ir.Value], ir.Value]) -> ir.Value:
         """The linear id of the first thread for which `wanted` holds, or the number of threads."""

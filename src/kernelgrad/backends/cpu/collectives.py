@@ -21,8 +21,8 @@ from . import llvm_types as lt
 from .functions import TABLE
 from .llvm_types import i32, i64
 from .loops import counted
-from .steps import Active, Step
 from .scalars import Application, Row
+from .steps import Active, Step
 
 if TYPE_CHECKING:
     from .blocks import BlockCode

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
-from ...ir.ops import Apply, Op, Value
+from ...ir.ops import Apply, Assert, Barrier, BarrierReduce, Block, Op, Trap, Value
+from ...ir.traverse import walk
 from . import llvm_types as lt
 from .llvm_types import I8, PTR, i32
 from .watch import Watch
@@ -36,6 +37,11 @@ class Failing:
 
     kind: Failure
     op: Op
+
+
+def failing_ops(body: Block) -> list[Op]:
+    """The operations that can fail, in program order: the order stays when other operations come and go."""
+    return [op for op in walk(body) if isinstance(op, Assert | Trap | Barrier | BarrierReduce)]
 
 
 @dataclass(frozen=True)

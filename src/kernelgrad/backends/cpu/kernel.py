@@ -13,12 +13,13 @@ from llvmlite import ir
 
 from ...errors import LookupFailed
 from ...ir.layout import param_layout
-from ...ir.ops import Apply, Function, GlobalRef, Module, Value
+from ...ir.ops import Apply, Function, GlobalRef, Module, Op, Value
 from ...ir.traverse import walk
 from ...ir.types import Array, Pointer
 from . import llvm_types as lt
+from . import strides
 from .blocks import BlockCode
-from .frame import Failing, Failure, Frame
+from .frame import Failing, Failure, Frame, failing_ops
 from .indexing import IndexArithmetic
 from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
@@ -51,7 +52,7 @@ class Variant:
 class KernelCode:
     """LLVM text, and what launching it takes. A worker's scratch memory is the block's shared memory (`static_shared`
     bytes, then the dynamic ones), then `slot_bytes` for each thread. `failing`: for each nonzero status, from 1, why
-    the kernel stopped and the operation that did it, by its number in the order of `traverse.walk`."""
+    the kernel stopped and the operation that did it, by its place in `failing_ops`."""
 
     text: str
     static_shared: int
@@ -82,9 +83,12 @@ def lower(module: Module, kernel: str, variant: Variant | None = None) -> Kernel
 
 class _Kernel:
     def __init__(self, module: Module, function: Function, variant: Variant):
-        self.function, self.variant = function, variant
-        self.plan: Plan = make_plan(function, own_allocas=RED_ZONE if variant.watched else 0)
         red_zone = RED_ZONE if variant.watched else 0
+        in_step: frozenset[Op] = frozenset()
+        if not variant.watched:
+            function, in_step = strides.run(function)
+        self.function, self.variant = function, variant
+        self.plan: Plan = make_plan(function, in_step, red_zone)
         self.shared, self.dynamic, self.static_shared = _shared_layout(module, function, red_zone)
         self.roots = root_names(function)
         self.regions = self.all_regions(module) if variant.watched else ()
@@ -97,8 +101,8 @@ class _Kernel:
         block = self.block_function()
         self.entry_function(block)
         prints = "printf" in self.llvm.globals
-        number = {op: k for k, op in enumerate(walk(self.function.body))}
-        failing = tuple((f.kind, number[f.op]) for f in self.failing)
+        places = failing_ops(self.function.body)
+        failing = tuple((f.kind, places.index(f.op)) for f in self.failing)
         slot_bytes = sum(self.plan.slots.values())
         return KernelCode(str(self.llvm), self.static_shared, slot_bytes, failing, prints, self.regions)
 

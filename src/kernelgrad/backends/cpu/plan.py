@@ -69,6 +69,7 @@ LIVE = Mask(None, "live")  # the threads that have not left the kernel
 class Plan:
     phased: bool = True  # whether threads meet at all
     meetings: set[Op] = field(default_factory=set)  # and the structured operations around them
+    in_step: frozenset[Op] = frozenset()  # those of them that are loops no thread meets another in
     varying: set[Value] = field(default_factory=set)  # defined between phases or in one, not the same for every thread
     again: dict[Value, Op] = field(default_factory=dict)
     slots: dict[Value | Mask, int] = field(default_factory=dict)  # bytes per thread
@@ -94,10 +95,11 @@ class Plan:
         self.slots.setdefault(value, max(1, -(-(type.size + apart) // type.align) * type.align))
 
 
-def make_plan(function: Function, own_allocas: int = 0) -> Plan:
-    """`own_allocas`: if not 0, every local array gets memory of its own for each thread, that many bytes apart."""
-    meetings, phased = _meetings(function.body)
-    plan = Plan(phased, meetings)
+def make_plan(function: Function, in_step: frozenset[Op] = frozenset(), own_allocas: int = 0) -> Plan:
+    """`in_step`: loops that threads go through together although nothing meets in them. `own_allocas`: if not 0, every
+    local array gets memory of its own for each thread, that many bytes apart."""
+    meetings, phased = _meetings(function.body, in_step)
+    plan = Plan(phased, meetings, in_step)
     for op in walk(function.body) if own_allocas else ():
         if isinstance(op, Alloca):
             plan.own_memory(op.result, own_allocas)
@@ -125,7 +127,7 @@ def is_volatile_shared(op: Op) -> bool:
     return op.ptr.type.space == "shared"
 
 
-def _meetings(body: Block) -> tuple[set[Op], bool]:
+def _meetings(body: Block, in_step: frozenset[Op]) -> tuple[set[Op], bool]:
     """The meetings (volatile accesses, which split phases but do nothing more, apart), and whether there are any."""
     found: set[Op] = set()
 
@@ -133,7 +135,7 @@ def _meetings(body: Block) -> tuple[set[Op], bool]:
         meets = False
         for op in block.ops:
             inner = [visit(b) for b in blocks(op)]
-            if isinstance(op, Barrier | BarrierReduce | Warp) or any(inner):
+            if isinstance(op, Barrier | BarrierReduce | Warp) or any(inner) or op in in_step:
                 found.add(op)
                 meets = True
             meets = meets or is_volatile_shared(op)

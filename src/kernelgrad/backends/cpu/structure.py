@@ -122,7 +122,13 @@ def _while(code: BlockCode, op: While, pending: list[Op], active: Active) -> Non
         code.region(op.before, loop.active, steps)
         _scalar_results(code, op.body.args, forwarded)
         loop.go_on(None if loop.divergent else code.frame.get(cond))
-        code.region(op.body, loop.active, code.copies(op.body.results, op.before.args))
+        again = code.copies(op.body.results, op.before.args)
+        if loop.divergent and op in code.plan.in_step:
+            # Most trips are made by all threads: those run code without a mask.
+            with code.b.if_then(code.all_set(loop.mask)):
+                code.region(op.body, Active(None, active.parted), again)
+                loop.repeat(op.body.results)
+        code.region(op.body, loop.active, again)
         loop.repeat(op.body.results)
     _scalar_results(code, op.results, forwarded)
 

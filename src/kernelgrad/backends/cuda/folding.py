@@ -41,7 +41,7 @@ from ...ir.ops import (
     While,
 )
 from ...ir.traverse import blocks, operands, uses, walk
-from ...ir.types import BOOL, Scalar
+from ...ir.types import BOOL, Array, Pointer, Scalar
 from .ranges import is_below
 from .stepping import is_free, stepped_state
 
@@ -225,7 +225,7 @@ class _Folder:
     # ---- the decision
 
     def _is_inline(self, op: Op, value: Value, home: Site) -> bool:
-        if isinstance(op, Constant | Undef | GlobalRef | Alloca):
+        if isinstance(op, Constant | Undef | GlobalRef | Alloca) or is_alias(op):
             return True
         sites = self.result.sites.get(value, [])
         if value in self.steps:
@@ -262,6 +262,14 @@ class _Folder:
         if to.block is not home.block or to.conditional:
             return False
         return not any(home.at < at < to.at for at in self.effects[home.block])
+
+
+def is_alias(op: Op) -> bool:
+    """Another name for the same address: an array's first element, a change of address space."""
+    if not isinstance(op, PtrCast) or not isinstance(op.ptr.type, Pointer) or not isinstance(op.result.type, Pointer):
+        return False
+    source, target = op.ptr.type.pointee, op.result.type.pointee
+    return source == target or (isinstance(source, Array) and source.element == target)
 
 
 def _volatile(op: Op) -> bool:

@@ -26,7 +26,7 @@ from ...ir.ops import (
     Warp,
     While,
 )
-from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct
+from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct, Type
 from ..names import Scope
 from .atomics import atomic
 from .copies import Copy, Save, in_sequence
@@ -135,10 +135,7 @@ class Statements:
     def declare(self, variable: Variable, value: Expr | None) -> None:
         variable.name = self.scope.declare(variable.hint)
         self.declared.add(variable)
-        if isinstance(variable.type, Array):
-            declaration = f"{self.types.spell(variable.type)} {variable.name}"
-        else:
-            declaration = self.types.declare(variable.type, variable.name, variable.const)
+        declaration = self.declaration(variable.type, variable.name, variable.const)
         self.line(f"{declaration};" if value is None else f"{declaration} = {assigned(value).text};")
 
     def write(self, op: Op, result: Value, value: Expr) -> None:
@@ -181,10 +178,15 @@ class Statements:
             return text
         return f"reinterpret_cast<{self.types.spell(field.type)} &>({text})"
 
-    def temporary(self, hint: str, value: Expr) -> Expr:
+    def temporary(self, hint: str, value: Expr, const: bool = False) -> Expr:
         name = self.scope.declare(hint)
-        self.line(f"{self.types.spell(value.type)} {name} = {value.text};")
+        self.line(f"{self.declaration(value.type, name, const)} = {value.text};")
         return Expr(name, value.type)
+
+    def declaration(self, type: Type, name: str, const: bool) -> str:
+        if isinstance(type, Array):
+            return f"{self.types.spell(type)} {name}"
+        return self.types.declare(type, name, const)
 
     def match_all(self, op: Warp) -> None:
         same, every = op.results
@@ -209,7 +211,8 @@ class Statements:
                 moves.append(Copy(target, self.expressions.value(source), self.reads(source)))
         for move in in_sequence(moves):
             if isinstance(move, Save):
-                move.copy.value = self.temporary(f"next_{move.copy.target.hint}", move.copy.value)
+                copy = move.copy
+                copy.value = self.temporary(f"next_{copy.target.hint}", copy.value, copy.target.const)
             else:
                 self.assign(move.target, move.value, op)
 

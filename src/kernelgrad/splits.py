@@ -1,0 +1,118 @@
+"""The split form: an augmented forward that returns a tape, and a reverse that consumes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .errors import ArgumentError, LaunchError
+from .gradients import Differentiated, Own, stream_of
+from .runtime.arguments import Placement
+from .runtime.config import Launch, parse_launch
+from .runtime.overlap import check_overlap
+from .runtime.scratch import Scratch
+
+
+@dataclass
+class Tape:
+    """What a forward launch leaves for its reverse: used once, with the same launch shape, then freed."""
+
+    name: str
+    launch: Launch
+    placement: Placement
+    own: Own
+    used: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return sum(memory.nbytes for memory in self.own.kept)
+
+    def take(self, name: str, launch: Launch) -> Own:
+        if self.used:
+            raise LaunchError(f"{name}: this tape was used already; run the forward again")
+        if self.name != name:
+            raise LaunchError(f"{name}: this tape belongs to {self.name}")
+        if (self.launch.grid, self.launch.block) != (launch.grid, launch.block):
+            raise LaunchError(
+                f"{name}: the tape was written with grid {self.launch.grid} and block {self.launch.block}, not"
+                f" {launch.grid} and {launch.block}"
+            )
+        self.used = True
+        own, self.own = self.own, Own()
+        return own
+
+    def __repr__(self) -> str:
+        return f"<tape of {self.name}, {'used' if self.used else f'{self.nbytes:,} bytes'}>"
+
+
+class Forward(Differentiated):
+    """`tape = forward[grid, block](*arguments)`: runs the kernel and keeps what its reverse needs."""
+
+    def __repr__(self) -> str:
+        return f"<augmented forward of {self.kernel!r}>"
+
+    def __getitem__(self, key: Any) -> Callable[..., Tape]:
+        launch = parse_launch(key)
+        return lambda *args: self._launch(launch, args)
+
+    @cached_property
+    def source(self) -> str:
+        return self.variant().kernels[0].source
+
+    def _launch(self, launch: Launch, args: tuple[Any, ...]) -> Tape:
+        variant = self.variant()
+        kernel = variant.kernels[0]
+        bound, placement = kernel.bind(args)
+        if not self.settings.may_alias:
+            check_overlap(kernel.function, bound, kernel.written)
+        own = Own()
+        if variant.derivative.stacks:
+            sizes = self.elements(variant, launch, bound, placement)
+            self.add_tape(variant, sizes, launch, placement, own)
+        kernel.run(launch, bound, placement, own.supplied)
+        return Tape(self.kernel.name, launch, placement, own)
+
+
+class Reverse:
+    """`reverse[grid, block](tape, *arguments, *adjoints)`: multiplies the adjoints by the transposed Jacobian."""
+
+    def __init__(self, forward: Forward):
+        self.forward = forward
+
+    def __repr__(self) -> str:
+        return f"<reverse {self.forward.signature}>"
+
+    def __getitem__(self, key: Any) -> Callable[..., None]:
+        launch = parse_launch(key)
+        return lambda tape, *args, **adjoints: self._launch(launch, tape, args, adjoints)
+
+    @cached_property
+    def source(self) -> str:
+        return self.forward.variant().kernels[1].source
+
+    def _launch(self, launch: Launch, tape: Tape, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        forward = self.forward
+        name = forward.kernel.name
+        if not isinstance(tape, Tape):
+            raise ArgumentError(
+                f"{name}: the first argument is the tape that the forward returned, got {type(tape).__name__}"
+            )
+        own_args, adjoints = forward.separate(args, keywords)
+        variant = forward.variant_for(forward.settings.listed, launch)
+        kernel = variant.kernels[1]
+        missing = [n for n, adjoint in adjoints.items() if adjoint is None]
+        if missing:
+            raise ArgumentError(
+                f"{name}: the reverse of a split needs every adjoint; list fewer parameters than {missing}"
+            )
+        bound, placement = kernel.bind((*own_args, *adjoints.values()))
+        if not forward.settings.may_alias:
+            check_overlap(kernel.function, bound, kernel.written)
+        own = tape.take(name, launch)
+        primal, _ = forward.kernel.bind(own_args)
+        for unlisted, param in variant.derivative.internal.items():
+            nbytes = sum(b.nbytes for b in primal.buffers if b.name == unlisted)
+            own.add(param.name, Scratch(nbytes, placement.cuda, stream_of(launch, placement)).zero())
+        kernel.run(launch, bound, placement, own.supplied)

@@ -1,0 +1,218 @@
+"""Widening: the same kernel in double precision throughout, so that finite differences mean something.
+
+Every f16, bf16 and f32 becomes an f64: in parameters, pointers, local arrays, variables and records, which are laid out
+anew. Conversions between floating-point types vanish and fast functions become exact ones. What depends on the bits of
+a narrow float, or reads memory as something else than it is, cannot be widened and is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import Span, UnsupportedError
+from ..ir.ops import Apply, Block, Function, Global, Module, Op, Param, PtrCast, Value
+from ..ir.traverse import rebuild, used_structs
+from ..ir.types import BF16, F16, F32, F64, U8, Array, Field, Pointer, Scalar, Struct, Type
+
+_NARROW = (F16, BF16, F32)
+_FAST = {f"fast_{name}": name for name in "sin cos tan exp exp10 log log2 log10 tanh div pow".split()}
+_FLOAT_CONVERSIONS = ("convert", "convert_rn", "convert_rd", "convert_ru", "convert_rz")
+_C_FLOATS = re.compile(r"\b(?:float|__half|half|__nv_bfloat16|nv_bfloat16)\b")
+
+
+def run(module: Module, name: str) -> Module:
+    """The module of one function, in double precision. Variables keep their (widened) initial contents."""
+    types = Widened()
+    function = _Pass(types).function(module.functions[name])
+    variables = {key: types.variable(variable) for key, variable in module.globals.items()}
+    return Module({name: function}, variables, used_structs(function, variables.values()))
+
+
+class Widened:
+    """Old types to new ones. A record that changes gets a new name, since records are equal by name."""
+
+    def __init__(self) -> None:
+        self._structs: dict[Struct, Struct] = {}
+
+    def __call__(self, type: Type) -> Type:
+        match type:
+            case Scalar():
+                return F64 if type in _NARROW else type
+            case Pointer(pointee, space):
+                return Pointer(self(pointee), space)
+            case Array(element, count):
+                return Array(self(element), count)
+            case Struct():
+                return self._struct(type)
+
+    def _struct(self, old: Struct) -> Struct:
+        if old not in self._structs:
+            if not _mentions_narrow(old, set()):
+                self._structs[old] = old
+            else:
+                self._structs[old] = new = Struct(f"{old.name}_in_double")
+                self._define(new, old)
+        return self._structs[old]
+
+    def _define(self, new: Struct, old: Struct) -> None:
+        """Natural alignment, or more where the source asked for it."""
+        if old.is_union and any(_holds_narrow(f.type) for f in old.fields):
+            raise UnsupportedError(f"the union {old.name} holds a float and cannot be widened to double precision")
+        if not any(_holds_narrow(f.type) for f in old.fields):
+            new.define(tuple(replace(f, type=self(f.type)) for f in old.fields), old.size, old.align)
+            return
+        fields: list[Field] = []
+        end, align = 0, old.align
+        for field in old.fields:
+            type = self(field.type)
+            align = max(align, type.align)
+            start = _round_up(end, type.align)
+            fields.append(Field(field.name, type, start))
+            end = start + type.size
+        new.define(tuple(fields), _round_up(end, align), align)
+
+    def variable(self, variable: Global) -> Global:
+        type = self(variable.type)
+        init = None if variable.init is None else widen_bytes(variable.init, variable.type, type)
+        return replace(variable, type=type, init=init)
+
+
+def _round_up(size: int, align: int) -> int:
+    return -(-size // align) * align
+
+
+def _holds_narrow(type: Type) -> bool:
+    """Some narrow float in it, not behind a pointer."""
+    match type:
+        case Scalar():
+            return type in _NARROW
+        case Array(element, _):
+            return _holds_narrow(element)
+        case Struct():
+            return any(_holds_narrow(f.type) for f in type.fields)
+    return False
+
+
+def _mentions_narrow(type: Type, seen: set[Struct]) -> bool:
+    """Some narrow float in it, or behind a pointer in it; a record may point to itself."""
+    match type:
+        case Scalar():
+            return type in _NARROW
+        case Array(element, _):
+            return _mentions_narrow(element, seen)
+        case Pointer(pointee, _):
+            return _mentions_narrow(pointee, seen)
+        case Struct():
+            if type in seen:
+                return False
+            seen.add(type)
+            return any(_mentions_narrow(f.type, seen) for f in type.fields)
+
+
+# ---- code ---------------------------------------------------------------------------------------------------------
+
+
+class _Pass:
+    def __init__(self, types: Widened):
+        self.types = types
+        self.values: dict[Value, Value] = {}
+
+    def function(self, old: Function) -> Function:
+        params = tuple(self.param(p) for p in old.params)
+        return replace(old, params=params, body=self.block(old.body))
+
+    def param(self, old: Param) -> Param:
+        return replace(old, value=self.define(old.value), c_type=_C_FLOATS.sub("double", old.c_type))
+
+    def define(self, old: Value) -> Value:
+        self.values[old] = new = Value(self.types(old.type), old.name)
+        return new
+
+    def value(self, old: Value) -> Value:
+        return self.values[old]
+
+    def block(self, old: Block) -> Block:
+        args = tuple(map(self.define, old.args))
+        ops = tuple(new for op in old.ops for new in self.op(op))
+        return Block(args, ops, tuple(map(self.value, old.results)))
+
+    def op(self, op: Op) -> list[Op]:
+        match op:
+            case Apply(fn, (arg,)) if fn in _FLOAT_CONVERSIONS and _is_float(arg.type) and _is_float(op.result.type):
+                self.values[op.result] = self.value(arg)
+                return []
+            case Apply("bitcast", (arg,)) if arg.type in _NARROW or op.result.type in _NARROW:
+                raise UnsupportedError("the bits of a float cannot be widened to double precision", op.span)
+            case PtrCast(ptr):
+                _check_cast(ptr.type, op.result.type, op.span)
+        new = rebuild(op, self.value, self.block)
+        if isinstance(new, Apply) and new.fn in _FAST:
+            new = replace(new, fn=_FAST[new.fn])
+        return [replace(new, results=tuple(map(self.define, op.results)))]
+
+
+def _is_float(type: Type) -> bool:
+    return isinstance(type, Scalar) and type.is_float
+
+
+def _check_cast(old: Type, new: Type, span: Span) -> None:
+    """A pointer may change between a type and a row of it: float, float4, an array of floats."""
+    assert isinstance(old, Pointer) and isinstance(new, Pointer)
+    first, second = old.pointee, new.pointee
+    if U8 in (first, second) or not (_holds_narrow(first) or _holds_narrow(second)):
+        return
+    one, other = sorted((_leaves(first), _leaves(second)), key=len)
+    if one * (len(other) // max(1, len(one))) != other:
+        raise UnsupportedError("memory of floats read as another type cannot be widened to double precision", span)
+
+
+def _leaves(type: Type) -> list[Type]:
+    match type:
+        case Array(element, count):
+            return _leaves(element) * max(1, count)
+        case Struct():
+            return [leaf for field in type.fields for leaf in _leaves(field.type)]
+        case _:
+            return [type]
+
+
+# ---- contents -----------------------------------------------------------------------------------------------------
+
+
+def widen_bytes(data: bytes, old: Type, new: Type) -> bytes:
+    """The contents of memory that holds a row of `old`, as a row of `new`."""
+    count = len(data) // max(1, old.size)
+    source = np.frombuffer(data, np.uint8, count * old.size).reshape(count, old.size)
+    target = np.zeros((count, new.size), np.uint8)
+    _widen(source, old, target, new)
+    return target.tobytes()
+
+
+def _widen(source: np.ndarray, old: Type, target: np.ndarray, new: Type) -> None:  # type: ignore[type-arg]
+    """Both arrays: one row of bytes per item."""
+    match old, new:
+        case Scalar(), Scalar() if old != new:
+            target[:] = _as_double(source, old).reshape(-1, 1).view(np.uint8)
+        case Array(), Array():
+            for k in range(old.count):
+                _widen(_part(source, old.element, k), old.element, _part(target, new.element, k), new.element)
+        case Struct(), Struct():
+            for f, g in zip(old.fields, new.fields, strict=True):
+                to = target[:, g.offset : g.offset + g.type.size]
+                _widen(source[:, f.offset : f.offset + f.type.size], f.type, to, g.type)
+        case _:
+            target[:] = source
+
+
+def _part(rows: np.ndarray, element: Type, k: int) -> np.ndarray:  # type: ignore[type-arg]
+    return rows[:, k * element.size : (k + 1) * element.size]
+
+
+def _as_double(rows: np.ndarray, scalar: Scalar) -> np.ndarray:  # type: ignore[type-arg]
+    flat = np.ascontiguousarray(rows)
+    if scalar == BF16:
+        return (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return flat.view(np.float16 if scalar == F16 else np.float32).astype(np.float64)

@@ -1,0 +1,4 @@
+__global__ void k(int* y) {
+  y[0] = 1  // error: ParseError: expected ';' after expression // at:
+  y[1] = 2;
+}

@@ -1,0 +1,4 @@
+__global__ void k(int* y) {
+  int* p = new int[4];  // error: UnsupportedError: allocation on the device is not supported // at: new int[4]
+  y[0] = p[0];
+}

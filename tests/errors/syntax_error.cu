@@ -1,0 +1,3 @@
+__global__ void k(int* y) {
+  y[0] = 1 +;  // error: ParseError: expected expression // at: ;
+}

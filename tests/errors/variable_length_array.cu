@@ -1,0 +1,5 @@
+__global__ void k(int* y, int n) {
+  int a[n];  // error: UnsupportedError: type 'int[n]' is not supported // at: a[n]
+  a[0] = 1;
+  y[0] = a[0];
+}

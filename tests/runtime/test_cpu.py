@@ -1,0 +1,151 @@
+"""The CPU runtime: caching, spreading blocks over cores, scratch memory."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernelgrad.backends.cpu import native
+from kernelgrad.ir.parser import parse_module
+from kernelgrad.runtime import cpu, workers
+from kernelgrad.runtime.cpu import compile_cpu
+from kernelgrad.runtime.launch import BoundArguments, LaunchConfig
+
+DOUBLE = """
+kernel @"double"(%x: ptr<f32, global> "float *") {
+  %0: u32 = builtin() name="block_idx" axis=0
+  %1: u32 = builtin() name="block_dim" axis=0
+  %2: u32 = builtin() name="thread_idx" axis=0
+  %3: u32 = apply([%0, %1]) fn="mul"
+  %i: u32 = apply([%3, %2]) fn="add"
+  %p: ptr<f32, global> = offset(%x, %i)
+  %v: f32 = load(%p) volatile=false
+  %w: f32 = apply([%v, %v]) fn="add"
+  store(%p, %w) volatile=false
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KERNELGRAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cpu, "_memory", {})
+    return tmp_path
+
+
+def launch(threads: int = 64, blocks: int = 2) -> None:
+    x = np.arange(threads * blocks, dtype=np.float32)
+    arguments = BoundArguments(struct.pack("<Q", x.ctypes.data))
+    compile_cpu(parse_module(DOUBLE), "double").launch(LaunchConfig((blocks, 1, 1), (threads, 1, 1)), arguments)
+    np.testing.assert_array_equal(x, 2 * np.arange(len(x)))
+
+
+def entries(cache_dir: Path) -> list[Path]:
+    return [path for path in cache_dir.rglob("*") if path.is_file()]
+
+
+# ---- caching --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for each time LLVM optimises something."""
+    seen: list[str] = []
+    original = native.optimise
+    monkeypatch.setattr(native, "optimise", lambda text: seen.append(text) or original(text))
+    return seen
+
+
+def test_code_comes_from_memory_then_from_disk(
+    compilations: list[str], cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch()
+    launch()
+    assert len(compilations) == 1 and len(entries(cache_dir)) == 1
+    monkeypatch.setattr(cpu, "_memory", {})
+    launch()
+    assert len(compilations) == 1
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 1000])
+def test_a_damaged_entry_is_rebuilt(
+    compilations: list[str], cache_dir: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    launch()
+    (entry,) = entries(cache_dir)
+    good = entry.read_bytes()
+    entry.write_bytes(damage)
+    monkeypatch.setattr(cpu, "_memory", {})
+    launch()
+    assert len(compilations) == 2 and entry.read_bytes() == good
+
+
+def test_the_same_module_gives_the_same_code(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch()
+    (entry,) = entries(cache_dir)
+    first = entry.read_bytes()
+    entry.unlink()
+    monkeypatch.setattr(cpu, "_memory", {})
+    launch()
+    assert entry.read_bytes() == first
+
+
+def test_a_few_block_shapes_get_code_of_their_own(compilations: list[str]) -> None:
+    executable = compile_cpu(parse_module(DOUBLE), "double")
+    for threads in range(1, 12):
+        x = np.ones(threads, np.float32)
+        arguments = BoundArguments(struct.pack("<Q", x.ctypes.data))
+        executable.launch(LaunchConfig((1, 1, 1), (threads, 1, 1)), arguments)
+        np.testing.assert_array_equal(x, 2)
+    assert len(compilations) == 5  # four shapes, and one for all others
+
+
+# ---- workers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 7, 64, 1001])
+def test_every_piece_runs_once(count: int) -> None:
+    done = np.zeros(count, np.int64)
+
+    def run(begin: int, end: int) -> None:
+        done[begin:end] += 1
+
+    workers.run_chunks(run, count, 8)
+    np.testing.assert_array_equal(done, 1)
+
+
+def test_an_error_in_a_worker_is_raised() -> None:
+    def run(begin: int, end: int) -> None:
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        workers.run_chunks(run, 100, 8)
+
+
+def test_scratch_memory_belongs_to_a_thread() -> None:
+    mine = workers.scratch_memory(1000)
+    assert mine % 64 == 0 and workers.scratch_memory(10) == mine
+    others: list[int] = []
+    thread = threading.Thread(target=lambda: others.append(workers.scratch_memory(1000)))
+    thread.start()
+    thread.join()
+    assert abs(others[0] - mine) >= 1000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking a process with threads, which is the point
+def test_launches_work_in_a_forked_child() -> None:
+    launch(256, 256)
+    child = os.fork()
+    if child == 0:
+        try:
+            launch(256, 256)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
