@@ -311,8 +311,8 @@ class Gradient(Differentiated):
                 break
             smallest = needed
         raise LaunchError(
-            f"{self.kernel.name}: the tape needs {smallest:,} bytes even with its loops checkpointed, over the budget of"
-            f" {budget:,}; launch fewer threads at a time or allow more"
+            f"{self.kernel.name}: the tape needs {smallest:,} bytes even with its loops checkpointed, over the budget"
+            f" of {budget:,}; launch fewer threads at a time or allow more"
         )
 
     def check(

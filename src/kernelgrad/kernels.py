@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .runtime.check import CheckReport
 
 Hidden = Mapping[str, Supplied]
+_LAUNCHERS = 64
 
 
 class Kernel:
@@ -36,6 +37,7 @@ class Kernel:
         self.variable = variable
         self._executables: dict[int | None, Executable] = {}
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
+        self._launchers: dict[Any, Callable[..., None]] = {}  # parsed configurations, since loops repeat them
         self._lock = threading.Lock()
 
     @property
@@ -46,8 +48,16 @@ class Kernel:
         return c_signature(self.function)
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
-        launch = parse_launch(key)
-        return lambda *args, **keywords: self._launch(launch, args, keywords)
+        try:
+            found = self._launchers.get(key)
+        except TypeError:  # an unhashable stream, say
+            found = None
+        if found is None:
+            launch = parse_launch(key)
+            found = lambda *args, **keywords: self._launch(launch, args, keywords)  # noqa: E731
+            if launch.stream is None and len(self._launchers) < _LAUNCHERS:
+                self._launchers[key] = found
+        return found
 
     def __call__(self, *args: Any, **keywords: Any) -> None:
         raise LaunchError(f"{self.name}: say how to launch it: kernel[grid, block](...)")

@@ -9,11 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from . import pipeline
-from .autodiff import activity, roots
+from .autodiff import activity, roots, rotate
 from .autodiff.forward import jvp
 from .autodiff.forward_activity import has_tangent
 from .errors import ArgumentError, LaunchError
@@ -63,6 +62,7 @@ class Code:
 
 def _flowing(function: Function, module: IRModule, listed: tuple[str, ...]) -> tuple[str, ...]:
     """Memory that is not listed, where values that depend on the listed parameters are kept (rule 13)."""
+    function = rotate.run(function, module)
     memory = roots.analyse(function)
     by_name = {p.name: p.value for p in function.params} | memory.global_names
     inputs = frozenset(by_name[name] for name in listed if name in by_name)
@@ -138,7 +138,9 @@ class Tangent(Differential):
         self.target = target
         params, signature = _interface(target)
         super().__init__(listed, params, signature)
-        self._first  # noqa: B018: what cannot be differentiated is known now, not at the first launch
+        kernel = target.variant().kernels[0] if isinstance(target, Gradient) else target
+        # What cannot be differentiated is known now, not at the first launch.
+        self._first = self.code(kernel, self._names(listed))
 
     def __repr__(self) -> str:
         return f"<jvp {self.signature}>"
@@ -159,12 +161,6 @@ class Tangent(Differential):
     def source(self) -> str:
         """The tangent as CUDA C++ that plain nvcc compiles."""
         return self._first.kernel.source
-
-    @cached_property
-    def _first(self) -> Code:
-        target = self.target
-        kernel = target.variant().kernels[0] if isinstance(target, Gradient) else target
-        return self.code(kernel, self._names(self.listed))
 
     def _names(self, listed: tuple[str, ...]) -> tuple[str, ...]:
         """The parameters' names in the code: a gradient's adjoints have other names there than in its signature."""

@@ -38,15 +38,15 @@ def _part(case: Case) -> str:
     # A reference to an array rather than a pointer: the text may take the array's address.
     dynamic = r"auto &\2 = *reinterpret_cast<\1(*)[4096]>(emulation::dynamic_shared);"
     text = run_text._DYNAMIC.sub(dynamic, kernel.source)
-    launch = run_text._LAUNCH.format(kernel=kernel_name(kernel.name)).replace("emulation_launch",
-      _launcher(case.name))
+    launch = run_text._LAUNCH.format(kernel=kernel_name(kernel.name))
+    launch = launch.replace("emulation_launch", _launcher(case.name))
     setters = "".join(
         f'extern "C" void *{_launcher(case.name)}_{name}() {{ return (void *)&{name}; }}\n'
         for name in _constants(kernel).values()
     )
     body = _INCLUDE.sub("", text).replace('extern "C" __global__', "__global__")
-    return "\n".join([*_INCLUDE.findall(text), f"namespace {_launcher(case.name)}
-    {{", body, launch, setters, "}", ""])
+    start = f"namespace {_launcher(case.name)} {{"
+    return "\n".join([*_INCLUDE.findall(text), start, body, launch, setters, "}", ""])
 
 
 def _launcher(name: str) -> str:

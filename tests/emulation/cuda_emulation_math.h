@@ -214,8 +214,9 @@ inline float __log2f_fast(float x) { return log2f(x); }
 inline float __powf_fast(float x, float y) { return powf(x, y); }
 #define __powf __powf_fast
 
+// Not inlined: the compiler would merge the same operation under two modes.
 template <typename Operation>
-auto emulate_rounding(int mode, Operation operation)
+__attribute__((noinline)) auto emulate_rounding(int mode, Operation operation)
 {
     int before = std::fegetround();
     std::fesetround(mode);
@@ -223,13 +224,15 @@ auto emulate_rounding(int mode, Operation operation)
     std::fesetround(before);
     return (decltype(operation()))result;
 }
+// Inlined, two calls with one set of arguments but two modes would share a result.
+#define EMULATE_APART __attribute__((noinline)) inline
 #define EMULATE_OPERATION(name, type, suffix, mode, operation)                                                 \
-    inline type __##name##_##suffix(volatile type a, volatile type b)                                          \
+    EMULATE_APART type __##name##_##suffix(volatile type a, volatile type b)                                          \
     {                                                                                                          \
         return emulate_rounding(mode, [&]() -> type { return a operation b; });                                \
     }
 #define EMULATE_UNARY(name, type, suffix, mode, expression)                                                    \
-    inline type __##name##_##suffix(volatile type a)                                                           \
+    EMULATE_APART type __##name##_##suffix(volatile type a)                                                           \
     {                                                                                                          \
         return emulate_rounding(mode, [&]() -> type { return expression; });                                   \
     }
@@ -253,7 +256,7 @@ auto emulate_rounding(int mode, Operation operation)
     EMULATE_TO_FLOAT(ll2double, long long, double, suffix, mode)                                               \
     EMULATE_TO_FLOAT(ull2double, unsigned long long, double, suffix, mode)
 #define EMULATE_TO_FLOAT(name, from, to, suffix, mode)                                                         \
-    inline to __##name##_##suffix(volatile from x)                                                             \
+    EMULATE_APART to __##name##_##suffix(volatile from x)                                                             \
     {                                                                                                          \
         return emulate_rounding(mode, [&]() -> to { return (to)x; });                                          \
     }
@@ -264,11 +267,11 @@ EMULATE_ROUNDED(rz, FE_TOWARDZERO)
 #define EMULATE_RECIPROCAL_AND_FMA(suffix, mode)                                                               \
     inline float __frcp_##suffix(float x) { return __fdiv_##suffix(1.0f, x); }                                 \
     inline double __drcp_##suffix(double x) { return __ddiv_##suffix(1.0, x); }                                \
-    inline float __fmaf_##suffix(float a, float b, float c)                                                    \
+    EMULATE_APART float __fmaf_##suffix(float a, float b, float c)                                                    \
     {                                                                                                          \
         return emulate_rounding(mode, [&]() -> float { return std::fma(a, b, c); });                           \
     }                                                                                                          \
-    inline double __fma_##suffix(double a, double b, double c)                                                 \
+    EMULATE_APART double __fma_##suffix(double a, double b, double c)                                                 \
     {                                                                                                          \
         return emulate_rounding(mode, [&]() -> double { return std::fma(a, b, c); });                          \
     }

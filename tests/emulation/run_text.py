@@ -17,8 +17,8 @@ import numpy as np
 
 _HERE = Path(__file__).parent
 _FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-frounding-math"]
-# A kernel may be called like something in the C library.
-_FLAGS += ["-Wl,-Bsymbolic"]
+# A kernel may be called like something in the C library: its own library's name comes first.
+_LINK = ["-shared", "-Wl,-Bsymbolic"]
 # A static array is one per block, since blocks run one after another; the dynamic one is the emulation's own.
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(.+?)(\w+)\[\];")
 _LAUNCH = """
@@ -94,7 +94,7 @@ def _build(text: str, kernel: str) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
         file, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
         file.write_text(f'#include "cuda_emulation.h"\n#line 1 "kernel.cu"\n{source}{_LAUNCH.format(kernel=kernel)}')
-        command = ["g++", *_FLAGS, "-shared", f"-I{_precompiled()}", f"-I{_HERE}", "-o", str(library), str(file)]
+        command = ["g++", *_FLAGS, *_LINK, f"-I{_precompiled()}", f"-I{_HERE}", "-o", str(library), str(file)]
         built = subprocess.run(command, capture_output=True, text=True)
         if built.returncode:
             raise AssertionError(f"g++ refuses the emitted text:\n{built.stderr[:3000]}\n{text}")

@@ -156,7 +156,7 @@ class Expressions:
     # ---- reals
 
     def real(self, depth: int = 3) -> Real:
-        if depth == 0 or self.chance(25):
+        if depth == 0 or self.chance(35):
             return self.real_atom()
         return self.pick(self._operations())(depth - 1)
 

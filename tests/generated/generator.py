@@ -112,7 +112,7 @@ class _Generator(Expressions):
         if "scratch" in self.features:
             scope.append(Variable("t", "slots", elements=self.pick((PAIR, APART))))
         self.scopes, self.returns = [scope], ""
-        self.budget = 5 + self.below(self.pick((8, 20, 40, 56)))
+        self.budget = 5 + self.below(self.pick((4, 8, 16, 30, 56)))
         body: Nodes = list(_INDEX[two_axes])
         body += self.body(30)
         body.append(f"y[{layout[0]}] {'+=' if sums == SUMS else '='} {self.limited(self.real(), BOUNDED).text};")
@@ -152,7 +152,7 @@ class _Generator(Expressions):
 
     def nested(self, most: int = 4, extra: tuple[Variable, ...] = ()) -> Nodes:
         self.scopes.append([replace(v, level=len(self.scopes)) for v in extra])
-        found = self.body(1 + self.below(most))
+        found = self.body(1 + self.below(most)) or self.assign()
         self.scopes.pop()
         return found
 
@@ -194,7 +194,7 @@ class _Generator(Expressions):
     # ---- assignments
 
     def bounded(self, bound: float = BOUNDED) -> str:
-        return self.limited(self.real(), bound).text
+        return self.limited(self.real(self.pick((1, 1, 2, 2, 3))), bound).text
 
     def places(self) -> list[Variable]:
         return [
@@ -204,7 +204,9 @@ class _Generator(Expressions):
         ]
 
     def assign(self) -> Nodes:
-        variable = self.pick(self.places() or [Variable(self.declare_named(), "real")])
+        if not self.places():
+            return self.declare()
+        variable = self.pick(self.places())
         place = self.place_in(variable).text
         if variable.bound == SUMS:
             return [f"{place} {self.pick(('+=', '-='))} {self.bounded()};"]
@@ -369,7 +371,8 @@ class _Generator(Expressions):
     def for_(self) -> Nodes:
         j = self.name("j")
         counters = [v for v in self.visible("int") if v.name.startswith("j")]
-        bounds: list[tuple[str, int]] = [(str(self.below(6)), 5), ("m", 4), (f"{self.index('4')}", 3), ("m + 1", 5)]
+        runtime = "n / 3" if self.returns else "m"
+        bounds: list[tuple[str, int]] = [(str(self.below(6)), 5), (runtime, 4), (self.index("4"), 3), (f"{runtime} + 1", 5)]
         if counters:
             bounds += [(self.pick(counters).name, 5)] * 2
         bound, most = self.pick(bounds)
@@ -425,7 +428,7 @@ class _Generator(Expressions):
         for name in names:
             self.scopes[-1].append(Variable(name, "pointer", level=level))
         j = self.name("j")
-        loop = self.loop(f"for (int {j} = 0; {j} < {self.pick(('3', 'm', '4'))}; ++{j}) {{", 5, ())
+        loop = self.loop(f"for (int {j} = 0; {j} < {self.pick(('3', 'n / 3', '4'))}; ++{j}) {{", 5, ())
         other = self.name("other")
         exchange = f"double *{other} = {names[0]}; {names[0]} = {names[1]}; {names[1]} = {other};"
         loop.body += [f"*{names[1]} = {self.bounded()};", exchange]

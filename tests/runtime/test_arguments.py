@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kernelgrad.errors import ArgumentError
 from kernelgrad.ir.layout import param_layout
 from kernelgrad.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, SCALARS, U8, Array, Field, Pointer, Scalar, Struct
-from kernelgrad.runtime.arguments import Binder, bind, with_variables
+from kernelgrad.runtime.arguments import Binder, Supplied, bind, with_variables
 from kernelgrad.runtime.layouts import struct_dtype
 from kernelgrad.runtime.written import written_params
 from signatures import FLOAT2, FLOAT4, PARTICLE, VIEW, kernel, param, pointer, saxpy
@@ -374,10 +374,10 @@ def test_an_empty_struct() -> None:
 def test_module_variables_are_not_the_users() -> None:
     counter = param("counter", Pointer(Array(I32, 4), "global"), "int (*)[4]", variable="ns::counter")
     function = kernel(param("n", I32, "int"), counter)
-    bound, _ = bind(function, (3,), NONE, variables={"ns::counter": 4096}.__getitem__)
+    bound, _ = bind(function, (3,), NONE, lambda p: {"ns::counter": Supplied(4096, 16)}[p.variable or ""])
     assert bound.packed == struct.pack("<i4xQ", 3, 4096)
     assert [(b.name, b.address, b.nbytes) for b in bound.buffers] == [("ns::counter", 4096, 16)]
     user, _ = Binder(function, NONE).bind((3,))
     assert user.packed == struct.pack("<i", 3)
-    assert with_variables(user, function, lambda _: 4096) == bound
-    assert with_variables(user, kernel(param("n", I32, "int")), lambda _: 0) is user
+    assert with_variables(user, function, lambda _: Supplied(4096, 16)) == bound
+    assert with_variables(user, kernel(param("n", I32, "int")), lambda _: Supplied(0)) is user

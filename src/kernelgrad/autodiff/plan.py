@@ -336,7 +336,7 @@ def refuse_shadow_pointers(plan: Plan, structure: Structure, shadows: Iterable[V
             if value in known:
                 owner = structure.places[key].owner
                 raise UnsupportedError(
-                    f"split: the pointer '{(value.name or '').removeprefix('_d_')}' changes from iteration to iteration",
+                    f"split: the pointer '{(value.name or '').removeprefix('_d_')}' changes inside a loop",
                     owner.span if owner is not None else UNKNOWN_SPAN,
                     "use kernelgrad.gradient, which runs forward and reverse in one launch",
                 )

@@ -83,9 +83,9 @@ def _placement(state: State) -> Placement:
 
 def with_variables(bound: BoundArguments, function: Function, supply: Callable[[Param], Supplied]) -> BoundArguments:
     """The arguments followed by what the launcher itself supplies: module variables, shadows, the tape."""
-    hidden = [(p, offset) for p, offset in zip(function.params, param_layout(function)[0], strict=True) if p.variable]
-    if not hidden:
+    if function.params and function.params[-1].variable is None:  # hidden parameters come last
         return bound
+    hidden = [(p, offset) for p, offset in zip(function.params, param_layout(function)[0], strict=True) if p.variable]
     packed = bytearray(bound.packed.ljust(param_layout(function)[1], b"\0"))
     buffers: list[Buffer] = []
     for param, offset in hidden:

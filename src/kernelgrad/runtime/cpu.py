@@ -46,6 +46,7 @@ class CpuExecutable:
         self.module, self.kernel = module, kernel
         self._printed = print_module(module)
         self._loaded: dict[Variant, _Loaded] = {}
+        self._last: tuple[tuple[Dim3, Dim3], _Loaded] | None = None
 
     def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None:
         loaded = self._code_for(config)
@@ -62,6 +63,14 @@ class CpuExecutable:
             raise kernel_failure(self.module, self.kernel, loaded.failing, config, status)
 
     def _code_for(self, config: LaunchConfig) -> _Loaded:
+        """The code for a launch; the last launch's shape is likely to come again."""
+        shape = config.grid, config.block
+        last = self._last
+        if last is None or last[0] != shape:
+            last = self._last = shape, self._variant_for(config)
+        return last[1]
+
+    def _variant_for(self, config: LaunchConfig) -> _Loaded:
         from ..backends.cpu.kernel import Variant
 
         variant = Variant(self._arithmetic.stays_small(config.grid, config.block), self._shape(config.block))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Dim3 = tuple[int, int, int]
 
@@ -19,8 +19,7 @@ class LaunchConfig:
     device: int = 0
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Memory that an argument points to."""
 
     name: str  # the parameter, "p" or "s.p" for a pointer inside a struct

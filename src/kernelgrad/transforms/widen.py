@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import Span, UnsupportedError
 from ..ir.ops import Apply, Block, Function, Global, Module, Op, Param, PtrCast, Value
 from ..ir.traverse import rebuild, used_structs
-from ..ir.types import BF16, F16, F32, F64, U8, Array, Field, Pointer, Scalar, Struct, Type
+from ..ir.types import BF16, F16, F32, F64, Array, Field, Pointer, Scalar, Struct, Type
 
 _NARROW = (F16, BF16, F32)
 _FAST = {f"fast_{name}": name for name in "sin cos tan exp exp10 log log2 log10 tanh div pow".split()}
@@ -162,7 +162,7 @@ def _check_cast(old: Type, new: Type, span: Span) -> None:
     """A pointer may change between a type and a row of it: float, float4, an array of floats."""
     assert isinstance(old, Pointer) and isinstance(new, Pointer)
     first, second = old.pointee, new.pointee
-    if U8 in (first, second) or not (_holds_narrow(first) or _holds_narrow(second)):
+    if not (_holds_narrow(first) or _holds_narrow(second)):
         return
     one, other = sorted((_leaves(first), _leaves(second)), key=len)
     if one * (len(other) // max(1, len(one))) != other:
@@ -191,7 +191,7 @@ def widen_bytes(data: bytes, old: Type, new: Type) -> bytes:
     return target.tobytes()
 
 
-def _widen(source: np.ndarray, old: Type, target: np.ndarray, new: Type) -> None:  # type: ignore[type-arg]
+def _widen(source: np.ndarray, old: Type, target: np.ndarray, new: Type) -> None:
     """Both arrays: one row of bytes per item."""
     match old, new:
         case Scalar(), Scalar() if old != new:
@@ -207,11 +207,11 @@ def _widen(source: np.ndarray, old: Type, target: np.ndarray, new: Type) -> None
             target[:] = source
 
 
-def _part(rows: np.ndarray, element: Type, k: int) -> np.ndarray:  # type: ignore[type-arg]
+def _part(rows: np.ndarray, element: Type, k: int) -> np.ndarray:
     return rows[:, k * element.size : (k + 1) * element.size]
 
 
-def _as_double(rows: np.ndarray, scalar: Scalar) -> np.ndarray:  # type: ignore[type-arg]
+def _as_double(rows: np.ndarray, scalar: Scalar) -> np.ndarray:
     flat = np.ascontiguousarray(rows)
     if scalar == BF16:
         return (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)

@@ -214,6 +214,45 @@ def test_atomics(make: Any, kind: Any, type: Scalar, values: list[float], start:
     assert total[0] == want
 
 
+@pytest.mark.parametrize(("kind", "type", "values", "start", "want"), ATOMICS, ids=lambda v: str(v)[:8])
+def test_atomics_in_shared_memory(
+    make: Any, kind: Any, type: Scalar, values: list[float], start: float, want: float
+) -> None:
+    """Plain code; it must not be vectorised, though the loop over threads may be."""
+    dtype = np.dtype(type.name.replace("i", "int").replace("u", "uint").replace("f", "float"))
+    k = make(total=Pointer(type, "global"), x=Pointer(type, "global"))
+    cell = k.shared("cell", Array(type, 1))
+    t = k.thread()
+    with k.when(k.op("eq", t, k.const(0))):
+        k.b.store(cell, k.b.load(k.total))
+    k.barrier()
+
+    def add(j: Value) -> tuple[Value, ...]:
+        k.b.atomic(kind, cell, k.get(k.x, k.op("add", k.op("mul", j, k.const(64)), t)))
+        return ()
+
+    k.loop(k.const(0), k.const(64), (), add)
+    k.barrier()
+    with k.when(k.op("eq", t, k.const(0))):
+        k.b.store(k.total, k.b.load(cell))
+    total = np.array([start], dtype)
+    k.run(1, 64, total=total, x=np.array(values, dtype))
+    assert total[0] == want
+
+
+def test_exchange_and_compare_in_shared_memory(make: Any) -> None:
+    k = make(out=PF32)
+    cell = k.shared("cell", Array(F32, 1))
+    k.b.store(cell, k.const(1.0, F32))
+    k.put(k.out, k.const(0), k.b.atomic("exch", cell, k.const(2.0, F32)))
+    k.put(k.out, k.const(1), k.b.atomic("cas", cell, k.const(2.0, F32), k.const(3.0, F32)))
+    k.put(k.out, k.const(2), k.b.atomic("cas", cell, k.const(2.0, F32), k.const(4.0, F32)))
+    k.put(k.out, k.const(3), k.b.load(cell))
+    out = np.zeros(4, np.float32)
+    k.run(1, 1, out=out)
+    np.testing.assert_array_equal(out, [1, 2, 3, 3])
+
+
 def test_exchange_and_compare_and_swap(make: Any) -> None:
     k = make(cell=PF32, out=PF32)
     k.put(k.out, k.const(0), k.b.atomic("exch", k.cell, k.const(2.0, F32)))

@@ -12,7 +12,9 @@ from ...ir.types import BF16, F16, Array, Pointer, Scalar, Struct, Type, element
 from . import llvm_types as lt
 from .convert import narrow, widen
 from .frame import Frame
+from .functions import TABLE
 from .llvm_types import byte_offset, memory_type, register_type
+from .scalars import Application, apply
 from .watch import Access, Guard
 
 _ORDER = "monotonic"  # CUDA's atomics order nothing but themselves
@@ -135,13 +137,29 @@ _RMW: dict[tuple[str, str], str] = {
 def emit_atomic(frame: Frame, op: Atomic) -> None:
     args = [frame.get(a) for a in op.args]
     guard = _guard(frame, op, Access.ATOMIC)
-    frame.values[op.result] = atomic(frame.b, op.kind, frame.get(op.ptr), args, op.result.type, guard)
+    assert isinstance(op.ptr.type, Pointer)
+    update = _update_shared if op.ptr.type.space == "shared" else _update
+    frame.values[op.result] = _elementwise(frame.b, update, op.kind, frame.get(op.ptr), args, op.result.type, guard)
 
 
-def atomic(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type: Type, guard: Guard) -> ir.Value:
-    if isinstance(type, Struct | Array):
-        return _elementwise(b, kind, ptr, args, type, guard)
-    ptr = guard(ptr, type.size)
+# (builder, kind, address, arguments, type) -> the old contents
+Update = Callable[[ir.IRBuilder, str, ir.Value, list[ir.Value], Scalar | Pointer], ir.Value]
+
+
+def _elementwise(
+    b: ir.IRBuilder, update: Update, kind: str, ptr: ir.Value, args: list[ir.Value], type: Type, guard: Guard
+) -> ir.Value:
+    """float2 and float4: each element is atomic, the whole is not, as on the GPU."""
+    if isinstance(type, Scalar | Pointer):
+        return update(b, kind, guard(ptr, type.size), args, type)
+    old = ir.Constant(register_type(type), ir.Undefined)
+    for k, (offset, part) in enumerate(parts(type)):
+        pieces = [b.extract_value(a, k) for a in args]
+        old = b.insert_value(old, _elementwise(b, update, kind, byte_offset(b, ptr, offset), pieces, part, guard), k)
+    return old
+
+
+def _update(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type: Scalar | Pointer) -> ir.Value:
     if kind == "exch":
         old = b.atomic_rmw("xchg", ptr, _to_integer(b, args[0], type), _ORDER)
         return _from_integer(b, old, type)
@@ -154,15 +172,32 @@ def atomic(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type
     return b.atomic_rmw(_RMW[kind, type.kind], ptr, args[0], _ORDER)
 
 
-def _elementwise(
-    b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type: Struct | Array, guard: Guard
-) -> ir.Value:
-    """float2 and float4: each element is atomic, the whole is not, as on the GPU."""
-    old = ir.Constant(register_type(type), ir.Undefined)
-    for k, (offset, part) in enumerate(parts(type)):
-        piece = [b.extract_value(a, k) for a in args]
-        old = b.insert_value(old, atomic(b, kind, byte_offset(b, ptr, offset), piece, part, guard), k)
+def _update_shared(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type: Scalar | Pointer) -> ir.Value:
+    """A block's threads run one after another on one core, so its shared memory needs no locking."""
+    old = load(b, ptr, type)
+    store(b, ptr, _updated(b, kind, old, args, type), type)
     return old
+
+
+def _updated(b: ir.IRBuilder, kind: str, old: ir.Value, args: list[ir.Value], type: Scalar | Pointer) -> ir.Value:
+    value = args[-1]
+    match kind:
+        case "exch":
+            return value
+        case "cas":
+            same = b.icmp_unsigned("==", _to_integer(b, old, type), _to_integer(b, args[0], type))
+            return b.select(same, value, old)
+        case "inc":
+            wraps = b.icmp_unsigned(">=", old, value)
+            return b.select(wraps, ir.Constant(old.type, 0), b.add(old, ir.Constant(old.type, 1)))
+        case "dec":
+            zero = b.icmp_unsigned("==", old, ir.Constant(old.type, 0))
+            wraps = b.or_(zero, b.icmp_unsigned(">", old, value))
+            return b.select(wraps, value, b.sub(old, ir.Constant(old.type, 1)))
+    assert isinstance(type, Scalar)
+    if kind in ("add", "sub") and type.kind == "int":  # atomics wrap
+        type = Scalar(type.name, "uint", type.bits)
+    return apply(TABLE, kind, Application(b, (old, value), (type, type), type))
 
 
 _SHORT_FLOAT: dict[str, Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]] = {

@@ -335,6 +335,9 @@ class _Lifetimes:
             self.exchange(op)
         else:
             self.use(operands(op))  # by the phase before it
+            if isinstance(op, For):  # each thread compares with its bound again before every trip
+                self.next_phase()
+                self.use((op.upper,))
             for inner in blocks(op):
                 self.region(inner)
                 for value in inner.args:

@@ -1,0 +1,236 @@
+"""Whether a generated kernel's gradient is right: against forward mode, and against finite differences.
+
+The test is the inner product: for adjoints u before and u' after the gradient, and tangents v before and v' after
+forward mode, <u, v'> = <u', v>, with v nonzero in one parameter at a time. Parameters that are not listed start
+constant and end unseeded, which for forward mode, where every buffer is listed, means v = 0 before and u = 0 after.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import kernelgrad as kg
+from kernelgrad.autodiff.forward import jvp
+from kernelgrad.errors import InternalError, KernelGradError
+from kernelgrad.kernels import Kernel
+
+from .generator import BUFFERS
+from .program import Program
+
+Arrays = dict[str, Any]
+
+PARAMETERS = ("y", "t", "s", "q", "x", "w", "ps", "idx", "c", "a", "b", "p", "n", "m")
+SCALARS = ("a", "b", "p")
+STEP = 2e-6
+TOLERANCE = {"double": 1e-8, "float": 2e-3}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """kind: right, refused, wrong, or skipped (a value is not finite, so that nothing can be compared)."""
+
+    kind: str
+    detail: str = ""
+    differences: bool = False  # whether finite differences had their say
+
+    @property
+    def summary(self) -> str:
+        """What outcomes of the same cause share."""
+        return self.detail.splitlines()[0] if self.detail else ""
+
+
+class Wrong(Exception):
+    pass
+
+
+class Skipped(Exception):
+    pass
+
+
+def check(program: Program, watched: bool = False) -> Outcome:
+    """`watched`: also under the check mode, in a shuffled order of threads."""
+    try:
+        return _Checker(program).run(watched)
+    except Wrong as error:
+        return Outcome("wrong", str(error))
+    except Skipped as error:
+        return Outcome("skipped", str(error))
+    except InternalError as error:
+        return Outcome("wrong", f"internal error: {error}")
+    except KernelGradError as error:
+        return Outcome("refused", _reason(error))
+    except Exception as error:
+        trace = traceback.extract_tb(error.__traceback__)
+        place = next((f"{f.name}, line {f.lineno}" for f in reversed(trace) if "kernelgrad" in f.filename), "?")
+        return Outcome("wrong", f"{type(error).__name__} in {place}\n{traceback.format_exc(limit=-4)}")
+
+
+def _reason(error: KernelGradError) -> str:
+    message: str = getattr(error, "message", str(error))
+    return f"{type(error).__name__}: {message}\n{error}"
+
+
+class _Checker:
+    def __init__(self, program: Program):
+        self.program = program
+        self.kernel: Kernel = kg.compile(program.source)["k"]
+        self.record = np.dtype([("u", "f8"), ("k", "i4"), ("v", "f4" if program.narrow == "float" else "f8")], align=True)
+        self.args = self._arguments()
+        self.launch = (program.grid, program.block)
+
+    def run(self, watched: bool) -> Outcome:
+        listed = self.program.listed
+        gradient = kg.gradient(self.kernel, ", ".join(listed))
+        rng = np.random.default_rng(self.program.seed + 1)
+        seeds = {name: self._numbers(name, rng) for name in listed}
+        after, adjoints = self._copies(self.args), self._copies(seeds)
+        gradient[self.launch](*after.values(), *adjoints.values())
+        self._compare_results(after)
+        differences = self._compare_adjoints(seeds, adjoints, rng)
+        if watched:
+            report = gradient.check(
+                *self.launch, *self._copies(self.args).values(), *self._copies(seeds).values(), seed=self.program.seed
+            )
+            if not report.ok:
+                raise Wrong(f"check mode: {report.findings[0].kind}\n{report}")
+        return Outcome("right", differences=differences)
+
+    # ---- data
+
+    def _arguments(self) -> Arrays:
+        rng = np.random.default_rng(self.program.seed)
+        n = self.program.n
+        sizes = {"y": 2 * n, "t": 2 * n, "s": 3, "x": n, "w": n}
+        args: Arrays = {name: rng.normal(size=size) for name, size in sizes.items()}
+        for name, size in (("q", n), ("ps", n), ("p", 1)):
+            args[name] = np.zeros(size, self.record)
+            args[name]["u"], args[name]["v"] = rng.normal(size=(2, size))
+            args[name]["k"] = rng.integers(0, 7, size)
+        args["idx"], args["c"] = rng.integers(0, 20, n).astype(np.int32), rng.integers(0, 9, n).astype(np.int32)
+        args["a"], args["b"] = float(rng.normal()), float(np.dtype(self.record["v"]).type(rng.normal()))
+        args["n"], args["m"] = n, self.program.m
+        args["p"] = args["p"][0]
+        return {name: args[name] for name in PARAMETERS}
+
+    def _numbers(self, name: str, rng: np.random.Generator) -> np.ndarray:
+        """Random adjoints or tangents of a parameter."""
+        like = np.atleast_1d(np.array(self.args[name]))
+        if name == "b":
+            like = like.astype(self.record["v"])
+        made = np.zeros_like(like)
+        for view in _floats(made):
+            view[...] = rng.normal(size=view.shape)
+        return made
+
+    def _copies(self, arrays: Arrays) -> Arrays:
+        return {k: v.copy() if isinstance(v, np.ndarray | np.void) else v for k, v in arrays.items()}
+
+    # ---- comparisons
+
+    def _compare_results(self, after: Arrays) -> None:
+        plain = self._copies(self.args)
+        self.kernel[self.launch](*plain.values())
+        for name in ("y", "t", "s", "q", "x", "w", "ps", "idx", "c"):
+            for one, other in zip(_fields(plain[name]), _fields(after[name]), strict=True):
+                if not np.all(np.isfinite(one)):
+                    raise Skipped("a result is not finite")
+                rtol = 1e-5 if self.program.narrow == "float" else 1e-12
+                if not np.allclose(one, other, rtol=rtol, atol=rtol):
+                    raise Wrong(f"the gradient leaves other contents in '{name}' than the kernel: {other} for {one}")
+
+    def _compare_adjoints(self, seeds: Arrays, adjoints: Arrays, rng: np.random.Generator) -> bool:
+        made = jvp(self.kernel.function, self.kernel.module, BUFFERS)
+        forward = Kernel(made.function.name, made.module, self.kernel.variable)
+        agreed = True
+        for name in self.program.listed:
+            direction = {n: self._numbers(n, rng) for n in BUFFERS}
+            for other in BUFFERS:
+                if other != name:
+                    _scale(direction[other], 0)
+            tangents = self._copies(direction)
+            forward[self.launch](*self._copies(self.args).values(), *tangents.values())
+            left = np.concatenate([_products(seeds[n], tangents[n]) for n in self.program.listed])
+            right = _products(adjoints[name], direction[name])
+            self._compare_products(name, left, right)
+            agreed &= self._compare_differences(name, direction[name], tangents)
+        return agreed
+
+    def _compare_products(self, name: str, left: np.ndarray, right: np.ndarray) -> None:
+        left_sum, right_sum = float(left.sum()), float(right.sum())
+        size = float(np.abs(left).sum() + np.abs(right).sum())
+        if not math.isfinite(left_sum):
+            raise Skipped("a tangent is not finite")
+        if not abs(left_sum - right_sum) <= TOLERANCE[self.program.narrow] * (size + 1e-6):
+            raise Wrong(f"adjoint of '{name}' is wrong\nforward mode gives {left_sum}, the gradient {right_sum}")
+
+    # ---- finite differences
+
+    def _compare_differences(self, name: str, direction: np.ndarray, tangents: Arrays) -> bool:
+        """False where two step sizes disagree: a kink or a jump is near, or numbers are rounded."""
+        if self.program.narrow == "float":
+            return False
+        buffers = [n for n in BUFFERS if n not in SCALARS]
+        want = np.concatenate([np.concatenate(_floats(tangents[n])) for n in buffers])
+        fine, coarse = (self._difference(name, direction, step, buffers) for step in (STEP, 8 * STEP))
+        scale = 1 + np.abs(want).max()
+        if not np.allclose(fine, coarse, rtol=1e-4, atol=1e-6 * scale):
+            return False
+        if not np.allclose(fine, want, rtol=1e-3, atol=1e-4 * scale):
+            worst = int(np.argmax(np.abs(fine - want)))
+            raise Wrong(
+                f"forward mode differs from finite differences in direction '{name}'\n"
+                f"element {worst}: {want[worst]} for {fine[worst]}"
+            )
+        return True
+
+    def _difference(self, name: str, direction: np.ndarray, step: float, buffers: list[str]) -> np.ndarray:
+        above, below = self._moved(name, direction, step), self._moved(name, direction, -step)
+        parts = [(a - b) / (2 * step) for n in buffers for a, b in zip(_floats(above[n]), _floats(below[n]), strict=True)]
+        return np.concatenate(parts)
+
+    def _moved(self, name: str, direction: np.ndarray, step: float) -> Arrays:
+        args = self._copies(self.args)
+        value = np.atleast_1d(np.array(args[name]))
+        for part, change in zip(_floats(value), _floats(direction), strict=True):
+            part += step * change
+        args[name] = value if name not in SCALARS else value[0] if name == "p" else float(value[0])
+        self.kernel[self.launch](*args.values())
+        return args
+
+
+def _fields(array: np.ndarray) -> list[np.ndarray]:
+    return [array[n] for n in array.dtype.names] if array.dtype.names else [array]
+
+
+def _floats(array: np.ndarray) -> list[np.ndarray]:
+    return [part for part in _fields(array) if part.dtype.kind == "f"]
+
+
+def _scale(array: np.ndarray, factor: float) -> None:
+    for part in _floats(array):
+        part *= factor
+
+
+def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The terms of an inner product."""
+    pairs = zip(_floats(one), _floats(other), strict=True)
+    return np.concatenate([a.astype(float) * b.astype(float) for a, b in pairs])
+
+
+def same_failure(outcome: Outcome, program: Program, watched: bool) -> bool:
+    found = check(program, watched)
+    return found.kind == outcome.kind and _key(found) == _key(outcome)
+
+
+def _key(outcome: Outcome) -> str:
+    words = outcome.summary
+    for name in BUFFERS:
+        words = words.replace(f"'{name}'", "")
+    return words.split("{")[0]
+
+
