@@ -6,7 +6,6 @@ import copy
 
 import pytest
 
-import kernelgrad as kg
 from kernelgrad.ir.parser import parse_module
 from kernelgrad.ir.printer import print_module
 
@@ -43,7 +42,3 @@ def test_ir_parses_back(case: Case) -> None:
     kernel = build(case)
     text = print_module(kernel.module)
     assert print_module(parse_module(text)) == text
-
-
-def test_module_is_public() -> None:
-    assert {"compile", "load"} <= set(kg.__all__)

@@ -30,6 +30,7 @@ from .runtime.scratch import Scratch, available_bytes, zero_bytes
 from .runtime.signature import c_signature, declare, user_params
 
 Names = str | Sequence[str] | None
+Sizes = dict[Type, np.ndarray[Any, np.dtype[np.int64]]]  # elements per thread: for all blocks alike, or for each
 
 
 @dataclass(frozen=True)
@@ -167,22 +168,27 @@ class Differentiated:
             sizes = self.elements(variant, launch, bound, placement, segment)
             self.add_tape(variant, sizes, launch, placement, own)
 
-    def add_tape(
-        self, variant: Variant, sizes: dict[Type, int], launch: Launch, placement: Placement, own: Own
-    ) -> None:
+    def add_tape(self, variant: Variant, sizes: Sizes, launch: Launch, placement: Placement, own: Own) -> None:
+        stacks = variant.derivative.stacks
         threads = _threads(launch)
-        total = sum(stack.type.size * sizes[stack.type] * threads for stack in variant.derivative.stacks)
+        total = sum(_tape_bytes(stack.type, sizes, launch) for stack in stacks)
         free = available_bytes(placement.cuda)
         if total > free:
             raise LaunchError(
                 f"{self.kernel.name}: the tape needs {total:,} bytes ({total // threads:,} per thread, {threads:,}"
-                f" threads) and {free:,} are free; launch fewer threads at a time"
+                f" threads) and {free:,} are free; set tape_budget=, or launch fewer threads at a time"
             )
         stream = stream_of(launch, placement)
-        for stack in variant.derivative.stacks:
-            count = sizes[stack.type]
-            own.add(stack.memory.name or "", Scratch(stack.type.size * count * threads, placement.cuda, stream))
-            own.supplied[stack.capacity.name or ""] = Supplied(count)
+        for stack in stacks:
+            per_block = sizes[stack.type]
+            own.add(stack.memory.name or "", Scratch(_tape_bytes(stack.type, sizes, launch), placement.cuda, stream))
+            if stack.capacity is not None:
+                own.supplied[stack.capacity.name or ""] = Supplied(int(per_block[0]))
+            if stack.segments is not None:
+                ends = np.cumsum(per_block * _block_threads(launch))
+                starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+                memory = own.add(stack.segments.name or "", Scratch(starts.nbytes, placement.cuda, stream))
+                memory.write(starts.tobytes())
             if stack.tops is not None:
                 own.add(stack.tops.name or "", Scratch(8 * threads, placement.cuda, stream))
 
@@ -193,19 +199,19 @@ class Differentiated:
         bound: BoundArguments,
         placement: Placement,
         segment: int | None = None,
-    ) -> dict[Type, int]:
-        """Tape elements per thread: by arithmetic, else by counting."""
+    ) -> Sizes:
+        """Tape elements per thread, for each block or for all alike: by arithmetic, else by counting."""
         plan = variant.derivative.prepared.plan
         known = _known_scalars(self.kernel.function, bound, segment)
-        sizes = {"block_dim": launch.block, "grid_dim": launch.grid}
-        found = capacity.by_arithmetic(plan, known, lambda name, axis: sizes[name][axis])
+        extents = {"block_dim": launch.block, "grid_dim": launch.grid}
+        found = capacity.by_arithmetic(plan, known, lambda name, axis: extents[name][axis])
         if found is not None:
-            return {t: max(1, found.get(t, 0)) for t in variant.stack_types}
+            return {t: np.array([max(1, found.get(t, 0))], np.int64) for t in variant.stack_types}
         return self.counted(variant, launch, bound, placement, segment)
 
     def counted(
         self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None
-    ) -> dict[Type, int]:
+    ) -> Sizes:
         kernel, stores = variant.counting
         own = Own()
         if segment is not None:
@@ -213,11 +219,11 @@ class Differentiated:
         stream = stream_of(launch, placement)
         if stores:
             bound = _on_copies(kernel.function, bound, placement, stream, own)
-        counts = own.add("_counts", Scratch(8 * len(variant.stack_types), placement.cuda, stream).zero())
+        types, blocks = variant.stack_types, _threads(launch) // _block_threads(launch)
+        counts = own.add("_counts", Scratch(8 * blocks * len(types), placement.cuda, stream).zero())
         kernel.run(launch, bound, placement, own.supplied)
-        data = counts.read()
-        numbers = [int.from_bytes(data[8 * k : 8 * k + 8], "little") for k in range(len(variant.stack_types))]
-        return {t: max(1, n) for t, n in zip(variant.stack_types, numbers, strict=True)}
+        table = np.frombuffer(counts.read(), np.int64).reshape(blocks, len(types))
+        return {t: table[:, k] for k, t in enumerate(types)}
 
 
 class Own:
@@ -296,7 +302,7 @@ class Gradient(Differentiated):
         if not variant.derivative.stacks:
             return 0
         sizes = self.elements(variant, launch, bound, placement, segment)
-        return sum(type.size * count * _threads(launch) for type, count in sizes.items())
+        return sum(_tape_bytes(type, sizes, launch) for type in sizes)
 
     def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
         """How long segments must be for the tape to keep to the budget: the first of growing squares that does."""
@@ -378,6 +384,19 @@ _CONDITION: dict[str, Callable[[Dim3, Dim3], bool]] = {
 def _threads(launch: Launch) -> int:
     x, y, z = (g * b for g, b in zip(launch.grid, launch.block, strict=True))
     return x * y * z
+
+
+def _block_threads(launch: Launch) -> int:
+    x, y, z = launch.block
+    return x * y * z
+
+
+def _tape_bytes(type: Type, sizes: Sizes, launch: Launch) -> int:
+    per_block = sizes[type]
+    elements = (
+        int(per_block.sum()) * _block_threads(launch) if len(per_block) > 1 else int(per_block[0]) * _threads(launch)
+    )
+    return type.size * elements
 
 
 def stream_of(launch: Launch, placement: Placement) -> int | None:

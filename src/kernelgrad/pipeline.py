@@ -14,7 +14,7 @@ from .ir.ops import Function, Global, Module
 from .ir.traverse import used_structs
 from .ir.verifier import verify
 from .transforms import globals as module_variables
-from .transforms import inline, loads, loops, promote, simplify, spaces
+from .transforms import inline, loads, loops, promote, schedule, simplify, spaces
 
 
 class Pass(NamedTuple):
@@ -38,6 +38,7 @@ DERIVATIVE = (
     Pass("simplify", simplify.run),
     Pass("loads", loads.run),
     Pass("tidy", simplify.run),
+    Pass("schedule", schedule.run),
 )
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.

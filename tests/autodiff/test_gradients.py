@@ -35,11 +35,3 @@ def test_the_check_mode_finds_nothing(case: Case) -> None:
     report = gradient.check(case.grid, case.block, *args, *adjoints(case, args), seed=5)
     assert report.ok, report
 
-
-@EVERY
-def test_primal_alone_leaves_the_same_contents(case: Case) -> None:
-    args, again = case.arguments("f8"), case.arguments("f8")
-    case.compiled()[case.grid, case.block](*args)
-    kg.gradient(case.compiled(), case.listed)[case.grid, case.block](*again, *adjoints(case, again))
-    for want, got in zip(args, again, strict=True):
-        np.testing.assert_array_equal(np.asarray(got), np.asarray(want))

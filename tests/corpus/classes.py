@@ -376,3 +376,51 @@ def method_defined_outside(y: Any) -> Any:
 )
 def defaulted_functions(y: Any) -> Any:
     return np.array([5, 1, 11])
+
+
+@theme.case(
+    """
+    #include <utility>
+    struct B { int v; __device__ B(int a) : v(a) {} __device__ B(int a, int b) : v(a * b) {} };
+    struct D : B { using B::B; int w = 2; };
+    struct A { int v; __device__ A(int x) : v(x) {} __device__ A(A&& o) : v(o.v) { o.v = 0; } };
+    __global__ void k(int* y) {
+      D d(5), e(3, 4);
+      y[0] = d.v * 10 + d.w; y[1] = e.v * 10 + e.w;
+      A a(5);
+      A b(std::move(a));
+      y[2] = a.v * 10 + b.v;
+    }
+    """,
+    zeros(3, I32),
+    block=1,
+)
+def inherited_and_moving_constructors(y: Any) -> Any:
+    return np.array([52, 122, 5])
+
+
+@theme.case(
+    """
+    struct S { float x; };
+    struct Pointer {
+      S* p;
+      __device__ S* operator->() const { return p; }
+      __device__ S& operator*() const { return *p; }
+      __device__ explicit operator bool() const { return p != nullptr; }
+    };
+    struct A { int v, n; __device__ A& operator=(const A& o) { v = o.v; n = o.n + 1; return *this; } };
+    __global__ void k(float* y) {
+      S s{4};
+      Pointer p{&s};
+      if (p) { p->x += 1; (*p).x *= 2; }
+      y[0] = s.x;
+      A a{1, 0}, b{2, 5}, c{3, 9};
+      a = b = c;
+      y[1] = a.v * 100 + a.n * 10 + b.n;
+    }
+    """,
+    zeros(2),
+    block=1,
+)
+def smart_pointer_and_assignment(y: Any) -> Any:
+    return np.array([10, 420])

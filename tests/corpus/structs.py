@@ -442,3 +442,25 @@ def structs_across_control_flow(y: Any) -> Any:
 )
 def empty_struct(y: Any) -> Any:
     return np.array([18])
+
+
+@theme.case(
+    """
+    struct M { float v[2][2]; };
+    struct N { M m; int n; };
+    __global__ void k(float* y) {
+      M a = {{{1, 2}, {3, 4}}};                      // all braces written
+      M b; b = a; b.v[1][0] = 9;
+      M c[2]; c[0] = b; c[1] = c[0];
+      N n = {{{{5, 6}, {7, 8}}}, 10};
+      N o = {{5, 6, 7}, 11};                         // some left out
+      float d[2][2] = {{1}, {2}};
+      y[0] = a.v[1][0]; y[1] = c[1].v[1][0]; y[2] = n.m.v[1][1] + n.n; y[3] = o.m.v[1][0] + o.n;
+      y[4] = d[1][0] + d[0][1];
+    }
+    """,
+    zeros(5),
+    block=1,
+)
+def nested_braces(y: Any) -> Any:
+    return np.array([3, 9, 18, 18, 2])

@@ -8,7 +8,11 @@ constant and end unseeded, which for forward mode, where every buffer is listed,
 from __future__ import annotations
 
 import math
+import os
+import re
+import signal
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -222,15 +226,43 @@ def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.concatenate([a.astype(float) * b.astype(float) for a, b in pairs])
 
 
-def same_failure(outcome: Outcome, program: Program, watched: bool) -> bool:
-    found = check(program, watched)
-    return found.kind == outcome.kind and _key(found) == _key(outcome)
+# ---- taking a failure apart -----------------------------------------------------------------------------------------
+
+
+def fails_alike(outcome: Outcome, program: Program, watched: bool) -> bool:
+    """Whether a program, which may be invalid in any way, fails as another did. In a process of its own."""
+
+    def run() -> bool:
+        if not _valid(program):
+            return False
+        found = check(program, watched)
+        return found.kind == outcome.kind and _key(found) == _key(outcome)
+
+    return isolated(run)
+
+
+def _valid(program: Program) -> bool:
+    try:
+        checker = _Checker(program)
+        return bool(checker.kernel.check(*checker.launch, *checker.args.values()).ok)
+    except KernelGradError:
+        return False
+
+
+def isolated(run: Callable[[], bool], seconds: int = 20) -> bool:
+    """The answer of a child process; False if it crashes or does not end."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(seconds)
+        answer = 1
+        try:
+            answer = 0 if run() else 1
+        finally:
+            os._exit(answer)
+    _, status = os.waitpid(child, 0)
+    return status == 0
 
 
 def _key(outcome: Outcome) -> str:
-    words = outcome.summary
-    for name in BUFFERS:
-        words = words.replace(f"'{name}'", "")
-    return words.split("{")[0]
-
-
+    """What does not change when a program shrinks: no names of parameters, no numbers."""
+    return re.sub(r"'\w+'.*", "", outcome.summary)

@@ -15,7 +15,7 @@ from .copies import Copier
 from .plan import PURE_OPS, Plan, dependencies
 from .roots import Memory
 from .structure import Place, Structure
-from .tape import leaf_types
+from .tape import leaf_types, linear_block
 
 Number = int | float | bool
 Known = Callable[[Value], Number | None]
@@ -56,6 +56,16 @@ def by_arithmetic(plan: Plan, known: Known, builtin: BuiltinValue) -> dict[Type,
             for type in leaf_types(value.type):
                 found[type] = found.get(type, 0) + times
     return found
+
+
+def is_known_before(plan: Plan) -> bool:
+    """Whether every trip count that matters follows from scalar arguments and the launch."""
+
+    def known(value: Value) -> Number | None:
+        is_scalar = isinstance(value.type, Scalar) and not value.type.is_float
+        return 1 if is_scalar and plan.structure.home[value] is plan.structure.launch else None
+
+    return by_arithmetic(plan, known, lambda name, axis: 1) is not None
 
 
 def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue) -> int | None:
@@ -105,7 +115,7 @@ def _bounded(loop: For, structure: Structure, known: Known, builtin: BuiltinValu
 
 @dataclass(frozen=True)
 class Counting:
-    """`function` leaves the largest need of any thread in `counts`, one element per stack, in the order of `stacks`.
+    """`function` leaves the largest need of any thread of each block in `counts[block][stack]`, in the order of `stacks`.
     `stores`: whether it writes the kernel's buffers, and so must run on copies of them (rule 5)."""
 
     function: Function
@@ -120,11 +130,12 @@ def counting_function(function: Function, plan: Plan, memory: Memory, stacks: tu
     counter.ops(function.body, taping=True)
     if plan.structure.top.in_loop:
         counter.push(function.body)
+    row = b.apply("mul", linear_block(b), b.constant(len(stacks), I64))
     for k, type in enumerate(stacks):
         total = b.load(counter.totals[type])
         for site in counter.sites:
             total = b.apply("add", total, b.load(site[type]))
-        b.atomic("max", b.offset(counts, b.constant(k, I64)), total)
+        b.atomic("max", b.offset(counts, b.apply("add", row, b.constant(k, I64))), total)
     params = (*function.params, Param(counts, "long long *"))
     # Pointers into shadows are still there, and nothing uses them.
     body = clone(closed(Block((), (*counter.prologue.ops, *b.ops), ()), (p.value for p in params)), {})

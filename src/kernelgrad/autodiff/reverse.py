@@ -41,6 +41,7 @@ from . import structure as structure_analysis
 from .accumulate import Accumulation, plan_updates
 from .activity import Activity
 from .adjoints import Adjoints, add_into, part_of, zero
+from .capacity import is_known_before
 from .copies import Copier, rematerialize
 from .memory import MemoryAdjoints
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
@@ -192,7 +193,7 @@ class _Reverse:
         self.activity, self.plan = prepared.activity, prepared.plan
         self.prologue = Builder()
         self.b = Builder()
-        self.tape = Tape(self.prologue, keep_top=self.mode == "split")
+        self.tape = Tape(self.prologue, self.mode == "split", counted=not is_known_before(prepared.plan))
         self.adjoints = Adjoints(self.b)
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept)
         self.scopes: list[dict[Value, Value]] = [{}]

@@ -169,14 +169,15 @@ def shadow_name(name: str | None) -> str | None:
 # The neutral element of addition is -0.0: `-0.0 + x` is x for every x, while `0.0 + -0.0` is not -0.0. Sums that start
 # with it simplify exactly.
 ZERO = -0.0
+_ZEROS: dict[str, int | float | bool] = {"float": ZERO, "int": 0, "uint": 0, "bool": False}
 
 
 def zero_fill(b: Builder, ptr: Value) -> None:
-    """Stores zero to every float behind `ptr`; arrays by a loop, so that the code stays small."""
+    """Stores zero behind `ptr`, also to integers beside the floats of a record, since it is read as a whole. Arrays by a
+    loop, so that the code stays small."""
     type = pointee(ptr)
-    if isinstance(type, Scalar):
-        if type.is_float:
-            b.store(ptr, b.constant(ZERO, type))
+    if isinstance(type, Scalar | Pointer):
+        b.store(ptr, b.constant(_ZEROS[type.kind] if isinstance(type, Scalar) else 0, type))
     elif isinstance(type, Struct):
         for k in range(len(type.fields)):
             zero_fill(b, b.member(ptr, k))

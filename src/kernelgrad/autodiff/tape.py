@@ -1,7 +1,9 @@
 """The tape: one stack per type and thread, in buffers the launcher provides.
 
 Element k of a thread's stack lies at `segment + k * threads + thread`, so that neighbouring threads touch neighbouring
-addresses. A segment belongs to a block and holds `capacity` elements per thread; offsets are 64-bit.
+addresses. A segment belongs to a block. Where trip counts are known before the launch all segments hold `capacity`
+elements per thread; where they are counted, each block has a segment of the length it needs, and one long thread does
+not cost memory for all. Offsets are 64-bit.
 """
 
 from __future__ import annotations
@@ -17,22 +19,27 @@ from ..ir.types import BOOL, I64, U8, Array, Pointer, Scalar, Struct, Type
 class Stack:
     type: Type
     memory: Value  # parameter: the buffer
-    capacity: Value  # parameter: elements per thread
+    capacity: Value | None  # parameter: elements per thread, the same for every block, or
+    segments: Value | None  # parameter: where each block's segment begins
     position: Value  # variable: where the next element goes
     start: Value  # where the thread's stack begins
     tops: Value | None  # parameter of a split: where each thread's forward stopped
 
     @property
     def params(self) -> tuple[Param, ...]:
-        params = (Param(self.memory, "void *"), Param(self.capacity, "long long"))
-        return params if self.tops is None else (*params, Param(self.tops, "long long *"))
+        params = [Param(self.memory, "void *")]
+        if self.capacity is not None:
+            params.append(Param(self.capacity, "long long"))
+        params += [Param(v, "long long *") for v in (self.segments, self.tops) if v is not None]
+        return tuple(params)
 
 
 class Tape:
-    """Pushes and pops; `prologue` is code at the start of the function. `keep_top`: another launch does the popping."""
+    """Pushes and pops; `prologue` is code at the start of the function. `keep_top`: another launch does the popping.
+    `counted`: segments differ in length."""
 
-    def __init__(self, prologue: Builder, keep_top: bool = False):
-        self.prologue, self.keep_top = prologue, keep_top
+    def __init__(self, prologue: Builder, keep_top: bool, counted: bool):
+        self.prologue, self.keep_top, self.counted = prologue, keep_top, counted
         self.stacks: dict[Type, Stack] = {}
         self._threads: Value | None = None
 
@@ -58,15 +65,22 @@ class Tape:
             name = type.name if isinstance(type, Scalar) else f"pointers{len(self.stacks)}"
             b = self.prologue
             memory = Value(Pointer(type, "global"), f"_tape_{name}")
-            capacity = Value(I64, f"_capacity_{name}")
-            segment = b.apply("mul", b.apply("mul", linear_block(b), capacity), self.threads())
-            start = b.apply("add", segment, linear_thread(b))
+            capacity = None if self.counted else Value(I64, f"_capacity_{name}")
+            segments = Value(Pointer(I64, "global"), f"_segments_{name}") if self.counted else None
+            start = b.apply("add", self._segment(capacity, segments), linear_thread(b))
             position = b.alloca(I64, f"_top_{name}")
             tops = Value(Pointer(I64, "global"), f"_tops_{name}") if self.keep_top else None
             if not self.keep_top:
                 b.store(position, start)
-            self.stacks[type] = Stack(type, memory, capacity, position, start, tops)
+            self.stacks[type] = Stack(type, memory, capacity, segments, position, start, tops)
         return self.stacks[type]
+
+    def _segment(self, capacity: Value | None, segments: Value | None) -> Value:
+        b = self.prologue
+        if capacity is not None:
+            return b.apply("mul", b.apply("mul", linear_block(b), capacity), self.threads())
+        assert segments is not None
+        return b.load(b.offset(segments, linear_block(b)))
 
     def start_forward(self) -> list[Op]:
         b = Builder()

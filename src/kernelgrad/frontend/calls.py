@@ -42,7 +42,7 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if body is None:
         return _intrinsic(fn, c, target)
     span = fn.unit.span(c)
-    arguments = _object_argument(fn, c, target) + _arguments(fn, c, target)
+    arguments = _object_argument(fn, c, target) + call_arguments(fn, c, target)
     fn.b.span = span
     return call_function(fn, body, arguments, span)
 
@@ -90,8 +90,14 @@ def _with_body(target: Cursor) -> Cursor | None:
     return None
 
 
+# Functions of std:: that clang knows itself and never gives a body: they return the object they are given.
+_SAME_OBJECT = frozenset(("move", "forward", "move_if_noexcept", "as_const", "addressof"))
+
+
 def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
     name = target.spelling
+    if name in _SAME_OBJECT and target.semantic_parent.spelling == "std":
+        return fn.generic(place(fn, next(iter(c.get_arguments()))).ptr)
     row = INTRINSICS.get(name)
     number = clang.evaluate(c) if row is None else None
     if number is not None:  # __builtin_inff() and its like
@@ -102,7 +108,7 @@ def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
             fn.unit.check_errors(template)  # an instance with errors has no body
         reason = REFUSED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
         raise fn.unsupported(c, reason)
-    arguments = _arguments(fn, c, target)
+    arguments = call_arguments(fn, c, target)
     span = fn.at(c)
     result = fn.types.returned(target.result_type, span)
     return row.lower(fn.b, arguments, result)
@@ -143,7 +149,7 @@ def _is_operator_call(c: Cursor) -> bool:
     return clang.statement_class(c) == 0x59
 
 
-def _arguments(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
+def call_arguments(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
     given = list(c.get_arguments())
     is_member = target.kind != Kind.FUNCTION_DECL and not target.is_static_method()
     if is_member and _is_operator_call(c):
@@ -186,7 +192,7 @@ def _with_body_of_user(target: Cursor) -> Cursor | None:
 
 def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
     """Runs the constructor that `c` calls on the object at `ptr`."""
-    from .initialize import default_initialize, initialize
+    from .initialize import default_initialize, inherited_construct, initialize
 
     if c.kind != Kind.CALL_EXPR or clang.statement_class(c) not in clang.CONSTRUCT_EXPRS:
         initialize(fn, ptr, c)
@@ -204,8 +210,10 @@ def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
         fn.b.store(ptr, value(fn, next(iter(c.get_arguments()))))
         return
     body = _with_body_of_user(target)
+    if body is not None and inherited_construct(fn, ptr, c):
+        return
     if body is not None:
-        call_function(fn, body, [fn.generic(ptr), *_arguments(fn, c, target)], fn.unit.span(c))
+        call_function(fn, body, [fn.generic(ptr), *call_arguments(fn, c, target)], fn.unit.span(c))
     elif target.is_default_constructor() or not list(c.get_arguments()):
         default_initialize(fn, ptr, zero=bool(clang.raw_word(c) & _ZERO_INITIALIZED))
     else:

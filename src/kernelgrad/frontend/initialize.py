@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ..errors import UnsupportedError
 from ..ir.builder import pointee
 from ..ir.ops import Value
-from ..ir.types import BOOL, I32, Array, Pointer, Scalar, Struct, Type, element_types
+from ..ir.types import BOOL, I32, Array, Field, Pointer, Scalar, Struct, Type, element_types
 from . import clang
-from .calls import call_function, constructor_call
+from .calls import call_arguments, call_function, constructor_call
 from .clang import Cursor, Kind, identity
 from .expressions import numeric, operand_of, place, string_text, value
 from .lowering import FunctionLowering as Fn
@@ -109,7 +109,8 @@ def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
         fn.b.store(ptr, fn.zero(type) if inner is None else fitted(fn, inner, type))
         return
     children = [k for k in c.get_children() if k.kind.is_expression()]
-    if len(children) == 1 and isinstance(type, Struct | Array) and _same_record(fn.module, children[0], type):
+    alone = children[0] if len(children) == 1 and children[0].kind != Kind.INIT_LIST_EXPR else None
+    if alone is not None and isinstance(type, Struct | Array) and _same_record(fn.module, alone, type):
         initialize(fn, ptr, children[0])  # T{other_T}, or char[] = {"text"}
         return
     for element, _, path in flat_elements(fn.module, c, type):
@@ -307,6 +308,44 @@ def member_initializers(fn: Fn, constructor: Cursor) -> None:
             _initialize_member(fn, target, start)
         elif _has_defaults(field.type):
             default_initialize(fn, target)
+
+
+def inherited_construct(fn: Fn, ptr: Value, c: Cursor) -> bool:
+    """A constructor that `using Base::Base` brought in: it makes the base, the other members get their defaults."""
+    struct, name = pointee(ptr), c.referenced.spelling.partition("<")[0]
+    assert isinstance(struct, Struct)
+    if fn.types.clang_type(struct).get_declaration().spelling == name:
+        return False
+    names = [_base_name(fn, field) for field in struct.fields]
+    base = names.index(name) if name in names else -1
+    constructor = _constructor_like(fn, struct.fields[base].type, c.referenced) if base >= 0 else None
+    if constructor is None:
+        raise fn.unsupported(c, f"this inherited constructor of '{struct.name}' is not supported")
+    given = [fn.generic(fn.b.member(ptr, base)), *call_arguments(fn, c, c.referenced)]
+    call_function(fn, constructor, given, fn.unit.span(c))
+    defaults = _member_defaults(fn, struct)
+    for k, field in enumerate(struct.fields):
+        if k in defaults:
+            _initialize_part(fn, ptr, k, defaults[k])
+        elif k != base and _has_defaults(field.type):
+            default_initialize(fn, fn.b.member(ptr, k))
+    return True
+
+
+def _constructor_like(fn: Fn, type: Type, inherited: Cursor) -> Cursor | None:
+    assert isinstance(type, Struct)
+    wanted = [t.get_canonical().spelling for t in inherited.type.argument_types()]
+    for child in fn.types.clang_type(type).get_declaration().get_children():
+        same = child.kind == Kind.CONSTRUCTOR and len(child.type.argument_types()) == len(wanted)
+        if same and [t.get_canonical().spelling for t in child.type.argument_types()] == wanted:
+            return child.get_definition()
+    return None
+
+
+def _base_name(fn: Fn, field: Field) -> str | None:
+    if not field.name.startswith("_base") or not isinstance(field.type, Struct):
+        return None
+    return str(fn.types.clang_type(field.type).get_declaration().spelling)
 
 
 def _initialize_member(fn: Fn, target: Value, start: Cursor) -> None:

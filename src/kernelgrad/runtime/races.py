@@ -59,12 +59,24 @@ def cells(log: Log) -> tuple[Column, Column]:
 
 
 def group_ids(*columns: Column) -> Column:
-    """A number for each combination of the columns' values, counted from 0."""
-    ids = np.zeros(len(columns[0]), np.int64)
+    """A number for each combination of the columns' values: small, though not every number need occur."""
+    ids, span = np.zeros(len(columns[0]), np.int64), 1
+    if not len(ids):
+        return ids
     for column in columns:
-        _, part = np.unique(column, return_inverse=True)
-        _, ids = np.unique(ids * (part.max(initial=0) + 1) + part, return_inverse=True)
-    return ids
+        low = column.min()
+        width = int(column.max() - low) + 1
+        if span * width >= 2**62:
+            ids, span = _dense(ids)
+        ids = ids * width + (column - low).astype(np.int64)
+        span *= width
+    return ids if span <= 4 * len(ids) + 1024 else _dense(ids)[0]
+
+
+def _dense(ids: Column) -> tuple[Column, int]:
+    """Renumbered without gaps, and how many there are."""
+    found, renumbered = np.unique(ids, return_inverse=True)
+    return renumbered, len(found)
 
 
 # ---- reads of memory nothing wrote ----------------------------------------------------------------------------------
@@ -92,7 +104,7 @@ def conflicts_in_blocks(log: Log) -> Pairs:
     """Accesses of two threads of a block to one cell, one a write, not both atomic, that no meeting orders.
 
     Threads of different warps are ordered by the block's barriers alone; those of one warp by its meetings too."""
-    cell, rows = cells(log)
+    cell, rows = _contested(log, log.block.astype(np.int64) * 1024 + log.thread)
     if not len(rows):
         return rows, rows
     block, epoch, phase, thread = (column[rows] for column in (log.block, log.epoch, log.phase, log.thread))
@@ -105,11 +117,22 @@ def conflicts_in_blocks(log: Log) -> Pairs:
 
 def conflicts_between_blocks(log: Log) -> Pairs:
     """The same for different blocks, which nothing orders."""
-    cell, rows = cells(log)
+    cell, rows = _contested(log, log.block)
     if not len(rows):
         return rows, rows
-    left, right = _conflicts(group_ids(cell), log.block[rows], log.kind[rows])
+    left, right = _conflicts(cell, log.block[rows], log.kind[rows])
     return rows[left], rows[right]
+
+
+def _contested(log: Log, actor: Column) -> tuple[Column, Column]:
+    """The cells (renumbered) and rows left when cells are dropped that nobody writes or only one actor touches: most
+    are, and telling so is cheap."""
+    cell, rows = cells(log)
+    if not len(rows):
+        return cell, rows
+    place = group_ids(cell)
+    keep = (_varies(place, actor[rows]) & _has(place, log.kind[rows] != READ))[place]
+    return group_ids(place[keep]), rows[keep]
 
 
 def _conflicts(group: Column, actor: Column, kind: Column) -> Pairs:

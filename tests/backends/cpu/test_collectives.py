@@ -116,7 +116,7 @@ def test_uniform_code_needs_no_masks(make: Any) -> None:
 
 def test_dynamic_shared_memory_starts_after_the_static(make: Any) -> None:
     k = make(out=PI32)
-    fixed, dynamic = k.shared("fixed", Array(I32, 3)), k.shared("dynamic", Array(I32, 0))
+    fixed, dynamic = k.shared("dynamic", Array(I32, 3)), k.shared("extra", Array(I32, 0))
     t = k.thread()
     k.put(dynamic, t, k.op("mul", t, k.const(2)))
     k.put(fixed, k.op("rem", t, k.const(3)), k.const(-1))

@@ -295,6 +295,13 @@ def test_print(make: Any, capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out == "-1 7 1.50 1099511627776 A %\n"
 
 
+def test_blocks_print_in_order(make: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    k = make(x=F32)
+    k.b.effect(Print, "%u%u ", (k.b.builtin("block_idx"), k.b.builtin("thread_idx", 1)))
+    k.run(2, (1, 2), x=0.0)
+    assert capfd.readouterr().out == "00 01 10 11 "
+
+
 def test_assertions_stop_the_kernel(make: Any) -> None:
     k = make(n=I32)
     k.at(12)

@@ -14,6 +14,7 @@ from kernelgrad.ir.ops import Barrier, Value
 from kernelgrad.ir.types import U32, Pointer
 
 THREADS = 37
+SEEDS = 12
 _OPS = "add sub mul xor and or min max".split()
 
 
@@ -116,7 +117,7 @@ def run(make: Any, seed: int, meetings: bool) -> tuple[np.ndarray, Any]:
     return out[0], k.module().functions["k"]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_meetings_change_nothing(make: Any, seed: int) -> None:
     want, plain = run(make, seed, meetings=False)
     got, _ = run(make, seed, meetings=True)
@@ -127,10 +128,10 @@ def test_meetings_change_nothing(make: Any, seed: int) -> None:
 def test_the_programs_are_worth_running(make: Any) -> None:
     """Most of them have phases, values that outlive them, and threads that part."""
     plans = []
-    for seed in range(25):
+    for seed in range(SEEDS):
         k = make(out=Pointer(U32, "global"), x=Pointer(U32, "global"), n=U32)
         Program(k, random.Random(seed), meetings=True).write()
         plans.append(make_plan(k.module().functions["k"]))
     parted = [any(isinstance(slot, Mask) for slot in plan.slots) for plan in plans]
     kept = [sum(not isinstance(slot, Mask) for slot in plan.slots) for plan in plans]
-    assert sum(parted) > 12 and np.median(kept) >= 3
+    assert sum(parted) > SEEDS / 2 and np.median(kept) >= 3

@@ -25,7 +25,7 @@ from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
 from .memory import load
 from .native import ENTRY
-from .plan import Mask, Plan, make_plan
+from .plan import Plan, make_plan
 from .watch import RED_ZONE, Watch, root_names
 
 SHARED_ALIGN = 16
@@ -34,6 +34,8 @@ SHARED_ALIGN = 16
 # up to 64), u64 the length of every slot (the block's threads, rounded up to 64), the address of the watch's context.
 LAUNCH_FORMAT = "<6I3Q"
 _GRID, _BLOCK, _SHARED, _SLOT_LENGTH, _WATCH = 0, 12, 24, 32, 40
+
+_DYNAMIC = object()  # the key of the dynamic shared memory, which variables of any name share
 
 Dim3 = tuple[int, int, int]
 
@@ -125,7 +127,7 @@ class _Kernel:
     def block_function(self) -> ir.Function:
         """(params, status, watch context, linear block, block_idx[3], the end of a row's blocks, grid_dim[3],
         block_dim[3], pointers, shared variables, dynamic shared memory, slots)"""
-        pointer_args = [*self.pointers, *self.shared, "dynamic", *self.plan.slots]
+        pointer_args: list[object] = [*self.pointers, *self.shared, _DYNAMIC, *self.plan.slots]
         types = [PTR, PTR, PTR, I64, *[I32] * 10, *[PTR] * len(pointer_args)]
         function = ir.Function(self.llvm, ir.FunctionType(lt.VOID, types), "kg.block")
         function.linkage = "internal"
@@ -133,7 +135,7 @@ class _Kernel:
         function.attributes.add("nounwind")
         params, status, context, linear, x, y, z, row_end, *dims = function.args[:14]
         params.add_attribute("noalias")
-        by_key = dict(zip(map(_key, pointer_args), function.args[14:], strict=True))
+        by_key: dict[object, ir.Argument] = dict(zip(pointer_args, function.args[14:], strict=True))
         self.mark_noalias(by_key)
         first, body = function.append_basic_block("entry"), function.append_basic_block("body")
         b = ir.IRBuilder(body)
@@ -149,14 +151,14 @@ class _Kernel:
             threads=b.mul(b.mul(extents[0], extents[1]), extents[2]),
             linear_block=linear,
             status=status,
-            shared={name: by_key[name] for name in self.shared} | dict.fromkeys(self.dynamic, by_key["dynamic"]),
+            shared={name: by_key[name] for name in self.shared} | dict.fromkeys(self.dynamic, by_key[_DYNAMIC]),
             failing=self.failing,
             nowrap=self.bounded(),
             watch=self.watch(context) if self.variant.watched else None,
             row=Row(x, row_end, self.row_indices()) if self.by_row else None,
         )
         self.load_params(frame, params, by_key)
-        slots = {slot: by_key[_key(slot)] for slot in self.plan.slots}
+        slots = {slot: by_key[slot] for slot in self.plan.slots}
         BlockCode(frame, self.plan, slots).run(self.function.body)
         b.ret_void()
         with b.goto_block(first):
@@ -235,10 +237,6 @@ class _Kernel:
             slots.append(byte_offset(b, first, b.mul(length, i64(start))))
             start += size
         return [*shared, dynamic, *slots]
-
-
-def _key(key: int | str | Value | Mask) -> object:
-    return key
 
 
 def _unflatten(b: ir.IRBuilder, index: ir.Value, grid: list[ir.Value]) -> list[ir.Value]:

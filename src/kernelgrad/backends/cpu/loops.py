@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ...ir.ops import Apply, Builtin, Constant, Function, GlobalRef, Value
+from ...ir.ops import Apply, Builtin, Constant, Fence, Function, GlobalRef, Load, Op, Print, Store, Value
 from ...ir.traverse import operands, walk
 from . import llvm_types as lt
 from .frame import Frame, Thread
@@ -158,8 +158,15 @@ def counted(b: ir.IRBuilder, begin: ir.Value, end: ir.Value, step: int) -> Itera
 
 
 def runs_by_row(function: Function) -> bool:
-    """For a kernel without meetings: whether its blocks share nothing either."""
-    return not any(isinstance(op, GlobalRef) for op in walk(function.body))
+    """For a kernel without meetings: whether its blocks share no memory, do not wait for one another, and do not care
+    in which order they print."""
+    return not any(_wants_order(op) for op in walk(function.body))
+
+
+def _wants_order(op: Op) -> bool:
+    if isinstance(op, Load | Store):
+        return op.volatile
+    return isinstance(op, GlobalRef | Fence | Print)
 
 
 def row_indices(function: Function, width: int | None) -> frozenset[Value]:

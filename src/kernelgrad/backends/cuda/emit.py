@@ -22,6 +22,7 @@ from .spellings import HELPERS, SPELLINGS
 from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
 from .variables import assign_variables
+from .volatility import Volatility
 
 _DYNAMIC = "dynamic_shared"
 _BUILTIN_HELPERS = {"lane_id": "lane_id", "globaltimer": "global_timer"}
@@ -124,7 +125,8 @@ class _Emitter:
     def _kernel(self) -> str:
         folding = fold(self.function)
         variables = assign_variables(self.function, folding)
-        expressions = Expressions(folding, variables, self.types, self.names)
+        volatility = Volatility(self.function, folding)
+        expressions = Expressions(folding, variables, volatility, self.types, self.names)
         scope = Scope(self.scope)
         for param in self.function.params:
             variables.of[param.value].name = scope.declare(param.name)
@@ -132,22 +134,23 @@ class _Emitter:
         for line in self._shared(scope, expressions):
             statements.line(line)
         statements.block(self.function.body, tail=True)
-        signature = self._signature({p: variables.of[p.value].name for p in self.function.params})
+        params = [self._param(p, variables.of[p.value].name, volatility) for p in self.function.params]
+        signature = self._signature(params)
         body = "".join(f"{line}\n" for line in statements.lines)
         return f"{signature}\n{{\n{body}}}\n"
 
-    def _signature(self, names: dict[Param, str]) -> str:
+    def _signature(self, params: list[str]) -> str:
         bounds = ", ".join(map(str, self.function.launch_bounds))
         launch_bounds = f" __launch_bounds__({bounds})" if bounds else ""
         head = f'extern "C" __global__ void{launch_bounds} {kernel_name(self.function.name)}('
-        params = [self._param(p, names[p]) for p in self.function.params]
         line = head + ", ".join(params) + ")"
         return line if len(line) <= 120 else head + "\n    " + ",\n    ".join(params) + ")"
 
-    def _param(self, param: Param, name: str) -> str:
+    def _param(self, param: Param, name: str, volatility: Volatility) -> str:
         if param.restrict and isinstance(param.type, Pointer):
             name = f"__restrict__ {name}"
-        return self.types.declare(param.type, name, param.const)
+        qualifier = "volatile " if volatility.holds(param.value) else ""
+        return qualifier + self.types.declare(param.type, name, param.const)
 
     def _shared(self, scope: Scope, expressions: Expressions) -> Iterator[str]:
         names = self.names
@@ -155,9 +158,12 @@ class _Emitter:
         dynamic = [g for g in shared if isinstance(g.type, Array) and g.type.count == 0]
         for g in shared:
             if g not in dynamic:
-                yield f"__shared__ {self.types.declare(g.type, names[g.name])};"
+                qualifier = "volatile " if expressions.volatility.of_global(g.name) else ""
+                yield f"__shared__ {qualifier}{self.types.declare(g.type, names[g.name])};"
         if len(dynamic) == 1:
-            yield f"extern __shared__ __align__(16) {self.types.declare(dynamic[0].type, names[dynamic[0].name])};"
+            qualifier = "volatile " if expressions.volatility.of_global(dynamic[0].name) else ""
+            declaration = self.types.declare(dynamic[0].type, names[dynamic[0].name])
+            yield f"extern __shared__ __align__(16) {qualifier}{declaration};"
         elif dynamic:
             # C++ wants one type for the launch's one array; each variable is a view of it.
             raw = scope.declare(_DYNAMIC)

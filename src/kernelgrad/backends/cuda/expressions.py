@@ -43,6 +43,7 @@ from .syntax import (
 )
 from .types import Types, field_name, vector_maker
 from .variables import Variables
+from .volatility import Volatility
 
 _AXES = "xyz"
 _INDICES = {"thread_idx": "threadIdx", "block_idx": "blockIdx", "block_dim": "blockDim", "grid_dim": "gridDim"}
@@ -72,8 +73,11 @@ _ADDRESSES = (GlobalRef, Alloca, Offset, Member, PtrCast)
 
 
 class Expressions:
-    def __init__(self, folding: Folding, variables: Variables, types: Types, globals_: dict[str, str]):
+    def __init__(
+        self, folding: Folding, variables: Variables, volatility: Volatility, types: Types, globals_: dict[str, str]
+    ):
         self.folding, self.variables, self.types, self.globals = folding, variables, types, globals_
+        self.volatility = volatility
         self.places: dict[Value, str] = {}  # names of local memory
         self.decayed: frozenset[str] = frozenset()  # global names that are already pointers to their first element
 
@@ -273,7 +277,7 @@ class Expressions:
     def load(self, op: Load) -> Expr:
         type = op.result.type
         place = self.place(op.ptr)
-        if op.volatile:
+        if op.volatile and not self.volatility.holds(op.ptr):
             place = self.reinterpreted(f"volatile {self.types.spell(Pointer(type))}", op.ptr)
         if isinstance(type, Array):
             return self.array_value(place, type)
@@ -282,7 +286,8 @@ class Expressions:
     def target(self, ptr: Value, volatile: bool = False) -> Expr:
         """What a store assigns to."""
         type = ptr.type.pointee if isinstance(ptr.type, Pointer) else ptr.type
-        if volatile or ptr in self.variables.const:
+        casts = volatile and not self.volatility.holds(ptr)
+        if casts or ptr in self.variables.const:
             qualifier = "volatile " if volatile else ""
             return self.reinterpreted(qualifier + self.types.spell(Pointer(type)), ptr)
         place = self.place(ptr)
@@ -377,8 +382,9 @@ class Expressions:
         by = as_index(index)
         if by.text == "0":
             return Expr(base.text, type, base.prec)
-        text = f"{base.at(Prec.SUM)} + {by.at(Prec.PRODUCT)}"
-        return Expr(text, type, Prec.SUM)
+        if by.text[:1] == "-" and by.text[1:].isdigit():
+            return infix("-", base, Expr(by.text[1:], by.type), type)
+        return infix("+", base, by, type)
 
     def address_of(self, ptr: Value) -> Expr:
         """A pointer as an argument: `&x[i]`, as one writes it there."""

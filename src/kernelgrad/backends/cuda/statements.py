@@ -119,7 +119,11 @@ class Statements:
                 arguments = "".join(f", {self.expressions.value(a).text}" for a in args)
                 return f"printf({quoted(text)}{arguments});"
             case Assert(cond, message):
-                return f"assert({self.expressions.value(cond).at(Prec.LOGICAL_AND)} && {quoted(message)});"
+                condition = self.expressions.value(cond)
+                # The macro prints its argument: the source's words belong in it, once.
+                says_it = message.replace(" ", "") in ("", condition.text.replace(" ", ""))
+                told = "" if says_it else f" && {quoted(message)}"
+                return f"assert({condition.at(Prec.LOGICAL_AND) if told else condition.text}{told});"
             case Trap():
                 return "__trap();"
             case _:

@@ -1,0 +1,294 @@
+"""What a user calls: names, order, errors, and what a call computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+SOURCE = """
+__global__ void axpy(double *y, const double *x, double a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += a * x[i];
+}
+__global__ void square(double *out, const double *in, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = in[i] * in[i];
+}
+__global__ void in_place(double *a, int n) { int i = threadIdx.x; if (i < n) a[i] = a[i] * a[i]; }
+__global__ void has_d_x(double *y, const double *x, const double *d_x, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = x[i] * d_x[i];
+}
+__global__ void no_floats(int *p) { p[0] = 1; }
+__global__ void partly(double *out, const double *in, int n) { int i = threadIdx.x; if (i < n) out[i] = in[i / 2]; }
+__global__ void growing(double *y, const double *x, int n) {
+    int i = threadIdx.x;
+    double s = x[i];
+    for (int j = 0; j < n; j++) s = s * s + x[i];
+    y[i] = s;
+}
+__global__ void to_int(double *y, const double *x) { int i = threadIdx.x; y[i] = x[i] * (int)(x[i] * 3.0); }
+__device__ double f(double x, double y) { return x * y * y; }
+__device__ void writes(double *p, double x) { p[0] = x * p[0]; }
+__device__ int counts(double x) { return (int)x; }
+"""
+
+
+@pytest.fixture(scope="module")
+def module() -> kg.Module:
+    return kg.compile(SOURCE)
+
+
+def ones(count: int) -> Any:
+    return np.ones(count)
+
+
+# ---- names, order, forms of the call --------------------------------------------------------------------------------
+
+
+def test_signature(module: kg.Module) -> None:
+    g = kg.gradient(module["axpy"], "y, x, a")
+    expected = "double *y, const double *x, double a, int n, double *d_y, double *d_x, double *d_a"
+    assert repr(g) == f"<gradient __global__ void axpy({expected})>"
+
+
+def test_fresh_names(module: kg.Module) -> None:
+    assert repr(kg.gradient(module["has_d_x"], "y, x")).endswith("const double *d_x, int n, double *d_y, double *_d_x)>")
+    y, x, d_x, d_y, adjoint = ones(2), ones(2) * 3, ones(2) * 5, ones(2), np.zeros(2)
+    kg.gradient(module["has_d_x"], "y, x")[1, 2](y, x, d_x, 2, d_y=d_y, _d_x=adjoint)
+    np.testing.assert_array_equal(adjoint, [5, 5])
+
+
+def test_adjoints_follow_the_order_of_the_list(module: kg.Module) -> None:
+    for listed in ("y, x, a", "a, x, y", ["x", "a", "y"]):
+        names = listed.split(", ") if isinstance(listed, str) else listed
+        given = {"y": np.array([1.0, 2.0]), "x": np.zeros(2), "a": np.zeros(1)}
+        kg.gradient(module["axpy"], listed)[1, 2](ones(2), np.array([3.0, 4.0]), 5.0, 2, *(given[n] for n in names))
+        np.testing.assert_array_equal(given["y"], [1, 2])
+        np.testing.assert_array_equal(given["x"], [5, 10])
+        np.testing.assert_array_equal(given["a"], [11])
+
+
+def test_no_list_means_all_floats(module: kg.Module) -> None:
+    assert "double *d_y, double *d_x, double *d_a" in repr(kg.gradient(module["axpy"]))
+
+
+def test_forms_of_the_call_are_the_same(module: kg.Module) -> None:
+    g = kg.gradient(module["square"], "out, in")
+
+    def run(call: Any) -> Any:
+        d_in = np.zeros(3)
+        call(np.zeros(3), np.array([1.0, 2.0, 3.0]), 3, d_in)
+        return d_in
+
+    calls = [
+        lambda o, i, n, d: g[1, 4](o, i, n, ones(3), d),
+        lambda o, i, n, d: g[1, 4](o, i, n, d_in=d, d_out=ones(3)),
+        lambda o, i, n, d: g.execute_kernel(1, 4, o, i, n, ones(3), d),
+        lambda o, i, n, d: g.execute_kernel((1, 1, 1), (4, 1, 1), o, i, n, d_out=ones(3), d_in=d),
+        lambda o, i, n, d: g.execute_kernel(1, 4, 0, None, o, i, n, ones(3), d),
+        lambda o, i, n, d: g.execute_kernel(1, 4, o, i, n, ones(3), d, shared=0, stream=None),
+        lambda o, i, n, d: g[1, 4, 0](o, i, n, ones(3), d),
+    ]
+    for call in calls:
+        np.testing.assert_array_equal(run(call), [2, 4, 6])
+
+
+def test_a_missing_adjoint_is_not_wanted(module: kg.Module) -> None:
+    g = kg.gradient(module["axpy"], "y, x, a")
+    d_a = np.zeros(1)
+    g[1, 2](ones(2), np.array([3.0, 4.0]), 5.0, 2, ones(2), None, d_a)
+    assert d_a[0] == 7
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda m: kg.gradient(m["axpy"], "y, z"), kg.ArgumentError, r"no parameter 'z'\s+__global__ void axpy\("),
+        (lambda m: kg.gradient(m["axpy"], "y, n"), kg.ArgumentError, r"'n' \(int\)[^$]*__global__ void axpy\("),
+        (lambda m: kg.gradient(m["axpy"], "y, y"), kg.ArgumentError, "listed twice"),
+        (lambda m: kg.gradient(m["no_floats"]), kg.ArgumentError, "nothing to differentiate"),
+        (lambda m: kg.gradient(m["axpy"]).execute(1), kg.LaunchError, r"is a kernel: use execute_kernel\("),
+        (lambda m: kg.gradient(m["f"]).execute_kernel(1, 1), kg.LaunchError, r"not a kernel: use execute\("),
+        (lambda m: kg.gradient(m["f"])[1, 1], kg.LaunchError, r"not a kernel: use execute\("),
+        (lambda m: kg.gradient(m["axpy"])[1, 1](1, 2), kg.ArgumentError, r"4 arguments and 3 adjoints, got 2\s+__gl"),
+        (lambda m: kg.gradient(m["axpy"])[1, 1](1, 2, 3, 4, d_y=1), kg.ArgumentError, "adjoints d_y, d_x, d_a by name"),
+        (lambda m: kg.gradient(m["axpy"])[1, 1](1, 2, 3, 4, d_q=1), kg.ArgumentError, "adjoints d_y, d_x, d_a by name"),
+        (
+            lambda m: kg.gradient(m["in_place"]).execute_kernel(1, 1, 0, None, ones(1), 1, ones(1), shared=4),
+            kg.ArgumentError,
+            "given twice",
+        ),
+        (
+            lambda m: kg.gradient(m["in_place"])[1, 1](ones(1), 1, ones(1).astype("f4")),
+            kg.ArgumentError,
+            r"'_?d_a'.*float64",
+        ),
+    ],
+)
+def test_errors(module: kg.Module, call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(module)
+
+
+# ---- what it computes -----------------------------------------------------------------------------------------------
+
+
+def test_a_pure_input_accumulates_and_an_output_is_consumed(module: kg.Module) -> None:
+    out, d_out, d_in = np.zeros(3), np.array([1.0, 10.0, 100.0]), np.array([5.0, 5.0, 5.0])
+    kg.gradient(module["square"], "out, in")[1, 4](out, np.array([1.0, 2.0, 3.0]), 3, d_out, d_in)
+    np.testing.assert_array_equal(out, [1, 4, 9])
+    np.testing.assert_array_equal(d_in, [7, 45, 605])
+    np.testing.assert_array_equal(d_out, [0, 0, 0])
+
+
+def test_elements_that_are_not_overwritten_keep_their_adjoint(module: kg.Module) -> None:
+    d_out = ones(3)
+    kg.gradient(module["square"], "out, in")[1, 4](np.zeros(3), ones(3), 2, d_out, np.zeros(3))
+    np.testing.assert_array_equal(d_out, [0, 0, 1])
+
+
+def test_adding_keeps_the_adjoint(module: kg.Module) -> None:
+    d_y = np.array([3.0, 4.0])
+    kg.gradient(module["axpy"], "y, x")[1, 2](ones(2), ones(2), 2.0, 2, d_y, np.zeros(2))
+    np.testing.assert_array_equal(d_y, [3, 4])
+
+
+def test_in_place(module: kg.Module) -> None:
+    a, d_a = np.array([2.0, 3.0]), np.array([1.0, 10.0])
+    kg.gradient(module["in_place"], "a")[1, 2](a, 2, d_a)
+    np.testing.assert_array_equal(a, [4, 9])
+    np.testing.assert_array_equal(d_a, [4, 60])
+
+
+def test_keep_leaves_the_adjoint_of_an_output(module: kg.Module) -> None:
+    d_out, d_in = np.array([1.0, 2.0]), np.zeros(2)
+    kg.gradient(module["square"], "out, in", keep="out")[1, 2](np.zeros(2), np.array([3.0, 4.0]), 2, d_out, d_in)
+    np.testing.assert_array_equal(d_out, [1, 2])
+    np.testing.assert_array_equal(d_in, [6, 16])
+
+
+def test_assign_writes_the_adjoint_of_an_input(module: kg.Module) -> None:
+    """What nobody reads becomes zero."""
+    d_in = np.full(4, 99.0)
+    kg.gradient(module["partly"], "out, in", assign="in")[1, 4](np.zeros(4), ones(4), 4, ones(4), d_in)
+    np.testing.assert_array_equal(d_in, [2, 2, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"keep": "y"}, "keep: 'y' is not a pure output"),
+        ({"assign": "y"}, "assign: 'y' is not a pure input"),
+        ({"keep": "n"}, "'n' is not among the differentiated parameters"),
+    ],
+)
+def test_keep_and_assign_are_checked(module: kg.Module, options: dict[str, str], words: str) -> None:
+    with pytest.raises(kg.ArgumentError, match=words):
+        kg.gradient(module["axpy"], "y, x", **options)  # type: ignore[arg-type]
+
+
+def test_without_the_primal(module: kg.Module) -> None:
+    """Outputs are neither read nor written."""
+    out, d_in = np.full(2, np.nan), np.zeros(2)
+    kg.gradient(module["square"], "out, in", primal=False)[1, 2](out, np.array([3.0, 4.0]), 2, ones(2), d_in)
+    assert np.isnan(out).all()
+    np.testing.assert_array_equal(d_in, [6, 8])
+
+
+def test_without_the_primal_what_was_overwritten_is_an_error_that_names_split() -> None:
+    source = """__global__ void k(double *a, int n) {
+        int i = threadIdx.x;
+        for (int j = 0; j < n; j++) a[i] = a[i] * a[i];
+    }"""
+    with pytest.raises(kg.UnsupportedError, match=r"primal=False[^$]*split"):
+        kg.gradient(kg.compile(source)["k"], "a", primal=False)
+
+
+# ---- functions ------------------------------------------------------------------------------------------------------
+
+
+def test_function_of_numbers(module: kg.Module) -> None:
+    f = kg.gradient(module["f"], "x, y")
+    assert repr(f) == "<gradient __device__ double f(double x, double y, double *d_x, double *d_y)>"
+    d_x, d_y = np.zeros(1), np.ones(1)
+    assert f.execute(2.0, 3.0, d_x, d_y) == 18
+    assert (d_x[0], d_y[0]) == (9, 13)
+    f.execute(2.0, 3.0, d_x, None, seed=10.0)
+    assert d_x[0] == 99
+
+
+def test_function_of_pointers(module: kg.Module) -> None:
+    p, d_p, d_x = np.array([3.0]), np.array([1.0]), np.zeros(1)
+    assert kg.gradient(module["writes"], "p, x").execute(p, 2.0, d_p, d_x) is None
+    assert (p[0], d_p[0], d_x[0]) == (6, 2, 3)
+
+
+# ---- tape and explanation ---------------------------------------------------------------------------------------------
+
+
+def test_tape_bytes(module: kg.Module) -> None:
+    g = kg.gradient(module["growing"], "y, x")
+    assert g.tape_bytes(1, 4, ones(4), ones(4), 10) == 4 * 10 * 8
+    assert kg.gradient(module["square"]).tape_bytes(1, 4, ones(4), ones(4), 4) == 0
+
+
+def test_a_tape_that_does_not_fit_is_an_error_before_the_launch(module: kg.Module) -> None:
+    y = np.zeros(4)
+    with pytest.raises(kg.LaunchError, match=r"the tape needs [\d,]+ bytes .* are free"):
+        kg.gradient(module["growing"], "y, x")[1, 4](y, ones(4), 2**31 - 1, ones(4), ones(4))
+    assert not y.any()
+
+
+def test_explain(module: kg.Module) -> None:
+    text = kg.gradient(module["axpy"], "y, x, a").explain()
+    assert text.startswith("axpy: derivative of y, x, a")
+    assert "shadow of x: plain +=: only this thread touches the element" in text
+    assert "parameter a: one atomicAdd per thread" in text
+    assert "plain updates are used only if" in text
+    assert "carried from iteration to iteration" in kg.gradient(module["growing"], "y, x").explain()
+    assert "converted to an integer, which has derivative zero" in kg.gradient(module["to_int"], "y, x").explain()
+
+
+def test_the_source_keeps_names_and_says_where_it_comes_from(module: kg.Module) -> None:
+    source = kg.gradient(module["square"], "out, in").source
+    assert "_d_in" in source and "_d_out" in source and "__global__" in source
+
+
+# ---- overlap ----------------------------------------------------------------------------------------------------------
+
+
+def test_overlap_is_noticed(module: kg.Module) -> None:
+    memory = np.arange(8.0)
+    g = kg.gradient(module["square"], "out, in")
+    for out, in_, d_out, d_in in [
+        (memory[:4], memory[2:6], ones(4), ones(4)),  # two arguments
+        (ones(4), memory[:4], memory[:4], ones(4)),  # an argument and an adjoint
+        (ones(4), ones(4), memory[:4], memory[3:7]),  # two adjoints
+    ]:
+        with pytest.raises(kg.ArgumentError, match="share memory"):
+            g[1, 4](out, in_, 4, d_out, d_in)
+
+
+def test_unlisted_pointers_count_for_overlap(module: kg.Module) -> None:
+    memory = ones(4)
+    with pytest.raises(kg.ArgumentError, match="share memory"):
+        kg.gradient(module["square"], "in")[1, 4](memory, memory, 4, np.zeros(4))
+
+
+def test_arguments_that_are_only_read_may_be_the_same(module: kg.Module) -> None:
+    x, d_x = np.array([2.0, 3.0]), np.zeros(2)
+    kg.gradient(module["has_d_x"], "y, x")[1, 2](np.zeros(2), x, x, 2, ones(2), d_x)
+    np.testing.assert_array_equal(d_x, [2, 3])
+
+
+def test_may_alias(module: kg.Module) -> None:
+    """`out` and `in` are one buffer, and so are their adjoints: an update in place."""
+    memory, adjoint = np.array([2.0, 3.0]), np.array([1.0, 10.0])
+    kg.gradient(module["square"], "out, in", may_alias=True)[1, 2](memory, memory, 2, adjoint, adjoint)
+    np.testing.assert_array_equal(memory, [4, 9])
+    np.testing.assert_array_equal(adjoint, [4, 60])
