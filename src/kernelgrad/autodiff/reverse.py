@@ -34,6 +34,8 @@ from ..ir.ops import (
 )
 from ..ir.traverse import clone, closed, walk
 from ..ir.types import I64, Pointer, Scalar
+from ..transforms import simplify
+from ..transforms.unroll import constants_of, copies_of, iterations, unroll
 from . import activity as activity_analysis
 from . import roots as memory_analysis
 from . import rotate
@@ -99,10 +101,43 @@ class Prepared:
     def function(self) -> Function:
         return self.shadowed.function
 
+    def taped_loops(self) -> list[Place]:
+        """The loop bodies (and branches in loops) that put something on the tape."""
+        places = [self.structure.places[key] for key, frame in self.plan.taped.items() if frame]
+        found: list[Place] = []
+        for start in places:
+            place: Place | None = start
+            while place is not None and not isinstance(place.owner, For | While):
+                place = place.parent
+            if place is not None:
+                found.append(place)
+        return found
+
+
+_SMALL = 160  # operations that a loop may become when it is unrolled to keep its tape in registers
+
 
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
+    """The gradient; short loops of constant length that would need a tape are unrolled and need none."""
     _refuse_cooperation(function)
     function = rotate.run(function, module)
+    found = _differentiate(function, module, options)
+    constants = constants_of(function)
+    taped = {place.owner for place in found.prepared.taped_loops()}
+    short = {loop.span for loop in walk(function.body) if isinstance(loop, For) and _is_short(loop, constants)}
+    chosen = {loop.span for loop in taped if isinstance(loop, For)} & short
+    if not chosen:
+        return found
+    unrolled = unroll(function, lambda loop: loop.span in chosen and _is_short(loop, constants))
+    return _differentiate(simplify.run(unrolled, module), module, options)
+
+
+def _is_short(loop: For, constants: dict[Value, int]) -> bool:
+    values = iterations(loop, constants)
+    return values is not None and copies_of(loop, len(values)) <= _SMALL
+
+
+def _differentiate(function: Function, module: Module, options: Options) -> Gradient:
     params = {p.name: p for p in function.params}
     memory = memory_analysis.analyse(function)
     activity = _activity(function, memory, params, options)
