@@ -79,6 +79,10 @@ class FunctionGradient(Differentiated):
         listed = self.settings.listed if wanted is None else wanted
         return super().variant((*(n for n in listed if n != _RESULT), *self.inner), private)
 
+    @property
+    def shown(self) -> Function:
+        return self.target.function
+
     def __repr__(self) -> str:
         return f"<gradient {self.signature}>"
 

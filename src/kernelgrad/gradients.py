@@ -136,8 +136,13 @@ class Differentiated:
         return args[:own], dict(zip(self.settings.listed, given, strict=True))
 
     @property
+    def shown(self) -> Function:
+        """The function as the user wrote it."""
+        return self.kernel.function
+
+    @property
     def signature(self) -> str:
-        function = self.kernel.function
+        function = self.shown
         by_name = {p.name: p for p in function.params}
         adjoints = [
             declare(_adjoint_type(by_name[n]), a) for n, a in zip(self.settings.listed, self.adjoint_names, strict=True)

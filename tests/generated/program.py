@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-
-Node = "str | Nest"
-
+from itertools import chain, islice
 
 @dataclass
 class Nest:
@@ -62,66 +61,97 @@ def count(node: str | Nest) -> int:
 # ---- making it smaller ----------------------------------------------------------------------------------------------
 
 
-def reduced(program: Program, fails: Callable[[Program], bool], attempts: int = 400) -> Program:
+def reduced(program: Program, fails: Callable[[Program], bool], seconds: float = 120) -> Program:
     """The smallest program found that still fails. Candidates need not compile: those do not fail in the same way."""
-    for _ in range(attempts):
-        for candidate in _smaller(program):
-            attempts -= 1
-            if attempts < 0:
-                return program
-            if fails(candidate):
-                program = candidate
-                break
-        else:
-            return program
+    end = time.monotonic() + seconds
+    for parts in (_statements, _expressions):
+        changed = True
+        while changed:
+            program, changed = _one_pass(program, fails, parts, end)
     return program
 
 
-def _smaller(program: Program) -> Iterator[Program]:
-    for k in range(len(program.functions)):
-        yield replace(program, functions=program.functions[:k] + program.functions[k + 1 :])
-    for kernel in _variants(program.kernel):
-        yield replace(program, kernel=kernel)
-    for k, function in enumerate(program.functions):
-        for variant in _variants(function):
-            yield replace(program, functions=[*program.functions[:k], variant, *program.functions[k + 1 :]])
+Parts = Callable[[Nest], Iterator[Nest]]
+
+
+def _one_pass(program: Program, fails: Callable[[Program], bool], parts: Parts, end: float) -> tuple[Program, bool]:
+    """Tries every candidate once, going on at the same position when one is taken."""
+    position, changed = 0, False
+    while time.monotonic() < end:
+        candidate = next(islice(_smaller(program, parts), position, None), None)
+        if candidate is None:
+            return program, changed
+        if fails(candidate):
+            program, changed = candidate, True
+        else:
+            position += 1
+    return program, False
+
+
+def _smaller(program: Program, parts: Parts) -> Iterator[Program]:
+    functions = program.functions
+    for k in range(len(functions)):
+        yield replace(program, functions=functions[:k] + functions[k + 1 :])
+    if program.grid != (1, 1) or program.block != (16, 1):
+        yield replace(program, grid=(1, 1), block=(16, 1))
     for name in program.listed:
         if len(program.listed) > 1:
             yield replace(program, listed=tuple(n for n in program.listed if n != name))
-    if program.grid != (1, 1) or program.block != (16, 1):
-        yield replace(program, grid=(1, 1), block=(16, 1))
+    for kernel in parts(program.kernel):
+        yield replace(program, kernel=kernel)
+    for k, function in enumerate(functions):
+        for variant in parts(function):
+            yield replace(program, functions=[*functions[:k], variant, *functions[k + 1 :]])
 
 
-def _variants(nest: Nest) -> Iterator[Nest]:
-    """Nests with one thing less: big pieces first, then statements, then parts of expressions."""
-    half = len(nest.body) // 2
-    if half > 1:
-        yield replace(nest, body=nest.body[:half])
-        yield replace(nest, body=nest.body[half:])
-    for k in range(len(nest.body) - 1, -1, -1):
-        yield replace(nest, body=nest.body[:k] + nest.body[k + 1 :])
-    for k, child in enumerate(nest.body):
-        before, after = nest.body[:k], nest.body[k + 1 :]
+def _statements(nest: Nest) -> Iterator[Nest]:
+    """The nest with some statements less, or without one pair of braces."""
+    body = nest.body
+    for size in (len(body) // 2, len(body) // 4, 1):
+        for start in range(0, len(body), size) if size else ():
+            yield replace(nest, body=body[:start] + body[start + size :])
+    for k, child in enumerate(body):
         if isinstance(child, Nest):
-            yield replace(nest, body=[*before, *child.body, *after])
-            for variant in _variants(child):
-                yield replace(nest, body=[*before, variant, *after])
-            for text in _simpler(child.head):
-                yield replace(nest, body=[*before, replace(child, head=text), *after])
+            yield replace(nest, body=[*body[:k], *child.body, *body[k + 1 :]])
+            for variant in _statements(child):
+                yield replace(nest, body=[*body[:k], variant, *body[k + 1 :]])
+
+
+def _expressions(nest: Nest) -> Iterator[Nest]:
+    """The nest with one expression made simpler."""
+    body = nest.body
+    for k, child in enumerate(body):
+        if isinstance(child, str):
+            variants: Iterator[str | Nest] = _simpler(child)
         else:
-            for text in _simpler(child):
-                yield replace(nest, body=[*before, text, *after])
+            heads = (replace(child, head=head) for head in _simpler(child.head))
+            tails = (replace(child, tail=tail) for tail in _simpler(child.tail))
+            variants = chain(heads, tails, _expressions(child))
+        for variant in variants:
+            yield replace(nest, body=[*body[:k], variant, *body[k + 1 :]])
 
 
 def _simpler(text: str) -> Iterator[str]:
-    """The text with one pair of brackets replaced by a number, or by one of two operands."""
+    """The text with one pair of brackets replaced by a number or by one of its operands."""
     for match in re.finditer(r"\w*\(", text):
         end = _closing(text, match.end() - 1)
         if end is None or end - match.start() < 5:
             continue
-        for simple in ("0.5", "1", "x[i]"):
-            yield text[: match.start()] + simple + text[end + 1 :]
-        yield text[: match.start()] + text[match.end() - 1 :] if match.group() != "(" else text
+        before, inside, after = text[: match.start()], text[match.end() : end], text[end + 1 :]
+        for simple in ("1", "0.5", *_operands(inside)):
+            yield before + simple + after
+
+
+def _operands(text: str) -> list[str]:
+    """What operators outside brackets separate."""
+    depth, start, found = 0, 0, []
+    for k, char in enumerate(text):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(char, 0)
+        if depth == 0 and char == " ":
+            found.append(text[start:k].rstrip(","))
+            start = k + 1
+    found.append(text[start:])
+    return [part for part in found if part[:1].isalnum() or part[:1] == "("]
 
 
 def _closing(text: str, start: int) -> int | None:

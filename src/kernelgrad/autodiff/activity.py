@@ -7,7 +7,7 @@ the stores into it useful. Integers, bools and pointers are never active.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir.ops import (
     Aggregate,
@@ -54,6 +54,7 @@ class Activity:
     values: frozenset[Value]
     roots: frozenset[Value]  # memory that carries derivatives
     varied: frozenset[Value] = frozenset()
+    useful: frozenset[Value] = frozenset()
 
     def __contains__(self, value: Value) -> bool:
         return value in self.values
@@ -64,7 +65,18 @@ def analyse(function: Function, memory: Memory, inputs: frozenset[Value], output
     varied = _Varied(memory, inputs).run(function.body)
     useful = _Useful(memory, outputs).run(function.body)
     values = frozenset(v for v in varied.values if v in useful.values)
-    return Activity(values, frozenset(varied.roots & useful.roots), frozenset(varied.values))
+    return Activity(values, frozenset(varied.roots & useful.roots), frozenset(varied.values), frozenset(useful.values))
+
+
+def with_shared_accesses(activity: Activity, memory: Memory, more: set[Value]) -> Activity:
+    """An access that may go to one of several pieces of memory goes to their shadows: if one has one, all must."""
+    roots = activity.roots | more
+    accessed = [memory.of(op.ptr) for op in memory.stores]  # type: ignore[attr-defined]
+    accessed += [memory.of(op.ptr) for op in memory.loads if op.result in activity]
+    mixed = [found for found in accessed if len(found) > 1]
+    while joined := [found for found in mixed if found & roots and not found <= roots]:
+        roots = roots.union(*joined)
+    return replace(activity, roots=roots)
 
 
 class _Varied:

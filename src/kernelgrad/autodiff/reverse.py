@@ -44,6 +44,7 @@ from .accumulate import Accumulation, plan_updates
 from .activity import Activity
 from .adjoints import Adjoints, add_into, part_of, zero
 from .capacity import is_known_before
+from .bits import refuse_bits
 from .copies import Copier, rematerialize
 from .memory import MemoryAdjoints
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
@@ -141,6 +142,7 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     params = {p.name: p for p in function.params}
     memory = memory_analysis.analyse(function)
     activity = _activity(function, memory, params, options)
+    refuse_bits(function, memory, activity)
     adjoints = {name: _adjoint_param(params[name], params) for name in options.listed}
     unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
     internal = {p.name: _adjoint_param(p, params) for p in unlisted}
@@ -176,7 +178,8 @@ def _function(primal: Function, suffix: str, params: tuple[Param, ...], body: Bl
 def _activity(function: Function, memory: Memory, params: dict[str, Param], options: Options) -> Activity:
     listed = frozenset(params[name].value for name in options.listed)
     found = activity_analysis.analyse(function, memory, listed, listed)
-    return replace(found, roots=found.roots | {v for v in listed if isinstance(v.type, Pointer)})
+    pointers = {v for v in listed if isinstance(v.type, Pointer)}
+    return activity_analysis.with_shared_accesses(found, memory, pointers)
 
 
 def _prepare(shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...], options: Options) -> Prepared:

@@ -20,7 +20,7 @@ from .workers import run_chunks, scratch_memory
 
 if TYPE_CHECKING:
     from ..backends.cpu.indexing import IndexArithmetic
-    from ..backends.cpu.kernel import Variant
+    from ..backends.cpu.variant import Variant
 
 ENTRY_TYPE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
@@ -71,7 +71,7 @@ class CpuExecutable:
         return last[1]
 
     def _variant_for(self, config: LaunchConfig) -> _Loaded:
-        from ..backends.cpu.kernel import Variant
+        from ..backends.cpu.variant import Variant
 
         variant = Variant(self._arithmetic.stays_small(config.grid, config.block), self._shape(config.block))
         loaded = self._loaded.get(variant)

@@ -58,7 +58,7 @@ def _numbered(text: str) -> str:
 @cache
 def _cuda_core() -> Any:
     try:
-        from cuda import core
+        import cuda.core as core
     except ImportError as error:
         raise DeviceError(f"compiling for a GPU needs the package cuda-core ({error}); {_INSTALL}") from error
     return core

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelgrad.backends.cpu.kernel import Variant, lower
+from kernelgrad.backends.cpu.kernel import lower
+from kernelgrad.backends.cpu.variant import Variant
 from kernelgrad.backends.cpu.native import optimise
 from kernelgrad.errors import KernelError
 from kernelgrad.ir.ops import Assert, Fence, Print, Trap, Value

@@ -9,7 +9,8 @@ import pytest
 
 from kernelgrad.backends.cpu import strides
 from kernelgrad.backends.cpu.indexing import IndexArithmetic
-from kernelgrad.backends.cpu.kernel import Variant, lower
+from kernelgrad.backends.cpu.kernel import lower
+from kernelgrad.backends.cpu.variant import Variant
 from kernelgrad.backends.cpu.loops import row_indices
 from kernelgrad.backends.cpu.native import optimise
 from kernelgrad.errors import KernelError

@@ -26,6 +26,7 @@ from .loops import Row, row_indices, runs_by_row
 from .memory import load
 from .native import ENTRY
 from .plan import Plan, make_plan
+from .variant import Variant
 from .watch import RED_ZONE, Watch, root_names
 
 SHARED_ALIGN = 16
@@ -36,18 +37,6 @@ LAUNCH_FORMAT = "<6I3Q"
 _GRID, _BLOCK, _SHARED, _SLOT_LENGTH, _WATCH = 0, 12, 24, 32, 40
 
 _DYNAMIC = object()  # the key of the dynamic shared memory, which variables of any name share
-
-Dim3 = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What a kernel's code assumes about its launches. `small`: index arithmetic does not wrap (`indexing`).
-    `block`: the block's shape, where the code is made for one. `watched`: the code is for check mode (see `watch`)."""
-
-    small: bool = True
-    block: Dim3 | None = None
-    watched: bool = False
 
 
 @dataclass(frozen=True)

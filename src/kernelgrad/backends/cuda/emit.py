@@ -130,7 +130,7 @@ class _Emitter:
         scope = Scope(self.scope)
         for param in self.function.params:
             variables.of[param.value].name = scope.declare(param.name)
-        statements = Statements(expressions, scope, self.function.span.source.name)
+        statements = Statements(expressions, scope)
         for line in self._shared(scope, expressions):
             statements.line(line)
         statements.block(self.function.body, tail=True)

@@ -5,33 +5,27 @@ from __future__ import annotations
 from ...errors import InternalError
 from ...ir.ops import (
     Aggregate,
-    Alloca,
     Apply,
     BarrierReduce,
     Builtin,
     Constant,
     Extract,
-    GlobalRef,
     Load,
-    Member,
-    Offset,
     Op,
-    PtrCast,
     PtrDiff,
     Undef,
     Value,
     Warp,
 )
-from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Pointer, Scalar, Struct, Type
+from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Scalar, Struct, Type
 from .conversions import bitcast, convert, convert_rounded
-from .folding import Folding
 from .literals import literal, zero
+from .places import ADDRESSES, Places
 from .spellings import SPELLINGS
 from .syntax import (
     LONG,
     Expr,
     Prec,
-    as_index,
     assigned,
     call,
     cast,
@@ -41,9 +35,7 @@ from .syntax import (
     prefix,
     without_casts,
 )
-from .types import Types, field_name, vector_maker
-from .variables import Variables
-from .volatility import Volatility
+from .types import field_name, vector_maker
 
 _AXES = "xyz"
 _INDICES = {"thread_idx": "threadIdx", "block_idx": "blockIdx", "block_dim": "blockDim", "grid_dim": "gridDim"}
@@ -69,17 +61,8 @@ _WARP_FUNCTIONS: dict[str, tuple[str, Type | None]] = {
 }
 
 
-_ADDRESSES = (GlobalRef, Alloca, Offset, Member, PtrCast)
-
-
-class Expressions:
-    def __init__(
-        self, folding: Folding, variables: Variables, volatility: Volatility, types: Types, globals_: dict[str, str]
-    ):
-        self.folding, self.variables, self.types, self.globals = folding, variables, types, globals_
-        self.volatility = volatility
-        self.places: dict[Value, str] = {}  # names of local memory
-        self.decayed: frozenset[str] = frozenset()  # global names that are already pointers to their first element
+class Expressions(Places):
+    """`Places` writes addresses and what lies at them; values are written here."""
 
     # ---- values
 
@@ -111,7 +94,7 @@ class Expressions:
             case PtrDiff(left, right):
                 difference = infix("-", self.value(left), self.value(right), LONG)
                 return cast(self.types.spell(I64), difference, I64)
-            case _ if isinstance(op, _ADDRESSES):
+            case _ if isinstance(op, ADDRESSES):
                 return self.address(op)
             case Warp():
                 return self.warp(op)
@@ -264,133 +247,6 @@ class Expressions:
             return f"{base}.{field_name(whole.type, index)}"
         return f"{base}.at[{index}]"
 
-    def array_value(self, place: Expr, type: Array) -> Expr:
-        return Expr(f"reinterpret_cast<const {self.types.spell(type)} &>({place.text})", type, array=place)
-
-    def nonconst(self, value: Value) -> Expr:
-        """A value that is stored: memory holds plain pointers."""
-        found = self.value(value)
-        return cast(self.types.spell(value.type), found, value.type) if value in self.variables.const else found
-
-    # ---- memory
-
-    def load(self, op: Load) -> Expr:
-        type = op.result.type
-        place = self.place(op.ptr)
-        if op.volatile and not self.volatility.holds(op.ptr):
-            place = self.reinterpreted(f"volatile {self.types.spell(Pointer(type))}", op.ptr)
-        if isinstance(type, Array):
-            return self.array_value(place, type)
-        return Expr(place.text, type, place.prec)
-
-    def target(self, ptr: Value, volatile: bool = False) -> Expr:
-        """What a store assigns to."""
-        type = ptr.type.pointee if isinstance(ptr.type, Pointer) else ptr.type
-        casts = volatile and not self.volatility.holds(ptr)
-        if casts or ptr in self.variables.const:
-            qualifier = "volatile " if volatile else ""
-            return self.reinterpreted(qualifier + self.types.spell(Pointer(type)), ptr)
-        place = self.place(ptr)
-        if isinstance(type, Array):
-            return Expr(f"reinterpret_cast<{self.types.spell(type)} &>({place.text})", type)
-        return place
-
-    def reinterpreted(self, pointer_type: str, ptr: Value) -> Expr:
-        pointer = Expr(f"({pointer_type}){self.address_of(ptr).at(Prec.UNARY)}", ptr.type, Prec.UNARY)
-        return self.dereferenced(pointer)
-
-    def dereferenced(self, pointer: Expr) -> Expr:
-        pointee = pointer.type.pointee if isinstance(pointer.type, Pointer) else pointer.type
-        return Expr(f"*{pointer.at(Prec.UNARY)}", pointee, Prec.UNARY, pointer=pointer)
-
-    def folded(self, value: Value) -> Op | None:
-        """The operation that is written in place of a value, if any."""
-        return self.folding.definition[value] if value in self.folding.inline else None
-
-    def place(self, ptr: Value) -> Expr:
-        """The object that a pointer points to, as a C++ lvalue."""
-        found = self.place_of(self.folded(ptr))
-        return self.dereferenced(self.value(ptr)) if found is None else found
-
-    def place_of(self, op: Op | None) -> Expr | None:
-        """The object that an address operation computes the address of, where C++ can name it."""
-        if op is None or not isinstance(op, _ADDRESSES):
-            return None
-        ptr = op.result
-        pointee = ptr.type.pointee if isinstance(ptr.type, Pointer) else ptr.type
-        match op:
-            case GlobalRef(name) if self.globals[name] not in self.decayed:
-                return Expr(self.globals[name], pointee)
-            case Alloca():
-                return Expr(self.places[ptr], pointee)
-            case Offset(base, index):
-                return Expr(f"{self.first(base).at(Prec.POSTFIX)}[{as_index(self.value(index)).text}]", pointee)
-            case Member(base, index):
-                return Expr(self.member(base, index), pointee)
-            case PtrCast(base) if _same_pointee(base, ptr):
-                return self.place(base)
-            case PtrCast(base) if _decays(base, ptr):
-                return Expr(f"{self.array(base).at(Prec.POSTFIX)}[0]", pointee)
-            case _:
-                return None
-
-    def member(self, base: Value, index: int) -> str:
-        assert isinstance(base.type, Pointer) and isinstance(base.type.pointee, Struct)
-        name = field_name(base.type.pointee, index)
-        place = self.place(base)
-        if place.pointer is not None:
-            return f"{place.pointer.at(Prec.POSTFIX)}->{name}"
-        return f"{place.at(Prec.POSTFIX)}.{name}"
-
-    def first(self, ptr: Value) -> Expr:
-        """What C++ indexes to get at what follows `ptr`: a pointer, or the array that starts there."""
-        op = self.folded(ptr)
-        if isinstance(op, PtrCast) and _same_pointee(op.ptr, ptr):
-            return self.first(op.ptr)
-        if isinstance(op, PtrCast) and _decays(op.ptr, ptr):
-            return self.array(op.ptr)
-        return self.value(ptr)
-
-    def array(self, ptr: Value) -> Expr:
-        """The array at `ptr`; C++ takes its name as the address of its first element."""
-        op = self.folded(ptr)
-        if isinstance(op, GlobalRef) and self.globals[op.name] in self.decayed:
-            return Expr(self.globals[op.name], ptr.type)
-        return self.place(ptr)
-
-    def address(self, op: Op) -> Expr:
-        """A pointer that is computed from another one, as a value."""
-        ptr = op.result
-        match op:
-            case Offset(base, index):
-                return self.advanced(self.first(base), self.value(index), ptr.type)
-            case PtrCast(base) if _same_pointee(base, ptr):
-                return self.value(base)
-            case PtrCast(base) if _decays(base, ptr):
-                array = self.array(base)
-                return Expr(array.text, ptr.type, array.prec)
-            case PtrCast(base):
-                spelled = self.types.spell(ptr.type, const=ptr in self.variables.const)
-                return Expr(f"({spelled}){self.address_of(base).at(Prec.UNARY)}", ptr.type, Prec.UNARY)
-            case GlobalRef(name) if self.globals[name] in self.decayed:
-                return Expr(f"({self.types.spell(ptr.type)}){self.globals[name]}", ptr.type, Prec.UNARY)
-        place = self.place_of(op)
-        assert place is not None
-        return Expr(f"&{place.at(Prec.UNARY)}", ptr.type, Prec.UNARY)
-
-    def advanced(self, base: Expr, index: Expr, type: Type) -> Expr:
-        by = as_index(index)
-        if by.text == "0":
-            return Expr(base.text, type, base.prec)
-        if by.text[:1] == "-" and by.text[1:].isdigit():
-            return infix("-", base, Expr(by.text[1:], by.type), type)
-        return infix("+", base, by, type)
-
-    def address_of(self, ptr: Value) -> Expr:
-        """A pointer as an argument: `&x[i]`, as one writes it there."""
-        place = self.place(ptr)
-        return place.pointer or Expr(f"&{place.at(Prec.UNARY)}", ptr.type, Prec.UNARY)
-
     # ---- warps
 
     def warp(self, op: Warp) -> Expr:
@@ -412,16 +268,3 @@ class Expressions:
 
 def _is_narrow(type: Type) -> bool:
     return isinstance(type, Scalar) and type.kind in ("int", "uint") and type.bits < 32
-
-
-def _same_pointee(base: Value, ptr: Value) -> bool:
-    both = isinstance(base.type, Pointer) and isinstance(ptr.type, Pointer)
-    return both and base.type.pointee == ptr.type.pointee  # type: ignore[union-attr]
-
-
-def _decays(base: Value, ptr: Value) -> bool:
-    """From an array's address to that of its first element."""
-    if not isinstance(base.type, Pointer) or not isinstance(ptr.type, Pointer):
-        return False
-    array = base.type.pointee
-    return isinstance(array, Array) and array.element == ptr.type.pointee

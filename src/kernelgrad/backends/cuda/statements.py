@@ -43,8 +43,8 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0
 class Statements:
     """Writes lines. `self.expressions` spells values; declarations take their names from the scope they stand in."""
 
-    def __init__(self, expressions: Expressions, scope: Scope, file: str):
-        self.expressions, self.scope, self.file = expressions, scope, file
+    def __init__(self, expressions: Expressions, scope: Scope):
+        self.expressions, self.scope = expressions, scope
         self.folding, self.variables = expressions.folding, expressions.variables
         self.types: Types = expressions.types
         self.lines: list[str] = []

@@ -65,7 +65,7 @@ class Types:
 
     def _pointer(self, pointee: Type, name: str, const: bool) -> str:
         if isinstance(pointee, Pointer):
-            return self.declare(pointee, f"*const *{name}" if const else f"*{name}").replace("**const", "*const", 1)
+            return self.declare(pointee, f"const *{name}" if const else f"*{name}")
         star = f"(*{name})" if isinstance(pointee, Array) else f"*{name}"
         return ("const " if const else "") + self.declare(pointee, star)
 
@@ -121,28 +121,24 @@ def _unique_names(structs: Iterable[Struct]) -> dict[Struct, str]:
 def headers(types: Iterable[Type], structs: Iterable[Struct]) -> list[str]:
     """The CUDA headers that the types need."""
     found = {_BUILTIN_STRUCTS.get(s.name, "") for s in structs}
-    scalars = {t for t in types if isinstance(t, Scalar)} | {s for struct in structs for s in _scalars(struct)}
+    scalars = {t for t in types if isinstance(t, Scalar)} | {s for struct in structs for s in scalars_in(struct)}
     found |= {_SCALAR_HEADERS[s] for s in scalars if s in _SCALAR_HEADERS}
     return sorted(found - {""})
 
 
-def _scalars(type: Type) -> Iterator[Scalar]:
+def scalars_in(type: Type) -> Iterator[Scalar]:
+    """The scalars that a type is made of or points to."""
     match type:
         case Scalar():
             yield type
         case Pointer(pointee):
             if not isinstance(pointee, Struct):
-                yield from _scalars(pointee)
+                yield from scalars_in(pointee)
         case Array(element, _):
-            yield from _scalars(element)
+            yield from scalars_in(element)
         case Struct():
             for field in type.fields:
-                yield from _scalars(field.type)
-
-
-def scalars_in(type: Type) -> Iterator[Scalar]:
-    """The scalars that a type is made of or points to."""
-    return _scalars(type)
+                yield from scalars_in(field.type)
 
 
 # ---- definitions ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,162 @@
+"""Where the bits of an active value are taken as an integer, its derivative would be lost unseen (rule 15).
+
+Follows integers that hold such bits to where they become floats again. Comparing them, or computing an address from
+them, loses nothing: those have no derivative anyway. Memory is seen as the type it is declared with: integers read from
+an array of floats are bits, a float read from an array of doubles is half of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import Span, UnsupportedError
+from ..ir.builder import pointee
+from ..ir.ops import Aggregate, Apply, Atomic, Extract, For, Function, If, Insert, Load, Op, Store, Value, While
+from ..ir.traverse import walk
+from ..ir.types import Array, Pointer, Scalar, Struct, Type
+from .activity import Activity
+from .roots import Memory
+
+
+def refuse_bits(function: Function, memory: Memory, activity: Activity) -> None:
+    work = _Bits(memory, activity)
+    ops = list(walk(function.body))
+    for op in ops:
+        work.check_access(op)
+    while work.changed:
+        work.changed = False
+        for op in ops:
+            work.op(op)
+
+
+class _Bits:
+    def __init__(self, memory: Memory, activity: Activity):
+        self.memory, self.activity = memory, activity
+        self.values: set[Value] = set()  # integers that hold bits of active values
+        self.roots: set[Value] = set()  # memory of integers that does
+        self.changed = True
+
+    # ---- memory
+
+    def check_access(self, op: Op) -> None:
+        """Memory that carries derivatives, written as something else than it holds."""
+        if not isinstance(op, Store | Atomic | Load):
+            return
+        types = _leaves(pointee(op.ptr))
+        for root in self.memory.of(op.ptr) & self.activity.roots:
+            held = _held(root)
+            narrower = {t for t in types if t.is_float} - held
+            if held and narrower:
+                self.refuse(f"memory of {_names(held)} is accessed as {_names(narrower)}", op.span)
+            if held and not isinstance(op, Load) and not types & held and not types & _integers(root):
+                self.refuse(f"the bits of an active value in '{root.name}' are written", op.span)
+
+    def read_bits(self, op: Load) -> bool:
+        if any(t.is_float for t in _leaves(op.result.type)):
+            return False
+        types = _leaves(op.result.type)
+        for root in self.memory.of(op.ptr):
+            if root in self.roots:
+                return True
+            if root in self.activity.roots and _held(root) and types and not types & _integers(root):
+                return True
+        return False
+
+    # ---- values
+
+    def op(self, op: Op) -> None:
+        match op:
+            case Apply("bitcast", (arg,)) if _is_float(arg) and not _is_float(op.result):
+                if arg in self.activity.varied:
+                    self.mark(op.result)
+            case Apply(fn, args):
+                if fn == "select":
+                    args = args[1:]
+                if any(a in self.values for a in args):
+                    self.derived(op)
+            case Load():
+                if self.read_bits(op):
+                    self.mark(op.result)
+            case Store(ptr, value):
+                if value in self.values:
+                    self.keep(ptr)
+            case Atomic(_, ptr, args):
+                if any(a in self.values for a in args):
+                    self.keep(ptr)
+                if self.memory.of(ptr) & self.roots:
+                    self.mark(op.result)
+        for target, sources in _flows(op):
+            if any(v in self.values for v in sources):
+                self.mark(target)
+
+    def derived(self, op: Apply) -> None:
+        type = op.result.type
+        if _is_float(op.result):
+            if op.result in self.activity.useful:
+                self.refuse("the bits of an active value become a floating-point number again", op.span)
+        elif not (isinstance(type, Scalar) and type.kind == "bool"):
+            self.mark(op.result)
+
+    def mark(self, value: Value) -> None:
+        if value not in self.values:
+            self.values.add(value)
+            self.changed = True
+
+    def keep(self, ptr: Value) -> None:
+        self.changed |= not self.memory.of(ptr) <= self.roots
+        self.roots |= self.memory.of(ptr)
+
+    def refuse(self, reason: str, span: Span) -> None:
+        raise UnsupportedError(f"{reason}: the derivative would be lost", span, "compute with the value, not its bits")
+
+
+def _flows(op: Op) -> Iterator[tuple[Value, list[Value]]]:
+    """(value, what it takes over unchanged) for operations that move values."""
+    match op:
+        case Aggregate(args):
+            yield op.result, list(args)
+        case Extract(aggregate, _):
+            yield op.result, [aggregate]
+        case Insert(aggregate, value, _):
+            yield op.result, [aggregate, value]
+        case If(_, then, orelse):
+            for k, result in enumerate(op.results):
+                yield result, [then.results[k], orelse.results[k]]
+        case For(_, _, inits, _, body):
+            for k, result in enumerate(op.results):
+                yield body.args[k + 1], [inits[k], body.results[k]]
+                yield result, [inits[k], body.results[k]]
+        case While(inits, before, body):
+            for k, arg in enumerate(before.args):
+                yield arg, [inits[k], body.results[k]]
+            for k, forwarded in enumerate(before.results[1:]):
+                yield body.args[k], [forwarded]
+                yield op.results[k], [forwarded]
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.is_float
+
+
+def _held(root: Value) -> set[Scalar]:
+    """The floating-point types that memory is declared to hold; none if it is declared as bytes."""
+    return {t for t in _leaves(root.type.pointee) if t.is_float} if isinstance(root.type, Pointer) else set()
+
+
+def _integers(root: Value) -> set[Scalar]:
+    return {t for t in _leaves(root.type.pointee) if not t.is_float} if isinstance(root.type, Pointer) else set()
+
+
+def _leaves(type: Type) -> set[Scalar]:
+    match type:
+        case Scalar():
+            return {type}
+        case Array(element, _):
+            return _leaves(element)
+        case Struct():
+            return {leaf for field in type.fields for leaf in _leaves(field.type)}
+    return set()
+
+
+def _names(types: set[Scalar]) -> str:
+    return " and ".join(sorted(t.name for t in types))

@@ -1,0 +1,18 @@
+"""What a kernel's code assumes about its launches; apart from the code generator, so that cached code needs no import
+of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a kernel's code assumes about its launches. `small`: index arithmetic does not wrap (`indexing`).
+    `block`: the block's shape, where the code is made for one. `watched`: the code is for check mode (see `watch`)."""
+
+    small: bool = True
+    block: Dim3 | None = None
+    watched: bool = False

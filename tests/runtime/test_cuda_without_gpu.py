@@ -1,0 +1,76 @@
+"""The CUDA runtime as far as it goes without a GPU: compiling, caching, and saying what is missing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelgrad.errors import DeviceError, InternalError
+from kernelgrad.runtime import devices, nvrtc
+
+TEXT = 'extern "C" __global__ void k(float *x) { *x = 1.0f; }'
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KERNELGRAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(nvrtc, "_memory", {})
+    return tmp_path
+
+
+def entries(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_compiles_once(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cubin = nvrtc.compile_only(TEXT, "sm_90")
+    assert cubin[:4] == b"\x7fELF"
+    assert len(entries(empty_cache)) == 1
+    nvrtc._memory.clear()
+    monkeypatch.setattr(nvrtc, "_compile", lambda text, arch: pytest.fail("compiled again"))
+    assert nvrtc.compile_only(TEXT, "sm_90") == cubin
+
+
+def test_a_damaged_entry_is_rebuilt(empty_cache: Path) -> None:
+    cubin = nvrtc.compile_only(TEXT, "sm_90")
+    (entry,) = entries(empty_cache)
+    entry.write_bytes(entry.read_bytes()[:-1])
+    nvrtc._memory.clear()
+    assert nvrtc.compile_only(TEXT, "sm_90") == cubin
+
+
+def test_architectures_do_not_share_an_entry(empty_cache: Path) -> None:
+    assert nvrtc.compile_only(TEXT, "sm_80") != nvrtc.compile_only(TEXT, "sm_90")
+
+
+def test_half_headers_are_found(empty_cache: Path) -> None:
+    text = '#include <cuda_fp16.h>\n#include <cuda_bf16.h>\nextern "C" __global__ void k(__half *x) { *x += *x; }'
+    assert nvrtc.compile_only(text, "sm_90")
+
+
+def test_wrong_text_is_our_fault(empty_cache: Path) -> None:
+    with pytest.raises(InternalError, match=r"(?s)kernelgrad wrote.*undeclared.*1 \|"):
+        nvrtc.compile_only('extern "C" __global__ void k() { undeclared = 1; }', "sm_90")
+
+
+def test_unknown_architecture(empty_cache: Path) -> None:
+    with pytest.raises(DeviceError, match="sm_12345"):
+        nvrtc.compile_only(TEXT, "sm_12345")
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    for need in (devices.driver, nvrtc._cuda_core):
+        need.cache_clear()
+        with pytest.raises(DeviceError, match=r"kernelgrad\[cuda\]"):
+            need()
+        need.cache_clear()
+
+
+def test_no_driver() -> None:
+    assert isinstance(devices.cuda_available(), bool)
+    if devices.cuda_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(DeviceError, match="no NVIDIA driver"):
+        devices.driver()
