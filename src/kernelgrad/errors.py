@@ -12,6 +12,11 @@ class Source:
     name: str
     text: str | None = field(default=None, repr=False)
 
+    @property
+    def short_name(self) -> str:
+        """Without folders, so that what is generated from the text does not depend on where it lies."""
+        return self.name.replace("\\", "/").rpartition("/")[2]
+
     def line(self, number: int) -> str | None:
         lines = self.text.splitlines() if self.text is not None else []
         return lines[number - 1] if 0 < number <= len(lines) else None

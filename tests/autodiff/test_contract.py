@@ -57,7 +57,9 @@ def test_signature(module: kg.Module) -> None:
 
 
 def test_fresh_names(module: kg.Module) -> None:
-    assert repr(kg.gradient(module["has_d_x"], "y, x")).endswith("const double *d_x, int n, double *d_y, double *_d_x)>")
+    assert repr(kg.gradient(module["has_d_x"], "y, x")).endswith(
+        "const double *d_x, int n, double *d_y, double *_d_x)>"
+    )
     y, x, d_x, d_y, adjoint = ones(2), ones(2) * 3, ones(2) * 5, ones(2), np.zeros(2)
     kg.gradient(module["has_d_x"], "y, x")[1, 2](y, x, d_x, 2, d_y=d_y, _d_x=adjoint)
     np.testing.assert_array_equal(adjoint, [5, 5])

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gradient_cases import ALL, Case, adjoints, run_gradient
 
 import kernelgrad as kg
+from gradient_cases import ALL, Case, adjoints, run_gradient
 
 EVERY = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in ALL])
 
@@ -34,4 +34,3 @@ def test_the_check_mode_finds_nothing(case: Case) -> None:
     gradient = kg.gradient(case.compiled(), case.listed)
     report = gradient.check(case.grid, case.block, *args, *adjoints(case, args), seed=5)
     assert report.ok, report
-

@@ -104,9 +104,7 @@ def test_4_loads_stay_behind_their_guard() -> None:
 
 
 def test_5_counting_leaves_no_trace() -> None:
-    target = kernel(
-        "int i = threadIdx.x; while (a[i] > 0.1) a[i] = a[i] * a[i] * 0.5 + 0.02;", "double *a"
-    )
+    target = kernel("int i = threadIdx.x; while (a[i] > 0.1) a[i] = a[i] * a[i] * 0.5 + 0.02;", "double *a")
     start = np.array([0.9, 0.05, 1.2, 0.5])
     want = start.copy()
     target[1, 4](want)
@@ -309,9 +307,7 @@ def test_15_a_round_trip_is_right_or_refused() -> None:
 
 
 def test_15_bits_read_through_a_pointer_are_refused() -> None:
-    target = kernel(
-        "const int *bits = (const int *)x; y[0] = x[0] * (bits[0] >> 23);", "float *y, const float *x"
-    )
+    target = kernel("const int *bits = (const int *)x; y[0] = x[0] * (bits[0] >> 23);", "float *y, const float *x")
     with pytest.raises(kg.UnsupportedError):
         gradient = kg.gradient(target, "y, x")
         d_x = np.zeros(1, np.float32)
@@ -324,5 +320,3 @@ def test_15_bits_written_through_a_pointer_are_refused() -> None:
     )
     with pytest.raises(kg.UnsupportedError):
         kg.gradient(target, "y, x")
-
-

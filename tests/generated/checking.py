@@ -8,11 +8,8 @@ constant and end unseeded, which for forward mode, where every buffer is listed,
 from __future__ import annotations
 
 import math
-import os
 import re
-import signal
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +21,7 @@ from kernelgrad.errors import InternalError, KernelGradError
 from kernelgrad.kernels import Kernel
 
 from .generator import BUFFERS
+from .processes import Child
 from .program import Program
 
 Arrays = dict[str, Any]
@@ -83,7 +81,9 @@ class _Checker:
     def __init__(self, program: Program):
         self.program = program
         self.kernel: Kernel = kg.compile(program.source)["k"]
-        self.record = np.dtype([("u", "f8"), ("k", "i4"), ("v", "f4" if program.narrow == "float" else "f8")], align=True)
+        self.record = np.dtype(
+            [("u", "f8"), ("k", "i4"), ("v", "f4" if program.narrow == "float" else "f8")], align=True
+        )
         self.args = self._arguments()
         self.launch = (program.grid, program.block)
 
@@ -194,7 +194,9 @@ class _Checker:
 
     def _difference(self, name: str, direction: np.ndarray, step: float, buffers: list[str]) -> np.ndarray:
         above, below = self._moved(name, direction, step), self._moved(name, direction, -step)
-        parts = [(a - b) / (2 * step) for n in buffers for a, b in zip(_floats(above[n]), _floats(below[n]), strict=True)]
+        parts = [
+            (a - b) / (2 * step) for n in buffers for a, b in zip(_floats(above[n]), _floats(below[n]), strict=True)
+        ]
         return np.concatenate(parts)
 
     def _moved(self, name: str, direction: np.ndarray, step: float) -> Arrays:
@@ -238,7 +240,8 @@ def fails_alike(outcome: Outcome, program: Program, watched: bool) -> bool:
         found = check(program, watched)
         return found.kind == outcome.kind and _key(found) == _key(outcome)
 
-    return isolated(run)
+    child = Child(run)
+    return child.wait() is True
 
 
 def _valid(program: Program) -> bool:
@@ -247,20 +250,6 @@ def _valid(program: Program) -> bool:
         return bool(checker.kernel.check(*checker.launch, *checker.args.values()).ok)
     except KernelGradError:
         return False
-
-
-def isolated(run: Callable[[], bool], seconds: int = 20) -> bool:
-    """The answer of a child process; False if it crashes or does not end."""
-    child = os.fork()
-    if child == 0:
-        signal.alarm(seconds)
-        answer = 1
-        try:
-            answer = 0 if run() else 1
-        finally:
-            os._exit(answer)
-    _, status = os.waitpid(child, 0)
-    return status == 0
 
 
 def _key(outcome: Outcome) -> str:

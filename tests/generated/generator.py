@@ -124,7 +124,9 @@ class _Generator(Expressions):
 
     def function(self) -> Nest:
         """A device function of values, references and pointers that returns a bounded double."""
-        kinds = tuple(self.pick(("real", "real", "ref", "array", "table", "record", "int")) for _ in range(1 + self.below(4)))
+        kinds = tuple(
+            self.pick(("real", "real", "ref", "array", "table", "record", "int")) for _ in range(1 + self.below(4))
+        )
         scope = [Variable("n", "int", 12, writable=False)]
         params = []
         for kind in kinds:
@@ -372,7 +374,12 @@ class _Generator(Expressions):
         j = self.name("j")
         counters = [v for v in self.visible("int") if v.name.startswith("j")]
         runtime = "n / 3" if self.returns else "m"
-        bounds: list[tuple[str, int]] = [(str(self.below(6)), 5), (runtime, 4), (self.index("4"), 3), (f"{runtime} + 1", 5)]
+        bounds: list[tuple[str, int]] = [
+            (str(self.below(6)), 5),
+            (runtime, 4),
+            (self.index("4"), 3),
+            (f"{runtime} + 1", 5),
+        ]
         if counters:
             bounds += [(self.pick(counters).name, 5)] * 2
         bound, most = self.pick(bounds)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
+
 @dataclass
 class Nest:
     """Lines within braces. `head` ends with an opening brace."""

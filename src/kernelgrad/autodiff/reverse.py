@@ -43,8 +43,8 @@ from . import structure as structure_analysis
 from .accumulate import Accumulation, plan_updates
 from .activity import Activity
 from .adjoints import Adjoints, add_into, part_of, zero
-from .capacity import is_known_before
 from .bits import refuse_bits
+from .capacity import is_known_before
 from .copies import Copier, rematerialize
 from .memory import MemoryAdjoints
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
@@ -130,7 +130,8 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     if not chosen:
         return found
     unrolled = unroll(function, lambda loop: loop.span in chosen and _is_short(loop, constants))
-    return _differentiate(simplify.run(unrolled, module), module, options)
+    # Simplification drops what a loop carries in vain, its condition too: hence rotated again.
+    return _differentiate(rotate.run(simplify.run(unrolled, module), module), module, options)
 
 
 def _is_short(loop: For, constants: dict[Value, int]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..errors import Span, UnsupportedError
 from ..ir.builder import pointee
 from ..ir.ops import Assert, Call, Print, Value
-from ..ir.types import Array, Pointer
+from ..ir.types import Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
 from .expressions import condition, constant_of, effect, place, string_text, value
@@ -175,6 +175,7 @@ def _argument(fn: Fn, given: Cursor | None, param: Cursor) -> Value:
 def _construct(fn: Fn, c: Cursor) -> Value:
     target = c.referenced
     if _is_copy(target):
+        _check_plain_copy(fn, c)
         return value(fn, next(iter(c.get_arguments())))
     storage = fn.object(fn.type(c))
     constructor_call(fn, storage, c)
@@ -184,6 +185,27 @@ def _construct(fn: Fn, c: Cursor) -> Value:
 def _is_copy(target: Cursor) -> bool:
     copies = target.is_copy_constructor() or target.is_move_constructor()
     return copies and _with_body_of_user(target) is None
+
+
+def _check_plain_copy(fn: Fn, c: Cursor) -> None:
+    """An implicit copy copies bytes here, which is wrong where a member's own copy constructor does something."""
+    struct = fn.type(c)
+    if isinstance(struct, Struct) and any(_copies_by_code(fn, field.type) for field in struct.fields):
+        raise fn.unsupported(
+            c, f"an implicit copy of '{struct.name}', a member of which has a copy constructor of its own"
+        )
+
+
+def _copies_by_code(fn: Fn, type: Type) -> bool:
+    while isinstance(type, Array):
+        type = type.element
+    if not isinstance(type, Struct):
+        return False
+    for child in fn.types.clang_type(type).get_declaration().get_children():
+        written = child.kind == Kind.CONSTRUCTOR and child.is_copy_constructor() and not child.is_default_method()
+        if written:
+            return True
+    return any(_copies_by_code(fn, field.type) for field in type.fields)
 
 
 def _with_body_of_user(target: Cursor) -> Cursor | None:

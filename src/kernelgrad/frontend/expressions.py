@@ -20,6 +20,10 @@ _ARITHMETIC |= {"&": "and", "^": "xor", "|": "or"}
 _COMPARE = {"<": "lt", ">": "gt", "<=": "le", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
+# A volatile object named for nothing is still read; an assignment to one is not a read of it.
+_READ_WHEN_DISCARDED = (Kind.DECL_REF_EXPR, Kind.MEMBER_REF_EXPR, Kind.ARRAY_SUBSCRIPT_EXPR, Kind.PAREN_EXPR)
+
+
 def value(fn: Fn, c: Cursor) -> Value:
     """The value of an expression that has one."""
     result = value_or_none(fn, c)
@@ -46,7 +50,7 @@ def effect(fn: Fn, c: Cursor) -> None:
     """Evaluates an expression for what it does."""
     if c.kind.is_expression() and clang.is_place(c):
         found = place(fn, c)
-        if found.volatile:
+        if found.volatile and c.kind in _READ_WHEN_DISCARDED:
             fn.load(found)
     else:
         value_or_none(fn, c)

@@ -341,14 +341,12 @@ def _attributed(fn: Fn, c: Cursor) -> None:
 
 
 def _unroll_factor(c: Cursor) -> int | None:
-    source = c.location.file
-    if source is None:
+    """The number after `#pragma unroll`, which only the tokens show; 0 (fully) where there is none or it has a name."""
+    tokens = [token.spelling for token, _ in zip(c.get_tokens(), range(5), strict=False)]
+    if tokens[:3] != ["#", "pragma", "unroll"]:
         return None
-    for child in c.get_children():
-        if child.kind.is_attribute():
-            numbers = [clang.evaluate(k) for k in child.get_children() if k.kind.is_expression()]
-            return int(numbers[0]) if numbers and numbers[0] is not None else 0
-    return None
+    number = next((t for t in tokens[3:] if t != "("), "")
+    return int(number) if number.isdigit() else 0
 
 
 def _nothing(fn: Fn, c: Cursor) -> None:

@@ -153,17 +153,17 @@ class Unit:
         return "device" if Kind.CUDADEVICE_ATTR in attributes else "host"
 
     def launch_bounds(self, cursor: Cursor) -> tuple[int, ...]:
-        tokens = [t.spelling for t in cursor.get_tokens()] if self.function_kind(cursor) == "kernel" else []
-        if "__launch_bounds__" not in tokens:
+        """From the text before the kernel's name: the attribute comes from a macro, which hides it from libclang.
+        Bounds that are not plain numbers are left to the compiler's defaults."""
+        location = cursor.location
+        text = self.sources.get(location.file.name).text if location.file is not None else None
+        if self.function_kind(cursor) != "kernel" or text is None:
             return ()
-        for child in cursor.get_children():
-            if child.kind == Kind.UNEXPOSED_ATTR:
-                values = [clang.evaluate(e) for e in child.get_children()]
-                if values and all(isinstance(v, int) for v in values):
-                    return tuple(int(v) for v in values if v is not None)
-        start = tokens.index("__launch_bounds__") + 2
-        literal = [t for t in tokens[start : tokens.index(")", start)] if t != ","]
-        return tuple(int(t, 0) for t in literal) if all(t.isdigit() for t in literal) else ()
+        # clang counts bytes.
+        head = text.encode()[: location.offset].decode(errors="replace")
+        declaration = re.split(r"[;}]", head)[-1]
+        found = re.search(r"__launch_bounds__\s*\(([\d\s,]+)\)", declaration)
+        return tuple(int(part) for part in found[1].split(",")) if found else ()
 
     # ---- errors
 

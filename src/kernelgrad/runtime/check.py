@@ -260,8 +260,8 @@ _loaded: dict[str, tuple[KernelCode, Any, Any]] = {}
 
 def _load(module: Module, kernel: str) -> tuple[KernelCode, Any, Any]:
     from ..backends.cpu.kernel import lower
-    from ..backends.cpu.variant import Variant
     from ..backends.cpu.native import ENTRY, LoadedCode, compile_object
+    from ..backends.cpu.variant import Variant
 
     key = digest(print_module(module), kernel)
     if key not in _loaded:

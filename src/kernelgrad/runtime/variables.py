@@ -35,11 +35,9 @@ class Variable:
         return self._array()[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        """NumPy's assignment; a struct also takes a dict, or numbers for its members in order."""
         array = self._array()
-        source = np.asarray(value)
-        if source.dtype.fields is None and array.dtype.fields is not None:
-            source = source.astype(array.dtype[0], copy=False)
-        array[key] = value
+        array[key] = _record(value, array.dtype) if array.dtype.fields is not None else value
         self.version += 1
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -96,3 +94,13 @@ class Variable:
             if self._on_device:
                 self._host[:] = np.frombuffer(self._device.copy_to_host(), np.uint8)
                 self._on_device = False
+
+
+def _record(value: Any, dtype: Any) -> Any:
+    """A struct's value in the form that NumPy takes: nested tuples, or arrays of the dtype as they are."""
+    if isinstance(value, dict):
+        return tuple(_record(value[name], dtype[name]) for name in dtype.names)
+    is_record = dtype.fields is not None and isinstance(value, tuple | list) and len(value) == len(dtype.names)
+    if is_record and not any(isinstance(part, tuple | dict) and len(part) == len(dtype.names) for part in value):
+        return tuple(_record(part, dtype[name]) for part, name in zip(value, dtype.names, strict=True))
+    return value

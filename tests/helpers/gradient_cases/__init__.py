@@ -6,7 +6,5 @@ from .case import Case, adjoints, run_gradient
 __all__ = ["ALL", "Case", "adjoints", "run_gradient"]
 
 ALL: list[Case] = [
-    case
-    for part in (control_flow, overwritten, data, calls, contention, functions, seeds)
-    for case in part.CASES
+    case for part in (control_flow, overwritten, data, calls, contention, functions, seeds) for case in part.CASES
 ]

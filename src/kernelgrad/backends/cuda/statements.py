@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...errors import InternalError
+from ...errors import InternalError, Source
 from ...ir.ops import (
     Alloca,
     Assert,
@@ -43,8 +43,8 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0
 class Statements:
     """Writes lines. `self.expressions` spells values; declarations take their names from the scope they stand in."""
 
-    def __init__(self, expressions: Expressions, scope: Scope):
-        self.expressions, self.scope = expressions, scope
+    def __init__(self, expressions: Expressions, scope: Scope, source: Source):
+        self.expressions, self.scope, self.source = expressions, scope, source
         self.folding, self.variables = expressions.folding, expressions.variables
         self.types: Types = expressions.types
         self.lines: list[str] = []
@@ -68,8 +68,8 @@ class Statements:
 
     def comment_place(self, op: Op) -> None:
         """Loops say where they stand in the source; other statements follow from them."""
-        if op.span.line:
-            self.line(f"// {op.span.source.name}:{op.span.line}")
+        if op.span.line and op.span.source.name == self.source.name:
+            self.line(f"// {self.source.short_name}:{op.span.line}")
 
     # ---- blocks
 
