@@ -80,7 +80,9 @@ def gradient(
     """
     from .functions import DeviceFunction, FunctionGradient
     from .gradients import Gradient, make_settings
+    from .module_variables import with_variables
 
+    target = with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     if isinstance(target, DeviceFunction):
         settings = make_settings(target.function, parameters, mode, keep, assign, may_alias, tape_budget)
@@ -121,8 +123,10 @@ def split(kernel: Kernel, parameters: str | Sequence[str] | None = None, *, may_
     """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
     *arguments, *adjoints)`."""
     from .gradients import make_settings
+    from .module_variables import with_variables
     from .splits import Forward, Reverse
 
+    kernel = with_variables(kernel, parameters)
     settings = make_settings(kernel.function, parameters, "split", None, None, may_alias, None)
     forward = Forward(kernel, settings)
     return forward, Reverse(forward)

@@ -15,10 +15,11 @@ import numpy as np
 
 from .errors import ArgumentError, GradientError
 from .functions import DeviceFunction
-from .gradients import Gradient, Names, make_settings
+from .gradients import RESULT, Gradient, Names, make_settings
 from .ir.ops import Function
 from .ir.types import BF16, F16, Scalar, Type
 from .kernels import Kernel
+from .module_variables import with_variables
 from .pieces import Piece, Vector, make_piece
 from .runtime.config import Launch, make_launch
 from .runtime.overlap import check_overlap
@@ -27,7 +28,6 @@ from .runtime.variables import Variable
 from .tangents import Tangent
 from .transforms import widen
 
-_RESULT = "_result"
 _DIRECTIONS = 3
 _MOST_NOTES = 5
 _STEPS = (6e-6, 6e-7, 6e-5)  # tried in this order: the first that agrees will do
@@ -68,11 +68,16 @@ def check(
     rtol: float,
     seed: int,
 ) -> GradientReport:
+    target = with_variables(target, parameters)
+    listed = make_settings(target.function, parameters, "joint", None, None, False, None).listed
     kernel = _with_result(target) if isinstance(target, DeviceFunction) else target
-    settings = make_settings(target.function, parameters, "joint", None, None, False, None)
-    listed = settings.listed
+    own = user_params(kernel.function)
     if isinstance(target, DeviceFunction):
         args, listed = _result_argument(target.function, args, listed)
+    if len(args) != len(own):
+        problem = f"takes {len(own)} arguments, got {len(args)}"
+        raise ArgumentError(f"{kernel.name}: {problem}\n  {c_signature(kernel.function)}")
+    kernel, args = _with_variables(kernel, args)
     launch = make_launch(grid, block, shared * _growth(kernel.function))
     subject = Subject(kernel, listed, launch, args)
     return _Comparison(subject, np.random.default_rng(seed), rtol).run()
@@ -88,9 +93,6 @@ class Subject:
         self.listed, self.launch = listed, launch
         self.kernel, self.variables = _widened(kernel)
         old, new = user_params(kernel.function), user_params(self.kernel.function)
-        if len(args) != len(old):
-            problem = f"takes {len(old)} arguments, got {len(args)}"
-            raise ArgumentError(f"{kernel.name}: {problem}\n  {c_signature(kernel.function)}")
         bound, _ = kernel.bind(args)  # refuses what a launch would
         check_overlap(kernel.function, bound, kernel.written)
         self.pieces: dict[str, Piece] = {
@@ -102,7 +104,7 @@ class Subject:
         for name in self.listed:
             size = self.pieces[name].floats.size
             if k < size:
-                return self.pieces[name].label(k).replace(f"{_RESULT}[0]", "the returned value")
+                return self.pieces[name].label(k).replace(f"{RESULT}[0]", "the returned value")
             k -= size
         raise IndexError(k)
 
@@ -179,7 +181,7 @@ def _widened(kernel: Kernel) -> tuple[Kernel, dict[str, _Copied]]:
 
 def _with_result(target: DeviceFunction) -> Kernel:
     kernel = target.kernel
-    params = tuple(replace(p, variable=None) if p.variable == _RESULT else p for p in kernel.function.params)
+    params = tuple(replace(p, variable=None) if p.variable == RESULT else p for p in kernel.function.params)
     function = replace(kernel.function, params=params)
     return Kernel(kernel.name, replace(kernel.module, functions={kernel.name: function}), kernel.variable)
 
@@ -191,7 +193,18 @@ def _result_argument(
     if type is None:
         return args, listed
     is_float = isinstance(type, Scalar) and type.is_float
-    return (*args, np.zeros(max(1, type.size), np.uint8)), (*listed, _RESULT) if is_float else listed
+    return (*args, np.zeros(max(1, type.size), np.uint8)), (*listed, RESULT) if is_float else listed
+
+
+def _with_variables(kernel: Kernel, args: tuple[Any, ...]) -> tuple[Kernel, tuple[Any, ...]]:
+    """Module variables that are parameters become the user's: their contents are arguments like others."""
+    names = [p.name for p in kernel.function.params if p.variable is not None]
+    params = tuple(replace(p, variable=None) for p in kernel.function.params)
+    ordered = (*(p for p in params if p.name not in names), *(p for p in params if p.name in names))
+    function = replace(kernel.function, params=ordered)
+    contents = tuple(np.array(kernel.variable(name)) for name in names)
+    made = Kernel(kernel.name, replace(kernel.module, functions={kernel.name: function}), kernel.variable)
+    return made, (*args, *contents)
 
 
 def _growth(function: Function) -> int:

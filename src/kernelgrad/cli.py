@@ -1,4 +1,4 @@
-"""`python -m kernelgrad`: list a file's functions, print a kernel's IR after any pass, or its CUDA C++."""
+"""`python -m kernelgrad`: list a file's functions, print a kernel's IR after any pass, its CUDA C++, or its gradient."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def _parser() -> argparse.ArgumentParser:
     source = commands.add_parser("source", parents=[shared], help="print a kernel as CUDA C++")
     source.add_argument("kernel")
     source.set_defaults(run=_source)
+
+    gradient = commands.add_parser("gradient", parents=[shared], help="print a kernel's gradient as CUDA C++")
+    gradient.add_argument("kernel")
+    gradient.add_argument("parameters", nargs="?", help="such as 'out, in' (default: every floating-point parameter)")
+    gradient.add_argument(
+        "--no-primal", action="store_true", help="the reverse alone, without the kernel's own results"
+    )
+    gradient.add_argument("--explain", action="store_true", help="say how and why instead of printing the code")
+    gradient.set_defaults(run=_gradient)
     return parser
 
 
@@ -69,3 +78,10 @@ def _dump(options: argparse.Namespace) -> str:
 
 def _source(options: argparse.Namespace) -> str:
     return str(_module(options)[options.kernel].source)
+
+
+def _gradient(options: argparse.Namespace) -> str:
+    from .api import gradient
+
+    found = gradient(_module(options)[options.kernel], options.parameters, primal=not options.no_primal)
+    return str(found.explain() if options.explain else found.source)

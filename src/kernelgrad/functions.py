@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import LaunchError
-from .gradients import Differentiated, Own, Settings, Variant
+from .gradients import RESULT, Differentiated, Own, Settings, Variant
 from .ir.builder import Builder
 from .ir.ops import Block, Function, Param, Value
 from .ir.types import Pointer, Scalar, Type
@@ -20,7 +20,6 @@ from .runtime.overlap import check_overlap
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature
 
-_RESULT = "_result"
 _ONE_THREAD = make_launch(1, 1)
 
 
@@ -29,10 +28,10 @@ def as_kernel(function: Function) -> Function:
     if not function.body.results:
         return replace(function, kind="kernel")
     (value,) = function.body.results
-    result = Value(Pointer(value.type, "global"), _RESULT)
+    result = Value(Pointer(value.type, "global"), RESULT)
     b = Builder(function.span)
     b.store(result, value)
-    params = (*function.params, Param(result, "void *", variable=_RESULT))
+    params = (*function.params, Param(result, "void *", variable=RESULT))
     return replace(function, kind="kernel", params=params, body=Block((), (*function.body.ops, *b.ops), ()))
 
 
@@ -71,13 +70,13 @@ class FunctionGradient(Differentiated):
 
     def __init__(self, target: DeviceFunction, settings: Settings):
         self.target = target
-        result = (_RESULT,) if target.function.result_type is not None else ()
+        result = (RESULT,) if target.function.result_type is not None else ()
         self.inner = result
         super().__init__(target.kernel, settings)
 
     def variant(self, wanted: tuple[str, ...] | None = None, private: bool = True) -> Variant:
         listed = self.settings.listed if wanted is None else wanted
-        return super().variant((*(n for n in listed if n != _RESULT), *self.inner), private)
+        return super().variant((*(n for n in listed if n != RESULT), *self.inner), private)
 
     @property
     def shown(self) -> Function:
@@ -118,7 +117,7 @@ class FunctionGradient(Differentiated):
         if not isinstance(type, Scalar):
             raise LaunchError(f"{self.target.name} does not return a number, and so cannot be seeded")
         data = np.array([seed], scalar_dtype(type))
-        memory = own.add(variant.derivative.adjoints[_RESULT].name, Scratch(type.size, placement.cuda, 0))
+        memory = own.add(variant.derivative.adjoints[RESULT].name, Scratch(type.size, placement.cuda, 0))
         memory.write(data.tobytes())
 
     def execute_kernel(self, *args: Any, **keywords: Any) -> None:
@@ -129,7 +128,7 @@ class FunctionGradient(Differentiated):
 
 
 def result_memory(type: Type | None, placement: Placement, own: Own) -> Scratch | None:
-    return None if type is None else own.add(_RESULT, Scratch(type.size, placement.cuda, 0))
+    return None if type is None else own.add(RESULT, Scratch(type.size, placement.cuda, 0))
 
 
 def read_result(memory: Scratch | None, type: Type | None) -> Any:

@@ -20,7 +20,7 @@ from .autodiff.reverse import Mode, Options, gradient
 from .errors import ArgumentError, LaunchError
 from .ir.ops import For, Function, Param, Store, While
 from .ir.traverse import blocks, walk
-from .ir.types import Array, Pointer, Scalar, Type
+from .ir.types import Array, Pointer, Scalar, Struct, Type
 from .kernels import Kernel
 from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch, make_launch, parse_launch
@@ -30,6 +30,7 @@ from .runtime.scratch import Scratch, available_bytes, zero_bytes
 from .runtime.signature import c_signature, declare, user_params
 
 Names = str | Sequence[str] | None
+RESULT = "_result"  # the parameter through which a function's value leaves
 Sizes = dict[Type, np.ndarray[Any, np.dtype[np.int64]]]  # elements per thread: for all blocks alike, or for each
 
 
@@ -54,7 +55,8 @@ class Variant:
         self.kernels = tuple(self._finished(_with_hidden(f, self.derivative)) for f in self.derivative.functions)
 
     def _finished(self, function: Function) -> Kernel:
-        module = pipeline.finish_derivative(function, self.kernel.module)
+        shadows = frozenset(p.name for p in self.derivative.adjoints.values())
+        module = pipeline.finish_derivative(function, self.kernel.module, shadows)
         return Kernel(function.name, module, self.kernel.variable)
 
     @property
@@ -74,7 +76,7 @@ class Variant:
 def _with_hidden(function: Function, derivative: Derivative) -> Function:
     """Marks the parameters that the launcher supplies: shadows of unlisted buffers, the tape."""
     ours = {p.name for p in derivative.internal.values()}
-    supplied = {p.name for p in function.params if p.variable is not None}
+    supplied = {p.name for p in function.params if p.variable == RESULT}
     ours |= {p.name for name, p in derivative.adjoints.items() if name in supplied}
     ours |= {p.name for s in derivative.stacks for p in s.params}
     params = [replace(p, variable=p.name) if p.name in ours else p for p in function.params]
@@ -135,6 +137,13 @@ class Differentiated:
             given = list(args[own:])
         return args[:own], dict(zip(self.settings.listed, given, strict=True))
 
+    def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:
+        """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
+        given = dict(zip((p.name for p in user_params(self.kernel.function)), args, strict=True))
+        for param in user_params(self.kernel.function):
+            if isinstance(param.type, Struct) and adjoints.get(param.name) is not None:
+                _check_members(param.name, param.type, given[param.name], adjoints[param.name])
+
     @property
     def shown(self) -> Function:
         """The function as the user wrote it."""
@@ -164,14 +173,22 @@ class Differentiated:
     ) -> None:
         """Fills `own` with shadows of unlisted buffers and the tape."""
         stream = stream_of(launch, placement)
-        for name, param in variant.derivative.internal.items():
-            nbytes = sum(b.nbytes for b in bound.buffers if b.name == name)
-            own.add(param.name, Scratch(nbytes, placement.cuda, stream).zero())
+        self.add_shadows(variant, bound, placement, stream, own)
         if segment is not None:
             own.supplied[checkpoint.SEGMENT] = Supplied(segment)
         if variant.derivative.stacks:
             sizes = self.elements(variant, launch, bound, placement, segment)
             self.add_tape(variant, sizes, launch, placement, own)
+
+    def add_shadows(
+        self, variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
+    ) -> None:
+        """Zeroed shadows of buffers and module variables that are not listed."""
+        variables = self.kernel.module.globals
+        for name, param in variant.derivative.internal.items():
+            nbytes = sum(b.nbytes for b in bound.buffers if b.name == name)
+            nbytes = variables[name].type.size if name in variables else nbytes
+            own.add(param.name, Scratch(nbytes, placement.cuda, stream).zero())
 
     def add_tape(self, variant: Variant, sizes: Sizes, launch: Launch, placement: Placement, own: Own) -> None:
         stacks = variant.derivative.stacks
@@ -224,6 +241,7 @@ class Differentiated:
         stream = stream_of(launch, placement)
         if stores:
             bound = _on_copies(kernel.function, bound, placement, stream, own)
+            _copy_variables(self.kernel, placement, stream, own)
         types, blocks = variant.stack_types, _threads(launch) // _block_threads(launch)
         counts = own.add("_counts", Scratch(8 * blocks * len(types), placement.cuda, stream).zero())
         kernel.run(launch, bound, placement, own.supplied)
@@ -352,6 +370,7 @@ class Gradient(Differentiated):
         self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], segment: int | None = None
     ) -> tuple[Kernel, BoundArguments, Placement, Own]:
         own_args, adjoints = self.separate(args, keywords)
+        self.check_members(own_args, adjoints)
         wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
         variant = self.variant_for(wanted, launch)
         (kernel,) = variant.kernels
@@ -420,7 +439,7 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 def _adjoint_type(param: Param) -> str:
     plain = param.c_type.replace("const ", "")
-    return plain if isinstance(param.type, Pointer) else f"{plain} *"
+    return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"
 
 
 def _known_scalars(function: Function, bound: BoundArguments, segment: int | None) -> Callable[[Any], Any]:
@@ -455,21 +474,53 @@ def _on_copies(
     return replace(bound, packed=bytes(packed))
 
 
+def _check_members(path: str, type: Struct, value: Any, adjoint: Any) -> None:
+    for k, member in enumerate(type.fields):
+        parts = [v[member.name] if isinstance(v, Mapping) else v[k] for v in (value, adjoint) if _has_parts(v)]
+        if len(parts) < 2:
+            continue
+        where = f"{path}.{member.name}"
+        if isinstance(member.type, Struct):
+            _check_members(where, member.type, *parts)
+        elif has_derivative(member.type) and parts[0] is not None and parts[1] is None:
+            raise ArgumentError(f"the adjoint of '{path}' lacks '{where}': every array of the struct needs one")
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, Mapping | tuple | list)
+
+
+def _copy_variables(kernel: Kernel, placement: Placement, stream: int | None, own: Own) -> None:
+    """The same for module variables that are parameters."""
+    for param in kernel.function.params:
+        if param.variable in kernel.module.globals:
+            variable = kernel.variable(param.name)
+            on_host = placement.cuda is None
+            address = variable.host_address() if on_host else variable.device_address(placement.cuda or 0, stream or 0)
+            own.add(param.name, Scratch(variable.type.size, placement.cuda, stream).copy_from(address))
+
+
 def has_derivative(type: Type) -> bool:
     """Whether a parameter of the type can be listed."""
     if isinstance(type, Pointer):
         return holds_floats(type.pointee)
+    if memory_analysis.holds_pointers(type):
+        return isinstance(type, Struct) and any(has_derivative(f.type) for f in type.fields if not _is_number(f.type))
     return holds_floats(type) and not isinstance(type, Array)
+
+
+def _is_number(type: Type) -> bool:
+    return isinstance(type, Scalar)
 
 
 def make_settings(
     function: Function, parameters: Names, mode: Mode, keep: Names, assign: Names, may_alias: bool, budget: int | None
 ) -> Settings:
     """The user's choices, checked against the function."""
-    params = {p.name: p for p in user_params(function)}
+    params = {p.name: p for p in function.params}
     listed = names_of(parameters)
     if parameters is None:
-        listed = tuple(n for n, p in params.items() if has_derivative(p.type))
+        listed = tuple(p.name for p in user_params(function) if has_derivative(p.type))
     for name in listed:
         _check_listed(name, params, function)
     if not listed:

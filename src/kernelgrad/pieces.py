@@ -67,7 +67,7 @@ class Fixed:
         return self.value
 
     def shadow(self, floats: Vector) -> Any:
-        return self.value
+        return None if self.value is None else 0
 
     def read(self, argument: Any) -> Vector:
         return self.floats

@@ -14,7 +14,7 @@ from .ir.ops import Function, Global, Module
 from .ir.traverse import used_structs
 from .ir.verifier import verify
 from .transforms import globals as module_variables
-from .transforms import inline, loads, loops, promote, schedule, simplify, spaces
+from .transforms import inline, loads, loops, promote, schedule, simplify, spaces, stores
 
 
 class Pass(NamedTuple):
@@ -38,6 +38,8 @@ DERIVATIVE = (
     Pass("simplify", simplify.run),
     Pass("loads", loads.run),
     Pass("tidy", simplify.run),
+    Pass("stores", stores.run),
+    Pass("clean", simplify.run),
     Pass("schedule", schedule.run),
 )
 
@@ -73,11 +75,13 @@ def compile_kernel(module: Module, name: str) -> Module:
     return module
 
 
-def finish_derivative(function: Function, module: Module) -> Module:
-    """A function that autodiff emitted, ready for the backends like a kernel of the user's."""
+def finish_derivative(function: Function, module: Module, shadows: frozenset[str] = frozenset()) -> Module:
+    """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
+    through which the user sees adjoints."""
     result = Module({function.name: function}, module.globals, module.structs)
     verify(result, "autodiff")
-    return for_target(result, function.name, DERIVATIVE)
+    last = Pass("zeros", lambda f, _: stores.positive_zeros(f, shadows))
+    return for_target(result, function.name, (*DERIVATIVE, last))
 
 
 def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:

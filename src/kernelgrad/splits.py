@@ -12,7 +12,6 @@ from .gradients import Differentiated, Own, stream_of
 from .runtime.arguments import Placement
 from .runtime.config import Launch, parse_launch
 from .runtime.overlap import check_overlap
-from .runtime.scratch import Scratch
 
 
 @dataclass
@@ -112,7 +111,5 @@ class Reverse:
             check_overlap(kernel.function, bound, kernel.written)
         own = tape.take(name, launch)
         primal, _ = forward.kernel.bind(own_args)
-        for unlisted, param in variant.derivative.internal.items():
-            nbytes = sum(b.nbytes for b in primal.buffers if b.name == unlisted)
-            own.add(param.name, Scratch(nbytes, placement.cuda, stream_of(launch, placement)).zero())
+        forward.add_shadows(variant, primal, placement, stream_of(launch, placement), own)
         kernel.run(launch, bound, placement, own.supplied)

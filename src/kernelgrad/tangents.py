@@ -7,7 +7,7 @@ It also takes a gradient, which is a kernel like any other: second derivatives. 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +17,12 @@ from .autodiff.forward import jvp
 from .autodiff.forward_activity import has_tangent
 from .errors import ArgumentError, LaunchError
 from .functions import DeviceFunction, read_result, result_memory
-from .gradients import Gradient, Names, Own, has_derivative, names_of
+from .gradients import RESULT, Gradient, Names, Own, has_derivative, names_of
 from .ir.ops import Function, Param, Value
 from .ir.ops import Module as IRModule
 from .ir.types import Pointer, Struct, Type
 from .kernels import Kernel
+from .module_variables import with_variables
 from .runtime.arguments import Placement
 from .runtime.config import Launch, make_launch, parse_launch
 from .runtime.launch import BoundArguments
@@ -29,7 +30,14 @@ from .runtime.overlap import check_overlap
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature, declare, user_params
 
-_RESULT = "_result"
+
+@dataclass(frozen=True)
+class Interface:
+    """What a user sees: the parameters arguments are given for, module variables that can be listed, the signature."""
+
+    params: tuple[Param, ...]
+    variables: tuple[Param, ...]
+    signature: str
 
 
 @dataclass(frozen=True)
@@ -53,11 +61,17 @@ class Code:
         self.internal = _flowing(kernel.function, kernel.module, listed)
         made = jvp(kernel.function, kernel.module, (*listed, *self.internal))
         self.tangents = dict(zip(self.internal, made.tangents[len(listed) :], strict=True))
-        hidden = set(self.tangents.values())
-        params = [replace(p, variable=p.name) if p.name in hidden else p for p in made.function.params]
+        params = [_supplied(p, self.tangents.values(), made.tangents) for p in made.function.params]
         ordered = tuple(sorted(params, key=lambda p: p.variable is not None))
         function = replace(made.function, params=ordered)
         self.kernel = Kernel(function.name, pipeline.finish_derivative(function, made.module), kernel.variable)
+
+
+def _supplied(param: Param, internal: Iterable[str], tangents: Iterable[str]) -> Param:
+    """Internal tangents come from the launcher, the others from the user; also those of module variables."""
+    if param.name in internal:
+        return replace(param, variable=param.name)
+    return replace(param, variable=None) if param.name in tangents else param
 
 
 def _flowing(function: Function, module: IRModule, listed: tuple[str, ...]) -> tuple[str, ...]:
@@ -79,8 +93,10 @@ def _flowing(function: Function, module: IRModule, listed: tuple[str, ...]) -> t
 class Differential:
     """What the tangents of kernels and of functions share: their code, names, and the binding of arguments."""
 
-    def __init__(self, listed: tuple[str, ...], params: tuple[Param, ...], signature: str):
-        self.listed, self.params, self.primal_signature = listed, params, signature
+    def __init__(self, parameters: Names, interface: Interface):
+        self.params, self.primal_signature = interface.params, interface.signature
+        self.types = {p.name: p for p in (*interface.params, *interface.variables)}
+        self.listed = _listed(parameters, self.types, interface)
         self._codes: dict[tuple[int, tuple[str, ...]], tuple[Kernel, Code]] = {}
         self._lock = threading.Lock()
 
@@ -98,8 +114,8 @@ class Differential:
 
     @property
     def signature(self) -> str:
-        types = {p.name: _tangent_type(p) for p in self.params}
-        tangents = [declare(types[n], t) for n, t in zip(self.listed, self.tangent_names, strict=True)]
+        names = zip(self.listed, self.tangent_names, strict=True)
+        tangents = [declare(_tangent_type(self.types[name]), tangent) for name, tangent in names]
         head, _, tail = self.primal_signature.rpartition(")")
         return f"{head}, {', '.join(tangents)}){tail}"
 
@@ -134,13 +150,12 @@ class Differential:
 class Tangent(Differential):
     """The forward-mode derivative of a kernel or of a gradient: `t[grid, block](*arguments, *tangents)`."""
 
-    def __init__(self, target: Kernel | Gradient, listed: tuple[str, ...]):
-        self.target = target
-        params, signature = _interface(target)
-        super().__init__(listed, params, signature)
-        kernel = target.variant().kernels[0] if isinstance(target, Gradient) else target
+    def __init__(self, target: Kernel | Gradient, parameters: Names):
+        self.target = target if isinstance(target, Gradient) else with_variables(target, parameters)
+        super().__init__(parameters, _interface(self.target))
+        kernel = self.target.variant().kernels[0] if isinstance(self.target, Gradient) else self.target
         # What cannot be differentiated is known now, not at the first launch.
-        self._first = self.code(kernel, self._names(listed))
+        self._first = self.code(kernel, self._names(self.listed))
 
     def __repr__(self) -> str:
         return f"<jvp {self.signature}>"
@@ -194,10 +209,10 @@ class Tangent(Differential):
 class FunctionTangent(Differential):
     """The forward-mode derivative of a function: `t.execute(*arguments, *tangents)` gives its value and tangent."""
 
-    def __init__(self, target: DeviceFunction, listed: tuple[str, ...]):
-        self.target = target
-        super().__init__(listed, user_params(target.function), c_signature(target.function))
-        self._first = self.code(target.kernel, listed)
+    def __init__(self, target: DeviceFunction, parameters: Names):
+        self.target = with_variables(target, parameters)
+        super().__init__(parameters, _interface(self.target))
+        self._first = self.code(self.target.kernel, self.listed)
 
     def __repr__(self) -> str:
         return f"<jvp {self.signature}>"
@@ -215,7 +230,7 @@ class FunctionTangent(Differential):
         result = result_memory(type, placement, own)
         primal = Prepared(self.target.kernel, make_launch(1, 1), bound, placement, own)
         made = self.run(code, primal, (*own_args, *(tangents[n] for n in wanted)))
-        return read_result(result, type), read_result(made[_RESULT], type) if _RESULT in made else 0.0
+        return read_result(result, type), read_result(made[RESULT], type) if RESULT in made else 0.0
 
     def execute_kernel(self, *args: Any, **keywords: Any) -> None:
         raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
@@ -228,36 +243,38 @@ class FunctionTangent(Differential):
 
 
 def make_tangent(target: Kernel | Gradient | DeviceFunction, parameters: Names) -> Tangent | FunctionTangent:
-    if isinstance(target, DeviceFunction):
-        return FunctionTangent(target, _listed(parameters, *_interface(target)))
-    return Tangent(target, _listed(parameters, *_interface(target)))
+    return FunctionTangent(target, parameters) if isinstance(target, DeviceFunction) else Tangent(target, parameters)
 
 
-def _interface(target: Kernel | Gradient | DeviceFunction) -> tuple[tuple[Param, ...], str]:
-    """The parameters that a user sees, and the signature they stand in."""
+def _interface(target: Kernel | Gradient | DeviceFunction) -> Interface:
     if not isinstance(target, Gradient):
-        return user_params(target.function), c_signature(target.function)
+        return _interface_of(target.function)
     inside = target.variant().derivative.adjoints
     adjoints = [
         replace(inside[n], value=Value(inside[n].type, shown))
         for n, shown in zip(target.settings.listed, target.adjoint_names, strict=True)
     ]
-    return (*user_params(target.kernel.function), *adjoints), target.signature
+    own = _interface_of(target.kernel.function)
+    return Interface((*own.params, *adjoints), own.variables, target.signature)
 
 
-def _listed(parameters: Names, params: tuple[Param, ...], signature: str) -> tuple[str, ...]:
-    by_name = {p.name: p for p in params}
+def _interface_of(function: Function) -> Interface:
+    variables = tuple(p for p in function.params if p.variable not in (None, RESULT))
+    return Interface(user_params(function), variables, c_signature(function))
+
+
+def _listed(parameters: Names, known: Mapping[str, Param], interface: Interface) -> tuple[str, ...]:
     if parameters is None:
-        return tuple(n for n, p in by_name.items() if _can_list(p.type))
+        return tuple(p.name for p in interface.params if _can_list(p.type))
     listed = names_of(parameters)
     for name in listed:
-        if name not in by_name:
-            raise ArgumentError(f"no parameter '{name}'\n  {signature}")
-        if not _can_list(by_name[name].type):
-            reason = f"parameter '{name}' ({by_name[name].c_type}) holds no floating-point numbers"
-            raise ArgumentError(f"{reason} and cannot be differentiated\n  {signature}")
+        if name not in known:
+            raise ArgumentError(f"no parameter '{name}'\n  {interface.signature}")
+        if not _can_list(known[name].type):
+            reason = f"parameter '{name}' ({known[name].c_type}) holds no floating-point numbers"
+            raise ArgumentError(f"{reason} and cannot be differentiated\n  {interface.signature}")
     if not listed:
-        raise ArgumentError(f"nothing to differentiate\n  {signature}")
+        raise ArgumentError(f"nothing to differentiate\n  {interface.signature}")
     return listed
 
 

@@ -230,7 +230,7 @@ def test_function_of_pointers(module: kg.Module) -> None:
     assert (p[0], d_p[0], d_x[0]) == (6, 2, 3)
 
 
-# ---- tape and explanation ---------------------------------------------------------------------------------------------
+# ---- tape and explanation -------------------------------------------------------------------------------------------
 
 
 def test_tape_bytes(module: kg.Module) -> None:
@@ -261,7 +261,7 @@ def test_the_source_keeps_names_and_says_where_it_comes_from(module: kg.Module) 
     assert "_d_in" in source and "_d_out" in source and "__global__" in source
 
 
-# ---- overlap ----------------------------------------------------------------------------------------------------------
+# ---- overlap --------------------------------------------------------------------------------------------------------
 
 
 def test_overlap_is_noticed(module: kg.Module) -> None:

@@ -20,13 +20,14 @@ def agrees(target: Any, listed: str, block: Any, *args: Any, grid: Any = 1) -> N
     assert report.ok, report
 
 
-# ---- 3: "nothing wrote it since" is a question about the grid ---------------------------------------------------------
+# ---- 3: "nothing wrote it since" is a question about the grid -------------------------------------------------------
 
 
 def test_3_another_thread_overwrites_what_was_read() -> None:
     """Thread i reads x[i] and writes x[n + (i + 1) % n]: the analysis must not see only the thread's own element."""
     target = kernel(
-        "int i = threadIdx.x; double v = x[i]; for (int j = 0; j < 3; j++) { x[n + (i + 1) % n] = v * v; v = v * x[i]; }"
+        "int i = threadIdx.x; double v = x[i];"
+        " for (int j = 0; j < 3; j++) { x[n + (i + 1) % n] = v * v; v = v * x[i]; }"
         " y[i] = v * v;",
         "double *y, double *x, int n",
     )
@@ -42,13 +43,14 @@ def test_3_the_value_is_kept_where_another_thread_writes_it() -> None:
     agrees(target, "y, x", 3, np.zeros(3), np.array([1.0, 2.0, 3.0]))
 
 
-# ---- 4: what is re-executed has no effects ----------------------------------------------------------------------------
+# ---- 4: what is re-executed has no effects --------------------------------------------------------------------------
 
 
 def test_4_an_atomic_is_not_run_again() -> None:
     """Each thread gets a slot of a list; running the counter again would give another one."""
     target = kernel(
-        "int i = threadIdx.x; for (int j = 0; j < 2; j++) { int p = atomicAdd(count, 1); list[p] = x[i] * x[i] * (j + 1); }",
+        "int i = threadIdx.x; for (int j = 0; j < 2; j++) {"
+        " int p = atomicAdd(count, 1); list[p] = x[i] * x[i] * (j + 1); }",
         "double *list, const double *x, int *count",
     )
     list_, x, count = np.zeros(8), np.arange(1.0, 5.0), np.zeros(1, np.int32)
@@ -78,8 +80,8 @@ def test_4_printf_runs_once(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_4_volatile_loads_are_not_repeated() -> None:
     target = kernel(
-        "int i = threadIdx.x; double s = x[i]; for (int j = 0; j < 3; j++) { double w = *(volatile const double *)(x + j);"
-        " s = s * w; } y[i] = s;",
+        "int i = threadIdx.x; double s = x[i]; for (int j = 0; j < 3; j++) {"
+        " double w = *(volatile const double *)(x + j); s = s * w; } y[i] = s;",
         "double *y, const double *x",
     )
     agrees(target, "y, x", 4, np.zeros(4), np.linspace(0.5, 1.2, 4))
@@ -100,7 +102,7 @@ def test_4_loads_stay_behind_their_guard() -> None:
     assert report.ok, report
 
 
-# ---- 5: counting on a snapshot ------------------------------------------------------------------------------------------
+# ---- 5: counting on a snapshot --------------------------------------------------------------------------------------
 
 
 def test_5_counting_leaves_no_trace() -> None:
@@ -117,7 +119,7 @@ def test_5_counting_leaves_no_trace() -> None:
     agrees(target, "a", 4, start)
 
 
-# ---- 6: primal=False ------------------------------------------------------------------------------------------------------
+# ---- 6: primal=False ------------------------------------------------------------------------------------------------
 
 
 def test_6_buffers_hold_what_they_held_before() -> None:
@@ -142,7 +144,7 @@ def test_6_overwritten_contents_are_an_error_at_the_store() -> None:
     assert caught.value.span.line in (4, 5)
 
 
-# ---- 11: proofs that depend on the launch ---------------------------------------------------------------------------------
+# ---- 11: proofs that depend on the launch ---------------------------------------------------------------------------
 
 _SQUARE = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) atomicAdd(&y[i], x[i] * x[i] * (1 + threadIdx.y));"
 
@@ -175,7 +177,7 @@ def test_11_shared_elements_are_never_plain() -> None:
     assert text.count("shadow of x: atomicAdd") == 3
 
 
-# ---- 12: overlap ------------------------------------------------------------------------------------------------------------
+# ---- 12: overlap ----------------------------------------------------------------------------------------------------
 
 
 def test_12_overlap_of_any_pointer_is_an_error() -> None:
@@ -199,7 +201,7 @@ def test_12_may_alias_gives_the_right_answer() -> None:
     np.testing.assert_allclose(adjoint, 8 * np.array([0.5, 0.9]) ** 7)
 
 
-# ---- 13: unlisted does not mean dead ------------------------------------------------------------------------------------------
+# ---- 13: unlisted does not mean dead --------------------------------------------------------------------------------
 
 
 def test_13_derivatives_flow_through_an_unlisted_buffer() -> None:
@@ -237,7 +239,7 @@ def test_13_a_device_variable_is_differentiated_through_or_refused() -> None:
     assert d_x[0] == 12
 
 
-# ---- 14: nothing is speculated --------------------------------------------------------------------------------------------------
+# ---- 14: nothing is speculated --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,7 @@ def test_14_in_loops_and_branches() -> None:
     np.testing.assert_allclose(d_x, [2, 4 / 4 + 2])
 
 
-# ---- 15: integers and bits ------------------------------------------------------------------------------------------------------
+# ---- 15: integers and bits ------------------------------------------------------------------------------------------
 
 
 def test_15_conversion_to_an_integer_has_derivative_zero_and_says_so() -> None:

@@ -28,7 +28,7 @@ def agrees(target: Any, listed: str, block: Any, *args: Any, grid: Any = 1) -> N
 X = np.array([0.7, 1.3, 0.4, 1.1, 0.9, 0.6])
 
 
-# ---- control flow -----------------------------------------------------------------------------------------------------
+# ---- control flow ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guard", ["if (i >= n) return;", "if (i >= n) { return; }"])
@@ -105,7 +105,7 @@ def test_division_in_an_untaken_case() -> None:
     np.testing.assert_allclose(d_x, [2, 2 * X[1], 2, 2 * X[3], 2 * X[4], 2])
 
 
-# ---- overwritten values -------------------------------------------------------------------------------------------------
+# ---- overwritten values ---------------------------------------------------------------------------------------------
 
 
 def test_square_in_place() -> None:
@@ -129,7 +129,7 @@ def test_launches_that_overwrite_their_buffers() -> None:
     np.testing.assert_allclose(adjoint, want)
 
 
-# ---- races in the adjoint -------------------------------------------------------------------------------------------------
+# ---- races in the adjoint -------------------------------------------------------------------------------------------
 
 
 def test_neighbours_are_read_by_several_threads() -> None:
@@ -179,7 +179,7 @@ def test_a_number_shared_by_all_threads() -> None:
         np.testing.assert_allclose(d_a, 2 * 3 * x.sum())
 
 
-# ---- calls ------------------------------------------------------------------------------------------------------------------
+# ---- calls ----------------------------------------------------------------------------------------------------------
 
 
 def test_names_of_parameters_do_not_matter_and_both_uses_count() -> None:
@@ -218,7 +218,7 @@ def test_intrinsics(expression: str, derivative: Any) -> None:
     np.testing.assert_allclose(d_x, derivative(x.astype("f8")), rtol=2e-5)
 
 
-# ---- threads that cooperate: refused for now ----------------------------------------------------------------------------------
+# ---- threads that cooperate: refused for now ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_atomic_add_in_the_primal() -> None:
     assert d_sum[0] == 2
 
 
-# ---- waste --------------------------------------------------------------------------------------------------------------------
+# ---- waste ----------------------------------------------------------------------------------------------------------
 
 
 def test_integer_arithmetic_gets_no_code() -> None:

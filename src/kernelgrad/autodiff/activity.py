@@ -26,8 +26,8 @@ from ..ir.ops import (
     Warp,
     While,
 )
-from ..ir.types import Array, Pointer, Scalar, Struct, Type
-from .roots import Memory
+from ..ir.types import Array, Scalar, Struct, Type
+from .roots import Memory, holds_pointers
 from .rules import rule_for
 
 
@@ -84,7 +84,8 @@ class _Varied:
 
     def __init__(self, memory: Memory, inputs: frozenset[Value]):
         self.memory = memory
-        self.values: set[Value] = {v for v in inputs if not isinstance(v.type, Pointer)}
+        # A number beside pointers in a struct has no adjoint to go to: a constant.
+        self.values: set[Value] = {v for v in inputs if not holds_pointers(v.type)}
         self.roots: set[Value] = {v for v in inputs if v in memory.roots}
         self.changed = True
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..ir.ops import Apply, Op, Value
 from ..ir.traverse import walk
-from ..ir.types import Scalar
+from ..ir.types import Scalar, Struct
 from .accumulate import CONDITIONS
+from .activity import holds_floats
 from .plan import Plan
 from .reverse import Gradient, Prepared
+from .roots import holds_pointers
 
 
 def explain(gradient: Gradient) -> str:
@@ -65,11 +67,18 @@ def _reruns(prepared: Prepared) -> list[str]:
 
 def _ends(prepared: Prepared) -> list[str]:
     """Rule 15: conversions of active values to integers, whose derivative is zero."""
-    return [
+    cuts = [
         f"{op.span}: converted to an integer, which has derivative zero"
         for op in walk(prepared.function.body)
         if isinstance(op, Apply) and op.fn == "convert" and _cuts(op, op.args[0], prepared)
     ]
+    constants = [
+        f"{prepared.function.span}: numbers beside the pointers in '{p.name}' are constants: pass them as parameters"
+        for p in prepared.function.params
+        if p.name in prepared.options.listed and isinstance(p.type, Struct) and holds_pointers(p.type)
+        if holds_floats(p.type)
+    ]
+    return cuts + constants
 
 
 def _cuts(op: Op, source: Value, prepared: Prepared) -> bool:

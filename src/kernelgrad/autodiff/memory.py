@@ -11,6 +11,7 @@ from ..ir.types import Array, Scalar, Struct
 from .accumulate import Accumulation
 from .activity import holds_floats
 from .adjoints import Adjoints, part_of
+from .shadows import ZERO
 from .tape import part_types
 
 
@@ -68,7 +69,7 @@ class MemoryAdjoints:
         type = pointee(ptr)
         if isinstance(type, Scalar):
             if type.is_float:
-                self.b.store(ptr, self.b.constant(0.0, type))
+                self.b.store(ptr, self.b.constant(ZERO, type))
         elif isinstance(type, Struct | Array):
             for k, part in enumerate(part_types(type)):
                 if holds_floats(part):

@@ -48,7 +48,7 @@ from .capacity import is_known_before
 from .copies import Copier, rematerialize
 from .memory import MemoryAdjoints
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
-from .roots import Memory
+from .roots import Memory, holds_pointers
 from .rules import rule_for, scaled
 from .shadows import Shadowed, add_shadows, shadow_name
 from .structure import Place, Structure
@@ -146,6 +146,7 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     refuse_bits(function, memory, activity)
     adjoints = {name: _adjoint_param(params[name], params) for name in options.listed}
     unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
+    _refuse_unlisted_structs(unlisted, function)
     internal = {p.name: _adjoint_param(p, params) for p in unlisted}
     pointers = {params[n].value: p.value for n, p in {**adjoints, **internal}.items() if _is_pointer(params[n])}
     shadowed = add_shadows(function, memory, activity.roots, pointers, {})
@@ -179,7 +180,7 @@ def _function(primal: Function, suffix: str, params: tuple[Param, ...], body: Bl
 def _activity(function: Function, memory: Memory, params: dict[str, Param], options: Options) -> Activity:
     listed = frozenset(params[name].value for name in options.listed)
     found = activity_analysis.analyse(function, memory, listed, listed)
-    pointers = {v for v in listed if isinstance(v.type, Pointer)}
+    pointers = {v for v in listed if holds_pointers(v.type)}
     return activity_analysis.with_shared_accesses(found, memory, pointers)
 
 
@@ -200,20 +201,28 @@ def _prepare(shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...]
 
 
 def _restricted(param: Param, may_alias: bool) -> Param:
-    return param if may_alias or not _is_pointer(param) else replace(param, restrict=True)
+    return param if may_alias or not isinstance(param.type, Pointer) else replace(param, restrict=True)
 
 
 def _is_pointer(param: Param) -> bool:
-    return isinstance(param.type, Pointer)
+    """A pointer, or a struct that holds some: its shadow is of its own type."""
+    return holds_pointers(param.type)
+
+
+def _refuse_unlisted_structs(params: list[Param], function: Function) -> None:
+    for param in params:
+        if not isinstance(param.type, Pointer):
+            reason = f"a derivative flows through the pointers in '{param.name}', which is not listed"
+            raise UnsupportedError(reason, function.span, f"list '{param.name}' too")
 
 
 def _adjoint_param(param: Param, taken: dict[str, Param]) -> Param:
-    type = param.type if isinstance(param.type, Pointer) else Pointer(param.type, "global")
+    type = param.type if _is_pointer(param) else Pointer(param.type, "global")
     name = shadow_name(param.name) or "_d"
     while name in taken:
         name = f"_{name}"
     c_type = param.c_type.replace("const ", "")
-    return Param(Value(type, name), c_type if isinstance(param.type, Pointer) else f"{c_type} *", False, param.restrict)
+    return Param(Value(type, name), c_type if _is_pointer(param) else f"{c_type} *", False, param.restrict)
 
 
 def _refuse_cooperation(function: Function) -> None:

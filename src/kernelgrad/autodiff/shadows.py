@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from ..errors import Span, UnsupportedError
 from ..ir.builder import Builder, pointee
 from ..ir.ops import (
+    Aggregate,
     Alloca,
     Apply,
     Block,
@@ -21,6 +22,7 @@ from ..ir.ops import (
     Function,
     GlobalRef,
     If,
+    Insert,
     Load,
     Member,
     Offset,
@@ -32,7 +34,7 @@ from ..ir.ops import (
     While,
 )
 from ..ir.types import I32, Array, Pointer, Scalar, Struct
-from .roots import UNKNOWN, Memory
+from .roots import UNKNOWN, Memory, holds_pointers
 
 
 @dataclass
@@ -53,7 +55,7 @@ class _Pass:
     def wants(self, value: Value) -> bool:
         """Pointers all of whose memory is active; null and undefined ones have no roots and need no shadow."""
         roots = self.memory.of(value)
-        return isinstance(value.type, Pointer) and bool(roots) and bool(roots & self.active)
+        return holds_pointers(value.type) and bool(roots) and bool(roots & self.active)
 
     def shadow(self, value: Value, span: Span) -> Value:
         """The shadow of an operand; a pointer that has none stands in for itself and is never used as a shadow."""
@@ -88,6 +90,11 @@ class _Pass:
                 return [op, replace(op, ptr=self.shadow(ptr, op.span), results=self.fresh(op))]
             case Extract(aggregate, _):
                 return [op, replace(op, aggregate=self.shadow(aggregate, op.span), results=self.fresh(op))]
+            case Aggregate(args):
+                return [op, replace(op, args=tuple(self.shadow(a, op.span) for a in args), results=self.fresh(op))]
+            case Insert(aggregate, value, _):
+                whole, part = self.shadow(aggregate, op.span), self.shadow(value, op.span)
+                return [op, replace(op, aggregate=whole, value=part, results=self.fresh(op))]
             case Apply("select", (cond, a, b)):
                 args = (cond, self.shadow(a, op.span), self.shadow(b, op.span))
                 return [op, replace(op, args=args, results=self.fresh(op))]
@@ -173,8 +180,8 @@ _ZEROS: dict[str, int | float | bool] = {"float": ZERO, "int": 0, "uint": 0, "bo
 
 
 def zero_fill(b: Builder, ptr: Value) -> None:
-    """Stores zero behind `ptr`, also to integers beside the floats of a record, since it is read as a whole. Arrays by a
-    loop, so that the code stays small."""
+    """Stores zero behind `ptr`, also to integers beside the floats of a record, since it is read as a whole. Arrays are
+    filled by a loop, so that the code stays small."""
     type = pointee(ptr)
     if isinstance(type, Scalar | Pointer):
         b.store(ptr, b.constant(_ZEROS[type.kind] if isinstance(type, Scalar) else 0, type))

@@ -6,7 +6,7 @@ parameter per variable, after the user's own, in order of first use, with `Param
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from ..ir.ops import Block, Function, GlobalRef, Module, Op, Param, Value
@@ -24,19 +24,27 @@ def run_for(spaces: Collection[Space]) -> Callable[[Function, Module], Function]
 
     def run(function: Function, module: Module) -> Function:
         names = [name for name in used_globals(function) if module.globals[name].space in spaces]
-        if not names:
-            return function
-        params = tuple(_param(name, module) for name in names)
-        values = {param.name: param.value for param in params}
-        return replace(function, params=function.params + params, body=_without_refs(function.body, values))
+        params = tuple(_param(name, module, module.globals[name].space) for name in names)
+        return _with_params(function, params)
 
     return run
 
 
-def _param(name: str, module: Module) -> Param:
-    variable = module.globals[name]
-    value = Value(Pointer(variable.type, variable.space), name)
-    return Param(value, "void *", const=variable.space == "constant", restrict=False, variable=name)
+def as_params(function: Function, module: Module, names: Sequence[str]) -> Function:
+    """Those variables become parameters that point to global memory, wherever the source put them."""
+    return _with_params(function, tuple(_param(name, module, "global") for name in names))
+
+
+def _with_params(function: Function, params: tuple[Param, ...]) -> Function:
+    if not params:
+        return function
+    values = {param.name: param.value for param in params}
+    return replace(function, params=function.params + params, body=_without_refs(function.body, values))
+
+
+def _param(name: str, module: Module, space: Space) -> Param:
+    value = Value(Pointer(module.globals[name].type, space), name)
+    return Param(value, "void *", const=space == "constant", restrict=False, variable=name)
 
 
 def _without_refs(body: Block, params: dict[str, Value]) -> Block:

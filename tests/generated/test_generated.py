@@ -1,0 +1,53 @@
+"""A small number of generated kernels: each one's gradient is right, or refused with an error of ours.
+
+`python -m tests.generated --count 5000` runs many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from .checking import check, fails_alike
+from .generator import programs, random_program
+from .program import Program, reduced
+
+SEEDED, DRAWN = 40, 15
+WATCHED = 4  # every fourth kernel also runs under the check mode
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Tests neither use nor fill the user's cache."""
+    path = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELGRAD_CACHE_DIR", str(path))
+        yield path
+
+
+def assert_right(program: Program, watched: bool) -> None:
+    outcome = check(program, watched)
+    if outcome.kind == "wrong":
+        smaller = reduced(program, lambda p: fails_alike(outcome, p, watched), seconds=60)
+        pytest.fail(f"{outcome.detail}\n\n{smaller.describe()}")
+
+
+@pytest.mark.parametrize("seed", range(SEEDED))
+def test_seeded_kernels(seed: int) -> None:
+    assert_right(random_program(seed), watched=seed % WATCHED == 0)
+
+
+# Programs are made smaller by taking their statements apart, which is faster than drawing other ones.
+@settings(
+    max_examples=DRAWN,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(program=programs())
+def test_drawn_kernels(program: Program) -> None:
+    assert_right(program, watched=False)
