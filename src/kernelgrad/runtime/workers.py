@@ -12,8 +12,14 @@ import numpy as np
 _ALIGN = 64
 
 
+_THREADS = "KERNELGRAD_CPU_THREADS"
+
+
 def core_count() -> int:
-    """The cores this process may use."""
+    """The cores to use: $KERNELGRAD_CPU_THREADS, else all that this process may use."""
+    wanted = os.environ.get(_THREADS, "")
+    if wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
