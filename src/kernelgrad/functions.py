@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .errors import LaunchError
-from .gradients import RESULT, Differentiated, Own, Settings, Variant
+from .gradients import RESULT, Differentiated, Settings, Variant
+from .half_adjoints import in_float
 from .ir.builder import Builder
 from .ir.ops import Block, Function, Param, Value
 from .ir.types import Pointer, Scalar, Type
@@ -16,7 +17,7 @@ from .kernels import Kernel
 from .runtime.arguments import Placement
 from .runtime.config import make_launch
 from .runtime.layouts import scalar_dtype
-from .runtime.overlap import check_overlap
+from .runtime.own import Own
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature
 
@@ -100,14 +101,16 @@ class FunctionGradient(Differentiated):
         wanted = tuple(name for name, adjoint in given.items() if adjoint is not None)
         variant = self.variant_for(wanted, _ONE_THREAD)
         (kernel,) = variant.kernels
-        bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
-        check_overlap(kernel.function, bound, kernel.written)
-        primal, _ = self.kernel.bind(own_args)
         own = Own()
+        given = in_float(self.kernel.function, given, _ONE_THREAD, own)
+        bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
+        self.check_overlap(kernel, bound, own)
+        primal, _ = self.kernel.bind(own_args)
         result = result_memory(self.target.function.result_type, placement, own)
         self._seed(variant, seed, placement, own)
         self.hidden(variant, _ONE_THREAD, primal, placement, own)
         kernel.run(_ONE_THREAD, bound, placement, own.supplied)
+        own.finish()
         return read_result(result, self.target.function.result_type)
 
     def _seed(self, variant: Variant, seed: float, placement: Placement, own: Own) -> None:
@@ -116,8 +119,10 @@ class FunctionGradient(Differentiated):
             return
         if not isinstance(type, Scalar):
             raise LaunchError(f"{self.target.name} does not return a number, and so cannot be seeded")
-        data = np.array([seed], scalar_dtype(type))
-        memory = own.add(variant.derivative.adjoints[RESULT].name, Scratch(type.size, placement.cuda, 0))
+        param = variant.derivative.adjoints[RESULT]
+        assert isinstance(param.type, Pointer) and isinstance(param.type.pointee, Scalar)
+        data = np.array([seed], scalar_dtype(param.type.pointee))  # a half's adjoint is a float
+        memory = own.add(param.name, Scratch(data.nbytes, placement.cuda, 0))
         memory.write(data.tobytes())
 
     def execute_kernel(self, *args: Any, **keywords: Any) -> None:

@@ -14,10 +14,13 @@ from . import pipeline
 from .autodiff import capacity, checkpoint
 from .autodiff import roots as memory_analysis
 from .autodiff.activity import holds_floats
+from .autodiff.cooperate import SHARED_BYTES
 from .autodiff.explain import explain
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Mode, Options, gradient
+from .autodiff.shadows import adjoint_c_type, is_dynamic
 from .errors import ArgumentError, LaunchError
+from .half_adjoints import in_float
 from .ir.ops import For, Function, Param, Store, While
 from .ir.traverse import blocks, walk
 from .ir.types import Array, Pointer, Scalar, Struct, Type
@@ -26,6 +29,7 @@ from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch, make_launch, parse_launch
 from .runtime.launch import BoundArguments, Dim3
 from .runtime.overlap import check_overlap
+from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes, zero_bytes
 from .runtime.signature import c_signature, declare, user_params
 
@@ -56,8 +60,14 @@ class Variant:
 
     def _finished(self, function: Function) -> Kernel:
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
-        module = pipeline.finish_derivative(function, self.kernel.module, shadows)
+        variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
+        module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables), shadows)
         return Kernel(function.name, module, self.kernel.variable)
+
+    @property
+    def doubles_shared(self) -> bool:
+        """Whether the shadow of dynamic shared memory needs as many bytes again."""
+        return any(map(is_dynamic, self.derivative.shared.values()))
 
     @property
     def stack_types(self) -> tuple[Type, ...]:
@@ -144,6 +154,11 @@ class Differentiated:
             if isinstance(param.type, Struct) and adjoints.get(param.name) is not None:
                 _check_members(param.name, param.type, given[param.name], adjoints[param.name])
 
+    def check_overlap(self, kernel: Kernel, bound: BoundArguments, own: Own) -> None:
+        """Also of adjoints that float copies stand for."""
+        whole = replace(bound, buffers=(*bound.buffers, *own.originals))
+        check_overlap(kernel.function, whole, kernel.written | {b.name for b in own.originals})
+
     @property
     def shown(self) -> Function:
         """The function as the user wrote it."""
@@ -173,6 +188,8 @@ class Differentiated:
     ) -> None:
         """Fills `own` with shadows of unlisted buffers and the tape."""
         stream = stream_of(launch, placement)
+        if variant.doubles_shared:
+            own.double_shared(launch, SHARED_BYTES)
         self.add_shadows(variant, bound, placement, stream, own)
         if segment is not None:
             own.supplied[checkpoint.SEGMENT] = Supplied(segment)
@@ -185,9 +202,11 @@ class Differentiated:
     ) -> None:
         """Zeroed shadows of buffers and module variables that are not listed."""
         variables = self.kernel.module.globals
+        by_name = {p.name: p for p in self.kernel.function.params}
         for name, param in variant.derivative.internal.items():
             nbytes = sum(b.nbytes for b in bound.buffers if b.name == name)
             nbytes = variables[name].type.size if name in variables else nbytes
+            nbytes = nbytes * _item_size(param) // _item_size(by_name[name])  # half precision has floats as shadows
             own.add(param.name, Scratch(nbytes, placement.cuda, stream).zero())
 
     def add_tape(self, variant: Variant, sizes: Sizes, launch: Launch, placement: Placement, own: Own) -> None:
@@ -247,19 +266,6 @@ class Differentiated:
         kernel.run(launch, bound, placement, own.supplied)
         table = np.frombuffer(counts.read(), np.int64).reshape(blocks, len(types))
         return {t: table[:, k] for k, t in enumerate(types)}
-
-
-class Own:
-    """Memory a launch made for itself, kept until the launch is under way, and what it passes for it."""
-
-    def __init__(self) -> None:
-        self.supplied: dict[str, Supplied] = {}
-        self.kept: list[Scratch] = []
-
-    def add(self, name: str, memory: Scratch) -> Scratch:
-        self.supplied[name] = Supplied(memory.address, memory.nbytes)
-        self.kept.append(memory)
-        return memory
 
 
 class Gradient(Differentiated):
@@ -350,12 +356,15 @@ class Gradient(Differentiated):
         """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
         launch = make_launch(grid, block, shared)
         kernel, bound, placement, own = self._prepare(launch, args, adjoints)
-        return kernel.check_bound(launch, bound, placement, own.supplied, seed)
+        report = kernel.check_bound(own.sized(launch), bound, placement, own.supplied, seed)
+        own.finish()
+        return report
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         target, segment = self._within_budget(launch, args)
         kernel, bound, placement, own = target._prepare(launch, args, keywords, segment)
-        kernel.run(launch, bound, placement, own.supplied)
+        kernel.run(own.sized(launch), bound, placement, own.supplied)
+        own.finish()
 
     def _within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
         """This gradient, or the checkpointed one with a length for its segments."""
@@ -374,10 +383,11 @@ class Gradient(Differentiated):
         wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
         variant = self.variant_for(wanted, launch)
         (kernel,) = variant.kernels
+        own = Own()
+        adjoints = in_float(self.kernel.function, adjoints, launch, own)
         bound, placement = kernel.bind((*own_args, *(adjoints[n] for n in wanted)))
         if not self.settings.may_alias:
-            check_overlap(kernel.function, bound, kernel.written)
-        own = Own()
+            self.check_overlap(kernel, bound, own)
         primal, _ = self.kernel.bind(own_args)
         self.hidden(variant, launch, primal, placement, own, segment)
         self._assign(variant, bound, placement, launch)
@@ -395,6 +405,10 @@ class Gradient(Differentiated):
 # ---- small things -------------------------------------------------------------------------------------------------
 
 
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // 16) * 16
+
+
 def _one_axis(extents: Dim3) -> bool:
     return extents[1] == extents[2] == 1
 
@@ -402,6 +416,7 @@ def _one_axis(extents: Dim3) -> bool:
 _CONDITION: dict[str, Callable[[Dim3, Dim3], bool]] = {
     "grid": lambda grid, block: _one_axis(grid) and _one_axis(block) and grid[0] * block[0] < 2**31,
     "block": lambda grid, block: grid == (1, 1, 1) and _one_axis(block),
+    "row": lambda grid, block: _one_axis(block),
 }
 
 
@@ -438,7 +453,7 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 
 def _adjoint_type(param: Param) -> str:
-    plain = param.c_type.replace("const ", "")
+    plain = adjoint_c_type(param.c_type)
     return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"
 
 
@@ -484,6 +499,10 @@ def _check_members(path: str, type: Struct, value: Any, adjoint: Any) -> None:
             _check_members(where, member.type, *parts)
         elif has_derivative(member.type) and parts[0] is not None and parts[1] is None:
             raise ArgumentError(f"the adjoint of '{path}' lacks '{where}': every array of the struct needs one")
+
+
+def _item_size(param: Param) -> int:
+    return max(1, param.type.pointee.size) if isinstance(param.type, Pointer) else 1
 
 
 def _has_parts(value: Any) -> bool:

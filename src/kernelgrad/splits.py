@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from .autodiff.cooperate import SHARED_BYTES
 from .errors import ArgumentError, LaunchError
-from .gradients import Differentiated, Own, stream_of
+from .gradients import Differentiated, stream_of
+from .half_adjoints import in_float
 from .runtime.arguments import Placement
 from .runtime.config import Launch, parse_launch
 from .runtime.overlap import check_overlap
+from .runtime.own import Own
 
 
 @dataclass
@@ -70,7 +73,9 @@ class Forward(Differentiated):
         if variant.derivative.stacks:
             sizes = self.elements(variant, launch, bound, placement)
             self.add_tape(variant, sizes, launch, placement, own)
-        kernel.run(launch, bound, placement, own.supplied)
+        if variant.doubles_shared:
+            own.double_shared(launch, SHARED_BYTES)
+        kernel.run(own.sized(launch), bound, placement, own.supplied)
         return Tape(self.kernel.name, launch, placement, own)
 
 
@@ -106,10 +111,16 @@ class Reverse:
             raise ArgumentError(
                 f"{name}: the reverse of a split needs every adjoint; list fewer parameters than {missing}"
             )
+        forward.check_members(own_args, adjoints)
+        copies = Own()
+        adjoints = in_float(forward.kernel.function, adjoints, launch, copies)
         bound, placement = kernel.bind((*own_args, *adjoints.values()))
         if not forward.settings.may_alias:
-            check_overlap(kernel.function, bound, kernel.written)
+            forward.check_overlap(kernel, bound, copies)
         own = tape.take(name, launch)
         primal, _ = forward.kernel.bind(own_args)
         forward.add_shadows(variant, primal, placement, stream_of(launch, placement), own)
-        kernel.run(launch, bound, placement, own.supplied)
+        if variant.doubles_shared:
+            own.double_shared(launch, SHARED_BYTES)
+        kernel.run(own.sized(launch), bound, placement, own.supplied)
+        copies.finish()

@@ -13,11 +13,12 @@ from typing import Any
 
 from . import pipeline
 from .autodiff import activity, roots, rotate
+from .autodiff.bits import refuse_bits
 from .autodiff.forward import jvp
 from .autodiff.forward_activity import has_tangent
 from .errors import ArgumentError, LaunchError
 from .functions import DeviceFunction, read_result, result_memory
-from .gradients import RESULT, Gradient, Names, Own, has_derivative, names_of
+from .gradients import RESULT, Gradient, Names, has_derivative, names_of
 from .ir.ops import Function, Param, Value
 from .ir.ops import Module as IRModule
 from .ir.types import Pointer, Struct, Type
@@ -27,6 +28,7 @@ from .runtime.arguments import Placement
 from .runtime.config import Launch, make_launch, parse_launch
 from .runtime.launch import BoundArguments
 from .runtime.overlap import check_overlap
+from .runtime.own import Own
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature, declare, user_params
 
@@ -80,11 +82,16 @@ def _flowing(function: Function, module: IRModule, listed: tuple[str, ...]) -> t
     memory = roots.analyse(function)
     by_name = {p.name: p.value for p in function.params} | memory.global_names
     inputs = frozenset(by_name[name] for name in listed if name in by_name)
-    found = activity.analyse(function, memory, inputs, frozenset(by_name.values())).roots
+    active = activity.analyse(function, memory, inputs, frozenset(by_name.values()))
+    refuse_bits(function, memory, active)
+    found = active.roots
+    written = memory.written()
+    kept = {p.value for p in function.params if p.variable is not None and p.value in written}  # a tape of pointers
     pointers = [
         p.name
         for p in function.params
-        if isinstance(p.type, Pointer) and has_tangent(p.type.pointee) and p.value in found
+        if isinstance(p.type, Pointer) and has_tangent(p.type.pointee)
+        if p.value in found or (p.value in kept and isinstance(p.type.pointee, Pointer))
     ]
     variables = [n for n, root in memory.global_names.items() if root in found and module.globals[n].space == "global"]
     return tuple(name for name in (*pointers, *variables) if name not in listed)

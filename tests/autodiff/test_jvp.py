@@ -145,3 +145,17 @@ def test_an_adjoint_that_is_zero_may_have_a_tangent(module: kg.Module) -> None:
     d_x, t_d_x = np.zeros(1), np.zeros(1)
     second[1, 3](np.zeros(3), np.zeros(1), np.ones(3), d_x, np.ones(1), t_d_x)
     assert (d_x[0], t_d_x[0]) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y[0] = __int_as_float(__float_as_int(x[0]) ^ 0x80000000);",
+        "union { float f; unsigned u; } v; v.f = x[0]; v.u ^= 0x80000000u; y[0] = v.f;",
+        "y[0] = x[0] * ((const int *)x)[0];",
+    ],
+)
+def test_bits_are_refused(body: str) -> None:
+    kernel = kg.compile(f"__global__ void k(float *y, const float *x) {{ {body} }}")["k"]
+    with pytest.raises(kg.UnsupportedError, match="bits"):
+        kg.jvp(kernel, "y, x")

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import Counter
 
-from .checking import Outcome, check, fails_alike
+from .checking import WAYS, Outcome, check, fails_alike
 from .generator import random_program
 from .processes import spread
 from .program import reduced
@@ -47,12 +47,16 @@ def _options() -> argparse.Namespace:
 
 
 def _outcome(seed: int) -> Outcome:
-    return check(random_program(seed), watched=seed % WATCHED == 0)
+    return check(random_program(seed), seed % WATCHED == 0, _way(seed))
+
+
+def _way(seed: int) -> str:
+    return ("joint", *WAYS)[seed % (1 + len(WAYS))]
 
 
 def _report(seed: int, outcome: Outcome, seconds: int) -> None:
     watched = outcome.summary.startswith("check mode")
-    program = reduced(random_program(seed), lambda p: fails_alike(outcome, p, watched), seconds)
+    program = reduced(random_program(seed), lambda p: fails_alike(outcome, p, watched, _way(seed)), seconds)
     print(f"---- WRONG, seed {seed}: {outcome.detail[:2000]}\n\n{program.describe()}\n", flush=True)
 
 

@@ -117,8 +117,8 @@ class _Generator(Expressions):
         body += self.body(30)
         body.append(f"y[{layout[0]}] {'+=' if sums == SUMS else '='} {self.limited(self.real(), BOUNDED).text};")
         params = (
-            f"double *{restrict} y, double *{restrict} t, double *s, P *q, {const}double *{restrict} x, {const}double *w,"
-            f" const P *ps, const int *idx, int *c, double a, {self.narrow} b, P p, int n, int m"
+            f"double *{restrict} y, double *{restrict} t, double *s, P *q, {const}double *{restrict} x,"
+            f" {const}double *w, const P *ps, const int *idx, int *c, double a, {self.narrow} b, P p, int n, int m"
         )
         return Nest(f'extern "C" __global__ void k({params}) {{', body)
 
@@ -447,7 +447,8 @@ _ONE_AXIS = (((1, 1), (16, 1)), ((3, 1), (5, 1)), ((2, 1), (8, 1)))
 _INDEX = {
     False: ("int i = blockIdx.x * blockDim.x + threadIdx.x;", "if (i >= n) return;"),
     True: (
-        "int i = (blockIdx.y * blockDim.y + threadIdx.y) * (gridDim.x * blockDim.x) + blockIdx.x * blockDim.x + threadIdx.x;",
+        "int row = blockIdx.y * blockDim.y + threadIdx.y;",
+        "int i = row * (gridDim.x * blockDim.x) + blockIdx.x * blockDim.x + threadIdx.x;",
         "if (i >= n) return;",
     ),
 }

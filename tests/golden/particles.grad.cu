@@ -22,14 +22,12 @@ extern "C" __global__ void particles_grad(
         float t = force / p_value;
         float t_1 = p[i].v + t * dt;
         float _d_p_value = _d_p[i].x;
+        float _d_p_value_1 = _d_p[i].v;
         p[i].v = t_1;
         p[i].x += t_1 * dt;
-        _d_p[i].x = 0.0f;
-        _d_p[i].x = 0.0f + _d_p_value;
         float _d_dt_2 = _d_p_value * t_1;
-        float t_2 = _d_p_value * dt + _d_p[i].v;
-        _d_p[i].v = 0.0f;
-        _d_p[i].v = 0.0f + t_2;
+        float t_2 = _d_p_value * dt + _d_p_value_1;
+        _d_p[i].v = t_2;
         float t_3 = t_2 * dt;
         _d_dt_1 = _d_dt_2 + t_2 * t;
         bool t_4 = t_3 == 0.0f;

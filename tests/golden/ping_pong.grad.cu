@@ -47,7 +47,7 @@ extern "C" __global__ void ping_pong_grad(
         _top_pointers0 = _top_pointers0_1 - t_1;
         double *_d_from_1 = _tape_pointers0[_top_pointers0];
         double _d_to_value = _d_to_1[i];
-        _d_to_1[i] = 0.0;
+        _d_to_1[i] = -0.0;
         double t_3 = _d_to_value * 0.5 * _tape_f64_value;
         double t_4 = t_3 + t_3;
         if (t_4 != 0.0) {

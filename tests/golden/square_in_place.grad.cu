@@ -6,7 +6,6 @@ extern "C" __global__ void square_in_place_grad(double *__restrict__ a, double *
     double a_value = a[i];
     double _d_a_value = _d_a[i];
     a[i] = a_value * a_value;
-    _d_a[i] = 0.0;
     double t = _d_a_value * a_value;
-    _d_a[i] = 0.0 + (t + t);
+    _d_a[i] = t + t;
 }

@@ -53,23 +53,23 @@ extern "C" __global__ void window_grad(
         double _tape_f64_value_1 = _tape_f64[_top_f64];
         int k_1 = k + 1;
         double _d_ring_value_1 = _d_ring[k % 3];
-        _d_ring[k % 3] = 0.0;
+        _d_ring[k % 3] = -0.0;
         _d_ring[(k + 2) % 3] += _d_ring_value_1 * _tape_f64_value;
         _d_ring[k_1 % 3] += _d_ring_value_1 * _tape_f64_value_1;
         t_1 += _d_ring_value_1;
     }
     double _d_ring_value_2 = _d_ring[2];
-    _d_ring[2] = 0.0;
+    _d_ring[2] = -0.0;
     if (_d_ring_value_2 != 0.0) {
         atomicAdd(&_d_x[i + 2], _d_ring_value_2);
     }
     double _d_ring_value_3 = _d_ring[1];
-    _d_ring[1] = 0.0;
+    _d_ring[1] = -0.0;
     if (_d_ring_value_3 != 0.0) {
         atomicAdd(&_d_x[i + 1], _d_ring_value_3);
     }
     double t_2 = t_1 + _d_ring[0];
-    _d_ring[0] = 0.0;
+    _d_ring[0] = -0.0;
     if (t_2 != 0.0) {
         atomicAdd(&_d_x[i], t_2);
     }

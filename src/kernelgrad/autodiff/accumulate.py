@@ -10,15 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..ir.ops import Alloca, Apply, Atomic, Builtin, Load, Member, Offset, Op, Store, Value
+from ..ir.ops import Alloca, Apply, Atomic, Builtin, GlobalRef, Load, Member, Offset, Op, PtrCast, Store, Value
+from ..ir.types import Array, Pointer
 from .roots import Memory
 from .structure import Structure
 
-Index = Literal["grid", "block"]
+Index = Literal["grid", "block", "row"]
 # Which launches make an index private to its thread.
 CONDITIONS: dict[Index, str] = {
     "grid": "the grid and the block extend along x only",
     "block": "there is one block, and it extends along x only",
+    "row": "the block extends along x only",
 }
 
 
@@ -62,7 +64,10 @@ def _own_index(root: Value, memory: Memory, structure: Structure) -> Index | Non
     for op in (*memory.loads, *memory.stores):
         if root in memory.of(op.ptr):  # type: ignore[attr-defined]
             kinds.add(_access_kind(op, root, structure))
-    return kinds.pop() if len(kinds) == 1 else None
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if isinstance(structure.definition.get(root), GlobalRef):  # shared memory: every block has its own
+        return "row" if kind == "block" else None
+    return kind
 
 
 def _access_kind(op: Op, root: Value, structure: Structure) -> Index | None:
@@ -72,10 +77,22 @@ def _access_kind(op: Op, root: Value, structure: Structure) -> Index | None:
         step = structure.definition.get(ptr)
         if isinstance(step, Member):
             ptr = step.ptr
-        elif isinstance(step, Offset) and step.ptr is root:
+        elif isinstance(step, Offset) and _is_start_of(step.ptr, root, structure):
             return thread_index(step.index, structure)
         else:
             return None
+
+
+def _is_start_of(ptr: Value, root: Value, structure: Structure) -> bool:
+    """Whether a pointer is the root, or the first element of the array that the root is."""
+    if ptr is root:
+        return True
+    op = structure.definition.get(ptr)
+    if not isinstance(op, PtrCast) or op.ptr is not root:
+        return False
+    array = root.type.pointee if isinstance(root.type, Pointer) else None
+    element = ptr.type.pointee if isinstance(ptr.type, Pointer) else None
+    return isinstance(array, Array) and array.element == element
 
 
 def thread_index(index: Value, structure: Structure) -> Index | None:

@@ -6,7 +6,7 @@ from ..ir.builder import Builder, pointee
 from ..ir.ops import Op, Value
 from ..ir.types import I32, Array, Scalar, Struct, Type
 from .activity import holds_floats
-from .shadows import ZERO, shadow_name, zero_fill
+from .shadows import ZERO, adjoint_type, shadow_name, zero_fill
 from .tape import part_types
 
 
@@ -17,7 +17,7 @@ class Adjoints:
         self._untouched: dict[Value, list[Op]] = {}  # still zero, if nothing but this region has run
 
     def create(self, value: Value) -> None:
-        variable = self.b.alloca(value.type, shadow_name(value.name))
+        variable = self.b.alloca(adjoint_type(value.type), shadow_name(value.name))
         zero_fill(self.b, variable)
         self._variables[value] = variable
         self._untouched[value] = self.b.ops

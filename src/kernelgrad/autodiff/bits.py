@@ -144,7 +144,21 @@ def _held(root: Value) -> set[Scalar]:
 
 
 def _integers(root: Value) -> set[Scalar]:
-    return {t for t in _leaves(root.type.pointee) if not t.is_float} if isinstance(root.type, Pointer) else set()
+    """The integers it holds beside them; those that share their place with a float, in a union, are its bits."""
+    return _own_integers(root.type.pointee) if isinstance(root.type, Pointer) else set()
+
+
+def _own_integers(type: Type) -> set[Scalar]:
+    match type:
+        case Scalar():
+            return set() if type.is_float else {type}
+        case Array(element, _):
+            return _own_integers(element)
+        case Struct():
+            if type.is_union and any(t.is_float for t in _leaves(type)):
+                return set()
+            return {leaf for field in type.fields for leaf in _own_integers(field.type)}
+    return set()
 
 
 def _leaves(type: Type) -> set[Scalar]:

@@ -150,7 +150,8 @@ def rematerialize(
         copier = Copier(b, plan, find, lambda v: None, effects=False)
         copier.op(op, taping=False)
         for result in op.results:
-            if result in copier.map:
+            # A result that was kept cannot be recomputed: what the rerun gives for it means nothing.
+            if find(result) is None and result in copier.map:
                 found[result] = copier.map[result]
             if isinstance(op, Alloca) and result in fresh_shadows:
                 zero_fill(b, found[result])

@@ -21,6 +21,8 @@ from ..ir.ops import (
     Alloca,
     Apply,
     Atomic,
+    Barrier,
+    BarrierReduce,
     Block,
     Builtin,
     Constant,
@@ -39,6 +41,7 @@ from ..ir.ops import (
     Store,
     Undef,
     Value,
+    Warp,
     While,
 )
 from ..ir.traverse import blocks, operands, walk
@@ -113,6 +116,8 @@ class _Planner:
     def is_active(self, op: Op) -> bool:
         if isinstance(op, Store | Atomic):
             return bool(self.memory.of(op.ptr) & self.activity.roots)
+        if isinstance(op, Barrier | BarrierReduce):
+            return True  # phases stay apart in reverse
         return any(r in self.activity for r in op.results)
 
     # ---- what can be recomputed
@@ -196,6 +201,10 @@ class _Planner:
                 return self._rule_needs(op, fn, args)
             case Load(ptr) | Store(ptr, _) | Atomic(_, ptr, _):
                 return [self.shadow_of(op, ptr)]
+            case Barrier(_, args):
+                return list(args)
+            case Warp(_, (mask, _, *rest)):
+                return [mask, *rest]
             case If(cond, _, _):
                 return [cond]
             case For(lower, upper, _, _, _):

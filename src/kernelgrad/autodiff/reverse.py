@@ -21,6 +21,7 @@ from ..ir.ops import (
     Extract,
     For,
     Function,
+    Global,
     If,
     Insert,
     Load,
@@ -37,8 +38,8 @@ from ..ir.types import I64, Pointer, Scalar
 from ..transforms import simplify
 from ..transforms.unroll import constants_of, copies_of, iterations, unroll
 from . import activity as activity_analysis
+from . import cooperate, rotate
 from . import roots as memory_analysis
-from . import rotate
 from . import structure as structure_analysis
 from .accumulate import Accumulation, plan_updates
 from .activity import Activity
@@ -50,7 +51,7 @@ from .memory import MemoryAdjoints
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .roots import Memory, holds_pointers
 from .rules import rule_for, scaled
-from .shadows import Shadowed, add_shadows, shadow_name
+from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name
 from .structure import Place, Structure
 from .tape import Stack, Tape
 
@@ -76,12 +77,14 @@ class Options:
 class Gradient:
     """`functions`: one, or for a split the augmented forward and the reverse. `adjoints`: for each listed parameter, in
     order, the parameter that takes its adjoint. `internal`: shadows of unlisted buffers through which derivatives
-    flow, by the buffer's name. `stacks`: the tape's parameters, which follow those in every function."""
+    flow, by the buffer's name. `stacks`: the tape's parameters, which follow those in every function. `shared`: the
+    shadow of each shared variable that has one."""
 
     functions: tuple[Function, ...]
     adjoints: dict[str, Param]
     internal: dict[str, Param]
     stacks: tuple[Stack, ...]
+    shared: dict[str, Global]
     prepared: Prepared
 
 
@@ -120,7 +123,7 @@ _SMALL = 160  # operations that a loop may become when it is unrolled to keep it
 
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
     """The gradient; short loops of constant length that would need a tape are unrolled and need none."""
-    _refuse_cooperation(function)
+    cooperate.check(function)
     function = rotate.run(function, module)
     found = _differentiate(function, module, options)
     constants = constants_of(function)
@@ -149,13 +152,19 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     _refuse_unlisted_structs(unlisted, function)
     internal = {p.name: _adjoint_param(p, params) for p in unlisted}
     pointers = {params[n].value: p.value for n, p in {**adjoints, **internal}.items() if _is_pointer(params[n])}
-    shadowed = add_shadows(function, memory, activity.roots, pointers, {})
-    prepared = _prepare(shadowed, activity, tuple(pointers.values()), options)
+    shared = cooperate.shared_shadows(module, memory, activity.roots)
+    shared_bytes = Value(I64, cooperate.SHARED_BYTES)
+    shadowed = add_shadows(function, memory, activity.roots, pointers, shared, shared_bytes)
+    prepared = _prepare(shadowed, activity, (*pointers.values(), shared_bytes), options)
     emitter = _Reverse(prepared)
+    if shared:
+        cooperate.zero_shared(emitter.prologue, shared, shared_bytes)
     scalars = [(params[n].value, p.value) for n, p in adjoints.items() if not _is_pointer(params[n])]
     bodies = emitter.run(scalars)
     stacks = tuple(emitter.tape.stacks.values())
     tape = tuple(p for s in stacks for p in s.params)
+    if any(map(is_dynamic, shared.values())):
+        tape = (*tape, Param(shared_bytes, "long long", variable=cooperate.SHARED_BYTES))
     whole = (*function.params, *adjoints.values(), *internal.values(), *tape)
     shapes: dict[Mode, tuple[tuple[str, tuple[Param, ...]], ...]] = {
         "joint": (("_grad", whole),),
@@ -166,7 +175,7 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
         _function(function, suffix, parameters, body, options)
         for (suffix, parameters), body in zip(shapes[options.mode], bodies, strict=True)
     )
-    return Gradient(functions, adjoints, internal, stacks, prepared)
+    return Gradient(functions, adjoints, internal, stacks, shared, prepared)
 
 
 def _function(primal: Function, suffix: str, params: tuple[Param, ...], body: Block, options: Options) -> Function:
@@ -221,15 +230,10 @@ def _adjoint_param(param: Param, taken: dict[str, Param]) -> Param:
     name = shadow_name(param.name) or "_d"
     while name in taken:
         name = f"_{name}"
-    c_type = param.c_type.replace("const ", "")
-    return Param(Value(type, name), c_type if _is_pointer(param) else f"{c_type} *", False, param.restrict)
-
-
-def _refuse_cooperation(function: Function) -> None:
-    for op in walk(function.body):
-        if isinstance(op, Barrier | BarrierReduce | Warp):
-            reason = "the gradient of threads that cooperate (barriers, warp operations) is not supported yet"
-            raise UnsupportedError(reason, op.span)
+    c_type = adjoint_c_type(param.c_type)
+    return Param(
+        Value(adjoint_type(type), name), c_type if _is_pointer(param) else f"{c_type} *", False, param.restrict
+    )
 
 
 class _Reverse:
@@ -368,6 +372,12 @@ class _Reverse:
                 self.stores.store(op, self.value(self.shadowed.of[ptr]), self.memory.of(ptr))
             case Atomic(_, ptr, _):
                 self.stores.atomic(op, self.value(self.shadowed.of[ptr]))
+            case Barrier(scope, args):
+                self.b.effect(Barrier, scope, tuple(map(self.value, args)))
+            case BarrierReduce():
+                self.b.effect(Barrier, "block")
+            case Warp():
+                self.warp(op)
             case If():
                 self.if_(op)
             case For():
@@ -386,7 +396,7 @@ class _Reverse:
                 self.select(op, adjoint)
             case "convert":
                 (arg,) = op.args
-                self.adjoints.add(arg, self.b.convert(adjoint, arg.type))
+                self.adjoints.add(arg, self.b.convert(adjoint, adjoint_type(arg.type)))
             case "bitcast":
                 raise UnsupportedError(
                     "the bits of an active value are reinterpreted", op.span, "compute with its value"
@@ -422,11 +432,20 @@ class _Reverse:
     def insert(self, op: Insert, aggregate: Value, value: Value, index: int) -> None:
         self.pass_on(op.result, value, index)
         if aggregate in self.adjoints:
-            rest = self.b.insert(self.adjoints.get(op.result), zero(self.b, value.type), index)
+            rest = self.b.insert(self.adjoints.get(op.result), zero(self.b, adjoint_type(value.type)), index)
             self.adjoints.add(aggregate, rest)
 
     def add_to(self, variable: Value, contribution: Value) -> None:
         add_into(self.b, variable, contribution)
+
+    def warp(self, op: Warp) -> None:
+        if not op.fn.startswith("shfl"):
+            raise UnsupportedError(f"a derivative flows through '{op.fn}': not supported", op.span)
+        mask, value, lane, width = op.args
+        if value in self.adjoints:
+            adjoint = self.adjoints.get(op.result)
+            back = cooperate.shuffle_adjoint(self.b, op, adjoint, self.value(mask), self.value(lane), self.value(width))
+            self.adjoints.add(value, back)
 
     # ---- control
 
@@ -440,7 +459,7 @@ class _Reverse:
                 self.reverse_block(self.structure.place(side), seeds, {})
             sides.append(region.block())
         self.b.span = op.span
-        self.b.if_(cond, sides[0], sides[1])
+        self.b.if_(cond, sides[0], sides[1], op.exits)
 
     def for_(self, op: For) -> None:
         if id(op) in self.plan.rerun:
@@ -488,9 +507,10 @@ class _Reverse:
         """Runs the reverse of the body from the last iteration to the first, carrying the carried values' adjoints."""
         args = op.body.args[1:] if isinstance(op, For) else op.body.args
         carried = [k for k, arg in enumerate(args) if arg in self.activity or op.results[k] in self.activity]
-        running = {k: self.b.alloca(args[k].type, shadow_name(args[k].name)) for k in carried}
+        types = {k: adjoint_type(args[k].type) for k in carried}
+        running = {k: self.b.alloca(types[k], shadow_name(args[k].name)) for k in carried}
         for k in carried:
-            start = self.adjoints.get(op.results[k]) if op.results[k] in self.adjoints else zero(self.b, args[k].type)
+            start = self.adjoints.get(op.results[k]) if op.results[k] in self.adjoints else zero(self.b, types[k])
             self.b.store(running[k], start)
         with self.b.region() as region:
             given = {k: self.b.load(running[k]) for k in carried}
@@ -498,7 +518,7 @@ class _Reverse:
             place = self.structure.place(op.body)
             self.reverse_block(place, seeds, known())  # type: ignore[operator]
             for k in carried:
-                following = self.adjoints.get(args[k]) if args[k] in self.adjoints else zero(self.b, args[k].type)
+                following = self.adjoints.get(args[k]) if args[k] in self.adjoints else zero(self.b, types[k])
                 self.b.store(running[k], following)
         self.b.span = op.span
         self.b.for_(last, end, (), -1, region.block((index,)))

@@ -7,6 +7,7 @@ array, zeroed where it is made. What this adds is ordinary IR; the reverse sweep
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from ..errors import Span, UnsupportedError
@@ -20,6 +21,7 @@ from ..ir.ops import (
     Extract,
     For,
     Function,
+    Global,
     GlobalRef,
     If,
     Insert,
@@ -33,7 +35,8 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.types import I32, Array, Pointer, Scalar, Struct
+from ..ir.types import BF16, F16, F32, I32, U8, Array, Pointer, Scalar, Struct, Type
+from ..transforms.widen import Widened
 from .roots import UNKNOWN, Memory, holds_pointers
 
 
@@ -47,8 +50,15 @@ class Shadowed:
 
 
 class _Pass:
-    def __init__(self, memory: Memory, active: frozenset[Value], params: dict[Value, Value], shared: dict[str, str]):
-        self.memory, self.active, self.shared = memory, active, shared
+    def __init__(
+        self,
+        memory: Memory,
+        active: frozenset[Value],
+        params: dict[Value, Value],
+        shared: dict[str, Global],
+        shared_bytes: Value,
+    ):
+        self.memory, self.active, self.shared, self.shared_bytes = memory, active, shared, shared_bytes
         self.of: dict[Value, Value] = dict(params)
         self.allocas: set[Value] = set()
 
@@ -67,6 +77,8 @@ class _Pass:
                 span,
                 "pass the pointer as a parameter",
             )
+        if adjoint_type(value.type) != value.type:
+            raise UnsupportedError("a pointer to half-precision numbers is mixed with one that has no adjoint", span)
         return value
 
     def block(self, block: Block) -> Block:
@@ -85,7 +97,7 @@ class _Pass:
             case Alloca():
                 return [op, *self.alloca(op)]
             case GlobalRef(name):
-                return [op, replace(op, name=self.shared[name], results=self.fresh(op))]
+                return [op, *self.shared_variable(op, self.shared[name])]
             case Offset(ptr, _) | Member(ptr, _) | PtrCast(ptr):
                 return [op, replace(op, ptr=self.shadow(ptr, op.span), results=self.fresh(op))]
             case Extract(aggregate, _):
@@ -109,16 +121,23 @@ class _Pass:
         return [op]
 
     def fresh(self, op: Op) -> tuple[Value, ...]:
-        value = Value(op.result.type, shadow_name(op.result.name))
+        value = Value(adjoint_type(op.result.type), shadow_name(op.result.name))
         self.of[op.result] = value
         return (value,)
 
     def alloca(self, op: Alloca) -> list[Op]:
         b = Builder(op.span)
-        memory = b.alloca(pointee(op.result), shadow_name(op.result.name))
+        memory = b.alloca(adjoint_type(pointee(op.result)), shadow_name(op.result.name))
         self.of[op.result] = memory
         self.allocas.add(memory)
         zero_fill(b, memory)
+        return b.ops
+
+    def shared_variable(self, op: GlobalRef, shadow: Global) -> list[Op]:
+        if not is_dynamic(shadow):
+            return [replace(op, name=shadow.name, results=self.fresh(op))]
+        b = Builder(op.span)
+        self.of[op.result] = dynamic_shadow(b, op.result, self.shared_bytes)
         return b.ops
 
     def control(self, op: If | For | While) -> Op:
@@ -153,7 +172,7 @@ class _Pass:
         return replace(op, inits=(*inits, *starts), before=before, body=new_body, results=results)
 
     def twin_value(self, value: Value) -> Value:
-        self.of[value] = twin = Value(value.type, shadow_name(value.name))
+        self.of[value] = twin = Value(adjoint_type(value.type), shadow_name(value.name))
         return twin
 
     def yielding(self, block: Block, pointers: list[Value], span: Span) -> Block:
@@ -161,17 +180,44 @@ class _Pass:
 
 
 def add_shadows(
-    function: Function, memory: Memory, active: frozenset[Value], params: dict[Value, Value], shared: dict[str, str]
+    function: Function,
+    memory: Memory,
+    active: frozenset[Value],
+    params: dict[Value, Value],
+    shared: dict[str, Global],
+    shared_bytes: Value,
 ) -> Shadowed:
-    """`params`: the shadow of each active pointer parameter; `shared`: the shadow's name of each shared variable."""
-    work = _Pass(memory, active, params, shared)
+    """`params`: the shadow of each active pointer parameter; `shared`: the shadow of each shared variable."""
+    work = _Pass(memory, active, params, shared, shared_bytes)
     body = work.block(function.body)
     return Shadowed(replace(function, body=body), work.of, work.allocas)
+
+
+def adjoint_type(type: Type) -> Type:
+    """Adjoints are kept as what they belong to, but in float where that is half precision."""
+    return Widened((F16, BF16), F32, "_adjoint")(type)
+
+
+def adjoint_c_type(c_type: str) -> str:
+    return _C_HALVES.sub("float", c_type.replace("const ", ""))
+
+
+def is_dynamic(variable: Global) -> bool:
+    return isinstance(variable.type, Array) and variable.type.count == 0
+
+
+def dynamic_shadow(b: Builder, base: Value, shared_bytes: Value) -> Value:
+    """The shadow of dynamic shared memory lies behind it, in bytes the launcher asks for on top."""
+    assert isinstance(base.type, Pointer)
+    behind = b.offset(b.cast_pointer(base, Pointer(U8, base.type.space)), shared_bytes)
+    return b.cast_pointer(behind, base.type)
 
 
 def shadow_name(name: str | None) -> str | None:
     return None if name is None else f"_d_{name}"
 
+
+_C_HALVES = re.compile(r"\b(?:__half|half|__nv_bfloat16|nv_bfloat16)\b")
 
 # The neutral element of addition is -0.0: `-0.0 + x` is x for every x, while `0.0 + -0.0` is not -0.0. Sums that start
 # with it simplify exactly.

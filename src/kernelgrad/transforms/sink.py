@@ -30,7 +30,8 @@ class _Sinker:
             op = block.ops[k]
             chain = self.chain(block.ops, k) if isinstance(op, If) else []
             if chain and isinstance(op, If):
-                op = _sink(op, chain)
+                ops += [link for link in chain if isinstance(link, Constant)]  # others may use them too
+                op = _sink(op, [link for link in chain if not isinstance(link, Constant)])
             ops.append(rebuild(op, lambda v: v, self.block))
             k += 1 + len(chain)
         return Block(block.args, tuple(ops), block.results)
@@ -46,7 +47,7 @@ class _Sinker:
         for op in ops[at + 1 :]:
             chain.append(op)
             match op:
-                case Constant() if self.once(op.result):
+                case Constant():
                     reached.add(op.result)
                 case PtrCast(ptr) | Member(ptr) if ptr in pointers and self.once(op.result):
                     pointers = [op.result]

@@ -34,13 +34,14 @@ def run(module: Module, name: str) -> Module:
 class Widened:
     """Old types to new ones. A record that changes gets a new name, since records are equal by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, narrow: tuple[Scalar, ...] = _NARROW, wide: Scalar = F64, suffix: str = "_in_double") -> None:
+        self.narrow, self.wide, self.suffix = narrow, wide, suffix
         self._structs: dict[Struct, Struct] = {}
 
     def __call__(self, type: Type) -> Type:
         match type:
             case Scalar():
-                return F64 if type in _NARROW else type
+                return self.wide if type in self.narrow else type
             case Pointer(pointee, space):
                 return Pointer(self(pointee), space)
             case Array(element, count):
@@ -50,18 +51,18 @@ class Widened:
 
     def _struct(self, old: Struct) -> Struct:
         if old not in self._structs:
-            if not _mentions_narrow(old, set()):
+            if not self._mentions_narrow(old, set()):
                 self._structs[old] = old
             else:
-                self._structs[old] = new = Struct(f"{old.name}_in_double")
+                self._structs[old] = new = Struct(f"{old.name}{self.suffix}")
                 self._define(new, old)
         return self._structs[old]
 
     def _define(self, new: Struct, old: Struct) -> None:
         """Natural alignment, or more where the source asked for it."""
-        if old.is_union and any(_holds_narrow(f.type) for f in old.fields):
-            raise UnsupportedError(f"the union {old.name} holds a float and cannot be widened to double precision")
-        if not any(_holds_narrow(f.type) for f in old.fields):
+        if old.is_union and any(holds_any(self.narrow, f.type) for f in old.fields):
+            raise UnsupportedError(f"the union {old.name} holds a float and cannot be widened")
+        if not any(holds_any(self.narrow, f.type) for f in old.fields):
             new.define(tuple(replace(f, type=self(f.type)) for f in old.fields), old.size, old.align)
             return
         fields: list[Field] = []
@@ -74,6 +75,21 @@ class Widened:
             end = start + type.size
         new.define(tuple(fields), _round_up(end, align), align)
 
+    def _mentions_narrow(self, type: Type, seen: set[Struct]) -> bool:
+        """Some narrow float in it, or behind a pointer in it; a record may point to itself."""
+        match type:
+            case Scalar():
+                return type in self.narrow
+            case Array(element, _):
+                return self._mentions_narrow(element, seen)
+            case Pointer(pointee, _):
+                return self._mentions_narrow(pointee, seen)
+            case Struct():
+                if type in seen:
+                    return False
+                seen.add(type)
+                return any(self._mentions_narrow(f.type, seen) for f in type.fields)
+
     def variable(self, variable: Global) -> Global:
         type = self(variable.type)
         init = None if variable.init is None else widen_bytes(variable.init, variable.type, type)
@@ -84,32 +100,16 @@ def _round_up(size: int, align: int) -> int:
     return -(-size // align) * align
 
 
-def _holds_narrow(type: Type) -> bool:
-    """Some narrow float in it, not behind a pointer."""
+def holds_any(scalars: tuple[Scalar, ...], type: Type) -> bool:
+    """Some such number in it, not behind a pointer."""
     match type:
         case Scalar():
-            return type in _NARROW
+            return type in scalars
         case Array(element, _):
-            return _holds_narrow(element)
+            return holds_any(scalars, element)
         case Struct():
-            return any(_holds_narrow(f.type) for f in type.fields)
+            return any(holds_any(scalars, f.type) for f in type.fields)
     return False
-
-
-def _mentions_narrow(type: Type, seen: set[Struct]) -> bool:
-    """Some narrow float in it, or behind a pointer in it; a record may point to itself."""
-    match type:
-        case Scalar():
-            return type in _NARROW
-        case Array(element, _):
-            return _mentions_narrow(element, seen)
-        case Pointer(pointee, _):
-            return _mentions_narrow(pointee, seen)
-        case Struct():
-            if type in seen:
-                return False
-            seen.add(type)
-            return any(_mentions_narrow(f.type, seen) for f in type.fields)
 
 
 # ---- code ---------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def _check_cast(old: Type, new: Type, span: Span) -> None:
     """A pointer may change between a type and a row of it: float, float4, an array of floats."""
     assert isinstance(old, Pointer) and isinstance(new, Pointer)
     first, second = old.pointee, new.pointee
-    if not (_holds_narrow(first) or _holds_narrow(second)):
+    if not (holds_any(_NARROW, first) or holds_any(_NARROW, second)):
         return
     one, other = sorted((_leaves(first), _leaves(second)), key=len)
     if one * (len(other) // max(1, len(one))) != other:

@@ -68,6 +68,7 @@ class Frame:
     shared: dict[str, ir.Value]
     failing: list[Failing]
     nowrap: frozenset[Apply] = frozenset()
+    address_parts: frozenset[Value] = frozenset()  # Note [Masked indices]
     values: dict[Value, ir.Value] = field(default_factory=dict)
     thread: Thread | None = None
     access_group: Any = None

@@ -23,6 +23,7 @@ from .frame import Failing, Failure, Frame, failing_ops
 from .indexing import IndexArithmetic
 from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
+from .masked import address_parts
 from .memory import load
 from .native import ENTRY
 from .plan import Plan, make_plan
@@ -143,6 +144,7 @@ class _Kernel:
             shared={name: by_key[name] for name in self.shared} | dict.fromkeys(self.dynamic, by_key[_DYNAMIC]),
             failing=self.failing,
             nowrap=self.bounded(),
+            address_parts=address_parts(self.function),
             watch=self.watch(context) if self.variant.watched else None,
             row=Row(x, row_end, self.row_indices()) if self.by_row else None,
         )

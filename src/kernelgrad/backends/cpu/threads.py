@@ -42,6 +42,7 @@ from .convert import narrow, resize, widen
 from .frame import Failing, Failure, Frame
 from .functions import TABLE
 from .llvm_types import byte_offset, i64, register_type
+from .masked import masks, opaque
 from .memory import emit_atomic, emit_load, emit_store, extract_part, insert_part
 from .metadata import unrolled
 from .scalars import Application, apply
@@ -90,7 +91,10 @@ def _apply(frame: Frame, op: Apply) -> None:
     args = tuple(frame.get(a) for a in op.args)
     types = tuple(a.type for a in op.args)
     call = Application(frame.b, args, types, op.result.type, op in frame.nowrap)
-    frame.values[op.result] = apply(TABLE, op.fn, call)
+    result = apply(TABLE, op.fn, call)
+    if op.result in frame.address_parts and masks(op, args) and not isinstance(result, ir.Constant):
+        result = opaque(frame.b, result)  # Note [Masked indices]
+    frame.values[op.result] = result
 
 
 def _aggregate(frame: Frame, op: Aggregate) -> None:

@@ -1,0 +1,173 @@
+"""Threads that cooperate: shadows of shared memory, mirrored barriers, the adjoints of shuffles.
+
+The reverse of two phases with a barrier between them is their reverses with a barrier between them. A cell of shared
+memory that many threads read gets its adjoint from all of them, atomically; the thread that stored the cell collects
+it one barrier later. What was loaded from shared memory cannot be loaded again, so it is kept like any other value.
+"""
+
+from __future__ import annotations
+
+from ..errors import UnsupportedError
+from ..ir.builder import Builder
+from ..ir.ops import (
+    Barrier,
+    BarrierReduce,
+    Block,
+    Fence,
+    Function,
+    Global,
+    If,
+    Load,
+    Module,
+    Op,
+    Store,
+    Value,
+    Warp,
+)
+from ..ir.traverse import blocks, walk
+from ..ir.types import BOOL, I32, I64, U32, Pointer, Scalar
+from .roots import Memory
+from .shadows import ZERO, dynamic_shadow, is_dynamic
+from .tape import linear_thread
+
+SHARED_BYTES = "_shared_bytes"
+_BARRIERS = (Barrier, BarrierReduce)
+_WARP = 32
+
+
+# ---- what is refused ----------------------------------------------------------------------------------------------
+
+
+def check(function: Function) -> None:
+    """Refuses cooperation that has no reverse here."""
+    for op in walk(function.body):
+        if isinstance(op, Load | Store) and op.volatile:
+            raise UnsupportedError(
+                "volatile memory has no gradient", op.span, "drop `volatile` and put __syncwarp() between the steps"
+            )
+        if isinstance(op, Fence) and op.scope != "block":
+            reason = "a fence passes values between blocks inside one launch: that has no gradient"
+            raise UnsupportedError(reason, op.span, "use two launches")
+    _check_exits(function.body, barriers_around=False)
+
+
+def _check_exits(block: Block, barriers_around: bool) -> None:
+    """Rule 7, as far as it goes here: threads that left early are missing at the barriers after them, which is right
+    as long as the reverse sweep has none that they would meet again."""
+    for k, op in enumerate(block.ops):
+        before = barriers_around or any(_has_barrier(other) for other in block.ops[:k])
+        if isinstance(op, If) and op.exits and _has_barrier(op) and before:
+            raise UnsupportedError(
+                "a gradient with an early return between two barriers is not supported",
+                op.span,
+                "guard the work with an if and let every thread reach every barrier",
+            )
+        for inner in blocks(op):
+            _check_exits(inner, before)
+
+
+def _has_barrier(op: Op) -> bool:
+    if isinstance(op, _BARRIERS):
+        return not (isinstance(op, Barrier) and op.scope == "warp")
+    return any(_has_barrier(nested) for inner in blocks(op) for nested in inner.ops)
+
+
+# ---- shared memory ------------------------------------------------------------------------------------------------
+
+
+def shared_shadows(module: Module, memory: Memory, active: frozenset[Value]) -> dict[str, Global]:
+    """A second variable beside each shared one that carries derivatives; for dynamic shared memory, the same one: its
+    shadow lies behind it, in the bytes the launcher asks for on top."""
+    found: dict[str, Global] = {}
+    for name, root in memory.global_names.items():
+        variable = module.globals[name]
+        if root not in active:
+            continue
+        if variable.space != "shared":
+            raise UnsupportedError(
+                f"a derivative flows through the variable '{name}', which is not listed",
+                variable.span,
+                "list it, or pass it as a parameter",
+            )
+        dynamic = is_dynamic(variable)
+        shadow = name if dynamic else f"_d_{name}"
+        found[name] = variable if dynamic else Global(shadow, variable.type, "shared", None, variable.span)
+    return found
+
+
+def zero_shared(b: Builder, shadows: dict[str, Global], shared_bytes: Value) -> None:
+    """At the start of the kernel, all threads together clear the shadows and wait for each other."""
+    seen: set[str] = set()
+    for variable in shadows.values():
+        if is_dynamic(variable) and "" not in seen:
+            seen.add("")
+            base = b.global_ref(variable.name, variable.type, "shared")
+            _zero_together(b, dynamic_shadow(b, base, shared_bytes), shared_bytes)
+        elif not is_dynamic(variable):
+            base = b.global_ref(variable.name, variable.type, "shared")
+            _zero_together(b, base, b.constant(variable.type.size, I64))
+    b.effect(Barrier, "block")
+
+
+def _zero_together(b: Builder, base: Value, nbytes: Value) -> None:
+    """for (k = thread; k < words; k += threads) base[k] = 0, in 32-bit words; shared variables are padded to them."""
+    words = b.cast_pointer(base, Pointer(U32, "shared"))
+    count = b.apply("div", b.apply("add", nbytes, b.constant(3, I64)), b.constant(4, I64))
+    x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
+    threads = b.apply("mul", b.apply("mul", x, y), z)
+    k, inside = Value(I64, "k"), Value(I64, "k")
+    with b.region() as before:
+        more = b.apply("lt", k, count)
+    with b.region() as body:
+        b.store(b.offset(words, inside), b.constant(0, U32))
+        following = b.apply("add", inside, threads)
+    b.while_((linear_thread(b),), before.block((k,), (more, k)), body.block((inside,), (following,)))
+
+
+# ---- shuffles -----------------------------------------------------------------------------------------------------
+
+
+def shuffle_adjoint(b: Builder, op: Warp, adjoint: Value, mask: Value, lane_arg: Value, width: Value) -> Value:
+    """What each lane gets back: the adjoints of all lanes that read from it, itself where a lane read its own value.
+
+    Every lane s in turn shows its adjoint and whom it read from. Only lanes that take part count: a ballot tells.
+    """
+    lane = b.convert(b.builtin("lane_id"), I32)
+    source = _source_lane(b, op.fn, lane, b.convert(lane_arg, I32), b.convert(width, I32))
+    present = b.emit(Warp, "vote_ballot", (mask, b.constant(True, BOOL)), type=U32)
+    full = b.constant(_WARP, I32)
+    total = b.alloca(adjoint.type)
+    b.store(total, _zero(b, adjoint))
+    s = Value(I32, "s")
+    with b.region() as body:
+        shown = b.emit(Warp, "shfl_idx", (mask, adjoint, s, full), type=adjoint.type)
+        read_from = b.emit(Warp, "shfl_idx", (mask, source, s, full), type=I32)
+        bit = b.apply("and", b.apply("shr", present, s), b.constant(1, U32))
+        counts = b.apply("and", b.apply("ne", bit, b.constant(0, U32)), b.apply("eq", read_from, lane))
+        more = b.apply("add", b.load(total), shown)
+        b.store(total, b.apply("select", counts, more, b.load(total)))
+    b.for_(b.constant(0, I32), b.constant(_WARP, I32), (), 1, body.block((s,)))
+    return b.load(total)
+
+
+def _source_lane(b: Builder, fn: str, lane: Value, by: Value, width: Value) -> Value:
+    """The lane whose value a lane received, by CUDA's rules for widths and ends."""
+    start = b.apply("and", lane, b.apply("neg", width))
+    end = b.apply("add", start, width)
+    match fn:
+        case "shfl_idx":
+            inner = b.apply("and", by, b.apply("sub", width, b.constant(1, I32)))
+            return b.apply("or", start, inner)
+        case "shfl_up":
+            source = b.apply("sub", lane, by)
+            return b.apply("select", b.apply("ge", source, start), source, lane)
+        case "shfl_down":
+            source = b.apply("add", lane, by)
+        case _:
+            source = b.apply("xor", lane, by)
+    return b.apply("select", b.apply("lt", source, end), source, lane)
+
+
+def _zero(b: Builder, like: Value) -> Value:
+    assert isinstance(like.type, Scalar)
+    return b.constant(ZERO, like.type)

@@ -1,0 +1,101 @@
+"""Adjoints of half-precision buffers. A gradient accumulates them in float; an adjoint that is itself in half precision
+is copied to float before the launch and rounded back, once, after it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from .ir.builder import Builder
+from .ir.ops import Block, Function, Module, Param, Value
+from .ir.types import BF16, F16, F32, I64, Pointer, Scalar
+from .kernels import Kernel
+from .runtime.arguments import Placement
+from .runtime.arrays import ArrayView, view
+from .runtime.config import Launch, make_launch
+from .runtime.launch import BoundArguments, Buffer
+from .runtime.layouts import flat_dtypes, scalar_dtype
+from .runtime.own import Own
+from .runtime.scratch import Scratch
+
+_BLOCK = 256
+
+
+def in_float(function: Function, adjoints: Mapping[str, Any], launch: Launch, own: Own) -> dict[str, Any]:
+    """The adjoints as the gradient takes them; `own` learns what to do after the launch."""
+    params = {p.name: p for p in function.params}
+    return {name: _in_float(params[name], value, launch, own) for name, value in adjoints.items()}
+
+
+def _in_float(param: Param, value: Any, launch: Launch, own: Own) -> Any:
+    array = None if value is None else view(value)
+    half = None if array is None else _half_type(param, array)
+    if array is None or half is None or not array.contiguous:
+        return value
+    placement = Placement(array.device[1] if isinstance(array.device, tuple) else None, array.owner)
+    stream = launch.stream if launch.stream is not None else placement.stream()
+    count = array.nbytes // half.size
+    floats = Scratch(4 * count, placement.cuda, stream)
+    own.kept.append(floats)
+    plain = make_launch(max(1, -(-count // _BLOCK)), _BLOCK, 0, stream)
+    original = Buffer(f"adjoint of {param.name}", array.address, array.nbytes)
+    own.originals.append(original)
+    _convert(half, F32, original, Buffer("floats", floats.address, 4 * count), count, plain, placement)
+    back = Buffer("floats", floats.address, 4 * count)
+    own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement))
+    return _Floats(floats, count, placement)
+
+
+def _half_type(param: Param, array: ArrayView) -> Scalar | None:
+    """The half-precision type of the parameter, if the array holds just that."""
+    type = param.type.pointee if isinstance(param.type, Pointer) else param.type
+    for half in (F16, BF16):
+        if array.dtype == scalar_dtype(half) and array.dtype in flat_dtypes(type):
+            return half
+    return None
+
+
+class _Floats:
+    """Memory of ours as an array of floats."""
+
+    def __init__(self, memory: Scratch, count: int, placement: Placement):
+        interface = {"shape": (count,), "typestr": "<f4", "data": (memory.address, False), "version": 3}
+        self._memory = memory
+        name = "__array_interface__" if placement.cuda is None else "__cuda_array_interface__"
+        setattr(self, name, interface)
+
+
+def _convert(
+    source_type: Scalar,
+    target_type: Scalar,
+    source: Buffer,
+    target: Buffer,
+    count: int,
+    launch: Launch,
+    placement: Placement,
+) -> None:
+    packed = struct.pack("<QQq", target.address, source.address, count)
+    bound = BoundArguments(packed, (target, source))
+    _converter(source_type, target_type).run(launch, bound, placement, {})
+
+
+@cache
+def _converter(source: Scalar, target: Scalar) -> Kernel:
+    to, origin = Value(Pointer(target, "global"), "to"), Value(Pointer(source, "global"), "from")
+    count = Value(I64, "count")
+    b = Builder()
+    block, width, thread = (b.convert(b.builtin(n), I64) for n in ("block_idx", "block_dim", "thread_idx"))
+    at = b.apply("add", b.apply("mul", block, width), thread, name="i")
+    with b.region() as then:
+        b.store(b.offset(to, at), b.convert(b.load(b.offset(origin, at)), target))
+    b.if_(b.apply("lt", at, count), then.block())
+    params = (Param(to, "void *"), Param(origin, "const void *", const=True), Param(count, "long long"))
+    name = f"kernelgrad_{source.name}_to_{target.name}"
+    function = Function(name, "kernel", params, Block((), tuple(b.ops), ()))
+    return Kernel(name, Module({name: function}), _no_variable)
+
+
+def _no_variable(name: str) -> Any:
+    raise KeyError(name)

@@ -1,0 +1,39 @@
+"""What a launch makes for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .arguments import Supplied
+from .config import MAX_SHARED_BYTES, Launch, check_shared
+from .launch import Buffer
+from .scratch import Scratch
+
+
+class Own:
+    """Memory a launch made for itself, kept until the launch is under way, and what it passes for it."""
+
+    def __init__(self) -> None:
+        self.supplied: dict[str, Supplied] = {}
+        self.kept: list[Scratch] = []
+        self.shared_bytes: int | None = None  # of dynamic shared memory, where the launch needs another size
+        self.after: list[Callable[[], None]] = []  # what to launch afterwards
+        self.originals: list[Buffer] = []  # the user's memory that copies stand for
+
+    def finish(self) -> None:
+        for step in self.after:
+            step()
+
+    def double_shared(self, launch: Launch, name: str) -> None:
+        """Makes room for the shadow of dynamic shared memory, behind it; parameter `name` tells where."""
+        half = -(-launch.shared_bytes // 16) * 16
+        self.supplied[name] = Supplied(half)
+        self.shared_bytes = check_shared(2 * half, MAX_SHARED_BYTES)
+
+    def sized(self, launch: Launch) -> Launch:
+        return launch if self.shared_bytes is None else launch._replace(shared_bytes=self.shared_bytes)
+
+    def add(self, name: str, memory: Scratch) -> Scratch:
+        self.supplied[name] = Supplied(memory.address, memory.nbytes)
+        self.kept.append(memory)
+        return memory

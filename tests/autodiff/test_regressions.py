@@ -1,0 +1,124 @@
+"""Kernels, made small, whose gradients were once wrong or failed. Most were found by generated kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+N = 12
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Tests neither use nor fill the user's cache."""
+    path = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELGRAD_CACHE_DIR", str(path))
+        yield path
+
+
+@dataclass(frozen=True)
+class Case:
+    """`body` is a kernel's, with the buffers y, t, q, x of N doubles, s of one, integers k, the number a, and n."""
+
+    name: str
+    why: str
+    listed: str
+    body: str
+
+
+CASES = (
+    Case(
+        "a_kept_result_beside_a_recomputed_one",
+        "a branch gives one value that must be kept and one that is recomputed: the rerun replaced the kept one",
+        "s, a",
+        """
+        double b = 0.3;
+        int j = 0;
+        do {
+            if (k[i] == 1) {
+                if (n == 0) return;
+                if (q[i] > 0.1) b = sin(x[i]);
+            }
+            double v = sin(b);
+            q[i] = 2;
+            b = a;
+            atomicAdd(&s[0], v * a);
+        } while (++j < 3 && i >= k[i]);
+        """,
+    ),
+    Case(
+        "swapped_pointers_to_listed_and_unlisted_memory",
+        "the unlisted buffer had no shadow and stood in for its own: it was cleared",
+        "y, x",
+        """
+        double *from = &t[i], *to = &y[i];
+        for (int j = 0; j < n / 3; ++j) {
+            *to = x[(i + j) % n];
+            double *other = from; from = to; to = other;
+        }
+        """,
+    ),
+    Case(
+        "swapped_pointers_to_local_arrays_of_which_one_is_not_read",
+        "as above, with local memory",
+        "y, x",
+        """
+        double one[4] = {1.3, x[i], 0.5, a}, two[4] = {x[0], a, t[i], 1.0};
+        double *from = &one[k[i] % 4], *to = &two[n % 4];
+        for (int j = 0; j < 3; ++j) {
+            *to = cos(x[i] + j);
+            double *other = from; from = to; to = other;
+        }
+        y[i] = two[k[i] % 4];
+        """,
+    ),
+    Case(
+        "a_short_loop_inside_a_while_loop",
+        "the short loop was unrolled and what simplification left of the loop around it was no longer in the form that"
+        " reversal knows",
+        "y, a",
+        """
+        for (int j = 5; j > 0; --j) {
+            if (q[i] > x[1] + j) return;
+            for (int l = 0; l <= 2; l += 2) y[i] = y[i] * y[i] > 0.04 ? 0.25 * y[i] : a;
+        }
+        """,
+    ),
+    Case(
+        "a_constant_between_a_chosen_pointer_and_its_load",
+        "the load moved into the branch and took along a constant that others use",
+        "y, t",
+        """
+        double *chosen = &t[i];
+        if (k[i] != n) chosen = &q[i];
+        y[i] += cos(0.1 * chosen[0]);
+        """,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_regression(case: Case) -> None:
+    head = "double *y, double *t, double *q, double *s, const double *x, const int *k, double a, int n"
+    index = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
+    kernel = kg.compile(f'extern "C" __global__ void kernel({head}) {{ {index} {case.body} }}')["kernel"]
+    rng = np.random.default_rng(3)
+    buffers = [rng.normal(size=size) * 0.7 for size in (N, N, N, 1, N)]
+    args = [*buffers, (np.arange(N) % 3).astype(np.int32), 0.6, N]
+    kg.check_gradient(kernel, case.listed, 2, 8, args)
+    plain, after = ([np.copy(v) if isinstance(v, np.ndarray) else v for v in args] for _ in range(2))
+    kernel[2, 8](*plain)
+    sizes = {"a": 1, "s": 1}
+    adjoints = [np.ones(sizes.get(name, N)) for name in case.listed.split(", ")]
+    gradient = kg.gradient(kernel, case.listed)
+    gradient[2, 8](*after, *adjoints)
+    for one, other in zip(plain[:5], after[:5], strict=True):
+        np.testing.assert_allclose(other, one)
+    gradient.check(2, 8, *args, *adjoints).raise_if_failed()
