@@ -12,6 +12,7 @@ from typing import Literal
 
 from ..ir.ops import Alloca, Apply, Atomic, Builtin, GlobalRef, Load, Member, Offset, Op, PtrCast, Store, Value
 from ..ir.types import Array, Pointer
+from ..ir.types import Scalar, Type
 from .roots import Memory
 from .structure import Structure
 
@@ -97,9 +98,7 @@ def _is_start_of(ptr: Value, root: Value, structure: Structure) -> bool:
 
 def thread_index(index: Value, structure: Structure) -> Index | None:
     """'grid' for blockIdx.x * blockDim.x + threadIdx.x, 'block' for threadIdx.x, through integer conversions."""
-    op = structure.definition.get(index)
-    while isinstance(op, Apply) and op.fn == "convert":
-        op = structure.definition.get(op.args[0])
+    op = _unconverted(index, structure)
     if _is_builtin(op, "thread_idx"):
         return "block"
     if isinstance(op, Apply) and op.fn == "add":
@@ -111,10 +110,15 @@ def thread_index(index: Value, structure: Structure) -> Index | None:
 
 
 def _unconverted(value: Value, structure: Structure) -> Op | None:
+    """What an index comes from, through conversions that keep different numbers different."""
     op = structure.definition.get(value)
-    while isinstance(op, Apply) and op.fn == "convert":
+    while isinstance(op, Apply) and op.fn == "convert" and _keeps_indices(op.result.type):
         op = structure.definition.get(op.args[0])
     return op
+
+
+def _keeps_indices(type: Type) -> bool:
+    return isinstance(type, Scalar) and not type.is_float and type.bits >= 32
 
 
 def _is_block_start(op: Op | None, structure: Structure) -> bool:
