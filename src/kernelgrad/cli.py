@@ -1,4 +1,4 @@
-"""`python -m kernelgrad`: list a file's functions, print a kernel's IR after any pass, its CUDA C++, or its gradient."""
+"""`python -m kernelgrad`: a file's functions, a kernel's IR after any pass, its CUDA C++, or its gradient."""
 
 from __future__ import annotations
 

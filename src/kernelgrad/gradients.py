@@ -248,7 +248,9 @@ class Differentiated:
         found = capacity.by_arithmetic(plan, known, lambda name, axis: extents[name][axis])
         if found is not None:
             return {t: np.array([max(1, found.get(t, 0))], np.int64) for t in variant.stack_types}
-        return self.counted(variant, launch, bound, placement, segment)
+        counted = self.counted(variant, launch, bound, placement, segment)
+        alike = any(stack.capacity is not None for stack in variant.derivative.stacks)
+        return {t: np.array([max(1, n.max())]) for t, n in counted.items()} if alike else counted
 
     def counted(
         self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None

@@ -14,7 +14,7 @@ from typing import Any
 from . import pipeline
 from .autodiff import activity, roots, rotate
 from .autodiff.bits import refuse_bits
-from .autodiff.forward import jvp
+from .autodiff.forward import TANGENT_SHARED, jvp
 from .autodiff.forward_activity import has_tangent
 from .errors import ArgumentError, LaunchError
 from .functions import DeviceFunction, read_result, result_memory
@@ -150,7 +150,10 @@ class Differential:
         for name, tangent in code.tangents.items():
             memory = Scratch(_size(name, primal), placement.cuda, placement.stream()).zero()
             made[name] = primal.own.add(tangent, memory)
-        code.kernel.run(primal.launch, bound, placement, primal.own.supplied)
+        launch = primal.own.sized(primal.launch)
+        if any(p.variable == TANGENT_SHARED for p in code.kernel.function.params):
+            primal.own.double_shared(launch, TANGENT_SHARED)
+        code.kernel.run(primal.own.sized(launch), bound, placement, primal.own.supplied)
         return made
 
 

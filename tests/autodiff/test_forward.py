@@ -238,13 +238,6 @@ KERNEL returned(double *y, double *x, int n) {
     INDEX
     y[i] = atomicAdd(x, 1.0);
 }
-
-KERNEL dynamic(double *y, const double *x, int n) {
-    extern __shared__ double tile[];
-    tile[threadIdx.x] = x[threadIdx.x];
-    __syncthreads();
-    y[threadIdx.x] = tile[n - 1 - threadIdx.x];
-}
 """
 
 
@@ -477,7 +470,6 @@ def test_names_of_tangents_are_fresh() -> None:
         ("bits_in_memory", ("x",), "bits of a floating point number", "reinterpret_cast<long long *>"),
         ("exchanged", ("y", "x"), "atomic exch", "atomicExch"),
         ("returned", ("y", "x"), "an atomic operation returns", "y[i] = atomicAdd(x, 1.0);"),
-        ("dynamic", ("y", "x"), "the size of the shared array", "tile"),
     ],
 )
 def test_refused(name: str, listed: tuple[str, ...], words: str, line: str) -> None:

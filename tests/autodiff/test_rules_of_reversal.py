@@ -181,6 +181,15 @@ def test_11_shared_elements_are_never_plain() -> None:
     assert text.count("shadow of x: atomicAdd") == 3
 
 
+def test_11_an_index_that_wraps_is_not_private() -> None:
+    """With more threads than the index has values, two of them meet."""
+    target = kernel("unsigned char i = threadIdx.x; y[threadIdx.x] = x[i] * x[i];", "double *y, const double *x")
+    d_x = np.zeros(256)
+    report = kg.gradient(target, "y, x").check(1, 512, np.zeros(512), np.ones(256), np.ones(512), d_x, seed=1)
+    assert report.ok, report
+    np.testing.assert_array_equal(d_x, 4)
+
+
 # ---- 12: overlap ----------------------------------------------------------------------------------------------------
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..ir.ops import Alloca, Apply, Atomic, Builtin, GlobalRef, Load, Member, Offset, Op, PtrCast, Store, Value
-from ..ir.types import Array, Pointer
-from ..ir.types import Scalar, Type
+from ..ir.types import Array, Pointer, Scalar, Type
 from .roots import Memory
 from .structure import Structure
 

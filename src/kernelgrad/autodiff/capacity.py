@@ -74,9 +74,7 @@ def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue) -
     current: Place | None = place
     while current is not None:
         loop = current.owner
-        if isinstance(loop, While):
-            return None
-        if isinstance(loop, For):
+        if isinstance(loop, For | While):
             trips = trip_count(loop, plan.structure, known, builtin)
             if trips is None:
                 return None
@@ -87,12 +85,65 @@ def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue) -
     return times
 
 
-def trip_count(loop: For, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
+def trip_count(loop: For | While, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
+    if isinstance(loop, While):
+        return _simulated(loop, structure, known, builtin)
     lower = evaluate(loop.lower, structure, known, builtin)
     upper = evaluate(loop.upper, structure, known, builtin)
     if lower is None or upper is None:
         return _bounded(loop, structure, known, builtin)
     return len(range(int(lower), int(upper), loop.step))
+
+
+def _simulated(loop: While, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
+    """Runs what decides about going on, as in `for (d = blockDim.x / 2; d > 0; d /= 2)`; None where memory or floats
+    that the kernel computes have a say, or where it takes too long."""
+    args, results = loop.body.args, loop.body.results
+    state: dict[Value, Number] = {}
+    for k in _deciding(loop, structure):
+        start = evaluate(loop.inits[k], structure, known, builtin)
+        if start is None:
+            return None
+        state[args[k]] = start
+    count = 0
+    while state[args[0]]:
+        current = dict(state)
+
+        def now(value: Value, current: dict[Value, Number] = current) -> Number | None:
+            return current[value] if value in current else known(value)
+
+        for arg in state:
+            following = evaluate(results[args.index(arg)], structure, now, builtin)
+            if following is None:
+                return None
+            state[arg] = following
+        count += 1
+        if count > _SIMULATED:
+            return None
+    return count
+
+
+_SIMULATED = 4096
+
+
+def _deciding(loop: While, structure: Structure) -> list[int]:
+    """The carried values that the condition depends on, from iteration to iteration."""
+    index = {arg: k for k, arg in enumerate(loop.body.args)}
+    found: dict[int, None] = {}
+    todo = [loop.body.results[0], loop.body.args[0]]
+    seen: set[Value] = set()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in index:
+            found[index[value]] = None
+            todo.append(loop.body.results[index[value]])
+        op = structure.definition.get(value)
+        if isinstance(op, Apply):
+            todo += op.args
+    return list(found)
 
 
 def _bounded(loop: For, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:

@@ -41,12 +41,13 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import uses
-from ..ir.types import Array, Pointer, Scalar, Struct, Type, element_types
+from ..ir.types import I64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..ir.verifier import verify
 from ..transforms import simplify
 from .forward_activity import ForwardActivity, has_tangent, may_pass
 from .roots import holds_pointers
 from .rules import rule_for, scaled
+from .shadows import dynamic_shadow
 
 
 class Jvp(NamedTuple):
@@ -55,6 +56,10 @@ class Jvp(NamedTuple):
     function: Function
     module: Module
     tangents: tuple[str, ...]
+
+
+# The parameter that says where, in bytes, the tangents of dynamic shared memory begin: behind that memory.
+TANGENT_SHARED = "_tangent_shared_bytes"
 
 
 def jvp(function: Function, module: Module, listed: tuple[str, ...]) -> Jvp:
@@ -68,7 +73,8 @@ def jvp(function: Function, module: Module, listed: tuple[str, ...]) -> Jvp:
     extra = tuple(work.parameter(name, params.get(name)) for name in listed)
     body = work.body(function.body)
     name = _fresh(f"{function.name}_jvp", module.functions)
-    made = replace(function, name=name, params=function.params + extra, body=body)
+    dynamic = (Param(work.dynamic_bytes, "long long", variable=TANGENT_SHARED),) if work.uses_dynamic else ()
+    made = replace(function, name=name, params=function.params + extra + dynamic, body=body)
     extended = replace(module, functions={name: made}, globals={**module.globals, **work.globals})
     verify(extended, "jvp")
     made = simplify.run(made, extended)
@@ -98,6 +104,8 @@ class _Forward:
         self.variables: dict[str, Value] = {}  # tangents of listed module variables
         self.shared: dict[str, str] = {}  # names of the tangents of shared variables
         self.used = uses(function.body)
+        self.dynamic_bytes = Value(I64, TANGENT_SHARED)
+        self.uses_dynamic = False
 
     # ---- parameters
 
@@ -251,9 +259,8 @@ class _Forward:
             return self.b.cast_pointer(self.variables[name], op.result.type)
         declared = self.module.globals[name]
         if isinstance(declared.type, Array) and declared.type.count == 0:
-            raise UnsupportedError(
-                f"forward mode needs the size of the shared array '{name}'", op.span, "give it a constant size"
-            )
+            self.uses_dynamic = True
+            return dynamic_shadow(self.b, op.result, self.dynamic_bytes)
         if name not in self.shared:
             self.shared[name] = t_name = _fresh(f"t_{name}", {*self.module.globals, *self.globals})
             self.globals[t_name] = replace(declared, name=t_name)

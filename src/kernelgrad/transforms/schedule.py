@@ -1,4 +1,4 @@
-"""Loads before stores: a load moves up over stores that cannot change what it reads.
+"""Loads before stores: a load that stands behind a store it need not wait for moves up, as far as it can.
 
 Compilers keep the order they are given even where `__restrict__` would let them change it, and a GPU thread that loads
 behind a store to a line it has just read waits for it: on an H200 the joint gradient of an elementwise kernel took
@@ -54,34 +54,33 @@ class _Schedule:
         target = self.target(ops, load)
         if target is None:
             return
-        moving = _address(ops, target, load)
-        if moving is None:
-            return
-        kept = [op for op in ops[target:] if op not in moving]
-        ops[target:] = moving + kept
+        moving, start = _address(ops, target, load)
+        kept = [op for op in ops[start:] if op not in moving]
+        ops[start:] = moving + kept
 
     def target(self, ops: list[Op], load: Load) -> int | None:
-        """The first store after the last operation that may change what the load reads."""
-        first = None
+        """Behind the last operation that may change what the load reads, if there is a store to get ahead of."""
+        crosses = False
         for k in range(len(ops) - 2, -1, -1):
             op = ops[k]
             inside = [nested for inner in blocks(op) for nested in walk(inner)]
             if any(self.aliases.may_change(nested, load.ptr) for nested in (op, *inside)):
-                break
-            if isinstance(op, Store | Atomic):
-                first = k
-        return first
+                return k + 1 if crosses else None
+            crosses = crosses or isinstance(op, Store | Atomic)
+        return 0 if crosses else None
 
 
-def _address(ops: list[Op], start: int, load: Load) -> list[Op] | None:
-    """The operations from `start` on that the load's address depends on, in order; None if one of them must stay."""
+def _address(ops: list[Op], start: int, load: Load) -> tuple[list[Op], int]:
+    """The operations from `start` on that the load's address depends on, in order, and where they can go: behind the
+    last of them that must stay where it is."""
     wanted: set[Value] = set(operands(load))
     found: list[Op] = [load]
-    for op in reversed(ops[start:-1]):
+    for k in range(len(ops) - 2, start - 1, -1):
+        op = ops[k]
         if not any(result in wanted for result in op.results):
             continue
         if not isinstance(op, _MOVABLE):
-            return None
+            return found[::-1], k + 1
         wanted.update(operands(op))
         found.append(op)
-    return found[::-1]
+    return found[::-1], start
