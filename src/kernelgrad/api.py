@@ -77,6 +77,10 @@ def gradient(
     `primal=False`: only the reverse; buffers hold what they held before the kernel. `keep`: pure outputs whose adjoint
     is read and left as it is. `assign`: pure inputs whose adjoint is written, not added to. `may_alias=True`: arguments
     may share memory.
+
+    An adjoint has its argument's form: a number's is an array of one, a struct's a pointer to one struct, that of a
+    struct with pointers a struct of adjoints. Half-precision buffers take half or float adjoints, accumulated in float.
+    `__constant__` and `__device__` variables are listed by their names.
     """
     from .functions import DeviceFunction, FunctionGradient
     from .gradients import Gradient, make_settings

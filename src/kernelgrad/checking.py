@@ -17,7 +17,8 @@ from .errors import ArgumentError, GradientError
 from .functions import DeviceFunction
 from .gradients import RESULT, Gradient, Names, make_settings
 from .ir.ops import Function
-from .ir.types import BF16, F16, Scalar, Type
+from .ir.traverse import walk
+from .ir.types import Scalar, Type
 from .kernels import Kernel
 from .module_variables import with_variables
 from .pieces import Piece, Vector, make_piece
@@ -28,6 +29,7 @@ from .runtime.variables import Variable
 from .tangents import Tangent
 from .transforms import widen
 
+_RETURNED = "the returned value"
 _DIRECTIONS = 3
 _MOST_NOTES = 5
 _STEPS = (6e-6, 6e-7, 6e-5)  # tried in this order: the first that agrees will do
@@ -104,7 +106,7 @@ class Subject:
         for name in self.listed:
             size = self.pieces[name].floats.size
             if k < size:
-                return self.pieces[name].label(k).replace(f"{RESULT}[0]", "the returned value")
+                return self.pieces[name].label(k).replace(f"{RESULT}[0]", _RETURNED)
             k -= size
         raise IndexError(k)
 
@@ -209,8 +211,8 @@ def _with_variables(kernel: Kernel, args: tuple[Any, ...]) -> tuple[Kernel, tupl
 
 def _growth(function: Function) -> int:
     """How much bigger dynamic shared memory must be."""
-    text = str([p.type for p in function.params])
-    return 4 if any(str(t) in text for t in (F16, BF16)) else 2
+    types = (v.type for op in walk(function.body) for v in op.results)
+    return 8 // min((t.size for t in types if isinstance(t, Scalar) and t.is_float), default=8)
 
 
 # ---- comparing ----------------------------------------------------------------------------------------------------
@@ -244,7 +246,8 @@ class _Comparison:
         self.subject, self.random, self.rtol = subject, random, rtol
         self.x = subject.start
         self.seeds = random.standard_normal(self.x.size)
-        self.report = GradientReport(subject.kernel.name, subject.listed, self.x.size)
+        listed = tuple(_RETURNED if name == RESULT else name for name in subject.listed)
+        self.report = GradientReport(subject.kernel.name, listed, self.x.size)
 
     def run(self) -> GradientReport:
         value = self.subject.primal(self.x)

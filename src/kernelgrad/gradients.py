@@ -226,7 +226,8 @@ class Differentiated:
             if stack.capacity is not None:
                 own.supplied[stack.capacity.name or ""] = Supplied(int(per_block[0]))
             if stack.segments is not None:
-                ends = np.cumsum(per_block * _block_threads(launch))
+                blocks = threads // _block_threads(launch)
+                ends = np.cumsum(np.broadcast_to(per_block, (blocks,)) * _block_threads(launch))
                 starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
                 memory = own.add(stack.segments.name or "", Scratch(starts.nbytes, placement.cuda, stream))
                 memory.write(starts.tobytes())

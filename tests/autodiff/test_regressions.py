@@ -80,6 +80,42 @@ CASES = (
         """,
     ),
     Case(
+        "swapped_pointers_to_arrays_of_different_scopes",
+        "the shadow of the inner array was made again in the reverse, but the pointers kept on the tape pointed to the"
+        " first one",
+        "y, x",
+        """
+        double outer[3] = {1.0, a, x[i]};
+        if (a < 5 + x[i]) {
+            double inner[3] = {x[1]};
+            double *from = &inner[0], *to = &outer[1];
+            for (int j = 0; j < n / 2; ++j) {
+                *from = *from * x[i] * cos(0.1 * t[i]);
+                *to = 1 / (1.0 + fabs(0.5 * (*to + x[(i + j) % n])));
+                double *other = from; from = to; to = other;
+            }
+            y[i] = inner[k[i] / 2] + outer[1];
+        }
+        """,
+    ),
+    Case(
+        "what_a_rerun_does_not_need",
+        "a loop that only the primal needs ran again, on memory that was not filled again",
+        "s",
+        """
+        for (int j = 0; j <= n / 2; j += 2) {
+            for (int l = 4; l >= 0; l -= 1) {
+                atomicAdd(&s[0], 1.0);
+                double table[4] = {a, 1, 0.25};
+                if ((int)table[k[i] % 4] >= l) {
+                    int m = 0;
+                    while (m++ < 2 && ((3 < l) || ((int)(3.0 * q[i]) == k[(l * n) % n] + l))) {}
+                }
+            }
+        }
+        """,
+    ),
+    Case(
         "a_short_loop_inside_a_while_loop",
         "the short loop was unrolled and what simplification left of the loop around it was no longer in the form that"
         " reversal knows",
@@ -122,3 +158,25 @@ def test_regression(case: Case) -> None:
     for one, other in zip(plain[:5], after[:5], strict=True):
         np.testing.assert_allclose(other, one)
     gradient.check(2, 8, *args, *adjoints).raise_if_failed()
+
+
+def test_segments_when_a_counted_loop_turns_out_to_be_known() -> None:
+    """A loop whose length is known at some launches only: every block still finds its segment of the tape."""
+    kernel = kg.compile("""
+        __global__ void k(double *y, const double *x, int n, int m) {
+          int i = blockIdx.x * blockDim.x + threadIdx.x;
+          double v = x[i];
+          for (int d = m; d > 0; d /= 2) v = v * v + 0.1 * sin(v);
+          y[i] = v;
+        }""")["k"]
+    gradient = kg.gradient(kernel, "y, x")
+    for m in (0, 1, 5, 1000):
+        y, x, d_y, d_x = np.zeros(64), np.linspace(0.1, 0.6, 64), np.ones(64), np.zeros(64)
+        report = gradient.check(4, 16, y.copy(), x, 64, m, d_y.copy(), d_x.copy())
+        assert report.ok, str(report)
+        gradient[4, 16](y, x, 64, m, d_y, d_x)
+        step = 1e-6
+        up, down = np.zeros(64), np.zeros(64)
+        kernel[4, 16](up, x + step, 64, m)
+        kernel[4, 16](down, x - step, 64, m)
+        np.testing.assert_allclose(d_x, (up - down) / (2 * step), rtol=1e-5, atol=1e-6)

@@ -7,6 +7,7 @@ extern "C" __global__ void branches_grad(
     float *__restrict__ _d_x)
 {
     int i = threadIdx.x;
+    float _d_v = _d_y[i];
     float v = x[i];
     int t = i % 3;
     bool active = t == 0;
@@ -36,7 +37,6 @@ extern "C" __global__ void branches_grad(
     } else {
         v_3 = v_2;
     }
-    float _d_v = _d_y[i];
     y[i] = v_3;
     _d_y[i] = 0.0f;
     if (active_2) {

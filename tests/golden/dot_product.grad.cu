@@ -11,11 +11,11 @@ extern "C" __global__ void dot_product_grad(
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
+    float _d_a_value = _d_a[i];
+    float _d_b_value = _d_b[i];
+    float _d_sum_value = *_d_sum;
     float a_value = a[i];
     float b_value = b[i];
-    float _d_sum_value = *_d_sum;
-    float _d_b_value = _d_b[i];
-    float _d_a_value = _d_a[i];
     atomicAdd(sum, a_value * b_value);
     _d_b[i] = _d_b_value + _d_sum_value * a_value;
     _d_a[i] = _d_a_value + _d_sum_value * b_value;

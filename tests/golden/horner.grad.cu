@@ -11,8 +11,9 @@ extern "C" __global__ void horner_grad(
     double *__restrict__ _tape_f64,
     long long _capacity_f64)
 {
-    long long t = blockDim.x * (long long)blockDim.y * blockDim.z;
     int i = threadIdx.x;
+    double _d_value = _d_y[i];
+    long long t = blockDim.x * (long long)blockDim.y * blockDim.z;
     int k = degree - 1;
     // horner.cu:6
     double value = c[degree];
@@ -23,7 +24,6 @@ extern "C" __global__ void horner_grad(
         _top_f64 += t;
         value = value_1;
     }
-    double _d_value = _d_y[i];
     y[i] = value;
     _d_y[i] = 0.0;
     // horner.cu:6

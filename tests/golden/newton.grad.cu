@@ -8,8 +8,10 @@ extern "C" __global__ void newton_grad(
     double *__restrict__ _tape_f64,
     long long *__restrict__ _segments_f64)
 {
-    long long t = blockDim.x * (long long)blockDim.y * blockDim.z;
     int i = threadIdx.x;
+    double _d_x_value = _d_x[i];
+    double _d_root = _d_y[i];
+    long long t = blockDim.x * (long long)blockDim.y * blockDim.z;
     double root = x[i];
     // newton.cu:6
     bool go = true;
@@ -25,8 +27,6 @@ extern "C" __global__ void newton_grad(
         root_1 = root_2;
         ++count;
     }
-    double _d_root = _d_y[i];
-    double _d_x_value = _d_x[i];
     y[i] = root_1;
     _d_y[i] = 0.0;
     // newton.cu:6

@@ -17,16 +17,16 @@ extern "C" __global__ void particles_grad(
     int i = threadIdx.x;
     float _d_dt_1 = -0.0f;
     if (p[i].fixed == 0) {
+        float _d_p_value = _d_p[i].v;
+        float _d_p_value_1 = _d_p[i].x;
         float force = -p[i].x;
         float p_value = p[i].mass;
         float t = force / p_value;
         float t_1 = p[i].v + t * dt;
-        float _d_p_value = _d_p[i].x;
-        float _d_p_value_1 = _d_p[i].v;
         p[i].v = t_1;
         p[i].x += t_1 * dt;
-        float _d_dt_2 = _d_p_value * t_1;
-        float t_2 = _d_p_value * dt + _d_p_value_1;
+        float _d_dt_2 = _d_p_value_1 * t_1;
+        float t_2 = _d_p_value_1 * dt + _d_p_value;
         _d_p[i].v = t_2;
         float t_3 = t_2 * dt;
         _d_dt_1 = _d_dt_2 + t_2 * t;

@@ -8,13 +8,13 @@ extern "C" __global__ void row_sums_grad(
     float *__restrict__ _d_m)
 {
     int row = threadIdx.x;
+    float _d_sum = _d_y[row];
     // row_sums.cu:6
     float sum = 0.0f;
     for (int c = 0; c < columns; ++c) {
         float m_value = m[row * columns + c];
         sum += m_value * m_value;
     }
-    float _d_sum = _d_y[row];
     y[row] = sum;
     _d_y[row] = 0.0f;
     // row_sums.cu:6

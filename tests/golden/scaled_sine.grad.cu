@@ -12,11 +12,11 @@ extern "C" __global__ void scaled_sine_grad(
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float _d_a_1 = -0.0f;
     if (i < n) {
+        float _d_x_value = _d_x[i];
+        float _d_y_value = _d_y[i];
         float x_value = x[i];
         float t = sinf(x_value);
         float t_1 = a * t;
-        float _d_y_value = _d_y[i];
-        float _d_x_value = _d_x[i];
         y[i] = t_1 * x_value;
         _d_y[i] = 0.0f;
         float t_2 = _d_y_value * x_value;

@@ -8,10 +8,10 @@ extern "C" __global__ void scratch_grad(
     float *__restrict__ _d_x)
 {
     int i = threadIdx.x;
+    float _d_x_value = _d_x[i];
+    float _d_y_value = _d_y[i];
     float x_value = x[i];
     float t = x_value * x_value;
-    float _d_y_value = _d_y[i];
-    float _d_x_value = _d_x[i];
     tmp[i] = t;
     y[i] = cosf(t);
     _d_y[i] = 0.0f;

@@ -9,9 +9,9 @@ extern "C" __global__ void stencil_grad(
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (!(i > 0 && i < n - 1)) return;
+    float _d_y_value = _d_y[i];
     float x_value = x[i - 1];
     float x_value_1 = x[i + 1];
-    float _d_y_value = _d_y[i];
     y[i] = x_value * x_value_1 - 2.0f * x[i];
     _d_y[i] = 0.0f;
     float t = -_d_y_value * 2.0f;

@@ -9,29 +9,24 @@ extern "C" __global__ void window_grad(
     double *__restrict__ _tape_f64,
     long long _capacity_f64)
 {
-    long long t = blockDim.x * (long long)blockDim.y * blockDim.z;
     int i = threadIdx.x;
+    double _d_y_value = _d_y[i];
+    double x_value = x[i + 2];
+    double x_value_1 = x[i + 1];
+    long long t = blockDim.x * (long long)blockDim.y * blockDim.z;
     double ring[3];
     double _d_ring[3];
-    // window.cu:5
-    for (int k = 0; k < 3; ++k) {
-        _d_ring[k] = -0.0;
-    }
-    double x_value = x[i];
-    double x_value_1 = x[i + 1];
-    double x_value_2 = x[i + 2];
-    double _d_y_value = _d_y[i];
-    double _d_ring_value = _d_ring[2];
-    ring[0] = x_value;
+    double x_value_2 = x[i];
+    ring[0] = x_value_2;
     ring[1] = x_value_1;
-    ring[2] = x_value_2;
+    ring[2] = x_value;
     // window.cu:6
     long long _top_f64 = (blockIdx.x + (blockIdx.y + blockIdx.z * (long long)gridDim.y) * gridDim.x) * _capacity_f64 * t + (threadIdx.x + (threadIdx.y + threadIdx.z * (long long)blockDim.y) * blockDim.x);
     for (int k = 0; k < n; ++k) {
         int k_1 = k + 1;
         double ring_value = ring[k_1 % 3];
         double ring_value_1 = ring[(k + 2) % 3];
-        ring[k % 3] = ring_value * ring_value_1 + x_value;
+        ring[k % 3] = ring_value * ring_value_1 + x_value_2;
         _tape_f64[_top_f64] = ring_value_1;
         long long _top_f64_1 = _top_f64 + t;
         _tape_f64[_top_f64_1] = ring_value;
@@ -40,6 +35,10 @@ extern "C" __global__ void window_grad(
     double ring_value_2 = ring[1];
     double ring_value_3 = ring[2];
     y[i] = ring[0] + ring_value_2 * ring_value_3;
+    for (int k = 0; k < 3; ++k) {
+        _d_ring[k] = -0.0;
+    }
+    double _d_ring_value = _d_ring[2];
     _d_y[i] = 0.0;
     _d_ring[2] = _d_ring_value + _d_y_value * ring_value_2;
     _d_ring[1] += _d_y_value * ring_value_3;

@@ -86,3 +86,47 @@ def test_jvp_and_second_order() -> None:
     second[1, 8](*device)
     for got, want in zip(device, host, strict=True):
         np.testing.assert_allclose(cupy.asnumpy(got), want, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4"])
+def test_half_precision(dtype: str) -> None:
+    kernel = kg.compile("""#include <cuda_fp16.h>
+    __global__ void k(__half *y, const __half *x, const __half *w, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] * w[0];
+    }""")["k"]
+    n = 8192
+    d_x, d_w = cupy.zeros(n, dtype), cupy.zeros(1, dtype)
+    args = cupy.zeros(n, "f2"), cupy.ones(n, "f2"), cupy.full(1, 2, "f2"), n
+    kg.gradient(kernel, "y, x, w")[32, 256](*args, cupy.full(n, 0.01, dtype), d_x, d_w)
+    np.testing.assert_allclose(cupy.asnumpy(d_w), 81.92, rtol=2e-3)
+    np.testing.assert_allclose(cupy.asnumpy(d_x), 0.02, rtol=1e-3)
+
+
+def test_module_variables_and_structs() -> None:
+    module = kg.compile("""__constant__ double weights[2] = {1.5, 2.5};
+    __device__ double buffer[4];
+    struct Views { double *y; const double *x; int n; };
+    __global__ void listed(double *y, const double *x) {
+        int i = threadIdx.x;
+        y[i] = weights[i % 2] * x[i] * weights[0];
+    }
+    __global__ void through(double *y, const double *x, int n) {
+        int i = threadIdx.x;
+        for (int j = 0; j < n; j++) buffer[i] = buffer[i] * x[j] + x[i];
+        y[i] = buffer[i] * buffer[i];
+    }
+    __global__ void views(Views v) { int i = threadIdx.x; if (i < v.n) v.y[i] = v.x[i] * v.x[0]; }""")
+    x = np.array([0.5, 0.6, 0.7, 0.8])
+
+    def run(xp: Any) -> list[Any]:
+        d_x, d_w, through = xp.zeros(4), xp.zeros(2), xp.zeros(4)
+        kg.gradient(module["listed"], "y, x, weights")[1, 4](xp.zeros(4), xp.asarray(x), xp.ones(4), d_x, d_w)
+        module.variable("buffer")[...] = 0
+        kg.gradient(module["through"], "y, x")[1, 4](xp.zeros(4), xp.asarray(x), 3, xp.ones(4), through)
+        shadows = {"y": xp.ones(4), "x": xp.zeros(4), "n": 0}
+        kg.gradient(module["views"], "v")[1, 4]({"y": xp.zeros(4), "x": xp.asarray(x), "n": 4}, shadows)
+        return [d_x, d_w, through, shadows["x"]]
+
+    for got, want in zip(run(cupy), run(np), strict=True):
+        np.testing.assert_allclose(cupy.asnumpy(got), want, rtol=1e-12)

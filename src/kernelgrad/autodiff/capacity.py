@@ -166,7 +166,7 @@ def _bounded(loop: For, structure: Structure, known: Known, builtin: BuiltinValu
 
 @dataclass(frozen=True)
 class Counting:
-    """`function` leaves the largest need of any thread of each block in `counts[block][stack]`, in the order of `stacks`.
+    """`function` leaves the largest need of any thread of each block in `counts[block][stack]`, in the stacks' order.
     `stores`: whether it writes the kernel's buffers, and so must run on copies of them (rule 5)."""
 
     function: Function

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir.builder import Builder
-from ..ir.ops import Alloca, Block, Builtin, For, If, Load, Op, Value, While
-from ..ir.traverse import rebuild
+from ..ir.ops import Block, Builtin, For, If, Load, Op, Value, While
+from ..ir.traverse import blocks, rebuild, walk
 from ..ir.types import I64
 from .plan import PURE_OPS, Plan
-from .shadows import zero_fill
 
 _RERUN = (*PURE_OPS, Load, Builtin)
 
@@ -29,6 +28,7 @@ class Copier:
     ):
         self.b, self.plan, self.lookup, self.push_value, self.effects = b, plan, lookup, push, effects
         self.map: dict[Value, Value] = {}
+        self.slice: set[Value] | None = None  # the values that a rerun is for; None for all
 
     def value(self, v: Value) -> Value:
         if v in self.map:
@@ -48,6 +48,8 @@ class Copier:
             self.op(op, taping)
 
     def op(self, op: Op, taping: bool) -> None:
+        if not self.is_wanted(op, taping):
+            return
         match op:
             case If():
                 self.if_(op, taping)
@@ -55,6 +57,27 @@ class Copier:
                 self.loop(op, taping and id(op) not in self.plan.rerun)
             case _:
                 self.plain(op)
+
+    def is_wanted(self, op: Op, taping: bool) -> bool:
+        if self.slice is None or any(r in self.slice for r in op.results):
+            return True
+        return taping and id(op) not in self.plan.rerun and any(map(self.has_frame, blocks(op)))
+
+    def has_frame(self, block: Block) -> bool:
+        """Whether something in the block goes on the tape."""
+        return bool(self.plan.taped.get(id(block))) or any(self.is_wanted(op, True) for op in block.ops if blocks(op))
+
+    def rerun(self, loop: For | While) -> Value | None:
+        """The loop once more, for what its reverse needs of it: on the tape."""
+        nested = (loop, *_nested(loop))
+        frames = [self.plan.taped.get(id(b), {}) for op in nested for b in blocks(op)]
+        counts = {self.plan.counts[id(op)]: op for op in nested if id(op) in self.plan.counts}
+        wanted = list(self.plan.wanted_of(loop))
+        for value in (v for frame in frames for v in frame):
+            # A count is known when its loop has run.
+            wanted.append(counts[value].results[0] if value in counts else value)
+        self.slice = self.plan.slice_of(wanted, loop)
+        return self.loop(loop, taping=True)
 
     def plain(self, op: Op) -> None:
         if self.effects:
@@ -134,9 +157,11 @@ class Copier:
         return count
 
 
-def rematerialize(
-    b: Builder, block: Block, plan: Plan, lookup: Callable[[Value], Value | None], fresh_shadows: set[Value]
-) -> dict[Value, Value]:
+def _nested(op: Op) -> list[Op]:
+    return [inner for block in blocks(op) for inner in walk(block)]
+
+
+def rematerialize(b: Builder, block: Block, plan: Plan, lookup: Callable[[Value], Value | None]) -> dict[Value, Value]:
     """Entering the reverse of a block: runs again what its reverse needs of its forward, in the forward's order."""
     needed = plan.needed.get(id(block), {})
     found: dict[Value, Value] = {}
@@ -148,11 +173,10 @@ def rematerialize(
         if not any(r in needed and find(r) is None for r in op.results):
             continue
         copier = Copier(b, plan, find, lambda v: None, effects=False)
+        copier.slice = plan.slice_of([r for r in op.results if r in needed and find(r) is None], op)
         copier.op(op, taping=False)
         for result in op.results:
             # A result that was kept cannot be recomputed: what the rerun gives for it means nothing.
             if find(result) is None and result in copier.map:
                 found[result] = copier.map[result]
-            if isinstance(op, Alloca) and result in fresh_shadows:
-                zero_fill(b, found[result])
     return found

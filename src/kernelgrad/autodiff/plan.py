@@ -11,8 +11,9 @@ by a second run of the loop just before it is reversed. So the tape holds one le
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..errors import UNKNOWN as UNKNOWN_SPAN
 from ..errors import UnsupportedError
@@ -64,6 +65,10 @@ class Plan:
     rerun: set[int] = field(default_factory=set)  # loops run again before their reverse
     counts: dict[int, Value] = field(default_factory=dict)  # While -> its number of iterations, a value of its block
     reversed_ops: set[int] = field(default_factory=set)  # operations that have an adjoint
+    # What of an operation must run to get some of its values again: nothing else of it may, since that could read what
+    # was overwritten since and, with it, read out of bounds or loop forever.
+    slice_of: Callable[[Iterable[Value], Op], set[Value]] = lambda values, op: set()
+    wanted_of: Callable[[For | While], list[Value]] = lambda loop: []  # what the reverse of a loop may need from inside
 
     def has_adjoint(self, op: Op) -> bool:
         return id(op) in self.reversed_ops
@@ -80,6 +85,15 @@ def make_plan(
     return _Planner(function, structure, memory, activity, shadow, may_alias).run()
 
 
+class Trace(NamedTuple):
+    """A slice: whether any of it comes from what must not be run again (rule 4), which values from outside it uses, and
+    all values in it."""
+
+    bad: bool
+    outside: dict[Value, None]
+    seen: set[Value]
+
+
 class _Planner:
     def __init__(
         self,
@@ -94,7 +108,7 @@ class _Planner:
         self.activity, self.shadow = activity, shadow
         self.written = memory.written()
         self.may_alias = may_alias
-        self.plan = Plan(structure)
+        self.plan = Plan(structure, slice_of=lambda values, op: self.trace(values, op).seen, wanted_of=self._wanted)
 
     def run(self) -> Plan:
         self.mark(self.function.body)
@@ -122,9 +136,8 @@ class _Planner:
 
     # ---- what can be recomputed
 
-    def trace(self, wanted: Iterable[Value], within: Op) -> tuple[bool, dict[Value, None]]:
-        """Follows values back inside an operation: does any come from what must not be run again (rule 4), and which
-        values from outside does the slice use?"""
+    def trace(self, wanted: Iterable[Value], within: Op) -> Trace:
+        """Follows values back inside an operation."""
         seen: set[Value] = set()
         outside: dict[Value, None] = {}
         todo = list(wanted)
@@ -143,7 +156,7 @@ class _Planner:
                 bad = True
             else:
                 todo += dependencies(op, value)
-        return bad, outside
+        return Trace(bad, outside, seen)
 
     def _is_source(self, op: Op) -> bool:
         if isinstance(op, Load):
@@ -177,7 +190,7 @@ class _Planner:
 
     def _loop_is_bad(self, loop: For | While) -> bool:
         """Whether something the loop's reverse needs from inside it cannot be recomputed."""
-        return self.trace(self._wanted(loop), loop)[0]
+        return self.trace(self._wanted(loop), loop).bad
 
     def _wanted(self, loop: For | While) -> list[Value]:
         """Everything the reverse of a loop may need from inside it, its number of iterations included."""
@@ -248,7 +261,7 @@ class _Planner:
                 self.require(inner)
 
     def need_slice(self, wanted: Iterable[Value], op: Op) -> None:
-        for value in self.trace(wanted, op)[1]:
+        for value in self.trace(wanted, op).outside:
             self.need(value)
 
     def need_count(self, loop: While) -> None:
@@ -271,7 +284,7 @@ class _Planner:
         op = self.structure.definition.get(value)
         if op is None:
             self.need_argument(value, place)
-        elif self._is_source(op) or (isinstance(op, If | For | While) and self.trace([value], op)[0]):
+        elif self._is_source(op) or (isinstance(op, If | For | While) and self.trace([value], op).bad):
             self.keep(value, place)
         elif isinstance(op, If | For | While):
             self.need_slice([value], op)

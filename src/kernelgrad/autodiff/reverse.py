@@ -13,6 +13,7 @@ from ..errors import UnsupportedError
 from ..ir.builder import Builder
 from ..ir.ops import (
     Aggregate,
+    Alloca,
     Apply,
     Atomic,
     Barrier,
@@ -51,7 +52,7 @@ from .memory import MemoryAdjoints
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .roots import Memory, holds_pointers
 from .rules import rule_for, scaled
-from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name
+from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name, zero_fill
 from .structure import Place, Structure
 from .tape import Stack, Tape
 
@@ -324,6 +325,12 @@ class _Reverse:
         return Copier(self.b, self.plan, self.find, lambda v: self.tape.push(self.b, v), effects)
 
     def create_adjoints(self, block: Block) -> None:
+        """Zeros for what the block defines: values, and the shadows of its arrays."""
+        for op in block.ops:
+            shadow = self.shadowed.of.get(op.result) if isinstance(op, Alloca) else None
+            memory = self.find(shadow) if shadow is not None else None
+            if memory is not None:  # else nothing in the reverse uses it
+                zero_fill(self.b, memory)
         for value in block.args:
             if value in self.activity:
                 self.adjoints.create(value)
@@ -340,7 +347,7 @@ class _Reverse:
             self.scopes[-1][v] = self.tape.pop(self.b, v.type, v.name)
         for v, outside in self.plan.exported.get(id(block), {}).items():
             self.scopes[-1][v] = self.value(outside)
-        self.scopes[-1].update(rematerialize(self.b, block, self.plan, self.find, self.shadowed.allocas))
+        self.scopes[-1].update(rematerialize(self.b, block, self.plan, self.find))
         self.create_adjoints(block)
         for value, adjoint in seeds:
             self.adjoints.add(value, adjoint)
@@ -463,7 +470,7 @@ class _Reverse:
 
     def for_(self, op: For) -> None:
         if id(op) in self.plan.rerun:
-            self.copier(effects=False).loop(op, taping=True)
+            self.copier(effects=False).rerun(op)
         lower, upper = self.value(op.lower), self.value(op.upper)
         index_type = lower.type
         assert isinstance(index_type, Scalar)
@@ -496,7 +503,7 @@ class _Reverse:
 
     def while_(self, op: While) -> None:
         if id(op) in self.plan.rerun:
-            count = self.copier(effects=False).loop(op, taping=True)
+            count = self.copier(effects=False).rerun(op)
             assert count is not None
         else:
             count = self.value(self.plan.counts[id(op)])

@@ -46,7 +46,6 @@ class Shadowed:
 
     function: Function
     of: dict[Value, Value] = field(default_factory=dict)
-    allocas: set[Value] = field(default_factory=set)  # shadows of local arrays
 
 
 class _Pass:
@@ -60,7 +59,7 @@ class _Pass:
     ):
         self.memory, self.active, self.shared, self.shared_bytes = memory, active, shared, shared_bytes
         self.of: dict[Value, Value] = dict(params)
-        self.allocas: set[Value] = set()
+        self.top: list[Op] = []  # shadows of local arrays
 
     def wants(self, value: Value) -> bool:
         """Pointers all of whose memory is active; null and undefined ones have no roots and need no shadow."""
@@ -95,7 +94,8 @@ class _Pass:
             return [op]
         match op:
             case Alloca():
-                return [op, *self.alloca(op)]
+                self.alloca(op)
+                return [op]
             case GlobalRef(name):
                 return [op, *self.shared_variable(op, self.shared[name])]
             case Offset(ptr, _) | Member(ptr, _) | PtrCast(ptr):
@@ -125,13 +125,12 @@ class _Pass:
         self.of[op.result] = value
         return (value,)
 
-    def alloca(self, op: Alloca) -> list[Op]:
+    def alloca(self, op: Alloca) -> None:
+        """In the function's own block wherever the array is: a pointer that the forward sweep kept and one that the
+        reverse sweep makes again are then the same. The reverse of the array's block zeroes it first."""
         b = Builder(op.span)
-        memory = b.alloca(adjoint_type(pointee(op.result)), shadow_name(op.result.name))
-        self.of[op.result] = memory
-        self.allocas.add(memory)
-        zero_fill(b, memory)
-        return b.ops
+        self.of[op.result] = b.alloca(adjoint_type(pointee(op.result)), shadow_name(op.result.name))
+        self.top += b.ops
 
     def shared_variable(self, op: GlobalRef, shadow: Global) -> list[Op]:
         if not is_dynamic(shadow):
@@ -189,8 +188,12 @@ def add_shadows(
 ) -> Shadowed:
     """`params`: the shadow of each active pointer parameter; `shared`: the shadow of each shared variable."""
     work = _Pass(memory, active, params, shared, shared_bytes)
-    body = work.block(function.body)
-    return Shadowed(replace(function, body=body), work.of, work.allocas)
+    ops: list[Op] = []
+    for op in function.body.ops:
+        made = work.op(op)
+        ops += [*made, *work.top] if isinstance(op, Alloca) else [*work.top, *made]
+        work.top.clear()
+    return Shadowed(replace(function, body=replace(function.body, ops=tuple(ops))), work.of)
 
 
 def adjoint_type(type: Type) -> Type:

@@ -1,8 +1,8 @@
 """Note [Masked indices]: a workaround for a miscompilation in LLVM 22.1.
 
 The loop vectoriser takes `base + ((i + 1) & 31)` for consecutive addresses where `base` is a multiple of 32, and reads
-past the wrap (as blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x does in blocks of 32). Values that are masked to
-a power of two and go into an address are therefore passed through an empty piece of assembly, which it cannot look
+past the wrap (as blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x does in blocks of 32). Values that are masked
+to a power of two and go into an address are therefore passed through an empty piece of assembly, which it cannot look
 into; such loops are not vectorised. `tests/backends/cpu/test_masked.py` has the kernel.
 """
 

@@ -40,6 +40,7 @@ from ...ir.types import I32, Array, Pointer, Scalar, Struct, Type
 from . import llvm_types as lt
 from .convert import narrow, resize, widen
 from .frame import Failing, Failure, Frame
+from .frozen import frozen
 from .functions import TABLE
 from .llvm_types import byte_offset, i64, register_type
 from .masked import masks, opaque
@@ -252,7 +253,8 @@ def _if(frame: Frame, op: If) -> None:
     sides: list[tuple[list[ir.Value], ir.Block]] = []
     for start, region in ((then, op.then), (orelse, op.orelse)):
         b.position_at_end(start)
-        sides.append((emit_block(frame, region, ()), b.block))
+        results = [frozen(b, value) for value in emit_block(frame, region, ())]
+        sides.append((results, b.block))
         b.branch(merge)
     b.position_at_end(merge)
     for k, result in enumerate(op.results):
