@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from .errors import LookupFailed
+from .errors import InternalError, LookupFailed
 from .frontend.lowering import Lowering
 from .frontend.unit import Unit
 from .frontend.variables import module_variable
-from .ir.ops import Function, Global, Module
-from .ir.traverse import used_structs
+from .ir.ops import Atomic, Function, Global, Load, Member, Module, Offset, PtrCast, Store, Undef
+from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .transforms import globals as module_variables
 from .transforms import inline, loads, loops, promote, schedule, simplify, spaces, stores
@@ -81,7 +81,20 @@ def finish_derivative(function: Function, module: Module, shadows: frozenset[str
     result = Module({function.name: function}, module.globals, module.structs)
     verify(result, "autodiff")
     last = Pass("zeros", lambda f, _: stores.positive_zeros(f, shadows))
-    return for_target(result, function.name, (*DERIVATIVE, last))
+    result = for_target(result, function.name, (*DERIVATIVE, last))
+    _check_addresses(result.functions[function.name])
+    return result
+
+
+def _check_addresses(function: Function) -> None:
+    """A value that the plan forgot to keep is undefined; an access through one must never reach a device."""
+    nowhere = {r for op in walk(function.body) if isinstance(op, Undef) for r in op.results}
+    for op in walk(function.body):
+        derived = isinstance(op, Offset | Member | PtrCast) and op.ptr in nowhere
+        if derived:
+            nowhere.update(op.results)
+        elif isinstance(op, Load | Store | Atomic) and op.ptr in nowhere:
+            raise InternalError(f"internal error in {function.name}: an address is undefined (from {op.span})")
 
 
 def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:

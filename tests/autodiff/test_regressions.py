@@ -85,17 +85,19 @@ CASES = (
         " first one",
         "y, x",
         """
-        double outer[3] = {1.0, a, x[i]};
-        if (a < 5 + x[i]) {
+        double outer[3] = {1, a};
+        if (a < 5 + q[i]) {
             double inner[3] = {x[1]};
             double *from = &inner[0], *to = &outer[1];
-            for (int j = 0; j < n / 2; ++j) {
-                *from = *from * x[i] * cos(0.1 * t[i]);
-                *to = 1 / (1.0 + fabs(0.5 * (*to + x[(i + j) % n])));
+            for (int j = 0; j < n / 4; ++j) {
+                *from = *from * q[i];
+                *from = *from * cos(0.1 * (y[i] + x[(int)(3.0 / (1.0 + fabs(x[i] - *from))) % n]));
+                *to = 1 / (1.0 + fabs(0.5 * (*to + q[(i + j) % n])));
                 double *other = from; from = to; to = other;
             }
-            y[i] = inner[k[i] / 2] + outer[1];
+            y[i] = inner[n % 3];
         }
+        t[i] = 1;
         """,
     ),
     Case(
@@ -113,6 +115,21 @@ CASES = (
                 }
             }
         }
+        """,
+    ),
+    Case(
+        "a_rerun_loop_around_one_whose_length_cannot_be_recomputed",
+        "the number of iterations of the inner loop was kept by a rerun that did not know it",
+        "y, t",
+        """
+        int j = 0;
+        while (j++ < 2 && x[i] < 2) {
+            for (int l = 0; l <= j; l += 2) {
+                int m = 0;
+                while (m++ < 4 && (k[(l + i) % n] < i ? a : x[i]) > y[i] - 2) t[i] *= 0.9 + 0.1 * sin(0.1 * i);
+            }
+        }
+        y[i] = t[i] * t[i];
         """,
     ),
     Case(

@@ -15,7 +15,7 @@ from .checking import check, fails_alike
 from .generator import programs, random_program
 from .program import Program, reduced
 
-SEEDED, DRAWN = 40, 15
+SEEDED, DRAWN = 40, 6
 WATCHED = 4  # every fourth kernel also runs under the check mode
 
 

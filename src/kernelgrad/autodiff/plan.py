@@ -193,11 +193,12 @@ class _Planner:
         return self.trace(self._wanted(loop), loop).bad
 
     def _wanted(self, loop: For | While) -> list[Value]:
-        """Everything the reverse of a loop may need from inside it, its number of iterations included."""
-        found = [loop.body.results[0]] if isinstance(loop, While) else []
-        for inner in blocks(loop):
-            for op in walk(inner):
-                found += self.direct_needs(op)
+        """Everything the reverse of a loop may need from inside it: also how often it, and those in it, iterate."""
+        found: list[Value] = []
+        for op in (loop, *(op for inner in blocks(loop) for op in walk(inner))):
+            if isinstance(op, While) and self.plan.has_adjoint(op):
+                found += [op.inits[0], op.body.results[0]]
+            found += self.direct_needs(op) if op is not loop else []
         return found
 
     # ---- what the reverse of an operation needs
@@ -256,7 +257,9 @@ class _Planner:
             if isinstance(op, While):
                 self.need_count(op)
             if isinstance(op, For | While) and id(op) in self.plan.rerun:
-                self.need_slice((*operands(op), *self._wanted(op)), op)
+                # Not everything it carries: a rerun is only for what its reverse needs.
+                bounds = (op.lower, op.upper) if isinstance(op, For) else ()
+                self.need_slice((*bounds, *self._wanted(op)), op)
             for inner in blocks(op):
                 self.require(inner)
 
