@@ -48,7 +48,8 @@ def check(function: Function) -> None:
         if isinstance(op, Fence) and op.scope != "block":
             reason = "a fence passes values between blocks inside one launch: that has no gradient"
             raise UnsupportedError(reason, op.span, "use two launches")
-    _check_exits(function.body, barriers_around=False)
+    if any(isinstance(op, _BARRIERS) for op in walk(function.body)):
+        _check_exits(function.body, barriers_around=False)
 
 
 def _check_exits(block: Block, barriers_around: bool) -> None:

@@ -59,15 +59,22 @@ def operands(op: Op) -> tuple[Value, ...]:
 
 
 def blocks(op: Op) -> tuple[Block, ...]:
-    return tuple(getattr(op, name) for name in block_fields(type(op)))
+    names = _shape(type(op)).blocks
+    return tuple([getattr(op, name) for name in names]) if names else ()
 
 
 def walk(block: Block) -> Iterator[Op]:
     """Every operation in the block and in its nested blocks, outer before inner, in program order."""
-    for op in block.ops:
-        yield op
-        for inner in blocks(op):
-            yield from walk(inner)
+    todo = [iter(block.ops)]
+    while todo:
+        for op in todo[-1]:
+            yield op
+            inner = blocks(op)
+            if inner:
+                todo += [iter(b.ops) for b in reversed(inner)]
+                break
+        else:
+            todo.pop()
 
 
 def uses(block: Block) -> dict[Value, int]:
