@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
+from .cache import DiskCache, digest, source_digest
 from .errors import InternalError, LookupFailed
 from .frontend.lowering import Lowering
 from .frontend.unit import Unit
 from .frontend.variables import module_variable
 from .ir.ops import Atomic, Function, Global, Load, Member, Module, Offset, PtrCast, Store, Undef
+from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .transforms import globals as module_variables
@@ -70,20 +75,44 @@ def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:
 
 def compile_kernel(module: Module, name: str) -> Module:
     """One function ready for the backends, with the variables and records it uses."""
-    for _, result in stages(module, name):
-        module = result
-    return module
+
+    def compute() -> Module:
+        *_, (_, result) = stages(module, name)
+        return result
+
+    return _remembered(module, f"kernel {name}", compute)
 
 
 def finish_derivative(function: Function, module: Module, shadows: frozenset[str] = frozenset()) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
     through which the user sees adjoints."""
-    result = Module({function.name: function}, module.globals, module.structs)
-    verify(result, "autodiff")
-    last = Pass("zeros", lambda f, _: stores.positive_zeros(f, shadows))
-    result = for_target(result, function.name, (*DERIVATIVE, last))
-    _check_addresses(result.functions[function.name])
+    emitted = Module({function.name: function}, module.globals, module.structs)
+
+    def compute() -> Module:
+        verify(emitted, "autodiff")
+        last = Pass("zeros", lambda f, _: stores.positive_zeros(f, shadows))
+        result = for_target(emitted, function.name, (*DERIVATIVE, last))
+        _check_addresses(result.functions[function.name])
+        return result
+
+    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)}", compute)
+
+
+def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Module:
+    """The passes' result from the disk cache, where the same IR went through the same code before."""
+    texts = sorted({f.span.source.text or "" for f in module.functions.values()})
+    key = digest(print_module(module), what, *texts, _code_digest())
+    payload = DiskCache("ir").get(key)
+    if payload is not None:
+        return pickle.loads(payload)  # type: ignore[no-any-return]
+    result = compute()
+    DiskCache("ir").put(key, pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
     return result
+
+
+@cache
+def _code_digest() -> str:
+    return digest(sys.version, source_digest("ir"), source_digest("transforms"), source_digest("."))
 
 
 def _check_addresses(function: Function) -> None:
