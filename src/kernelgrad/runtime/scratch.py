@@ -6,6 +6,7 @@ import ctypes
 import os
 import weakref
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ class Scratch:
             return
         bindings = driver()
         with current(device):
+            _keep_freed_memory(device)
             self.address = int(check(bindings, bindings.cuMemAllocAsync(max(1, nbytes), self.stream)))
         weakref.finalize(self, _free, self.address, device, self.stream)
 
@@ -64,6 +66,20 @@ class Scratch:
             check(bindings, bindings.cuMemcpyDtoHAsync(data.ctypes.data, self.address, self.nbytes, self.stream))
             check(bindings, bindings.cuStreamSynchronize(self.stream))
         return data.tobytes()[: self.nbytes]
+
+
+@cache
+def _keep_freed_memory(device: int) -> None:
+    """Lets the driver keep some of what is freed for the next launch: asking the system again takes milliseconds."""
+    bindings = driver()
+    handle = check(bindings, bindings.cuDeviceGet(device))
+    pool = check(bindings, bindings.cuDeviceGetDefaultMemPool(handle))
+    total = int(check(bindings, bindings.cuDeviceTotalMem(handle)))
+    attribute = bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    check(bindings, bindings.cuMemPoolSetAttribute(pool, attribute, bindings.cuuint64_t(total // _KEPT_SHARE)))
+
+
+_KEPT_SHARE = 16  # of the device's memory
 
 
 def available_bytes(device: int | None) -> int:
