@@ -83,8 +83,9 @@ def gradient(
     `__constant__` and `__device__` variables are listed by their names.
     """
     from .functions import DeviceFunction, FunctionGradient
-    from .gradients import Gradient, make_settings
+    from .gradients import Gradient
     from .module_variables import with_variables
+    from .settings import make_settings
 
     target = with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
@@ -126,8 +127,8 @@ def check_gradient(
 def split(kernel: Kernel, parameters: str | Sequence[str] | None = None, *, may_alias: bool = False) -> Any:
     """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
     *arguments, *adjoints)`."""
-    from .gradients import make_settings
     from .module_variables import with_variables
+    from .settings import make_settings
     from .splits import Forward, Reverse
 
     kernel = with_variables(kernel, parameters)

@@ -15,7 +15,7 @@ import numpy as np
 
 from .errors import ArgumentError, GradientError
 from .functions import DeviceFunction
-from .gradients import RESULT, Gradient, Names, make_settings
+from .gradients import RESULT, Gradient
 from .ir.ops import Function
 from .ir.traverse import walk
 from .ir.types import Scalar, Type
@@ -26,6 +26,7 @@ from .runtime.config import Launch, make_launch
 from .runtime.overlap import check_overlap
 from .runtime.signature import c_signature, user_params
 from .runtime.variables import Variable
+from .settings import Names, make_settings
 from .tangents import Tangent
 from .transforms import widen
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import LaunchError
-from .gradients import RESULT, Differentiated, Settings, Variant
+from .gradients import RESULT, Differentiated, Variant
 from .half_adjoints import in_float
 from .ir.builder import Builder
 from .ir.ops import Block, Function, Param, Value
@@ -20,6 +20,7 @@ from .runtime.layouts import scalar_dtype
 from .runtime.own import Own
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature
+from .settings import Settings
 
 _ONE_THREAD = make_launch(1, 1)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -13,17 +13,15 @@ import numpy as np
 from . import pipeline
 from .autodiff import capacity, checkpoint
 from .autodiff import roots as memory_analysis
-from .autodiff.activity import holds_floats
 from .autodiff.cooperate import SHARED_BYTES
 from .autodiff.explain import explain
 from .autodiff.reverse import Gradient as Derivative
-from .autodiff.reverse import Mode, Options, gradient
+from .autodiff.reverse import Options, gradient
 from .autodiff.shadows import adjoint_c_type, is_dynamic
 from .errors import ArgumentError, LaunchError
 from .half_adjoints import in_float
-from .ir.ops import For, Function, Param, Store, While
-from .ir.traverse import blocks, walk
-from .ir.types import Array, Pointer, Scalar, Struct, Type
+from .ir.ops import Function, Param
+from .ir.types import Pointer, Scalar, Struct, Type
 from .kernels import Kernel
 from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch, make_launch, parse_launch
@@ -32,22 +30,10 @@ from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes, zero_bytes
 from .runtime.signature import c_signature, declare, user_params
+from .settings import Settings, has_derivative
 
-Names = str | Sequence[str] | None
 RESULT = "_result"  # the parameter through which a function's value leaves
 Sizes = dict[Type, np.ndarray[Any, np.dtype[np.int64]]]  # elements per thread: for all blocks alike, or for each
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the user asked for."""
-
-    listed: tuple[str, ...]
-    mode: Mode = "joint"
-    kept: tuple[str, ...] = ()
-    assigned: tuple[str, ...] = ()
-    may_alias: bool = False
-    tape_budget: int | None = None
 
 
 class Variant:
@@ -520,77 +506,3 @@ def _copy_variables(kernel: Kernel, placement: Placement, stream: int | None, ow
             on_host = placement.cuda is None
             address = variable.host_address() if on_host else variable.device_address(placement.cuda or 0, stream or 0)
             own.add(param.name, Scratch(variable.type.size, placement.cuda, stream).copy_from(address))
-
-
-def has_derivative(type: Type) -> bool:
-    """Whether a parameter of the type can be listed."""
-    if isinstance(type, Pointer):
-        return holds_floats(type.pointee)
-    if memory_analysis.holds_pointers(type):
-        return isinstance(type, Struct) and any(has_derivative(f.type) for f in type.fields if not _is_number(f.type))
-    return holds_floats(type) and not isinstance(type, Array)
-
-
-def _is_number(type: Type) -> bool:
-    return isinstance(type, Scalar)
-
-
-def make_settings(
-    function: Function, parameters: Names, mode: Mode, keep: Names, assign: Names, may_alias: bool, budget: int | None
-) -> Settings:
-    """The user's choices, checked against the function."""
-    params = {p.name: p for p in function.params}
-    listed = names_of(parameters)
-    if parameters is None:
-        listed = tuple(p.name for p in user_params(function) if has_derivative(p.type))
-    for name in listed:
-        _check_listed(name, params, function)
-    if not listed:
-        raise ArgumentError(f"nothing to differentiate: no floating-point parameter\n  {c_signature(function)}")
-    if len(set(listed)) != len(listed):
-        raise ArgumentError(f"a parameter is listed twice in '{', '.join(listed)}'")
-    kept, assigned = names_of(keep), names_of(assign)
-    for name in (*kept, *assigned):
-        if name not in listed:
-            raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")
-    check_kept(function, kept)
-    check_assigned(function, assigned)
-    return Settings(listed, mode, kept, assigned, may_alias, budget)
-
-
-def names_of(given: Names) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    parts = given.split(",") if isinstance(given, str) else given
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-def _check_listed(name: str, params: Mapping[str, Param], function: Function) -> None:
-    if name not in params:
-        raise ArgumentError(f"{function.name} has no parameter '{name}'\n  {c_signature(function)}")
-    if not has_derivative(params[name].type):
-        reason = f"parameter '{name}' ({params[name].c_type}) holds no floating-point numbers"
-        raise ArgumentError(f"{reason} and cannot be differentiated\n  {c_signature(function)}")
-
-
-def check_kept(function: Function, names: tuple[str, ...]) -> None:
-    """A kept adjoint is read and not cleared: right only for a pure output that is stored once per element."""
-    memory = memory_analysis.analyse(function)
-    looped = {
-        id(op) for loop in walk(function.body) if isinstance(loop, For | While) for b in blocks(loop) for op in walk(b)
-    }
-    by_name = {p.name: p.value for p in function.params}
-    for name in names:
-        root = by_name[name]
-        stores = [op for op in memory.stores if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
-        pure = len(stores) == 1 and isinstance(stores[0], Store) and id(stores[0]) not in looped
-        if not pure or any(root in memory.of(op.ptr) for op in memory.loads):
-            raise ArgumentError(f"keep: '{name}' is not a pure output: it is read, or stored more than once")
-
-
-def check_assigned(function: Function, names: tuple[str, ...]) -> None:
-    memory = memory_analysis.analyse(function)
-    by_name = {p.name: p.value for p in function.params}
-    for name in names:
-        if by_name[name] in memory.written():
-            raise ArgumentError(f"assign: '{name}' is not a pure input: the kernel writes it")

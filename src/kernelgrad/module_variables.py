@@ -11,12 +11,12 @@ from typing import TypeVar, cast
 from .autodiff import roots
 from .autodiff.activity import holds_floats
 from .functions import DeviceFunction, as_kernel
-from .gradients import Names, names_of
 from .ir.ops import Function
 from .ir.ops import Module as IRModule
 from .ir.types import Array, Type
 from .kernels import Kernel
 from .runtime.signature import c_name
+from .settings import Names, names_of
 from .transforms import globals as variables
 from .transforms import spaces
 

@@ -18,7 +18,7 @@ from .autodiff.forward import TANGENT_SHARED, jvp
 from .autodiff.forward_activity import has_tangent
 from .errors import ArgumentError, LaunchError
 from .functions import DeviceFunction, read_result, result_memory
-from .gradients import RESULT, Gradient, Names, has_derivative, names_of
+from .gradients import RESULT, Gradient
 from .ir.ops import Function, Param, Value
 from .ir.ops import Module as IRModule
 from .ir.types import Pointer, Struct, Type
@@ -31,6 +31,7 @@ from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature, declare, user_params
+from .settings import Names, has_derivative, names_of
 
 
 @dataclass(frozen=True)

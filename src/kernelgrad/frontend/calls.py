@@ -139,10 +139,10 @@ def _object_argument(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
 
 def _this_as(fn: Fn, this: Value, target: Cursor) -> Value:
     """An implicit `this->` may call a method of a base class."""
-    from .expressions import _to_base
+    from .casts import to_base
 
     wanted = fn.types.lower(target.semantic_parent.type, fn.b.span)
-    return this if pointee(this) == wanted else _to_base(fn, target, this, wanted)
+    return this if pointee(this) == wanted else to_base(fn, target, this, wanted)
 
 
 def _is_operator_call(c: Cursor) -> bool:

@@ -10,6 +10,7 @@ from ..ir.builder import pointee
 from ..ir.ops import Global, Value
 from ..ir.types import BOOL, I8, I32, I64, Array, Pointer, Scalar, Struct, Type
 from . import clang
+from .casts import cast_place, cast_value, operand_of
 from .clang import Cursor, Kind
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
@@ -85,7 +86,7 @@ def numeric(fn: Fn, v: Value, type: Type) -> Value:
 # ---- literals and constants ---------------------------------------------------------------------------------------
 
 
-def _constant(fn: Fn, c: Cursor) -> Value:
+def literal(fn: Fn, c: Cursor) -> Value:
     number = clang.evaluate(c)
     if number is None:
         raise fn.unsupported(c, "this constant cannot be evaluated")
@@ -99,7 +100,7 @@ def constant_of(fn: Fn, number: int | float, type: Type) -> Value:
     return fn.constant(float(number) if is_float else int(number), type)
 
 
-def _null(fn: Fn, c: Cursor) -> Value:
+def null(fn: Fn, c: Cursor) -> Value:
     type = fn.type(c)
     assert isinstance(type, Pointer)
     return fn.b.null(type)
@@ -363,157 +364,6 @@ def _conditional_place(fn: Fn, c: Cursor) -> Place:
     return Place(ptr, first.volatile or second.volatile)
 
 
-# ---- casts --------------------------------------------------------------------------------------------------------
-
-
-def operand_of(c: Cursor) -> Cursor | None:
-    """The expression inside a cast or wrapper, past type references."""
-    inner = [child for child in c.get_children() if child.kind.is_expression()]
-    return inner[-1] if inner else None
-
-
-def _cast_value(fn: Fn, c: Cursor) -> Value | None:
-    inner = operand_of(c)
-    if inner is None:
-        return _constant(fn, c)
-    handler = _CASTS.get(clang.cast_kind(c))
-    if handler is None:
-        raise fn.unsupported(c, f"this conversion to '{c.type.spelling}' is not supported")
-    return handler(fn, c, inner)
-
-
-def _cast_same(fn: Fn, c: Cursor, inner: Cursor) -> Value | None:
-    return value_or_none(fn, inner)
-
-
-def _cast_numeric(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    v = value(fn, inner)
-    fn.at(c)
-    return numeric(fn, v, fn.type(c))
-
-
-def _cast_decay(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    target = place(fn, inner).ptr
-    if not isinstance(pointee(target), Array):
-        raise fn.unsupported(c, "this array cannot be used as a pointer here")
-    return fn.generic(fn.b.decay(target))
-
-
-def _cast_function(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    raise fn.unsupported(c, *_FUNCTION_POINTER)
-
-
-def _cast_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    v, type = value(fn, inner), fn.type(c)
-    if not isinstance(type, Pointer) or not isinstance(v.type, Pointer):
-        raise fn.unsupported(c, f"this conversion to '{c.type.spelling}' is not supported")
-    return fn.b.cast_pointer(v, type)
-
-
-def _cast_null(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    return _null(fn, c)
-
-
-def _cast_integer_to_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    if clang.evaluate(inner) == 0:
-        return _null(fn, c)
-    raise fn.unsupported(c, "an integer cannot be turned into a pointer", "pass the pointer itself")
-
-
-def _cast_address(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    from ..ir.types import U64
-
-    return numeric(fn, fn.b.apply("address", value(fn, inner), type=U64), fn.type(c))
-
-
-def _cast_base(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    type = fn.type(c)
-    if isinstance(type, Pointer):
-        return _to_base(fn, c, value(fn, inner), type.pointee)
-    return fn.b.load(_to_base(fn, c, temporary(fn, inner).ptr, type))
-
-
-def _to_base(fn: Fn, c: Cursor, ptr: Value, base: Type) -> Value:
-    """The address of a base class inside a derived object; clang's cast may skip several levels."""
-    derived = pointee(ptr)
-    if derived == base:
-        return ptr
-    if isinstance(derived, Struct) and isinstance(base, Struct):
-        index = fn.types.base_index(derived, base)
-        if index is not None:
-            return fn.b.member(ptr, index)
-        for k, field in enumerate(derived.fields):
-            if field.name.startswith("_base") and isinstance(field.type, Struct) and _derives(fn, field.type, base):
-                return _to_base(fn, c, fn.b.member(ptr, k), base)
-    raise fn.unsupported(c, "this conversion to a base class is not supported")
-
-
-def _derives(fn: Fn, derived: Struct, base: Struct) -> bool:
-    if fn.types.base_index(derived, base) is not None:
-        return True
-    return any(
-        isinstance(f.type, Struct) and f.name.startswith("_base") and _derives(fn, f.type, base) for f in derived.fields
-    )
-
-
-def _cast_derived(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    """Base to derived: right for a base at offset 0, which a first base always is."""
-    v, type = value(fn, inner), fn.type(c)
-    assert isinstance(type, Pointer)
-    return fn.b.cast_pointer(v, type)
-
-
-def _cast_bits(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    v = value(fn, inner)
-    return fn.b.apply("bitcast", v, type=fn.type(c))
-
-
-def _cast_void(fn: Fn, c: Cursor, inner: Cursor) -> None:
-    effect(fn, inner)
-
-
-_CASTS: dict[int, Callable[[Fn, Cursor, Cursor], Value | None]] = {
-    1: _cast_pointer,
-    3: _cast_bits,
-    4: _cast_same,
-    5: _cast_same,
-    6: _cast_derived,
-    7: _cast_base,
-    8: _cast_base,
-    11: _cast_decay,
-    12: _cast_function,
-    13: _cast_null,
-    19: _cast_same,
-    20: _cast_same,
-    21: _cast_integer_to_pointer,
-    22: _cast_address,
-    23: _cast_numeric,
-    24: _cast_void,
-    27: _cast_numeric,
-    28: _cast_numeric,
-    29: _cast_numeric,
-    36: _cast_numeric,
-    37: _cast_numeric,
-    38: _cast_numeric,
-    39: _cast_numeric,
-}
-
-
-def _cast_place(fn: Fn, c: Cursor) -> Place:
-    inner = operand_of(c)
-    if inner is None:
-        raise fn.unsupported(c, "this expression is not supported")
-    kind = clang.cast_kind(c)
-    if kind in (7, 8):
-        found = place(fn, inner)
-        return Place(_to_base(fn, c, found.ptr, fn.type(c)), found.volatile)
-    if kind == 2 or kind == 6:  # reinterpret_cast<T &>, or base to derived
-        ptr = place(fn, inner).ptr
-        assert isinstance(ptr.type, Pointer)
-        return Place(fn.b.cast_pointer(ptr, Pointer(fn.type(c), ptr.type.space)))
-    return place(fn, inner)
-
-
 # ---- what libclang does not expose --------------------------------------------------------------------------------
 
 
@@ -522,10 +372,10 @@ def _unexposed_value(fn: Fn, c: Cursor) -> Value | None:
     if kind == clang.RECOVERY:
         raise ParseError("clang could not make sense of this expression", fn.unit.span(c))
     if kind == 0x4D:
-        return _cast_value(fn, c)
+        return cast_value(fn, c)
     inner = operand_of(c)
     if inner is None:
-        return _constant(fn, c)
+        return literal(fn, c)
     return value_or_none(fn, inner)
 
 
@@ -534,7 +384,7 @@ def _unexposed_place(fn: Fn, c: Cursor) -> Place:
     if kind == clang.RECOVERY:
         raise ParseError("clang could not make sense of this expression", fn.unit.span(c))
     if kind == 0x4D:
-        return _cast_place(fn, c)
+        return cast_place(fn, c)
     inner = operand_of(c)
     if inner is None:
         return temporary(fn, c)
@@ -588,7 +438,7 @@ def _statement_expression(fn: Fn, c: Cursor) -> Value:
 
 _ALLOCATION = ("allocation on the device is not supported", "use a local array or pass a buffer")
 _EXCEPTIONS = ("exceptions are not supported in device code", None)
-_FUNCTION_POINTER = ("a pointer to a function is not supported", "call the function by its name, or pass a functor")
+FUNCTION_POINTER = ("a pointer to a function is not supported", "call the function by its name, or pass a functor")
 REFUSED: dict[Kind, tuple[str, str | None]] = {
     Kind.CXX_NEW_EXPR: _ALLOCATION,
     Kind.CXX_DELETE_EXPR: _ALLOCATION,
@@ -600,24 +450,24 @@ REFUSED: dict[Kind, tuple[str, str | None]] = {
 }
 
 _VALUES: dict[Kind, Callable[[Fn, Cursor], Value | None]] = {
-    Kind.INTEGER_LITERAL: _constant,
-    Kind.FLOATING_LITERAL: _constant,
-    Kind.CHARACTER_LITERAL: _constant,
-    Kind.CXX_BOOL_LITERAL_EXPR: _constant,
-    Kind.CXX_UNARY_EXPR: _constant,
-    Kind.SIZE_OF_PACK_EXPR: _constant,
-    Kind.CXX_NULL_PTR_LITERAL_EXPR: _null,
-    Kind.GNU_NULL_EXPR: _constant,
+    Kind.INTEGER_LITERAL: literal,
+    Kind.FLOATING_LITERAL: literal,
+    Kind.CHARACTER_LITERAL: literal,
+    Kind.CXX_BOOL_LITERAL_EXPR: literal,
+    Kind.CXX_UNARY_EXPR: literal,
+    Kind.SIZE_OF_PACK_EXPR: literal,
+    Kind.CXX_NULL_PTR_LITERAL_EXPR: null,
+    Kind.GNU_NULL_EXPR: literal,
     Kind.DECL_REF_EXPR: _reference_value,
     Kind.MEMBER_REF_EXPR: _reference_value,
     Kind.UNARY_OPERATOR: _unary_value,
     Kind.BINARY_OPERATOR: _binary_value,
     Kind.CONDITIONAL_OPERATOR: _conditional_value,
-    Kind.CSTYLE_CAST_EXPR: _cast_value,
-    Kind.CXX_STATIC_CAST_EXPR: _cast_value,
-    Kind.CXX_REINTERPRET_CAST_EXPR: _cast_value,
-    Kind.CXX_CONST_CAST_EXPR: _cast_value,
-    Kind.CXX_FUNCTIONAL_CAST_EXPR: _cast_value,
+    Kind.CSTYLE_CAST_EXPR: cast_value,
+    Kind.CXX_STATIC_CAST_EXPR: cast_value,
+    Kind.CXX_REINTERPRET_CAST_EXPR: cast_value,
+    Kind.CXX_CONST_CAST_EXPR: cast_value,
+    Kind.CXX_FUNCTIONAL_CAST_EXPR: cast_value,
     Kind.UNEXPOSED_EXPR: _unexposed_value,
     Kind.PAREN_EXPR: _paren_value,
     Kind.CALL_EXPR: _call_value,
@@ -635,11 +485,11 @@ _PLACES: dict[Kind, Callable[[Fn, Cursor], Place]] = {
     Kind.BINARY_OPERATOR: _assignment_place,
     Kind.COMPOUND_ASSIGNMENT_OPERATOR: _compound_assignment,
     Kind.CONDITIONAL_OPERATOR: _conditional_place,
-    Kind.CSTYLE_CAST_EXPR: _cast_place,
-    Kind.CXX_STATIC_CAST_EXPR: _cast_place,
-    Kind.CXX_REINTERPRET_CAST_EXPR: _cast_place,
-    Kind.CXX_CONST_CAST_EXPR: _cast_place,
-    Kind.CXX_FUNCTIONAL_CAST_EXPR: _cast_place,
+    Kind.CSTYLE_CAST_EXPR: cast_place,
+    Kind.CXX_STATIC_CAST_EXPR: cast_place,
+    Kind.CXX_REINTERPRET_CAST_EXPR: cast_place,
+    Kind.CXX_CONST_CAST_EXPR: cast_place,
+    Kind.CXX_FUNCTIONAL_CAST_EXPR: cast_place,
     Kind.UNEXPOSED_EXPR: _unexposed_place,
     Kind.PAREN_EXPR: _paren_place,
     Kind.CALL_EXPR: _call_place,

@@ -11,8 +11,9 @@ from ..ir.ops import Value
 from ..ir.types import BOOL, I32, Array, Field, Pointer, Scalar, Struct, Type, element_types
 from . import clang
 from .calls import call_arguments, call_function, constructor_call
+from .casts import operand_of
 from .clang import Cursor, Kind, identity
-from .expressions import numeric, operand_of, place, string_text, value
+from .expressions import numeric, place, string_text, value
 from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
 
