@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from typing import NamedTuple
 
 from .cache import DiskCache, digest, source_digest
@@ -19,7 +20,6 @@ from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .transforms import globals as module_variables
-from .transforms import inline, loads, loops, promote, schedule, simplify, spaces, stores
 
 
 class Pass(NamedTuple):
@@ -27,25 +27,34 @@ class Pass(NamedTuple):
     run: Callable[[Function, Module], Function]
 
 
+def _transform(name: str) -> Callable[[Function, Module], Function]:
+    """`run` of a file in transforms/, imported when it is first needed: cached results need none of them."""
+
+    def run(function: Function, module: Module) -> Function:
+        return import_module(f".transforms.{name}", __package__).run(function, module)  # type: ignore[no-any-return]
+
+    return run
+
+
 KERNEL = (
-    Pass("inline", inline.run),
-    Pass("promote", promote.run),
-    Pass("simplify", simplify.run),
-    Pass("loops", loops.run),
-    Pass("spaces", spaces.run),
-    Pass("loads", loads.run),
-    Pass("tidy", simplify.run),
+    Pass("inline", _transform("inline")),
+    Pass("promote", _transform("promote")),
+    Pass("simplify", _transform("simplify")),
+    Pass("loops", _transform("loops")),
+    Pass("spaces", _transform("spaces")),
+    Pass("loads", _transform("loads")),
+    Pass("tidy", _transform("simplify")),
 )
 
 # What reverse and forward mode emit is full of local variables for adjoints and tape positions.
 DERIVATIVE = (
-    Pass("promote", promote.run),
-    Pass("simplify", simplify.run),
-    Pass("loads", loads.run),
-    Pass("tidy", simplify.run),
-    Pass("stores", stores.run),
-    Pass("clean", simplify.run),
-    Pass("schedule", schedule.run),
+    Pass("promote", _transform("promote")),
+    Pass("simplify", _transform("simplify")),
+    Pass("loads", _transform("loads")),
+    Pass("tidy", _transform("simplify")),
+    Pass("stores", _transform("stores")),
+    Pass("clean", _transform("simplify")),
+    Pass("schedule", _transform("schedule")),
 )
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
@@ -90,7 +99,9 @@ def finish_derivative(function: Function, module: Module, shadows: frozenset[str
 
     def compute() -> Module:
         verify(emitted, "autodiff")
-        last = Pass("zeros", lambda f, _: stores.positive_zeros(f, shadows))
+        from .transforms.stores import positive_zeros
+
+        last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
         result = for_target(emitted, function.name, (*DERIVATIVE, last))
         _check_addresses(result.functions[function.name])
         return result
