@@ -14,6 +14,7 @@ from ..ir.ops import (
     BarrierReduce,
     Block,
     Fence,
+    For,
     Function,
     Global,
     If,
@@ -23,6 +24,7 @@ from ..ir.ops import (
     Store,
     Value,
     Warp,
+    While,
 )
 from ..ir.traverse import blocks, walk
 from ..ir.types import BOOL, I32, I64, U32, Pointer, Scalar
@@ -63,8 +65,10 @@ def _check_exits(block: Block, barriers_around: bool) -> None:
                 op.span,
                 "guard the work with an if and let every thread reach every barrier",
             )
+        # In a loop, the barriers of one iteration stand before the early returns of the next.
+        again = isinstance(op, For | While) and _has_barrier(op)
         for inner in blocks(op):
-            _check_exits(inner, before)
+            _check_exits(inner, before or again)
 
 
 def _has_barrier(op: Op) -> bool:
