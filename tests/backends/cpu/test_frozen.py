@@ -1,27 +1,49 @@
-"""A value loaded in a branch, whose memory the branch then overwrites (see backends/cpu/frozen.py)."""
+"""Note [Blended loads]: what a branch reads before it writes is what was there before."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 
 import kernelgrad as kg
 
-SOURCE = """
-__global__ void k(double* y, double* p, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  double d = 0;
-  if (i < n) { d = p[i]; p[i] = 0; }
-  __syncthreads();
-  y[i] = d;
-}
-"""
+
+@pytest.mark.parametrize("type_", ["double", "float", "int", "Pair"])
+@pytest.mark.parametrize("width", [4, 8, 16, 32])
+def test_read_then_written_in_a_branch(type_: str, width: int) -> None:
+    kernel = kg.compile(f"""struct Pair {{
+        float a, b;
+        __device__ Pair(float v = 0) : a(v), b(v) {{}}
+    }};
+    __global__ void k({type_} *c, {type_} *y, int n) {{
+        int i = threadIdx.x;
+        {type_} d = 3;
+        if (i < n) {{ d = c[i]; c[i] = 0; }}
+        __syncthreads();
+        y[i] = d;
+    }}""")["k"]
+    dtype = {"double": "f8", "float": "f4", "int": "i4", "Pair": "f4"}[type_]
+    each = 2 if type_ == "Pair" else 1
+    c, y = np.arange(width * each).astype(dtype) + 10, np.zeros(width * each, dtype)
+    before, inside = c.copy(), (width - 1) * each
+    kernel[1, width](c, y, width - 1)
+    np.testing.assert_array_equal(y[:inside], before[:inside])
+    np.testing.assert_array_equal(y[inside:], 3)
+    assert not c[:inside].any()
 
 
-@pytest.mark.parametrize(("block", "n"), [(32, 50), (64, 64), (16, 7), (256, 500)])
-def test_the_value_from_before_the_store(block: int, n: int) -> None:
-    kernel = kg.compile(SOURCE)["k"]
-    before = np.arange(2 * block) + 1.0
-    y, p = np.full(2 * block, -1.0), before.copy()
-    kernel[2, block](y, p, n)
-    inside = np.arange(2 * block) < n
-    np.testing.assert_array_equal(y, np.where(inside, before, 0.0))
-    np.testing.assert_array_equal(p, np.where(inside, 0.0, before))
+def test_nested_branches() -> None:
+    kernel = kg.compile("""__global__ void k(double *c, double *y, int n) {
+        int i = threadIdx.x;
+        double d = 1;
+        if (i < n) { if (i % 2) { d = c[i]; c[i] = 0; } else { d = c[i + 32]; c[i + 32] = d + 1; } }
+        __syncthreads();
+        y[i] = d;
+    }""")["k"]
+    c, y = np.arange(64.0) + 10, np.zeros(32)
+    before = c.copy()
+    kernel[1, 32](c, y, 30)
+    odd = np.arange(32) % 2 == 1
+    want = np.where(odd, before[:32], before[32:])
+    want[30:] = 1
+    np.testing.assert_array_equal(y, want)
