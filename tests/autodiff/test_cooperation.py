@@ -59,27 +59,6 @@ def test_split(name: str) -> None:
 
 
 REFUSED = {
-    "an early return between two barriers": """
-        __global__ void k(double* y, const double* x, int n) {
-          __shared__ double s[32];
-          s[threadIdx.x] = x[threadIdx.x];
-          __syncthreads();
-          if (threadIdx.x >= n) return;
-          y[threadIdx.x] = s[0];
-          __syncthreads();
-          y[threadIdx.x] *= s[1];
-        }""",
-    "with an early return between two barriers is not": """
-        __global__ void k(double* y, const double* x, int n) {
-          __shared__ double s[32];
-          for (int j = 0; j < n; j++) {
-            if (x[threadIdx.x] > j) return;
-            s[threadIdx.x] = x[threadIdx.x] * j;
-            __syncthreads();
-            y[threadIdx.x] += s[0];
-            __syncthreads();
-          }
-        }""",
     "volatile memory has no gradient": """
         __global__ void k(double* y, const double* x, int n) {
           volatile __shared__ double s[64];

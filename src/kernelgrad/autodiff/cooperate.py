@@ -11,29 +11,22 @@ from ..errors import UnsupportedError
 from ..ir.builder import Builder
 from ..ir.ops import (
     Barrier,
-    BarrierReduce,
-    Block,
     Fence,
-    For,
     Function,
     Global,
-    If,
     Load,
     Module,
-    Op,
     Store,
     Value,
     Warp,
-    While,
 )
-from ..ir.traverse import blocks, walk
+from ..ir.traverse import walk
 from ..ir.types import BOOL, I32, I64, U32, Pointer, Scalar
 from .roots import Memory
 from .shadows import ZERO, dynamic_shadow, is_dynamic
 from .tape import linear_thread
 
 SHARED_BYTES = "_shared_bytes"
-_BARRIERS = (Barrier, BarrierReduce)
 _WARP = 32
 
 
@@ -50,31 +43,6 @@ def check(function: Function) -> None:
         if isinstance(op, Fence) and op.scope != "block":
             reason = "a fence passes values between blocks inside one launch: that has no gradient"
             raise UnsupportedError(reason, op.span, "use two launches")
-    if any(isinstance(op, _BARRIERS) for op in walk(function.body)):
-        _check_exits(function.body, barriers_around=False)
-
-
-def _check_exits(block: Block, barriers_around: bool) -> None:
-    """Rule 7, as far as it goes here: threads that left early are missing at the barriers after them, which is right
-    as long as the reverse sweep has none that they would meet again."""
-    for k, op in enumerate(block.ops):
-        before = barriers_around or any(_has_barrier(other) for other in block.ops[:k])
-        if isinstance(op, If) and op.exits and _has_barrier(op) and before:
-            raise UnsupportedError(
-                "a gradient with an early return between two barriers is not supported",
-                op.span,
-                "guard the work with an if and let every thread reach every barrier",
-            )
-        # In a loop, the barriers of one iteration stand before the early returns of the next.
-        again = isinstance(op, For | While) and _has_barrier(op)
-        for inner in blocks(op):
-            _check_exits(inner, before or again)
-
-
-def _has_barrier(op: Op) -> bool:
-    if isinstance(op, _BARRIERS):
-        return not (isinstance(op, Barrier) and op.scope == "warp")
-    return any(_has_barrier(nested) for inner in blocks(op) for nested in inner.ops)
 
 
 # ---- shared memory ------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import clone, closed, walk
 from ..ir.types import I64, Pointer
-from ..transforms import simplify
+from ..transforms import predicate, simplify
 from ..transforms.unroll import constants_of, copies_of, iterations, unroll
 from . import activity as activity_analysis
 from . import cooperate, rotate
@@ -106,6 +106,8 @@ _SMALL = 160  # operations that a loop may become when it is unrolled to keep it
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
     """The gradient; short loops of constant length that would need a tape are unrolled and need none."""
     cooperate.check(function)
+    predicated = predicate.run(function, module)
+    function = function if predicated is function else simplify.run(predicated, module)
     function = rotate.run(function, module)
     found = _differentiate(function, module, options)
     constants = constants_of(function)
