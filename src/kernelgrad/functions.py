@@ -76,9 +76,9 @@ class FunctionGradient(Differentiated):
         self.inner = result
         super().__init__(target.kernel, settings)
 
-    def variant(self, wanted: tuple[str, ...] | None = None, private: bool = True) -> Variant:
+    def variant(self, wanted: tuple[str, ...] | None = None, private: bool = True, refill: bool = True) -> Variant:
         listed = self.settings.listed if wanted is None else wanted
-        return super().variant((*(n for n in listed if n != RESULT), *self.inner), private)
+        return super().variant((*(n for n in listed if n != RESULT), *self.inner), private, refill)
 
     @property
     def shown(self) -> Function:
@@ -100,13 +100,13 @@ class FunctionGradient(Differentiated):
         """Its value; the adjoints are added to. The value's own adjoint is `seed`."""
         own_args, given = self.separate(args, adjoints)
         wanted = tuple(name for name, adjoint in given.items() if adjoint is not None)
-        variant = self.variant_for(wanted, _ONE_THREAD)
+        primal, _ = self.kernel.bind(own_args)
+        variant = self.variant_for(wanted, _ONE_THREAD, primal)
         (kernel,) = variant.kernels
         own = Own()
         given = in_float(self.kernel.function, given, _ONE_THREAD, own)
         bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
         self.check_overlap(kernel, bound, own)
-        primal, _ = self.kernel.bind(own_args)
         result = result_memory(self.target.function.result_type, placement, own)
         self._seed(variant, seed, placement, own)
         self.hidden(variant, _ONE_THREAD, primal, placement, own)

@@ -14,10 +14,12 @@ from . import pipeline
 from .autodiff import capacity, checkpoint
 from .autodiff import roots as memory_analysis
 from .autodiff.cooperate import SHARED_BYTES
+from .autodiff.coverage import is_covered
 from .autodiff.explain import explain
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, gradient
 from .autodiff.shadows import adjoint_c_type, is_dynamic
+from .autodiff.tiles import Tile
 from .errors import ArgumentError, LaunchError
 from .half_adjoints import in_float
 from .ir.ops import Function, Param
@@ -41,6 +43,7 @@ class Variant:
 
     def __init__(self, kernel: Kernel, options: Options):
         self.kernel, self.options = kernel, options
+        self._covered: dict[Any, bool] = {}
         self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
         self.kernels = tuple(self._finished(_with_hidden(f, self.derivative)) for f in self.derivative.functions)
 
@@ -58,6 +61,25 @@ class Variant:
     @property
     def stack_types(self) -> tuple[Type, ...]:
         return tuple(s.type for s in self.derivative.stacks)
+
+    def can_refill(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
+        """Whether every tile that the reverse fills again is filled wherever it is read."""
+        prepared = self.derivative.prepared
+        tiles = [tile for used in prepared.plan.refilled.values() for tile in used]
+        if not tiles:
+            return True
+        scalars = tuple(known(p.value) for p in self.kernel.function.params)
+        key = (launch.block, launch.shared_bytes, scalars)
+        if key not in self._covered:
+            self._covered[key] = all(
+                is_covered(tile, self._shared_bytes(tile, launch), launch.block, prepared.structure, known)
+                for tile in tiles
+            )
+        return self._covered[key]
+
+    def _shared_bytes(self, tile: Tile, launch: Launch) -> int:
+        variable = self.kernel.module.globals[tile.variable]
+        return launch.shared_bytes if is_dynamic(variable) else variable.type.size
 
     @cached_property
     def counting(self) -> tuple[Kernel, bool]:
@@ -84,27 +106,29 @@ class Differentiated:
 
     def __init__(self, kernel: Kernel, settings: Settings):
         self.kernel, self.settings = kernel, settings
-        self._variants: dict[tuple[tuple[str, ...], bool], Variant] = {}
+        self._variants: dict[tuple[tuple[str, ...], bool, bool], Variant] = {}
         self._lock = threading.Lock()
         self.variant()  # what cannot be differentiated is known now, not at the first launch
 
-    def variant(self, wanted: tuple[str, ...] | None = None, private: bool = True) -> Variant:
-        """`wanted`: the listed parameters whose adjoint was given."""
+    def variant(self, wanted: tuple[str, ...] | None = None, private: bool = True, refill: bool = True) -> Variant:
+        """`wanted`: the listed parameters whose adjoint was given; the others: which proofs hold for the launch."""
         settings = self.settings
         listed = settings.listed if wanted is None else wanted
+        key = (listed, private, refill)
         with self._lock:
-            if (listed, private) not in self._variants:
+            if key not in self._variants:
                 kept = tuple(n for n in settings.kept if n in listed)
-                options = Options(listed, kept, settings.mode, private, settings.may_alias)
-                self._variants[listed, private] = Variant(self.kernel, options)
-            return self._variants[listed, private]
+                options = Options(listed, kept, settings.mode, private, settings.may_alias, refill)
+                self._variants[key] = Variant(self.kernel, options)
+            return self._variants[key]
 
-    def variant_for(self, wanted: tuple[str, ...], launch: Launch) -> Variant:
-        """The one whose proofs hold for the launch (rule 11)."""
+    def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant:
+        """The one whose proofs hold for the launch (rules 8 and 11)."""
         found = self.variant(wanted)
         conditions = found.derivative.prepared.accumulation.conditions
-        holds = all(_CONDITION[c](launch.grid, launch.block) for c in conditions)
-        return found if holds else self.variant(wanted, private=False)
+        private = all(_CONDITION[c](launch.grid, launch.block) for c in conditions)
+        refill = found.can_refill(launch, _known_scalars(self.kernel.function, primal, None))
+        return found if private and refill else self.variant(wanted, private, refill)
 
     # ---- arguments
 
@@ -316,7 +340,7 @@ class Gradient(Differentiated):
     def bytes_needed(
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
     ) -> int:
-        variant = self.variant()
+        variant = self.variant_for(self.settings.listed, launch, bound)
         if not variant.derivative.stacks:
             return 0
         sizes = self.elements(variant, launch, bound, placement, segment)
@@ -357,7 +381,7 @@ class Gradient(Differentiated):
 
     def _within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
         """This gradient, or the checkpointed one with a length for its segments."""
-        if self.settings.tape_budget is None or not self.variant().derivative.stacks:
+        if self.settings.tape_budget is None:
             return self, None
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
         if self._fits(self.bytes_needed(launch, bound, placement)):
@@ -370,14 +394,14 @@ class Gradient(Differentiated):
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
         wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
-        variant = self.variant_for(wanted, launch)
+        primal, _ = self.kernel.bind(own_args)
+        variant = self.variant_for(wanted, launch, primal)
         (kernel,) = variant.kernels
         own = Own()
         adjoints = in_float(self.kernel.function, adjoints, launch, own)
         bound, placement = kernel.bind((*own_args, *(adjoints[n] for n in wanted)))
         if not self.settings.may_alias:
             self.check_overlap(kernel, bound, own)
-        primal, _ = self.kernel.bind(own_args)
         self.hidden(variant, launch, primal, placement, own, segment)
         self._assign(variant, bound, placement, launch)
         return kernel, bound, placement, own

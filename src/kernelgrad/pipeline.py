@@ -54,6 +54,7 @@ DERIVATIVE = (
     Pass("tidy", _transform("simplify")),
     Pass("stores", _transform("stores")),
     Pass("clean", _transform("simplify")),
+    Pass("barriers", _transform("barriers")),
     Pass("schedule", _transform("schedule")),
 )
 

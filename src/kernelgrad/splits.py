@@ -9,7 +9,7 @@ from typing import Any
 
 from .autodiff.cooperate import SHARED_BYTES
 from .errors import ArgumentError, LaunchError
-from .gradients import Differentiated, stream_of
+from .gradients import Differentiated, Variant, stream_of
 from .half_adjoints import in_float
 from .runtime.arguments import Placement
 from .runtime.config import Launch, parse_launch
@@ -24,6 +24,7 @@ class Tape:
     name: str
     launch: Launch
     placement: Placement
+    variant: Variant
     own: Own
     used: bool = False
 
@@ -64,7 +65,8 @@ class Forward(Differentiated):
         return self.variant().kernels[0].source
 
     def _launch(self, launch: Launch, args: tuple[Any, ...]) -> Tape:
-        variant = self.variant()
+        primal, _ = self.kernel.bind(args)
+        variant = self.variant_for(self.settings.listed, launch, primal)
         kernel = variant.kernels[0]
         bound, placement = kernel.bind(args)
         if not self.settings.may_alias:
@@ -76,7 +78,7 @@ class Forward(Differentiated):
         if variant.doubles_shared:
             own.double_shared(launch, SHARED_BYTES)
         kernel.run(own.sized(launch), bound, placement, own.supplied)
-        return Tape(self.kernel.name, launch, placement, own)
+        return Tape(self.kernel.name, launch, placement, variant, own)
 
 
 class Reverse:
@@ -104,7 +106,7 @@ class Reverse:
                 f"{name}: the first argument is the tape that the forward returned, got {type(tape).__name__}"
             )
         own_args, adjoints = forward.separate(args, keywords)
-        variant = forward.variant_for(forward.settings.listed, launch)
+        variant = tape.variant
         kernel = variant.kernels[1]
         missing = [n for n, adjoint in adjoints.items() if adjoint is None]
         if missing:

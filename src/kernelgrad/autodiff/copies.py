@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir.builder import Builder
-from ..ir.ops import Block, Builtin, For, If, Load, Op, Value, While
+from ..ir.ops import Barrier, Block, Builtin, For, If, Load, Op, Value, While
 from ..ir.traverse import blocks, rebuild, walk
 from ..ir.types import I64
+from ..transforms.spellings import emit
 from .plan import PURE_OPS, Plan
+from .tiles import Tile
 
 _RERUN = (*PURE_OPS, Load, Builtin)
 
@@ -29,6 +31,7 @@ class Copier:
         self.b, self.plan, self.lookup, self.push_value, self.effects = b, plan, lookup, push, effects
         self.map: dict[Value, Value] = {}
         self.slice: set[Value] | None = None  # the values that a rerun is for; None for all
+        self.stores: frozenset[int] = frozenset()  # the stores that a rerun does: those that fill a tile
 
     def value(self, v: Value) -> Value:
         if v in self.map:
@@ -61,6 +64,8 @@ class Copier:
     def is_wanted(self, op: Op, taping: bool) -> bool:
         if self.slice is None or any(r in self.slice for r in op.results):
             return True
+        if self.stores and any(id(nested) in self.stores for nested in (op, *_nested(op))):
+            return True
         return taping and id(op) not in self.plan.rerun and any(map(self.has_frame, blocks(op)))
 
     def has_frame(self, block: Block) -> bool:
@@ -81,8 +86,8 @@ class Copier:
 
     def plain(self, op: Op) -> None:
         if self.effects:
-            self.b.add(op)
-        elif isinstance(op, _RERUN):
+            emit(self.b, op)
+        elif isinstance(op, _RERUN) or id(op) in self.stores:
             new = rebuild(op, self.value, lambda b: b)
             self.b.add(replace(new, results=tuple(map(self.define, op.results))))
         else:
@@ -161,22 +166,48 @@ def _nested(op: Op) -> list[Op]:
     return [inner for block in blocks(op) for inner in walk(block)]
 
 
-def rematerialize(b: Builder, block: Block, plan: Plan, lookup: Callable[[Value], Value | None]) -> dict[Value, Value]:
+class Rematerialized:
     """Entering the reverse of a block: runs again what its reverse needs of its forward, in the forward's order."""
-    needed = plan.needed.get(id(block), {})
-    found: dict[Value, Value] = {}
 
-    def find(v: Value) -> Value | None:
-        return found[v] if v in found else lookup(v)
+    def __init__(self, b: Builder, block: Block, plan: Plan, lookup: Callable[[Value], Value | None]):
+        self.b, self.block, self.plan, self.lookup = b, block, plan, lookup
+        self.needed = plan.needed.get(id(block), {})
+        self.found: dict[Value, Value] = {}
 
-    for op in block.ops:
-        if not any(r in needed and find(r) is None for r in op.results):
-            continue
-        copier = Copier(b, plan, find, lambda v: None, effects=False)
-        copier.slice = plan.slice_of([r for r in op.results if r in needed and find(r) is None], op)
+    def find(self, v: Value) -> Value | None:
+        return self.found[v] if v in self.found else self.lookup(v)
+
+    def run(self) -> dict[Value, Value]:
+        tiles = self.plan.refilled.get(id(self.block), [])
+        for op in self.block.ops:
+            ready = [tile for tile in tiles if tile.barrier is op]
+            if ready:
+                self.refill(ready)
+            self.again(op)
+        return self.found
+
+    def again(self, op: Op) -> None:
+        missing = [r for r in op.results if r in self.needed and self.find(r) is None]
+        if not missing:
+            return
+        copier = self.copier(missing, op)
         copier.op(op, taping=False)
         for result in op.results:
             # A result that was kept cannot be recomputed: what the rerun gives for it means nothing.
-            if find(result) is None and result in copier.map:
-                found[result] = copier.map[result]
-    return found
+            if self.find(result) is None and result in copier.map:
+                self.found[result] = copier.map[result]
+
+    def refill(self, tiles: list[Tile]) -> None:
+        """Between barriers: others may still read what is there, and wait for what comes."""
+        self.b.effect(Barrier, "block")
+        for tile in tiles:
+            for op in tile.fill:
+                copier = self.copier(tile.stored(op), op)
+                copier.stores = tile.stores
+                copier.op(op, taping=False)
+        self.b.effect(Barrier, "block")
+
+    def copier(self, wanted: list[Value], op: Op) -> Copier:
+        copier = Copier(self.b, self.plan, self.find, lambda v: None, effects=False)
+        copier.slice = self.plan.slice_of(wanted, op) if blocks(op) else set(wanted)
+        return copier

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.ops import Apply, Op, Value
-from ..ir.traverse import walk
+from ..ir.traverse import blocks, walk
 from ..ir.types import Scalar, Struct
 from .accumulate import CONDITIONS
 from .activity import holds_floats
@@ -20,6 +20,7 @@ def explain(gradient: Gradient) -> str:
             f"plain updates are used only if {CONDITIONS[c]}; otherwise atomics"
             for c in sorted(prepared.accumulation.conditions)
         ],
+        "tiles": _tiles(prepared.plan),
         "tape": _tape(prepared.plan),
         "reruns": _reruns(prepared),
         "internal shadows": [f"'{name}' is not listed, but derivatives flow through it" for name in gradient.internal],
@@ -58,11 +59,25 @@ def _tape(plan: Plan) -> list[str]:
     return rows
 
 
+def _tiles(plan: Plan) -> list[str]:
+    return [
+        f"{tile.fill[0].span}: '{tile.variable}' is filled again in the reverse, if the fill covers all that is read;"
+        " otherwise what is read goes on the tape"
+        for used in plan.refilled.values()
+        for tile in used
+    ]
+
+
 def _reruns(prepared: Prepared) -> list[str]:
-    found = [op for op in walk(prepared.function.body) if id(op) in prepared.plan.rerun]
+    found = [op for op in walk(prepared.function.body) if id(op) in prepared.plan.rerun and _has_tape(op, prepared)]
     return [
         f"{op.span}: the loop runs again before it is reversed, so that its tape is used once at a time" for op in found
     ]
+
+
+def _has_tape(op: Op, prepared: Prepared) -> bool:
+    inside = [op, *(nested for block in blocks(op) for nested in walk(block))]
+    return any(prepared.plan.taped.get(id(block)) for nested in inside for block in blocks(nested))
 
 
 def _ends(prepared: Prepared) -> list[str]:

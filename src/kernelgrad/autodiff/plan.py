@@ -47,10 +47,13 @@ from ..ir.ops import (
 )
 from ..ir.traverse import blocks, operands, walk
 from ..ir.types import I64
+from ..transforms.spellings import picks
 from .activity import Activity
 from .roots import UNKNOWN, Memory
 from .rules import rule_for
 from .structure import Place, Structure
+from .tiles import Tile, find_tiles
+from .winners import Winners
 
 PURE_OPS = (Constant, Undef, Apply, Aggregate, Extract, Insert, GlobalRef, Offset, Member, PtrCast, PtrDiff, Alloca)
 _CLOCKS = ("clock", "clock64", "globaltimer")
@@ -65,6 +68,7 @@ class Plan:
     rerun: set[int] = field(default_factory=set)  # loops run again before their reverse
     counts: dict[int, Value] = field(default_factory=dict)  # While -> its number of iterations, a value of its block
     reversed_ops: set[int] = field(default_factory=set)  # operations that have an adjoint
+    refilled: dict[int, list[Tile]] = field(default_factory=dict)  # block -> tiles filled again before its reverse
     # What of an operation must run to get some of its values again: nothing else of it may, since that could read what
     # was overwritten since and, with it, read out of bounds or loop forever.
     slice_of: Callable[[Iterable[Value], Op], set[Value]] = lambda values, op: set()
@@ -81,8 +85,10 @@ def make_plan(
     activity: Activity,
     shadow: dict[Value, Value],
     may_alias: bool = False,
+    refill: bool = True,
+    winners: Winners | None = None,
 ) -> Plan:
-    return _Planner(function, structure, memory, activity, shadow, may_alias).run()
+    return _Planner(function, structure, memory, activity, shadow, may_alias, refill, winners or Winners()).run()
 
 
 class Trace(NamedTuple):
@@ -103,18 +109,61 @@ class _Planner:
         activity: Activity,
         shadow: dict[Value, Value],
         may_alias: bool,
+        refill: bool,
+        winners: Winners,
     ):
         self.function, self.structure, self.memory = function, structure, memory
         self.activity, self.shadow = activity, shadow
         self.written = memory.written()
-        self.may_alias = may_alias
+        self.may_alias, self.refill, self.winners = may_alias, refill, winners
+        self.tiles: dict[Value, Tile] = {}
         self.plan = Plan(structure, slice_of=lambda values, op: self.trace(values, op).seen, wanted_of=self._wanted)
 
     def run(self) -> Plan:
         self.mark(self.function.body)
+        self.choose_tiles()
         self.choose_reruns(self.structure.top)
         self.require(self.function.body)
+        self.require_tiles()
         return self.plan
+
+    # ---- tiles
+
+    def choose_tiles(self) -> None:
+        """Those whose contents stay, and those that can be filled again. Values stored in branches and loops must be
+        recomputable; one that the block itself stores can be kept."""
+        for root, tile in find_tiles(self.memory, self.structure).items():
+            bad = any(blocks(op) and self.trace(tile.stored(op), op).bad for op in tile.fill)
+            if tile.stays or (self.refill and not bad):
+                self.tiles[root] = tile
+
+    def tile_of(self, op: Op | None) -> Tile | None:
+        """The tile that a load reads."""
+        if not isinstance(op, Load):
+            return None
+        tile = self.tiles.get(next(iter(self.memory.of(op.ptr)), op.result))
+        return tile if tile is not None and id(op) in tile.loads else None
+
+    def note_tiles(self, values: Iterable[Value]) -> None:
+        """These will be computed again: tiles they are loaded from must be there."""
+        for value in values:
+            tile = self.tile_of(self.structure.definition.get(value))
+            if tile is not None and not tile.stays:
+                used = self.plan.refilled.setdefault(id(tile.place.block), [])
+                if tile not in used:
+                    used.append(tile)
+
+    def require_tiles(self) -> None:
+        done: set[Tile] = set()
+        while todo := [t for used in self.plan.refilled.values() for t in used if t not in done]:
+            for tile in todo:
+                done.add(tile)
+                for op in tile.fill:
+                    if isinstance(op, Store):
+                        for value in operands(op):
+                            self.need(value)
+                    else:
+                        self.need_slice(tile.stored(op), op)
 
     # ---- which operations have an adjoint
 
@@ -137,7 +186,8 @@ class _Planner:
     # ---- what can be recomputed
 
     def trace(self, wanted: Iterable[Value], within: Op) -> Trace:
-        """Follows values back inside an operation."""
+        """Follows values back inside an operation, which would run again where it stands."""
+        place = self.structure.place_of(within)
         seen: set[Value] = set()
         outside: dict[Value, None] = {}
         todo = list(wanted)
@@ -152,14 +202,18 @@ class _Planner:
                 outside[value] = None
             elif op is None:
                 todo += self.structure.argument_sources(value)
-            elif self._is_source(op):
+            elif self._is_source(op, place):
                 bad = True
             else:
                 todo += dependencies(op, value)
         return Trace(bad, outside, seen)
 
-    def _is_source(self, op: Op) -> bool:
+    def _is_source(self, op: Op, place: Place) -> bool:
+        """Whether an operation must not be run again in the reverse of a block."""
         if isinstance(op, Load):
+            tile = self.tile_of(op)
+            if tile is not None and tile.contains(place):
+                return False
             return op.volatile or not self._unwritten(op.ptr)
         if isinstance(op, Builtin):
             return op.name in _CLOCKS
@@ -183,6 +237,7 @@ class _Planner:
                 and place.in_loop
                 and self.plan.has_adjoint(op)
                 and not self._loop_is_bad(op)
+                and not self._has_claims(op)
             ):
                 self.plan.rerun.add(id(op))
             for inner in blocks(op):
@@ -191,6 +246,11 @@ class _Planner:
     def _loop_is_bad(self, loop: For | While) -> bool:
         """Whether something the loop's reverse needs from inside it cannot be recomputed."""
         return self.trace(self._wanted(loop), loop).bad
+
+    def _has_claims(self, loop: For | While) -> bool:
+        """Running it again would write over a tape that is read twice (Note [Claims])."""
+        inside = (op for inner in blocks(loop) for op in walk(inner))
+        return any(self.winners.claim(op, self.memory) is not None for op in inside)
 
     def _wanted(self, loop: For | While) -> list[Value]:
         """Everything the reverse of a loop may need from inside it: also how often it, and those in it, iterate."""
@@ -213,6 +273,8 @@ class _Planner:
                 return []
             case Apply(fn, args):
                 return self._rule_needs(op, fn, args)
+            case Atomic(_, ptr, _) if picks(op):
+                return [self.shadow_of(op, ptr), *self.winners.needs(op)]
             case Load(ptr) | Store(ptr, _) | Atomic(_, ptr, _):
                 return [self.shadow_of(op, ptr)]
             case Barrier(_, args):
@@ -264,7 +326,9 @@ class _Planner:
                 self.require(inner)
 
     def need_slice(self, wanted: Iterable[Value], op: Op) -> None:
-        for value in self.trace(wanted, op).outside:
+        found = self.trace(wanted, op)
+        self.note_tiles(found.seen)
+        for value in found.outside:
             self.need(value)
 
     def need_count(self, loop: While) -> None:
@@ -287,11 +351,12 @@ class _Planner:
         op = self.structure.definition.get(value)
         if op is None:
             self.need_argument(value, place)
-        elif self._is_source(op) or (isinstance(op, If | For | While) and self.trace([value], op).bad):
+        elif self._is_source(op, place) or (isinstance(op, If | For | While) and self.trace([value], op).bad):
             self.keep(value, place)
         elif isinstance(op, If | For | While):
             self.need_slice([value], op)
         else:
+            self.note_tiles([value])
             for operand in operands(op):
                 self.need(operand)
 

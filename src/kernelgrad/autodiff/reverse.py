@@ -21,7 +21,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import clone, closed, walk
 from ..ir.types import I64, Pointer
-from ..transforms import predicate, simplify
+from ..transforms import cas_loops, predicate, simplify
 from ..transforms.unroll import constants_of, copies_of, iterations, unroll
 from . import activity as activity_analysis
 from . import cooperate, rotate
@@ -30,12 +30,14 @@ from . import structure as structure_analysis
 from .accumulate import Accumulation, plan_updates
 from .activity import Activity
 from .bits import refuse_bits
+from .claiming import ClaimSweep
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .roots import Memory, holds_pointers
 from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name
 from .structure import Place, Structure
 from .sweep import Sweep
 from .tape import Stack
+from .winners import Claim, Winners, find_claims, refuse_alone
 
 Mode = Literal["joint", "split", "reverse"]
 
@@ -45,7 +47,8 @@ class Options:
     """`listed`: the parameters to differentiate. `kept`: pure outputs whose adjoint is read and left as it is.
 
     joint: forward and reverse in one function. split: two functions with a tape between them. reverse: the reverse
-    alone, on buffers that hold what they held before the kernel (rule 6).
+    alone, on buffers that hold what they held before the kernel (rule 6). `assume_private`, `refill`: proofs that
+    depend on the launch are taken to hold (rules 8 and 11).
     """
 
     listed: tuple[str, ...]
@@ -53,6 +56,7 @@ class Options:
     mode: Mode = "joint"
     assume_private: bool = True
     may_alias: bool = False
+    refill: bool = True
 
 
 @dataclass
@@ -69,6 +73,11 @@ class Gradient:
     shared: dict[str, Global]
     prepared: Prepared
 
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """With claims there are three functions: augmented forward, reverse, and the one that claims."""
+        return tuple(self.prepared.winners.claims.values())
+
 
 @dataclass
 class Prepared:
@@ -82,6 +91,7 @@ class Prepared:
     plan: Plan
     accumulation: Accumulation
     kept: frozenset[Value]
+    winners: Winners
 
     @property
     def function(self) -> Function:
@@ -106,6 +116,7 @@ _SMALL = 160  # operations that a loop may become when it is unrolled to keep it
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
     """The gradient; short loops of constant length that would need a tape are unrolled and need none."""
     cooperate.check(function)
+    function = cas_loops.run(function, module)
     predicated = predicate.run(function, module)
     function = function if predicated is function else simplify.run(predicated, module)
     function = rotate.run(function, module)
@@ -131,6 +142,9 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     memory = memory_analysis.analyse(function)
     activity = _activity(function, memory, params, options)
     refuse_bits(function, memory, activity)
+    winners = Winners(find_claims(function, memory, activity, options.may_alias))
+    if winners.claims:
+        options = _apart(options, winners, memory)
     adjoints = {name: _adjoint_param(params[name], params) for name in options.listed}
     unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
     _refuse_unlisted_structs(unlisted, function)
@@ -139,7 +153,7 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     shared = cooperate.shared_shadows(module, memory, activity.roots)
     shared_bytes = Value(I64, cooperate.SHARED_BYTES)
     shadowed = add_shadows(function, memory, activity.roots, pointers, shared, shared_bytes)
-    prepared = _prepare(shadowed, activity, (*pointers.values(), shared_bytes), options)
+    prepared = _prepare(shadowed, activity, (*pointers.values(), shared_bytes), options, winners)
     emitter = Sweep(prepared)
     if shared:
         cooperate.zero_shared(emitter.prologue, shared, shared_bytes)
@@ -153,13 +167,30 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     shapes: dict[Mode, tuple[tuple[str, tuple[Param, ...]], ...]] = {
         "joint": (("_grad", whole),),
         "reverse": (("_grad", whole),),
-        "split": (("_forward", (*function.params, *tape)), ("_reverse", whole)),
+        "split": (("_forward", (*function.params, *tape)), ("_reverse", (*whole, *winners.params))),
     }
     functions = tuple(
         _function(function, suffix, parameters, body, options)
         for (suffix, parameters), body in zip(shapes[options.mode], bodies, strict=True)
     )
+    if winners.claims:
+        functions = (*functions, _claiming(prepared))
     return Gradient(functions, adjoints, internal, stacks, shared, prepared)
+
+
+def _apart(options: Options, winners: Winners, memory: Memory) -> Options:
+    """Who wins is known when the whole grid has run: the reverse is a launch of its own (rule 1)."""
+    if options.mode == "reverse":
+        refuse_alone(winners, memory)
+    return replace(options, mode="split")
+
+
+def _claiming(prepared: Prepared) -> Function:
+    sweep = ClaimSweep(prepared)
+    body = sweep.body()
+    tape = (p for stack in sweep.tape.stacks.values() for p in stack.params)
+    params = (*prepared.function.params, *tape, *prepared.winners.params)
+    return _function(prepared.function, "_claim", params, body, prepared.options)
 
 
 def _function(primal: Function, suffix: str, params: tuple[Param, ...], body: Block, options: Options) -> Function:
@@ -177,12 +208,15 @@ def _activity(function: Function, memory: Memory, params: dict[str, Param], opti
     return activity_analysis.with_shared_accesses(found, memory, pointers)
 
 
-def _prepare(shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...], options: Options) -> Prepared:
+def _prepare(
+    shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...], options: Options, winners: Winners
+) -> Prepared:
     memory = memory_analysis.analyse(shadowed.function)
     structure = structure_analysis.analyse(shadowed.function, apart=options.mode != "joint")
-    for param in pointers:
+    for param in (*pointers, *(p.value for p in winners.params)):
         structure.home[param] = structure.launch
-    plan = make_plan(shadowed.function, structure, memory, activity, shadowed.of, options.may_alias)
+    function, shadow = shadowed.function, shadowed.of
+    plan = make_plan(function, structure, memory, activity, shadow, options.may_alias, options.refill, winners)
     if options.mode == "reverse":
         refuse_tape(plan, structure)
     elif options.mode == "split":
@@ -190,7 +224,7 @@ def _prepare(shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...]
     private = options.assume_private and not options.may_alias
     accumulation = plan_updates(memory, structure, activity.roots, private)
     kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
-    return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept)
+    return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners)
 
 
 def _restricted(param: Param, may_alias: bool) -> Param:

@@ -43,9 +43,14 @@ class Structure:
     places: dict[int, Place] = field(default_factory=dict)  # by id of the block
     home: dict[Value, Place] = field(default_factory=dict)
     definition: dict[Value, Op] = field(default_factory=dict)  # absent for block arguments and parameters
+    around: dict[int, Place] = field(default_factory=dict)  # where an operation with regions stands
 
     def place(self, block: Block) -> Place:
         return self.places[id(block)]
+
+    def place_of(self, op: Op) -> Place:
+        """Where an operation that has regions stands."""
+        return self.around[id(op)]
 
     def is_inside(self, value: Value, op: Op) -> bool:
         """Whether a value is defined in a region of the operation."""
@@ -93,6 +98,8 @@ def _visit(place: Place, structure: Structure) -> None:
         for result in op.results:
             structure.home[result] = place
             structure.definition[result] = op
+        if blocks(op):
+            structure.around[id(op)] = place
         last = k == len(block.ops) - 1
         for inner in blocks(op):
             _visit(Place(inner, _kind(op, place, last), op, place), structure)

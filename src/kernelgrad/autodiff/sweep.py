@@ -31,10 +31,11 @@ from ..ir.ops import (
     While,
 )
 from ..ir.types import I64, Scalar
-from . import cooperate
+from ..transforms.spellings import picks
+from . import cooperate, winners
 from .adjoints import Adjoints, add_into, part_of, zero
 from .capacity import is_known_before
-from .copies import Copier, rematerialize
+from .copies import Copier, Rematerialized
 from .memory import MemoryAdjoints
 from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
@@ -51,7 +52,7 @@ class Sweep:
     def __init__(self, prepared: Prepared):
         self.mode = prepared.options.mode
         self.shadowed, self.structure, self.memory = prepared.shadowed, prepared.structure, prepared.memory
-        self.activity, self.plan = prepared.activity, prepared.plan
+        self.activity, self.plan, self.winners = prepared.activity, prepared.plan, prepared.winners
         self.prologue = Builder()
         self.b = Builder()
         self.tape = Tape(self.prologue, self.mode == "split", counted=not is_known_before(prepared.plan))
@@ -155,7 +156,7 @@ class Sweep:
             self.scopes[-1][v] = self.tape.pop(self.b, v.type, v.name)
         for v, outside in self.plan.exported.get(id(block), {}).items():
             self.scopes[-1][v] = self.value(outside)
-        self.scopes[-1].update(rematerialize(self.b, block, self.plan, self.find))
+        self.scopes[-1].update(Rematerialized(self.b, block, self.plan, self.find).run())
         self.create_adjoints(block)
         for value, adjoint in seeds:
             self.adjoints.add(value, adjoint)
@@ -185,6 +186,9 @@ class Sweep:
                 self.stores.load(op, self.value(self.shadowed.of[ptr]))
             case Store(ptr, _):
                 self.stores.store(op, self.value(self.shadowed.of[ptr]), self.memory.of(ptr))
+            case Atomic(_, ptr, _) if picks(op):
+                won = winners.won(self.b, self.winners, self.memory, op, self.value)
+                self.stores.winner(op, self.value(self.shadowed.of[ptr]), won)
             case Atomic(_, ptr, _):
                 self.stores.atomic(op, self.value(self.shadowed.of[ptr]))
             case Barrier(scope, args):

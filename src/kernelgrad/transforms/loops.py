@@ -1,8 +1,8 @@
 """`While` to `For`, where the loop counts.
 
 Expects simplified IR. A loop counts when its condition is one comparison of a carried integer with a value from
-outside, each iteration adds the same constant to it, and the condition's block does nothing else. Integer arithmetic
-there that depends on the outside alone moves in front of the loop. `<=` and `>=` bounds are shifted by one, which only
+outside, each iteration adds the same constant to it, and the condition's block does nothing else. Arithmetic there
+that depends on the outside alone moves in front of the loop. `<=` and `>=` bounds are shifted by one, which only
 signed types (whose overflow C++ forbids) and constants allow. The counter's value after the loop is known for steps
 of one; a loop that needs it for others, and any other loop, stays a `While`.
 """
@@ -13,12 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Block, Constant, Function, Module, Op, Value, While
+from ..ir.ops import Apply, Block, Builtin, Constant, Extract, Function, Module, Op, Value, While
 from ..ir.traverse import operands, rebuild, substitute, uses, with_body
 from ..ir.types import I32, I64, U32, U64, Scalar
 from .dce import eliminate
 from .fold import limits
-from .identities import is_cheap
 
 _FLIPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "ne": "ne"}
 _UPWARDS = {"lt": True, "le": True, "gt": False, "ge": False}
@@ -211,7 +210,8 @@ def _split_invariant(before: Block) -> tuple[tuple[Op, ...], list[Op]]:
     kept: list[Op] = []
     inside = set(before.args)
     for op in before.ops:
-        movable = isinstance(op, Constant) or (isinstance(op, Apply) and is_cheap(op))
+        # The condition is evaluated at least once: whatever is pure may be, in front.
+        movable = isinstance(op, Constant | Apply | Extract) or (isinstance(op, Builtin) and "clock" not in op.name)
         if movable and not any(v in inside for v in operands(op)):
             hoisted.append(op)
         else:
