@@ -15,7 +15,7 @@ import numpy as np
 
 from .errors import ArgumentError, GradientError
 from .functions import DeviceFunction
-from .gradients import RESULT, Gradient
+from .gradients import Gradient
 from .ir.ops import Function
 from .ir.traverse import walk
 from .ir.types import Scalar, Type
@@ -29,6 +29,7 @@ from .runtime.variables import Variable
 from .settings import Names, make_settings
 from .tangents import Tangent
 from .transforms import widen
+from .variants import RESULT
 
 _RETURNED = "the returned value"
 _DIRECTIONS = 3

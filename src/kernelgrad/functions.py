@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .errors import LaunchError
-from .gradients import RESULT, Differentiated, Variant
+from .autodiff.accumulate import Facts
+from .errors import LaunchError, UnsupportedError
+from .gradients import Differentiated
 from .half_adjoints import in_float
 from .ir.builder import Builder
 from .ir.ops import Block, Function, Param, Value
@@ -21,6 +22,7 @@ from .runtime.own import Own
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature
 from .settings import Settings
+from .variants import RESULT, Variant
 
 _ONE_THREAD = make_launch(1, 1)
 
@@ -76,9 +78,15 @@ class FunctionGradient(Differentiated):
         self.inner = result
         super().__init__(target.kernel, settings)
 
-    def variant(self, wanted: tuple[str, ...] | None = None, private: bool = True, refill: bool = True) -> Variant:
+    usual = Facts(alone=True)
+
+    def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
         listed = self.settings.listed if wanted is None else wanted
-        return super().variant((*(n for n in listed if n != RESULT), *self.inner), private, refill)
+        found = super().variant((*(n for n in listed if n != RESULT), *self.inner), facts)
+        if len(found.kernels) > 1:
+            reason = "an atomic maximum, minimum or exchange has a gradient in kernels only"
+            raise UnsupportedError(reason, self.shown.span, "differentiate the kernel that calls the function")
+        return found
 
     @property
     def shown(self) -> Function:
@@ -106,7 +114,7 @@ class FunctionGradient(Differentiated):
         own = Own()
         given = in_float(self.kernel.function, given, _ONE_THREAD, own)
         bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
-        self.check_overlap(kernel, bound, own)
+        self.check_overlap(variant, bound, own)
         result = result_memory(self.target.function.result_type, placement, own)
         self._seed(variant, seed, placement, own)
         self.hidden(variant, _ONE_THREAD, primal, placement, own)

@@ -10,125 +10,60 @@ from typing import Any
 
 import numpy as np
 
-from . import pipeline
+from . import claims
 from .autodiff import capacity, checkpoint
 from .autodiff import roots as memory_analysis
+from .autodiff.accumulate import USUAL, Facts
 from .autodiff.cooperate import SHARED_BYTES
-from .autodiff.coverage import is_covered
 from .autodiff.explain import explain
-from .autodiff.reverse import Gradient as Derivative
-from .autodiff.reverse import Options, gradient
-from .autodiff.shadows import adjoint_c_type, is_dynamic
-from .autodiff.tiles import Tile
+from .autodiff.reverse import Options
+from .autodiff.shadows import adjoint_c_type
 from .errors import ArgumentError, LaunchError
+from .finishing import add_partials, finish_partials
 from .half_adjoints import in_float
 from .ir.ops import Function, Param
 from .ir.types import Pointer, Scalar, Struct, Type
 from .kernels import Kernel
 from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch, make_launch, parse_launch
-from .runtime.launch import BoundArguments, Dim3
+from .runtime.launch import BoundArguments
 from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes, zero_bytes
 from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
+from .variants import Variant
 
-RESULT = "_result"  # the parameter through which a function's value leaves
 Sizes = dict[Type, np.ndarray[Any, np.dtype[np.int64]]]  # elements per thread: for all blocks alike, or for each
-
-
-class Variant:
-    """The code for one choice of wanted adjoints and one accumulation plan."""
-
-    def __init__(self, kernel: Kernel, options: Options):
-        self.kernel, self.options = kernel, options
-        self._covered: dict[Any, bool] = {}
-        self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
-        self.kernels = tuple(self._finished(_with_hidden(f, self.derivative)) for f in self.derivative.functions)
-
-    def _finished(self, function: Function) -> Kernel:
-        shadows = frozenset(p.name for p in self.derivative.adjoints.values())
-        variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
-        module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables), shadows)
-        return Kernel(function.name, module, self.kernel.variable)
-
-    @property
-    def doubles_shared(self) -> bool:
-        """Whether the shadow of dynamic shared memory needs as many bytes again."""
-        return any(map(is_dynamic, self.derivative.shared.values()))
-
-    @property
-    def stack_types(self) -> tuple[Type, ...]:
-        return tuple(s.type for s in self.derivative.stacks)
-
-    def can_refill(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
-        """Whether every tile that the reverse fills again is filled wherever it is read."""
-        prepared = self.derivative.prepared
-        tiles = [tile for used in prepared.plan.refilled.values() for tile in used]
-        if not tiles:
-            return True
-        scalars = tuple(known(p.value) for p in self.kernel.function.params)
-        key = (launch.block, launch.shared_bytes, scalars)
-        if key not in self._covered:
-            self._covered[key] = all(
-                is_covered(tile, self._shared_bytes(tile, launch), launch.block, prepared.structure, known)
-                for tile in tiles
-            )
-        return self._covered[key]
-
-    def _shared_bytes(self, tile: Tile, launch: Launch) -> int:
-        variable = self.kernel.module.globals[tile.variable]
-        return launch.shared_bytes if is_dynamic(variable) else variable.type.size
-
-    @cached_property
-    def counting(self) -> tuple[Kernel, bool]:
-        """The kernel that counts, and whether it must run on copies."""
-        prepared = self.derivative.prepared
-        counted = capacity.counting_function(prepared.function, prepared.plan, prepared.memory, self.stack_types)
-        *params, counts = counted.function.params
-        function = replace(counted.function, params=(*params, replace(counts, variable="_counts")))
-        return self._finished(function), counted.stores
-
-
-def _with_hidden(function: Function, derivative: Derivative) -> Function:
-    """Marks the parameters that the launcher supplies: shadows of unlisted buffers, the tape."""
-    ours = {p.name for p in derivative.internal.values()}
-    supplied = {p.name for p in function.params if p.variable == RESULT}
-    ours |= {p.name for name, p in derivative.adjoints.items() if name in supplied}
-    ours |= {p.name for s in derivative.stacks for p in s.params}
-    params = [replace(p, variable=p.name) if p.name in ours else p for p in function.params]
-    return replace(function, params=tuple(sorted(params, key=lambda p: p.variable is not None)))
 
 
 class Differentiated:
     """What gradients, splits and their parts share: variants, and binding of arguments and adjoints."""
 
+    usual = USUAL
+
     def __init__(self, kernel: Kernel, settings: Settings):
         self.kernel, self.settings = kernel, settings
-        self._variants: dict[tuple[tuple[str, ...], bool, bool], Variant] = {}
+        self._variants: dict[tuple[tuple[str, ...], Facts], Variant] = {}
         self._lock = threading.Lock()
         self.variant()  # what cannot be differentiated is known now, not at the first launch
 
-    def variant(self, wanted: tuple[str, ...] | None = None, private: bool = True, refill: bool = True) -> Variant:
-        """`wanted`: the listed parameters whose adjoint was given; the others: which proofs hold for the launch."""
+    def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
+        """`wanted`: the listed parameters whose adjoint was given; `facts`: what holds for the launch."""
         settings = self.settings
         listed = settings.listed if wanted is None else wanted
-        key = (listed, private, refill)
+        facts = self.usual if facts is None else facts
         with self._lock:
-            if key not in self._variants:
+            if (listed, facts) not in self._variants:
                 kept = tuple(n for n in settings.kept if n in listed)
-                options = Options(listed, kept, settings.mode, private, settings.may_alias, refill)
-                self._variants[key] = Variant(self.kernel, options)
-            return self._variants[key]
+                options = Options(listed, kept, settings.mode, settings.may_alias, facts)
+                self._variants[listed, facts] = Variant(self.kernel, options)
+            return self._variants[listed, facts]
 
     def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant:
         """The one whose proofs hold for the launch (rules 8 and 11)."""
-        found = self.variant(wanted)
-        conditions = found.derivative.prepared.accumulation.conditions
-        private = all(_CONDITION[c](launch.grid, launch.block) for c in conditions)
-        refill = found.can_refill(launch, _known_scalars(self.kernel.function, primal, None))
-        return found if private and refill else self.variant(wanted, private, refill)
+        usual = self.variant(wanted)
+        return self.variant(wanted, usual.facts_of(launch, _known_scalars(self.kernel.function, primal, None)))
 
     # ---- arguments
 
@@ -164,10 +99,11 @@ class Differentiated:
             if isinstance(param.type, Struct) and adjoints.get(param.name) is not None:
                 _check_members(param.name, param.type, given[param.name], adjoints[param.name])
 
-    def check_overlap(self, kernel: Kernel, bound: BoundArguments, own: Own) -> None:
+    def check_overlap(self, variant: Variant, bound: BoundArguments, own: Own) -> None:
         """Also of adjoints that float copies stand for."""
         whole = replace(bound, buffers=(*bound.buffers, *own.originals))
-        check_overlap(kernel.function, whole, kernel.written | {b.name for b in own.originals})
+        written = frozenset(name for kernel in variant.kernels for name in kernel.written)
+        check_overlap(variant.reverse.function, whole, written | {b.name for b in own.originals})
 
     @property
     def shown(self) -> Function:
@@ -201,6 +137,7 @@ class Differentiated:
         if variant.doubles_shared:
             own.double_shared(launch, SHARED_BYTES)
         self.add_shadows(variant, bound, placement, stream, own)
+        add_partials(variant, launch, placement, stream, own)
         if segment is not None:
             own.supplied[checkpoint.SEGMENT] = Supplied(segment)
         if variant.derivative.stacks:
@@ -368,15 +305,17 @@ class Gradient(Differentiated):
     ) -> Any:
         """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
         launch = make_launch(grid, block, shared)
-        kernel, bound, placement, own = self._prepare(launch, args, adjoints)
-        report = kernel.check_bound(own.sized(launch), bound, placement, own.supplied, seed)
+        steps, placement, own = self._prepare(launch, args, adjoints)
+        sized = own.sized(launch)
+        reports = [k.check_bound(sized, bound, placement, own.supplied, seed) for k, bound in steps]
         own.finish()
-        return report
+        return replace(reports[-1], findings=tuple(f for report in reports for f in report.findings))
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         target, segment = self._within_budget(launch, args)
-        kernel, bound, placement, own = target._prepare(launch, args, keywords, segment)
-        kernel.run(own.sized(launch), bound, placement, own.supplied)
+        steps, placement, own = target._prepare(launch, args, keywords, segment)
+        for kernel, bound in steps:
+            kernel.run(own.sized(launch), bound, placement, own.supplied)
         own.finish()
 
     def _within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
@@ -390,21 +329,22 @@ class Gradient(Differentiated):
 
     def _prepare(
         self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], segment: int | None = None
-    ) -> tuple[Kernel, BoundArguments, Placement, Own]:
+    ) -> tuple[list[claims.Step], Placement, Own]:
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
         wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
         primal, _ = self.kernel.bind(own_args)
         variant = self.variant_for(wanted, launch, primal)
-        (kernel,) = variant.kernels
         own = Own()
         adjoints = in_float(self.kernel.function, adjoints, launch, own)
-        bound, placement = kernel.bind((*own_args, *(adjoints[n] for n in wanted)))
+        bound, placement = variant.reverse.bind((*own_args, *(adjoints[n] for n in wanted)))
         if not self.settings.may_alias:
-            self.check_overlap(kernel, bound, own)
+            self.check_overlap(variant, bound, own)
         self.hidden(variant, launch, primal, placement, own, segment)
+        finish_partials(variant, bound, launch, placement, own)
+        claims.add_memory(variant, primal, placement, stream_of(launch, placement), own)
         self._assign(variant, bound, placement, launch)
-        return kernel, bound, placement, own
+        return claims.steps(variant, primal, bound), placement, own
 
     def _assign(self, variant: Variant, bound: BoundArguments, placement: Placement, launch: Launch) -> None:
         """`assign`: the adjoint starts at zero instead of what it holds."""
@@ -420,17 +360,6 @@ class Gradient(Differentiated):
 
 def _rounded(nbytes: int) -> int:
     return -(-nbytes // 16) * 16
-
-
-def _one_axis(extents: Dim3) -> bool:
-    return extents[1] == extents[2] == 1
-
-
-_CONDITION: dict[str, Callable[[Dim3, Dim3], bool]] = {
-    "grid": lambda grid, block: _one_axis(grid) and _one_axis(block) and grid[0] * block[0] < 2**31,
-    "block": lambda grid, block: grid == (1, 1, 1) and _one_axis(block),
-    "row": lambda grid, block: _one_axis(block),
-}
 
 
 def _threads(launch: Launch) -> int:

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from . import claims
 from .autodiff.cooperate import SHARED_BYTES
 from .errors import ArgumentError, LaunchError
-from .gradients import Differentiated, Variant, stream_of
+from .finishing import add_partials, finish_partials
+from .gradients import Differentiated, stream_of
 from .half_adjoints import in_float
 from .runtime.arguments import Placement
 from .runtime.config import Launch, parse_launch
 from .runtime.overlap import check_overlap
 from .runtime.own import Own
+from .variants import Variant
 
 
 @dataclass
@@ -77,7 +80,12 @@ class Forward(Differentiated):
             self.add_tape(variant, sizes, launch, placement, own)
         if variant.doubles_shared:
             own.double_shared(launch, SHARED_BYTES)
+        stream = stream_of(launch, placement)
+        claims.add_memory(variant, bound, placement, stream, own)
         kernel.run(own.sized(launch), bound, placement, own.supplied)
+        if variant.derivative.claims:
+            variant.kernels[2].run(own.sized(launch), bound, placement, own.supplied)
+            claims.keep_results(variant, placement, stream, own)
         return Tape(self.kernel.name, launch, placement, variant, own)
 
 
@@ -118,11 +126,15 @@ class Reverse:
         adjoints = in_float(forward.kernel.function, adjoints, launch, copies)
         bound, placement = kernel.bind((*own_args, *adjoints.values()))
         if not forward.settings.may_alias:
-            forward.check_overlap(kernel, bound, copies)
+            forward.check_overlap(variant, bound, copies)
         own = tape.take(name, launch)
         primal, _ = forward.kernel.bind(own_args)
-        forward.add_shadows(variant, primal, placement, stream_of(launch, placement), own)
+        stream = stream_of(launch, placement)
+        forward.add_shadows(variant, primal, placement, stream, own)
+        add_partials(variant, launch, placement, stream, own)
+        finish_partials(variant, bound, launch, placement, own)
         if variant.doubles_shared:
             own.double_shared(launch, SHARED_BYTES)
         kernel.run(own.sized(launch), bound, placement, own.supplied)
+        own.finish()
         copies.finish()

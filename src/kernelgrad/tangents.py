@@ -16,9 +16,9 @@ from .autodiff import activity, roots, rotate
 from .autodiff.bits import refuse_bits
 from .autodiff.forward import TANGENT_SHARED, jvp
 from .autodiff.forward_activity import has_tangent
-from .errors import ArgumentError, LaunchError
+from .errors import ArgumentError, LaunchError, UnsupportedError
 from .functions import DeviceFunction, read_result, result_memory
-from .gradients import RESULT, Gradient
+from .gradients import Gradient
 from .ir.ops import Function, Param, Value
 from .ir.ops import Module as IRModule
 from .ir.types import Pointer, Struct, Type
@@ -32,6 +32,8 @@ from .runtime.own import Own
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature, declare, user_params
 from .settings import Names, has_derivative, names_of
+from .transforms import cas_loops
+from .variants import RESULT
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,9 @@ class Code:
     """
 
     def __init__(self, kernel: Kernel, listed: tuple[str, ...]):
-        self.internal = _flowing(kernel.function, kernel.module, listed)
-        made = jvp(kernel.function, kernel.module, (*listed, *self.internal))
+        function = cas_loops.run(kernel.function, kernel.module)
+        self.internal = _flowing(function, kernel.module, listed)
+        made = jvp(function, kernel.module, (*listed, *self.internal))
         self.tangents = dict(zip(self.internal, made.tangents[len(listed) :], strict=True))
         params = [_supplied(p, self.tangents.values(), made.tangents) for p in made.function.params]
         ordered = tuple(sorted(params, key=lambda p: p.variable is not None))
@@ -164,7 +167,7 @@ class Tangent(Differential):
     def __init__(self, target: Kernel | Gradient, parameters: Names):
         self.target = target if isinstance(target, Gradient) else with_variables(target, parameters)
         super().__init__(parameters, _interface(self.target))
-        kernel = self.target.variant().kernels[0] if isinstance(self.target, Gradient) else self.target
+        kernel = _only_kernel(self.target) if isinstance(self.target, Gradient) else self.target
         # What cannot be differentiated is known now, not at the first launch.
         self._first = self.code(kernel, self._names(self.listed))
 
@@ -206,7 +209,7 @@ class Tangent(Differential):
 
     def _prepare(self, launch: Launch, args: tuple[Any, ...]) -> Prepared:
         if isinstance(self.target, Gradient):
-            kernel, bound, placement, own = self.target._prepare(launch, args, {})
+            ((kernel, bound),), placement, own = self.target._prepare(launch, args, {})
             return Prepared(kernel, launch, bound, placement, own)
         bound, placement = self.target.bind(args)
         return Prepared(self.target, launch, bound, placement, Own())
@@ -255,6 +258,14 @@ class FunctionTangent(Differential):
 
 def make_tangent(target: Kernel | Gradient | DeviceFunction, parameters: Names) -> Tangent | FunctionTangent:
     return FunctionTangent(target, parameters) if isinstance(target, DeviceFunction) else Tangent(target, parameters)
+
+
+def _only_kernel(target: Gradient) -> Kernel:
+    variant = target.variant()
+    if len(variant.kernels) > 1:
+        reason = f"{target.kernel.name}: an atomic maximum, minimum or exchange has no second derivative here"
+        raise UnsupportedError(reason, target.kernel.function.span)
+    return variant.kernels[0]
 
 
 def _interface(target: Kernel | Gradient | DeviceFunction) -> Interface:

@@ -8,6 +8,32 @@ struct Particle {
 };
 static_assert(sizeof(Particle) == 16, "the layout that the launcher relies on");
 
+// The sum over all threads of the block, for each of them.
+template <typename T>
+__device__ T block_sum(T value)
+{
+    __shared__ T sums[32];
+    unsigned int threads = blockDim.x * blockDim.y * blockDim.z;
+    unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x;
+    unsigned int lane = thread % 32;
+    unsigned int lanes = min(threads - (thread - lane), 32u);
+    unsigned int mask = 0xffffffffu >> (32 - lanes);
+    for (unsigned int distance = 16; distance > 0; distance /= 2) {
+        T other = __shfl_down_sync(mask, value, distance);
+        value += lane + distance < lanes ? other : T(0);
+    }
+    if (lane == 0) {
+        sums[thread / 32] = value;
+    }
+    __syncthreads();
+    T total = sums[0];
+    for (unsigned int warp = 1; warp < (threads + 31) / 32; ++warp) {
+        total += sums[warp];
+    }
+    __syncthreads();
+    return total;
+}
+
 extern "C" __global__ void particles_grad(
     Particle *__restrict__ p,
     float dt,
@@ -35,7 +61,10 @@ extern "C" __global__ void particles_grad(
         _d_p[i].mass += t_4 ? t_3 : -(t_3 * (t / p_value));
         _d_p[i].x += -_d_force;
     }
-    if (_d_dt_1 != 0.0f) {
-        atomicAdd(_d_dt, _d_dt_1);
+    float t_5 = block_sum(_d_dt_1);
+    if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
+        if (t_5 != 0.0f) {
+            atomicAdd(_d_dt, t_5);
+        }
     }
 }

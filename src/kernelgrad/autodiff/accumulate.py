@@ -24,6 +24,21 @@ CONDITIONS: dict[Index, str] = {
 }
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a launch. `private`: its threads' own indices are theirs alone (rule 11). `refill`: the tiles'
+    fills cover what is read (rule 8). `partials`: the blocks leave their sums for a finishing step, since so many
+    blocks would wait for each other at one address. `alone`: there is one thread."""
+
+    private: bool = True
+    refill: bool = True
+    partials: bool = False
+    alone: bool = False
+
+
+USUAL = Facts()  # of most launches
+
+
 @dataclass
 class Accumulation:
     atomic: set[int] = field(default_factory=set)  # loads whose update is atomic

@@ -13,6 +13,7 @@ from ..ir.ops import (
     Aggregate,
     Apply,
     Atomic,
+    BarrierReduce,
     Block,
     Extract,
     For,
@@ -118,6 +119,8 @@ class _Varied:
                 for arg in args:
                     for result in op.results:
                         self.flow(arg, result)
+            case BarrierReduce(_, value):
+                self.flow(value, op.result)
             case Extract(aggregate, _):
                 self.flow(aggregate, op.result)
             case Insert(aggregate, value, _):
@@ -199,6 +202,8 @@ class _Useful:
                 for arg in args:
                     for result in op.results:
                         self.flow(result, arg)
+            case BarrierReduce(_, value):
+                self.flow(op.result, value)
             case Extract(aggregate, _):
                 self.flow(op.result, aggregate)
             case Insert(aggregate, value, _):
@@ -212,6 +217,9 @@ class _Useful:
                 if self.memory.of(ptr) & self.roots:
                     self.mark(value)
             case Atomic(_, ptr, args):
+                if op.result in self.values and not self.memory.of(ptr) <= self.roots:
+                    self.roots |= self.memory.of(ptr)
+                    self.changed = True
                 if self.memory.of(ptr) & self.roots:
                     for arg in args:
                         self.mark(arg)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..errors import Span, UnsupportedError
 from ..ir.builder import pointee
 from ..ir.ops import Aggregate, Apply, Atomic, Extract, For, Function, If, Insert, Load, Op, Store, Value, While
-from ..ir.traverse import walk
+from ..ir.traverse import blocks, walk
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
 from .activity import Activity
 from .roots import Memory
@@ -21,6 +21,9 @@ from .roots import Memory
 def refuse_bits(function: Function, memory: Memory, activity: Activity) -> None:
     work = _Bits(memory, activity)
     ops = list(walk(function.body))
+    for op in ops:
+        if isinstance(op, While):
+            work.check_swaps(op)
     for op in ops:
         work.check_access(op)
     while work.changed:
@@ -50,6 +53,19 @@ class _Bits:
                 self.refuse(f"memory of {_names(held)} is accessed as {_names(narrower)}", op.span)
             if held and not isinstance(op, Load) and not types & held and not types & _integers(root):
                 self.refuse(f"the bits of an active value in '{root.name}' are written", op.span)
+
+    def check_swaps(self, loop: While) -> None:
+        """Loops around atomicCAS that are known (see transforms/cas_loops) have become something else by now."""
+        for op in (inner for block in blocks(loop) for inner in walk(block)):
+            if isinstance(op, Atomic) and op.kind == "cas" and not _is_float(op.result):
+                active = self.memory.of(op.ptr) & self.activity.roots
+                if any(_held(root) and not _integers(root) for root in active):
+                    raise UnsupportedError(
+                        "a loop around atomicCAS that is not known to add, or to take a maximum or minimum, has no"
+                        " gradient",
+                        loop.span,
+                        "use atomicAdd, or the usual form of such a loop",
+                    )
 
     def read_bits(self, op: Load) -> bool:
         if any(t.is_float for t in _leaves(op.result.type)):

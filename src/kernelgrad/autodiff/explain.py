@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..ir.ops import Apply, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Scalar, Struct
+from ..transforms.spellings import picks
 from .accumulate import CONDITIONS
 from .activity import holds_floats
 from .plan import Plan
@@ -21,6 +22,7 @@ def explain(gradient: Gradient) -> str:
             for c in sorted(prepared.accumulation.conditions)
         ],
         "tiles": _tiles(prepared.plan),
+        "winners": _winners(prepared),
         "tape": _tape(prepared.plan),
         "reruns": _reruns(prepared),
         "internal shadows": [f"'{name}' is not listed, but derivatives flow through it" for name in gradient.internal],
@@ -43,7 +45,8 @@ def _updates(prepared: Prepared) -> list[str]:
     listed = {p.name: p for p in prepared.function.params}
     for name in prepared.options.listed:
         if listed[name].value in prepared.activity:
-            rows.append(f"{prepared.function.span}: parameter {name}: one atomicAdd per thread: every thread reads it")
+            how = "the blocks' sums, added by a finishing step" if prepared.options.facts.partials else "one atomicAdd"
+            rows.append(f"{prepared.function.span}: parameter {name}: summed in each block, then {how}")
     return rows
 
 
@@ -66,6 +69,20 @@ def _tiles(plan: Plan) -> list[str]:
         for used in plan.refilled.values()
         for tile in used
     ]
+
+
+def _winners(prepared: Prepared) -> list[str]:
+    rows = []
+    for op in walk(prepared.function.body):
+        if picks(op) and prepared.plan.has_adjoint(op):
+            names = ", ".join(sorted(r.name or "?" for r in prepared.memory.of(op.ptr)))  # type: ignore[attr-defined]
+            claimed = prepared.winners.claim(op, prepared.memory) is not None
+            how = "a launch between forward and reverse finds it" if claimed else "found at the next barrier"
+            rows.append(
+                f"{op.span}: the adjoint goes to the execution whose value is in '{names}' at the end, of several to"
+                f" the lowest thread: {how}"
+            )
+    return rows
 
 
 def _reruns(prepared: Prepared) -> list[str]:

@@ -18,6 +18,7 @@ from ..ir.ops import (
     Alloca,
     Apply,
     Atomic,
+    BarrierReduce,
     Block,
     Call,
     Constant,
@@ -44,6 +45,7 @@ from ..ir.traverse import uses
 from ..ir.types import I64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..ir.verifier import verify
 from ..transforms import simplify
+from ..transforms.spellings import emit, picks
 from .forward_activity import ForwardActivity, has_tangent, may_pass
 from .roots import holds_pointers
 from .rules import rule_for, scaled
@@ -174,7 +176,7 @@ class _Forward:
                 self.b.add(op)
                 self.store(op, ptr, value)
             case Atomic():
-                self.b.add(op)
+                emit(self.b, op)
                 self.atomic(op)
             case Call(callee):
                 raise InternalError(f"forward mode met a call of '{callee}'")
@@ -231,6 +233,8 @@ class _Forward:
                 return b.cast_pointer(self.tangent(ptr), op.result.type)
             case Load(ptr, volatile):
                 return self.load(op, ptr, volatile)
+            case BarrierReduce("sum", value):
+                return b.emit(BarrierReduce, "sum", self.tangent(value), type=op.result.type)
             case Warp(fn, (mask, value, lane, width)):
                 return b.emit(Warp, fn, (mask, self.tangent(value), lane, width), type=op.result.type)
         raise UnsupportedError("cannot differentiate this operation", op.span)
@@ -314,7 +318,8 @@ class _Forward:
         if not has_tangent(pointee(op.ptr)):
             return
         if op.kind not in ("add", "sub"):
-            raise UnsupportedError(f"forward mode does not take an atomic {op.kind} of active values", op.span)
+            what = "maximum, minimum or exchange" if picks(op) else op.kind
+            raise UnsupportedError(f"forward mode does not take an atomic {what} of active values", op.span)
         if self.used.get(op.result):
             raise UnsupportedError(
                 "cannot differentiate the value that an atomic operation returns: it depends on the threads' order",

@@ -16,6 +16,7 @@ from ..ir.ops import (
     Alloca,
     Apply,
     Atomic,
+    BarrierReduce,
     Block,
     Extract,
     For,
@@ -176,6 +177,8 @@ class ForwardActivity:
             case Aggregate(args) | Warp(_, args):
                 if any(a in self.values for a in args):
                     self._mark(op.results[0])
+            case BarrierReduce("sum", value):
+                self._flow(op.results, (value,))
             case Insert(aggregate, value, _):
                 self._flow(op.results, (aggregate,), (value,))
             case Extract(source, _) | Offset(source, _) | Member(source, _) | PtrCast(source) | Load(source):

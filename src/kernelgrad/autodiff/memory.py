@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import Atomic, Block, If, Load, Store, Value
-from ..ir.types import Array, Scalar, Struct
+from ..ir.ops import Atomic, BarrierReduce, Block, If, Load, Store, Value
+from ..ir.types import U32, Array, Scalar, Struct
 from .accumulate import Accumulation
 from .activity import holds_floats
 from .adjoints import Adjoints, part_of
@@ -21,8 +21,8 @@ class MemoryAdjoints:
 
     def load(self, op: Load, shadow: Value) -> None:
         """A read in the primal is an update in the adjoint."""
-        update = self._update if self.accumulation.is_atomic(op) else self._plain
-        self._each_float(shadow, self.adjoints.get(op.result), update)
+        update = self._update if self.accumulation.is_atomic(op) else self.plain
+        self.each_float(shadow, self.adjoints.get(op.result), update)
 
     def store(self, op: Store, shadow: Value, roots: frozenset[Value]) -> None:
         """The value stored gets what the memory's shadow has gathered, and the shadow starts anew."""
@@ -33,28 +33,42 @@ class MemoryAdjoints:
 
     def atomic(self, op: Atomic, shadow: Value) -> None:
         if op.kind not in ("add", "sub"):
-            raise UnsupportedError(f"a derivative flows through an atomic '{op.kind}': not supported yet", op.span)
-        if op.result in self.adjoints:
-            raise UnsupportedError(
-                "the value that an atomic operation on floats returned is used", op.span, "do not use the old value"
-            )
+            raise UnsupportedError(f"a derivative flows through an atomic '{op.kind}': not supported", op.span)
+        self._refuse_old_value(op)
         (value,) = op.args
         if value in self.adjoints:
             gathered = self.b.load(shadow)
             self.adjoints.add(value, gathered if op.kind == "add" else self.b.apply("neg", gathered))
 
+    def winner(self, op: Atomic, shadow: Value, won: Value) -> None:
+        """The execution whose value is in the cell at the end takes the adjoint; the others, and the old value, get
+        none of it."""
+        self._refuse_old_value(op)
+        (value,) = op.args
+        with self.b.region() as taken:
+            if value in self.adjoints:
+                self.adjoints.add(value, self.b.load(shadow))
+            self._clear(shadow)
+        self.b.if_(won, taken.block())
+
+    def _refuse_old_value(self, op: Atomic) -> None:
+        if op.result in self.adjoints:
+            raise UnsupportedError(
+                "the value that an atomic operation on floats returned is used", op.span, "do not use the old value"
+            )
+
     # ---- updates
 
-    def _each_float(self, ptr: Value, adjoint: Value, update: Callable[[Value, Value], None]) -> None:
+    def each_float(self, ptr: Value, adjoint: Value, update: Callable[[Value, Value], None]) -> None:
         type = pointee(ptr)
         if isinstance(type, Scalar):
             update(ptr, adjoint)
         elif isinstance(type, Struct | Array):
             for k, part in enumerate(part_types(type)):
                 if holds_floats(part):
-                    self._each_float(part_of(self.b, ptr, k), self.b.extract(adjoint, k), update)
+                    self.each_float(part_of(self.b, ptr, k), self.b.extract(adjoint, k), update)
 
-    def _plain(self, ptr: Value, adjoint: Value) -> None:
+    def plain(self, ptr: Value, adjoint: Value) -> None:
         self.b.store(ptr, self.b.apply("add", self.b.load(ptr), adjoint))
 
     def _update(self, ptr: Value, adjoint: Value) -> None:
@@ -64,6 +78,23 @@ class MemoryAdjoints:
         with b.region() as region:
             b.atomic("add", ptr, adjoint)
         b.add(If(some, region.block(), _EMPTY, results=(), span=b.span))
+
+    def add_block_sum(self, ptr: Value, adjoint: Value) -> None:
+        """One update per block; all threads are here."""
+        total = self.b.emit(BarrierReduce, "sum", adjoint, type=adjoint.type)
+        self._by_first_thread(lambda: self._update(ptr, total))
+
+    def store_block_sum(self, ptr: Value, adjoint: Value) -> None:
+        total = self.b.emit(BarrierReduce, "sum", adjoint, type=adjoint.type)
+        self._by_first_thread(lambda: self.b.store(ptr, total))
+
+    def _by_first_thread(self, work: Callable[[], None]) -> None:
+        b = self.b
+        x, y, z = (b.builtin("thread_idx", axis) for axis in range(3))
+        first = b.apply("eq", b.apply("or", b.apply("or", x, y), z), b.constant(0, U32))
+        with b.region() as region:
+            work()
+        b.if_(first, region.block())
 
     def _clear(self, ptr: Value) -> None:
         type = pointee(ptr)

@@ -20,22 +20,23 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import clone, closed, walk
-from ..ir.types import I64, Pointer
+from ..ir.types import I64, Pointer, Scalar
 from ..transforms import cas_loops, predicate, simplify
 from ..transforms.unroll import constants_of, copies_of, iterations, unroll
 from . import activity as activity_analysis
 from . import cooperate, rotate
 from . import roots as memory_analysis
 from . import structure as structure_analysis
-from .accumulate import Accumulation, plan_updates
+from .accumulate import USUAL, Accumulation, Facts, plan_updates
 from .activity import Activity
 from .bits import refuse_bits
 from .claiming import ClaimSweep
+from .passing import refuse_waiting
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .roots import Memory, holds_pointers
 from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name
 from .structure import Place, Structure
-from .sweep import Sweep
+from .sweep import Number, Sweep
 from .tape import Stack
 from .winners import Claim, Winners, find_claims, refuse_alone
 
@@ -47,31 +48,37 @@ class Options:
     """`listed`: the parameters to differentiate. `kept`: pure outputs whose adjoint is read and left as it is.
 
     joint: forward and reverse in one function. split: two functions with a tape between them. reverse: the reverse
-    alone, on buffers that hold what they held before the kernel (rule 6). `assume_private`, `refill`: proofs that
-    depend on the launch are taken to hold (rules 8 and 11).
+    alone, on buffers that hold what they held before the kernel (rule 6).
     """
 
     listed: tuple[str, ...]
     kept: tuple[str, ...] = ()
     mode: Mode = "joint"
-    assume_private: bool = True
     may_alias: bool = False
-    refill: bool = True
+    facts: Facts = USUAL
 
 
 @dataclass
 class Gradient:
     """`functions`: one, or for a split the augmented forward and the reverse. `adjoints`: for each listed parameter, in
     order, the parameter that takes its adjoint. `internal`: shadows of unlisted buffers through which derivatives
-    flow, by the buffer's name. `stacks`: the tape's parameters, which follow those in every function. `shared`: the
-    shadow of each shared variable that has one."""
+    flow, by the buffer's name. `partials`: where each block leaves its sum of a number's adjoint. `stacks`: the tape's
+    parameters, which follow those in every function. `shared`: the shadow of each shared variable that has one."""
 
     functions: tuple[Function, ...]
     adjoints: dict[str, Param]
     internal: dict[str, Param]
+    partials: dict[str, Param]
     stacks: tuple[Stack, ...]
     shared: dict[str, Global]
     prepared: Prepared
+
+    @property
+    def sums(self) -> bool:
+        """Whether all threads add to the adjoint of a number."""
+        values = {p.name: p.value for p in self.prepared.function.params}
+        numbers = [values[n] for n in self.adjoints if isinstance(values[n].type, Scalar)]
+        return any(v in self.prepared.activity for v in numbers)
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -117,7 +124,9 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     """The gradient; short loops of constant length that would need a tape are unrolled and need none."""
     cooperate.check(function)
     function = cas_loops.run(function, module)
-    predicated = predicate.run(function, module)
+    refuse_waiting(function)
+    meets_at_end = not options.facts.alone and any(_is_number(p) for p in function.params if p.name in options.listed)
+    predicated = predicate.run(function, module, meets_at_end)
     function = function if predicated is function else simplify.run(predicated, module)
     function = rotate.run(function, module)
     found = _differentiate(function, module, options)
@@ -157,13 +166,14 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     emitter = Sweep(prepared)
     if shared:
         cooperate.zero_shared(emitter.prologue, shared, shared_bytes)
-    scalars = [(params[n].value, p.value) for n, p in adjoints.items() if not _is_pointer(params[n])]
-    bodies = emitter.run(scalars)
+    numbers = {n: p for n, p in adjoints.items() if _is_number(params[n])}
+    partials = _partials(numbers, params, activity, options)
+    bodies = emitter.run([Number(params[n].value, p.value, partials.get(n)) for n, p in numbers.items()])
     stacks = tuple(emitter.tape.stacks.values())
     tape = tuple(p for s in stacks for p in s.params)
     if any(map(is_dynamic, shared.values())):
         tape = (*tape, Param(shared_bytes, "long long", variable=cooperate.SHARED_BYTES))
-    whole = (*function.params, *adjoints.values(), *internal.values(), *tape)
+    whole = (*function.params, *adjoints.values(), *internal.values(), *partials.values(), *tape)
     shapes: dict[Mode, tuple[tuple[str, tuple[Param, ...]], ...]] = {
         "joint": (("_grad", whole),),
         "reverse": (("_grad", whole),),
@@ -175,7 +185,7 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     )
     if winners.claims:
         functions = (*functions, _claiming(prepared))
-    return Gradient(functions, adjoints, internal, stacks, shared, prepared)
+    return Gradient(functions, adjoints, internal, partials, stacks, shared, prepared)
 
 
 def _apart(options: Options, winners: Winners, memory: Memory) -> Options:
@@ -216,12 +226,12 @@ def _prepare(
     for param in (*pointers, *(p.value for p in winners.params)):
         structure.home[param] = structure.launch
     function, shadow = shadowed.function, shadowed.of
-    plan = make_plan(function, structure, memory, activity, shadow, options.may_alias, options.refill, winners)
+    plan = make_plan(function, structure, memory, activity, shadow, options.may_alias, options.facts.refill, winners)
     if options.mode == "reverse":
         refuse_tape(plan, structure)
     elif options.mode == "split":
         refuse_shadow_pointers(plan, structure, shadowed.of.values())
-    private = options.assume_private and not options.may_alias
+    private = options.facts.private and not options.may_alias
     accumulation = plan_updates(memory, structure, activity.roots, private)
     kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
     return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners)
@@ -234,6 +244,23 @@ def _restricted(param: Param, may_alias: bool) -> Param:
 def _is_pointer(param: Param) -> bool:
     """A pointer, or a struct that holds some: its shadow is of its own type."""
     return holds_pointers(param.type)
+
+
+def _is_number(param: Param) -> bool:
+    """Passed by value: every thread has a part in its adjoint."""
+    return not holds_pointers(param.type)
+
+
+def _partials(
+    adjoints: dict[str, Param], params: dict[str, Param], activity: Activity, options: Options
+) -> dict[str, Param]:
+    if not options.facts.partials:
+        return {}
+    found = {}
+    for name, param in adjoints.items():
+        if params[name].value in activity and isinstance(params[name].type, Scalar):
+            found[name] = Param(Value(param.type, f"_sums_{name}"), param.c_type)
+    return found
 
 
 def _refuse_unlisted_structs(params: list[Param], function: Function) -> None:

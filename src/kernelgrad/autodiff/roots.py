@@ -1,7 +1,8 @@
 """Where pointers come from, and which memory a function writes.
 
 A root is the value that names a piece of memory: a pointer parameter, a struct parameter (for the pointers inside it),
-an `Alloca`, a `GlobalRef`. A pointer whose origin is lost (loaded from memory) has the root UNKNOWN.
+an `Alloca`, a `GlobalRef`. A pointer whose origin is lost (loaded from memory) has the root UNKNOWN, and those of every
+pointer that the function itself puts into memory.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Memory:
     global_names: dict[str, Value] = field(default_factory=dict)  # one root per module variable
     stores: list[Op] = field(default_factory=list)  # Store and Atomic
     loads: list[Load] = field(default_factory=list)
+    escaped: Roots = _NONE  # of the pointers that are stored
 
     def of(self, pointer: Value) -> Roots:
         return self.roots.get(pointer, _NONE)
@@ -88,6 +90,9 @@ def _visit(block: Block, memory: Memory) -> bool:
             if found != memory.of(target):
                 memory.roots[target] = found
                 changed = True
+        if isinstance(op, Store) and not memory.of(op.value) <= memory.escaped:
+            memory.escaped |= memory.of(op.value)
+            changed = True
         for inner in _inner(op):
             changed |= _visit(inner, memory)
     return changed
@@ -121,12 +126,9 @@ def _flows(op: Op, memory: Memory) -> Iterable[tuple[Value, list[Roots]]]:
         case Apply(_, args) | Aggregate(args):
             if holds_pointers(op.result.type):
                 yield op.result, [memory.of(a) for a in args]
-        case Load(_):
+        case Load() | Atomic():
             if holds_pointers(op.result.type):
-                yield op.result, [frozenset((UNKNOWN,))]
-        case Atomic():
-            if holds_pointers(op.result.type):
-                yield op.result, [frozenset((UNKNOWN,))]
+                yield op.result, [frozenset((UNKNOWN,)), memory.escaped]
         case If(_, then, orelse):
             for k, result in enumerate(op.results):
                 yield result, [memory.of(then.results[k]), memory.of(orelse.results[k])]

@@ -6,7 +6,7 @@ caller runs next, turn them into plain SSA.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
@@ -25,6 +25,7 @@ from ..ir.ops import (
     Insert,
     Load,
     Op,
+    Param,
     Store,
     Value,
     Warp,
@@ -40,17 +41,27 @@ from .memory import MemoryAdjoints
 from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
 from .structure import Place
-from .tape import Tape
+from .tape import Tape, linear_block
 
 if TYPE_CHECKING:
     from .reverse import Prepared
+
+
+@dataclass(frozen=True)
+class Number:
+    """A parameter passed by value, where its adjoint goes, and where each block may leave its part of it."""
+
+    value: Value
+    adjoint: Value
+    partials: Param | None
 
 
 class Sweep:
     """Emits the gradient's body. `b` is where code goes; scopes of available forward values nest as regions do."""
 
     def __init__(self, prepared: Prepared):
-        self.mode = prepared.options.mode
+        self.mode, self.alone = prepared.options.mode, prepared.options.facts.alone
+        self.meets_at_end = False
         self.shadowed, self.structure, self.memory = prepared.shadowed, prepared.structure, prepared.memory
         self.activity, self.plan, self.winners = prepared.activity, prepared.plan, prepared.winners
         self.prologue = Builder()
@@ -60,18 +71,19 @@ class Sweep:
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept)
         self.scopes: list[dict[Value, Value]] = [{}]
 
-    def run(self, scalars: list[tuple[Value, Value]]) -> tuple[Block, ...]:
+    def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
-        for value, _ in scalars:
-            if value in self.activity:
-                self.adjoints.create(value)
+        numbers = [n for n in numbers if n.value in self.activity]
+        self.meets_at_end = bool(numbers) and not self.alone
+        for number in numbers:
+            self.adjoints.create(number.value)
         if self.mode == "joint":
             self.joint(self.structure.top)
         else:
             self.reverse_block(self.structure.top, [], {})
-        for value, target in scalars:
-            if value in self.adjoints:
-                self.flush(target, self.adjoints.get(value))
+        self.b.span = self.shadowed.function.span
+        for number in numbers:
+            self.flush(number)
         start = self.tape.start_reverse() if self.mode == "split" else []
         reverse = Block((), (*self.prologue.ops, *start, *self.b.ops), ())
         if forward is None:
@@ -84,13 +96,14 @@ class Sweep:
             self.copier(effects=True).block(self.structure.top.block, taping=True)
         return region.ops
 
-    def flush(self, target: Value, adjoint: Value) -> None:
-        """Every thread adds its part of a scalar parameter's adjoint."""
-        type = adjoint.type
-        if isinstance(type, Scalar):
-            self.stores._update(target, adjoint)
-            return
-        self.stores._each_float(target, adjoint, self.stores._update)
+    def flush(self, number: Number) -> None:
+        """Every thread has a part of a number's adjoint. All threads are here: each block adds up its own."""
+        update = self.stores.plain if self.alone else self.stores.add_block_sum
+        if number.partials is not None:
+            own = self.b.offset(number.partials.value, linear_block(self.b))
+            self.stores.store_block_sum(own, self.adjoints.get(number.value))
+        else:
+            self.stores.each_float(number.adjoint, self.adjoints.get(number.value), update)
 
     # ---- forward values in the reverse sweep
 
@@ -128,7 +141,8 @@ class Sweep:
             with self.b.region() as region:
                 self.joint(self.structure.place(side))
             sides.append(region.block())
-        self.b.add(replace(op, then=sides[0], orelse=sides[1]))
+        # Threads that return early are back for the meeting at the end.
+        self.b.add(replace(op, then=sides[0], orelse=sides[1], exits=op.exits and not self.meets_at_end))
 
     def copier(self, effects: bool) -> Copier:
         return Copier(self.b, self.plan, self.find, lambda v: self.tape.push(self.b, v), effects)
@@ -193,6 +207,9 @@ class Sweep:
                 self.stores.atomic(op, self.value(self.shadowed.of[ptr]))
             case Barrier(scope, args):
                 self.b.effect(Barrier, scope, tuple(map(self.value, args)))
+            case BarrierReduce("sum", value) if value in self.adjoints:
+                total = self.b.emit(BarrierReduce, "sum", self.adjoints.get(op.result), type=value.type)
+                self.adjoints.add(value, total)
             case BarrierReduce():
                 self.b.effect(Barrier, "block")
             case Warp():
@@ -278,7 +295,7 @@ class Sweep:
                 self.reverse_block(self.structure.place(side), seeds, {})
             sides.append(region.block())
         self.b.span = op.span
-        self.b.if_(cond, sides[0], sides[1], op.exits)
+        self.b.if_(cond, sides[0], sides[1], op.exits and not self.meets_at_end)
 
     def for_(self, op: For) -> None:
         if id(op) in self.plan.rerun:

@@ -188,9 +188,10 @@ class Barrier(Op):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BarrierReduce(Op):
-    """`__syncthreads_count/and/or`: a block barrier whose i32 result combines every thread's i32 predicate."""
+    """`__syncthreads_count/and/or`: a block barrier whose i32 result combines every thread's i32 predicate.
+    `sum`: of every thread's float, in an order that depends on the block's size alone."""
 
-    kind: Literal["count", "and", "or"]
+    kind: Literal["count", "and", "or", "sum"]
     value: Value
 
 

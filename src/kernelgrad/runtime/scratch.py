@@ -31,12 +31,15 @@ class Scratch:
         weakref.finalize(self, _free, self.address, device, self.stream)
 
     def zero(self) -> Scratch:
+        return self.fill(0)
+
+    def fill(self, byte: int) -> Scratch:
         if self._host is not None:
-            self._host.fill(0)
+            self._host.fill(byte)
         else:
             bindings = driver()
             with current(self.device or 0):
-                check(bindings, bindings.cuMemsetD8Async(self.address, 0, max(1, self.nbytes), self.stream))
+                check(bindings, bindings.cuMemsetD8Async(self.address, byte, max(1, self.nbytes), self.stream))
         return self
 
     def copy_from(self, address: int) -> Scratch:

@@ -42,9 +42,10 @@ _NEUTRAL = {"count": 0, "or": 0, "and": 1}
 _FULL_WARP = 0xFFFFFFFF
 
 
-def run(function: Function, module: Module) -> Function:
-    """The function as it is where no thread returns between two meetings with others."""
-    if not _returns_between(function.body.ops, False):
+def run(function: Function, module: Module, meets_at_end: bool = False) -> Function:
+    """The function as it is where no thread returns between two meetings with others. `meets_at_end`: there will be
+    one more at the very end."""
+    if not _returns_between(function.body.ops, meets_at_end):
         return function
     work = _Predicated(function)
     with work.b.region() as region:

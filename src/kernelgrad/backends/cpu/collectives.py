@@ -47,6 +47,9 @@ def emit_collective(code: BlockCode, op: BarrierReduce | Warp, active: Active) -
 
 def _block_reduce(code: BlockCode, op: BarrierReduce, active: Active) -> None:
     """The result is the same for all threads, so it is a scalar."""
+    if op.kind == "sum":
+        _block_sum(code, op, active)
+        return
     b, zero = code.b, i32(0)
     start = i32(1 if op.kind == "and" else 0)
     total = code.frame.stack(4, 4)
@@ -59,6 +62,21 @@ def _block_reduce(code: BlockCode, op: BarrierReduce, active: Active) -> None:
 
     code.phase([], active, [Step((op.value,), add)])
     code.frame.values[op.result] = b.load(total, typ=lt.I32, align=4)
+
+
+def _block_sum(code: BlockCode, op: BarrierReduce, active: Active) -> None:
+    b, type = code.b, lt.register_type(op.result.type)
+    size = op.result.type.size
+    total = code.frame.stack(size, size)
+    b.store(ir.Constant(type, -0.0), total, align=size)
+
+    def add() -> None:
+        # The order is the compiler's choice, made once, so that the loop over the threads can be vectorised.
+        more = b.fadd(b.load(total, typ=type, align=size), code.frame.get(op.value), flags=("reassoc",))
+        b.store(more, total, align=size)
+
+    code.phase([], active, [Step((op.value,), add)])
+    code.frame.values[op.result] = b.load(total, typ=type, align=size)
 
 
 # ---- shuffles -------------------------------------------------------------------------------------------------------

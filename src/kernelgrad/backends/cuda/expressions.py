@@ -98,6 +98,8 @@ class Expressions(Places):
                 return self.address(op)
             case Warp():
                 return self.warp(op)
+            case BarrierReduce("sum", value):
+                return call("block_sum", [self.value(value)], op.result.type)
             case BarrierReduce(kind, value):
                 return call(f"__syncthreads_{kind}", [self.value(value)], I32)
             case _:

@@ -140,6 +140,32 @@ __device__ inline int frexp_exponent(double x) { int e; frexp(x, &e); return e; 
     return now;
 }
 """,
+    "block_sum": """// The sum over all threads of the block, for each of them.
+template <typename T>
+__device__ T block_sum(T value)
+{
+    __shared__ T sums[32];
+    unsigned int threads = blockDim.x * blockDim.y * blockDim.z;
+    unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x;
+    unsigned int lane = thread % 32;
+    unsigned int lanes = min(threads - (thread - lane), 32u);
+    unsigned int mask = 0xffffffffu >> (32 - lanes);
+    for (unsigned int distance = 16; distance > 0; distance /= 2) {
+        T other = __shfl_down_sync(mask, value, distance);
+        value += lane + distance < lanes ? other : T(0);
+    }
+    if (lane == 0) {
+        sums[thread / 32] = value;
+    }
+    __syncthreads();
+    T total = sums[0];
+    for (unsigned int warp = 1; warp < (threads + 31) / 32; ++warp) {
+        total += sums[warp];
+    }
+    __syncthreads();
+    return total;
+}
+""",
     "bit_cast": """template <typename To, typename From>
 __device__ inline To bit_cast(From from)
 {

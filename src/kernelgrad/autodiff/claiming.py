@@ -1,0 +1,35 @@
+"""The code of the launch between forward and reverse in which threads claim cells (Note [Claims])."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..ir.ops import Atomic, Block, For, If, Op, While
+from . import winners
+from .sweep import Sweep
+
+if TYPE_CHECKING:
+    from .reverse import Prepared
+
+
+class ClaimSweep(Sweep):
+    """Goes backwards over the kernel as its reverse does, with the same tape, and only bids. It must leave the tape as
+    it is: a loop that is run again, and so writes to it, has no claims in it (see `plan`)."""
+
+    def __init__(self, prepared: Prepared):
+        super().__init__(prepared)
+        self.claims = prepared.winners
+
+    def body(self) -> Block:
+        self.reverse_block(self.structure.top, [], {})
+        return Block((), (*self.prologue.ops, *self.tape.start_reverse(), *self.b.ops), ())
+
+    def reverse(self, op: Op) -> None:
+        if isinstance(op, If | For | While):
+            if id(op) not in self.plan.rerun:
+                super().reverse(op)
+            return
+        claim = self.claims.claim(op, self.memory)
+        if claim is not None and self.plan.has_adjoint(op):
+            assert isinstance(op, Atomic)
+            winners.bid(self.b, claim, op, self.value(op.ptr), self.value(op.args[0]))

@@ -1,0 +1,113 @@
+"""One form of a derivative: which adjoints are wanted, and what is known of the launches it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from . import pipeline
+from .autodiff import capacity
+from .autodiff.accumulate import Facts
+from .autodiff.coverage import is_covered
+from .autodiff.reverse import Gradient as Derivative
+from .autodiff.reverse import Options, gradient
+from .autodiff.shadows import is_dynamic
+from .autodiff.tiles import Tile
+from .ir.ops import Function
+from .ir.types import Type
+from .kernels import Kernel
+from .runtime.config import Launch
+from .runtime.launch import Dim3
+
+RESULT = "_result"  # the parameter through which a function's value leaves
+_MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
+
+
+class Variant:
+    """The code for one choice of wanted adjoints and one accumulation plan."""
+
+    def __init__(self, kernel: Kernel, options: Options):
+        self.kernel, self.options = kernel, options
+        self._covered: dict[Any, bool] = {}
+        self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
+        self.kernels = tuple(self._finished(_with_hidden(f, self.derivative)) for f in self.derivative.functions)
+
+    def _finished(self, function: Function) -> Kernel:
+        shadows = frozenset(p.name for p in self.derivative.adjoints.values())
+        variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
+        module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables), shadows)
+        return Kernel(function.name, module, self.kernel.variable)
+
+    @property
+    def reverse(self) -> Kernel:
+        """The kernel that takes the adjoints."""
+        return self.kernels[0 if len(self.kernels) == 1 else 1]
+
+    @property
+    def doubles_shared(self) -> bool:
+        """Whether the shadow of dynamic shared memory needs as many bytes again."""
+        return any(map(is_dynamic, self.derivative.shared.values()))
+
+    @property
+    def stack_types(self) -> tuple[Type, ...]:
+        return tuple(s.type for s in self.derivative.stacks)
+
+    def facts_of(self, launch: Launch, known: Callable[[Any], Any]) -> Facts:
+        conditions = self.derivative.prepared.accumulation.conditions
+        private = all(_CONDITION[c](launch.grid, launch.block) for c in conditions)
+        x, y, z = launch.grid
+        partials = not self.options.facts.alone and x * y * z > _MANY_BLOCKS and self.derivative.sums
+        return replace(self.options.facts, private=private, refill=self.can_refill(launch, known), partials=partials)
+
+    def can_refill(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
+        """Whether every tile that the reverse fills again is filled wherever it is read."""
+        prepared = self.derivative.prepared
+        tiles = [tile for used in prepared.plan.refilled.values() for tile in used]
+        if not tiles:
+            return True
+        scalars = tuple(known(p.value) for p in self.kernel.function.params)
+        key = (launch.block, launch.shared_bytes, scalars)
+        if key not in self._covered:
+            self._covered[key] = all(
+                is_covered(tile, self._shared_bytes(tile, launch), launch.block, prepared.structure, known)
+                for tile in tiles
+            )
+        return self._covered[key]
+
+    def _shared_bytes(self, tile: Tile, launch: Launch) -> int:
+        variable = self.kernel.module.globals[tile.variable]
+        return launch.shared_bytes if is_dynamic(variable) else variable.type.size
+
+    @cached_property
+    def counting(self) -> tuple[Kernel, bool]:
+        """The kernel that counts, and whether it must run on copies."""
+        prepared = self.derivative.prepared
+        counted = capacity.counting_function(prepared.function, prepared.plan, prepared.memory, self.stack_types)
+        *params, counts = counted.function.params
+        function = replace(counted.function, params=(*params, replace(counts, variable="_counts")))
+        return self._finished(function), counted.stores
+
+
+def _with_hidden(function: Function, derivative: Derivative) -> Function:
+    """Marks the parameters that the launcher supplies: shadows of unlisted buffers, the tape."""
+    ours = {p.name for p in derivative.internal.values()}
+    supplied = {p.name for p in function.params if p.variable == RESULT}
+    ours |= {p.name for name, p in derivative.adjoints.items() if name in supplied}
+    ours |= {p.name for p in derivative.partials.values()}
+    ours |= {p.name for s in derivative.stacks for p in s.params}
+    ours |= {p.name for c in derivative.claims for p in c.params}
+    params = [replace(p, variable=p.name) if p.name in ours else p for p in function.params]
+    return replace(function, params=tuple(sorted(params, key=lambda p: p.variable is not None)))
+
+
+def _one_axis(extents: Dim3) -> bool:
+    return extents[1] == extents[2] == 1
+
+
+_CONDITION: dict[str, Callable[[Dim3, Dim3], bool]] = {
+    "grid": lambda grid, block: _one_axis(grid) and _one_axis(block) and grid[0] * block[0] < 2**31,
+    "block": lambda grid, block: grid == (1, 1, 1) and _one_axis(block),
+    "row": lambda grid, block: _one_axis(block),
+}
