@@ -135,7 +135,7 @@ class Differentiated:
         """Fills `own` with shadows of unlisted buffers and the tape."""
         stream = stream_of(launch, placement)
         if variant.doubles_shared:
-            own.double_shared(launch, SHARED_BYTES)
+            own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
         self.add_shadows(variant, bound, placement, stream, own)
         add_partials(variant, launch, placement, stream, own)
         if segment is not None:
@@ -255,7 +255,8 @@ class Gradient(Differentiated):
     @cached_property
     def source(self) -> str:
         """The gradient as CUDA C++ that plain nvcc compiles."""
-        return "\n".join(k.source for k in self.variant().kernels)
+        variant = self.variant()
+        return "\n".join(map(variant.source, range(len(variant.kernels))))
 
     def explain(self) -> str:
         """Every accumulation and every taped value: where, how, why."""

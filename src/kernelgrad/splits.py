@@ -65,7 +65,7 @@ class Forward(Differentiated):
 
     @cached_property
     def source(self) -> str:
-        return self.variant().kernels[0].source
+        return self.variant().source(0)
 
     def _launch(self, launch: Launch, args: tuple[Any, ...]) -> Tape:
         primal, _ = self.kernel.bind(args)
@@ -79,7 +79,7 @@ class Forward(Differentiated):
             sizes = self.elements(variant, launch, bound, placement)
             self.add_tape(variant, sizes, launch, placement, own)
         if variant.doubles_shared:
-            own.double_shared(launch, SHARED_BYTES)
+            own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
         stream = stream_of(launch, placement)
         claims.add_memory(variant, bound, placement, stream, own)
         kernel.run(own.sized(launch), bound, placement, own.supplied)
@@ -104,7 +104,7 @@ class Reverse:
 
     @cached_property
     def source(self) -> str:
-        return self.forward.variant().kernels[1].source
+        return self.forward.variant().source(1)
 
     def _launch(self, launch: Launch, tape: Tape, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         forward = self.forward
@@ -134,7 +134,7 @@ class Reverse:
         add_partials(variant, launch, placement, stream, own)
         finish_partials(variant, bound, launch, placement, own)
         if variant.doubles_shared:
-            own.double_shared(launch, SHARED_BYTES)
+            own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
         kernel.run(own.sized(launch), bound, placement, own.supplied)
         own.finish()
         copies.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -10,7 +11,10 @@ from typing import Any
 from . import pipeline
 from .autodiff import capacity
 from .autodiff.accumulate import Facts
+from .autodiff.affine import Shape, Sums
+from .autodiff.cooperate import widening
 from .autodiff.coverage import is_covered
+from .autodiff.private import private_roots
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, gradient
 from .autodiff.shadows import is_dynamic
@@ -19,7 +23,6 @@ from .ir.ops import Function
 from .ir.types import Type
 from .kernels import Kernel
 from .runtime.config import Launch
-from .runtime.launch import Dim3
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
@@ -30,7 +33,7 @@ class Variant:
 
     def __init__(self, kernel: Kernel, options: Options):
         self.kernel, self.options = kernel, options
-        self._covered: dict[Any, bool] = {}
+        self._facts: dict[Any, Facts] = {}
         self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
         self.kernels = tuple(self._finished(_with_hidden(f, self.derivative)) for f in self.derivative.functions)
 
@@ -39,6 +42,17 @@ class Variant:
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
         module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables), shadows)
         return Kernel(function.name, module, self.kernel.variable)
+
+    def source(self, number: int) -> str:
+        """One of its kernels as CUDA C++, with what its launches must be like."""
+        kernel = self.kernels[number]
+        private = sorted(self.derivative.prepared.accumulation.private)
+        head, _, rest = kernel.source.partition("\n")
+        shadows = [f"_d_{name}" for name in private if f"_d_{name}" in rest]
+        if kernel is not self.reverse or not shadows or self.options.facts.alone:
+            return kernel.source
+        names = ", ".join(shadows)
+        return f"{head}\n// Without atomics, for launches whose threads touch different elements: {names}.\n{rest}"
 
     @property
     def reverse(self) -> Kernel:
@@ -51,30 +65,42 @@ class Variant:
         return any(map(is_dynamic, self.derivative.shared.values()))
 
     @property
+    def shared_widening(self) -> int:
+        """How often they go into the shadow's."""
+        return max(widening(v) for v in self.derivative.shared.values() if is_dynamic(v))
+
+    @property
     def stack_types(self) -> tuple[Type, ...]:
         return tuple(s.type for s in self.derivative.stacks)
 
     def facts_of(self, launch: Launch, known: Callable[[Any], Any]) -> Facts:
-        conditions = self.derivative.prepared.accumulation.conditions
-        private = all(_CONDITION[c](launch.grid, launch.block) for c in conditions)
-        x, y, z = launch.grid
-        partials = not self.options.facts.alone and x * y * z > _MANY_BLOCKS and self.derivative.sums
-        return replace(self.options.facts, private=private, refill=self.can_refill(launch, known), partials=partials)
+        """What holds for a launch: these facts themselves, where they do."""
+        scalars = tuple(known(p.value) for p in self.kernel.function.params)
+        key = (launch.grid, launch.block, launch.shared_bytes, scalars)
+        if key not in self._facts:
+            self._facts[key] = self._find_facts(launch, known)
+        return self._facts[key]
+
+    def _find_facts(self, launch: Launch, known: Callable[[Any], Any]) -> Facts:
+        usual, prepared = self.options.facts, self.derivative.prepared
+        if usual.alone:
+            return usual
+        sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known)
+        private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
+        partials = self.derivative.sums and math.prod(launch.grid) > _MANY_BLOCKS
+        same = private == prepared.accumulation.private or self.options.may_alias
+        return replace(
+            usual, private=None if same else private, refill=self.can_refill(launch, known), partials=partials
+        )
 
     def can_refill(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
         """Whether every tile that the reverse fills again is filled wherever it is read."""
         prepared = self.derivative.prepared
         tiles = [tile for used in prepared.plan.refilled.values() for tile in used]
-        if not tiles:
-            return True
-        scalars = tuple(known(p.value) for p in self.kernel.function.params)
-        key = (launch.block, launch.shared_bytes, scalars)
-        if key not in self._covered:
-            self._covered[key] = all(
-                is_covered(tile, self._shared_bytes(tile, launch), launch.block, prepared.structure, known)
-                for tile in tiles
-            )
-        return self._covered[key]
+        return all(
+            is_covered(tile, self._shared_bytes(tile, launch), launch.block, prepared.structure, known)
+            for tile in tiles
+        )
 
     def _shared_bytes(self, tile: Tile, launch: Launch) -> int:
         variable = self.kernel.module.globals[tile.variable]
@@ -100,14 +126,3 @@ def _with_hidden(function: Function, derivative: Derivative) -> Function:
     ours |= {p.name for c in derivative.claims for p in c.params}
     params = [replace(p, variable=p.name) if p.name in ours else p for p in function.params]
     return replace(function, params=tuple(sorted(params, key=lambda p: p.variable is not None)))
-
-
-def _one_axis(extents: Dim3) -> bool:
-    return extents[1] == extents[2] == 1
-
-
-_CONDITION: dict[str, Callable[[Dim3, Dim3], bool]] = {
-    "grid": lambda grid, block: _one_axis(grid) and _one_axis(block) and grid[0] * block[0] < 2**31,
-    "block": lambda grid, block: grid == (1, 1, 1) and _one_axis(block),
-    "row": lambda grid, block: _one_axis(block),
-}

@@ -7,19 +7,20 @@ an array of floats are bits, a float read from an array of doubles is half of on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from ..errors import Span, UnsupportedError
 from ..ir.builder import pointee
-from ..ir.ops import Aggregate, Apply, Atomic, Extract, For, Function, If, Insert, Load, Op, Store, Value, While
+from ..ir.ops import Aggregate, Apply, Atomic, Extract, For, Function, If, Insert, Load, Op, Store, Value, Warp, While
 from ..ir.traverse import blocks, walk
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
 from .activity import Activity
 from .roots import Memory
+from .views import apart, held, leaves
 
 
 def refuse_bits(function: Function, memory: Memory, activity: Activity) -> None:
-    work = _Bits(memory, activity)
+    work = _Bits(function, memory, activity)
     ops = list(walk(function.body))
     for op in ops:
         if isinstance(op, While):
@@ -33,25 +34,32 @@ def refuse_bits(function: Function, memory: Memory, activity: Activity) -> None:
 
 
 class _Bits:
-    def __init__(self, memory: Memory, activity: Activity):
+    def __init__(self, function: Function, memory: Memory, activity: Activity):
         self.memory, self.activity = memory, activity
+        self.varied = activity.roots | self._written()  # memory that holds floats with derivatives
+        self.apart = apart(function, memory, self.varied, activity.roots)
         self.values: set[Value] = set()  # integers that hold bits of active values
         self.roots: set[Value] = set()  # memory of integers that does
+        self.mixed: set[Value] = set()  # memory of floats that does, or of bytes
         self.changed = True
 
     # ---- memory
 
+    def _written(self) -> frozenset[Value]:
+        stores = (op for op in self.memory.stores if isinstance(op, Store) and op.value in self.activity.varied)
+        return frozenset[Value]().union(*(self.memory.of(op.ptr) for op in stores))
+
     def check_access(self, op: Op) -> None:
         """Memory that carries derivatives, written as something else than it holds."""
-        if not isinstance(op, Store | Atomic | Load):
+        if not isinstance(op, Store | Atomic | Load) or id(op) in self.apart:
             return
-        types = _leaves(pointee(op.ptr))
+        types = leaves(pointee(op.ptr))
         for root in self.memory.of(op.ptr) & self.activity.roots:
-            held = _held(root)
-            narrower = {t for t in types if t.is_float} - held
-            if held and narrower:
-                self.refuse(f"memory of {_names(held)} is accessed as {_names(narrower)}", op.span)
-            if held and not isinstance(op, Load) and not types & held and not types & _integers(root):
+            floats = held(root)
+            narrower = {t for t in types if t.is_float} - floats
+            if floats and narrower:
+                self.refuse(f"memory of {_names(floats)} is accessed as {_names(narrower)}", op.span)
+            if floats and not isinstance(op, Load) and not types & floats and not types & _integers(root):
                 self.refuse(f"the bits of an active value in '{root.name}' are written", op.span)
 
     def check_swaps(self, loop: While) -> None:
@@ -59,7 +67,7 @@ class _Bits:
         for op in (inner for block in blocks(loop) for inner in walk(block)):
             if isinstance(op, Atomic) and op.kind == "cas" and not _is_float(op.result):
                 active = self.memory.of(op.ptr) & self.activity.roots
-                if any(_held(root) and not _integers(root) for root in active):
+                if any(held(root) and not _integers(root) for root in active):
                     raise UnsupportedError(
                         "a loop around atomicCAS that is not known to add, or to take a maximum or minimum, has no"
                         " gradient",
@@ -68,13 +76,15 @@ class _Bits:
                     )
 
     def read_bits(self, op: Load) -> bool:
-        if any(t.is_float for t in _leaves(op.result.type)):
+        types = leaves(op.result.type)
+        if any(t.is_float for t in types):
             return False
-        types = _leaves(op.result.type)
         for root in self.memory.of(op.ptr):
             if root in self.roots:
                 return True
-            if root in self.activity.roots and _held(root) and types and not types & _integers(root):
+            if id(op) in self.apart or root not in self.varied:
+                continue
+            if types and (not held(root) or not types & _integers(root)):
                 return True
         return False
 
@@ -90,9 +100,11 @@ class _Bits:
                     args = args[1:]
                 if any(a in self.values for a in args):
                     self.derived(op)
-            case Load():
+            case Load(ptr):
                 if self.read_bits(op):
                     self.mark(op.result)
+                if self.memory.of(ptr) & self.mixed and op.result in self.activity.useful:
+                    self.refuse("the bits of an active value become a floating-point number again", op.span)
             case Store(ptr, value):
                 if value in self.values:
                     self.keep(ptr)
@@ -119,8 +131,10 @@ class _Bits:
             self.changed = True
 
     def keep(self, ptr: Value) -> None:
-        self.changed |= not self.memory.of(ptr) <= self.roots
-        self.roots |= self.memory.of(ptr)
+        roots = self.memory.of(ptr)
+        self.changed |= not roots <= self.roots
+        self.roots |= roots
+        self.mixed |= {r for r in roots if not held(r) or not leaves(pointee(ptr)) & _integers(r)}
 
     def refuse(self, reason: str, span: Span) -> None:
         raise UnsupportedError(f"{reason}: the derivative would be lost", span, "compute with the value, not its bits")
@@ -129,6 +143,8 @@ class _Bits:
 def _flows(op: Op) -> Iterator[tuple[Value, list[Value]]]:
     """(value, what it takes over unchanged) for operations that move values."""
     match op:
+        case Warp(fn, (_, value, *_)) if fn.startswith(("shfl", "reduce")):
+            yield op.result, [value]
         case Aggregate(args):
             yield op.result, list(args)
         case Extract(aggregate, _):
@@ -154,11 +170,6 @@ def _is_float(value: Value) -> bool:
     return isinstance(value.type, Scalar) and value.type.is_float
 
 
-def _held(root: Value) -> set[Scalar]:
-    """The floating-point types that memory is declared to hold; none if it is declared as bytes."""
-    return {t for t in _leaves(root.type.pointee) if t.is_float} if isinstance(root.type, Pointer) else set()
-
-
 def _integers(root: Value) -> set[Scalar]:
     """The integers it holds beside them; those that share their place with a float, in a union, are its bits."""
     return _own_integers(root.type.pointee) if isinstance(root.type, Pointer) else set()
@@ -171,22 +182,11 @@ def _own_integers(type: Type) -> set[Scalar]:
         case Array(element, _):
             return _own_integers(element)
         case Struct():
-            if type.is_union and any(t.is_float for t in _leaves(type)):
+            if type.is_union and any(t.is_float for t in leaves(type)):
                 return set()
             return {leaf for field in type.fields for leaf in _own_integers(field.type)}
     return set()
 
 
-def _leaves(type: Type) -> set[Scalar]:
-    match type:
-        case Scalar():
-            return {type}
-        case Array(element, _):
-            return _leaves(element)
-        case Struct():
-            return {leaf for field in type.fields for leaf in _leaves(field.type)}
-    return set()
-
-
-def _names(types: set[Scalar]) -> str:
+def _names(types: Set[Scalar]) -> str:
     return " and ".join(sorted(t.name for t in types))

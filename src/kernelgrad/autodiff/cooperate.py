@@ -7,9 +7,12 @@ it one barrier later. What was loaded from shared memory cannot be loaded again,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..errors import UnsupportedError
-from ..ir.builder import Builder
+from ..ir.builder import Builder, pointee
 from ..ir.ops import (
+    Atomic,
     Barrier,
     Fence,
     Function,
@@ -21,10 +24,11 @@ from ..ir.ops import (
     Warp,
 )
 from ..ir.traverse import walk
-from ..ir.types import BOOL, I32, I64, U32, Pointer, Scalar
+from ..ir.types import BOOL, I32, I64, U32, Array, Pointer, Scalar, Struct, Type
 from .roots import Memory
-from .shadows import ZERO, dynamic_shadow, is_dynamic
+from .shadows import ZERO, adjoint_type, dynamic_shadow, is_dynamic, zero_fill
 from .tape import linear_thread
+from .views import leaves
 
 SHARED_BYTES = "_shared_bytes"
 _WARP = 32
@@ -62,10 +66,32 @@ def shared_shadows(module: Module, memory: Memory, active: frozenset[Value]) -> 
                 variable.span,
                 "list it, or pass it as a parameter",
             )
-        dynamic = is_dynamic(variable)
-        shadow = name if dynamic else f"_d_{name}"
-        found[name] = variable if dynamic else Global(shadow, variable.type, "shared", None, variable.span)
+        if is_dynamic(variable):
+            _check_halves(memory, root)
+            found[name] = variable
+        else:
+            found[name] = Global(f"_d_{name}", adjoint_type(variable.type), "shared", None, variable.span)
     return found
+
+
+def _check_halves(memory: Memory, root: Value) -> None:
+    """The adjoints of half-precision numbers are wider: other views of the array would lie elsewhere in its shadow."""
+    declared = leaves(pointee(root))
+    for op in (*memory.loads, *memory.stores):
+        assert isinstance(op, Load | Store | Atomic)
+        types = leaves(pointee(op.ptr))
+        half = any(t.size == 2 and t.is_float for t in types | declared)
+        if half and types != declared and root in memory.of(op.ptr):
+            raise UnsupportedError(
+                f"half-precision numbers beside others in the dynamic shared memory '{root.name}' have no gradient",
+                op.span,
+                "give them an array of static size, or keep them as float",
+            )
+
+
+def widening(variable: Global) -> int:
+    """How often the bytes of a dynamic shared variable go into those of its shadow."""
+    return -(-_element(adjoint_type(variable.type)).size // _element(variable.type).size)
 
 
 def zero_shared(b: Builder, shadows: dict[str, Global], shared_bytes: Value) -> None:
@@ -75,24 +101,51 @@ def zero_shared(b: Builder, shadows: dict[str, Global], shared_bytes: Value) -> 
         if is_dynamic(variable) and "" not in seen:
             seen.add("")
             base = b.global_ref(variable.name, variable.type, "shared")
-            _zero_together(b, dynamic_shadow(b, base, shared_bytes), shared_bytes)
+            cell, nbytes = _cell(variable.type), b.apply("mul", shared_bytes, b.constant(widening(variable), I64))
+            count = b.apply("div", nbytes, b.constant(cell.size, I64))
+            _zero_together(b, dynamic_shadow(b, base, shared_bytes), cell, count)
         elif not is_dynamic(variable):
             base = b.global_ref(variable.name, variable.type, "shared")
-            _zero_together(b, base, b.constant(variable.type.size, I64))
+            element = _element(variable.type)
+            _zero_together(b, base, element, b.constant(variable.type.size // element.size, I64))
     b.effect(Barrier, "block")
 
 
-def _zero_together(b: Builder, base: Value, nbytes: Value) -> None:
-    """for (k = thread; k < words; k += threads) base[k] = 0, in 32-bit words; shared variables are padded to them."""
+def _element(type: Type) -> Type:
+    return _element(type.element) if isinstance(type, Array) else type
+
+
+def _cell(type: Type) -> Type:
+    """What of a dynamic array is cleared at a time: the size of dynamic shared memory is a multiple of 16 bytes."""
+    element = adjoint_type(_element(type))
+    if isinstance(element, Struct) and len(leaves(element)) == 1:
+        (element,) = leaves(element)
+    floats = any(t.is_float for t in leaves(element))
+    return element if floats and 16 % element.size == 0 else U32
+
+
+def _zero_together(b: Builder, base: Value, cell: Type, count: Value) -> None:
+    """In cells of the memory's own type, so that forward mode sees no bits of floats."""
+    cells = b.cast_pointer(base, Pointer(cell, "shared"))
+    _together(b, count, lambda k: zero_fill(b, b.offset(cells, k)))
+
+
+def fill_together(b: Builder, base: Value, nbytes: Value, word: int = 0) -> None:
+    """for (k = thread; k < words; k += threads) base[k] = word: 32-bit words, to which shared variables are padded."""
     words = b.cast_pointer(base, Pointer(U32, "shared"))
     count = b.apply("div", b.apply("add", nbytes, b.constant(3, I64)), b.constant(4, I64))
+    _together(b, count, lambda k: b.store(b.offset(words, k), b.constant(word, U32)))
+
+
+def _together(b: Builder, count: Value, work: Callable[[Value], object]) -> None:
+    """for (k = thread; k < count; k += threads) work(k)"""
     x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
     threads = b.apply("mul", b.apply("mul", x, y), z)
     k, inside = Value(I64, "k"), Value(I64, "k")
     with b.region() as before:
         more = b.apply("lt", k, count)
     with b.region() as body:
-        b.store(b.offset(words, inside), b.constant(0, U32))
+        work(inside)
         following = b.apply("add", inside, threads)
     b.while_((linear_thread(b),), before.block((k,), (more, k)), body.block((inside,), (following,)))
 

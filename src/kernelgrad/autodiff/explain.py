@@ -6,7 +6,6 @@ from ..ir.ops import Apply, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Scalar, Struct
 from ..transforms.spellings import picks
-from .accumulate import CONDITIONS
 from .activity import holds_floats
 from .plan import Plan
 from .reverse import Gradient, Prepared
@@ -18,8 +17,8 @@ def explain(gradient: Gradient) -> str:
     sections = {
         "accumulation": _updates(prepared),
         "proofs that depend on the launch": [
-            f"plain updates are used only if {CONDITIONS[c]}; otherwise atomics"
-            for c in sorted(prepared.accumulation.conditions)
+            f"'{name}' is updated plainly in launches whose threads touch different elements of it; else atomically"
+            for name in sorted(prepared.accumulation.private)
         ],
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),

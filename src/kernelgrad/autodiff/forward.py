@@ -50,6 +50,7 @@ from .forward_activity import ForwardActivity, has_tangent, may_pass
 from .roots import holds_pointers
 from .rules import rule_for, scaled
 from .shadows import dynamic_shadow
+from .views import apart
 
 
 class Jvp(NamedTuple):
@@ -99,6 +100,7 @@ _ZEROS: dict[str, int | float | bool] = {"float": 0.0, "int": 0, "uint": 0, "boo
 class _Forward:
     def __init__(self, function: Function, module: Module, activity: ForwardActivity):
         self.module, self.activity = module, activity
+        self.apart = apart(function, activity.memory, activity.roots, activity.roots)
         self.b = Builder()
         self.tangents: dict[Value, Value] = {}
         self.taken = {p.name for p in function.params}
@@ -196,7 +198,7 @@ class _Forward:
 
     def check_access(self, op: Op, ptr: Value) -> None:
         """Memory of floats with tangents, seen as integers."""
-        if has_tangent(pointee(ptr)):
+        if has_tangent(pointee(ptr)) or id(op) in self.apart:
             return
         source: Op | None = self.activity.definitions.get(ptr)
         while isinstance(source, Offset | PtrCast):

@@ -8,7 +8,7 @@ goes through memory instead, as in a hash table, and a counter that every round 
 from __future__ import annotations
 
 from ..errors import UnsupportedError
-from ..ir.ops import Atomic, Block, Constant, For, Function, If, Op, Value, While
+from ..ir.ops import Atomic, Block, Constant, For, Function, If, Load, Op, Value, While
 from ..ir.traverse import blocks, operands, walk
 
 _SWAPS = ("cas", "exch")
@@ -44,7 +44,9 @@ def _varies(value: Value, inside: dict[Value, Op | None]) -> bool:
     if value not in inside:
         return False
     op = inside[value]
-    return op is None or bool(blocks(op)) or isinstance(op, Atomic) or any(_varies(v, inside) for v in operands(op))
+    if op is None or blocks(op) or isinstance(op, Atomic | Load):
+        return True
+    return any(_varies(v, inside) for v in operands(op))
 
 
 def _deciding(loop: While) -> set[Value]:

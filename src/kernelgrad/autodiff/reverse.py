@@ -24,7 +24,7 @@ from ..ir.types import I64, Pointer, Scalar
 from ..transforms import cas_loops, predicate, simplify
 from ..transforms.unroll import constants_of, copies_of, iterations, unroll
 from . import activity as activity_analysis
-from . import cooperate, rotate
+from . import cooperate, rotate, shared_winners
 from . import roots as memory_analysis
 from . import structure as structure_analysis
 from .accumulate import USUAL, Accumulation, Facts, plan_updates
@@ -33,6 +33,7 @@ from .bits import refuse_bits
 from .claiming import ClaimSweep
 from .passing import refuse_waiting
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
+from .private import private_roots, typical
 from .roots import Memory, holds_pointers
 from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name
 from .structure import Place, Structure
@@ -151,7 +152,12 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     memory = memory_analysis.analyse(function)
     activity = _activity(function, memory, params, options)
     refuse_bits(function, memory, activity)
-    winners = Winners(find_claims(function, memory, activity, options.may_alias))
+    decided = shared_winners.find(function, module, memory, activity)
+    if decided.won:
+        function, module = decided.function, decided.extended(module)
+        memory = memory_analysis.analyse(function)
+        activity = _activity(function, memory, params, options)
+    winners = Winners(find_claims(function, memory, activity, options.may_alias), decided.won)
     if winners.claims:
         options = _apart(options, winners, memory)
     adjoints = {name: _adjoint_param(params[name], params) for name in options.listed}
@@ -166,6 +172,7 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     emitter = Sweep(prepared)
     if shared:
         cooperate.zero_shared(emitter.prologue, shared, shared_bytes)
+    shared_winners.fill_bids(emitter.prologue, decided.bids, cooperate.fill_together)
     numbers = {n: p for n, p in adjoints.items() if _is_number(params[n])}
     partials = _partials(numbers, params, activity, options)
     bodies = emitter.run([Number(params[n].value, p.value, partials.get(n)) for n, p in numbers.items()])
@@ -185,7 +192,7 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     )
     if winners.claims:
         functions = (*functions, _claiming(prepared))
-    return Gradient(functions, adjoints, internal, partials, stacks, shared, prepared)
+    return Gradient(functions, adjoints, internal, partials, stacks, {**shared, **decided.variables}, prepared)
 
 
 def _apart(options: Options, winners: Winners, memory: Memory) -> Options:
@@ -231,10 +238,20 @@ def _prepare(
         refuse_tape(plan, structure)
     elif options.mode == "split":
         refuse_shadow_pointers(plan, structure, shadowed.of.values())
-    private = options.facts.private and not options.may_alias
+    private = _private(function, memory, structure, activity, options)
     accumulation = plan_updates(memory, structure, activity.roots, private)
     kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
     return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners)
+
+
+def _private(
+    function: Function, memory: Memory, structure: Structure, activity: Activity, options: Options
+) -> frozenset[str]:
+    if options.may_alias:
+        return frozenset()
+    if options.facts.private is not None:
+        return options.facts.private
+    return private_roots(memory, structure, function, activity.roots, typical(structure, function))
 
 
 def _restricted(param: Param, may_alias: bool) -> Param:

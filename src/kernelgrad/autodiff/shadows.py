@@ -136,7 +136,10 @@ class _Pass:
         if not is_dynamic(shadow):
             return [replace(op, name=shadow.name, results=self.fresh(op))]
         b = Builder(op.span)
-        self.of[op.result] = dynamic_shadow(b, op.result, self.shared_bytes)
+        shadow_of = dynamic_shadow(b, op.result, self.shared_bytes)
+        type = adjoint_type(op.result.type)
+        assert isinstance(type, Pointer)
+        self.of[op.result] = b.cast_pointer(shadow_of, type)
         return b.ops
 
     def control(self, op: If | For | While) -> Op:

@@ -75,7 +75,12 @@ class Lowering:
         return _free(self.unit.qualified_name(cursor), set(self._names.values()), ".")
 
     def add_global(self, variable: Global, key: int) -> str:
-        """Registers a module-level variable under a free name."""
+        """Registers a module-level variable under a free name. There is one array of dynamic shared memory: under
+        whatever names it is declared, it is the first of them."""
+        first = next((g.name for g in self.globals.values() if _is_dynamic(g)), None) if _is_dynamic(variable) else None
+        if first is not None:
+            self._names[key] = first
+            return first
         name = _free(variable.name, set(self.globals), "_")
         self.globals[name] = Global(name, variable.type, variable.space, variable.init, variable.span)
         self._names[key] = name
@@ -279,6 +284,10 @@ class FunctionLowering:
 
     def unsupported(self, cursor: Cursor, what: str, hint: str | None = None) -> UnsupportedError:
         return self.module.unsupported(cursor, what, hint)
+
+
+def _is_dynamic(variable: Global) -> bool:
+    return variable.space == "shared" and isinstance(variable.type, Array) and variable.type.count == 0
 
 
 def _free(name: str, taken: set[str], separator: str) -> str:

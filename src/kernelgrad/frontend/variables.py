@@ -99,7 +99,9 @@ def global_reference(fn: Fn, target: Cursor, space: Space) -> Value:
     name = fn.module.global_name(identity(target))
     if name is None:
         name = fn.module.add_global(_declare(fn.module, target, space), identity(target))
-    return fn.b.global_ref(name, fn.module.globals[name].type, space)
+    reference = fn.b.global_ref(name, fn.module.globals[name].type, space)
+    own = fn.module.types.lower(target.type, fn.b.span)
+    return fn.b.cast_pointer(reference, Pointer(own, space))
 
 
 def _declare(module: Lowering, target: Cursor, space: Space) -> Global:

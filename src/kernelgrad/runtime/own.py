@@ -24,11 +24,12 @@ class Own:
         for step in self.after:
             step()
 
-    def double_shared(self, launch: Launch, name: str) -> None:
-        """Makes room for the shadow of dynamic shared memory, behind it; parameter `name` tells where."""
-        half = -(-launch.shared_bytes // 16) * 16
-        self.supplied[name] = Supplied(half)
-        self.shared_bytes = check_shared(2 * half, MAX_SHARED_BYTES)
+    def double_shared(self, launch: Launch, name: str, widening: int = 1) -> None:
+        """Makes room for the shadow of dynamic shared memory, behind it; parameter `name` tells where. `widening`: how
+        often its bytes go into the shadow's."""
+        own = -(-launch.shared_bytes // 16) * 16
+        self.supplied[name] = Supplied(own)
+        self.shared_bytes = check_shared((1 + widening) * own, MAX_SHARED_BYTES)
 
     def sized(self, launch: Launch) -> Launch:
         return launch if self.shared_bytes is None else launch._replace(shared_bytes=self.shared_bytes)

@@ -39,7 +39,7 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import blocks, free_values, operands, rebuild, substitute, uses, walk, with_body
-from ..ir.types import BF16, F16, F32, F64, Pointer, Scalar, Type
+from ..ir.types import BF16, F16, F32, F64, Array, Pointer, Scalar, Type
 from . import simplify
 from .spellings import Spelled, Spelling
 
@@ -51,11 +51,44 @@ _KINDS = ("cas", "max", "min", "exch")
 def run(function: Function, module: Module) -> Function:
     if not any(isinstance(op, Atomic) and op.kind in _KINDS for op in walk(function.body)):
         return function
-    work = _Recognizer(function)
-    body = work.block(function.body)
-    if body is function.body:
+    prepared = _through_elements(function)
+    work = _Recognizer(prepared)
+    body = work.block(prepared.body)
+    if body is prepared.body:
         return function
-    return simplify.run(with_body(function, substitute(body, work.floats(function.body))), module)
+    return simplify.run(with_body(function, substitute(body, work.floats(prepared.body))), module)
+
+
+def _through_elements(function: Function) -> Function:
+    """A cast of an array of floats to integers goes through the address of its first float."""
+    arrays = {op.ptr: _first(op.ptr) for op in walk(function.body) if isinstance(op, PtrCast)}
+    firsts = {ptr: first for ptr, first in arrays.items() if first is not None}
+
+    def added(values: tuple[Value, ...]) -> list[Op]:
+        return [PtrCast(v, results=(firsts[v],)) for v in values if v in firsts]
+
+    def block(b: Block) -> Block:
+        ops = added(b.args)
+        for op in b.ops:
+            if isinstance(op, PtrCast) and op.ptr in firsts:
+                op = replace(op, ptr=firsts[op.ptr])
+            ops += [rebuild(op, lambda v: v, block), *added(op.results)]
+        return Block(b.args, tuple(ops), b.results)
+
+    if not firsts:
+        return function
+    body = block(function.body)
+    params = added(tuple(p.value for p in function.params))
+    return with_body(function, replace(body, ops=(*params, *body.ops)))
+
+
+def _first(ptr: Value) -> Value | None:
+    """The address of the first float of an array of them."""
+    type = pointee(ptr)
+    while isinstance(type, Array):
+        type = type.element
+    assert isinstance(ptr.type, Pointer)
+    return Value(Pointer(type, ptr.type.space), ptr.name) if pointee(ptr) != type and type in _FLOATS else None
 
 
 class Match(NamedTuple):
@@ -378,6 +411,8 @@ class _Sum:
     def apply(self, op: Apply, fn: str, args: list[Symbol]) -> Symbol:
         if _keeps_bits(op):
             return args[0]
+        if _is_integer_conversion(op) and op.result.type.size > op.args[0].type.size:
+            return ("wide", args[0])
         if fn in _LOGIC and all(isinstance(a, bool) for a in args):
             return _LOGIC[fn](*args)
         if fn == "select" and isinstance(args[0], bool):
@@ -392,6 +427,8 @@ class _Sum:
     def same(self, one: Symbol, other: Symbol) -> bool | None:
         if one == other:
             return True
+        if isinstance(one, tuple) and isinstance(other, tuple) and one[0] == other[0] == "wide":
+            return self.same(one[1], other[1])  # type: ignore[arg-type]
         return False if one == ("seen", other) or other == ("seen", one) else None
 
 
@@ -435,9 +472,12 @@ def _keeps_bits(op: Apply) -> bool:
     """A reinterpretation, or a conversion between integers of one size."""
     if op.fn == "bitcast":
         return not isinstance(op.result.type, Pointer)
+    return _is_integer_conversion(op) and op.args[0].type.size == op.result.type.size
+
+
+def _is_integer_conversion(op: Apply) -> bool:
     types = (op.args[0].type, op.result.type)
-    integers = all(isinstance(t, Scalar) and t.kind in ("int", "uint") for t in types)
-    return op.fn == "convert" and integers and types[0].size == types[1].size
+    return op.fn == "convert" and all(isinstance(t, Scalar) and t.kind in ("int", "uint") for t in types)
 
 
 def _flows(op: Op) -> Iterator[tuple[Value, list[Value]]]:

@@ -1,0 +1,243 @@
+"""Integers as sums: a constant, and multiples of thread indices, block indices and loop counters.
+
+Everything is done for one launch, so that coefficients are numbers: scalar arguments, block and grid sizes are known.
+What is not of that form, or might wrap around, has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offset, PtrCast, Value, While
+from ..ir.types import Pointer, Scalar, Struct, Type
+from ..transforms.fold import evaluate as fold
+from ..transforms.fold import limits
+from .structure import Place, Structure
+
+Known = Callable[[Value], int | float | bool | None]
+Basis = tuple[str, int] | Value  # ("thread_idx", axis), ("block_idx", axis), or a loop's counter
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The extents of a launch."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+
+    def extent(self, name: str, axis: int) -> int:
+        return self.block[axis] if name == "thread_idx" else self.grid[axis]
+
+
+@dataclass(frozen=True)
+class Affine:
+    const: int
+    terms: tuple[tuple[Basis, int], ...] = ()
+
+    @property
+    def coefficients(self) -> dict[Basis, int]:
+        return dict(self.terms)
+
+    def plus(self, other: Affine, times: int = 1) -> Affine:
+        total = self.coefficients
+        for basis, coefficient in other.terms:
+            total[basis] = total.get(basis, 0) + times * coefficient
+        return Affine(self.const + times * other.const, tuple((b, c) for b, c in total.items() if c))
+
+    def times(self, factor: int) -> Affine:
+        return Affine(0).plus(self, factor)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`sum < bound` holds."""
+
+    sum: Affine
+    bound: int
+
+
+class Sums:
+    """Finds the form of integers and addresses in one launch. `extents`: how many values a basis takes; None for a
+    loop whose number of iterations is not known."""
+
+    def __init__(self, structure: Structure, shape: Shape, known: Known):
+        self.structure, self.shape, self.known = structure, shape, known
+        self.extents: dict[Basis, int | None] = {}
+        self._found: dict[Value, Affine | None] = {}
+
+    def of(self, value: Value) -> Affine | None:
+        if value not in self._found:
+            self._found[value] = None  # what a loop carries may depend on itself
+            self._found[value] = self._in_range(self._compute(value), value.type)
+        return self._found[value]
+
+    def _compute(self, value: Value) -> Affine | None:
+        op = self.structure.definition.get(value)
+        match op:
+            case None:
+                number = self.known(value)
+                return Affine(int(number)) if isinstance(number, int) else self._argument(value)
+            case Constant(number):
+                return Affine(int(number)) if isinstance(number, int) else None
+            case Builtin("thread_idx" | "block_idx" as name, axis):
+                extent = self.shape.extent(name, axis)
+                self.extents[name, axis] = extent
+                return Affine(0, (((name, axis), 1),)) if extent > 1 else Affine(0)
+            case Builtin("block_dim", axis):
+                return Affine(self.shape.block[axis])
+            case Builtin("grid_dim", axis):
+                return Affine(self.shape.grid[axis])
+            case Apply(fn, args):
+                return self._apply(op, fn, args)
+        return None
+
+    def _apply(self, op: Apply, fn: str, args: tuple[Value, ...]) -> Affine | None:
+        if not all(_is_integer(v.type) for v in (*args, op.result)):
+            return None
+        parts = [self.of(a) for a in args]
+        if any(p is None for p in parts):
+            return None
+        found = [p for p in parts if p is not None]
+        match fn:
+            case "add":
+                return found[0].plus(found[1])
+            case "sub":
+                return found[0].plus(found[1], -1)
+            case "neg":
+                return found[0].times(-1)
+            case "convert":
+                return found[0]
+            case "mul":
+                one, other = found if not found[1].terms else found[::-1]
+                return one.times(other.const) if not other.terms else None
+            case "shl" if not found[1].terms and 0 <= found[1].const < 63:
+                return found[0].times(1 << found[1].const)
+        if any(p.terms for p in found):
+            return None
+        types = tuple(a.type for a in args)
+        number = fold(fn, tuple(p.const for p in found), types, op.result.type)  # type: ignore[arg-type]
+        return Affine(int(number)) if isinstance(number, int) else None
+
+    def _in_range(self, found: Affine | None, type: Type) -> Affine | None:
+        """Arithmetic that could wrap around is not a sum any more."""
+        if found is None or not isinstance(type, Scalar) or type.kind == "bool":
+            return found
+        low, high = self.range(found)
+        least, most = limits(type)
+        return found if least <= low and high <= most else None
+
+    def range(self, sum_: Affine) -> tuple[int, int]:
+        """The least and greatest value; loops of unknown length are taken to stay in range, as C++ demands."""
+        low = high = sum_.const
+        for basis, coefficient in sum_.terms:
+            reach = coefficient * ((self.extents[basis] or 1) - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high
+
+    # ---- loops
+
+    def _argument(self, value: Value) -> Affine | None:
+        place = self.structure.home.get(value)
+        loop = place.owner if place is not None else None
+        if not isinstance(loop, For | While) or place is None or place.block is not loop.body:
+            return None
+        position = loop.body.args.index(value)
+        if isinstance(loop, For) and position == 0:
+            return self._counter(loop, value)
+        index = position - isinstance(loop, For)
+        start, step = self.of(loop.inits[index]), self._step(loop.body.results[index], value)
+        if start is None or step is None:
+            return None
+        self.extents[value] = None
+        return start.plus(Affine(0, ((value, step),)))
+
+    def _counter(self, loop: For, value: Value) -> Affine | None:
+        lower, upper = self.of(loop.lower), self.of(loop.upper)
+        if lower is None:
+            return None
+        distance = None if upper is None else upper.plus(lower, -1)
+        known = distance is not None and not distance.terms
+        trips = -(-distance.const // loop.step) if known and distance is not None else None
+        self.extents[value] = None if trips is None else max(1, trips)
+        return lower.plus(Affine(0, ((value, loop.step),)))
+
+    def _step(self, following: Value, arg: Value) -> int | None:
+        """What is added to a carried value in each iteration; `int i; i += 4u` converts it there and back."""
+        op = self.structure.definition.get(self._unconverted(following))
+        if not (isinstance(op, Apply) and op.fn in ("add", "sub")):
+            return None
+        left, right = op.args
+        if op.fn == "add" and self._unconverted(right) is arg:
+            left, right = right, left
+        if self._unconverted(left) is not arg:
+            return None
+        by = self.of(right)
+        if by is None or by.terms or by.const == 0:
+            return None
+        return by.const if op.fn == "add" else -by.const
+
+    def _unconverted(self, value: Value) -> Value:
+        op = self.structure.definition.get(value)
+        while isinstance(op, Apply) and op.fn == "convert" and all(_is_integer(v.type) for v in (value, op.args[0])):
+            value = op.args[0]
+            op = self.structure.definition.get(value)
+        return value
+
+    # ---- addresses
+
+    def address(self, ptr: Value, root: Value) -> Affine | None:
+        """In bytes from the root."""
+        if ptr is root:
+            return Affine(0)
+        op = self.structure.definition.get(ptr)
+        match op:
+            case PtrCast(base):
+                return self.address(base, root)
+            case Offset(base, index):
+                start, by = self.address(base, root), self.of(index)
+                assert isinstance(ptr.type, Pointer)
+                return None if start is None or by is None else start.plus(by, ptr.type.pointee.size)
+            case Member(base, index):
+                start = self.address(base, root)
+                assert isinstance(base.type, Pointer) and isinstance(base.type.pointee, Struct)
+                return None if start is None else start.plus(Affine(base.type.pointee.fields[index].offset))
+        named = self.structure.definition.get(root)
+        same = isinstance(op, GlobalRef) and isinstance(named, GlobalRef) and op.name == named.name
+        return Affine(0) if same else None
+
+    # ---- guards
+
+    def guards(self, place: Place | None) -> set[Guard]:
+        """Upper bounds that hold in a block, from the conditions around it."""
+        found: set[Guard] = set()
+        while place is not None:
+            if isinstance(place.owner, If):
+                self._from_condition(place.owner.cond, place.block is place.owner.then, found)
+            place = place.parent
+        return found
+
+    def _from_condition(self, cond: Value, holds: bool, found: set[Guard]) -> None:
+        op = self.structure.definition.get(cond)
+        match op:
+            case Apply("not", (inner,)):
+                self._from_condition(inner, not holds, found)
+            case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
+                for arg in args:
+                    self._from_condition(arg, holds, found)
+            case Apply(fn, (left, right)) if fn in _NEGATED:
+                self._from_comparison(fn if holds else _NEGATED[fn], left, right, found)
+
+    def _from_comparison(self, fn: str, left: Value, right: Value, found: set[Guard]) -> None:
+        if fn in ("gt", "ge"):
+            fn, left, right = {"gt": "lt", "ge": "le"}[fn], right, left
+        small, large = self.of(left), self.of(right)
+        if small is not None and large is not None and not large.terms and small.terms:
+            found.add(Guard(small, large.const + (fn == "le")))
+
+
+_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+
+
+def _is_integer(type: Type) -> bool:
+    return isinstance(type, Scalar) and not type.is_float and (type.bits >= 32 or type.kind == "bool")

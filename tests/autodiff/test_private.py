@@ -1,0 +1,112 @@
+"""Which buffers are updated plainly: those of which no two threads of the launch touch the same element (rule 11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
+ROW_COLUMN = """int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+                if (row >= h || col >= w) return;"""
+
+# The body of `k(double *y, const double *x, int w, int h)`, a launch, and what is updated plainly there.
+CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
+    "own index": (f"{I} if (i < w) y[i] = x[i] * x[i];", 2, 8, {"y", "x"}),
+    "constant block size": ("int i = blockIdx.x * 8 + threadIdx.x; y[i] = x[i] * x[i];", 2, 8, {"y", "x"}),
+    "blocks that overlap": (
+        "int i = blockIdx.x * 8 + threadIdx.x; y[16 * blockIdx.x + threadIdx.x] = x[i] * x[i];",
+        2,
+        16,
+        {"y"},
+    ),
+    "neighbours": (f"{I} if (i < w) y[i] = x[i] * x[i + 1];", 2, 8, {"y"}),
+    "three of its own": (f"{I} y[i] = x[3 * i] * x[3 * i + 1] + x[3 * i + 2];", 2, 8, {"y", "x"}),
+    "three that overlap": (f"{I} y[i] = x[2 * i] * x[2 * i + 1] + x[2 * i + 2];", 2, 8, {"y"}),
+    "rows": (f"{ROW_COLUMN} y[row * w + col] = x[row * w + col] * 2;", (2, 2), (4, 4), {"y", "x"}),
+    "rows without a guard": (
+        "int col = blockIdx.x * 4 + threadIdx.x, row = threadIdx.y; y[row * 8 + col] = x[row * 5 + col];",
+        2,
+        (4, 2),
+        {"y"},
+    ),
+    "a guard on one row only": (f"{ROW_COLUMN} y[row * w + col] = x[row * 5 + col];", (2, 2), (4, 4), {"y"}),
+    "2-D launch, x only": (f"{I} if (i < w) y[i + 16 * threadIdx.y] = x[i] * x[i];", 2, (8, 2), {"y"}),
+    "own row by a loop": (
+        f"{I} if (i >= h) return; double s = 0; for (int k = 0; k < w; k++) s += x[i * w + k]; y[i] = s * s;",
+        2,
+        4,
+        {"y", "x"},
+    ),
+    "own column by a loop": (
+        f"{I} if (i >= w) return; double s = 0; for (int k = 0; k < h; k++) s += x[k * w + i]; y[i] = s * s;",
+        2,
+        4,
+        {"y", "x"},
+    ),
+    "a loop too long": (
+        f"{I} if (i >= h) return; double s = 0; for (int k = 0; k <= w; k++) s += x[i * w + k]; y[i] = s * s;",
+        2,
+        4,
+        {"y"},
+    ),
+    "grid stride": (
+        f"{I} for (; i < w * h; i += blockDim.x * gridDim.x) y[i] = x[i] * x[i];",
+        2,
+        4,
+        {"y", "x"},
+    ),
+    "a stride too short": (
+        f"{I} double s = 0; for (int k = i; k < w * h; k += blockDim.x) s += x[k]; y[i] = s * s;",
+        2,
+        4,
+        {"y"},
+    ),
+    "two loops over one sum": (
+        f"{I} double s = 0; for (int a = 0; a < 4; a++) for (int b = 0; b < 4; b++) s += x[4 * i + a + b]; y[i] = s;",
+        2,
+        4,
+        {"y"},
+    ),
+    "backwards": (f"{I} if (i < w) y[i] = x[w - 1 - i] * x[w - 1 - i];", 1, 8, {"y", "x"}),
+    "there and back": (f"{I} if (i < w) y[i] = x[w - 1 - i] * x[i];", 1, 8, {"y"}),
+    "a remainder": (f"{I} y[i] = x[i % 8];", 2, 8, {"y"}),
+    "atomic": (f"{I} atomicAdd(&y[i % 4], x[i]);", 2, 8, {"x"}),
+}
+W, H = 7, 6
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plain_where_nobody_else_is(name: str) -> None:
+    body, grid, block, expected = CASES[name]
+    kernel = kg.compile(f"__global__ void k(double* y, const double* x, int w, int h) {{ {body} }}")["k"]
+    gradient = kg.gradient(kernel)
+    rng = np.random.default_rng(1)
+    y, x, seed = rng.random(64), rng.random(64), rng.standard_normal(64)
+    primal, _ = kernel.bind((y, x, W, H))
+    variant = gradient.variant_for(("y", "x"), kg.runtime.config.make_launch(grid, block), primal)
+    assert variant.derivative.prepared.accumulation.private == expected
+    d_y, d_x = seed.copy(), np.zeros(64)
+    gradient[grid, block](y.copy(), x, W, H, d_y, d_x)
+
+    def run(x: Any, y: Any) -> Any:
+        y = y.copy()
+        kernel[grid, block](y, x, W, H)
+        return y
+
+    v, step = rng.standard_normal(64), 1e-6
+    change = run(x + step * v, y) - run(x - step * v, y)
+    assert d_x @ v == pytest.approx(change @ seed / (2 * step), rel=1e-6)
+    for order in (None, 1):
+        report = gradient.check(grid, block, y.copy(), x, W, H, seed.copy(), np.zeros(64), seed=order)
+        assert report.ok, str(report)
+
+
+def test_an_index_that_may_wrap_is_not_private() -> None:
+    """Two threads whose unsigned indices are 2**32 apart touch the same element."""
+    body = "unsigned i = threadIdx.x * 0x80000000u; y[i] += x[threadIdx.x];"
+    kernel = kg.compile(f"__global__ void k(double* y, const double* x, int w, int h) {{ {body} }}")["k"]
+    assert kg.gradient(kernel).variant().derivative.prepared.accumulation.private == {"x"}
