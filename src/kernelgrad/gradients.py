@@ -262,9 +262,9 @@ class Gradient(Differentiated):
         """Every accumulation and every taped value: where, how, why."""
         return explain(self.variant().derivative)
 
-    def tape_bytes(self, grid: Any, block: Any, *args: Any, **adjoints: Any) -> int:
+    def tape_bytes(self, grid: Any, block: Any, *args: Any, shared: Any = 0, **adjoints: Any) -> int:
         """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
-        launch = make_launch(grid, block)
+        launch = make_launch(grid, block, shared)
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
         plain = self.bytes_needed(launch, bound, placement)
         if self._fits(plain):

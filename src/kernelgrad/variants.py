@@ -13,7 +13,8 @@ from .autodiff import capacity
 from .autodiff.accumulate import Facts
 from .autodiff.affine import Shape, Sums
 from .autodiff.cooperate import widening
-from .autodiff.coverage import is_covered
+from .autodiff.coverage import Threads, is_covered
+from .autodiff.exclusive import exclusive_loads
 from .autodiff.private import private_roots
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, gradient
@@ -46,13 +47,14 @@ class Variant:
     def source(self, number: int) -> str:
         """One of its kernels as CUDA C++, with what its launches must be like."""
         kernel = self.kernels[number]
-        private = sorted(self.derivative.prepared.accumulation.private)
+        plan = self.derivative.prepared.accumulation
         head, _, rest = kernel.source.partition("\n")
-        shadows = [f"_d_{name}" for name in private if f"_d_{name}" in rest]
+        names = sorted(plan.private | {name for name, _ in plan.exclusive})
+        shadows = [f"_d_{name}" for name in names if f"_d_{name}" in rest]
         if kernel is not self.reverse or not shadows or self.options.facts.alone:
             return kernel.source
-        names = ", ".join(shadows)
-        return f"{head}\n// Without atomics, for launches whose threads touch different elements: {names}.\n{rest}"
+        listed = ", ".join(shadows)
+        return f"{head}\n// Without atomics, for launches whose threads touch different elements: {listed}.\n{rest}"
 
     @property
     def reverse(self) -> Kernel:
@@ -88,9 +90,15 @@ class Variant:
         sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known)
         private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
         partials = self.derivative.sums and math.prod(launch.grid) > _MANY_BLOCKS
-        same = private == prepared.accumulation.private or self.options.may_alias
+        threads = Threads(launch.block, prepared.structure, known)
+        exclusive = exclusive_loads(prepared.function, prepared.memory, prepared.activity.roots, threads)
+        plan, may_alias = prepared.accumulation, self.options.may_alias
         return replace(
-            usual, private=None if same else private, refill=self.can_refill(launch, known), partials=partials
+            usual,
+            private=None if may_alias or private == plan.private else private,
+            exclusive=None if may_alias or exclusive == plan.exclusive else exclusive,
+            refill=self.can_refill(launch, known),
+            partials=partials,
         )
 
     def can_refill(self, launch: Launch, known: Callable[[Any], Any]) -> bool:

@@ -468,7 +468,7 @@ def test_names_of_tangents_are_fresh() -> None:
         ("scratch", ("y", "x"), "stored in 'tmp', which is not listed", "tmp[i] = x[i] * x[i];"),
         ("bits", ("y", "x"), "bits of a floating point number", "__longlong_as_double"),
         ("bits_in_memory", ("x",), "bits of a floating point number", "reinterpret_cast<long long *>"),
-        ("exchanged", ("y", "x"), "atomic exch", "atomicExch"),
+        ("exchanged", ("y", "x"), "atomic maximum, minimum or exchange", "atomicExch"),
         ("returned", ("y", "x"), "an atomic operation returns", "y[i] = atomicAdd(x, 1.0);"),
     ],
 )

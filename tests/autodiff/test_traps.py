@@ -270,7 +270,7 @@ def test_integer_arithmetic_gets_no_code() -> None:
     divisions = len(re.findall(r"[/%]", re.sub(r"//.*", "", gradient.source)))
     primal = len(re.findall(r"[/%]", re.sub(r"//.*", "", target.source)))
     assert divisions == primal
-    assert len(gradient.source.splitlines()) < 2 * len(target.source.splitlines())
+    assert len(gradient.source.splitlines()) <= 2 * len(target.source.splitlines())
 
 
 def test_a_scalar_parameter_costs_one_update_per_thread() -> None:

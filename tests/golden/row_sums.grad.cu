@@ -10,17 +10,18 @@ extern "C" __global__ void row_sums_grad(
 {
     int row = threadIdx.x;
     float _d_sum = _d_y[row];
+    int t = row * columns;
     // row_sums.cu:6
     float sum = 0.0f;
     for (int c = 0; c < columns; ++c) {
-        float m_value = m[row * columns + c];
+        float m_value = m[t + c];
         sum += m_value * m_value;
     }
     y[row] = sum;
     _d_y[row] = 0.0f;
     // row_sums.cu:6
     for (int c = columns - 1; c > -1; --c) {
-        float t = _d_sum * m[row * columns + c];
-        _d_m[row * columns + c] += t + t;
+        float t_1 = _d_sum * m[t + c];
+        _d_m[t + c] += t_1 + t_1;
     }
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..ir.ops import Alloca, Load, Value
+from .exclusive import Place, is_exclusive
 from .roots import Memory
 from .structure import Structure
 
@@ -17,11 +18,13 @@ from .structure import Structure
 @dataclass(frozen=True)
 class Facts:
     """What is known of a launch. `private`: the buffers and shared variables whose elements are touched by one thread
-    each (rule 11); None for those of a typical launch. `refill`: the tiles' fills cover what is read (rule 8).
+    each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between two
+    barriers (rule 17), by where they are read. `refill`: the tiles' fills cover what is read (rule 8).
     `partials`: the blocks leave their sums for a finishing step, since so many blocks would wait for each other at one
     address. `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
+    exclusive: frozenset[Place] | None = None
     refill: bool = True
     partials: bool = False
     alone: bool = False
@@ -35,15 +38,20 @@ class Accumulation:
     atomic: set[int] = field(default_factory=set)  # loads whose update is atomic
     reasons: dict[int, str] = field(default_factory=dict)
     private: frozenset[str] = frozenset()  # what is updated plainly, by a proof that depends on the launch
+    exclusive: frozenset[Place] = frozenset()
 
     def is_atomic(self, op: Load) -> bool:
         return id(op) in self.atomic
 
 
 def plan_updates(
-    memory: Memory, structure: Structure, active: frozenset[Value], private: frozenset[str]
+    memory: Memory,
+    structure: Structure,
+    active: frozenset[Value],
+    private: frozenset[str],
+    exclusive: frozenset[Place],
 ) -> Accumulation:
-    plan = Accumulation(private=private)
+    plan = Accumulation(private=private, exclusive=exclusive)
     names = {root: name for name, root in memory.global_names.items()}
     for load in memory.loads:
         roots = memory.of(load.ptr) & active
@@ -53,6 +61,8 @@ def plan_updates(
             plan.reasons[id(load)] = "a local array of this thread"
         elif all(names.get(root, root.name) in private for root in roots) and len(memory.of(load.ptr)) == 1:
             plan.reasons[id(load)] = "only this thread touches the element"
+        elif is_exclusive(load, [names.get(root, "") for root in memory.of(load.ptr)], exclusive):
+            plan.reasons[id(load)] = "only this thread touches the cell between two barriers"
         else:
             plan.atomic.add(id(load))
             plan.reasons[id(load)] = "other threads may read the element too"

@@ -50,7 +50,7 @@ class Access:
 
 
 def is_covered(tile: Tile, nbytes: int, block: tuple[int, int, int], structure: Structure, known: Known) -> bool:
-    threads = _Threads(block, structure, known)
+    threads = Threads(block, structure, known)
     everyone = np.ones(block[0] * block[1] * block[2], bool)
     written = np.zeros(nbytes, bool)
     for access in _writes(tile.fill, everyone, threads, tile):
@@ -78,7 +78,7 @@ def _mark(cells: Numbers, access: Access) -> bool:
 # ---- what is written for sure -------------------------------------------------------------------------------------
 
 
-def _writes(ops: Iterable[Op], mask: Numbers, threads: _Threads, tile: Tile) -> Iterator[Access]:
+def _writes(ops: Iterable[Op], mask: Numbers, threads: Threads, tile: Tile) -> Iterator[Access]:
     for op in ops:
         if isinstance(op, Store) and id(op) in tile.stores:
             address = threads.address(op.ptr)
@@ -88,7 +88,7 @@ def _writes(ops: Iterable[Op], mask: Numbers, threads: _Threads, tile: Tile) -> 
             yield from _nested_writes(op, mask, threads, tile)
 
 
-def _nested_writes(op: Op, mask: Numbers, threads: _Threads, tile: Tile) -> Iterator[Access]:
+def _nested_writes(op: Op, mask: Numbers, threads: Threads, tile: Tile) -> Iterator[Access]:
     match op:
         case If(cond, then, orelse):
             chosen = threads.value(cond)
@@ -113,7 +113,7 @@ def _equal(one: Access, other: Access) -> bool:
 # ---- what may be read ---------------------------------------------------------------------------------------------
 
 
-def _reads(ops: Iterable[Op], mask: Numbers, threads: _Threads, tile: Tile) -> Iterator[Access | None]:
+def _reads(ops: Iterable[Op], mask: Numbers, threads: Threads, tile: Tile) -> Iterator[Access | None]:
     """None for a read of anything."""
     for op in ops:
         if isinstance(op, Load) and id(op) in tile.loads:
@@ -131,7 +131,7 @@ def _reads(ops: Iterable[Op], mask: Numbers, threads: _Threads, tile: Tile) -> I
 # ---- integers of all threads --------------------------------------------------------------------------------------
 
 
-class _Threads:
+class Threads:
     """Evaluates integers for every thread of a block; `given` holds what loops carry."""
 
     def __init__(
@@ -143,6 +143,7 @@ class _Threads:
     ):
         self.block, self.structure, self.known = block, structure, known
         self.given = given if given is not None else {}
+        self.count = block[0] * block[1] * block[2]
         linear = np.arange(block[0] * block[1] * block[2])
         self.indices = (linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1]))
 
@@ -199,10 +200,10 @@ class _Threads:
 
     # ---- loops
 
-    def iterations(self, loop: For | While, mask: Numbers) -> Iterator[Iteration]:
+    def iterations(self, loop: For | While, mask: Numbers, most: int = _ITERATIONS) -> Iterator[Iteration]:
         """Each iteration; where they are not known any more, one that stands for all that may follow."""
         state = self._start(loop)
-        for _ in range(_ITERATIONS):
+        for _ in range(most):
             running = self._running(loop, state)
             if running is None:
                 break
@@ -228,14 +229,14 @@ class _Threads:
             return None
         return at < upper if loop.step > 0 else at > upper
 
-    def _with(self, given: dict[Value, Numbers | None]) -> _Threads:
-        return _Threads(self.block, self.structure, self.known, given)
+    def _with(self, given: dict[Value, Numbers | None]) -> Threads:
+        return Threads(self.block, self.structure, self.known, given)
 
 
 @dataclass(frozen=True)
 class Iteration:
     mask: Numbers
-    threads: _Threads
+    threads: Threads
     sure: bool  # whether the threads in the mask run it for sure
 
 

@@ -48,12 +48,14 @@ from ..ir.ops import (
 from ..ir.traverse import blocks, operands, walk
 from ..ir.types import I64
 from ..transforms.spellings import picks
+from . import induction
 from .activity import Activity
+from .induction import Induction
 from .roots import UNKNOWN, Memory
 from .rules import rule_for
 from .structure import Place, Structure
 from .tiles import Tile, find_tiles
-from .winners import Winners
+from .winners import Winners, is_repeatable
 
 PURE_OPS = (Constant, Undef, Apply, Aggregate, Extract, Insert, GlobalRef, Offset, Member, PtrCast, PtrDiff, Alloca)
 _CLOCKS = ("clock", "clock64", "globaltimer")
@@ -68,6 +70,7 @@ class Plan:
     rerun: set[int] = field(default_factory=set)  # loops run again before their reverse
     counts: dict[int, Value] = field(default_factory=dict)  # While -> its number of iterations, a value of its block
     reversed_ops: set[int] = field(default_factory=set)  # operations that have an adjoint
+    inductions: dict[Value, Induction] = field(default_factory=dict)  # loop arguments known in every iteration
     refilled: dict[int, list[Tile]] = field(default_factory=dict)  # block -> tiles filled again before its reverse
     # What of an operation must run to get some of its values again: nothing else of it may, since that could read what
     # was overwritten since and, with it, read out of bounds or loop forever.
@@ -117,14 +120,17 @@ class _Planner:
         self.written = memory.written()
         self.may_alias, self.refill, self.winners = may_alias, refill, winners
         self.tiles: dict[Value, Tile] = {}
+        self.compared: set[Value] = set()  # values of which not a bit may change
         self.plan = Plan(structure, slice_of=lambda values, op: self.trace(values, op).seen, wanted_of=self._wanted)
 
     def run(self) -> Plan:
         self.mark(self.function.body)
         self.choose_tiles()
+        self.choose_compared()
         self.choose_reruns(self.structure.top)
         self.require(self.function.body)
         self.require_tiles()
+        self.keep_choices()
         return self.plan
 
     # ---- tiles
@@ -136,6 +142,17 @@ class _Planner:
             bad = any(blocks(op) and self.trace(tile.stored(op), op).bad for op in tile.fill)
             if tile.stays or (self.refill and not bad):
                 self.tiles[root] = tile
+
+    def choose_compared(self) -> None:
+        """Operands that are compared with memory, where computing them again may round differently: a compiler may
+        fuse a product and a sum in one launch and not in another."""
+        for op in walk(self.function.body):
+            if self.winners.claim(op, self.memory) is not None:
+                assert isinstance(op, Atomic)
+                if not is_repeatable(
+                    op.args[0], self.structure.definition.get, lambda load: self.tile_of(load) is None
+                ):
+                    self.compared.add(op.args[0])
 
     def tile_of(self, op: Op | None) -> Tile | None:
         """The tile that a load reads."""
@@ -308,6 +325,36 @@ class _Planner:
             )
         return self.shadow[ptr]
 
+    # ---- choices
+
+    def keep_choices(self) -> None:
+        """Where a branch or a loop puts something on the tape, its reverse must go the same way. A condition computed
+        again may round differently, since compilers fuse products and sums as they like: such a one is kept."""
+        found = True
+        while found:  # what is kept is one more thing on the tape
+            found = False
+            for op in walk(self.function.body):
+                if isinstance(op, If | For) and self.plan.has_adjoint(op) and any(map(self.has_frame, blocks(op))):
+                    choices = (op.cond,) if isinstance(op, If) else (op.lower, op.upper)
+                    for value in choices:
+                        found = self.keep_choice(value) or found
+
+    def keep_choice(self, value: Value) -> bool:
+        """True if this made a difference."""
+        place = self.structure.home[value]
+        kept = self.plan.taped.get(id(place.block), {})
+        if not place.in_loop or value in kept or value not in self.plan.needed.get(id(place.block), {}):
+            return False
+        if is_repeatable(value, self.structure.definition.get, lambda load: self.tile_of(load) is None):
+            return False
+        self.keep(value, place)
+        return True
+
+    def has_frame(self, block: Block) -> bool:
+        """Whether the block leaves something on the tape; what a rerun loop puts there, its reverse takes at once."""
+        nested = (inner for op in block.ops if id(op) not in self.plan.rerun for inner in blocks(op))
+        return bool(self.plan.taped.get(id(block))) or any(map(self.has_frame, nested))
+
     # ---- requirements, closed under recomputation
 
     def require(self, block: Block) -> None:
@@ -351,7 +398,7 @@ class _Planner:
         op = self.structure.definition.get(value)
         if op is None:
             self.need_argument(value, place)
-        elif self._is_source(op, place) or (isinstance(op, If | For | While) and self.trace([value], op).bad):
+        elif self._must_keep(value, op, place):
             self.keep(value, place)
         elif isinstance(op, If | For | While):
             self.need_slice([value], op)
@@ -360,12 +407,23 @@ class _Planner:
             for operand in operands(op):
                 self.need(operand)
 
+    def _must_keep(self, value: Value, op: Op, place: Place) -> bool:
+        if value in self.compared or self._is_source(op, place):
+            return True
+        return isinstance(op, If | For | While) and self.trace([value], op).bad
+
     def need_argument(self, arg: Value, place: Place) -> None:
         owner = place.owner
         if isinstance(owner, For) and arg is place.block.args[0]:
             self.need(owner.lower)
             return
-        self.keep(arg, place)
+        found = induction.find(owner, arg, self.structure) if isinstance(owner, For | While) else None
+        if found is None:
+            self.keep(arg, place)
+            return
+        self.plan.inductions[arg] = found
+        for value in found.needs:
+            self.need(value)
 
     def keep(self, value: Value, place: Place) -> None:
         """The value must be saved: on the tape inside loops, as a result of its If outside."""

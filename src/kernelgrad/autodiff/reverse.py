@@ -21,7 +21,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import clone, closed, walk
 from ..ir.types import I64, Pointer, Scalar
-from ..transforms import cas_loops, predicate, simplify
+from ..transforms import cas_loops, invariant, predicate, simplify
 from ..transforms.unroll import constants_of, copies_of, iterations, unroll
 from . import activity as activity_analysis
 from . import cooperate, rotate, shared_winners
@@ -31,6 +31,9 @@ from .accumulate import USUAL, Accumulation, Facts, plan_updates
 from .activity import Activity
 from .bits import refuse_bits
 from .claiming import ClaimSweep
+from .coverage import Threads
+from .exclusive import Place as SharedPlace
+from .exclusive import exclusive_loads
 from .passing import refuse_waiting
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .private import private_roots, typical
@@ -129,7 +132,7 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     meets_at_end = not options.facts.alone and any(_is_number(p) for p in function.params if p.name in options.listed)
     predicated = predicate.run(function, module, meets_at_end)
     function = function if predicated is function else simplify.run(predicated, module)
-    function = rotate.run(function, module)
+    function = rotate.run(invariant.run(function, module), module)
     found = _differentiate(function, module, options)
     constants = constants_of(function)
     taped = {place.owner for place in found.prepared.taped_loops()}
@@ -238,20 +241,26 @@ def _prepare(
         refuse_tape(plan, structure)
     elif options.mode == "split":
         refuse_shadow_pointers(plan, structure, shadowed.of.values())
-    private = _private(function, memory, structure, activity, options)
-    accumulation = plan_updates(memory, structure, activity.roots, private)
+    private, exclusive = _own(function, memory, structure, activity, options)
+    accumulation = plan_updates(memory, structure, activity.roots, private, exclusive)
     kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
     return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners)
 
 
-def _private(
+def _own(
     function: Function, memory: Memory, structure: Structure, activity: Activity, options: Options
-) -> frozenset[str]:
+) -> tuple[frozenset[str], frozenset[SharedPlace]]:
+    """What each thread has for itself: buffers, and cells of shared memory; of the launch, or of a typical one."""
     if options.may_alias:
-        return frozenset()
-    if options.facts.private is not None:
-        return options.facts.private
-    return private_roots(memory, structure, function, activity.roots, typical(structure, function))
+        return frozenset(), frozenset()
+    facts, sums = options.facts, typical(structure, function)
+    private, exclusive = facts.private, facts.exclusive
+    if private is None:
+        private = private_roots(memory, structure, function, activity.roots, sums)
+    if exclusive is None:
+        threads = Threads(sums.shape.block, structure, sums.known)
+        exclusive = exclusive_loads(function, memory, activity.roots, threads)
+    return private, exclusive
 
 
 def _restricted(param: Param, may_alias: bool) -> Param:

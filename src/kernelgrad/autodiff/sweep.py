@@ -37,6 +37,7 @@ from . import cooperate, winners
 from .adjoints import Adjoints, add_into, part_of, zero
 from .capacity import is_known_before
 from .copies import Copier, Rematerialized
+from .induction import value_at
 from .memory import MemoryAdjoints
 from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
@@ -307,7 +308,12 @@ class Sweep:
         if op.step == 1 and index_type.kind == "int":  # iv itself runs backwards
             last, end = self.b.apply("sub", upper, one), self.b.apply("sub", lower, one)
             iv = Value(index_type, op.body.args[0].name)
-            self.backward_loop(op, last, end, iv, lambda: {op.body.args[0]: iv})
+
+            def counted() -> dict[Value, Value]:
+                number = self.b.apply("sub", self.b.convert(iv, I64), self.b.convert(lower, I64))
+                return {op.body.args[0]: iv, **self.inductions(op, number)}
+
+            self.backward_loop(op, last, end, iv, counted)
             return
         count = self.trip_count(lower, upper, op.step)
         k = Value(I64, "k")
@@ -317,7 +323,7 @@ class Sweep:
         def known() -> dict[Value, Value]:
             moved = self.b.apply("mul", k, self.b.constant(op.step, I64))
             at = self.b.apply("add", self.b.convert(lower, I64), moved)
-            return {op.body.args[0]: self.b.convert(at, index_type)}
+            return {op.body.args[0]: self.b.convert(at, index_type), **self.inductions(op, k)}
 
         self.backward_loop(op, last, minus_one, k, known)
 
@@ -337,7 +343,18 @@ class Sweep:
         else:
             count = self.value(self.plan.counts[id(op)])
         last = self.b.apply("sub", count, self.b.constant(1, I64))
-        self.backward_loop(op, last, self.b.constant(-1, I64), Value(I64, "k"), dict)
+        k = Value(I64, "k")
+        self.backward_loop(op, last, self.b.constant(-1, I64), k, lambda: self.inductions(op, k))
+
+    def inductions(self, op: For | While, iteration: Value) -> dict[Value, Value]:
+        """What the loop carries and an iteration's number tells."""
+        found = {}
+        for arg in op.body.args:
+            rule = self.plan.inductions.get(arg)
+            if rule is not None:
+                start, by = (None if v is None else self.value(v) for v in (rule.start, rule.by))
+                found[arg] = value_at(self.b, rule, start, by, iteration)
+        return found
 
     def backward_loop(self, op: For | While, last: Value, end: Value, index: Value, known: object) -> None:
         """Runs the reverse of the body from the last iteration to the first, carrying the carried values' adjoints."""

@@ -9,10 +9,10 @@ without it the reads are kept on the tape. A tile of a block that runs once in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from ..ir.ops import Barrier, Block, Load, Op, Store, Value
+from ..ir.ops import Barrier, Block, For, If, Load, Op, Store, Value, While
 from ..ir.traverse import blocks, operands, walk
 from ..ir.types import Pointer
 from ..transforms.predicate import has_barrier
@@ -43,8 +43,10 @@ class Tile:
         return place is not None
 
     def stored(self, op: Op) -> list[Value]:
-        """What the writes in an operation of the fill use."""
-        return [v for store in _nested(op) if id(store) in self.stores for v in operands(store)]
+        """What the writes in an operation of the fill use, and what decides whether they happen."""
+        used = [v for store in _nested(op) if id(store) in self.stores for v in operands(store)]
+        around = (control for control in _nested(op) if blocks(control) and _touches(control, self.stores))
+        return [*used, *(v for control in around for v in _decides(control))]
 
 
 def find_tiles(memory: Memory, structure: Structure) -> dict[Value, Tile]:
@@ -70,7 +72,8 @@ def _tile(root: Value, name: str, memory: Memory, structure: Structure) -> Tile 
     between = place.block.ops[fill[-1] + 1 : reads[0]]
     barrier = next((op for op in between if isinstance(op, Barrier) and op.scope == "block"), None)
     ops = place.block.ops
-    if barrier is None or any(has_barrier(ops[k]) for k in fill):
+    # What one thread fills before a barrier and another after it would race where the fill runs again without one.
+    if barrier is None or any(map(has_barrier, ops[fill[0] : fill[-1] + 1])):
         return None
     written, read = map(frozenset, ids)
     filling, reading = (tuple(ops[k] for k in which) for which in (fill, reads))
@@ -93,8 +96,20 @@ def _holds(block: Block, wanted: set[int]) -> bool:
     return any(id(op) in wanted for op in walk(block))
 
 
-def _touches(op: Op, wanted: set[int]) -> bool:
+def _touches(op: Op, wanted: Set[int]) -> bool:
     return any(id(nested) in wanted for nested in _nested(op))
+
+
+def _decides(op: Op) -> tuple[Value, ...]:
+    """What says which of its blocks an operation runs, and how often."""
+    match op:
+        case If(cond):
+            return (cond,)
+        case For(lower, upper):
+            return lower, upper
+        case While(inits, _, body):
+            return inits[0], body.results[0]
+    return ()
 
 
 def _nested(op: Op) -> Iterator[Op]:

@@ -53,9 +53,13 @@ class View:
     types: frozenset[Scalar]
     start: Start | None  # None: not the same for all threads, or not known
 
+    @property
+    def has_floats(self) -> bool:
+        return any(t.is_float for t in self.types)
+
     def meets(self, other: View) -> bool:
         """Whether one may take a float for something else that the other sees."""
-        if self.types == other.types or not any(t.is_float for t in self.types | other.types):
+        if self.types == other.types or not (self.has_floats or other.has_floats):
             return False
         if self.start is None or other.start is None:
             return True
@@ -97,6 +101,7 @@ class _Views:
         if len({leaves(pointee(_pointer(op))) for op in accesses}) < 2:
             return []
         found = [(op, self.view(_pointer(op), root)) for op in accesses]
+        found.sort(key=lambda pair: pair[1].has_floats)  # an error is about the others
         declared = leaves(pointee(root)) if held(root) else frozenset()
         good: list[Access] = []
         for op, view in found:

@@ -16,10 +16,27 @@ from dataclasses import dataclass, field
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import Atomic, Function, Load, Op, Param, Value
-from ..ir.types import I64, U64, Pointer, Scalar
+from ..ir.ops import (
+    Aggregate,
+    Apply,
+    Atomic,
+    Builtin,
+    Constant,
+    Extract,
+    Function,
+    Insert,
+    Load,
+    Offset,
+    Op,
+    Param,
+    PtrCast,
+    Store,
+    Value,
+)
+from ..ir.traverse import operands
+from ..ir.types import I64, U64, Pointer, Scalar, Struct
 from ..transforms.spellings import picks
-from .activity import Activity
+from .activity import Activity, holds_floats
 from .roots import UNKNOWN, Memory
 from .tape import linear_block, linear_thread
 
@@ -95,10 +112,11 @@ def _claim(param: Param, op: Atomic) -> Claim:
 
 def _refuse_other_accesses(param: Param, memory: Memory) -> None:
     """What is in the cells while the grid runs depends on the order of its blocks (rule 2)."""
-    name = param.name
+    name, is_record = param.name, isinstance(pointee(param.value), Struct)
     for op in (*memory.loads, *memory.stores):
-        roots = memory.of(op.ptr)  # type: ignore[attr-defined]
-        if picks(op) or not roots & {param.value, UNKNOWN}:
+        assert isinstance(op, Load | Store | Atomic)
+        beside = is_record and not holds_floats(pointee(op.ptr))  # an integer beside the numbers
+        if picks(op) or beside or not memory.of(op.ptr) & {param.value, UNKNOWN}:
             continue
         what = "read" if isinstance(op, Load) else "written otherwise"
         raise UnsupportedError(
@@ -123,6 +141,33 @@ def refuse_alone(winners: Winners, memory: Memory) -> None:
                 op.span,
                 "leave out primal=False, or use kernelgrad.split",
             )
+
+
+def is_repeatable(
+    value: Value, definition: Callable[[Value], Op | None], is_kept: Callable[[Load], bool], rounds: int = 1
+) -> bool:
+    """Whether a value is the same to the last bit wherever it is computed again: it is rounded once at most. Loads give
+    what they gave, if they are from memory that nothing writes or their result is kept (`is_kept`)."""
+    op = definition(value)
+    match op:
+        case None | Constant() | Builtin():
+            return True
+        case Load():
+            return is_kept(op)
+        case Offset() | PtrCast() | Extract() | Insert() | Aggregate():
+            pass
+        case Apply(fn):
+            rounded = isinstance(value.type, Scalar) and value.type.is_float and fn not in _EXACT
+            if rounded and (fn not in _BASIC or rounds == 0):
+                return False
+            rounds -= rounded
+        case _:
+            return False
+    return all(is_repeatable(v, definition, is_kept, rounds) for v in operands(op))
+
+
+_EXACT = frozenset(("neg", "abs", "min", "max", "select", "bitcast", "convert", "copysign"))
+_BASIC = frozenset(("add", "sub", "mul"))
 
 
 # ---- the code of the claims -----------------------------------------------------------------------------------------

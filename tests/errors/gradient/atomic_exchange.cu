@@ -1,5 +1,6 @@
-// gradient of: y, x
-__global__ void k(float *y, const float *x) {
+// gradient of: y, z, x
+__global__ void k(float *y, float *z, const float *x) {
     int i = threadIdx.x;
-    atomicExch(&y[0], x[i] * x[i]);  // error: a derivative flows through an atomic 'exch'
+    atomicExch(&y[0], x[i] * x[i]);
+    z[i] = y[0];  // error: 'y' is read in the kernel that takes an atomic maximum, minimum or exchange in it
 }

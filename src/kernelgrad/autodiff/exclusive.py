@@ -1,0 +1,148 @@
+"""Cells of shared memory that one thread has for itself between two barriers (rule 17).
+
+The block is played through for one launch, with the integers of all its threads (`coverage.Threads`): phase by phase,
+who touches which cell, stores included. A load none of whose cells another thread touches in the same phase has a plain
+update of the shadow. What cannot be played, because it depends on memory or on the block, counts as touching anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..ir.ops import Atomic, Barrier, BarrierReduce, Block, For, Function, If, Load, Op, Store, Value, While
+from ..ir.traverse import blocks, walk
+from ..ir.types import Pointer
+from ..transforms.predicate import has_barrier
+from .coverage import Numbers, Threads
+from .roots import Memory
+
+Place = tuple[str, str]  # a shared variable, and where in the source it is read
+_LONGEST = {True: 12, False: 128}  # iterations that are played one by one, of loops with barriers and without
+_MOST_STEPS = 20_000
+
+
+@dataclass
+class _Phase:
+    """What happened to each variable since the last barrier."""
+
+    touched: dict[Value, list[tuple[Op, Numbers | None, Numbers]]] = field(default_factory=dict)
+
+
+class _TooLong(Exception):
+    """Playing the block takes too long."""
+
+
+def exclusive_loads(function: Function, memory: Memory, active: frozenset[Value], threads: Threads) -> frozenset[Place]:
+    """The reads of shared variables whose update may be plain."""
+    names = {root: name for name, root in memory.global_names.items() if root in active and _is_shared(root)}
+    reads = {op: root for op in memory.loads for root in memory.of(op.ptr) if root in names}
+    if not reads:
+        return frozenset()
+    play = _Play(memory, set(names))
+    try:
+        play.block(function.body, np.ones(threads.count, bool), threads)
+    except _TooLong:
+        return frozenset()
+    play.meet()
+    contended = {_place(op, names[root]) for op, root in reads.items() if op in play.contended}
+    return frozenset(_place(op, names[root]) for op, root in reads.items()) - contended
+
+
+def _place(op: Op, name: str) -> Place:
+    return name, str(op.span)
+
+
+def _is_shared(root: Value) -> bool:
+    return isinstance(root.type, Pointer) and root.type.space == "shared"
+
+
+class _Play:
+    def __init__(self, memory: Memory, roots: set[Value]):
+        self.memory, self.roots = memory, roots
+        self.phase = _Phase()
+        self.contended: set[Op] = set()
+        self.steps = 0
+
+    def block(self, block: Block, mask: Numbers, threads: Threads) -> None:
+        for op in block.ops:
+            match op:
+                case Load() | Store() | Atomic():
+                    self.touch(op, mask, threads)
+                case Barrier("block") | BarrierReduce():
+                    self.meet()
+                case If(cond, then, orelse):
+                    chosen = threads.value(cond)
+                    self.block(then, mask if chosen is None else mask & chosen, threads)
+                    self.block(orelse, mask if chosen is None else mask & ~chosen, threads)
+                case For() | While() if self.matters(op):
+                    self.loop(op, mask, threads)
+
+    def matters(self, loop: For | While) -> bool:
+        return has_barrier(loop) or any(
+            isinstance(op, Load | Store | Atomic) and self.memory.of(op.ptr) & self.roots
+            for inner in blocks(loop)
+            for op in walk(inner)
+        )
+
+    def loop(self, loop: For | While, mask: Numbers, threads: Threads) -> None:
+        meets = has_barrier(loop)
+        for iteration in threads.iterations(loop, mask, _LONGEST[meets]):
+            self.block(loop.body, iteration.mask, iteration.threads)
+            if not iteration.sure and meets:  # the end of one iteration meets the beginning of the next
+                self.block(loop.body, iteration.mask, iteration.threads)
+
+    def touch(self, op: Load | Store | Atomic, mask: Numbers, threads: Threads) -> None:
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            raise _TooLong
+        found = self.memory.of(op.ptr) & self.roots
+        for root in found:
+            known = len(self.memory.of(op.ptr)) == 1 and mask.any()
+            address = threads.address(op.ptr) if known else None
+            if mask.any():
+                self.phase.touched.setdefault(root, []).append((op, address, mask))
+
+    def meet(self) -> None:
+        for touched in self.phase.touched.values():
+            self.judge(touched)
+        self.phase = _Phase()
+
+    def judge(self, touched: list[tuple[Op, Numbers | None, Numbers]]) -> None:
+        sizes = {_size(op) for op, _, _ in touched}
+        alike = len(sizes) == 1 and all(a is not None and not (a % min(sizes)).any() for _, a, _ in touched)
+        if not alike:
+            self.contended.update(op for op, _, _ in touched)
+            return
+        cells = np.concatenate([address[mask] for _, address, mask in touched if address is not None])
+        owners = np.concatenate([np.flatnonzero(mask) for _, _, mask in touched])
+        crowded = _crowded(cells, owners)
+        for op, address, mask in touched:
+            if address is not None and np.isin(address[mask], crowded).any():
+                self.contended.add(op)
+
+
+def _crowded(cells: Numbers, owners: Numbers) -> Numbers:
+    """The cells that more than one thread touches."""
+    order = np.argsort(cells, kind="stable")
+    cells, owners = cells[order], owners[order]
+    starts = np.flatnonzero(np.r_[True, cells[1:] != cells[:-1]]) if len(cells) else np.zeros(0, int)
+    if not len(starts):
+        return cells
+    several = np.minimum.reduceat(owners, starts) != np.maximum.reduceat(owners, starts)
+    return cells[starts[several]]
+
+
+def _size(op: Op) -> int:
+    match op:
+        case Load():
+            return op.result.type.size
+        case Store(_, value) | Atomic(_, _, (value, *_)):
+            return value.type.size
+    return 0
+
+
+def is_exclusive(op: Load, names: Iterable[str], places: frozenset[Place]) -> bool:
+    return all(_place(op, name) in places for name in names)

@@ -1,0 +1,75 @@
+"""Cooperating kernels whose gradient was wrong once, or refused with no reason; found by random kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+HEAD = "int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;"
+
+KERNELS = {
+    # A cell that one thread fills before a barrier and another after it.
+    "filled_in_two_phases": f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          __shared__ double s[24]; {HEAD}
+          s[t] = x[i];
+          __syncthreads();
+          if (t % 4 == 1) s[23 - t] = 2.0 * x[i];
+          __syncthreads();
+          y[i] = s[(t + 5) % 24] * s[t];
+        }}""",
+}
+
+
+def differentiated(kernel: Any, way: str, y: Any, x: Any, seed: Any, n: int, block: int) -> Any:
+    d_y, d_x, y = seed.copy(), np.zeros_like(x), y.copy()
+    if way == "joint":
+        kg.gradient(kernel)[2, block](y, x, n, d_y, d_x)
+    else:
+        forward, reverse = kg.split(kernel)
+        tape = forward[2, block](y, x, n)
+        reverse[2, block](tape, y, x, n, d_y, d_x)
+    return d_x
+
+
+@pytest.mark.parametrize("way", ["joint", "split"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradient(name: str, way: str) -> None:
+    kernel = kg.compile(KERNELS[name])["k"]
+    n, block = 44, 24
+    rng = np.random.default_rng(5)
+    y, x, seed, direction = rng.standard_normal((4, 2 * block))
+
+    def primal(x: Any) -> Any:
+        result = y.copy()
+        kernel[2, block](result, x, n)
+        return result
+
+    assert kernel.check(2, block, y.copy(), x, n, seed=1).ok
+    d_x = differentiated(kernel, way, y, x, seed, n, block)
+    step = 1e-6
+    expected = (primal(x + step * direction) - primal(x - step * direction)) @ seed / (2 * step)
+    assert d_x @ direction == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    report = kg.gradient(kernel).check(2, block, y.copy(), x, n, seed.copy(), np.zeros_like(x), seed=2)
+    assert report.ok, str(report)
+
+
+def test_tape_bytes_of_a_kernel_with_dynamic_shared_memory() -> None:
+    """The count runs the kernel, with the shared memory of its launch."""
+    source = """
+        __global__ void k(double* y, const double* x, int n) {
+          extern __shared__ double s[];
+          int t = threadIdx.x;
+          s[t] = x[t];
+          __syncthreads();
+          double v = x[t];
+          for (int j = 0; s[(t + j) % 32] < 1.0 && j < 4; j++) v = sin(v * x[j]);
+          y[t] = v;
+        }"""
+    gradient = kg.gradient(kg.compile(source)["k"])
+    x = np.full(32, 0.5)
+    assert gradient.tape_bytes(1, 32, np.zeros(32), x, 32, shared=256) >= 4 * 32 * 8

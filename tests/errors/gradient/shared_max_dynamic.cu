@@ -1,0 +1,9 @@
+// gradient of: y, x
+__global__ void k(float *y, const float *x) {
+    extern __shared__ float m[];
+    if (threadIdx.x == 0) m[0] = -1e30f;
+    __syncthreads();
+    atomicMax((int *)m, __float_as_int(x[threadIdx.x]));  // error: in shared memory that is of dynamic size
+    __syncthreads();
+    if (threadIdx.x == 0) y[0] = m[0];
+}
