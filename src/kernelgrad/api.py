@@ -70,13 +70,16 @@ def gradient(
     assign: str | Sequence[str] | None = None,
     may_alias: bool = False,
     tape_budget: int | None = None,
+    deterministic: bool = False,
 ) -> Any:
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
     floating-point ones by default.
 
     `primal=False`: only the reverse; buffers hold what they held before the kernel. `keep`: pure outputs whose adjoint
     is read and left as it is. `assign`: pure inputs whose adjoint is written, not added to. `may_alias=True`: arguments
-    may share memory.
+    may share memory. `deterministic=True`: bitwise the same adjoints from run to run, without floating-point atomics of
+    the gradient's own; what threads would add at once is logged and added in a fixed order after the launch. Atomics of
+    the kernel itself stay, and what is computed from their results may vary.
 
     An adjoint has its argument's form: a number's is an array of one, a struct's a pointer to one struct, that of a
     struct with pointers a struct of adjoints. Half-precision buffers take half or float adjoints, accumulated in float.
@@ -89,10 +92,10 @@ def gradient(
 
     target = with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
-    if isinstance(target, DeviceFunction):
-        settings = make_settings(target.function, parameters, mode, keep, assign, may_alias, tape_budget)
-        return FunctionGradient(target, settings)
-    return Gradient(target, make_settings(target.function, parameters, mode, keep, assign, may_alias, tape_budget))
+    settings = make_settings(
+        target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic=deterministic
+    )
+    return FunctionGradient(target, settings) if isinstance(target, DeviceFunction) else Gradient(target, settings)
 
 
 def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
@@ -124,15 +127,21 @@ def check_gradient(
     return check(target, parameters, grid, block, tuple(args), shared, rtol, seed)
 
 
-def split(kernel: Kernel, parameters: str | Sequence[str] | None = None, *, may_alias: bool = False) -> Any:
+def split(
+    kernel: Kernel,
+    parameters: str | Sequence[str] | None = None,
+    *,
+    may_alias: bool = False,
+    deterministic: bool = False,
+) -> Any:
     """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
-    *arguments, *adjoints)`."""
+    *arguments, *adjoints)`. `may_alias`, `deterministic`: as of `gradient`."""
     from .module_variables import with_variables
     from .settings import make_settings
     from .splits import Forward, Reverse
 
     kernel = with_variables(kernel, parameters)
-    settings = make_settings(kernel.function, parameters, "split", None, None, may_alias, None)
+    settings = make_settings(kernel.function, parameters, "split", None, None, may_alias, None, deterministic)
     forward = Forward(kernel, settings)
     return forward, Reverse(forward)
 

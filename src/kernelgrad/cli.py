@@ -48,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     gradient.add_argument(
         "--no-primal", action="store_true", help="the reverse alone, without the kernel's own results"
     )
+    gradient.add_argument(
+        "--deterministic", action="store_true", help="adjoints that are bitwise the same from run to run"
+    )
     gradient.add_argument("--explain", action="store_true", help="say how and why instead of printing the code")
     gradient.set_defaults(run=_gradient)
     return parser
@@ -83,5 +86,10 @@ def _source(options: argparse.Namespace) -> str:
 def _gradient(options: argparse.Namespace) -> str:
     from .api import gradient
 
-    found = gradient(_module(options)[options.kernel], options.parameters, primal=not options.no_primal)
+    found = gradient(
+        _module(options)[options.kernel],
+        options.parameters,
+        primal=not options.no_primal,
+        deterministic=options.deterministic,
+    )
     return str(found.explain() if options.explain else found.source)

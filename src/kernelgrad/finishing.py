@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from .ir.builder import Builder, pointee
 from .ir.ops import BarrierReduce, Block, Function, Module, Param, Value
-from .ir.types import I64, Pointer, Scalar
+from .ir.types import I64, Array, Pointer, Scalar, Struct, Type
 from .kernels import Kernel
 from .runtime.arguments import Placement
 from .runtime.config import Launch, make_launch
-from .runtime.launch import BoundArguments, Buffer
+from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import Scratch
 from .variants import Variant
@@ -29,32 +30,50 @@ def add_partials(variant: Variant, launch: Launch, placement: Placement, stream:
 def finish_partials(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
     """After the launch, adds the blocks' sums to the adjoints the user gave."""
     for name, param in variant.derivative.partials.items():
-        type = pointee(param.value)
-        assert isinstance(type, Scalar)
         memory = next(m for m in own.kept if m.address == own.supplied[param.name].value)
         adjoint = variant.derivative.adjoints[name].name
         target = next(b for b in bound.buffers if b.name == adjoint)
-        sums = Buffer("sums", memory.address, memory.nbytes)
-        own.after.append(partial(_finish, type, sums, target, launch, placement, own))
+        whole = pointee(param.value)
+        for type, offset in _floats(whole):
+            sums = _Sums(type, memory.address + offset, _blocks(launch), whole.size // type.size)
+            own.after.append(partial(_finish, sums, target.address + offset, launch, placement, own))
 
 
-def _finish(type: Scalar, sums: Buffer, target: Buffer, launch: Launch, placement: Placement, own: Own) -> None:
-    count = sums.nbytes // type.size
-    if count > _BLOCKS * _THREADS:
-        between = Scratch(_BLOCKS * type.size, placement.cuda, own.kept[0].stream).zero()
+def _floats(type: Type, offset: int = 0) -> Iterator[tuple[Scalar, int]]:
+    """The floats of a number or a struct, and where in it they are."""
+    if isinstance(type, Scalar):
+        if type.is_float:
+            yield type, offset
+    elif isinstance(type, Array):
+        for k in range(type.count):
+            yield from _floats(type.element, offset + k * type.element.size)
+    elif isinstance(type, Struct):
+        for field in type.fields:
+            yield from _floats(field.type, offset + field.offset)
+
+
+class _Sums(NamedTuple):
+    """The blocks' sums of a float: so many, each `step` floats behind the other."""
+
+    type: Scalar
+    address: int
+    blocks: int
+    step: int
+
+
+def _finish(sums: _Sums, target: int, launch: Launch, placement: Placement, own: Own) -> None:
+    if sums.blocks > _BLOCKS * _THREADS:
+        between = Scratch(_BLOCKS * sums.type.size, placement.cuda, own.kept[0].stream).zero()
         own.kept.append(between)
-        first = Buffer("sums", between.address, between.nbytes)
-        _add(type, first, sums, count, _BLOCKS, launch, placement)
-        sums, count = first, _BLOCKS
-    _add(type, target, sums, count, 1, launch, placement)
+        _add(sums, between.address, _BLOCKS, launch, placement)
+        sums = _Sums(sums.type, between.address, _BLOCKS, 1)
+    _add(sums, target, 1, launch, placement)
 
 
-def _add(
-    type: Scalar, target: Buffer, sums: Buffer, count: int, blocks: int, launch: Launch, placement: Placement
-) -> None:
-    packed = struct.pack("<QQq", target.address, sums.address, count)
+def _add(sums: _Sums, target: int, blocks: int, launch: Launch, placement: Placement) -> None:
+    packed = struct.pack("<QQqq", target, sums.address, sums.blocks, sums.step)
     plain = make_launch(blocks, _THREADS, 0, launch.stream)
-    _adder(type).run(plain, BoundArguments(packed, (target, sums)), placement, {})
+    _adder(sums.type).run(plain, BoundArguments(packed, ()), placement, {})
 
 
 def _blocks(launch: Launch) -> int:
@@ -64,21 +83,21 @@ def _blocks(launch: Launch) -> int:
 
 @cache
 def _adder(type: Scalar) -> Kernel:
-    """Block b adds sums[k] for all k of its threads, in steps of the grid, to total[b]."""
+    """Block b adds sums[k * step] for all k of its threads, in strides of the grid, to total[b]."""
     total, sums = Value(Pointer(type, "global"), "total"), Value(Pointer(type, "global"), "sums")
-    count = Value(I64, "count")
+    count, step = Value(I64, "count"), Value(I64, "step")
     b = Builder()
     block, width, thread, blocks = (
         b.convert(b.builtin(n), I64) for n in ("block_idx", "block_dim", "thread_idx", "grid_dim")
     )
     start = b.apply("add", b.apply("mul", block, width), thread)
-    step = b.apply("mul", blocks, width)
+    stride = b.apply("mul", blocks, width)
     k, sum_, inside, part = Value(I64, "k"), Value(type, "sum"), Value(I64, "k"), Value(type, "sum")
     with b.region() as before:
         more = b.apply("lt", k, count)
     with b.region() as body:
-        added = b.apply("add", part, b.load(b.offset(sums, inside)))
-        following = b.apply("add", inside, step)
+        added = b.apply("add", part, b.load(b.offset(sums, b.apply("mul", inside, step))))
+        following = b.apply("add", inside, stride)
     zero = b.constant(-0.0, type)
     _, mine = b.while_(
         (start, zero), before.block((k, sum_), (more, k, sum_)), body.block((inside, part), (following, added))
@@ -88,7 +107,8 @@ def _adder(type: Scalar) -> Kernel:
         place = b.offset(total, block)
         b.store(place, b.apply("add", b.load(place), whole))
     b.if_(b.apply("eq", thread, b.constant(0, I64)), first.block())
-    params = (Param(total, "void *"), Param(sums, "const void *", const=True), Param(count, "long long"))
+    numbers = (Param(count, "long long"), Param(step, "long long"))
+    params = (Param(total, "void *"), Param(sums, "const void *", const=True), *numbers)
     name = f"kernelgrad_add_{type.name}"
     function = Function(name, "kernel", params, Block((), tuple(b.ops), ()))
     return Kernel(name, Module({name: function}), _no_variable)

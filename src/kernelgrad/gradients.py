@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from . import claims
-from .autodiff import capacity, checkpoint
+from .autodiff import checkpoint
 from .autodiff import roots as memory_analysis
 from .autodiff.accumulate import USUAL, Facts
 from .autodiff.cooperate import SHARED_BYTES
 from .autodiff.explain import explain
+from .autodiff.ordered import Logged
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
 from .errors import ArgumentError, LaunchError
@@ -24,6 +25,7 @@ from .half_adjoints import in_float
 from .ir.ops import Function, Param
 from .ir.types import Pointer, Scalar, Struct, Type
 from .kernels import Kernel
+from .ordering import add_logs, finish_logs, logged_in, segment_starts
 from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch, make_launch, parse_launch
 from .runtime.launch import BoundArguments
@@ -34,7 +36,8 @@ from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
 from .variants import Variant
 
-Sizes = dict[Type, np.ndarray[Any, np.dtype[np.int64]]]  # elements per thread: for all blocks alike, or for each
+# Elements of the tape and entries of the logs, per thread: for all blocks alike, or for each.
+Sizes = dict[Type | Logged, np.ndarray[Any, np.dtype[np.int64]]]
 
 
 class Differentiated:
@@ -56,14 +59,18 @@ class Differentiated:
         with self._lock:
             if (listed, facts) not in self._variants:
                 kept = tuple(n for n in settings.kept if n in listed)
-                options = Options(listed, kept, settings.mode, settings.may_alias, facts)
+                options = Options(
+                    listed, kept, settings.mode, settings.may_alias, facts, deterministic=settings.deterministic
+                )
                 self._variants[listed, facts] = Variant(self.kernel, options)
             return self._variants[listed, facts]
 
     def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant:
         """The one whose proofs hold for the launch (rules 8 and 11)."""
         usual = self.variant(wanted)
-        return self.variant(wanted, usual.facts_of(launch, _known_scalars(self.kernel.function, primal, None)))
+        known = _known_scalars(self.kernel.function, primal, None)
+        sizes = {b.name: b.nbytes for b in primal.buffers if b.name in self.settings.assigned and b.name in wanted}
+        return self.variant(wanted, usual.facts_of(launch, known, sizes))
 
     # ---- arguments
 
@@ -140,9 +147,9 @@ class Differentiated:
         add_partials(variant, launch, placement, stream, own)
         if segment is not None:
             own.supplied[checkpoint.SEGMENT] = Supplied(segment)
-        if variant.derivative.stacks:
-            sizes = self.elements(variant, launch, bound, placement, segment)
-            self.add_tape(variant, sizes, launch, placement, own)
+        sizes = self.elements(variant, launch, bound, placement, segment)
+        self.add_tape(variant, sizes, launch, placement, own)
+        add_logs(variant, logged_in(sizes), launch, placement, stream, own)
 
     def add_shadows(
         self, variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
@@ -158,6 +165,8 @@ class Differentiated:
 
     def add_tape(self, variant: Variant, sizes: Sizes, launch: Launch, placement: Placement, own: Own) -> None:
         stacks = variant.derivative.stacks
+        if not stacks:
+            return
         threads = _threads(launch)
         total = sum(_tape_bytes(stack.type, sizes, launch) for stack in stacks)
         free = available_bytes(placement.cuda)
@@ -173,9 +182,7 @@ class Differentiated:
             if stack.capacity is not None:
                 own.supplied[stack.capacity.name or ""] = Supplied(int(per_block[0]))
             if stack.segments is not None:
-                blocks = threads // _block_threads(launch)
-                ends = np.cumsum(np.broadcast_to(per_block, (blocks,)) * _block_threads(launch))
-                starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+                starts = segment_starts(per_block, launch)
                 memory = own.add(stack.segments.name or "", Scratch(starts.nbytes, placement.cuda, stream))
                 memory.write(starts.tobytes())
             if stack.tops is not None:
@@ -189,16 +196,16 @@ class Differentiated:
         placement: Placement,
         segment: int | None = None,
     ) -> Sizes:
-        """Tape elements per thread, for each block or for all alike: by arithmetic, else by counting."""
-        plan = variant.derivative.prepared.plan
-        known = _known_scalars(self.kernel.function, bound, segment)
-        extents = {"block_dim": launch.block, "grid_dim": launch.grid}
-        found = capacity.by_arithmetic(plan, known, lambda name, axis: extents[name][axis])
+        """What each thread needs, for each block or for all alike: by arithmetic, else by counting."""
+        keys = (*variant.stack_types, *variant.logged)
+        if not keys:
+            return {}
+        found = variant.elements(_known_scalars(self.kernel.function, bound, segment), launch)
         if found is not None:
-            return {t: np.array([max(1, found.get(t, 0))], np.int64) for t in variant.stack_types}
+            return {key: np.array([max(1, found.get(key, 0))], np.int64) for key in keys}
         counted = self.counted(variant, launch, bound, placement, segment)
-        alike = any(stack.capacity is not None for stack in variant.derivative.stacks)
-        return {t: np.array([max(1, n.max())]) for t, n in counted.items()} if alike else counted
+        alike = {key for key, place in zip(keys, variant.places, strict=True) if place.capacity is not None}
+        return {key: np.array([max(1, n.max())]) if key in alike else n for key, n in counted.items()}
 
     def counted(
         self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None
@@ -211,7 +218,8 @@ class Differentiated:
         if stores:
             bound = _on_copies(kernel.function, bound, placement, stream, own)
             _copy_variables(self.kernel, placement, stream, own)
-        types, blocks = variant.stack_types, _threads(launch) // _block_threads(launch)
+        types: tuple[Type | Logged, ...] = (*variant.stack_types, *variant.logged)
+        blocks = _threads(launch) // _block_threads(launch)
         counts = own.add("_counts", Scratch(8 * blocks * len(types), placement.cuda, stream).zero())
         kernel.run(launch, bound, placement, own.supplied)
         table = np.frombuffer(counts.read(), np.int64).reshape(blocks, len(types))
@@ -279,10 +287,8 @@ class Gradient(Differentiated):
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
     ) -> int:
         variant = self.variant_for(self.settings.listed, launch, bound)
-        if not variant.derivative.stacks:
-            return 0
         sizes = self.elements(variant, launch, bound, placement, segment)
-        return sum(_tape_bytes(type, sizes, launch) for type in sizes)
+        return sum(_tape_bytes(key, sizes, launch) for key in sizes)
 
     def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
         """How long segments must be for the tape to keep to the budget: the first of growing squares that does."""
@@ -296,8 +302,9 @@ class Gradient(Differentiated):
             if smallest and needed > smallest:
                 break
             smallest = needed
+        log = " and the log of deterministic=True need" if self.settings.deterministic else " needs"
         raise LaunchError(
-            f"{self.kernel.name}: the tape needs {smallest:,} bytes even with its loops checkpointed, over the budget"
+            f"{self.kernel.name}: the tape{log} {smallest:,} bytes even with its loops checkpointed, over the budget"
             f" of {budget:,}; launch fewer threads at a time or allow more"
         )
 
@@ -343,17 +350,21 @@ class Gradient(Differentiated):
             self.check_overlap(variant, bound, own)
         self.hidden(variant, launch, primal, placement, own, segment)
         finish_partials(variant, bound, launch, placement, own)
+        finish_logs(variant, bound, launch, placement, own)
         claims.add_memory(variant, primal, placement, stream_of(launch, placement), own)
         self._assign(variant, bound, placement, launch)
         return claims.steps(variant, primal, bound), placement, own
 
     def _assign(self, variant: Variant, bound: BoundArguments, placement: Placement, launch: Launch) -> None:
-        """`assign`: the adjoint starts at zero instead of what it holds."""
+        """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""
+        sizes = {b.name: b.nbytes for b in bound.buffers}
         for name in self.settings.assigned:
             param = variant.derivative.adjoints.get(name)
+            written = sizes[name] if name in variant.options.facts.overwritten else 0
             for buffer in bound.buffers:
-                if param is not None and buffer.name == param.name:
-                    zero_bytes(buffer.address, buffer.nbytes, placement.cuda, stream_of(launch, placement))
+                if param is not None and buffer.name == param.name and buffer.nbytes > written:
+                    start, stream = buffer.address + written, stream_of(launch, placement)
+                    zero_bytes(start, buffer.nbytes - written, placement.cuda, stream)
 
 
 # ---- small things -------------------------------------------------------------------------------------------------
@@ -373,12 +384,12 @@ def _block_threads(launch: Launch) -> int:
     return x * y * z
 
 
-def _tape_bytes(type: Type, sizes: Sizes, launch: Launch) -> int:
-    per_block = sizes[type]
+def _tape_bytes(key: Type | Logged, sizes: Sizes, launch: Launch) -> int:
+    per_block = sizes[key]
     elements = (
         int(per_block.sum()) * _block_threads(launch) if len(per_block) > 1 else int(per_block[0]) * _threads(launch)
     )
-    return type.size * elements
+    return key.size * elements
 
 
 def stream_of(launch: Launch, placement: Placement) -> int | None:

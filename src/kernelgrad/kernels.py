@@ -30,11 +30,18 @@ class Kernel:
     """A `__global__` function. NumPy arrays run it on the CPU, CUDA arrays on their GPU.
 
     `module` is the kernel's IR, ready for the backends; `variable` gives the module variable of an IR global.
+    `written_later`: pointers through which the launcher writes when the kernel has run.
     """
 
-    def __init__(self, name: str, module: IRModule, variable: Callable[[str], Variable]):
+    def __init__(
+        self,
+        name: str,
+        module: IRModule,
+        variable: Callable[[str], Variable],
+        written_later: frozenset[str] = frozenset(),
+    ):
         self.name, self.module = name, module
-        self.variable = variable
+        self.variable, self.written_later = variable, written_later
         self._executables: dict[int | None, Executable] = {}
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
         self._launchers: dict[Any, Callable[..., None]] = {}  # parsed configurations, since loops repeat them
@@ -112,7 +119,7 @@ class Kernel:
     @cached_property
     def written(self) -> frozenset[str]:
         """The pointer parameters it writes through."""
-        return written_params(self.function)
+        return written_params(self.function) | self.written_later
 
     @cached_property
     def _binder(self) -> Binder:

@@ -9,8 +9,7 @@ from .autodiff import roots as memory_analysis
 from .autodiff.activity import holds_floats
 from .autodiff.reverse import Mode
 from .errors import ArgumentError
-from .ir.ops import For, Function, Param, Store, While
-from .ir.traverse import blocks, walk
+from .ir.ops import Function, Param, Store
 from .ir.types import Array, Pointer, Scalar, Struct, Type
 from .runtime.signature import c_signature, user_params
 
@@ -27,6 +26,7 @@ class Settings:
     assigned: tuple[str, ...] = ()
     may_alias: bool = False
     tape_budget: int | None = None
+    deterministic: bool = False
 
 
 def has_derivative(type: Type) -> bool:
@@ -43,7 +43,14 @@ def _is_number(type: Type) -> bool:
 
 
 def make_settings(
-    function: Function, parameters: Names, mode: Mode, keep: Names, assign: Names, may_alias: bool, budget: int | None
+    function: Function,
+    parameters: Names,
+    mode: Mode,
+    keep: Names,
+    assign: Names,
+    may_alias: bool,
+    budget: int | None,
+    deterministic: bool = False,
 ) -> Settings:
     """The user's choices, checked against the function."""
     params = {p.name: p for p in function.params}
@@ -62,7 +69,7 @@ def make_settings(
             raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")
     check_kept(function, kept)
     check_assigned(function, assigned)
-    return Settings(listed, mode, kept, assigned, may_alias, budget)
+    return Settings(listed, mode, kept, assigned, may_alias, budget, deterministic)
 
 
 def names_of(given: Names) -> tuple[str, ...]:
@@ -81,16 +88,14 @@ def _check_listed(name: str, params: Mapping[str, Param], function: Function) ->
 
 
 def check_kept(function: Function, names: tuple[str, ...]) -> None:
-    """A kept adjoint is read and not cleared: right only for a pure output that is stored once per element."""
+    """A kept adjoint is read and not cleared: right only for a pure output that is stored once per element. Whether a
+    loop stores different elements, the launch tells."""
     memory = memory_analysis.analyse(function)
-    looped = {
-        id(op) for loop in walk(function.body) if isinstance(loop, For | While) for b in blocks(loop) for op in walk(b)
-    }
     by_name = {p.name: p.value for p in function.params}
     for name in names:
         root = by_name[name]
         stores = [op for op in memory.stores if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
-        pure = len(stores) == 1 and isinstance(stores[0], Store) and id(stores[0]) not in looped
+        pure = len(stores) == 1 and isinstance(stores[0], Store)
         if not pure or any(root in memory.of(op.ptr) for op in memory.loads):
             raise ArgumentError(f"keep: '{name}' is not a pure output: it is read, or stored more than once")
 

@@ -13,6 +13,7 @@ from .errors import ArgumentError, LaunchError
 from .finishing import add_partials, finish_partials
 from .gradients import Differentiated, stream_of
 from .half_adjoints import in_float
+from .ordering import Entries, add_logs, finish_logs, logged_in
 from .runtime.arguments import Placement
 from .runtime.config import Launch, parse_launch
 from .runtime.overlap import check_overlap
@@ -29,6 +30,7 @@ class Tape:
     placement: Placement
     variant: Variant
     own: Own
+    logged: Entries  # what the reverse will log
     used: bool = False
 
     @property
@@ -75,9 +77,8 @@ class Forward(Differentiated):
         if not self.settings.may_alias:
             check_overlap(kernel.function, bound, kernel.written)
         own = Own()
-        if variant.derivative.stacks:
-            sizes = self.elements(variant, launch, bound, placement)
-            self.add_tape(variant, sizes, launch, placement, own)
+        sizes = self.elements(variant, launch, bound, placement)
+        self.add_tape(variant, sizes, launch, placement, own)
         if variant.doubles_shared:
             own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
         stream = stream_of(launch, placement)
@@ -86,7 +87,7 @@ class Forward(Differentiated):
         if variant.derivative.claims:
             variant.kernels[2].run(own.sized(launch), bound, placement, own.supplied)
             claims.keep_results(variant, placement, stream, own)
-        return Tape(self.kernel.name, launch, placement, variant, own)
+        return Tape(self.kernel.name, launch, placement, variant, own, logged_in(sizes))
 
 
 class Reverse:
@@ -133,6 +134,8 @@ class Reverse:
         forward.add_shadows(variant, primal, placement, stream, own)
         add_partials(variant, launch, placement, stream, own)
         finish_partials(variant, bound, launch, placement, own)
+        add_logs(variant, tape.logged, launch, placement, stream, own)
+        finish_logs(variant, bound, launch, placement, own)
         if variant.doubles_shared:
             own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
         kernel.run(own.sized(launch), bound, placement, own.supplied)

@@ -262,6 +262,10 @@ def make_tangent(target: Kernel | Gradient | DeviceFunction, parameters: Names) 
 
 def _only_kernel(target: Gradient) -> Kernel:
     variant = target.variant()
+    if target.settings.deterministic:
+        reason = f"{target.kernel.name}: a gradient with deterministic=True has no derivative"
+        help = "differentiate the gradient without it"
+        raise UnsupportedError(reason, target.kernel.function.span, help)
     if len(variant.kernels) > 1:
         reason = f"{target.kernel.name}: an atomic maximum, minimum or exchange has no second derivative here"
         raise UnsupportedError(reason, target.kernel.function.span)

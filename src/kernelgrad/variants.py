@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from . import pipeline
-from .autodiff import capacity
+from .autodiff import capacity, ordered
+from .autodiff import roots as memory_analysis
+from .autodiff import structure as structure_analysis
 from .autodiff.accumulate import Facts
 from .autodiff.affine import Shape, Sums
 from .autodiff.cooperate import widening
 from .autodiff.coverage import Threads, is_covered
 from .autodiff.exclusive import exclusive_loads
-from .autodiff.private import private_roots
+from .autodiff.ordered import Log, Logged
+from .autodiff.private import bytes_read_once, is_stored_once, places_of, private_roots
 from .autodiff.reverse import Gradient as Derivative
-from .autodiff.reverse import Options, gradient
-from .autodiff.shadows import is_dynamic
+from .autodiff.reverse import Options, Prepared, gradient
+from .autodiff.shadows import adjoint_type, is_dynamic
+from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
+from .errors import ArgumentError
 from .ir.ops import Function
-from .ir.types import Type
+from .ir.types import Pointer, Type
 from .kernels import Kernel
 from .runtime.config import Launch
 
@@ -42,7 +47,10 @@ class Variant:
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
         module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables), shadows)
-        return Kernel(function.name, module, self.kernel.variable)
+        later = {*self.derivative.logged, *(name for name, p in self.derivative.partials.items())}
+        given = {p.name for p in function.params}
+        written = (p.name for name, p in self.derivative.adjoints.items() if name in later)
+        return Kernel(function.name, module, self.kernel.variable, frozenset(written) & given)
 
     def source(self, number: int) -> str:
         """One of its kernels as CUDA C++, with what its launches must be like."""
@@ -75,21 +83,50 @@ class Variant:
     def stack_types(self) -> tuple[Type, ...]:
         return tuple(s.type for s in self.derivative.stacks)
 
-    def facts_of(self, launch: Launch, known: Callable[[Any], Any]) -> Facts:
-        """What holds for a launch: these facts themselves, where they do."""
+    @property
+    def logged(self) -> tuple[Logged, ...]:
+        return tuple(log.of for log in self.derivative.logs)
+
+    @property
+    def places(self) -> tuple[Stack | Log, ...]:
+        """Where threads put what they keep, each on its own part of it."""
+        return (*self.derivative.stacks, *self.derivative.logs)
+
+    def elements(self, known: Callable[[Any], Any], launch: Launch) -> dict[Type | Logged, int] | None:
+        """What each thread needs of the tape and of the logs, by arithmetic; None where it must be counted."""
+        prepared = self.derivative.prepared
+        extents = {"block_dim": launch.block, "grid_dim": launch.grid}
+
+        def builtin(name: str, axis: int) -> int:
+            return extents[name][axis]
+
+        tape = capacity.by_arithmetic(prepared.plan, known, builtin)
+        logs = ordered.by_arithmetic(prepared.sites, prepared.structure, known, builtin)
+        found: dict[Type | Logged, int] = {}
+        for part in (tape, logs):
+            if part is None:
+                return None
+            found |= dict(part.items())
+        return found
+
+    def facts_of(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> Facts:
+        """What holds for a launch. `sizes`: of the adjoints that start at zero, in bytes, where they are as long as
+        what they belong to."""
         scalars = tuple(known(p.value) for p in self.kernel.function.params)
-        key = (launch.grid, launch.block, launch.shared_bytes, scalars)
+        key = (launch.grid, launch.block, launch.shared_bytes, scalars, tuple(sizes.items()))
         if key not in self._facts:
-            self._facts[key] = self._find_facts(launch, known)
+            self._facts[key] = self._find_facts(launch, known, sizes)
         return self._facts[key]
 
-    def _find_facts(self, launch: Launch, known: Callable[[Any], Any]) -> Facts:
+    def _find_facts(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> Facts:
         usual, prepared = self.options.facts, self.derivative.prepared
         if usual.alone:
             return usual
+        self._check_kept(launch, known)
         sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known)
         private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
-        partials = self.derivative.sums and math.prod(launch.grid) > _MANY_BLOCKS
+        always = self.options.deterministic  # has a finishing step, however few blocks there are
+        partials = self.derivative.sums and math.prod(launch.grid) > _MANY_BLOCKS and not always
         threads = Threads(launch.block, prepared.structure, known)
         exclusive = exclusive_loads(prepared.function, prepared.memory, prepared.activity.roots, threads)
         plan, may_alias = prepared.accumulation, self.options.may_alias
@@ -99,7 +136,20 @@ class Variant:
             exclusive=None if may_alias or exclusive == plan.exclusive else exclusive,
             refill=self.can_refill(launch, known),
             partials=partials,
+            overwritten=frozenset(n for n in sizes if n in private and _read_whole(n, sizes[n], prepared, sums)),
         )
+
+    def _check_kept(self, launch: Launch, known: Callable[[Any], Any]) -> None:
+        """A loop that stores a kept output must store different elements."""
+        function = self.kernel.function
+        memory, structure = memory_analysis.analyse(function), structure_analysis.analyse(function, apart=False)
+        places = places_of(structure)
+        sums = Sums(structure, Shape(launch.grid, launch.block), known)
+        for param in function.params:
+            stores = [op for op in memory.stores if param.value in memory.of(op.ptr)]  # type: ignore[attr-defined]
+            looped = param.name in self.options.kept and any(places[id(op)].in_loop for op in stores)
+            if looped and not is_stored_once(param.value, memory, places, sums):
+                raise ArgumentError(f"keep: in this launch, '{param.name}' may be stored more than once per element")
 
     def can_refill(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
         """Whether every tile that the reverse fills again is filled wherever it is read."""
@@ -118,10 +168,19 @@ class Variant:
     def counting(self) -> tuple[Kernel, bool]:
         """The kernel that counts, and whether it must run on copies."""
         prepared = self.derivative.prepared
-        counted = capacity.counting_function(prepared.function, prepared.plan, prepared.memory, self.stack_types)
+        logs = [{key: counts.get(of.type, 0) for key, counts in prepared.sites.items()} for of in self.logged]
+        counted = capacity.counting_function(prepared.function, prepared.plan, prepared.memory, self.stack_types, logs)
         *params, counts = counted.function.params
         function = replace(counted.function, params=(*params, replace(counts, variable="_counts")))
         return self._finished(function), counted.stores
+
+
+def _read_whole(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> bool:
+    """Whether every element of an input is read, each once; of halves, whose adjoints are floats, nothing is said."""
+    root = next(p.value for p in prepared.function.params if p.name == name)
+    if not isinstance(root.type, Pointer) or adjoint_type(root.type) != root.type:
+        return False
+    return bytes_read_once(root, prepared.memory, places_of(prepared.structure), sums) == nbytes
 
 
 def _with_hidden(function: Function, derivative: Derivative) -> Function:
@@ -131,6 +190,7 @@ def _with_hidden(function: Function, derivative: Derivative) -> Function:
     ours |= {p.name for name, p in derivative.adjoints.items() if name in supplied}
     ours |= {p.name for p in derivative.partials.values()}
     ours |= {p.name for s in derivative.stacks for p in s.params}
+    ours |= {p.name for log in derivative.logs for p in log.params}
     ours |= {p.name for c in derivative.claims for p in c.params}
     params = [replace(p, variable=p.name) if p.name in ours else p for p in function.params]
     return replace(function, params=tuple(sorted(params, key=lambda p: p.variable is not None)))

@@ -73,6 +73,14 @@ CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
     ),
     "backwards": (f"{I} if (i < w) y[i] = x[w - 1 - i] * x[w - 1 - i];", 1, 8, {"y", "x"}),
     "there and back": (f"{I} if (i < w) y[i] = x[w - 1 - i] * x[i];", 1, 8, {"y"}),
+    "apart by the block": (
+        f"{I} double s = 0; for (int k = 0; k < 3; k++) s += x[i + 16 * k] * x[i + 16 * k]; y[i] = s;",
+        2,
+        8,
+        {"y", "x"},
+    ),
+    "constants apart": (f"{I} y[i] = x[i] * x[i + 16] + x[i + 48];", 2, 8, {"y", "x"}),
+    "constants too close": (f"{I} y[i] = x[i] * x[i + 12];", 2, 8, {"y"}),
     "a remainder": (f"{I} y[i] = x[i % 8];", 2, 8, {"y"}),
     "atomic": (f"{I} atomicAdd(&y[i % 4], x[i]);", 2, 8, {"x"}),
 }

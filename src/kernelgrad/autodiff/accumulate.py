@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..ir.ops import Alloca, Load, Value
+from ..ir.types import Pointer
+from .affine import Sums
 from .exclusive import Place, is_exclusive
 from .roots import Memory
 from .structure import Structure
@@ -21,12 +23,14 @@ class Facts:
     each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between two
     barriers (rule 17), by where they are read. `refill`: the tiles' fills cover what is read (rule 8).
     `partials`: the blocks leave their sums for a finishing step, since so many blocks would wait for each other at one
-    address. `alone`: there is one thread."""
+    address. `overwritten`: inputs all of whose elements are read once each, so that their adjoints can be written
+    instead of cleared first and added to. `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
     refill: bool = True
     partials: bool = False
+    overwritten: frozenset[str] = frozenset()
     alone: bool = False
 
 
@@ -36,12 +40,18 @@ USUAL = Facts()  # of most launches
 @dataclass
 class Accumulation:
     atomic: set[int] = field(default_factory=set)  # loads whose update is atomic
+    logged: set[int] = field(default_factory=set)  # loads whose update is logged (see `ordered`)
     reasons: dict[int, str] = field(default_factory=dict)
     private: frozenset[str] = frozenset()  # what is updated plainly, by a proof that depends on the launch
     exclusive: frozenset[Place] = frozenset()
+    together: set[int] = field(default_factory=set)  # of the atomic ones, those that a warp may make as one
+    writes: set[int] = field(default_factory=set)  # loads whose adjoint is written, not added to
 
     def is_atomic(self, op: Load) -> bool:
         return id(op) in self.atomic
+
+    def is_logged(self, op: Load) -> bool:
+        return id(op) in self.logged
 
 
 def plan_updates(
@@ -50,6 +60,8 @@ def plan_updates(
     active: frozenset[Value],
     private: frozenset[str],
     exclusive: frozenset[Place],
+    overwritten: frozenset[str],
+    sums: Sums,
 ) -> Accumulation:
     plan = Accumulation(private=private, exclusive=exclusive)
     names = {root: name for name, root in memory.global_names.items()}
@@ -61,12 +73,27 @@ def plan_updates(
             plan.reasons[id(load)] = "a local array of this thread"
         elif all(names.get(root, root.name) in private for root in roots) and len(memory.of(load.ptr)) == 1:
             plan.reasons[id(load)] = "only this thread touches the element"
+            if all(root.name in overwritten for root in roots):
+                plan.writes.add(id(load))
         elif is_exclusive(load, [names.get(root, "") for root in memory.of(load.ptr)], exclusive):
             plan.reasons[id(load)] = "only this thread touches the cell between two barriers"
         else:
             plan.atomic.add(id(load))
             plan.reasons[id(load)] = "other threads may read the element too"
+            if not any(_is_shared(root) or _lanes_differ(load, root, sums) for root in roots):
+                plan.together.add(id(load))
+                plan.reasons[id(load)] += "; one for a warp whose lanes all read the same"
     return plan
+
+
+def _lanes_differ(load: Load, root: Value, sums: Sums) -> bool:
+    """Whether neighbouring threads read different elements for sure."""
+    address = sums.address(load.ptr, root)
+    return address is not None and ("thread_idx", 0) in address.coefficients
+
+
+def _is_shared(root: Value) -> bool:
+    return isinstance(root.type, Pointer) and root.type.space == "shared"
 
 
 def _is_local(root: Value, structure: Structure) -> bool:

@@ -217,6 +217,30 @@ class Sums:
             place = place.parent
         return found
 
+    def only_guards(self, place: Place | None) -> set[Guard] | None:
+        """The same where nothing else decides whether the block runs, once; None where something does."""
+        found: set[Guard] = set()
+        while place is not None:
+            if isinstance(place.owner, If):
+                if not self._is_guard(place.owner.cond, place.block is place.owner.then):
+                    return None
+                self._from_condition(place.owner.cond, place.block is place.owner.then, found)
+            elif place.owner is not None:
+                return None
+            place = place.parent
+        return found
+
+    def _is_guard(self, cond: Value, holds: bool) -> bool:
+        op = self.structure.definition.get(cond)
+        match op:
+            case Apply("not", (inner,)):
+                return self._is_guard(inner, not holds)
+            case Apply("and" | "or" as fn, args):
+                return (fn == "and") == holds and all(self._is_guard(arg, holds) for arg in args)
+        found: set[Guard] = set()
+        self._from_condition(cond, holds, found)
+        return bool(found)
+
     def _from_condition(self, cond: Value, holds: bool, found: set[Guard]) -> None:
         op = self.structure.definition.get(cond)
         match op:

@@ -3,7 +3,7 @@ launch, else by a function that counts, run before the gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.builder import Builder
@@ -60,12 +60,17 @@ def by_arithmetic(plan: Plan, known: Known, builtin: BuiltinValue) -> dict[Type,
 
 def is_known_before(plan: Plan) -> bool:
     """Whether every trip count that matters follows from scalar arguments and the launch."""
+    return by_arithmetic(plan, arguments_as_ones(plan.structure), lambda name, axis: 1) is not None
+
+
+def arguments_as_ones(structure: Structure) -> Known:
+    """For asking whether something follows from scalar arguments, whatever they are."""
 
     def known(value: Value) -> Number | None:
         is_scalar = isinstance(value.type, Scalar) and not value.type.is_float
-        return 1 if is_scalar and plan.structure.home[value] is plan.structure.launch else None
+        return 1 if is_scalar and structure.home[value] is structure.launch else None
 
-    return by_arithmetic(plan, known, lambda name, axis: 1) is not None
+    return known
 
 
 def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue) -> int | None:
@@ -164,28 +169,32 @@ def _bounded(loop: For, structure: Structure, known: Known, builtin: BuiltinValu
 # ---- counting -----------------------------------------------------------------------------------------------------
 
 
+Logs = Sequence[Mapping[int, int]]  # for each log: how many entries a run of a block adds
+
+
 @dataclass(frozen=True)
 class Counting:
-    """`function` leaves the largest need of any thread of each block in `counts[block][stack]`, in the stacks' order.
+    """`function` leaves the largest need of any thread of each block in `counts[block][stack]`, then those of its logs.
     `stores`: whether it writes the kernel's buffers, and so must run on copies of them (rule 5)."""
 
     function: Function
     stores: bool
 
 
-def counting_function(function: Function, plan: Plan, memory: Memory, stacks: tuple[Type, ...]) -> Counting:
+def counting_function(
+    function: Function, plan: Plan, memory: Memory, stacks: tuple[Type, ...], logs: Logs = ()
+) -> Counting:
     stores = _depends_on_writes(function, plan, memory)
     counts = Value(Pointer(I64, "global"), "_counts")
     b = Builder()
-    counter = _Counter(b, plan, stacks, stores)
+    counter = _Counter(b, plan, stacks, stores, logs)
     counter.ops(function.body, taping=True)
+    counter.count_logged(function.body)
     if plan.structure.top.in_loop:
         counter.push(function.body)
-    row = b.apply("mul", linear_block(b), b.constant(len(stacks), I64))
-    for k, type in enumerate(stacks):
-        total = b.load(counter.totals[type])
-        for site in counter.sites:
-            total = b.apply("add", total, b.load(site[type]))
+    totals = [*map(counter.total, stacks), *map(b.load, counter.logged)]
+    row = b.apply("mul", linear_block(b), b.constant(len(totals), I64))
+    for k, total in enumerate(totals):
         b.atomic("max", b.offset(counts, b.apply("add", row, b.constant(k, I64))), total)
     params = (*function.params, Param(counts, "long long *"))
     # Pointers into shadows are still there, and nothing uses them.
@@ -196,7 +205,7 @@ def counting_function(function: Function, plan: Plan, memory: Memory, stacks: tu
 class _Counter(Copier):
     """A forward sweep that counts pushes instead of doing them; a rerun loop's are counted by themselves."""
 
-    def __init__(self, b: Builder, plan: Plan, stacks: tuple[Type, ...], stores: bool):
+    def __init__(self, b: Builder, plan: Plan, stacks: tuple[Type, ...], stores: bool, logs: Logs):
         super().__init__(
             b, plan, lambda v: v if plan.structure.home[v] is plan.structure.launch else None, self.count, stores
         )
@@ -204,19 +213,40 @@ class _Counter(Copier):
         self.stacks = stacks
         self.totals = self.new_counters()
         self.sites: list[dict[Type, Value]] = []
+        self.logs = logs
+        self.logged = [self.new_counter() for _ in logs]
 
     def new_counters(self) -> dict[Type, Value]:
-        found = {}
-        for type in self.stacks:
-            found[type] = self.prologue.alloca(I64)
-            self.prologue.store(found[type], self.prologue.constant(0, I64))
-        return found
+        return {type: self.new_counter() for type in self.stacks}
+
+    def new_counter(self) -> Value:
+        counter = self.prologue.alloca(I64)
+        self.prologue.store(counter, self.prologue.constant(0, I64))
+        return counter
+
+    def total(self, type: Type) -> Value:
+        total = self.b.load(self.totals[type])
+        for site in self.sites:
+            total = self.b.apply("add", total, self.b.load(site[type]))
+        return total
 
     def count(self, value: Value) -> None:
         for type in leaf_types(value.type):
             if type in self.totals:
-                more = self.b.apply("add", self.b.load(self.totals[type]), self.b.constant(1, I64))
-                self.b.store(self.totals[type], more)
+                self.add(self.totals[type], 1)
+
+    def add(self, counter: Value, number: int) -> None:
+        self.b.store(counter, self.b.apply("add", self.b.load(counter), self.b.constant(number, I64)))
+
+    def block(self, block: Block, taping: bool) -> None:
+        super().block(block, taping)
+        self.count_logged(block)
+
+    def count_logged(self, block: Block) -> None:
+        """The reverse of the block logs as often as the block runs."""
+        for counter, entries in zip(self.logged, self.logs, strict=True):
+            if entries.get(id(block)):
+                self.add(counter, entries[id(block)])
 
     def loop(self, op: For | While, taping: bool) -> Value | None:
         if id(op) not in self.plan.rerun:

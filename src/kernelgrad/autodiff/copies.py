@@ -86,7 +86,8 @@ class Copier:
 
     def plain(self, op: Op) -> None:
         if self.effects:
-            emit(self.b, op)
+            if id(op) not in self.plan.silent:
+                emit(self.b, op)
         elif isinstance(op, _RERUN) or id(op) in self.stores:
             new = rebuild(op, self.value, lambda b: b)
             self.b.add(replace(new, results=tuple(map(self.define, op.results))))

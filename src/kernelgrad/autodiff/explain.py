@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..ir.ops import Apply, Op, Value
+from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Scalar, Struct
 from ..transforms.spellings import picks
+from .accumulate import Accumulation
 from .activity import holds_floats
 from .plan import Plan
 from .reverse import Gradient, Prepared
@@ -14,10 +15,11 @@ from .roots import holds_pointers
 
 def explain(gradient: Gradient) -> str:
     prepared = gradient.prepared
+    otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
         "accumulation": _updates(prepared),
         "proofs that depend on the launch": [
-            f"'{name}' is updated plainly in launches whose threads touch different elements of it; else atomically"
+            f"'{name}' is updated plainly in launches whose threads touch different elements of it; else {otherwise}"
             for name in sorted(prepared.accumulation.private)
         ],
         "tiles": _tiles(prepared.plan),
@@ -38,15 +40,21 @@ def _updates(prepared: Prepared) -> list[str]:
     rows = []
     for load in prepared.memory.loads:
         if prepared.plan.has_adjoint(load):
-            how = "atomicAdd" if prepared.accumulation.is_atomic(load) else "plain +="
+            how = _how(prepared.accumulation, load)
             names = ", ".join(sorted(r.name or "?" for r in prepared.memory.of(load.ptr)))
             rows.append(f"{load.span}: shadow of {names}: {how}: {prepared.accumulation.reasons.get(id(load), '')}")
     listed = {p.name: p for p in prepared.function.params}
     for name in prepared.options.listed:
         if listed[name].value in prepared.activity:
-            how = "the blocks' sums, added by a finishing step" if prepared.options.facts.partials else "one atomicAdd"
+            how = "the blocks' sums, added by a finishing step" if prepared.options.partials else "one atomicAdd"
             rows.append(f"{prepared.function.span}: parameter {name}: summed in each block, then {how}")
     return rows
+
+
+def _how(plan: Accumulation, load: Load) -> str:
+    if plan.is_logged(load):
+        return "logged, and added after the launch in the order of blocks, slots and threads"
+    return "atomicAdd" if plan.is_atomic(load) else "plain +="
 
 
 def _tape(plan: Plan) -> list[str]:

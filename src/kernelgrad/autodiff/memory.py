@@ -11,18 +11,28 @@ from ..ir.types import U32, Array, Scalar, Struct
 from .accumulate import Accumulation
 from .activity import holds_floats
 from .adjoints import Adjoints, part_of
+from .ordered import Logs
 from .shadows import ZERO
 from .tape import part_types
 
 
 class MemoryAdjoints:
-    def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value]):
-        self.b, self.adjoints, self.accumulation, self.kept = b, adjoints, accumulation, kept
+    def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value], logs: Logs):
+        self.b, self.adjoints, self.accumulation, self.kept, self.logs = b, adjoints, accumulation, kept, logs
 
     def load(self, op: Load, shadow: Value) -> None:
         """A read in the primal is an update in the adjoint."""
-        update = self._update if self.accumulation.is_atomic(op) else self.plain
-        self.each_float(shadow, self.adjoints.get(op.result), update)
+        self.each_float(shadow, self.adjoints.get(op.result), self._how(op))
+
+    def _how(self, op: Load) -> Callable[[Value, Value], None]:
+        plan = self.accumulation
+        if plan.is_logged(op):
+            return lambda ptr, adjoint: self.logs.append(self.b, ptr, adjoint)
+        if id(op) in plan.together:
+            return self._together
+        if plan.is_atomic(op):
+            return self._update
+        return self.b.store if id(op) in plan.writes else self.plain
 
     def store(self, op: Store, shadow: Value, roots: frozenset[Value]) -> None:
         """The value stored gets what the memory's shadow has gathered, and the shadow starts anew."""
@@ -78,6 +88,11 @@ class MemoryAdjoints:
         with b.region() as region:
             b.atomic("add", ptr, adjoint)
         b.add(If(some, region.block(), _EMPTY, results=(), span=b.span))
+
+    def _together(self, ptr: Value, adjoint: Value) -> None:
+        """Zeros too: a warp adds up among its lanes if all of them are there."""
+        op = Atomic("add", ptr, (adjoint,), together=True, results=(Value(adjoint.type),), span=self.b.span)
+        self.b.add(op)
 
     def add_block_sum(self, ptr: Value, adjoint: Value) -> None:
         """One update per block; all threads are here."""

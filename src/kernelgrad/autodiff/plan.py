@@ -70,6 +70,7 @@ class Plan:
     rerun: set[int] = field(default_factory=set)  # loops run again before their reverse
     counts: dict[int, Value] = field(default_factory=dict)  # While -> its number of iterations, a value of its block
     reversed_ops: set[int] = field(default_factory=set)  # operations that have an adjoint
+    silent: frozenset[int] = frozenset()  # operations that the forward sweep leaves out
     inductions: dict[Value, Induction] = field(default_factory=dict)  # loop arguments known in every iteration
     refilled: dict[int, list[Tile]] = field(default_factory=dict)  # block -> tiles filled again before its reverse
     # What of an operation must run to get some of its values again: nothing else of it may, since that could read what

@@ -7,6 +7,7 @@ are at different places: as the digits of a number are. Guards such as `col < wi
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from ..ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
@@ -41,11 +42,14 @@ def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums
         size = op.result.type.size if isinstance(op, Load) else op.value.type.size  # type: ignore[union-attr]
         accesses.append(_Access(address, size, sums.guards(places[id(op)])))
     own_block = isinstance(sums.structure.definition.get(root), GlobalRef)  # shared memory: every block has its own
-    return any(_is_injective(accesses, sums, own_block, windows) for windows in (True, False))
+    return any(
+        _is_injective(accesses, sums, own_block, w, c) for w, c in ((True, False), (False, False), (False, True))
+    )
 
 
-def _is_injective(accesses: list[_Access], sums: Sums, own_block: bool, windows: bool) -> bool:
-    """`windows`: loops of known length move within what belongs to one thread; else their counters are digits too."""
+def _is_injective(accesses: list[_Access], sums: Sums, own_block: bool, windows: bool, constants: bool = False) -> bool:
+    """`windows`: loops of known length move within what belongs to one thread; else their counters are digits too.
+    `constants`: so is the difference between accesses, as of x[t], x[t + 256], x[t + 512]."""
     if not accesses:
         return True
     threads = _thread_digits(sums, own_block)
@@ -58,6 +62,12 @@ def _is_injective(accesses: list[_Access], sums: Sums, own_block: bool, windows:
     found = [spot for spot in spots if spot is not None]
     width = max(spot.end for spot in found) - min(spot.start for spot in found)
     digits = [_Digit(b, abs(c), sums.extents[b]) for b, c in shared.items()]
+    if constants:
+        first = min(spot.start for spot in found)
+        apart = math.gcd(*(spot.start - first for spot in found))
+        width = max(spot.end - spot.start for spot in found)
+        if apart:
+            digits.append(_Digit(None, apart, (max(spot.start for spot in found) - first) // apart + 1))
     for coefficient in {c for spot in found for c in spot.loops}:
         extents = [spot.loops.get(coefficient, 1) for spot in found]
         longest = None if None in extents else max(e for e in extents if e is not None)
@@ -134,6 +144,44 @@ def _bounds(below: set[Basis], shared: dict[Basis, int], guards: set[Guard]) -> 
     return found
 
 
+def is_stored_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
+    """Whether no element is stored twice, by any thread in any iteration."""
+    accesses = []
+    for op in memory.stores:
+        if root in memory.of(op.ptr):  # type: ignore[attr-defined]
+            address = sums.address(op.ptr, root) if isinstance(op, Store) else None
+            if address is None or not isinstance(op, Store):
+                return False
+            accesses.append(_Access(address, op.value.type.size, sums.guards(places[id(op)])))
+    return len(accesses) == 1 and _is_injective(accesses, sums, own_block=False, windows=False)
+
+
+# ---- buffers that are read from end to end -------------------------------------------------------------------------
+
+
+def bytes_read_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> int | None:
+    """How many bytes from the buffer's start one load reads, each of them once; None if that is not what happens."""
+    loads = [op for op in memory.loads if root in memory.of(op.ptr)]
+    stores = [op for op in memory.stores if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
+    if len(loads) != 1 or stores or memory.of(loads[0].ptr) != {root}:
+        return None
+    address, guards = sums.address(loads[0].ptr, root), sums.only_guards(places[id(loads[0])])
+    if address is None or guards is None or address.const or set(address.coefficients) != _thread_digits(sums, False):
+        return None
+    shared = address.coefficients
+    covered, below = loads[0].result.type.size, set[Basis]()
+    used: set[Guard] = set()
+    for basis, coefficient in sorted(shared.items(), key=lambda term: term[1]):
+        if coefficient != covered:
+            return None
+        covered, below = coefficient * (sums.extents[basis] or 1), {*below, basis}
+        for guard in guards:
+            for bound in _bounds(below, shared, {guard}):
+                used.add(guard)
+                covered = min(covered, bound + loads[0].result.type.size if guard.bound > guard.sum.const else 0)
+    return covered if used == guards else None
+
+
 # ---- launches -----------------------------------------------------------------------------------------------------
 
 
@@ -141,12 +189,12 @@ def private_roots(
     memory: Memory, structure: Structure, function: Function, active: frozenset[Value], sums: Sums
 ) -> frozenset[str]:
     """The names of the buffers and shared variables that are private."""
-    places = _places(structure)
+    places = places_of(structure)
     names = {**{p.value: p.name for p in function.params}, **{r: n for n, r in memory.global_names.items()}}
     return frozenset(names[r] for r in active if r in names and is_private(r, memory, places, sums))
 
 
-def _places(structure: Structure) -> dict[int, Place]:
+def places_of(structure: Structure) -> dict[int, Place]:
     """Where each operation stands."""
     return {id(op): place for place in structure.places.values() for op in place.block.ops}
 

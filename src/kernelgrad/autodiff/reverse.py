@@ -10,18 +10,21 @@ from typing import Literal
 
 from ..errors import UnsupportedError
 from ..ir.ops import (
+    Atomic,
     Block,
     For,
     Function,
     Global,
     Module,
+    Op,
     Param,
+    Print,
     Value,
     While,
 )
-from ..ir.traverse import clone, closed, walk
+from ..ir.traverse import clone, closed, uses, walk
 from ..ir.types import I64, Pointer, Scalar
-from ..transforms import cas_loops, invariant, predicate, simplify
+from ..transforms import cas_loops, invariant, predicate, promote, simplify
 from ..transforms.unroll import constants_of, copies_of, iterations, unroll
 from . import activity as activity_analysis
 from . import cooperate, rotate, shared_winners
@@ -29,11 +32,13 @@ from . import roots as memory_analysis
 from . import structure as structure_analysis
 from .accumulate import USUAL, Accumulation, Facts, plan_updates
 from .activity import Activity
+from .affine import Sums
 from .bits import refuse_bits
 from .claiming import ClaimSweep
 from .coverage import Threads
 from .exclusive import Place as SharedPlace
 from .exclusive import exclusive_loads
+from .ordered import Log, Sites, order_updates, sites
 from .passing import refuse_waiting
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .private import private_roots, typical
@@ -52,7 +57,8 @@ class Options:
     """`listed`: the parameters to differentiate. `kept`: pure outputs whose adjoint is read and left as it is.
 
     joint: forward and reverse in one function. split: two functions with a tape between them. reverse: the reverse
-    alone, on buffers that hold what they held before the kernel (rule 6).
+    alone, on buffers that hold what they held before the kernel (rule 6). A kernel that writes nothing but outputs runs
+    forward then too, but for those writes: `silent`.
     """
 
     listed: tuple[str, ...]
@@ -60,19 +66,28 @@ class Options:
     mode: Mode = "joint"
     may_alias: bool = False
     facts: Facts = USUAL
+    silent: bool = False
+    deterministic: bool = False
+
+    @property
+    def partials(self) -> bool:
+        """Whether each block leaves its sum of a number's adjoint for a finishing step."""
+        return self.facts.partials or (self.deterministic and not self.facts.alone)
 
 
 @dataclass
 class Gradient:
     """`functions`: one, or for a split the augmented forward and the reverse. `adjoints`: for each listed parameter, in
     order, the parameter that takes its adjoint. `internal`: shadows of unlisted buffers through which derivatives
-    flow, by the buffer's name. `partials`: where each block leaves its sum of a number's adjoint. `stacks`: the tape's
-    parameters, which follow those in every function. `shared`: the shadow of each shared variable that has one."""
+    flow, by the buffer's name. `partials`: where each block leaves its sum of a number's adjoint. `logs`: where updates
+    are logged, parameters of the reverse. `stacks`: the tape's parameters, which follow those in every function.
+    `shared`: the shadow of each shared variable that has one."""
 
     functions: tuple[Function, ...]
     adjoints: dict[str, Param]
     internal: dict[str, Param]
     partials: dict[str, Param]
+    logs: tuple[Log, ...]
     stacks: tuple[Stack, ...]
     shared: dict[str, Global]
     prepared: Prepared
@@ -83,6 +98,14 @@ class Gradient:
         values = {p.name: p.value for p in self.prepared.function.params}
         numbers = [values[n] for n in self.adjoints if isinstance(values[n].type, Scalar)]
         return any(v in self.prepared.activity for v in numbers)
+
+    @property
+    def logged(self) -> frozenset[str]:
+        """The parameters to whose adjoints something is added by way of a log."""
+        memory, plan = self.prepared.memory, self.prepared.accumulation
+        names = {p.value: p.name for p in self.prepared.function.params}
+        roots = (memory.of(load.ptr) for load in memory.loads if plan.is_logged(load))
+        return frozenset(names[root] for found in roots for root in found if root in names)
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -103,6 +126,7 @@ class Prepared:
     accumulation: Accumulation
     kept: frozenset[Value]
     winners: Winners
+    sites: Sites  # of logged updates
 
     @property
     def function(self) -> Function:
@@ -142,7 +166,8 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
         return found
     unrolled = unroll(function, lambda loop: loop.span in chosen and _is_short(loop, constants))
     # Simplification drops what a loop carries in vain, its condition too: hence rotated again.
-    return _differentiate(rotate.run(simplify.run(unrolled, module), module), module, options)
+    promoted = promote.run(unrolled, module)  # arrays whose indices are constants now
+    return _differentiate(rotate.run(simplify.run(promoted, module), module), module, options)
 
 
 def _is_short(loop: For, constants: dict[Value, int]) -> bool:
@@ -163,6 +188,8 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     winners = Winners(find_claims(function, memory, activity, options.may_alias), decided.won)
     if winners.claims:
         options = _apart(options, winners, memory)
+    elif options.mode == "reverse" and not options.may_alias and _writes_only_outputs(function, memory):
+        options = replace(options, mode="joint", silent=True)
     adjoints = {name: _adjoint_param(params[name], params) for name in options.listed}
     unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
     _refuse_unlisted_structs(unlisted, function)
@@ -183,7 +210,9 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     tape = tuple(p for s in stacks for p in s.params)
     if any(map(is_dynamic, shared.values())):
         tape = (*tape, Param(shared_bytes, "long long", variable=cooperate.SHARED_BYTES))
-    whole = (*function.params, *adjoints.values(), *internal.values(), *partials.values(), *tape)
+    logs = tuple(emitter.logs.logs.values())
+    ordered = (*partials.values(), *(p for log in logs for p in log.params))
+    whole = (*function.params, *adjoints.values(), *internal.values(), *ordered, *tape)
     shapes: dict[Mode, tuple[tuple[str, tuple[Param, ...]], ...]] = {
         "joint": (("_grad", whole),),
         "reverse": (("_grad", whole),),
@@ -195,7 +224,7 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     )
     if winners.claims:
         functions = (*functions, _claiming(prepared))
-    return Gradient(functions, adjoints, internal, partials, stacks, {**shared, **decided.variables}, prepared)
+    return Gradient(functions, adjoints, internal, partials, logs, stacks, {**shared, **decided.variables}, prepared)
 
 
 def _apart(options: Options, winners: Winners, memory: Memory) -> Options:
@@ -231,30 +260,52 @@ def _activity(function: Function, memory: Memory, params: dict[str, Param], opti
 def _prepare(
     shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...], options: Options, winners: Winners
 ) -> Prepared:
-    memory = memory_analysis.analyse(shadowed.function)
-    structure = structure_analysis.analyse(shadowed.function, apart=options.mode != "joint")
+    function, shadow = shadowed.function, shadowed.of
+    memory = memory_analysis.analyse(function)
+    structure = structure_analysis.analyse(function, apart=options.mode != "joint")
     for param in (*pointers, *(p.value for p in winners.params)):
         structure.home[param] = structure.launch
-    function, shadow = shadowed.function, shadowed.of
     plan = make_plan(function, structure, memory, activity, shadow, options.may_alias, options.facts.refill, winners)
     if options.mode == "reverse":
         refuse_tape(plan, structure)
     elif options.mode == "split":
         refuse_shadow_pointers(plan, structure, shadowed.of.values())
-    private, exclusive = _own(function, memory, structure, activity, options)
-    accumulation = plan_updates(memory, structure, activity.roots, private, exclusive)
+    if options.silent:
+        plan.silent = frozenset(id(op) for op in walk(function.body) if isinstance(op, Print) or op in _outputs(memory))
+    sums = typical(structure, function)
+    private, exclusive = _own(function, memory, structure, activity, options, sums)
+    overwritten = options.facts.overwritten
+    accumulation = plan_updates(memory, structure, activity.roots, private, exclusive, overwritten, sums)
+    if options.deterministic:
+        alone = options.facts.alone
+        accumulation = order_updates(accumulation, memory, structure, plan, alone, options.may_alias)
+    logged = sites(accumulation, structure, plan)
     kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
-    return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners)
+    return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners, logged)
+
+
+def _outputs(memory: Memory) -> list[Op]:
+    """Writes to memory that outlives the launch."""
+    lasting = memory.lasting()
+    return [op for op in memory.stores if memory.of(op.ptr) & lasting]  # type: ignore[attr-defined]
+
+
+def _writes_only_outputs(function: Function, memory: Memory) -> bool:
+    """Whether nothing that outlives the launch is both written and read: the kernel could run again."""
+    used = uses(function.body)
+    written = _outputs(memory)
+    roots = frozenset[Value]().union(*(memory.of(op.ptr) for op in written))  # type: ignore[attr-defined]
+    read = any(memory.of(load.ptr) & roots for load in memory.loads)
+    return not read and not any(isinstance(op, Atomic) and used.get(op.result) for op in written)
 
 
 def _own(
-    function: Function, memory: Memory, structure: Structure, activity: Activity, options: Options
+    function: Function, memory: Memory, structure: Structure, activity: Activity, options: Options, sums: Sums
 ) -> tuple[frozenset[str], frozenset[SharedPlace]]:
     """What each thread has for itself: buffers, and cells of shared memory; of the launch, or of a typical one."""
     if options.may_alias:
         return frozenset(), frozenset()
-    facts, sums = options.facts, typical(structure, function)
-    private, exclusive = facts.private, facts.exclusive
+    private, exclusive = options.facts.private, options.facts.exclusive
     if private is None:
         private = private_roots(memory, structure, function, activity.roots, sums)
     if exclusive is None:
@@ -280,11 +331,11 @@ def _is_number(param: Param) -> bool:
 def _partials(
     adjoints: dict[str, Param], params: dict[str, Param], activity: Activity, options: Options
 ) -> dict[str, Param]:
-    if not options.facts.partials:
+    if not options.partials:
         return {}
     found = {}
     for name, param in adjoints.items():
-        if params[name].value in activity and isinstance(params[name].type, Scalar):
+        if params[name].value in activity:
             found[name] = Param(Value(param.type, f"_sums_{name}"), param.c_type)
     return found
 

@@ -65,6 +65,14 @@ class Memory:
         """Roots that a store or atomic may write."""
         return _NONE.union(*(self.of(op.ptr) for op in self.stores))  # type: ignore[attr-defined]
 
+    def lasting(self) -> Roots:
+        """Roots that outlive the launch: all but local and shared memory."""
+        return frozenset(r for found in self.roots.values() for r in found if not _is_of_launch(r))
+
+
+def _is_of_launch(root: Value) -> bool:
+    return isinstance(root.type, Pointer) and root.type.space in ("local", "shared")
+
 
 def analyse(function: Function) -> Memory:
     memory = Memory()

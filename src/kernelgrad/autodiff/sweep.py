@@ -39,6 +39,8 @@ from .capacity import is_known_before
 from .copies import Copier, Rematerialized
 from .induction import value_at
 from .memory import MemoryAdjoints
+from .ordered import Logs
+from .ordered import is_known_before as is_log_known_before
 from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
 from .structure import Place
@@ -69,7 +71,8 @@ class Sweep:
         self.b = Builder()
         self.tape = Tape(self.prologue, self.mode == "split", counted=not is_known_before(prepared.plan))
         self.adjoints = Adjoints(self.b)
-        self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept)
+        self.logs = Logs(self.tape, counted=not is_log_known_before(prepared.sites, prepared.structure))
+        self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
         self.scopes: list[dict[Value, Value]] = [{}]
 
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
@@ -86,7 +89,7 @@ class Sweep:
         for number in numbers:
             self.flush(number)
         start = self.tape.start_reverse() if self.mode == "split" else []
-        reverse = Block((), (*self.prologue.ops, *start, *self.b.ops), ())
+        reverse = Block((), (*self.prologue.ops, *self.logs.prologue.ops, *start, *self.b.ops), ())
         if forward is None:
             return (reverse,)
         ends = self.tape.end_forward()
@@ -102,7 +105,7 @@ class Sweep:
         update = self.stores.plain if self.alone else self.stores.add_block_sum
         if number.partials is not None:
             own = self.b.offset(number.partials.value, linear_block(self.b))
-            self.stores.store_block_sum(own, self.adjoints.get(number.value))
+            self.stores.each_float(own, self.adjoints.get(number.value), self.stores.store_block_sum)
         else:
             self.stores.each_float(number.adjoint, self.adjoints.get(number.value), update)
 

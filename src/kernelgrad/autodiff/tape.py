@@ -67,7 +67,7 @@ class Tape:
             memory = Value(Pointer(type, "global"), f"_tape_{name}")
             capacity = None if self.counted else Value(I64, f"_capacity_{name}")
             segments = Value(Pointer(I64, "global"), f"_segments_{name}") if self.counted else None
-            start = b.apply("add", self._segment(capacity, segments), linear_thread(b))
+            start = self.start(b, capacity, segments)
             position = b.alloca(I64, f"_top_{name}")
             tops = Value(Pointer(I64, "global"), f"_tops_{name}") if self.keep_top else None
             if not self.keep_top:
@@ -75,12 +75,14 @@ class Tape:
             self.stacks[type] = Stack(type, memory, capacity, segments, position, start, tops)
         return self.stacks[type]
 
-    def _segment(self, capacity: Value | None, segments: Value | None) -> Value:
-        b = self.prologue
+    def start(self, b: Builder, capacity: Value | None, segments: Value | None) -> Value:
+        """Where the thread's first element lies."""
         if capacity is not None:
-            return b.apply("mul", b.apply("mul", linear_block(b), capacity), self.threads())
-        assert segments is not None
-        return b.load(b.offset(segments, linear_block(b)))
+            segment = b.apply("mul", b.apply("mul", linear_block(b), capacity), self.threads())
+        else:
+            assert segments is not None
+            segment = b.load(b.offset(segments, linear_block(b)))
+        return b.apply("add", segment, linear_thread(b))
 
     def start_forward(self) -> list[Op]:
         b = Builder()

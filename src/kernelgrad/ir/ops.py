@@ -167,12 +167,14 @@ Scope = Literal["block", "device", "system"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Atomic(Op):
-    """Read-modify-write; the result is the old contents. `cas` takes (expected, desired), the others one value."""
+    """Read-modify-write; the result is the old contents. `cas` takes (expected, desired), the others one value.
+    `together`: a hint for an `add` whose result is not used: often, all lanes of a warp have the same address."""
 
     kind: AtomicKind
     ptr: Value
     args: tuple[Value, ...]
     scope: Scope = "device"
+    together: bool = False
 
 
 # ---- threads ------------------------------------------------------------------------------------------------------

@@ -162,8 +162,8 @@ def clone(block: Block, mapping: dict[Value, Value]) -> Block:
         return Block(args, ops, tuple(map(value, b.results)))
 
     def copy_op(op: Op) -> Op:
-        copied = rebuild(op, value, inner)
-        return replace(copied, results=tuple(map(fresh, op.results))) if op.results else copied
+        # Always a new object, also where nothing in it is: analyses tell operations apart by identity.
+        return replace(rebuild(op, value, inner), results=tuple(map(fresh, op.results)))
 
     return inner(block)
 

@@ -21,7 +21,8 @@ class Own:
         self.originals: list[Buffer] = []  # the user's memory that copies stand for
 
     def finish(self) -> None:
-        for step in self.after:
+        """The last step first: what was there for all others, as copies of adjoints, is put away last."""
+        for step in reversed(self.after):
             step()
 
     def double_shared(self, launch: Launch, name: str, widening: int = 1) -> None:

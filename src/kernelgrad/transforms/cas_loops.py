@@ -174,7 +174,14 @@ class _Recognizer:
         spelling = Spelling(inputs, (*copied, op, *tail), old)
         result = Value(cell_type, used[0].name if used else None)
         atomic = Spelled(
-            match.kind, match.cell, (value,), match.scope, inputs, spelling, results=(result,), span=op.span
+            match.kind,
+            match.cell,
+            (value,),
+            match.scope,
+            inputs=inputs,
+            spelling=spelling,
+            results=(result,),
+            span=op.span,
         )
         made: list[Op] = [*hoisted, *constants, atomic]
         if used and used[0].type != cell_type:

@@ -34,6 +34,10 @@ def atomic(op: Atomic, expressions: Expressions) -> Expr:
     function, native = _FUNCTIONS[op.kind]
     function += _SCOPES[op.scope]
     args = expressions.values(op.args)
+    if op.together:
+        place = expressions.target(op.ptr)
+        address = place.pointer or Expr(f"&{place.at(Prec.UNARY)}", op.ptr.type, Prec.UNARY)
+        return call("warp_add", [address, *args], type)
     if op.kind == "sub" and type not in native:
         return _subtract_by_adding(op, expressions)
     stand_in = type if type in native else _stand_in(op, type, native)

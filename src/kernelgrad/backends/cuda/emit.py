@@ -10,7 +10,20 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ...errors import InternalError
-from ...ir.ops import Alloca, Apply, Assert, BarrierReduce, Builtin, Function, Global, GlobalRef, Module, Param, Print
+from ...ir.ops import (
+    Alloca,
+    Apply,
+    Assert,
+    Atomic,
+    BarrierReduce,
+    Builtin,
+    Function,
+    Global,
+    GlobalRef,
+    Module,
+    Param,
+    Print,
+)
 from ...ir.traverse import walk
 from ...ir.types import Array, Pointer, Type
 from ..names import Scope, identifier
@@ -84,6 +97,8 @@ class _Emitter:
                 found.add(_BUILTIN_HELPERS[op.name])
             elif isinstance(op, BarrierReduce) and op.kind == "sum":
                 found.add("block_sum")
+            elif isinstance(op, Atomic) and op.together:
+                found.add("warp_add")
             elif isinstance(op, Apply) and op.fn == "bitcast" and needs_bit_cast(op.args[0].type, op.result.type):
                 found.add("bit_cast")
             elif isinstance(op, Apply) and op.fn in SPELLINGS:

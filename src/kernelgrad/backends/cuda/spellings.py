@@ -166,6 +166,28 @@ __device__ T block_sum(T value)
     return total;
 }
 """,
+    "warp_add": """// Adds atomically. Where all 32 lanes have the same address, one of them adds for all.
+template <typename T>
+__device__ void warp_add(T *address, T value)
+{
+    unsigned int active = __activemask();
+    if (active == 0xffffffffu) {
+        unsigned long long mine = (unsigned long long)address;
+        if (__all_sync(active, mine == __shfl_sync(active, mine, 0))) {
+            for (unsigned int distance = 16; distance > 0; distance /= 2) {
+                value += __shfl_xor_sync(active, value, distance);
+            }
+            unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x;
+            if (thread % 32 != 0) {
+                return;
+            }
+        }
+    }
+    if (value != T(0)) {
+        atomicAdd(address, value);
+    }
+}
+""",
     "bit_cast": """template <typename To, typename From>
 __device__ inline To bit_cast(From from)
 {

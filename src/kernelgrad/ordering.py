@@ -1,0 +1,204 @@
+"""After the launch of a gradient that must be the same from run to run: the updates that its threads logged are sorted
+by the element they go to, and those of one element are added up in the order of blocks, slots and threads.
+
+The CPU sorts with NumPy, a GPU with kernels of `ordering.cu`, without a round trip to the host. The sums are the same
+tree of additions on both: chunks of sorted neighbours, then the sums of chunks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .autodiff.ordered import Log, Logged
+from .errors import LaunchError
+from .ir.types import Scalar
+from .kernels import Kernel
+from .runtime.arguments import Placement, Supplied
+from .runtime.config import Launch, make_launch
+from .runtime.launch import BoundArguments
+from .runtime.own import Own
+from .runtime.scratch import Scratch, available_bytes
+from .variants import Variant
+
+# As in ordering.cu.
+_CHUNK, _TILE, _DIGIT_BITS, _THREADS, _SCANNERS = 32, 4096, 4, 256, 1024
+_UNUSED = np.uint64(2**64 - 1)
+_KEY = 8
+_SORTING = 32  # bytes per entry that sorting takes for a while: keys and positions, twice
+_C_NAMES = {4: "float", 8: "double"}
+
+Entries = dict[Logged, "np.ndarray[Any, np.dtype[np.int64]]"]  # per thread: for all blocks alike, or for each
+
+
+def add_logs(
+    variant: Variant, entries: Entries, launch: Launch, placement: Placement, stream: int | None, own: Own
+) -> None:
+    """Memory for what the launch will log, with nothing in it."""
+    logs = variant.derivative.logs
+    counts = {log.of: _total(entries[log.of], launch) for log in logs}
+    _check_memory(variant, counts, placement)
+    for log in logs:
+        count = counts[log.of]
+        own.add(log.addresses.name or "", Scratch(_KEY * count, placement.cuda, stream).zero())
+        own.add(log.values.name or "", Scratch(log.of.type.size * count, placement.cuda, stream))
+        if log.capacity is not None:
+            own.supplied[log.capacity.name or ""] = Supplied(int(entries[log.of].max()))
+        if log.segments is not None:
+            starts = segment_starts(entries[log.of], launch)
+            own.add(log.segments.name or "", Scratch(starts.nbytes, placement.cuda, stream)).write(starts.tobytes())
+
+
+def logged_in(sizes: Mapping[Any, np.ndarray[Any, np.dtype[np.int64]]]) -> Entries:
+    """Of what a launch needs, the logs' part."""
+    return {key: size for key, size in sizes.items() if isinstance(key, Logged)}
+
+
+def segment_starts(
+    per_thread: np.ndarray[Any, np.dtype[np.int64]], launch: Launch
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Where each block's part begins."""
+    x, y, z = launch.grid
+    lengths = np.broadcast_to(per_thread, (x * y * z,)) * _block_threads(launch)
+    return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+
+
+def _total(per_thread: np.ndarray[Any, np.dtype[np.int64]], launch: Launch) -> int:
+    x, y, z = launch.grid
+    return int(np.broadcast_to(per_thread, (x * y * z,)).sum()) * _block_threads(launch)
+
+
+def _block_threads(launch: Launch) -> int:
+    x, y, z = launch.block
+    return x * y * z
+
+
+def _check_memory(variant: Variant, counts: dict[Logged, int], placement: Placement) -> None:
+    kept = sum(of.size * count for of, count in counts.items())
+    needed = kept + max((_SORTING * count for count in counts.values()), default=0)
+    free = available_bytes(placement.cuda) if needed else 0
+    if needed > free:
+        raise LaunchError(
+            f"{variant.kernel.name}: deterministic=True needs {needed:,} bytes for the log of its updates and"
+            f" {free:,} are free; launch fewer threads at a time, or leave it away"
+        )
+
+
+def finish_logs(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
+    """After the launch, adds what was logged to the adjoints."""
+    supplied = (own.supplied[p.name] for p in variant.derivative.internal.values())
+    memory = [(b.address, b.nbytes) for b in bound.buffers] + [(s.value, s.nbytes) for s in supplied]
+    for log in variant.derivative.logs:
+        own.after.append(partial(_finish, log, _Elements.among(memory, log.of.type), launch, placement, own))
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """Memory in which all adjoints lie, as one array of floats."""
+
+    type: Scalar
+    base: int
+    count: int
+
+    @staticmethod
+    def among(memory: Iterable[tuple[int, int]], type: Scalar) -> _Elements:
+        found = [(address, address + nbytes) for address, nbytes in memory if nbytes]
+        base = min((start for start, _ in found), default=0) // type.size * type.size
+        return _Elements(type, base, -(-(max((end for _, end in found), default=0) - base) // type.size))
+
+
+def _finish(log: Log, elements: _Elements, launch: Launch, placement: Placement, own: Own) -> None:
+    addresses, values = (own.supplied[v.name or ""] for v in (log.addresses, log.values))
+    count = addresses.nbytes // _KEY
+    device = _Device(launch, placement, own)
+    if placement.cuda is None:
+        keys, positions, count = _sorted_on_host(addresses.value, count, elements, own)
+    else:
+        keys, positions = _sorted_on_device(addresses.value, count, elements, device)
+    name = _C_NAMES[log.of.type.size]
+    ordered = device.memory(log.of.type.size * count)
+    device.run(f"take_values<{name}>", count, values.value, positions, ordered, count)
+    while count:
+        chunks = -(-count // _CHUNK)
+        last = chunks == 1
+        next_keys = 0 if last else device.memory(_KEY * 2 * chunks)
+        next_values = 0 if last else device.memory(log.of.type.size * 2 * chunks)
+        device.run(f"add_runs<{name}>", chunks, elements.base, keys, ordered, next_keys, next_values, count, int(last))
+        keys, ordered, count = next_keys, next_values, 0 if last else 2 * chunks
+
+
+class _Device:
+    """Runs support kernels behind a launch; their memory lives as long as the launch's own."""
+
+    def __init__(self, launch: Launch, placement: Placement, own: Own):
+        self.placement, self.own = placement, own
+        self.launch = launch
+        self.stream = next((m.stream for m in own.kept), 0)
+
+    def memory(self, nbytes: int) -> int:
+        made = Scratch(nbytes, self.placement.cuda, self.stream)
+        self.own.kept.append(made)
+        return made.address
+
+    def run(self, name: str, threads: int, *args: int, block: int = _THREADS) -> None:
+        if threads:
+            packed = struct.pack(f"<{len(args)}Q", *args)
+            plain = make_launch(-(-threads // block), block, 0, self.launch.stream)
+            _kernel(name).run(plain, BoundArguments(packed, ()), self.placement, {})
+
+
+@cache
+def _kernel(name: str) -> Kernel:
+    found = _module()[name]
+    assert isinstance(found, Kernel)
+    return found
+
+
+@cache
+def _module() -> Any:
+    from .api import load
+
+    return load(Path(__file__).with_name("ordering.cu"))
+
+
+# ---- sorting ------------------------------------------------------------------------------------------------------
+
+
+def _sorted_on_host(addresses: int, count: int, elements: _Elements, own: Own) -> tuple[int, int, int]:
+    """Keys in order, their positions in the log, and how many there are: unused slots are left out."""
+    logged = np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(addresses))
+    used = np.flatnonzero(logged)
+    keys = (logged[used] - np.uint64(elements.base)) // np.uint64(elements.type.size)
+    order = np.argsort(keys, kind="stable")
+    return _kept(keys[order], own), _kept(used[order].astype(np.int64), own), len(used)
+
+
+def _kept(array: np.ndarray[Any, Any], own: Own) -> int:
+    memory = Scratch(array.nbytes, None, None)
+    memory.write(array.tobytes())
+    own.kept.append(memory)
+    return memory.address
+
+
+def _sorted_on_device(addresses: int, count: int, elements: _Elements, device: _Device) -> tuple[int, int]:
+    """From the lowest digit of the keys to the highest; unused slots come last. The addresses are overwritten."""
+    keys, positions = addresses, device.memory(_KEY * count)
+    device.run("make_keys", count, keys, positions, count, elements.base, elements.type.size)
+    blocks = -(-count // _TILE)
+    counts = device.memory(8 * blocks << _DIGIT_BITS)
+    other_keys, other_positions = device.memory(_KEY * count), device.memory(_KEY * count)
+    for shift in range(0, (elements.count + 1).bit_length(), _DIGIT_BITS):
+        device.run("count_digits", blocks * _THREADS, keys, counts, count, shift)
+        device.run("scan_counts", _SCANNERS, counts, blocks << _DIGIT_BITS, block=_SCANNERS)
+        device.run(
+            "move_by_digit", blocks * _THREADS, keys, positions, other_keys, other_positions, counts, count, shift
+        )
+        keys, other_keys, positions, other_positions = other_keys, keys, other_positions, positions
+    return keys, positions
