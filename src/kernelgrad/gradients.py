@@ -16,9 +16,10 @@ from .autodiff import roots as memory_analysis
 from .autodiff.accumulate import USUAL, Facts
 from .autodiff.cooperate import SHARED_BYTES
 from .autodiff.explain import explain
-from .autodiff.ordered import Logged
+from .autodiff.logs import Logged
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
+from .crowds import add_copies, finish_copies
 from .errors import ArgumentError, LaunchError
 from .finishing import add_partials, finish_partials
 from .half_adjoints import in_float
@@ -69,8 +70,9 @@ class Differentiated:
         """The one whose proofs hold for the launch (rules 8 and 11)."""
         usual = self.variant(wanted)
         known = _known_scalars(self.kernel.function, primal, None)
-        sizes = {b.name: b.nbytes for b in primal.buffers if b.name in self.settings.assigned and b.name in wanted}
-        return self.variant(wanted, usual.facts_of(launch, known, sizes))
+        sizes = {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
+        assigned = tuple(n for n in self.settings.assigned if n in sizes)
+        return self.variant(wanted, usual.facts_of(launch, known, sizes, assigned))
 
     # ---- arguments
 
@@ -145,6 +147,7 @@ class Differentiated:
             own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
         self.add_shadows(variant, bound, placement, stream, own)
         add_partials(variant, launch, placement, stream, own)
+        add_copies(variant, bound, placement, stream, own)
         if segment is not None:
             own.supplied[checkpoint.SEGMENT] = Supplied(segment)
         sizes = self.elements(variant, launch, bound, placement, segment)
@@ -350,6 +353,7 @@ class Gradient(Differentiated):
             self.check_overlap(variant, bound, own)
         self.hidden(variant, launch, primal, placement, own, segment)
         finish_partials(variant, bound, launch, placement, own)
+        finish_copies(variant, bound, launch, placement, own)
         finish_logs(variant, bound, launch, placement, own)
         claims.add_memory(variant, primal, placement, stream_of(launch, placement), own)
         self._assign(variant, bound, placement, launch)

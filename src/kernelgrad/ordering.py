@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .autodiff.ordered import Log, Logged
+from .autodiff.logs import Log, Logged
 from .errors import LaunchError
 from .ir.types import Scalar
 from .kernels import Kernel
@@ -47,7 +47,12 @@ def add_logs(
     _check_memory(variant, counts, placement)
     for log in logs:
         count = counts[log.of]
-        own.add(log.addresses.name or "", Scratch(_KEY * count, placement.cuda, stream).zero())
+        places = own.add(log.places.name or "", Scratch(log.of.where.size * count, placement.cuda, stream))
+        if not log.of.variable:
+            places.zero()
+        if log.filled is not None:
+            threads = _total(np.ones(1, np.int64), launch)
+            own.add(log.filled.name or "", Scratch(8 * threads, placement.cuda, stream).zero())
         own.add(log.values.name or "", Scratch(log.of.type.size * count, placement.cuda, stream))
         if log.capacity is not None:
             own.supplied[log.capacity.name or ""] = Supplied(int(entries[log.of].max()))
@@ -82,7 +87,7 @@ def _block_threads(launch: Launch) -> int:
 
 def _check_memory(variant: Variant, counts: dict[Logged, int], placement: Placement) -> None:
     kept = sum(of.size * count for of, count in counts.items())
-    needed = kept + max((_SORTING * count for count in counts.values()), default=0)
+    needed = kept + max((_SORTING * count for of, count in counts.items() if not of.variable), default=0)
     free = available_bytes(placement.cuda) if needed else 0
     if needed > free:
         raise LaunchError(
@@ -92,10 +97,10 @@ def _check_memory(variant: Variant, counts: dict[Logged, int], placement: Placem
 
 
 def finish_logs(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
-    """After the launch, adds what was logged to the adjoints."""
+    """After the launch, adds what was logged for global memory to the adjoints."""
     supplied = (own.supplied[p.name] for p in variant.derivative.internal.values())
     memory = [(b.address, b.nbytes) for b in bound.buffers] + [(s.value, s.nbytes) for s in supplied]
-    for log in variant.derivative.logs:
+    for log in (log for log in variant.derivative.logs if not log.of.variable):
         own.after.append(partial(_finish, log, _Elements.among(memory, log.of.type), launch, placement, own))
 
 
@@ -115,7 +120,7 @@ class _Elements:
 
 
 def _finish(log: Log, elements: _Elements, launch: Launch, placement: Placement, own: Own) -> None:
-    addresses, values = (own.supplied[v.name or ""] for v in (log.addresses, log.values))
+    addresses, values = (own.supplied[v.name or ""] for v in (log.places, log.values))
     count = addresses.nbytes // _KEY
     device = _Device(launch, placement, own)
     if placement.cuda is None:

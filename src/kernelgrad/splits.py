@@ -9,6 +9,7 @@ from typing import Any
 
 from . import claims
 from .autodiff.cooperate import SHARED_BYTES
+from .crowds import add_copies, finish_copies
 from .errors import ArgumentError, LaunchError
 from .finishing import add_partials, finish_partials
 from .gradients import Differentiated, stream_of
@@ -133,7 +134,9 @@ class Reverse:
         stream = stream_of(launch, placement)
         forward.add_shadows(variant, primal, placement, stream, own)
         add_partials(variant, launch, placement, stream, own)
+        add_copies(variant, bound, placement, stream, own)
         finish_partials(variant, bound, launch, placement, own)
+        finish_copies(variant, bound, launch, placement, own)
         add_logs(variant, tape.logged, launch, placement, stream, own)
         finish_logs(variant, bound, launch, placement, own)
         if variant.doubles_shared:

@@ -17,7 +17,7 @@ from .autodiff.affine import Shape, Sums
 from .autodiff.cooperate import widening
 from .autodiff.coverage import Threads, is_covered
 from .autodiff.exclusive import exclusive_loads
-from .autodiff.ordered import Log, Logged
+from .autodiff.logs import Log, Logged
 from .autodiff.private import bytes_read_once, is_stored_once, places_of, private_roots
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
@@ -26,12 +26,14 @@ from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
 from .errors import ArgumentError
 from .ir.ops import Function
-from .ir.types import Pointer, Type
+from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
 from .runtime.config import Launch
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
+_SMALL_BUFFER = 1 << 18  # bytes, of which it is worth having copies
+_CROWD = 64  # threads for each element
 
 
 class Variant:
@@ -109,16 +111,19 @@ class Variant:
             found |= dict(part.items())
         return found
 
-    def facts_of(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> Facts:
-        """What holds for a launch. `sizes`: of the adjoints that start at zero, in bytes, where they are as long as
-        what they belong to."""
+    def facts_of(
+        self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int], assigned: tuple[str, ...]
+    ) -> Facts:
+        """What holds for a launch. `sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero."""
         scalars = tuple(known(p.value) for p in self.kernel.function.params)
         key = (launch.grid, launch.block, launch.shared_bytes, scalars, tuple(sizes.items()))
         if key not in self._facts:
-            self._facts[key] = self._find_facts(launch, known, sizes)
+            self._facts[key] = self._find_facts(launch, known, sizes, assigned)
         return self._facts[key]
 
-    def _find_facts(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> Facts:
+    def _find_facts(
+        self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int], assigned: tuple[str, ...]
+    ) -> Facts:
         usual, prepared = self.options.facts, self.derivative.prepared
         if usual.alone:
             return usual
@@ -136,8 +141,23 @@ class Variant:
             exclusive=None if may_alias or exclusive == plan.exclusive else exclusive,
             refill=self.can_refill(launch, known),
             partials=partials,
-            overwritten=frozenset(n for n in sizes if n in private and _read_whole(n, sizes[n], prepared, sums)),
+            overwritten=frozenset(n for n in assigned if n in private and _read_whole(n, sizes[n], prepared, sums)),
+            copied=frozenset(n for n in sizes if n not in private and self._is_crowded(n, sizes[n], launch)),
         )
+
+    def _is_crowded(self, name: str, nbytes: int, launch: Launch) -> bool:
+        """Whether so many threads update so few elements that they would wait for each other."""
+        prepared, adjoint = self.derivative.prepared, self.derivative.adjoints.get(name)
+        if self.options.may_alias or self.options.deterministic or adjoint is None:
+            return False
+        root = next(p.value for p in prepared.function.params if p.name == name)
+        type = root.type.pointee if isinstance(root.type, Pointer) else None
+        read = any(root in prepared.memory.of(op.ptr) for op in prepared.memory.loads if prepared.plan.has_adjoint(op))
+        if not read or root in prepared.memory.written() or type not in (F32, F64):
+            return False
+        blocks = math.prod(launch.grid)
+        few = nbytes <= _SMALL_BUFFER and blocks * math.prod(launch.block) >= _CROWD * (nbytes // type.size)
+        return few and blocks >= _MANY_BLOCKS
 
     def _check_kept(self, launch: Launch, known: Callable[[Any], Any]) -> None:
         """A loop that stores a kept output must store different elements."""
@@ -168,7 +188,7 @@ class Variant:
     def counting(self) -> tuple[Kernel, bool]:
         """The kernel that counts, and whether it must run on copies."""
         prepared = self.derivative.prepared
-        logs = [{key: counts.get(of.type, 0) for key, counts in prepared.sites.items()} for of in self.logged]
+        logs = [{key: counts.get(of, 0) for key, counts in prepared.sites.items()} for of in self.logged]
         counted = capacity.counting_function(prepared.function, prepared.plan, prepared.memory, self.stack_types, logs)
         *params, counts = counted.function.params
         function = replace(counted.function, params=(*params, replace(counts, variable="_counts")))
@@ -189,6 +209,7 @@ def _with_hidden(function: Function, derivative: Derivative) -> Function:
     supplied = {p.name for p in function.params if p.variable == RESULT}
     ours |= {p.name for name, p in derivative.adjoints.items() if name in supplied}
     ours |= {p.name for p in derivative.partials.values()}
+    ours |= {p.name for own in derivative.copies.values() for p in own.params}
     ours |= {p.name for s in derivative.stacks for p in s.params}
     ours |= {p.name for log in derivative.logs for p in log.params}
     ours |= {p.name for c in derivative.claims for p in c.params}

@@ -24,13 +24,15 @@ class Facts:
     barriers (rule 17), by where they are read. `refill`: the tiles' fills cover what is read (rule 8).
     `partials`: the blocks leave their sums for a finishing step, since so many blocks would wait for each other at one
     address. `overwritten`: inputs all of whose elements are read once each, so that their adjoints can be written
-    instead of cleared first and added to. `alone`: there is one thread."""
+    instead of cleared first and added to. `copied`: small inputs that very many threads read: each block adds to one of
+    several copies of their adjoints. `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
     refill: bool = True
     partials: bool = False
     overwritten: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()
     alone: bool = False
 
 
@@ -40,7 +42,10 @@ USUAL = Facts()  # of most launches
 @dataclass
 class Accumulation:
     atomic: set[int] = field(default_factory=set)  # loads whose update is atomic
-    logged: set[int] = field(default_factory=set)  # loads whose update is logged (see `ordered`)
+    logged: dict[int, str] = field(
+        default_factory=dict
+    )  # loads whose update is logged: for this shared variable, or ""
+    taken: dict[int, tuple[str, ...]] = field(default_factory=dict)  # stores before them that want to see the log
     reasons: dict[int, str] = field(default_factory=dict)
     private: frozenset[str] = frozenset()  # what is updated plainly, by a proof that depends on the launch
     exclusive: frozenset[Place] = frozenset()
@@ -80,16 +85,18 @@ def plan_updates(
         else:
             plan.atomic.add(id(load))
             plan.reasons[id(load)] = "other threads may read the element too"
-            if not any(_is_shared(root) or _lanes_differ(load, root, sums) for root in roots):
+            if all(_lanes_agree(load, root, sums) for root in roots):
                 plan.together.add(id(load))
                 plan.reasons[id(load)] += "; one for a warp whose lanes all read the same"
     return plan
 
 
-def _lanes_differ(load: Load, root: Value, sums: Sums) -> bool:
-    """Whether neighbouring threads read different elements for sure."""
+def _lanes_agree(load: Load, root: Value, sums: Sums) -> bool:
+    """Whether neighbouring threads may read the same element; in shared memory, where atomics are cheap, for sure."""
     address = sums.address(load.ptr, root)
-    return address is not None and ("thread_idx", 0) in address.coefficients
+    if address is None:
+        return not _is_shared(root)
+    return ("thread_idx", 0) not in address.coefficients
 
 
 def _is_shared(root: Value) -> bool:

@@ -1,4 +1,4 @@
-"""Threads that cooperate: shadows of shared memory, mirrored barriers, the adjoints of shuffles.
+"""Threads that cooperate: shadows of shared memory, mirrored barriers. `shuffles` has what lanes exchange.
 
 The reverse of two phases with a barrier between them is their reverses with a barrier between them. A cell of shared
 memory that many threads read gets its adjoint from all of them, atomically; the thread that stored the cell collects
@@ -21,17 +21,15 @@ from ..ir.ops import (
     Module,
     Store,
     Value,
-    Warp,
 )
 from ..ir.traverse import walk
-from ..ir.types import BOOL, I32, I64, U32, Array, Pointer, Scalar, Struct, Type
+from ..ir.types import I64, U32, Array, Pointer, Scalar, Struct, Type
 from .roots import Memory
-from .shadows import ZERO, adjoint_type, dynamic_shadow, is_dynamic, zero_fill
+from .shadows import adjoint_type, dynamic_shadow, is_dynamic, zero_fill
 from .tape import linear_thread
 from .views import leaves
 
 SHARED_BYTES = "_shared_bytes"
-_WARP = 32
 
 
 # ---- what is refused ----------------------------------------------------------------------------------------------
@@ -111,6 +109,13 @@ def zero_shared(b: Builder, shadows: dict[str, Global], shared_bytes: Value) -> 
     b.effect(Barrier, "block")
 
 
+def shadow_cells(b: Builder, variable: Global, shared_bytes: Value, type: Scalar) -> Value:
+    """The shadow of a shared variable, as an array of floats."""
+    base = b.global_ref(variable.name, variable.type, "shared")
+    base = dynamic_shadow(b, base, shared_bytes) if is_dynamic(variable) else base
+    return b.cast_pointer(base, Pointer(type, "shared"))
+
+
 def _element(type: Type) -> Type:
     return _element(type.element) if isinstance(type, Array) else type
 
@@ -148,52 +153,3 @@ def _together(b: Builder, count: Value, work: Callable[[Value], object]) -> None
         work(inside)
         following = b.apply("add", inside, threads)
     b.while_((linear_thread(b),), before.block((k,), (more, k)), body.block((inside,), (following,)))
-
-
-# ---- shuffles -----------------------------------------------------------------------------------------------------
-
-
-def shuffle_adjoint(b: Builder, op: Warp, adjoint: Value, mask: Value, lane_arg: Value, width: Value) -> Value:
-    """What each lane gets back: the adjoints of all lanes that read from it, itself where a lane read its own value.
-
-    Every lane s in turn shows its adjoint and whom it read from. Only lanes that take part count: a ballot tells.
-    """
-    lane = b.convert(b.builtin("lane_id"), I32)
-    source = _source_lane(b, op.fn, lane, b.convert(lane_arg, I32), b.convert(width, I32))
-    present = b.emit(Warp, "vote_ballot", (mask, b.constant(True, BOOL)), type=U32)
-    full = b.constant(_WARP, I32)
-    total = b.alloca(adjoint.type)
-    b.store(total, _zero(b, adjoint))
-    s = Value(I32, "s")
-    with b.region() as body:
-        shown = b.emit(Warp, "shfl_idx", (mask, adjoint, s, full), type=adjoint.type)
-        read_from = b.emit(Warp, "shfl_idx", (mask, source, s, full), type=I32)
-        bit = b.apply("and", b.apply("shr", present, s), b.constant(1, U32))
-        counts = b.apply("and", b.apply("ne", bit, b.constant(0, U32)), b.apply("eq", read_from, lane))
-        more = b.apply("add", b.load(total), shown)
-        b.store(total, b.apply("select", counts, more, b.load(total)))
-    b.for_(b.constant(0, I32), b.constant(_WARP, I32), (), 1, body.block((s,)))
-    return b.load(total)
-
-
-def _source_lane(b: Builder, fn: str, lane: Value, by: Value, width: Value) -> Value:
-    """The lane whose value a lane received, by CUDA's rules for widths and ends."""
-    start = b.apply("and", lane, b.apply("neg", width))
-    end = b.apply("add", start, width)
-    match fn:
-        case "shfl_idx":
-            inner = b.apply("and", by, b.apply("sub", width, b.constant(1, I32)))
-            return b.apply("or", start, inner)
-        case "shfl_up":
-            source = b.apply("sub", lane, by)
-            return b.apply("select", b.apply("ge", source, start), source, lane)
-        case "shfl_down":
-            source = b.apply("add", lane, by)
-        case _:
-            source = b.apply("xor", lane, by)
-    return b.apply("select", b.apply("lt", source, end), source, lane)
-
-
-def _zero(b: Builder, like: Value) -> Value:
-    assert isinstance(like.type, Scalar)
-    return b.constant(ZERO, like.type)

@@ -53,8 +53,12 @@ def _updates(prepared: Prepared) -> list[str]:
 
 def _how(plan: Accumulation, load: Load) -> str:
     if plan.is_logged(load):
-        return "logged, and added after the launch in the order of blocks, slots and threads"
+        shared = "at the next barrier, in the order of threads and slots"
+        return f"logged, and added {shared if plan.logged[id(load)] else _AFTERWARDS}"
     return "atomicAdd" if plan.is_atomic(load) else "plain +="
+
+
+_AFTERWARDS = "after the launch, in the order of blocks, slots and threads"
 
 
 def _tape(plan: Plan) -> list[str]:

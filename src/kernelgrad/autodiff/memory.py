@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
@@ -11,7 +12,7 @@ from ..ir.types import U32, Array, Scalar, Struct
 from .accumulate import Accumulation
 from .activity import holds_floats
 from .adjoints import Adjoints, part_of
-from .ordered import Logs
+from .logs import Logged, Logs
 from .shadows import ZERO
 from .tape import part_types
 
@@ -27,15 +28,35 @@ class MemoryAdjoints:
     def _how(self, op: Load) -> Callable[[Value, Value], None]:
         plan = self.accumulation
         if plan.is_logged(op):
-            return lambda ptr, adjoint: self.logs.append(self.b, ptr, adjoint)
+            return partial(self._log, plan.logged[id(op)])
         if id(op) in plan.together:
             return self._together
         if plan.is_atomic(op):
             return self._update
         return self.b.store if id(op) in plan.writes else self.plain
 
+    def _log(self, variable: str, ptr: Value, adjoint: Value) -> None:
+        assert isinstance(adjoint.type, Scalar)
+        self.logs.append(self.b, Logged(adjoint.type, variable), ptr, adjoint)
+
+    def _take_logged(self, op: Store | Atomic, shadow: Value) -> None:
+        """What the thread itself has logged for the memory since the last barrier."""
+        for variable in self.accumulation.taken.get(id(op), ()):
+            for ptr in self._floats(shadow):
+                self.logs.take(self.b, variable, ptr)
+
+    def _floats(self, ptr: Value) -> Iterator[Value]:
+        type = pointee(ptr)
+        if isinstance(type, Struct | Array):
+            for k, part in enumerate(part_types(type)):
+                if holds_floats(part):
+                    yield from self._floats(part_of(self.b, ptr, k))
+        else:
+            yield ptr
+
     def store(self, op: Store, shadow: Value, roots: frozenset[Value]) -> None:
         """The value stored gets what the memory's shadow has gathered, and the shadow starts anew."""
+        self._take_logged(op, shadow)
         if op.value in self.adjoints:
             self.adjoints.add(op.value, self.b.load(shadow))
         if not roots & self.kept:
@@ -45,6 +66,7 @@ class MemoryAdjoints:
         if op.kind not in ("add", "sub"):
             raise UnsupportedError(f"a derivative flows through an atomic '{op.kind}': not supported", op.span)
         self._refuse_old_value(op)
+        self._take_logged(op, shadow)
         (value,) = op.args
         if value in self.adjoints:
             gathered = self.b.load(shadow)
@@ -54,6 +76,7 @@ class MemoryAdjoints:
         """The execution whose value is in the cell at the end takes the adjoint; the others, and the old value, get
         none of it."""
         self._refuse_old_value(op)
+        self._take_logged(op, shadow)
         (value,) = op.args
         with self.b.region() as taken:
             if value in self.adjoints:

@@ -1,97 +1,35 @@
 """Gradients that are bitwise the same from run to run: no adjoint depends on the order in which threads come by.
 
-An update of global memory that would be atomic is written down instead: which element, how much (`Log`). After the
-launch the launcher sorts what was logged and adds it up in the order of blocks, slots and threads (`ordering.py`).
-That is too late for a thread of the same launch that still wants to see the sum: the reverse of a store. Such reads are
-refused, unless the thread that reads an element writes it too: no other can be there then, and the update is plain.
+What would be added atomically is logged instead (`logs`), and added up in a fixed order: in global memory after the
+launch, in shared memory at the next barrier.
+
+After the launch is too late for a thread that still wants to see the sum: the reverse of a store to the same buffer.
+Such reads are refused, unless the thread that reads an element writes it too: no other can be there then, and the
+update is plain.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..errors import UnsupportedError
-from ..ir.builder import Builder, pointee
-from ..ir.ops import Alloca, Atomic, For, Load, Op, Param, Store, Value, While
+from ..ir.builder import pointee
+from ..ir.ops import Alloca, Atomic, Barrier, For, Load, Op, Store, Value, While
 from ..ir.traverse import walk
-from ..ir.types import I64, U64, Array, Pointer, Scalar, Struct, Type
+from ..ir.types import Array, Pointer, Scalar, Struct, Type
 from ..transforms.predicate import has_barrier
 from . import capacity
 from .accumulate import Accumulation
+from .logs import Logged
 from .plan import Plan
 from .roots import Memory
 from .shadows import adjoint_type
 from .structure import Place, Structure
-from .tape import Tape, part_types
+from .tape import part_types
 
-Sites = Mapping[int, Mapping[Scalar, int]]  # by block: the floats that one run of it logs
-
-
-@dataclass(frozen=True)
-class Logged:
-    """What a log holds: where a float goes, and the float."""
-
-    type: Scalar
-
-    @property
-    def size(self) -> int:
-        return U64.size + self.type.size
-
-
-@dataclass(frozen=True)
-class Log:
-    """Laid out like the tape: entry k of a thread lies at `segment + k * threads + thread`."""
-
-    of: Logged
-    addresses: Value  # parameter: the entries' elements; null where nothing was logged
-    values: Value  # parameter: what to add to them
-    capacity: Value | None  # parameter: entries per thread, the same for every block, or
-    segments: Value | None  # parameter: where each block's entries begin
-    position: Value  # variable: where the next entry goes
-
-    @property
-    def params(self) -> tuple[Param, ...]:
-        params = [Param(self.addresses, "unsigned long long *"), Param(self.values, "void *")]
-        if self.capacity is not None:
-            params.append(Param(self.capacity, "long long"))
-        if self.segments is not None:
-            params.append(Param(self.segments, "long long *"))
-        return tuple(params)
-
-
-class Logs:
-    """One log per type of float; `prologue` is code at the start of the function that logs."""
-
-    def __init__(self, tape: Tape, counted: bool):
-        self.tape, self.counted = tape, counted
-        self.prologue = Builder()
-        self.logs: dict[Scalar, Log] = {}
-
-    def append(self, b: Builder, ptr: Value, adjoint: Value) -> None:
-        """Unless there is nothing to add."""
-        assert isinstance(adjoint.type, Scalar)
-        log, threads = self._log(adjoint.type), self.tape.threads()
-        some = b.apply("ne", adjoint, b.constant(0.0, adjoint.type))
-        with b.region() as region:
-            at = b.load(log.position)
-            b.store(b.offset(log.addresses, at), b.apply("address", ptr, type=U64))
-            b.store(b.offset(log.values, at), adjoint)
-            b.store(log.position, b.apply("add", at, threads))
-        b.if_(some, region.block())
-
-    def _log(self, type: Scalar) -> Log:
-        if type not in self.logs:
-            b, name = self.prologue, type.name
-            capacity = None if self.counted else Value(I64, f"_log_capacity_{name}")
-            segments = Value(Pointer(I64, "global"), f"_log_segments_{name}") if self.counted else None
-            position = b.alloca(I64, f"_logged_{name}")
-            b.store(position, self.tape.start(b, capacity, segments))
-            addresses = Value(Pointer(U64, "global"), f"_log_addresses_{name}")
-            values = Value(Pointer(type, "global"), f"_log_{name}")
-            self.logs[type] = Log(Logged(type), addresses, values, capacity, segments, position)
-        return self.logs[type]
+Sites = Mapping[int, Mapping[Logged, int]]  # by block: the floats that one run of it logs
 
 
 # ---- which updates are logged -------------------------------------------------------------------------------------
@@ -110,10 +48,11 @@ class _Ordering:
         self.may_alias = may_alias
         self.order = {id(op): number for number, op in enumerate(walk(structure.top.block))}
         self.places = {id(op): place for place in structure.places.values() for op in place.block.ops}
+        self.variables = {root: name for name, root in memory.global_names.items()}
 
     def run(self, alone: bool) -> Accumulation:
         reasons = dict(self.found.reasons)
-        logged: set[int] = set()
+        logged: dict[int, str] = {}
         for load in self.memory.loads:
             if not self.found.is_atomic(load) or not self.plan.has_adjoint(load):
                 continue
@@ -122,11 +61,10 @@ class _Ordering:
             elif self.writes_too(load):
                 reasons[id(load)] = "the thread writes the element too"
             else:
-                self.refuse_shared(load)
-                self.refuse_read_back(load)
+                logged[id(load)] = self.variable(load)
                 reasons[id(load)] = "other threads may read the element too"
-                logged.add(id(load))
-        return replace(self.found, atomic=set(), together=set(), logged=logged, reasons=reasons)
+        taken = {id(op): found for op in self.memory.stores if (found := self.taken(op, logged))}
+        return replace(self.found, atomic=set(), together=set(), logged=logged, taken=taken, reasons=reasons)
 
     def writes_too(self, load: Load) -> bool:
         """Whether the thread stores to the same address with no barrier between: others that touched it would race."""
@@ -134,29 +72,43 @@ class _Ordering:
             return False
         ops = self.places[id(load)].block.ops
         at = ops.index(load)
-        for step in (1, -1):
-            for op in ops[at + step :: step] if at + step >= 0 else ():
-                if has_barrier(op):
+        for side in (ops[at + 1 :], ops[:at][::-1]):
+            for op in side:
+                if has_barrier(op) or isinstance(op, Barrier):
                     break
                 if isinstance(op, Store) and op.ptr is load.ptr:
                     return True
         return False
 
-    def refuse_shared(self, load: Load) -> None:
+    def variable(self, load: Load) -> str:
+        """The shared variable that is read; "" for global memory."""
         roots = self.memory.of(load.ptr)
-        if any(isinstance(r.type, Pointer) and r.type.space == "shared" for r in roots):
+        shared = [root for root in roots if isinstance(root.type, Pointer) and root.type.space == "shared"]
+        local = any(isinstance(self.structure.definition.get(root), Alloca) for root in roots)
+        if local or (shared and len(roots) > 1):
             raise UnsupportedError(
-                f"several threads may read one cell of '{_names(roots)}' between two barriers: its adjoint would be"
-                " summed in no fixed order",
-                load.span,
-                "leave deterministic=True away, or read a cell by one thread between two barriers",
-            )
-        if any(isinstance(self.structure.definition.get(r), Alloca) for r in roots):
-            raise UnsupportedError(
-                "a read from a local array or from memory that threads share has no deterministic gradient",
+                f"a read from one of several kinds of memory ({_names(roots)}) has no deterministic gradient",
                 load.span,
                 "read from each in a branch of its own",
             )
+        if not shared:
+            self.refuse_read_back(load)
+            return ""
+        self.refuse_warps(load)
+        return self.variables[shared[0]]
+
+    # ---- what is refused
+
+    def refuse_warps(self, load: Load) -> None:
+        """The reverse of a barrier of a warp would have to add up what the warp logged: only a block does."""
+        for op in walk(self.structure.top.block):
+            if isinstance(op, Barrier) and op.scope == "warp":
+                raise UnsupportedError(
+                    f"several threads may read one cell of '{_names(self.memory.of(load.ptr))}' between two barriers,"
+                    " and a warp meets by itself: its adjoint would be summed in no fixed order",
+                    load.span,
+                    "leave deterministic=True away, or meet with __syncthreads()",
+                )
 
     def refuse_read_back(self, load: Load) -> None:
         """A store that may come before the read wants the element's adjoint in the same launch."""
@@ -189,6 +141,17 @@ class _Ordering:
                 yield id(place.owner)
             place = place.parent
 
+    # ---- cells that a thread writes and reads between two barriers
+
+    def taken(self, store: Op, logged: dict[int, str]) -> tuple[str, ...]:
+        """The shared variables in whose phases the reverse of a store must look for entries of its own thread."""
+        assert isinstance(store, Store | Atomic)
+        if not self.plan.has_adjoint(store):
+            return ()
+        names = {self.variables[root] for root in self.memory.of(store.ptr) if root in self.variables}
+        loads = (load for load in self.memory.loads if logged.get(id(load)) in names)
+        return tuple(sorted({logged[id(load)] for load in loads if self.may_precede(store, load)}))
+
 
 def _names(roots: frozenset[Value]) -> str:
     return ", ".join(sorted(root.name or "?" for root in roots))
@@ -199,11 +162,12 @@ def _names(roots: frozenset[Value]) -> str:
 
 def sites(found: Accumulation, structure: Structure, plan: Plan) -> Sites:
     """What the reverse of each block logs."""
-    counts: dict[int, Counter[Scalar]] = {}
+    counts: dict[int, Counter[Logged]] = {}
     for key, place in structure.places.items():
         for op in place.block.ops:
             if isinstance(op, Load) and found.is_logged(op) and plan.has_adjoint(op):
-                counts.setdefault(key, Counter()).update(_floats(adjoint_type(pointee(op.ptr))))
+                variable, floats = found.logged[id(op)], _floats(adjoint_type(pointee(op.ptr)))
+                counts.setdefault(key, Counter()).update(Logged(type, variable) for type in floats)
     return counts
 
 
@@ -215,24 +179,35 @@ def _floats(type: Type) -> Iterator[Scalar]:
         yield type
 
 
+def logs_of(sites: Sites) -> tuple[Logged, ...]:
+    return tuple(dict.fromkeys(of for counts in sites.values() for of in counts))
+
+
 def by_arithmetic(
     sites: Sites, structure: Structure, known: capacity.Known, builtin: capacity.BuiltinValue
 ) -> dict[Logged, int] | None:
     """Entries per thread, or None where a trip count is not known before the launch."""
     found: Counter[Logged] = Counter()
     for key, counts in sites.items():
-        times = _executions(structure.places[key], lambda loop: capacity.trip_count(loop, structure, known, builtin))
-        if times is None:
-            return None
-        for type, count in counts.items():
-            found[Logged(type)] += times * count
+        for of, count in counts.items():
+            place = structure.places[key]
+            times = _executions(
+                place, bool(of.variable), lambda loop: capacity.trip_count(loop, structure, known, builtin)
+            )
+            if times is None:
+                return None
+            found[of] += times * count
     return found
 
 
-def _executions(place: Place, trips: Callable[[For | While], int | None]) -> int | None:
+def _executions(place: Place, phase: bool, trips: Callable[[For | While], int | None]) -> int | None:
+    """How often a block runs; for a phase, between two barriers."""
     times, current = 1, place
     while current.parent is not None:
         if isinstance(current.owner, For | While):
+            # Every iteration empties the phase, at a barrier that stands in the body itself.
+            if phase and any(isinstance(op, Barrier) and op.scope == "block" for op in current.block.ops):
+                return times
             count = trips(current.owner)
             if count is None:
                 return None

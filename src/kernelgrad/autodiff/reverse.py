@@ -36,9 +36,11 @@ from .affine import Sums
 from .bits import refuse_bits
 from .claiming import ClaimSweep
 from .coverage import Threads
+from .crowds import Copies, spread
 from .exclusive import Place as SharedPlace
 from .exclusive import exclusive_loads
-from .ordered import Log, Sites, order_updates, sites
+from .logs import Log
+from .ordered import Sites, order_updates, sites
 from .passing import refuse_waiting
 from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .private import private_roots, typical
@@ -87,6 +89,7 @@ class Gradient:
     adjoints: dict[str, Param]
     internal: dict[str, Param]
     partials: dict[str, Param]
+    copies: dict[str, Copies]
     logs: tuple[Log, ...]
     stacks: tuple[Stack, ...]
     shared: dict[str, Global]
@@ -104,7 +107,7 @@ class Gradient:
         """The parameters to whose adjoints something is added by way of a log."""
         memory, plan = self.prepared.memory, self.prepared.accumulation
         names = {p.value: p.name for p in self.prepared.function.params}
-        roots = (memory.of(load.ptr) for load in memory.loads if plan.is_logged(load))
+        roots = (memory.of(load.ptr) for load in memory.loads if plan.logged.get(id(load)) == "")
         return frozenset(names[root] for found in roots for root in found if root in names)
 
     @property
@@ -154,6 +157,8 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     function = cas_loops.run(function, module)
     refuse_waiting(function)
     meets_at_end = not options.facts.alone and any(_is_number(p) for p in function.params if p.name in options.listed)
+    # What is logged at a barrier of the block belongs to all of its threads (see `logs`): none may be gone.
+    meets_at_end = meets_at_end or (options.deterministic and any(map(predicate.has_barrier, function.body.ops)))
     predicated = predicate.run(function, module, meets_at_end)
     function = function if predicated is function else simplify.run(predicated, module)
     function = rotate.run(invariant.run(function, module), module)
@@ -195,6 +200,8 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     _refuse_unlisted_structs(unlisted, function)
     internal = {p.name: _adjoint_param(p, params) for p in unlisted}
     pointers = {params[n].value: p.value for n, p in {**adjoints, **internal}.items() if _is_pointer(params[n])}
+    copies = {n: spread(p) for n, p in adjoints.items() if n in options.facts.copied}
+    pointers |= {params[n].value: own.pointer for n, own in copies.items()}
     shared = cooperate.shared_shadows(module, memory, activity.roots)
     shared_bytes = Value(I64, cooperate.SHARED_BYTES)
     shadowed = add_shadows(function, memory, activity.roots, pointers, shared, shared_bytes)
@@ -202,7 +209,10 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     emitter = Sweep(prepared)
     if shared:
         cooperate.zero_shared(emitter.prologue, shared, shared_bytes)
+        emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared[name], shared_bytes, type)
     shared_winners.fill_bids(emitter.prologue, decided.bids, cooperate.fill_together)
+    for own in copies.values():
+        own.emit(emitter.prologue)
     numbers = {n: p for n, p in adjoints.items() if _is_number(params[n])}
     partials = _partials(numbers, params, activity, options)
     bodies = emitter.run([Number(params[n].value, p.value, partials.get(n)) for n, p in numbers.items()])
@@ -210,8 +220,9 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     tape = tuple(p for s in stacks for p in s.params)
     if any(map(is_dynamic, shared.values())):
         tape = (*tape, Param(shared_bytes, "long long", variable=cooperate.SHARED_BYTES))
-    logs = tuple(emitter.logs.logs.values())
+    logs = tuple(emitter.logs.all.values())
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
+    ordered += tuple(p for own in copies.values() for p in own.params)
     whole = (*function.params, *adjoints.values(), *internal.values(), *ordered, *tape)
     shapes: dict[Mode, tuple[tuple[str, tuple[Param, ...]], ...]] = {
         "joint": (("_grad", whole),),
@@ -224,7 +235,8 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     )
     if winners.claims:
         functions = (*functions, _claiming(prepared))
-    return Gradient(functions, adjoints, internal, partials, logs, stacks, {**shared, **decided.variables}, prepared)
+    variables = {**shared, **decided.variables}
+    return Gradient(functions, adjoints, internal, partials, copies, logs, stacks, variables, prepared)
 
 
 def _apart(options: Options, winners: Winners, memory: Memory) -> Options:

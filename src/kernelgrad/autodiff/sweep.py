@@ -7,6 +7,7 @@ caller runs next, turn them into plain SSA.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
@@ -33,16 +34,20 @@ from ..ir.ops import (
 )
 from ..ir.types import I64, Scalar
 from ..transforms.spellings import picks
-from . import cooperate, winners
+from ..transforms.uniform import uniform_values
+from ..transforms.unroll import constants_of
+from . import winners
 from .adjoints import Adjoints, add_into, part_of, zero
 from .capacity import is_known_before
 from .copies import Copier, Rematerialized
 from .induction import value_at
+from .logs import Logs
 from .memory import MemoryAdjoints
-from .ordered import Logs
 from .ordered import is_known_before as is_log_known_before
+from .ordered import logs_of
 from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
+from .shuffles import Shuffle
 from .structure import Place
 from .tape import Tape, linear_block
 
@@ -71,7 +76,8 @@ class Sweep:
         self.b = Builder()
         self.tape = Tape(self.prologue, self.mode == "split", counted=not is_known_before(prepared.plan))
         self.adjoints = Adjoints(self.b)
-        self.logs = Logs(self.tape, counted=not is_log_known_before(prepared.sites, prepared.structure))
+        known = is_log_known_before(prepared.sites, prepared.structure)
+        self.logs = Logs(self.tape, not known, logs_of(prepared.sites))
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
         self.scopes: list[dict[Value, Value]] = [{}]
 
@@ -110,6 +116,14 @@ class Sweep:
             self.stores.each_float(number.adjoint, self.adjoints.get(number.value), update)
 
     # ---- forward values in the reverse sweep
+
+    @cached_property
+    def uniform(self) -> set[Value]:
+        return uniform_values(self.shadowed.function)
+
+    @cached_property
+    def constants(self) -> dict[Value, int]:
+        return constants_of(self.shadowed.function)
 
     def find(self, value: Value) -> Value | None:
         for scope in reversed(self.scopes):
@@ -209,13 +223,16 @@ class Sweep:
                 self.stores.winner(op, self.value(self.shadowed.of[ptr]), won)
             case Atomic(_, ptr, _):
                 self.stores.atomic(op, self.value(self.shadowed.of[ptr]))
+            case Barrier("block"):
+                self.logs.barrier(self.b)
             case Barrier(scope, args):
                 self.b.effect(Barrier, scope, tuple(map(self.value, args)))
             case BarrierReduce("sum", value) if value in self.adjoints:
+                self.logs.barrier(self.b)
                 total = self.b.emit(BarrierReduce, "sum", self.adjoints.get(op.result), type=value.type)
                 self.adjoints.add(value, total)
             case BarrierReduce():
-                self.b.effect(Barrier, "block")
+                self.logs.barrier(self.b)
             case Warp():
                 self.warp(op)
             case If():
@@ -284,8 +301,9 @@ class Sweep:
         mask, value, lane, width = op.args
         if value in self.adjoints:
             adjoint = self.adjoints.get(op.result)
-            back = cooperate.shuffle_adjoint(self.b, op, adjoint, self.value(mask), self.value(lane), self.value(width))
-            self.adjoints.add(value, back)
+            uniform, segment = lane in self.uniform, self.constants.get(width)
+            shuffle = Shuffle(op.fn, self.value(mask), self.value(lane), self.value(width), uniform, segment)
+            self.adjoints.add(value, shuffle.adjoint(self.b, adjoint))
 
     # ---- control
 
