@@ -1,7 +1,8 @@
-"""The finishing step of a number's adjoint: every block has left its sum; they are added up in a fixed order."""
+"""The finishing step of a number's adjoint: every warp has left its sum; they are added up in a fixed order."""
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from functools import cache, partial
@@ -24,18 +25,18 @@ _BLOCKS = 64  # that add up many sums before one block adds up theirs
 
 def add_partials(variant: Variant, launch: Launch, placement: Placement, stream: int | None, own: Own) -> None:
     for param in variant.derivative.partials.values():
-        own.add(param.name, Scratch(_blocks(launch) * pointee(param.value).size, placement.cuda, stream))
+        own.add(param.name, Scratch(_warps(launch) * pointee(param.value).size, placement.cuda, stream))
 
 
 def finish_partials(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
-    """After the launch, adds the blocks' sums to the adjoints the user gave."""
+    """After the launch, adds the warps' sums to the adjoints the user gave."""
     for name, param in variant.derivative.partials.items():
         memory = next(m for m in own.kept if m.address == own.supplied[param.name].value)
         adjoint = variant.derivative.adjoints[name].name
         target = next(b for b in bound.buffers if b.name == adjoint)
         whole = pointee(param.value)
         for type, offset in _floats(whole):
-            sums = _Sums(type, memory.address + offset, _blocks(launch), whole.size // type.size)
+            sums = _Sums(type, memory.address + offset, _warps(launch), whole.size // type.size)
             own.after.append(partial(_finish, sums, target.address + offset, launch, placement, own))
 
 
@@ -53,16 +54,16 @@ def _floats(type: Type, offset: int = 0) -> Iterator[tuple[Scalar, int]]:
 
 
 class _Sums(NamedTuple):
-    """The blocks' sums of a float: so many, each `step` floats behind the other."""
+    """The warps' sums of a float: so many, each `step` floats behind the other."""
 
     type: Scalar
     address: int
-    blocks: int
+    length: int
     step: int
 
 
 def _finish(sums: _Sums, target: int, launch: Launch, placement: Placement, own: Own) -> None:
-    if sums.blocks > _BLOCKS * _THREADS:
+    if sums.length > _BLOCKS * _THREADS:
         between = Scratch(_BLOCKS * sums.type.size, placement.cuda, own.kept[0].stream).zero()
         own.kept.append(between)
         _add(sums, between.address, _BLOCKS, launch, placement)
@@ -71,14 +72,13 @@ def _finish(sums: _Sums, target: int, launch: Launch, placement: Placement, own:
 
 
 def _add(sums: _Sums, target: int, blocks: int, launch: Launch, placement: Placement) -> None:
-    packed = struct.pack("<QQqq", target, sums.address, sums.blocks, sums.step)
+    packed = struct.pack("<QQqq", target, sums.address, sums.length, sums.step)
     plain = make_launch(blocks, _THREADS, 0, launch.stream)
     _adder(sums.type).run(plain, BoundArguments(packed, ()), placement, {})
 
 
-def _blocks(launch: Launch) -> int:
-    x, y, z = launch.grid
-    return x * y * z
+def _warps(launch: Launch) -> int:
+    return math.prod(launch.grid) * -(-math.prod(launch.block) // 32)
 
 
 @cache

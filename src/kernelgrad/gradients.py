@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from struct import unpack_from
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .crowds import add_copies, finish_copies
 from .errors import ArgumentError, LaunchError
 from .finishing import add_partials, finish_partials
 from .half_adjoints import in_float
+from .ir.layout import param_layout
 from .ir.ops import Function, Param
 from .ir.types import Pointer, Scalar, Struct, Type
 from .kernels import Kernel
@@ -76,7 +78,7 @@ class Differentiated:
 
     # ---- arguments
 
-    @property
+    @cached_property
     def adjoint_names(self) -> tuple[str, ...]:
         """`d_x` for each listed parameter x, or a fresh name where the kernel has a d_x of its own."""
         taken = {p.name for p in user_params(self.kernel.function)}
@@ -344,11 +346,12 @@ class Gradient(Differentiated):
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
         wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
-        primal, _ = self.kernel.bind(own_args)
-        variant = self.variant_for(wanted, launch, primal)
         own = Own()
         adjoints = in_float(self.kernel.function, adjoints, launch, own)
-        bound, placement = variant.reverse.bind((*own_args, *(adjoints[n] for n in wanted)))
+        # All variants take the same arguments of the user's.
+        bound, placement = self.variant(wanted).reverse.bind((*own_args, *(adjoints[n] for n in wanted)))
+        primal = self._without_adjoints(bound)
+        variant = self.variant_for(wanted, launch, primal)
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own)
         self.hidden(variant, launch, primal, placement, own, segment)
@@ -358,6 +361,12 @@ class Gradient(Differentiated):
         claims.add_memory(variant, primal, placement, stream_of(launch, placement), own)
         self._assign(variant, bound, placement, launch)
         return claims.steps(variant, primal, bound), placement, own
+
+    def _without_adjoints(self, bound: BoundArguments) -> BoundArguments:
+        """The kernel's own arguments, which come first."""
+        names = {p.name for p in user_params(self.kernel.function)}
+        buffers = tuple(b for b in bound.buffers if b.name.partition(".")[0] in names)
+        return BoundArguments(bound.packed[: self.kernel.packed_bytes], buffers, bound.keep_alive)
 
     def _assign(self, variant: Variant, bound: BoundArguments, placement: Placement, launch: Launch) -> None:
         """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""
@@ -417,17 +426,23 @@ def _adjoint_type(param: Param) -> str:
 
 def _known_scalars(function: Function, bound: BoundArguments, segment: int | None) -> Callable[[Any], Any]:
     """The values of the scalar arguments, read back from their packed bytes."""
-    from .ir.layout import param_layout
-    from .runtime.layouts import scalar_dtype
-
     found: dict[Any, Any] = {}
+    for param, code, offset in _integers(function):
+        found[param.value] = segment if code is None else unpack_from(code, bound.packed, offset)[0]
+    return found.get
+
+
+@lru_cache(256)
+def _integers(function: Function) -> tuple[tuple[Param, str | None, int], ...]:
+    """The integers among the parameters: how they are packed and where; None for the length of a segment."""
+    found: list[tuple[Param, str | None, int]] = []
     for param, offset in zip(function.params, param_layout(function)[0], strict=True):
         if isinstance(param.type, Scalar) and param.variable is None and not param.type.is_float:
-            raw = bound.packed[offset : offset + param.type.size]
-            found[param.value] = np.frombuffer(raw, scalar_dtype(param.type))[0].item()
+            code = "?" if param.type.kind == "bool" else {1: "b", 2: "h", 4: "i", 8: "q"}[param.type.size]
+            found.append((param, f"<{code.upper() if param.type.kind == 'uint' else code}", offset))
         elif param.variable == checkpoint.SEGMENT:
-            found[param.value] = segment
-    return found.get
+            found.append((param, None, offset))
+    return tuple(found)
 
 
 def _on_copies(

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
+from .autodiff.shadows import adjoint_type
 from .ir.builder import Builder
 from .ir.ops import Block, Function, Module, Param, Value
 from .ir.types import BF16, F16, F32, I64, Pointer, Scalar
@@ -25,8 +26,15 @@ _BLOCK = 256
 
 def in_float(function: Function, adjoints: Mapping[str, Any], launch: Launch, own: Own) -> dict[str, Any]:
     """The adjoints as the gradient takes them; `own` learns what to do after the launch."""
+    if not _has_halves(function):
+        return dict(adjoints)
     params = {p.name: p for p in function.params}
     return {name: _in_float(params[name], value, launch, own) for name, value in adjoints.items()}
+
+
+@lru_cache(1024)
+def _has_halves(function: Function) -> bool:
+    return any(adjoint_type(p.type) != p.type for p in function.params)
 
 
 def _in_float(param: Param, value: Any, launch: Launch, own: Own) -> Any:

@@ -121,6 +121,11 @@ class Kernel:
         """The pointer parameters it writes through."""
         return written_params(self.function) | self.written_later
 
+    @property
+    def packed_bytes(self) -> int:
+        """The size of its arguments, without what the launcher supplies."""
+        return self._binder.size
+
     @cached_property
     def _binder(self) -> Binder:
         return Binder(self.function, self.written)
@@ -199,4 +204,4 @@ def _config(launch: Launch, placement: Placement) -> LaunchConfig:
     if placement.cuda is None:
         return LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
     stream = stream_handle(launch.stream) if launch.stream is not None else placement.stream()
-    return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, stream, placement.cuda)
+    return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, stream, placement.cuda, launch.shadow_bytes)

@@ -1,7 +1,7 @@
 // The support kernels of gradients that are the same from run to run (see ordering.py): logged updates are sorted by
 // the element they go to, and those of one element are added up in the order in which they were logged.
 
-using Key = unsigned long long;  // the number of an element, counted from the lowest address of any adjoint
+using Key = unsigned long long;  // the number of an element, counted through all buffers one after another
 
 constexpr Key UNUSED = ~0ull;  // of a slot in which nothing was logged: sorts behind all others
 constexpr int THREADS = 256;   // per block of the sort
@@ -14,12 +14,20 @@ constexpr int CHUNK = 32;       // sorted updates that one thread adds up
 
 // ---- sorting: from the lowest digit to the highest, each time keeping the order of what has the same digit
 
-__global__ void make_keys(Key *addresses, long long *positions, long long count, Key base, Key size)
+// The keys do not depend on where the buffers lie, since how sums are split into chunks depends on the keys.
+__global__ void make_keys(
+    Key *addresses, long long *positions, long long count, const Key *starts, const Key *lengths, long long buffers,
+    Key size)
 {
     long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     if (k >= count) return;
-    Key address = addresses[k];
-    addresses[k] = address == 0 ? UNUSED : (address - base) / size;
+    Key address = addresses[k], key = UNUSED, first = 0;
+    for (int buffer = 0; buffer < buffers; ++buffer) {
+        Key element = (address - starts[buffer]) / size;
+        if (key == UNUSED && address >= starts[buffer] && element < lengths[buffer]) key = first + element;
+        first += lengths[buffer];
+    }
+    addresses[k] = key;
     positions[k] = k;
 }
 
@@ -104,6 +112,15 @@ __global__ void move_by_digit(
 // ---- adding up
 
 template <typename T>
+__device__ void add(T *const *starts, const Key *lengths, Key key, T sum)
+{
+    if (key == UNUSED) return;
+    int buffer = 0;
+    while (key >= lengths[buffer]) key -= lengths[buffer++];
+    starts[buffer][key] += sum;
+}
+
+template <typename T>
 __global__ void take_values(const T *values, const long long *positions, T *sorted, long long count)
 {
     long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x;
@@ -115,7 +132,8 @@ __global__ void take_values(const T *values, const long long *positions, T *sort
 // chunk, for the next launch; unless this is the last, with one thread.
 template <typename T>
 __global__ void add_runs(
-    T *elements, const Key *keys, const T *values, Key *next_keys, T *next_values, long long count, long long last)
+    T *const *starts, const Key *lengths, const Key *keys, const T *values, Key *next_keys, T *next_values,
+    long long count, long long last)
 {
     long long chunk = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     long long k = chunk * CHUNK, end = k + CHUNK < count ? k + CHUNK : count;
@@ -132,15 +150,15 @@ __global__ void add_runs(
         if (at_first) {
             next_keys[2 * chunk] = key;
             next_values[2 * chunk] = sum;
-        } else if (key != UNUSED) {
-            elements[key] += sum;
+        } else {
+            add(starts, lengths, key, sum);
         }
         at_first = false;
         key = following;
         sum = values[k];
     }
     if (last != 0) {
-        if (key != UNUSED) elements[key] += sum;
+        add(starts, lengths, key, sum);
         return;
     }
     if (at_first) {

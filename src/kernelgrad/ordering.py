@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -98,35 +98,58 @@ def _check_memory(variant: Variant, counts: dict[Logged, int], placement: Placem
 
 def finish_logs(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
     """After the launch, adds what was logged for global memory to the adjoints."""
+    logs = [log for log in variant.derivative.logs if not log.of.variable]
+    buffers = _adjoints(variant, bound, own) if logs else []
+    for log in logs:
+        own.after.append(partial(_finish, log, _Elements.of(buffers, log.of.type), launch, placement, own))
+
+
+def _adjoints(variant: Variant, bound: BoundArguments, own: Own) -> list[tuple[int, int]]:
+    """Where adjoints are, in the order of the parameters, and their sizes."""
+    names = {param.name for param in variant.derivative.adjoints.values()}
+    given = [(b.address, b.nbytes) for b in bound.buffers if b.name.partition(".")[0] in names]
     supplied = (own.supplied[p.name] for p in variant.derivative.internal.values())
-    memory = [(b.address, b.nbytes) for b in bound.buffers] + [(s.value, s.nbytes) for s in supplied]
-    for log in (log for log in variant.derivative.logs if not log.of.variable):
-        own.after.append(partial(_finish, log, _Elements.among(memory, log.of.type), launch, placement, own))
+    return [*given, *((s.value, s.nbytes) for s in supplied)]
 
 
 @dataclass(frozen=True)
 class _Elements:
-    """Memory in which all adjoints lie, as one array of floats."""
+    """The adjoints, as floats of one type that are counted through all buffers."""
 
     type: Scalar
-    base: int
-    count: int
+    starts: np.ndarray[Any, np.dtype[np.uint64]]  # addresses
+    lengths: np.ndarray[Any, np.dtype[np.uint64]]
 
     @staticmethod
-    def among(memory: Iterable[tuple[int, int]], type: Scalar) -> _Elements:
-        found = [(address, address + nbytes) for address, nbytes in memory if nbytes]
-        base = min((start for start, _ in found), default=0) // type.size * type.size
-        return _Elements(type, base, -(-(max((end for _, end in found), default=0) - base) // type.size))
+    def of(buffers: list[tuple[int, int]], type: Scalar) -> _Elements:
+        starts, sizes = (np.array(column, np.uint64) for column in zip(*buffers, strict=True))
+        return _Elements(type, starts, sizes // np.uint64(type.size))
+
+    @property
+    def count(self) -> int:
+        return int(self.lengths.sum())
+
+    def keys(self, addresses: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        found = np.full(addresses.shape, _UNUSED)
+        first = np.uint64(0)
+        for start, length in zip(self.starts, self.lengths, strict=True):
+            number = (addresses - start) // np.uint64(self.type.size)
+            found = np.where((found == _UNUSED) & (addresses >= start) & (number < length), first + number, found)
+            first += length
+        return found
 
 
 def _finish(log: Log, elements: _Elements, launch: Launch, placement: Placement, own: Own) -> None:
     addresses, values = (own.supplied[v.name or ""] for v in (log.places, log.values))
     count = addresses.nbytes // _KEY
     device = _Device(launch, placement, own)
+    starts, lengths = (device.copy(array) for array in (elements.starts, elements.lengths))
     if placement.cuda is None:
-        keys, positions, count = _sorted_on_host(addresses.value, count, elements, own)
+        keys, positions, count = _sorted_on_host(addresses.value, count, elements, device)
     else:
-        keys, positions = _sorted_on_device(addresses.value, count, elements, device)
+        table = (starts, lengths, len(elements.starts), elements.type.size)
+        digits = -(-(elements.count + 1).bit_length() // _DIGIT_BITS)
+        keys, positions = _sorted_on_device(addresses.value, count, table, digits, device)
     name = _C_NAMES[log.of.type.size]
     ordered = device.memory(log.of.type.size * count)
     device.run(f"take_values<{name}>", count, values.value, positions, ordered, count)
@@ -135,7 +158,8 @@ def _finish(log: Log, elements: _Elements, launch: Launch, placement: Placement,
         last = chunks == 1
         next_keys = 0 if last else device.memory(_KEY * 2 * chunks)
         next_values = 0 if last else device.memory(log.of.type.size * 2 * chunks)
-        device.run(f"add_runs<{name}>", chunks, elements.base, keys, ordered, next_keys, next_values, count, int(last))
+        chunk = (keys, ordered, next_keys, next_values, count, int(last))
+        device.run(f"add_runs<{name}>", chunks, starts, lengths, *chunk)
         keys, ordered, count = next_keys, next_values, 0 if last else 2 * chunks
 
 
@@ -151,6 +175,11 @@ class _Device:
         made = Scratch(nbytes, self.placement.cuda, self.stream)
         self.own.kept.append(made)
         return made.address
+
+    def copy(self, array: np.ndarray[Any, Any]) -> int:
+        address = self.memory(array.nbytes)
+        self.own.kept[-1].write(array.tobytes())
+        return address
 
     def run(self, name: str, threads: int, *args: int, block: int = _THREADS) -> None:
         if threads:
@@ -176,30 +205,25 @@ def _module() -> Any:
 # ---- sorting ------------------------------------------------------------------------------------------------------
 
 
-def _sorted_on_host(addresses: int, count: int, elements: _Elements, own: Own) -> tuple[int, int, int]:
+def _sorted_on_host(addresses: int, count: int, elements: _Elements, device: _Device) -> tuple[int, int, int]:
     """Keys in order, their positions in the log, and how many there are: unused slots are left out."""
     logged = np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(addresses))
     used = np.flatnonzero(logged)
-    keys = (logged[used] - np.uint64(elements.base)) // np.uint64(elements.type.size)
+    keys = elements.keys(logged[used])
     order = np.argsort(keys, kind="stable")
-    return _kept(keys[order], own), _kept(used[order].astype(np.int64), own), len(used)
+    return device.copy(keys[order]), device.copy(used[order].astype(np.int64)), len(used)
 
 
-def _kept(array: np.ndarray[Any, Any], own: Own) -> int:
-    memory = Scratch(array.nbytes, None, None)
-    memory.write(array.tobytes())
-    own.kept.append(memory)
-    return memory.address
-
-
-def _sorted_on_device(addresses: int, count: int, elements: _Elements, device: _Device) -> tuple[int, int]:
+def _sorted_on_device(
+    addresses: int, count: int, table: tuple[int, ...], digits: int, device: _Device
+) -> tuple[int, int]:
     """From the lowest digit of the keys to the highest; unused slots come last. The addresses are overwritten."""
     keys, positions = addresses, device.memory(_KEY * count)
-    device.run("make_keys", count, keys, positions, count, elements.base, elements.type.size)
+    device.run("make_keys", count, keys, positions, count, *table)
     blocks = -(-count // _TILE)
     counts = device.memory(8 * blocks << _DIGIT_BITS)
     other_keys, other_positions = device.memory(_KEY * count), device.memory(_KEY * count)
-    for shift in range(0, (elements.count + 1).bit_length(), _DIGIT_BITS):
+    for shift in range(0, digits * _DIGIT_BITS, _DIGIT_BITS):
         device.run("count_digits", blocks * _THREADS, keys, counts, count, shift)
         device.run("scan_counts", _SCANNERS, counts, blocks << _DIGIT_BITS, block=_SCANNERS)
         device.run(

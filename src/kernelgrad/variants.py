@@ -22,6 +22,7 @@ from .autodiff.private import bytes_read_once, is_stored_once, places_of, privat
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
 from .autodiff.shadows import adjoint_type, is_dynamic
+from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
 from .errors import ArgumentError
@@ -33,6 +34,7 @@ from .runtime.config import Launch
 RESULT = "_result"  # the parameter through which a function's value leaves
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
 _SMALL_BUFFER = 1 << 18  # bytes, of which it is worth having copies
+_LARGE_TAPE = 1 << 26  # bytes: beyond what caches hold
 _CROWD = 64  # threads for each element
 
 
@@ -142,6 +144,7 @@ class Variant:
             refill=self.can_refill(launch, known),
             partials=partials,
             overwritten=frozenset(n for n in assigned if n in private and _read_whole(n, sizes[n], prepared, sums)),
+            strips=self._is_long(launch, known),
             copied=frozenset(n for n in sizes if n not in private and self._is_crowded(n, sizes[n], launch)),
         )
 
@@ -158,6 +161,15 @@ class Variant:
         blocks = math.prod(launch.grid)
         few = nbytes <= _SMALL_BUFFER and blocks * math.prod(launch.block) >= _CROWD * (nbytes // type.size)
         return few and blocks >= _MANY_BLOCKS
+
+    def _is_long(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
+        """Whether the tape is so large that running loops again costs less."""
+        prepared = self.derivative.prepared
+        extents = {"block_dim": launch.block, "grid_dim": launch.grid}
+        sizes = capacity.by_arithmetic(prepared.plan, known, lambda name, axis: extents[name][axis]) or {}
+        threads = math.prod(launch.grid) * math.prod(launch.block)
+        large = threads * sum(type.size * count for type, count in sizes.items()) > _LARGE_TAPE
+        return large and bool(candidates(prepared.function, prepared.plan))
 
     def _check_kept(self, launch: Launch, known: Callable[[Any], Any]) -> None:
         """A loop that stores a kept output must store different elements."""

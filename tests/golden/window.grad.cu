@@ -39,10 +39,11 @@ extern "C" __global__ void window_grad(
     for (int k = 0; k < 3; ++k) {
         _d_ring[k] = -0.0;
     }
-    double _d_ring_value = _d_ring[2];
+    double _d_ring_value = _d_ring[1];
+    double _d_ring_value_1 = _d_ring[2];
     _d_y[i] = 0.0;
-    _d_ring[2] = _d_ring_value + _d_y_value * ring_value_2;
-    _d_ring[1] += _d_y_value * ring_value_3;
+    _d_ring[2] = _d_ring_value_1 + _d_y_value * ring_value_2;
+    _d_ring[1] = _d_ring_value + _d_y_value * ring_value_3;
     _d_ring[0] += _d_y_value;
     // window.cu:6
     double t_1 = -0.0;
@@ -52,18 +53,18 @@ extern "C" __global__ void window_grad(
         _top_f64 = _top_f64_1 - t;
         double _tape_f64_value_1 = _tape_f64[_top_f64];
         int k_1 = k + 1;
-        double _d_ring_value_1 = _d_ring[k % 3];
+        double _d_ring_value_2 = _d_ring[k % 3];
         _d_ring[k % 3] = -0.0;
-        _d_ring[(k + 2) % 3] += _d_ring_value_1 * _tape_f64_value;
-        _d_ring[k_1 % 3] += _d_ring_value_1 * _tape_f64_value_1;
-        t_1 += _d_ring_value_1;
-    }
-    double _d_ring_value_2 = _d_ring[2];
-    _d_ring[2] = -0.0;
-    if (_d_ring_value_2 != 0.0) {
-        atomicAdd(&_d_x[i + 2], _d_ring_value_2);
+        _d_ring[(k + 2) % 3] += _d_ring_value_2 * _tape_f64_value;
+        _d_ring[k_1 % 3] += _d_ring_value_2 * _tape_f64_value_1;
+        t_1 += _d_ring_value_2;
     }
     double _d_ring_value_3 = _d_ring[1];
+    double _d_ring_value_4 = _d_ring[2];
+    _d_ring[2] = -0.0;
+    if (_d_ring_value_4 != 0.0) {
+        atomicAdd(&_d_x[i + 2], _d_ring_value_4);
+    }
     _d_ring[1] = -0.0;
     if (_d_ring_value_3 != 0.0) {
         atomicAdd(&_d_x[i + 1], _d_ring_value_3);

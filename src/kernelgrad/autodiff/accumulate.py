@@ -22,10 +22,11 @@ class Facts:
     """What is known of a launch. `private`: the buffers and shared variables whose elements are touched by one thread
     each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between two
     barriers (rule 17), by where they are read. `refill`: the tiles' fills cover what is read (rule 8).
-    `partials`: the blocks leave their sums for a finishing step, since so many blocks would wait for each other at one
+    `partials`: the warps leave their sums for a finishing step, since so many blocks would wait for each other at one
     address. `overwritten`: inputs all of whose elements are read once each, so that their adjoints can be written
     instead of cleared first and added to. `copied`: small inputs that very many threads read: each block adds to one of
-    several copies of their adjoints. `alone`: there is one thread."""
+    several copies of their adjoints. `strips`: the tape would be large, and loops go in strips. `alone`: there is one
+    thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -33,6 +34,7 @@ class Facts:
     partials: bool = False
     overwritten: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
+    strips: bool = False
     alone: bool = False
 
 

@@ -64,7 +64,7 @@ class _Split:
                 moved = b.apply("mul", k, b.constant(op.step, I64))
                 iv = b.convert(b.apply("add", low, moved), op.lower.type)
                 args = tuple(Value(v.type, v.name) for v in op.body.args[1:])
-                copy = _inlined(b, op.body, (iv, *args))
+                copy = inlined(b, op.body, (iv, *args))
             ends = b.for_(start, end, states, 1, inner.block((k, *args), copy))
         outer_block = outer.block((number, *states), ends)
         b.add(For(b.constant(0, I64), segments, op.inits, 1, outer_block, results=op.results, span=op.span))
@@ -79,7 +79,7 @@ class _Split:
             inits = (states[0], *states, zero)
             carried = (Value(BOOL, "run"), *(Value(v.type, v.name) for v in op.body.args), Value(I64, "k"))
             with b.region() as inner:
-                copy = _inlined(b, op.body, carried[1:-1])
+                copy = inlined(b, op.body, carried[1:-1])
                 k = b.apply("add", carried[-1], b.constant(1, I64))
                 run_on = b.apply("and", copy[0], b.apply("lt", k, self.segment))
             body = inner.block(carried, (run_on, *copy, k))
@@ -95,7 +95,7 @@ def _test(args: tuple[Value, ...]) -> Block:
     return Block(passed, (), (passed[0], *passed))
 
 
-def _inlined(b: Builder, block: Block, args: tuple[Value, ...]) -> tuple[Value, ...]:
+def inlined(b: Builder, block: Block, args: tuple[Value, ...]) -> tuple[Value, ...]:
     """A copy of the block's operations with `args` for its arguments; gives its results."""
     copy = clone(block, {})
     mapping = dict(zip(copy.args, args, strict=True))

@@ -46,7 +46,7 @@ def _updates(prepared: Prepared) -> list[str]:
     listed = {p.name: p for p in prepared.function.params}
     for name in prepared.options.listed:
         if listed[name].value in prepared.activity:
-            how = "the blocks' sums, added by a finishing step" if prepared.options.partials else "one atomicAdd"
+            how = "the warps' sums, added by a finishing step" if prepared.options.partials else "one atomicAdd"
             rows.append(f"{prepared.function.span}: parameter {name}: summed in each block, then {how}")
     return rows
 

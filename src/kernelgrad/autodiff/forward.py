@@ -237,6 +237,8 @@ class _Forward:
                 return self.load(op, ptr, volatile)
             case BarrierReduce("sum", value):
                 return b.emit(BarrierReduce, "sum", self.tangent(value), type=op.result.type)
+            case Warp("reduce_add", (mask, value)):
+                return b.emit(Warp, "reduce_add", (mask, self.tangent(value)), type=op.result.type)
             case Warp(fn, (mask, value, lane, width)):
                 return b.emit(Warp, fn, (mask, self.tangent(value), lane, width), type=op.result.type)
         raise UnsupportedError("cannot differentiate this operation", op.span)

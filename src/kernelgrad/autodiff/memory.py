@@ -7,8 +7,8 @@ from functools import partial
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import Atomic, BarrierReduce, Block, If, Load, Store, Value
-from ..ir.types import U32, Array, Scalar, Struct
+from ..ir.ops import Atomic, BarrierReduce, Block, If, Load, Store, Value, Warp
+from ..ir.types import I64, U32, Array, Scalar, Struct
 from .accumulate import Accumulation
 from .activity import holds_floats
 from .adjoints import Adjoints, part_of
@@ -122,9 +122,15 @@ class MemoryAdjoints:
         total = self.b.emit(BarrierReduce, "sum", adjoint, type=adjoint.type)
         self._by_first_thread(lambda: self._update(ptr, total))
 
-    def store_block_sum(self, ptr: Value, adjoint: Value) -> None:
-        total = self.b.emit(BarrierReduce, "sum", adjoint, type=adjoint.type)
-        self._by_first_thread(lambda: self.b.store(ptr, total))
+    def store_warp_sum(self, ptr: Value, adjoint: Value) -> None:
+        """One element per warp, without a barrier; the whole warp is here."""
+        b = self.b
+        everyone = b.constant(0xFFFFFFFF, U32)
+        total = b.emit(Warp, "reduce_add", (everyone, adjoint), type=adjoint.type)
+        first = b.apply("eq", b.convert(b.builtin("lane_id"), I64), b.constant(0, I64))
+        with b.region() as region:
+            b.store(ptr, total)
+        b.if_(first, region.block())
 
     def _by_first_thread(self, work: Callable[[], None]) -> None:
         b = self.b

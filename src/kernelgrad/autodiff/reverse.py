@@ -46,6 +46,7 @@ from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .private import private_roots, typical
 from .roots import Memory, holds_pointers
 from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name
+from .strips import candidates, strip
 from .structure import Place, Structure
 from .sweep import Number, Sweep
 from .tape import Stack
@@ -81,7 +82,7 @@ class Options:
 class Gradient:
     """`functions`: one, or for a split the augmented forward and the reverse. `adjoints`: for each listed parameter, in
     order, the parameter that takes its adjoint. `internal`: shadows of unlisted buffers through which derivatives
-    flow, by the buffer's name. `partials`: where each block leaves its sum of a number's adjoint. `logs`: where updates
+    flow, by the buffer's name. `partials`: where each warp leaves its sum of a number's adjoint. `logs`: where updates
     are logged, parameters of the reverse. `stacks`: the tape's parameters, which follow those in every function.
     `shared`: the shadow of each shared variable that has one."""
 
@@ -163,6 +164,10 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     function = function if predicated is function else simplify.run(predicated, module)
     function = rotate.run(invariant.run(function, module), module)
     found = _differentiate(function, module, options)
+    if options.facts.strips:
+        stripped = strip(function, candidates(found.prepared.function, found.prepared.plan))
+        function = rotate.run(simplify.run(stripped, module), module)
+        found = _differentiate(function, module, options)
     constants = constants_of(function)
     taped = {place.owner for place in found.prepared.taped_loops()}
     short = {loop.span for loop in walk(function.body) if isinstance(loop, For) and _is_short(loop, constants)}

@@ -44,7 +44,7 @@ class Shuffle:
         """A lane whose source lay outside its segment received its own value, and keeps its adjoint."""
         lane, by = _lane(b), self._distance(b)
         _, reads = self._source(b, lane, by)
-        readers = self._ballot(b, reads)
+        readers = self._ballot(b, reads, "readers")
         returned = self._shuffle(b, _BACK[self.fn], adjoint, by)
         nothing = zero(b, adjoint.type)
         back = b.apply("select", self._is_read(b, readers, lane, by), returned, nothing)
@@ -65,7 +65,7 @@ class Shuffle:
         """All lanes of a segment read from one: a sum in steps, which every lane of the warp must take part in."""
         lane = _lane(b)
         source, _ = self._source(b, lane, self._distance(b))
-        present = self._ballot(b, b.constant(True, BOOL))
+        present = self._ballot(b, b.constant(True, BOOL), "present")
         whole = b.apply("eq", present, b.constant(2**_LANES - 1, U32))
         assert self.segment is not None
         with b.region() as steps:
@@ -80,15 +80,16 @@ class Shuffle:
 
     def _searched(self, b: Builder, adjoint: Value, present: Value | None = None) -> Value:
         lane, by = _lane(b), self._distance(b)
-        present = self._ballot(b, b.constant(True, BOOL)) if present is None else present
+        present = self._ballot(b, b.constant(True, BOOL), "present") if present is None else present
         asked, received = self._source(b, lane, by)
-        source = b.apply("select", received, asked, lane)
+        source = b.apply("select", received, asked, lane, name="source")
+        alike = self.uniform and self.segment is not None and self.fn == "shfl_idx"
         total = b.alloca(adjoint.type)
         b.store(total, zero(b, adjoint.type))
         s = Value(I32, "s")
         with b.region() as body:
             shown = self._shuffle(b, "shfl_idx", adjoint, s)
-            read_from = self._shuffle(b, "shfl_idx", source, s)
+            read_from = self._source(b, s, by)[0] if alike else self._shuffle(b, "shfl_idx", source, s)
             takes_part = _lowest_bit(b, b.apply("shr", present, b.convert(s, U32)))
             counts = b.apply("and", takes_part, b.apply("eq", read_from, lane))
             more = b.apply("add", b.load(total), shown)
@@ -105,16 +106,13 @@ class Shuffle:
 
     def _source(self, b: Builder, lane: Value, by: Value) -> tuple[Value, Value]:
         """The lane that a lane asked for and whether it got that lane's value, by CUDA's rules for segments."""
-        if self.segment == _LANES:
-            start, end = b.constant(0, I32), b.constant(_LANES, I32)
-        else:
-            width = b.convert(self.width, I32)
-            start = b.apply("and", lane, b.apply("neg", width))
-            end = b.apply("add", start, width)
+        width = b.convert(self.width, I32)
+        start = b.constant(0, I32) if self.segment == _LANES else b.apply("and", lane, b.apply("neg", width))
+        end = b.apply("add", start, width)
         match self.fn:
             case "shfl_up":
                 source = b.apply("sub", lane, by)
-                return source, b.apply("ge", source, start)
+                return source, b.apply("ge", source, start, name="reads")
             case "shfl_down":
                 source = b.apply("add", lane, by)
             case "shfl_xor":
@@ -122,12 +120,12 @@ class Shuffle:
                 if self.segment == _LANES:
                     return source, b.constant(True, BOOL)
             case _:
-                inner = b.apply("sub", b.apply("sub", end, start), b.constant(1, I32))
+                inner = b.apply("sub", width, b.constant(1, I32))
                 return b.apply("or", start, b.apply("and", by, inner)), b.constant(True, BOOL)
-        return source, b.apply("lt", source, end)
+        return source, b.apply("lt", source, end, name="reads")
 
-    def _ballot(self, b: Builder, vote: Value) -> Value:
-        return b.emit(Warp, "vote_ballot", (self.mask, vote), type=U32)
+    def _ballot(self, b: Builder, vote: Value, name: str) -> Value:
+        return b.emit(Warp, "vote_ballot", (self.mask, vote), type=U32, name=name)
 
     def _shuffle(self, b: Builder, fn: str, value: Value, by: Value) -> Value:
         """Among all lanes of the warp: who reads from whom is decided already."""

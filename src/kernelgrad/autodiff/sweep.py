@@ -49,7 +49,7 @@ from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
 from .shuffles import Shuffle
 from .structure import Place
-from .tape import Tape, linear_block
+from .tape import Tape, linear_warp
 
 if TYPE_CHECKING:
     from .reverse import Prepared
@@ -110,8 +110,8 @@ class Sweep:
         """Every thread has a part of a number's adjoint. All threads are here: each block adds up its own."""
         update = self.stores.plain if self.alone else self.stores.add_block_sum
         if number.partials is not None:
-            own = self.b.offset(number.partials.value, linear_block(self.b))
-            self.stores.each_float(own, self.adjoints.get(number.value), self.stores.store_block_sum)
+            own = self.b.offset(number.partials.value, linear_warp(self.b))
+            self.stores.each_float(own, self.adjoints.get(number.value), self.stores.store_warp_sum)
         else:
             self.stores.each_float(number.adjoint, self.adjoints.get(number.value), update)
 

@@ -125,6 +125,15 @@ def linear_block(b: Builder) -> Value:
     return _linear(b, "block_idx", "grid_dim")
 
 
+def linear_warp(b: Builder) -> Value:
+    """The number of the warp in the grid."""
+    x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
+    threads = b.apply("mul", b.apply("mul", x, y), z)
+    lanes = b.constant(32, I64)
+    warps = b.apply("div", b.apply("add", threads, b.constant(31, I64)), lanes)
+    return b.apply("add", b.apply("mul", linear_block(b), warps), b.apply("div", linear_thread(b), lanes))
+
+
 def _linear(b: Builder, index: str, extent: str) -> Value:
     (x, y, z) = (b.convert(b.builtin(index, axis), I64) for axis in range(3))
     width, height = (b.convert(b.builtin(extent, axis), I64) for axis in range(2))

@@ -204,7 +204,8 @@ class Warp(Op):
     shfl_idx, shfl_up, shfl_down, shfl_xor (mask, value, lane, width);
     vote_any, vote_all, vote_uni (mask, bool) -> bool; vote_ballot (mask, bool) -> u32;
     match_any (mask, value) -> u32; match_all (mask, value) -> u32, bool;
-    reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor (mask, integer); activemask () -> u32.
+    reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor (mask, integer); activemask () -> u32;
+    reduce_add (mask, float), where the whole warp is there, in an order that depends on its size alone.
     """
 
     fn: str

@@ -46,13 +46,13 @@ class Binder:
             (packer(Place(function.name, p.name, p.c_type), p.type, written).pack, offset)
             for p, offset in zip(params, offsets, strict=False)
         )
-        self._size = offsets[len(params) - 1] + params[-1].type.size if params else 0
+        self.size = offsets[len(params) - 1] + params[-1].type.size if params else 0
 
     def bind(self, args: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> tuple[BoundArguments, Placement]:
         """The user's arguments, without the addresses of module variables: `with_variables` adds those."""
         if keywords or len(args) != len(self._slots):
             raise self._miscounted(args, keywords or {})
-        state = State(self._size)
+        state = State(self.size)
         for (pack, offset), value in zip(self._slots, args, strict=True):
             pack(value, offset, state)
         bound = BoundArguments(bytes(state.packed), tuple(state.buffers), tuple(state.keep_alive))

@@ -17,12 +17,14 @@ MAX_SHARED_BYTES = 227 * 1024
 
 
 class Launch(NamedTuple):
-    """A checked configuration; `stream` is still the user's object."""
+    """A checked configuration; `stream` is still the user's object. `shadow_bytes` of the shared ones are for a
+    shadow."""
 
     grid: Dim3
     block: Dim3
     shared_bytes: int = 0
     stream: Any = None
+    shadow_bytes: int = 0
 
 
 def parse_launch(key: Any, max_shared: int = MAX_SHARED_BYTES) -> Launch:

@@ -6,38 +6,20 @@ import ctypes
 import threading
 from typing import Any
 
-from ..backends.cuda import emit, global_names, kernel_name
-from ..errors import DeviceError, LaunchError, UnsupportedError
+from ..backends.cuda import emit, global_names, kernel_name, shared_layout
+from ..errors import DeviceError, LaunchError
 from ..ir.layout import param_layout
-from ..ir.ops import Function, Module
-from ..ir.types import Array
+from ..ir.ops import Module
 from .devices import check, current, describe, driver, limits, primary_context
 from .launch import BoundArguments, LaunchConfig
 from .nvrtc import compile_only
 
 __all__ = ["CudaExecutable", "compile_cuda", "compile_only"]
 
-_STATIC_SHARED = 48 * 1024
-
 
 def compile_cuda(module: Module, kernel: str, device: int) -> CudaExecutable:
-    _check_static_shared(module, module.functions[kernel])
     cubin = compile_only(emit(module, kernel), limits(device).arch)
     return CudaExecutable(cubin, module, kernel, device)
-
-
-def _check_static_shared(module: Module, function: Function) -> None:
-    static = sum(g.type.size for g in module.globals.values() if g.space == "shared" and not _is_dynamic(g.type))
-    if static > _STATIC_SHARED:
-        raise UnsupportedError(
-            f"{function.name} declares {static} bytes of __shared__ arrays; CUDA allows {_STATIC_SHARED}",
-            function.span,
-            "use 'extern __shared__' and give the size at the launch",
-        )
-
-
-def _is_dynamic(type: object) -> bool:
-    return isinstance(type, Array) and type.count == 0
 
 
 class CudaExecutable:
@@ -50,6 +32,7 @@ class CudaExecutable:
         self._context = int(primary_context(device))
         self._limits = limits(device)
         self._variables = global_names(module, kernel)
+        self._shared = shared_layout(module, kernel)
         with current(device):
             self._module = check(self._driver, self._driver.cuModuleLoadData(cubin))
             found = self._driver.cuModuleGetFunction(self._module, kernel_name(kernel).encode())
@@ -73,23 +56,25 @@ class CudaExecutable:
         if int(context) != self._context:
             with current(self.device):
                 return self.launch(config, arguments)
-        if config.shared_bytes > self._dynamic_allowed:
-            self._allow_dynamic(config.shared_bytes)
+        shared = self._shared.moved + config.shared_bytes
+        if shared > self._dynamic_allowed:
+            self._allow_dynamic(shared, config)
         parameters = self._parameters.filled(arguments.packed)
         stream = config.stream or 0
-        (status,) = bindings.cuLaunchKernel(
-            self._function, *config.grid, *config.block, config.shared_bytes, stream, parameters, 0
-        )
+        (status,) = bindings.cuLaunchKernel(self._function, *config.grid, *config.block, shared, stream, parameters, 0)
         if status:
             raise self._launch_error(config, status)
 
-    def _allow_dynamic(self, nbytes: int) -> None:
+    def _allow_dynamic(self, nbytes: int, config: LaunchConfig) -> None:
         """More than the usual 48 KB must be asked for, once per kernel."""
-        most = self._limits.shared_per_block_optin - self.static_shared
-        if nbytes > most:
+        most = self._limits.shared_per_block_optin
+        if nbytes + self.static_shared > most:
+            parts = [f"{g.type.size} in {g.name}" for g in self._shared.fixed]
+            parts += [f"{config.shared_bytes} bytes of dynamic shared memory"] if config.shared_bytes else []
+            parts += [f"{config.shadow_bytes} of these for its shadow"] if config.shadow_bytes else []
             raise LaunchError(
-                f"{self.name}: {nbytes} bytes of dynamic shared memory; {self._limits.name} has {most} for this kernel"
-                f" ({self._limits.shared_per_block_optin} less {self.static_shared} in its __shared__ arrays)"
+                f"{self.name}: a block needs {nbytes + self.static_shared} bytes of shared memory"
+                f" ({', '.join(parts)}); {self._limits.name} has {most}"
             )
         attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(self._driver, self._driver.cuFuncSetAttribute(self._function, attribute, nbytes))

@@ -10,13 +10,15 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """`stream` is a CUDA stream handle (an integer), None on the CPU; `device` the CUDA device's ordinal."""
+    """`stream` is a CUDA stream handle (an integer), None on the CPU; `device` the CUDA device's ordinal;
+    `shadow_bytes`: how many of the shared bytes are for a shadow, for messages."""
 
     grid: Dim3
     block: Dim3
     shared_bytes: int = 0
     stream: int | None = None
     device: int = 0
+    shadow_bytes: int = 0
 
 
 class Buffer(NamedTuple):

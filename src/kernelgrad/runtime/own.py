@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..errors import LaunchError
 from .arguments import Supplied
-from .config import MAX_SHARED_BYTES, Launch, check_shared
+from .config import MAX_SHARED_BYTES, Launch
 from .launch import Buffer
 from .scratch import Scratch
 
@@ -17,6 +18,7 @@ class Own:
         self.supplied: dict[str, Supplied] = {}
         self.kept: list[Scratch] = []
         self.shared_bytes: int | None = None  # of dynamic shared memory, where the launch needs another size
+        self.shadow_bytes = 0  # of these, for the shadow
         self.after: list[Callable[[], None]] = []  # what to launch afterwards
         self.originals: list[Buffer] = []  # the user's memory that copies stand for
 
@@ -30,10 +32,18 @@ class Own:
         often its bytes go into the shadow's."""
         own = -(-launch.shared_bytes // 16) * 16
         self.supplied[name] = Supplied(own)
-        self.shared_bytes = check_shared((1 + widening) * own, MAX_SHARED_BYTES)
+        self.shadow_bytes = widening * own
+        self.shared_bytes = own + self.shadow_bytes
+        if self.shared_bytes > MAX_SHARED_BYTES:
+            raise LaunchError(
+                f"shared memory: at most {MAX_SHARED_BYTES} bytes per block, and a derivative needs {self.shared_bytes}"
+                f" here, {self.shadow_bytes} of them for the shadow of the kernel's own"
+            )
 
     def sized(self, launch: Launch) -> Launch:
-        return launch if self.shared_bytes is None else launch._replace(shared_bytes=self.shared_bytes)
+        if self.shared_bytes is None:
+            return launch
+        return launch._replace(shared_bytes=self.shared_bytes, shadow_bytes=self.shadow_bytes)
 
     def add(self, name: str, memory: Scratch) -> Scratch:
         self.supplied[name] = Supplied(memory.address, memory.nbytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..ir.ops import Function, Param
 from ..ir.types import Array, Pointer, Scalar, Type
 
@@ -55,6 +57,7 @@ def c_signature(function: Function) -> str:
     return f"{_QUALIFIERS[function.kind]}{declare(result, function.name)}({params})"
 
 
+@lru_cache(1024)
 def user_params(function: Function) -> tuple[Param, ...]:
     """The parameters that the user's arguments are for: all but the addresses of module variables."""
     return tuple(p for p in function.params if p.variable is None)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ..ir.ops import (
     Alloca,
+    Apply,
     Atomic,
     Barrier,
     BarrierReduce,
+    Constant,
     Fence,
     Function,
     GlobalRef,
@@ -19,8 +21,10 @@ from ..ir.ops import (
     Warp,
 )
 from ..ir.traverse import walk
-from ..ir.types import Pointer
+from ..ir.types import Pointer, Scalar
 
+_Sum = tuple[int, dict[Value, int]]
+_WRAP = 1 << 32
 MEETINGS = (Barrier, BarrierReduce, Fence, Warp)
 
 
@@ -33,7 +37,11 @@ class Aliases:
         self.local: set[Value] = set()
         self._named: set[Value] = {p.value for p in function.params}  # pointers whose memory has a name of its own
         self._own: set[Value] = {p.value for p in function.params if p.restrict}
+        self._definition: dict[Value, Op] = {}
+        self._sums: dict[Value, _Sum] = {}
         for op in walk(function.body):
+            if isinstance(op, Offset | Apply | Constant):
+                self._definition[op.result] = op
             if isinstance(op, Offset | Member | PtrCast):
                 self._base[op.result] = op.ptr
             elif isinstance(op, Alloca | GlobalRef):
@@ -49,14 +57,51 @@ class Aliases:
 
     def may_alias(self, a: Value, b: Value) -> bool:
         one, other = self.root(a), self.root(b)
+        if one is other and self._are_apart(a, b):
+            return False
         if one is other or one not in self._named or other not in self._named:
             return True
         spaces = {v.type.space for v in (one, other) if isinstance(v.type, Pointer)}
         apart = len(spaces) == 2 and "generic" not in spaces
         return not (apart or one in self._own or other in self._own)
 
+    def _are_apart(self, a: Value, b: Value) -> bool:
+        """Elements of one array whose indices differ by a constant: x[i] and x[i + 256]."""
+        one, other = self._definition.get(a), self._definition.get(b)
+        if not (isinstance(one, Offset) and isinstance(other, Offset) and one.ptr is other.ptr):
+            return False
+        (first, terms), (second, others) = self._sum(one.index), self._sum(other.index)
+        return terms == others and (first - second) % _WRAP != 0
+
+    def _sum(self, value: Value) -> _Sum:
+        if value not in self._sums:
+            self._sums[value] = self._find_sum(value)
+        return self._sums[value]
+
+    def _find_sum(self, value: Value) -> _Sum:
+        """An integer as a constant and multiples of others, up to multiples of 2**32, which conversions keep."""
+        match self._definition.get(value):
+            case Constant(number) if isinstance(number, int):
+                return int(number), {}
+            case Apply("convert", (source,)) if _is_index(value) and _is_index(source):
+                return self._sum(source)
+            case Apply("add" | "sub" as fn, (left, right)) if _is_index(value):
+                (first, terms), (second, others) = self._sum(left), self._sum(right)
+                sign = 1 if fn == "add" else -1
+                total = {v: terms.get(v, 0) + sign * others.get(v, 0) for v in terms | others}
+                return first + sign * second, {v: c for v, c in total.items() if c}
+            case Apply("mul", (left, right)) if _is_index(value):
+                (first, terms), (second, others) = self._sum(left), self._sum(right)
+                if not others:
+                    return first * second, {v: c * second for v, c in terms.items() if c * second}
+        return 0, {value: 1}
+
     def may_change(self, op: Op, pointer: Value) -> bool:
         """Whether an operation without regions may change the memory behind a pointer, or wait for who does."""
         if isinstance(op, MEETINGS):
             return self.root(pointer) not in self.local
         return isinstance(op, Store | Atomic) and self.may_alias(op.ptr, pointer)
+
+
+def _is_index(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.kind in ("int", "uint") and value.type.bits >= 32

@@ -132,7 +132,8 @@ def _shuffle(code: BlockCode, op: Warp, active: Active) -> None:
         lane = b.trunc(b.and_(own, i64(_LANES - 1)), lt.I32)
         inside = b.sub(frame.get(width), i32(1))
         first = b.and_(lane, b.not_(inside))
-        source, readable = _SHUFFLES[op.fn](_Lane(b, lane, first, b.or_(first, inside), frame.get(operand)))
+        by = b.and_(frame.get(operand), i32(_LANES - 1))  # the hardware looks at five bits
+        source, readable = _SHUFFLES[op.fn](_Lane(b, lane, first, b.or_(first, inside), by))
         start = b.and_(own, i64(-_LANES))
         other = b.add(start, b.zext(source, lt.I64))
         readable = b.and_(readable, b.icmp_unsigned("<", other, frame.threads))
@@ -223,8 +224,17 @@ _IDENTITIES: dict[str, Callable[[int, bool], int]] = {
 }
 
 
+def _float_sum() -> _Reduction:
+    return _Reduction(
+        lambda llvm_type: [ir.Constant(llvm_type, -0.0)],
+        lambda call, totals, bit, value: [call.b.fadd(totals[0], value)],
+    )
+
+
 def _integer(fn: str) -> Callable[[Scalar], _Reduction]:
     def make(type: Scalar) -> _Reduction:
+        if type.is_float:
+            return _float_sum()
         identity = _IDENTITIES[fn](type.bits, type.kind == "int")
         row: Row = TABLE[fn]
         unsigned = Scalar(type.name, "uint", type.bits) if fn == "add" else type  # sums of a warp wrap

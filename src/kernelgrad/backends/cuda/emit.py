@@ -19,25 +19,25 @@ from ...ir.ops import (
     Builtin,
     Function,
     Global,
-    GlobalRef,
     Module,
     Param,
     Print,
+    Warp,
 )
 from ...ir.traverse import walk
-from ...ir.types import Array, Pointer, Type
+from ...ir.types import Array, Pointer, Scalar, Type
 from ..names import Scope, identifier
 from .conversions import needs_bit_cast
 from .expressions import Expressions
 from .folding import fold
 from .literals import initialiser
+from .shared import SharedText, shared_layout, used_globals
 from .spellings import HELPERS, SPELLINGS
 from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
 from .variables import assign_variables
 from .volatility import Volatility
 
-_DYNAMIC = "dynamic_shared"
 _BUILTIN_HELPERS = {"lane_id": "lane_id", "globaltimer": "global_timer"}
 # NVRTC brings these along; nvcc takes them from the host's headers.
 _HOST_HEADERS = {Print: "cstdio", Assert: "cassert"}
@@ -62,7 +62,7 @@ class _Emitter:
         self.module, self.function = module, function
         if function.kind != "kernel":
             raise InternalError(f"{function.name} is not a kernel")
-        self.used = self._used_globals()
+        self.used = used_globals(module, function)
         self.all_types = list(self._types())
         self.types = Types(struct_names(self.all_types))
         self.helpers = sorted(self._helpers())
@@ -80,10 +80,6 @@ class _Emitter:
 
     # ---- what the kernel uses
 
-    def _used_globals(self) -> list[Global]:
-        names = {op.name for op in walk(self.function.body) if isinstance(op, GlobalRef)}
-        return [g for g in self.module.globals.values() if g.name in names]
-
     def _types(self) -> Iterator[Type]:
         yield from (p.type for p in self.function.params)
         yield from (g.type for g in self.used)
@@ -97,6 +93,8 @@ class _Emitter:
                 found.add(_BUILTIN_HELPERS[op.name])
             elif isinstance(op, BarrierReduce) and op.kind == "sum":
                 found.add("block_sum")
+            elif isinstance(op, Warp) and op.fn == "reduce_add" and _is_float(op.result.type):
+                found.add("warp_sum")
             elif isinstance(op, Atomic) and op.together:
                 found.add("warp_add")
             elif isinstance(op, Apply) and op.fn == "bitcast" and needs_bit_cast(op.args[0].type, op.result.type):
@@ -148,8 +146,10 @@ class _Emitter:
         for param in self.function.params:
             variables.of[param.value].name = scope.declare(param.name)
         statements = Statements(expressions, scope, self.function.span.source)
-        for line in self._shared(scope, expressions):
+        layout = shared_layout(self.module, self.function.name)
+        for line in SharedText(layout, self.names, self.types, volatility).lines(scope):
             statements.line(line)
+        expressions.decayed = frozenset(self.names[g.name] for g in layout.views)
         statements.block(self.function.body, tail=True)
         params = [self._param(p, variables.of[p.value].name, volatility) for p in self.function.params]
         signature = self._signature(params)
@@ -169,24 +169,6 @@ class _Emitter:
         qualifier = "volatile " if volatility.holds(param.value) else ""
         return qualifier + self.types.declare(param.type, name, param.const)
 
-    def _shared(self, scope: Scope, expressions: Expressions) -> Iterator[str]:
-        names = self.names
-        shared = [g for g in self.used if g.space == "shared"]
-        dynamic = [g for g in shared if isinstance(g.type, Array) and g.type.count == 0]
-        for g in shared:
-            if g not in dynamic:
-                qualifier = "volatile " if expressions.volatility.of_global(g.name) else ""
-                yield f"__shared__ {qualifier}{self.types.declare(g.type, names[g.name])};"
-        if len(dynamic) == 1:
-            qualifier = "volatile " if expressions.volatility.of_global(dynamic[0].name) else ""
-            declaration = self.types.declare(dynamic[0].type, names[dynamic[0].name])
-            yield f"extern __shared__ __align__(16) {qualifier}{declaration};"
-        elif dynamic:
-            # C++ wants one type for the launch's one array; each variable is a view of it.
-            raw = scope.declare(_DYNAMIC)
-            yield f"extern __shared__ __align__(16) unsigned char {raw}[];"
-            for g in dynamic:
-                assert isinstance(g.type, Array)
-                pointer = Pointer(g.type.element)
-                yield f"{self.types.declare(pointer, names[g.name])} = ({self.types.spell(pointer)}){raw};"
-            expressions.decayed = frozenset(names[g.name] for g in dynamic)
+
+def _is_float(type: Type) -> bool:
+    return isinstance(type, Scalar) and type.is_float

@@ -256,6 +256,8 @@ class Expressions(Places):
         result = op.result.type
         if op.fn in _SHUFFLES:
             return self.shuffle(_SHUFFLES[op.fn], args, result)
+        if op.fn == "reduce_add" and isinstance(result, Scalar) and result.is_float:
+            return call("warp_sum", args[1:], result)
         function, returns = _WARP_FUNCTIONS[op.fn]
         return self.retyped(call(function, args, returns or args[1].type), result)
 

@@ -65,4 +65,8 @@ def _product(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a * b
 
 
-_BOUNDS = {"and": _either, "add": _sum, "mul": _product}
+def _bits(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else (1 << max(a, b).bit_length()) - 1
+
+
+_BOUNDS = {"and": _either, "or": _bits, "xor": _bits, "add": _sum, "mul": _product}

@@ -166,6 +166,22 @@ __device__ T block_sum(T value)
     return total;
 }
 """,
+    "warp_sum": """// The sum over all lanes of the warp, for each of them.
+template <typename T>
+__device__ T warp_sum(T value)
+{
+    unsigned int threads = blockDim.x * blockDim.y * blockDim.z;
+    unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x;
+    unsigned int lane = thread % 32;
+    unsigned int lanes = min(threads - (thread - lane), 32u);
+    unsigned int mask = 0xffffffffu >> (32 - lanes);
+    for (unsigned int distance = 16; distance > 0; distance /= 2) {
+        T other = __shfl_down_sync(mask, value, distance);
+        value += lane + distance < lanes ? other : T(0);
+    }
+    return __shfl_sync(mask, value, 0);
+}
+""",
     "warp_add": """// Adds atomically. Where all 32 lanes have the same address, one of them adds for all.
 template <typename T>
 __device__ void warp_add(T *address, T value)
