@@ -199,7 +199,7 @@ class Machine:
         old = self.load(address, type)
         if kind == "cas":
             new = args[1] if old == args[0] else old
-        elif kind == "exch":
+        elif kind in ("exch", "take"):
             new = args[0]
         else:
             new = apply(kind, [old, args[0]], [type, type], type)

@@ -100,7 +100,7 @@ def finish_logs(variant: Variant, bound: BoundArguments, launch: Launch, placeme
     """After the launch, adds what was logged for global memory to the adjoints."""
     logs = [log for log in variant.derivative.logs if not log.of.variable]
     buffers = _adjoints(variant, bound, own) if logs else []
-    for log in logs:
+    for log in logs if buffers else ():
         own.after.append(partial(_finish, log, _Elements.of(buffers, log.of.type), launch, placement, own))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from .autodiff import roots as memory_analysis
 from .autodiff import structure as structure_analysis
 from .autodiff.accumulate import Facts
 from .autodiff.affine import Shape, Sums
+from .autodiff.apart import stores_apart
 from .autodiff.cooperate import widening
 from .autodiff.coverage import Threads, is_covered
 from .autodiff.exclusive import exclusive_loads
@@ -59,14 +60,19 @@ class Variant:
     def source(self, number: int) -> str:
         """One of its kernels as CUDA C++, with what its launches must be like."""
         kernel = self.kernels[number]
-        plan = self.derivative.prepared.accumulation
         head, _, rest = kernel.source.partition("\n")
+        notes = self._notes(rest) if kernel is self.reverse and not self.options.facts.alone else ()
+        return "\n".join((head, *notes, rest))
+
+    def _notes(self, text: str) -> Iterator[str]:
+        plan = self.derivative.prepared.accumulation
         names = sorted(plan.private | {name for name, _ in plan.exclusive})
-        shadows = [f"_d_{name}" for name in names if f"_d_{name}" in rest]
-        if kernel is not self.reverse or not shadows or self.options.facts.alone:
-            return kernel.source
-        listed = ", ".join(shadows)
-        return f"{head}\n// Without atomics, for launches whose threads touch different elements: {listed}.\n{rest}"
+        shadows = [f"_d_{name}" for name in names if f"_d_{name}" in text]
+        if shadows:
+            yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
+        for log in self.derivative.logs:
+            if not log.of.variable:
+                yield f"// After the launch, {log.values.name} is to be added in order where {log.places.name} says."
 
     @property
     def reverse(self) -> Kernel:
@@ -136,11 +142,15 @@ class Variant:
         partials = self.derivative.sums and math.prod(launch.grid) > _MANY_BLOCKS and not always
         threads = Threads(launch.block, prepared.structure, known)
         exclusive = exclusive_loads(prepared.function, prepared.memory, prepared.activity.roots, threads)
+        apart = stores_apart(
+            prepared.function, prepared.memory, prepared.structure, prepared.activity.roots, sums, threads
+        )
         plan, may_alias = prepared.accumulation, self.options.may_alias
         return replace(
             usual,
             private=None if may_alias or private == plan.private else private,
             exclusive=None if may_alias or exclusive == plan.exclusive else exclusive,
+            apart=None if may_alias or apart == plan.apart else apart,
             refill=self.can_refill(launch, known),
             partials=partials,
             overwritten=frozenset(n for n in assigned if n in private and _read_whole(n, sizes[n], prepared, sums)),

@@ -240,9 +240,9 @@ def test_tape_bytes(module: kg.Module) -> None:
 
 
 def test_a_tape_that_does_not_fit_is_an_error_before_the_launch(module: kg.Module) -> None:
-    y = np.zeros(4)
+    y = np.zeros(1024)
     with pytest.raises(kg.LaunchError, match=r"the tape needs [\d,]+ bytes .* are free"):
-        kg.gradient(module["growing"], "y, x")[1, 4](y, ones(4), 2**31 - 1, ones(4), ones(4))
+        kg.gradient(module["growing"], "y, x")[1, 1024](y, ones(1024), 2**31 - 1, ones(1024), ones(1024))
     assert not y.any()
 
 

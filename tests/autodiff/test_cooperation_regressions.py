@@ -22,6 +22,18 @@ KERNELS = {
           __syncthreads();
           y[i] = s[(t + 5) % 24] * s[t];
         }}""",
+    # Two barriers of which each is a copy of the same one: only the second lies between the fill and the reads.
+    "barriers_of_a_function": f"""
+        __device__ void meet() {{ __syncthreads(); }}
+        __global__ void k(double* y, const double* x, int n) {{
+          {HEAD}
+          meet();
+          __shared__ double s[24];
+          if (x[i] > 0.0) s[t] = x[i];
+          else s[t] = 2.0 * x[i];
+          meet();
+          y[i] = s[23 - t] * s[t];
+        }}""",
 }
 
 

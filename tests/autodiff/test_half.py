@@ -130,4 +130,4 @@ def test_overlap_of_adjoints_in_half(module: kg.Module) -> None:
 
 def test_no_atomics_in_half(module: kg.Module) -> None:
     source = kg.gradient(module["shared_weight"], "y, x, w").source
-    assert "float *__restrict__ _d_w" in source and "atomicAdd(_d_w" in source
+    assert "float *__restrict__ _d_w" in source and "warp_add(_d_w" in source

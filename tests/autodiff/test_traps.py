@@ -267,10 +267,10 @@ def test_integer_arithmetic_gets_no_code() -> None:
         y[i] = 2 * x[at];
     }""")
     gradient = kg.gradient(target, "y, x")
-    divisions = len(re.findall(r"[/%]", re.sub(r"//.*", "", gradient.source)))
-    primal = len(re.findall(r"[/%]", re.sub(r"//.*", "", target.source)))
+    derivative, original = (text[text.index('extern "C"') :] for text in (gradient.source, target.source))
+    divisions, primal = (len(re.findall(r"[/%]", re.sub(r"//.*", "", text))) for text in (derivative, original))
     assert divisions == primal
-    assert len(gradient.source.splitlines()) <= 2 * len(target.source.splitlines())
+    assert len(derivative.splitlines()) < 2 * len(original.splitlines())
 
 
 def test_a_scalar_parameter_costs_one_update_per_thread() -> None:

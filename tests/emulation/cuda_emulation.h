@@ -322,19 +322,19 @@ T __shfl_sync(unsigned int mask, T value, int source, int width = 32)
 template <typename T>
 T __shfl_up_sync(unsigned int mask, T value, unsigned int by, int width = 32)
 {
-    int lane = emulation::lane(), start = lane - lane % width, source = lane - (int)by;
+    int lane = emulation::lane(), start = lane - lane % width, source = lane - (int)(by & 31);
     return emulate_shuffle(mask, value, source, source >= start);
 }
 template <typename T>
 T __shfl_down_sync(unsigned int mask, T value, unsigned int by, int width = 32)
 {
-    int lane = emulation::lane(), end = lane - lane % width + width, source = lane + (int)by;
+    int lane = emulation::lane(), end = lane - lane % width + width, source = lane + (int)(by & 31);
     return emulate_shuffle(mask, value, source, source < end);
 }
 template <typename T>
 T __shfl_xor_sync(unsigned int mask, T value, int with, int width = 32)
 {
-    int lane = emulation::lane(), end = lane - lane % width + width, source = lane ^ with;
+    int lane = emulation::lane(), end = lane - lane % width + width, source = lane ^ (with & 31);
     return emulate_shuffle(mask, value, source, source < end);
 }
 

@@ -9,12 +9,15 @@ import tempfile
 import time
 from collections import Counter
 
-from .checking import WAYS, Outcome, check, fails_alike
+from .checking import FAILURES, WAYS, Outcome, check, fails_alike
+from .cooperating import random_cooperating
 from .generator import random_program
 from .processes import spread
-from .program import reduced
+from .program import Program, reduced
 
-WATCHED = 3  # every third kernel also runs under the check mode
+WATCHED = {"plain": 3, "cooperating": 1}  # every n-th kernel also runs under the check mode
+KINDS = {"plain": random_program, "cooperating": random_cooperating}
+Task = tuple[str, int]  # kind, seed
 
 
 def main() -> int:
@@ -22,42 +25,55 @@ def main() -> int:
     counts: Counter[tuple[str, str]] = Counter()
     differences = 0
     started = time.monotonic()
-    seeds = range(options.seed, options.seed + options.count)
+    kinds = tuple(KINDS) if options.kind == "all" else (options.kind,)
+    tasks: list[Task] = [(kinds[k % len(kinds)], options.seed + k // len(kinds)) for k in range(options.count)]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERNELGRAD_CACHE_DIR"] = folder
-        for done, (seed, answer) in enumerate(spread(_outcome, seeds, options.jobs), 1):
+        for done, (task, answer) in enumerate(spread(_outcome, tasks, options.jobs), 1):
             outcome: Outcome = answer or Outcome("wrong", "the process crashed or did not end")
             counts[outcome.kind, outcome.summary] += 1
             differences += outcome.differences
-            if outcome.kind == "wrong":
-                _report(seed, outcome, options.reduce)
+            if outcome.kind in FAILURES:
+                _report(task, outcome, options.reduce)
             if done % 100 == 0:
                 print(f"{done} kernels, {time.monotonic() - started:.0f} s: {_totals(counts)}", flush=True)
     _summarize(counts, differences, time.monotonic() - started)
-    return int(any(kind == "wrong" for kind, _ in counts))
+    return int(any(kind in FAILURES for kind, _ in counts))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.generated", description=__doc__)
+    parser.add_argument("--kind", choices=(*KINDS, "all"), default="all", help="what threads do: each its own, or more")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1, help="of the first kernel; each further one has the next")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of each kind's first kernel; each further one has the next"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--reduce", type=int, default=120, metavar="SECONDS", help="to make each failure smaller")
     return parser.parse_args()
 
 
-def _outcome(seed: int) -> Outcome:
-    return check(random_program(seed), seed % WATCHED == 0, _way(seed))
+def _program(task: Task) -> Program:
+    kind, seed = task
+    return KINDS[kind](seed)
+
+
+def _outcome(task: Task) -> Outcome:
+    kind, seed = task
+    return check(_program(task), seed % WATCHED[kind] == 0, _way(seed))
 
 
 def _way(seed: int) -> str:
     return ("joint", *WAYS)[seed % (1 + len(WAYS))]
 
 
-def _report(seed: int, outcome: Outcome, seconds: int) -> None:
-    watched = outcome.summary.startswith("check mode")
-    program = reduced(random_program(seed), lambda p: fails_alike(outcome, p, watched, _way(seed)), seconds)
-    print(f"---- WRONG, seed {seed}: {outcome.detail[:2000]}\n\n{program.describe()}\n", flush=True)
+def _report(task: Task, outcome: Outcome, seconds: int) -> None:
+    kind, seed = task
+    watched = "check mode" in outcome.summary
+    program = _program(task)
+    if outcome.kind == "wrong":
+        program = reduced(program, lambda p: fails_alike(outcome, p, watched, _way(seed)), seconds)
+    print(f"---- {outcome.kind.upper()}, {kind} {seed}: {outcome.detail[:2000]}\n\n{program.describe()}\n", flush=True)
 
 
 def _totals(counts: Counter[tuple[str, str]]) -> str:

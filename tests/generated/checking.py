@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 import kernelgrad as kg
-from kernelgrad.autodiff.forward import jvp
-from kernelgrad.errors import InternalError, KernelGradError
+from kernelgrad.errors import InternalError, KernelGradError, ParseError
 from kernelgrad.kernels import Kernel
 
 from .generator import BUFFERS
@@ -33,9 +32,13 @@ STEP = 2e-6
 TOLERANCE = {"double": 1e-8, "float": 2e-3}
 
 
+FAILURES = ("wrong", "invalid")
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """kind: right, refused, wrong, or skipped (a value is not finite, so that nothing can be compared)."""
+    """kind: right, refused, wrong, invalid (the kernel itself has a race: the generator is at fault), or skipped (a
+    value is not finite, so that nothing can be compared)."""
 
     kind: str
     detail: str = ""
@@ -55,6 +58,10 @@ class Skipped(Exception):
     pass
 
 
+class Invalid(Exception):
+    pass
+
+
 def check(program: Program, watched: bool = False, way: str = "joint") -> Outcome:
     """`watched`: also under the check mode, in a shuffled order of threads. `way`: another way to the same adjoints."""
     try:
@@ -63,6 +70,10 @@ def check(program: Program, watched: bool = False, way: str = "joint") -> Outcom
         return Outcome("wrong", str(error))
     except Skipped as error:
         return Outcome("skipped", str(error))
+    except Invalid as error:
+        return Outcome("invalid", str(error))
+    except ParseError as error:
+        return Outcome("invalid", f"the kernel itself: {error}")
     except InternalError as error:
         return Outcome("wrong", f"internal error: {error}")
     except KernelGradError as error:
@@ -86,10 +97,12 @@ class _Checker:
             [("u", "f8"), ("k", "i4"), ("v", "f4" if program.narrow == "float" else "f8")], align=True
         )
         self.args = self._arguments()
-        self.launch = (program.grid, program.block)
+        self.launch = (program.grid, program.block, program.shared)
 
     def run(self, watched: bool, way: str) -> Outcome:
         listed = self.program.listed
+        if watched and self.program.cooperating:
+            self._check_primal()
         gradient = kg.gradient(self.kernel, ", ".join(listed))
         rng = np.random.default_rng(self.program.seed + 1)
         seeds = {name: self._numbers(name, rng) for name in listed}
@@ -100,25 +113,39 @@ class _Checker:
         if way in WAYS:
             self._compare_way(way, seeds, adjoints)
         if watched:
-            report = gradient.check(
-                *self.launch, *self._copies(self.args).values(), *self._copies(seeds).values(), seed=self.program.seed
-            )
-            if not report.ok:
-                raise Wrong(f"check mode: {report.findings[0].kind}\n{report}")
+            self._watch(gradient, seeds)
         return Outcome("right", differences=differences)
+
+    def _watch(self, gradient: Any, seeds: Arrays) -> None:
+        grid, block, shared = self.launch
+        report = gradient.check(
+            grid, block, *self._copies(self.args).values(), *self._copies(seeds).values(), shared=shared,
+            seed=self.program.seed,
+        )  # fmt: skip
+        if not report.ok:
+            raise Wrong(f"check mode: {report.findings[0].kind}\n{report}")
+
+    def _check_primal(self) -> None:
+        report = self.primal_report()
+        if not report.ok:
+            raise Invalid(f"the kernel itself: {report.findings[0].kind}\n{report}")
+
+    def primal_report(self) -> Any:
+        grid, block, shared = self.launch
+        return self.kernel.check(grid, block, *self._copies(self.args).values(), shared=shared, seed=self.program.seed)
 
     # ---- data
 
     def _arguments(self) -> Arrays:
         rng = np.random.default_rng(self.program.seed)
-        n = self.program.n
-        sizes = {"y": 2 * n, "t": 2 * n, "s": 3, "x": n, "w": n}
+        n, slots = self.program.n, self.program.slots
+        sizes = {"y": 2 * slots, "t": 2 * slots, "s": 3, "x": n, "w": n}
         args: Arrays = {name: rng.normal(size=size) for name, size in sizes.items()}
-        for name, size in (("q", n), ("ps", n), ("p", 1)):
+        for name, size in (("q", slots), ("ps", n), ("p", 1)):
             args[name] = np.zeros(size, self.record)
             args[name]["u"], args[name]["v"] = rng.normal(size=(2, size))
             args[name]["k"] = rng.integers(0, 7, size)
-        args["idx"], args["c"] = rng.integers(0, 20, n).astype(np.int32), rng.integers(0, 9, n).astype(np.int32)
+        args["idx"], args["c"] = rng.integers(0, 20, n).astype(np.int32), rng.integers(0, 9, slots).astype(np.int32)
         args["a"], args["b"] = float(rng.normal()), float(np.dtype(self.record["v"]).type(rng.normal()))
         args["n"], args["m"] = n, self.program.m
         args["p"] = args["p"][0]
@@ -151,8 +178,7 @@ class _Checker:
                     raise Wrong(f"the gradient leaves other contents in '{name}' than the kernel: {other} for {one}")
 
     def _compare_adjoints(self, seeds: Arrays, adjoints: Arrays, rng: np.random.Generator) -> bool:
-        made = jvp(self.kernel.function, self.kernel.module, BUFFERS)
-        forward = Kernel(made.function.name, made.module, self.kernel.variable)
+        forward = kg.jvp(self.kernel, ", ".join(BUFFERS))
         agreed = True
         for name in self.program.listed:
             direction = {n: self._numbers(n, rng) for n in BUFFERS}
@@ -202,7 +228,8 @@ class _Checker:
 
     def _budget(self, args: Arrays, adjoints: Arrays) -> None:
         listed = ", ".join(self.program.listed)
-        nbytes = kg.gradient(self.kernel, listed).tape_bytes(*self.launch, *args.values())
+        grid, block, shared = self.launch
+        nbytes = kg.gradient(self.kernel, listed).tape_bytes(grid, block, *args.values(), shared=shared)
         gradient = kg.gradient(self.kernel, listed, tape_budget=max(1, nbytes // 2))
         gradient[self.launch](*args.values(), *adjoints.values())
 
@@ -276,10 +303,8 @@ def fails_alike(outcome: Outcome, program: Program, watched: bool, way: str = "j
     """Whether a program, which may be invalid in any way, fails as another did. In a process of its own."""
 
     def run() -> bool:
-        if not _valid(program):
-            return False
         found = check(program, watched, way)
-        return found.kind == outcome.kind and _key(found) == _key(outcome)
+        return found.kind == outcome.kind and _key(found) == _key(outcome) and _valid(program)
 
     child = Child(run)
     return child.wait() is True
@@ -288,7 +313,7 @@ def fails_alike(outcome: Outcome, program: Program, watched: bool, way: str = "j
 def _valid(program: Program) -> bool:
     try:
         checker = _Checker(program)
-        return bool(checker.kernel.check(*checker.launch, *checker.args.values()).ok)
+        return bool(checker.primal_report().ok)
     except InternalError:
         return True  # to be looked at
     except KernelGradError:
@@ -296,5 +321,5 @@ def _valid(program: Program) -> bool:
 
 
 def _key(outcome: Outcome) -> str:
-    """What does not change when a program shrinks: no names of parameters, no numbers."""
-    return re.sub(r"'\w+'.*", "", outcome.summary)
+    """What does not change when a program shrinks: no names of parameters, no numbers, no places."""
+    return re.sub(r"'\w+'.*|\(from .*|\d+", "", outcome.summary)

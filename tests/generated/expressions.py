@@ -38,8 +38,8 @@ class Int(NamedTuple):
 @dataclass(frozen=True)
 class Variable:
     """kind: real, int, array (of reals), pointer (to one real), record, records (an array), table (read-only buffer),
-    slots (a buffer of the thread's own elements), record_slots, record_table. `size`: elements, or an expression for
-    them; `level`: nesting depth of its scope."""
+    slots (a buffer of the thread's own elements), record_slots, record_table, shared (an array that the threads of a
+    block share). `size`: elements; `level`: nesting depth of its scope."""
 
     name: str
     kind: str
@@ -49,6 +49,8 @@ class Variable:
     level: int = 0
     negative: bool = False
     elements: tuple[str, ...] = ()  # indices of the thread's own elements
+    columns: int = 0  # of a shared array that has rows
+    members: tuple[str, ...] = ()  # of a shared array of structs
 
 
 class Expressions:
@@ -178,7 +180,7 @@ class Expressions:
             value = self.integer(1)
             return Real(f"(0.1 * {value.text})", 0.1 * value.bound) if value.bound <= 200 else Real("0.3", 0.3)
         places = self.visible("real", "array", "pointer", "record", "records", "slots", "record_slots")
-        tables = self.visible("table", "record_table")
+        tables = self.visible("table", "record_table", "shared")
         if kind < 5 and tables:
             return self.place_in(self.pick(tables))
         return self.place_in(self.pick(places or tables)) if places or tables else Real("0.9", 0.9)

@@ -56,10 +56,10 @@ def random_program(seed: int) -> Program:
 def generate(choices: Choices) -> Program:
     features = frozenset(f for f in FEATURES if choices.below(100) < 65)
     narrow = "float" if "narrow" in features and choices.below(3) == 0 else "double"
-    return _Generator(choices, narrow, features).program()
+    return Generator(choices, narrow, features).program()
 
 
-class _Generator(Expressions):
+class Generator(Expressions):
     def __init__(self, choices: Choices, narrow: str, features: frozenset[str]):
         super().__init__(choices, narrow, features)
         self.names = 0
@@ -116,11 +116,14 @@ class _Generator(Expressions):
         body: Nodes = list(_INDEX[two_axes])
         body += self.body(30)
         body.append(f"y[{layout[0]}] {'+=' if sums == SUMS else '='} {self.limited(self.real(), BOUNDED).text};")
+        return Nest(self.head(const, restrict), body)
+
+    def head(self, const: str, restrict: str) -> str:
         params = (
             f"double *{restrict} y, double *{restrict} t, double *s, P *q, {const}double *{restrict} x,"
             f" {const}double *w, const P *ps, const int *idx, int *c, double a, {self.narrow} b, P p, int n, int m"
         )
-        return Nest(f'extern "C" __global__ void k({params}) {{', body)
+        return f'extern "C" __global__ void k({params}) {{'
 
     def function(self) -> Nest:
         """A device function of values, references and pointers that returns a bounded double."""

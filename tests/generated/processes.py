@@ -6,17 +6,20 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Child:
-    """A forked process that runs a function. It dies after `seconds`."""
+    """A forked process that runs a function. It dies after `seconds` of work."""
 
     def __init__(self, run: Callable[[], Any], seconds: int = 60):
         self._reading, writing = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            signal.alarm(seconds)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.alarm(10 * seconds)  # in case that it only waits
             try:
                 os.write(writing, pickle.dumps(run()))
             finally:
@@ -34,9 +37,9 @@ class Child:
         return pickle.loads(data) if data else None
 
 
-def spread(run: Callable[[int], Any], tasks: Iterable[int], jobs: int) -> Iterator[tuple[int, Any]]:
+def spread(run: Callable[[T], Any], tasks: Iterable[T], jobs: int) -> Iterator[tuple[T, Any]]:
     """The answers for all tasks as they come, `jobs` at a time."""
-    running: dict[int, tuple[int, Child]] = {}
+    running: dict[int, tuple[T, Child]] = {}
     waiting = iter(tasks)
     while True:
         while len(running) < jobs and (task := next(waiting, None)) is not None:

@@ -32,15 +32,24 @@ class Program:
     m: int = 3
     seed: int = 0
     features: frozenset[str] = field(default_factory=frozenset)
+    cooperating: bool = False
+    shared: int = 0  # bytes of dynamic shared memory
+    preamble: tuple[str, ...] = ()
+
+    @property
+    def slots(self) -> int:
+        """How many threads have elements of their own in the buffers that are written."""
+        threads = self.grid[0] * self.grid[1] * self.block[0] * self.block[1]
+        return max(self.n, threads) if self.cooperating else self.n
 
     @property
     def source(self) -> str:
         record = f"struct P {{ double u; int k; {self.narrow} v; }};"
-        parts = [record, *("\n".join(lines(f)) for f in self.functions), "\n".join(lines(self.kernel))]
+        parts = [*self.preamble, record, *("\n".join(lines(f)) for f in self.functions), "\n".join(lines(self.kernel))]
         return "\n\n".join(parts) + "\n"
 
     def describe(self) -> str:
-        launch = f"grid {self.grid}, block {self.block}, n = {self.n}, m = {self.m}"
+        launch = f"grid {self.grid}, block {self.block}, shared {self.shared}, n = {self.n}, m = {self.m}"
         return f"{self.source}\n// listed: {', '.join(self.listed)}; {launch}; data seed {self.seed}"
 
 
@@ -93,8 +102,9 @@ def _smaller(program: Program, parts: Parts) -> Iterator[Program]:
     functions = program.functions
     for k in range(len(functions)):
         yield replace(program, functions=functions[:k] + functions[k + 1 :])
-    if program.grid != (1, 1) or program.block != (16, 1):
-        yield replace(program, grid=(1, 1), block=(16, 1))
+    block = program.block if program.cooperating else (16, 1)  # the text of cooperating kernels has its size in it
+    if program.grid != (1, 1) or program.block != block:
+        yield replace(program, grid=(1, 1), block=block)
     for name in program.listed:
         if len(program.listed) > 1:
             yield replace(program, listed=tuple(n for n in program.listed if n != name))

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from .checking import check, fails_alike
+from .checking import FAILURES, check, fails_alike
+from .cooperating import random_cooperating
 from .generator import programs, random_program
 from .program import Program, reduced
 
-SEEDED, DRAWN = 40, 6
+SEEDED, DRAWN, COOPERATING = 40, 6, 32
 WATCHED = 4  # every fourth kernel also runs under the check mode
 
 
@@ -31,13 +32,19 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def assert_right(program: Program, watched: bool) -> None:
     outcome = check(program, watched)
     if outcome.kind == "wrong":
-        smaller = reduced(program, lambda p: fails_alike(outcome, p, watched), seconds=60)
-        pytest.fail(f"{outcome.detail}\n\n{smaller.describe()}")
+        program = reduced(program, lambda p: fails_alike(outcome, p, watched), seconds=60)
+    if outcome.kind in FAILURES:
+        pytest.fail(f"{outcome.detail}\n\n{program.describe()}")
 
 
 @pytest.mark.parametrize("seed", range(SEEDED))
 def test_seeded_kernels(seed: int) -> None:
     assert_right(random_program(seed), watched=seed % WATCHED == 0)
+
+
+@pytest.mark.parametrize("seed", range(COOPERATING))
+def test_cooperating_kernels(seed: int) -> None:
+    assert_right(random_cooperating(seed, size=4), watched=seed % WATCHED == 0)
 
 
 # Programs are made smaller by taking their statements apart, which is faster than drawing other ones.

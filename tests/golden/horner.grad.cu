@@ -43,9 +43,10 @@ extern "C" __global__ void horner_grad(
     long long _top_f64 = (blockIdx.x + (blockIdx.y + blockIdx.z * (long long)gridDim.y) * gridDim.x) * _capacity_f64 * t + (threadIdx.x + (threadIdx.y + threadIdx.z * (long long)blockDim.y) * blockDim.x);
     for (int k_1 = k; k_1 > -1; --k_1) {
         double value_1 = value * x[i] + c[k_1];
+        long long _top_f64_1 = _top_f64 + t;
         _tape_f64[_top_f64] = value;
-        _top_f64 += t;
         value = value_1;
+        _top_f64 = _top_f64_1;
     }
     y[i] = value;
     _d_y[i] = 0.0;

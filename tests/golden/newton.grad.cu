@@ -22,11 +22,12 @@ extern "C" __global__ void newton_grad(
     while (go) {
         double step = (root_1 * root_1 - root) / (2.0 * root_1);
         double root_2 = root_1 - step;
+        long long _top_f64_1 = _top_f64 + t;
         _tape_f64[_top_f64] = root_1;
-        _top_f64 += t;
         go = fabs(step) > 1e-12;
         root_1 = root_2;
         ++count;
+        _top_f64 = _top_f64_1;
     }
     y[i] = root_1;
     _d_y[i] = 0.0;

@@ -51,14 +51,14 @@ extern "C" __global__ void particles_grad(
         float t = force / p_value;
         float t_1 = p[i].v + t * dt;
         p[i].v = t_1;
-        p[i].x += t_1 * dt;
         float _d_dt_2 = _d_p_value_1 * t_1;
         float t_2 = _d_p_value_1 * dt + _d_p_value;
-        _d_p[i].v = t_2;
         float t_3 = t_2 * dt;
         _d_dt_1 = _d_dt_2 + t_2 * t;
         bool t_4 = t_3 == 0.0f;
         float _d_force = t_4 ? t_3 : t_3 / p_value;
+        p[i].x += t_1 * dt;
+        _d_p[i].v = t_2;
         _d_p[i].mass += t_4 ? t_3 : -(t_3 * (t / p_value));
         _d_p[i].x += -_d_force;
     }

@@ -44,16 +44,17 @@ extern "C" __global__ void scaled_sine_grad(
         float x_value = x[i];
         float t = sinf(x_value);
         float t_1 = a * t;
-        y[i] = t_1 * x_value;
-        _d_y[i] = 0.0f;
         float t_2 = _d_y_value * x_value;
         _d_a_1 = t_2 * t;
-        _d_x[i] = _d_x_value + (_d_y_value * t_1 + t_2 * a * cosf(x_value));
+        float t_3 = cosf(x_value);
+        y[i] = t_1 * x_value;
+        _d_y[i] = 0.0f;
+        _d_x[i] = _d_x_value + (_d_y_value * t_1 + t_2 * a * t_3);
     }
-    float t_3 = block_sum(_d_a_1);
+    float t_4 = block_sum(_d_a_1);
     if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
-        if (t_3 != 0.0f) {
-            atomicAdd(_d_a, t_3);
+        if (t_4 != 0.0f) {
+            atomicAdd(_d_a, t_4);
         }
     }
 }

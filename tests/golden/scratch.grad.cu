@@ -10,12 +10,12 @@ extern "C" __global__ void scratch_grad(
 {
     int i = threadIdx.x;
     float _d_x_value = _d_x[i];
-    float _d_y_value = _d_y[i];
     float x_value = x[i];
     float t = x_value * x_value;
+    float t_1 = cosf(t);
+    float t_2 = -(_d_y[i] * sinf(t)) * x_value;
     tmp[i] = t;
-    y[i] = cosf(t);
+    y[i] = t_1;
     _d_y[i] = 0.0f;
-    float t_1 = -(_d_y_value * sinf(t)) * x_value;
-    _d_x[i] = _d_x_value + (t_1 + t_1);
+    _d_x[i] = _d_x_value + (t_2 + t_2);
 }

@@ -27,11 +27,12 @@ extern "C" __global__ void window_grad(
         int k_1 = k + 1;
         double ring_value = ring[k_1 % 3];
         double ring_value_1 = ring[(k + 2) % 3];
+        long long _top_f64_1 = _top_f64 + t;
+        long long _top_f64_2 = _top_f64_1 + t;
         ring[k % 3] = ring_value * ring_value_1 + x_value_2;
         _tape_f64[_top_f64] = ring_value_1;
-        long long _top_f64_1 = _top_f64 + t;
         _tape_f64[_top_f64_1] = ring_value;
-        _top_f64 = _top_f64_1 + t;
+        _top_f64 = _top_f64_2;
     }
     double ring_value_2 = ring[1];
     double ring_value_3 = ring[2];

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kernelgrad.errors import DeviceError, LaunchError, UnsupportedError
+from kernelgrad.errors import DeviceError, LaunchError
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.layout import param_layout
 from kernelgrad.ir.ops import Barrier, Block, Function, Global, Module, Param, Value
@@ -164,8 +164,16 @@ def test_too_much_shared_memory() -> None:
     ir = copy_through_shared(0)
     with pytest.raises(LaunchError, match="bytes of dynamic shared memory"):
         compiled(ir).launch(LaunchConfig((1, 1, 1), (32, 1, 1), 10**6), packed(ir, 0))
-    with pytest.raises(UnsupportedError, match="__shared__ arrays"):
-        compiled(copy_through_shared(20_000))
+    ir = copy_through_shared(10**6)
+    with pytest.raises(LaunchError, match="needs 4000000 bytes of shared memory .4000000 in s.; .* has"):
+        compiled(ir).launch(LaunchConfig((1, 1, 1), (32, 1, 1)), packed(ir, 0))
+
+
+def test_arrays_beyond_what_cuda_allows() -> None:
+    ir = copy_through_shared(20_000)
+    memory = on_device(np.zeros(256, np.float32))
+    compiled(ir).launch(LaunchConfig((1, 1, 1), (256, 1, 1)), packed(ir, memory.address))
+    np.testing.assert_array_equal(floats(memory), np.arange(256))
 
 
 @pytest.mark.parametrize(

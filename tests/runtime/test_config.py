@@ -25,7 +25,7 @@ from kernelgrad.runtime.config import MAX_SHARED_BYTES, check_launch_bounds, che
     ],
 )
 def test_valid_launches(key: Any, launch: Any) -> None:
-    assert parse_launch(key) == launch
+    assert parse_launch(key)[:4] == launch
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..ir.ops import Alloca, Load, Value
+from ..ir.ops import Alloca, Load, Store, Value
 from ..ir.types import Pointer
 from .affine import Sums
-from .exclusive import Place, is_exclusive
+from .exclusive import Place, is_exclusive, place_of
 from .roots import Memory
 from .structure import Structure
 
@@ -21,7 +21,8 @@ from .structure import Structure
 class Facts:
     """What is known of a launch. `private`: the buffers and shared variables whose elements are touched by one thread
     each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between two
-    barriers (rule 17), by where they are read. `refill`: the tiles' fills cover what is read (rule 8).
+    barriers (rule 17), by where they are read. `apart`: the stores by which no two threads write the same element.
+    `refill`: the tiles' fills cover what is read (rule 8).
     `partials`: the warps leave their sums for a finishing step, since so many blocks would wait for each other at one
     address. `overwritten`: inputs all of whose elements are read once each, so that their adjoints can be written
     instead of cleared first and added to. `copied`: small inputs that very many threads read: each block adds to one of
@@ -30,6 +31,7 @@ class Facts:
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
+    apart: frozenset[Place] | None = None
     refill: bool = True
     partials: bool = False
     overwritten: frozenset[str] = frozenset()
@@ -51,6 +53,8 @@ class Accumulation:
     reasons: dict[int, str] = field(default_factory=dict)
     private: frozenset[str] = frozenset()  # what is updated plainly, by a proof that depends on the launch
     exclusive: frozenset[Place] = frozenset()
+    apart: frozenset[Place] = frozenset()
+    contested: set[int] = field(default_factory=set)  # stores by which several threads may write the same element
     together: set[int] = field(default_factory=set)  # of the atomic ones, those that a warp may make as one
     writes: set[int] = field(default_factory=set)  # loads whose adjoint is written, not added to
 
@@ -67,11 +71,16 @@ def plan_updates(
     active: frozenset[Value],
     private: frozenset[str],
     exclusive: frozenset[Place],
+    apart: frozenset[Place],
     overwritten: frozenset[str],
     sums: Sums,
 ) -> Accumulation:
-    plan = Accumulation(private=private, exclusive=exclusive)
+    plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
     names = {root: name for name, root in memory.global_names.items()}
+    for store in memory.stores:
+        roots = memory.of(store.ptr) & active if isinstance(store, Store) else frozenset()
+        if any(not _is_local(r, structure) and place_of(store, names.get(r, r.name or "")) not in apart for r in roots):
+            plan.contested.add(id(store))
     for load in memory.loads:
         roots = memory.of(load.ptr) & active
         if not roots:

@@ -217,6 +217,28 @@ class Sums:
             place = place.parent
         return found
 
+    def fixed(self, place: Place | None) -> frozenset[Basis]:
+        """The indices that conditions around a block hold at one value: `threadIdx.x == 0`."""
+        found: set[Basis] = set()
+        while place is not None:
+            if isinstance(place.owner, If):
+                self._fixed_by(place.owner.cond, place.block is place.owner.then, found)
+            place = place.parent
+        return frozenset(found)
+
+    def _fixed_by(self, cond: Value, holds: bool, found: set[Basis]) -> None:
+        match self.structure.definition.get(cond):
+            case Apply("not", (inner,)):
+                self._fixed_by(inner, not holds, found)
+            case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
+                for arg in args:
+                    self._fixed_by(arg, holds, found)
+            case Apply("eq" | "ne" as fn, args) if (fn == "eq") == holds and _is_integer(args[0].type):
+                left, right = map(self.of, args)
+                terms = None if left is None or right is None else (*left.terms, *right.terms)
+                if terms is not None and len(terms) == 1:
+                    found.add(terms[0][0])
+
     def only_guards(self, place: Place | None) -> set[Guard] | None:
         """The same where nothing else decides whether the block runs, once; None where something does."""
         found: set[Guard] = set()

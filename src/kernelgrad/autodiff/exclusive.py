@@ -19,7 +19,7 @@ from ..transforms.predicate import has_barrier
 from .coverage import Numbers, Threads
 from .roots import Memory
 
-Place = tuple[str, str]  # a shared variable, and where in the source it is read
+Place = tuple[str, str]  # a variable, and where in the source it is read or stored
 _LONGEST = {True: 12, False: 128}  # iterations that are played one by one, of loops with barriers and without
 _MOST_STEPS = 20_000
 
@@ -47,11 +47,24 @@ def exclusive_loads(function: Function, memory: Memory, active: frozenset[Value]
     except _TooLong:
         return frozenset()
     play.meet()
-    contended = {_place(op, names[root]) for op, root in reads.items() if op in play.contended}
-    return frozenset(_place(op, names[root]) for op, root in reads.items()) - contended
+    contended = {place_of(op, names[root]) for op, root in reads.items() if op in play.contended}
+    return frozenset(place_of(op, names[root]) for op, root in reads.items()) - contended
 
 
-def _place(op: Op, name: str) -> Place:
+def crowded_stores(
+    function: Function, memory: Memory, active: frozenset[Value], threads: Threads
+) -> frozenset[Op] | None:
+    """The stores by which several threads may write the same cell of shared memory; None if that is not known."""
+    roots = {root for root in memory.global_names.values() if root in active and _is_shared(root)}
+    play = _Play(memory, roots)
+    try:
+        play.block(function.body, np.ones(threads.count, bool), threads)
+    except _TooLong:
+        return None
+    return frozenset(play.crowded)
+
+
+def place_of(op: Op, name: str) -> Place:
     return name, str(op.span)
 
 
@@ -64,6 +77,7 @@ class _Play:
         self.memory, self.roots = memory, roots
         self.phase = _Phase()
         self.contended: set[Op] = set()
+        self.crowded: set[Op] = set()
         self.steps = 0
 
     def block(self, block: Block, mask: Numbers, threads: Threads) -> None:
@@ -103,6 +117,8 @@ class _Play:
             known = len(self.memory.of(op.ptr)) == 1 and mask.any()
             address = threads.address(op.ptr) if known else None
             if mask.any():
+                if address is None or len(np.unique(address[mask])) < mask.sum():
+                    self.crowded.add(op)
                 self.phase.touched.setdefault(root, []).append((op, address, mask))
 
     def meet(self) -> None:
@@ -144,5 +160,5 @@ def _size(op: Op) -> int:
     return 0
 
 
-def is_exclusive(op: Load, names: Iterable[str], places: frozenset[Place]) -> bool:
-    return all(_place(op, name) in places for name in names)
+def is_exclusive(op: Load | Store, names: Iterable[str], places: frozenset[Place]) -> bool:
+    return all(place_of(op, name) in places for name in names)

@@ -321,6 +321,9 @@ class _Forward:
         self.check_access(op, op.ptr)
         if not has_tangent(pointee(op.ptr)):
             return
+        if op.kind == "take":
+            self.take(op)
+            return
         if op.kind not in ("add", "sub"):
             what = "maximum, minimum or exchange" if picks(op) else op.kind
             raise UnsupportedError(f"forward mode does not take an atomic {what} of active values", op.span)
@@ -333,6 +336,18 @@ class _Forward:
         if value in self.tangents:
             tangent = self.tangents[value]
             self.where_shadowed(op.ptr, lambda shadow: self.b.atomic(op.kind, shadow, tangent, scope=op.scope))
+
+    def take(self, op: Atomic) -> None:
+        """Perhaps another thread takes the tangent than takes the number: what follows is linear in both."""
+        nothing, shadow = self.zero(op.result.type), self.tangent(op.ptr)
+        with self.b.region() as there:
+            taken = self.b.atomic("take", shadow, nothing, scope=op.scope)
+        if self.activity.may_lack_shadow(op.ptr):
+            missing = Block((), (), (nothing,))
+            (taken,) = self.b.if_(self.exists(shadow), there.block((), (taken,)), missing)
+        else:
+            self.b.ops += there.ops
+        self.tangents[op.result] = taken
 
     # ---- control
 

@@ -11,7 +11,7 @@ from ..ir.ops import Atomic, BarrierReduce, Block, If, Load, Store, Value, Warp
 from ..ir.types import I64, U32, Array, Scalar, Struct
 from .accumulate import Accumulation
 from .activity import holds_floats
-from .adjoints import Adjoints, part_of
+from .adjoints import Adjoints, part_of, zero
 from .logs import Logged, Logs
 from .shadows import ZERO
 from .tape import part_types
@@ -57,10 +57,23 @@ class MemoryAdjoints:
     def store(self, op: Store, shadow: Value, roots: frozenset[Value]) -> None:
         """The value stored gets what the memory's shadow has gathered, and the shadow starts anew."""
         self._take_logged(op, shadow)
+        if op.value in self.adjoints and id(op) in self.accumulation.contested and not roots & self.kept:
+            self.adjoints.add(op.value, self._taken(shadow))
+            return
         if op.value in self.adjoints:
             self.adjoints.add(op.value, self.b.load(shadow))
         if not roots & self.kept:
             self._clear(shadow)
+
+    def _taken(self, ptr: Value) -> Value:
+        """What the shadow has gathered, for one of the threads that stored the same value there."""
+        type = pointee(ptr)
+        if isinstance(type, Struct | Array):
+            parts = range(len(part_types(type)))
+            return self.b.aggregate(type, tuple(self._taken(part_of(self.b, ptr, k)) for k in parts))
+        if isinstance(type, Scalar) and type.is_float:
+            return self.b.atomic("take", ptr, self.b.constant(0.0, type))
+        return zero(self.b, type)
 
     def atomic(self, op: Atomic, shadow: Value) -> None:
         if op.kind not in ("add", "sub"):

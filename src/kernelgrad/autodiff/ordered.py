@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 
 from ..errors import UnsupportedError
 from ..ir.builder import pointee
-from ..ir.ops import Alloca, Atomic, Barrier, For, Load, Op, Store, Value, While
-from ..ir.traverse import walk
+from ..ir.ops import Alloca, Atomic, Barrier, BarrierReduce, For, Load, Op, Store, Value, While
+from ..ir.traverse import blocks, walk
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
-from ..transforms.predicate import has_barrier
 from . import capacity
 from .accumulate import Accumulation
 from .logs import Logged
@@ -68,16 +68,18 @@ class _Ordering:
 
     def writes_too(self, load: Load) -> bool:
         """Whether the thread stores to the same address with no barrier between: others that touched it would race."""
-        if self.may_alias:
-            return False
-        ops = self.places[id(load)].block.ops
-        at = ops.index(load)
-        for side in (ops[at + 1 :], ops[:at][::-1]):
-            for op in side:
-                if has_barrier(op) or isinstance(op, Barrier):
-                    break
-                if isinstance(op, Store) and op.ptr is load.ptr:
+        op: Op = load
+        place = self.places[id(load)]
+        while not self.may_alias and place.parent is not None:
+            ops = place.block.ops
+            at = ops.index(op)
+            for side in (ops[at + 1 :], ops[:at][::-1]):
+                phase = takewhile(lambda op: not _meets(op), side)
+                if any(isinstance(op, Store) and op.ptr is load.ptr for op in phase):
                     return True
+            if place.owner is None or _meets(place.owner):
+                break
+            op, place = place.owner, place.parent  # what stands around it runs in any case
         return False
 
     def variable(self, load: Load) -> str:
@@ -87,7 +89,8 @@ class _Ordering:
         local = any(isinstance(self.structure.definition.get(root), Alloca) for root in roots)
         if local or (shared and len(roots) > 1):
             raise UnsupportedError(
-                f"a read from one of several kinds of memory ({_names(roots)}) has no deterministic gradient",
+                f"a read through a pointer into one of several pieces of memory ({_names(roots)}), not all of them"
+                " global, has no deterministic gradient",
                 load.span,
                 "read from each in a branch of its own",
             )
@@ -151,6 +154,11 @@ class _Ordering:
         names = {self.variables[root] for root in self.memory.of(store.ptr) if root in self.variables}
         loads = (load for load in self.memory.loads if logged.get(id(load)) in names)
         return tuple(sorted({logged[id(load)] for load in loads if self.may_precede(store, load)}))
+
+
+def _meets(op: Op) -> bool:
+    """Whether threads meet in it."""
+    return isinstance(op, Barrier | BarrierReduce) or any(_meets(inner) for block in blocks(op) for inner in block.ops)
 
 
 def _names(roots: frozenset[Value]) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ..ir.traverse import walk
+from ..ir.types import Pointer
 from .affine import Affine, Basis, Guard, Shape, Sums
 from .roots import Memory
 from .structure import Place, Structure
@@ -47,14 +48,32 @@ def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums
     )
 
 
-def _is_injective(accesses: list[_Access], sums: Sums, own_block: bool, windows: bool, constants: bool = False) -> bool:
+def is_apart(store: Store, root: Value, places: dict[int, Place], sums: Sums) -> bool:
+    """Whether no two threads write the same element by this store."""
+    address = sums.address(store.ptr, root)
+    if address is None:
+        return False
+    access = [_Access(address, store.value.type.size, sums.guards(places[id(store)]))]
+    fixed = sums.fixed(places[id(store)])
+    return any(_is_injective(access, sums, _is_shared(root), windows, fixed=fixed) for windows in (True, False))
+
+
+def _is_injective(
+    accesses: list[_Access],
+    sums: Sums,
+    own_block: bool,
+    windows: bool,
+    constants: bool = False,
+    fixed: frozenset[Basis] = frozenset(),
+) -> bool:
     """`windows`: loops of known length move within what belongs to one thread; else their counters are digits too.
-    `constants`: so is the difference between accesses, as of x[t], x[t + 256], x[t + 512]."""
+    `constants`: so is the difference between accesses, as of x[t], x[t + 256], x[t + 512]. `fixed`: indices that
+    have one value wherever the accesses happen."""
     if not accesses:
         return True
-    threads = _thread_digits(sums, own_block)
-    shared = _thread_terms(accesses[0])
-    if set(shared) != threads or any(_thread_terms(access) != shared for access in accesses):
+    threads = _thread_digits(sums, own_block) - fixed
+    shared = {basis: c for basis, c in _thread_terms(accesses[0]).items() if basis not in fixed}
+    if set(shared) != threads or (not fixed and any(_thread_terms(access) != shared for access in accesses)):
         return False
     spots = [_spot(access, sums, windows) for access in accesses]
     if any(spot is None for spot in spots):
@@ -74,6 +93,10 @@ def _is_injective(accesses: list[_Access], sums: Sums, own_block: bool, windows:
         digits.append(_Digit(None, coefficient, longest))
     guards = set.intersection(*(access.guards for access in accesses))
     return _leaps(digits, width, shared, guards)
+
+
+def _is_shared(root: Value) -> bool:
+    return isinstance(root.type, Pointer) and root.type.space == "shared"
 
 
 def _thread_terms(access: _Access) -> dict[Basis, int]:

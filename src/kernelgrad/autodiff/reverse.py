@@ -33,6 +33,7 @@ from . import structure as structure_analysis
 from .accumulate import USUAL, Accumulation, Facts, plan_updates
 from .activity import Activity
 from .affine import Sums
+from .apart import stores_apart
 from .bits import refuse_bits
 from .claiming import ClaimSweep
 from .coverage import Threads
@@ -290,9 +291,11 @@ def _prepare(
     if options.silent:
         plan.silent = frozenset(id(op) for op in walk(function.body) if isinstance(op, Print) or op in _outputs(memory))
     sums = typical(structure, function)
-    private, exclusive = _own(function, memory, structure, activity, options, sums)
+    private, exclusive, apart = _own(function, memory, structure, activity, options, sums)
     overwritten = options.facts.overwritten
-    accumulation = plan_updates(memory, structure, activity.roots, private, exclusive, overwritten, sums)
+    accumulation = plan_updates(memory, structure, activity.roots, private, exclusive, apart, overwritten, sums)
+    if options.facts.alone:
+        accumulation.contested.clear()
     if options.deterministic:
         alone = options.facts.alone
         accumulation = order_updates(accumulation, memory, structure, plan, alone, options.may_alias)
@@ -318,17 +321,20 @@ def _writes_only_outputs(function: Function, memory: Memory) -> bool:
 
 def _own(
     function: Function, memory: Memory, structure: Structure, activity: Activity, options: Options, sums: Sums
-) -> tuple[frozenset[str], frozenset[SharedPlace]]:
-    """What each thread has for itself: buffers, and cells of shared memory; of the launch, or of a typical one."""
+) -> tuple[frozenset[str], frozenset[SharedPlace], frozenset[SharedPlace]]:
+    """What each thread has for itself, of the launch or of a typical one: buffers, cells of shared memory, and what it
+    stores."""
     if options.may_alias:
-        return frozenset(), frozenset()
-    private, exclusive = options.facts.private, options.facts.exclusive
+        return frozenset(), frozenset(), frozenset()
+    private, exclusive, apart = options.facts.private, options.facts.exclusive, options.facts.apart
+    threads = Threads(sums.shape.block, structure, sums.known)
     if private is None:
         private = private_roots(memory, structure, function, activity.roots, sums)
     if exclusive is None:
-        threads = Threads(sums.shape.block, structure, sums.known)
         exclusive = exclusive_loads(function, memory, activity.roots, threads)
-    return private, exclusive
+    if apart is None:
+        apart = stores_apart(function, memory, structure, activity.roots, sums, threads)
+    return private, exclusive, apart
 
 
 def _restricted(param: Param, may_alias: bool) -> Param:

@@ -84,7 +84,7 @@ class Sweep:
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
         numbers = [n for n in numbers if n.value in self.activity]
-        self.meets_at_end = bool(numbers) and not self.alone
+        self.meets_at_end = (bool(numbers) and not self.alone) or bool(self.logs.phases)
         for number in numbers:
             self.adjoints.create(number.value)
         if self.mode == "joint":

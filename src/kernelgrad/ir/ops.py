@@ -161,13 +161,14 @@ class Store(Op):
     volatile: bool = False
 
 
-AtomicKind = Literal["add", "sub", "exch", "min", "max", "inc", "dec", "and", "or", "xor", "cas"]
+AtomicKind = Literal["add", "sub", "exch", "take", "min", "max", "inc", "dec", "and", "or", "xor", "cas"]
 Scope = Literal["block", "device", "system"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Atomic(Op):
-    """Read-modify-write; the result is the old contents. `cas` takes (expected, desired), the others one value.
+    """Read-modify-write; the result is the old contents. `cas` takes (expected, desired), the others one value. `take`
+    is an exchange of an adjoint for zero: it does not matter which thread gets it.
     `together`: a hint for an `add` whose result is not used: often, all lanes of a warp have the same address."""
 
     kind: AtomicKind

@@ -160,7 +160,7 @@ def _elementwise(
 
 
 def _update(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type: Scalar | Pointer) -> ir.Value:
-    if kind == "exch":
+    if kind in ("exch", "take"):
         old = b.atomic_rmw("xchg", ptr, _to_integer(b, args[0], type), _ORDER)
         return _from_integer(b, old, type)
     if kind == "cas":
@@ -182,7 +182,7 @@ def _update_shared(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Valu
 def _updated(b: ir.IRBuilder, kind: str, old: ir.Value, args: list[ir.Value], type: Scalar | Pointer) -> ir.Value:
     value = args[-1]
     match kind:
-        case "exch":
+        case "exch" | "take":
             return value
         case "cas":
             same = b.icmp_unsigned("==", _to_integer(b, old, type), _to_integer(b, args[0], type))

@@ -31,13 +31,13 @@ _BITS = {16: U16, 32: U32, 64: U64}
 
 def atomic(op: Atomic, expressions: Expressions) -> Expr:
     type = op.result.type
-    function, native = _FUNCTIONS[op.kind]
-    function += _SCOPES[op.scope]
     args = expressions.values(op.args)
-    if op.together:
+    if op.together or op.kind == "take":
         place = expressions.target(op.ptr)
         address = place.pointer or Expr(f"&{place.at(Prec.UNARY)}", op.ptr.type, Prec.UNARY)
-        return call("warp_add", [address, *args], type)
+        return call("take", [address], type) if op.kind == "take" else call("warp_add", [address, *args], type)
+    function, native = _FUNCTIONS[op.kind]
+    function += _SCOPES[op.scope]
     if op.kind == "sub" and type not in native:
         return _subtract_by_adding(op, expressions)
     stand_in = type if type in native else _stand_in(op, type, native)

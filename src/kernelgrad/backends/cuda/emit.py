@@ -97,6 +97,8 @@ class _Emitter:
                 found.add("warp_sum")
             elif isinstance(op, Atomic) and op.together:
                 found.add("warp_add")
+            elif isinstance(op, Atomic) and op.kind == "take":
+                found.add("take")
             elif isinstance(op, Apply) and op.fn == "bitcast" and needs_bit_cast(op.args[0].type, op.result.type):
                 found.add("bit_cast")
             elif isinstance(op, Apply) and op.fn in SPELLINGS:

@@ -52,6 +52,8 @@ _EFFECTS = (Store, Atomic, Barrier, BarrierReduce, Warp, Fence, Call, Trap)
 # Their text may stand in the statement that uses them, as the sources write it.
 _MOVABLE = (Load, Warp, BarrierReduce)
 _CLOCKS = ("clock", "clock64", "globaltimer")
+# Functions with branches inside, for rare arguments.
+_LONG = frozenset("sin cos tan sinpi cospi tanpi exp log pow erf erfc tgamma lgamma fmod remainder".split())
 # An index such as `i * n + j` is repeated at a few accesses rather than named; beyond this it gets a variable.
 _MOST_REPEATS = 4
 
@@ -240,6 +242,8 @@ class _Folder:
             return True
         if isinstance(op, _MOVABLE):
             return len(sites) == 1 and len(op.results) == 1 and self._may_move(home, sites[0])
+        if isinstance(op, Apply) and op.fn in _LONG and not all(self._may_move(home, site) for site in sites):
+            return False  # a compiler would let the loads in the same expression wait until after the stores
         return isinstance(op, _PURE) and self._is_cheap_to_move(value, sites, home)
 
     def _is_nameless(self, value: Value, sites: list[Site]) -> bool:

@@ -182,6 +182,16 @@ __device__ T warp_sum(T value)
     return __shfl_sync(mask, value, 0);
 }
 """,
+    "take": """// What is there, for one of the threads that ask for it at once; the others get zero.
+__device__ inline float take(float *address)
+{
+    return atomicExch(address, 0.0f);
+}
+__device__ inline double take(double *address)
+{
+    return __longlong_as_double(atomicExch((unsigned long long *)address, 0ull));
+}
+""",
     "warp_add": """// Adds atomically. Where all 32 lanes have the same address, one of them adds for all.
 template <typename T>
 __device__ void warp_add(T *address, T value)
