@@ -77,6 +77,23 @@ SOURCES = {
           }}
           y[t] += v * s[0];
         }}""",
+    "before_a_do_while": f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          {HEAD}
+          s[t] = x[t];
+          __syncthreads();
+          if (t >= n) return;
+          int u = 0;
+          do {{
+            double v = s[t] * x[u];
+            __syncthreads();
+            s[t] = v;
+            __syncthreads();
+            if (t + u > 25) return;
+            y[t] += s[0] * v;
+          }} while (++u < 3);
+          y[t] *= s[t];
+        }}""",
     "counted_by_the_block": f"""
         __global__ void k(double* y, const double* x, int n) {{
           {HEAD}

@@ -161,8 +161,9 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     meets_at_end = not options.facts.alone and any(_is_number(p) for p in function.params if p.name in options.listed)
     # What is logged at a barrier of the block belongs to all of its threads (see `logs`): none may be gone.
     meets_at_end = meets_at_end or (options.deterministic and any(map(predicate.has_barrier, function.body.ops)))
-    predicated = predicate.run(function, module, meets_at_end)
-    function = function if predicated is function else simplify.run(predicated, module)
+    if predicate.is_needed(function, meets_at_end):
+        # The body of a do-while loop is its condition, barriers included, until the loop is rotated.
+        function = simplify.run(predicate.run(rotate.run(function, module), module), module)
     function = rotate.run(invariant.run(function, module), module)
     found = _differentiate(function, module, options)
     if options.facts.strips:

@@ -42,11 +42,12 @@ _NEUTRAL = {"count": 0, "or": 0, "and": 1}
 _FULL_WARP = 0xFFFFFFFF
 
 
-def run(function: Function, module: Module, meets_at_end: bool = False) -> Function:
-    """The function as it is where no thread returns between two meetings with others. `meets_at_end`: there will be
-    one more at the very end."""
-    if not _returns_between(function.body.ops, meets_at_end):
-        return function
+def is_needed(function: Function, meets_at_end: bool) -> bool:
+    """Whether a thread returns between two meetings with others. `meets_at_end`: there is one more at the very end."""
+    return _returns_between(function.body.ops, meets_at_end)
+
+
+def run(function: Function, module: Module) -> Function:
     work = _Predicated(function)
     with work.b.region() as region:
         work.ops(function.body.ops, None)

@@ -47,3 +47,18 @@ def test_nested_branches() -> None:
     want = np.where(odd, before[:32], before[32:])
     want[30:] = 1
     np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("cell", ["bins[1]", "bins[i % 2]"])
+def test_a_loop_that_runs_once_at_most(cell: str) -> None:
+    """The reverse of the first loop reads and clears the cells of its thread: none, or one."""
+    kernel = kg.compile(f"""__global__ void k(double *y, const double *x, double a, int n) {{
+        __shared__ double bins[2];
+        int i = threadIdx.x;
+        for (int j = i; j < 2; j += 32) bins[j] = a;
+        __syncthreads();
+        y[i] = {cell} * x[i];
+    }}""")["k"]
+    x, d_a = np.random.default_rng(1).random(32), np.zeros(1)
+    kg.gradient(kernel, "y, a")[1, 32](np.zeros(32), x, 0.7, 32, np.ones(32), d_a)
+    np.testing.assert_allclose(d_a[0], x.sum(), rtol=1e-13)

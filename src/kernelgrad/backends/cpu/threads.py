@@ -40,7 +40,7 @@ from ...ir.types import I32, Array, Pointer, Scalar, Struct, Type
 from . import llvm_types as lt
 from .convert import narrow, resize, widen
 from .frame import Failing, Failure, Frame
-from .frozen import frozen
+from .frozen import settled
 from .functions import TABLE
 from .llvm_types import byte_offset, i64, register_type
 from .masked import masks, opaque
@@ -253,7 +253,7 @@ def _if(frame: Frame, op: If) -> None:
     sides: list[tuple[list[ir.Value], ir.Block]] = []
     for start, region in ((then, op.then), (orelse, op.orelse)):
         b.position_at_end(start)
-        results = [frozen(b, value) for value in emit_block(frame, region, ())]
+        results = settled(b, emit_block(frame, region, ()), region)
         sides.append((results, b.block))
         b.branch(merge)
     b.position_at_end(merge)
@@ -285,7 +285,7 @@ def _for(frame: Frame, op: For) -> None:
         phi.add_incoming(start, before)
     b.cbranch(for_condition(b, phis[0], upper, type, op.step), body, end)
     b.position_at_end(body)
-    carried = emit_block(frame, op.body, phis)
+    carried = settled(b, emit_block(frame, op.body, phis), op.body)
     for phi, value in zip(phis, [for_next(b, phis[0], type, op.step), *carried], strict=True):
         phi.add_incoming(value, b.block)
     unrolled(b.branch(header), op.unroll)
@@ -316,7 +316,7 @@ def _while(frame: Frame, op: While) -> None:
     condition, *forwarded = emit_block(frame, op.before, phis)
     b.cbranch(condition, body, end)
     b.position_at_end(body)
-    for phi, value in zip(phis, emit_block(frame, op.body, forwarded), strict=True):
+    for phi, value in zip(phis, settled(b, emit_block(frame, op.body, forwarded), op.body), strict=True):
         phi.add_incoming(value, b.block)
     unrolled(b.branch(header), op.unroll)
     b.position_at_end(end)
