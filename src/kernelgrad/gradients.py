@@ -61,7 +61,7 @@ class Differentiated:
         facts = self.usual if facts is None else facts
         with self._lock:
             if (listed, facts) not in self._variants:
-                kept = tuple(n for n in settings.kept if n in listed)
+                kept = tuple(n for n in settings.kept if n in listed and n not in facts.unkept)
                 options = Options(
                     listed, kept, settings.mode, settings.may_alias, facts, deterministic=settings.deterministic
                 )
@@ -354,6 +354,7 @@ class Gradient(Differentiated):
         variant = self.variant_for(wanted, launch, primal)
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own)
+        bound = _sparing(variant, bound, placement, stream_of(launch, placement), own)
         self.hidden(variant, launch, primal, placement, own, segment)
         finish_partials(variant, bound, launch, placement, own)
         finish_copies(variant, bound, launch, placement, own)
@@ -443,6 +444,23 @@ def _integers(function: Function) -> tuple[tuple[Param, str | None, int], ...]:
         elif param.variable == checkpoint.SEGMENT:
             found.append((param, None, offset))
     return tuple(found)
+
+
+def _sparing(
+    variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
+) -> BoundArguments:
+    """The arguments with copies for adjoints that are to be kept and would be consumed."""
+    function = variant.reverse.function
+    offsets = dict(zip((p.name for p in function.params), param_layout(function)[0], strict=True))
+    packed, buffers = bytearray(bound.packed), list(bound.buffers)
+    for name in variant.options.facts.unkept:
+        adjoint = variant.derivative.adjoints[name].name
+        k = next(k for k, b in enumerate(buffers) if b.name == adjoint)
+        copy = Scratch(buffers[k].nbytes, placement.cuda, stream).copy_from(buffers[k].address)
+        own.kept.append(copy)
+        packed[offsets[adjoint] : offsets[adjoint] + 8] = copy.address.to_bytes(8, "little")
+        buffers[k] = buffers[k]._replace(address=copy.address)
+    return replace(bound, packed=bytes(packed), buffers=tuple(buffers)) if variant.options.facts.unkept else bound
 
 
 def _on_copies(

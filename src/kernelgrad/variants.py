@@ -17,7 +17,7 @@ from .autodiff.affine import Shape, Sums
 from .autodiff.apart import stores_apart
 from .autodiff.cooperate import widening
 from .autodiff.coverage import Threads, is_covered
-from .autodiff.exclusive import exclusive_loads
+from .autodiff.exclusive import Place, exclusive_loads, place_of
 from .autodiff.logs import Log, Logged
 from .autodiff.private import bytes_read_once, is_stored_once, places_of, private_roots
 from .autodiff.reverse import Gradient as Derivative
@@ -27,7 +27,7 @@ from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
 from .errors import ArgumentError
-from .ir.ops import Function
+from .ir.ops import Function, Store
 from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
 from .runtime.config import Launch
@@ -155,6 +155,7 @@ class Variant:
             partials=partials,
             overwritten=frozenset(n for n in assigned if n in private and _read_whole(n, sizes[n], prepared, sums)),
             strips=self._is_long(launch, known),
+            unkept=self._unkept(apart),
             copied=frozenset(n for n in sizes if n not in private and self._is_crowded(n, sizes[n], launch)),
         )
 
@@ -171,6 +172,16 @@ class Variant:
         blocks = math.prod(launch.grid)
         few = nbytes <= _SMALL_BUFFER and blocks * math.prod(launch.block) >= _CROWD * (nbytes // type.size)
         return few and blocks >= _MANY_BLOCKS
+
+    def _unkept(self, apart: frozenset[Place]) -> frozenset[str]:
+        memory = self.derivative.prepared.memory
+        stores = [op for op in memory.stores if isinstance(op, Store)]
+        roots = {p.name: p.value for p in self.derivative.prepared.function.params if p.name in self.options.kept}
+        return frozenset(
+            name
+            for name, root in roots.items()
+            if any(root in memory.of(op.ptr) and place_of(op, name) not in apart for op in stores)
+        )
 
     def _is_long(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
         """Whether the tape is so large that running loops again costs less."""

@@ -85,3 +85,15 @@ def test_threads_that_are_apart_need_no_exchange(name: str) -> None:
     source = f"""__global__ void k(double *y, const double *x, int n) {{
         int t = threadIdx.x, i = blockIdx.x * blockDim.x + t; {APART[name]} }}"""
     assert "take(" not in kg.gradient(kg.compile(source)["k"]).source
+
+
+@pytest.mark.parametrize("options", [{}, {"primal": False}])
+def test_kept_outputs_that_several_threads_store(options: dict[str, bool]) -> None:
+    """Each of four threads would count the adjoint that stays where it is."""
+    kernel = kg.compile(
+        "__global__ void k(double *y, const double *x) { int i = threadIdx.x / 4; y[i] = x[i] * x[i]; }"
+    )
+    x, d_y, d_x = np.arange(8.0), np.ones(8), np.zeros(8)
+    kg.gradient(kernel["k"], "y, x", keep="y", **options)[1, 32](np.zeros(8), x, d_y, d_x)
+    np.testing.assert_array_equal(d_x, 2 * x)
+    np.testing.assert_array_equal(d_y, 1)

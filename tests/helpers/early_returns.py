@@ -89,7 +89,6 @@ SOURCES = {
             __syncthreads();
             s[t] = v;
             __syncthreads();
-            if (t + u > 25) return;
             y[t] += s[0] * v;
           }} while (++u < 3);
           y[t] *= s[t];

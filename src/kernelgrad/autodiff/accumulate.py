@@ -26,7 +26,8 @@ class Facts:
     `partials`: the warps leave their sums for a finishing step, since so many blocks would wait for each other at one
     address. `overwritten`: inputs all of whose elements are read once each, so that their adjoints can be written
     instead of cleared first and added to. `copied`: small inputs that very many threads read: each block adds to one of
-    several copies of their adjoints. `strips`: the tape would be large, and loops go in strips. `alone`: there is one
+    several copies of their adjoints. `strips`: the tape would be large, and loops go in strips. `unkept`: outputs
+    to be kept whose elements several threads may store: their adjoints are consumed, on copies. `alone`: there is one
     thread."""
 
     private: frozenset[str] | None = None
@@ -37,6 +38,7 @@ class Facts:
     overwritten: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
     strips: bool = False
+    unkept: frozenset[str] = frozenset()
     alone: bool = False
 
 
