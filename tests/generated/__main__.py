@@ -15,9 +15,8 @@ from .generator import random_program
 from .processes import spread
 from .program import Program, reduced
 
-WATCHED = {"plain": 3, "cooperating": 1}  # every n-th kernel also runs under the check mode
-KINDS = {"plain": random_program, "cooperating": random_cooperating}
-Task = tuple[str, int]  # kind, seed
+KINDS = ("plain", "cooperating")
+Task = tuple[str, int, int, bool]  # kind, seed, size, whether it also runs under the check mode
 
 
 def main() -> int:
@@ -25,8 +24,9 @@ def main() -> int:
     counts: Counter[tuple[str, str]] = Counter()
     differences = 0
     started = time.monotonic()
-    kinds = tuple(KINDS) if options.kind == "all" else (options.kind,)
-    tasks: list[Task] = [(kinds[k % len(kinds)], options.seed + k // len(kinds)) for k in range(options.count)]
+    kinds = KINDS if options.kind == "all" else (options.kind,)
+    seeds = [(kinds[k % len(kinds)], options.seed + k // len(kinds)) for k in range(options.count)]
+    tasks: list[Task] = [(kind, seed, options.size, seed % options.watch == 0) for kind, seed in seeds]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERNELGRAD_CACHE_DIR"] = folder
         for done, (task, answer) in enumerate(spread(_outcome, tasks, options.jobs), 1):
@@ -49,18 +49,20 @@ def _options() -> argparse.Namespace:
         "--seed", type=int, default=1, help="of each kind's first kernel; each further one has the next"
     )
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--size", type=int, default=14, help="of a cooperating kernel: about so many statements")
+    parser.add_argument("--watch", type=int, default=2, metavar="N", help="every n-th also under the check mode")
     parser.add_argument("--reduce", type=int, default=120, metavar="SECONDS", help="to make each failure smaller")
     return parser.parse_args()
 
 
 def _program(task: Task) -> Program:
-    kind, seed = task
-    return KINDS[kind](seed)
+    kind, seed, size, _ = task
+    return random_cooperating(seed, size) if kind == "cooperating" else random_program(seed)
 
 
 def _outcome(task: Task) -> Outcome:
-    kind, seed = task
-    return check(_program(task), seed % WATCHED[kind] == 0, _way(seed))
+    _, seed, _, watched = task
+    return check(_program(task), watched, _way(seed))
 
 
 def _way(seed: int) -> str:
@@ -68,7 +70,7 @@ def _way(seed: int) -> str:
 
 
 def _report(task: Task, outcome: Outcome, seconds: int) -> None:
-    kind, seed = task
+    kind, seed, *_ = task
     watched = "check mode" in outcome.summary
     program = _program(task)
     if outcome.kind == "wrong":
