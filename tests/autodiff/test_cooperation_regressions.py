@@ -85,3 +85,28 @@ def test_tape_bytes_of_a_kernel_with_dynamic_shared_memory() -> None:
     gradient = kg.gradient(kg.compile(source)["k"])
     x = np.full(32, 0.5)
     assert gradient.tape_bytes(1, 32, np.zeros(32), x, 32, shared=256) >= 4 * 32 * 8
+
+
+@pytest.mark.parametrize("flag", [0, 1])
+@pytest.mark.parametrize("around", ["if (x[62] > 0.5)", "for (int k = 0; k < (int)x[63]; k++)"])
+def test_a_barrier_that_may_not_be_met_parts_no_phases(around: str, flag: int) -> None:
+    """Without the branch, both reads of one cell are in the same phase, by different threads."""
+    kernel = kg.compile(f"""__global__ void k(double *y, const double *x, int n) {{
+        __shared__ double s[32];
+        int t = threadIdx.x;
+        s[t] = x[t] * x[t];
+        __syncthreads();
+        double v = s[(7 * t + 3) % 32];
+        {around} {{
+            __syncthreads();
+            v *= 2;
+            __syncthreads();
+        }}
+        y[t] = v * s[(t + 3) % 32];
+    }}""")["k"]
+    gradient = kg.gradient(kernel, "y, x")
+    x = np.random.default_rng(1).random(64)
+    x[62] = x[63] = flag
+    for order in (None, 1, 2):
+        report = gradient.check(1, 32, np.zeros(32), x, 0, np.ones(32), np.zeros(64), seed=order)
+        assert report.ok, str(report)

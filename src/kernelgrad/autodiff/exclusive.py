@@ -7,8 +7,9 @@ update of the shadow. What cannot be played, because it depends on memory or on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -29,6 +30,13 @@ class _Phase:
     """What happened to each variable since the last barrier."""
 
     touched: dict[Value, list[tuple[Op, Numbers | None, Numbers]]] = field(default_factory=dict)
+
+    def copy(self) -> _Phase:
+        return _Phase({root: list(found) for root, found in self.touched.items()})
+
+    def add(self, other: _Phase) -> None:
+        for root, found in other.touched.items():
+            self.touched.setdefault(root, []).extend(found)
 
 
 class _TooLong(Exception):
@@ -81,18 +89,37 @@ class _Play:
         self.steps = 0
 
     def block(self, block: Block, mask: Numbers, threads: Threads) -> None:
+        if not mask.any():  # nobody is here: no barrier is met either
+            return
         for op in block.ops:
             match op:
                 case Load() | Store() | Atomic():
                     self.touch(op, mask, threads)
                 case Barrier("block") | BarrierReduce():
                     self.meet()
-                case If(cond, then, orelse):
-                    chosen = threads.value(cond)
-                    self.block(then, mask if chosen is None else mask & chosen, threads)
-                    self.block(orelse, mask if chosen is None else mask & ~chosen, threads)
+                case If():
+                    self.if_(op, mask, threads)
                 case For() | While() if self.matters(op):
                     self.loop(op, mask, threads)
+
+    def if_(self, op: If, mask: Numbers, threads: Threads) -> None:
+        chosen = threads.value(op.cond)
+        sides = ((op.then, chosen), (op.orelse, None if chosen is None else ~chosen))
+        ways = [partial(self.block, side, mask if here is None else mask & here, threads) for side, here in sides]
+        if chosen is None and has_barrier(op):
+            self.either(*ways)
+        else:
+            for way in ways:
+                way()
+
+    def either(self, *ways: Callable[[], None]) -> None:
+        """One of these happens, and only the barriers of that one part the phases: afterwards, either may have been."""
+        before, after = self.phase, _Phase()
+        for way in ways:
+            self.phase = before.copy()
+            way()
+            after.add(self.phase)
+        self.phase = after
 
     def matters(self, loop: For | While) -> bool:
         return has_barrier(loop) or any(
@@ -104,9 +131,12 @@ class _Play:
     def loop(self, loop: For | While, mask: Numbers, threads: Threads) -> None:
         meets = has_barrier(loop)
         for iteration in threads.iterations(loop, mask, _LONGEST[meets]):
-            self.block(loop.body, iteration.mask, iteration.threads)
-            if not iteration.sure and meets:  # the end of one iteration meets the beginning of the next
-                self.block(loop.body, iteration.mask, iteration.threads)
+            once = partial(self.block, loop.body, iteration.mask, iteration.threads)
+            if iteration.sure or not meets:
+                once()
+            else:  # never, or more than once: the end of one iteration meets the beginning of the next
+                self.either(lambda: None, once)
+                self.either(lambda: None, once)
 
     def touch(self, op: Load | Store | Atomic, mask: Numbers, threads: Threads) -> None:
         self.steps += 1
