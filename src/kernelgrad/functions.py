@@ -83,7 +83,7 @@ class FunctionGradient(Differentiated):
     def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
         listed = self.settings.listed if wanted is None else wanted
         found = super().variant((*(n for n in listed if n != RESULT), *self.inner), facts)
-        if len(found.kernels) > 1:
+        if len(found.derivative.functions) > 1:
             reason = "an atomic maximum, minimum or exchange has a gradient in kernels only"
             raise UnsupportedError(reason, self.shown.span, "differentiate the kernel that calls the function")
         return found

@@ -349,7 +349,7 @@ class Gradient(Differentiated):
         own = Own()
         adjoints = in_float(self.kernel.function, adjoints, launch, own)
         # All variants take the same arguments of the user's.
-        bound, placement = self.variant(wanted).reverse.bind((*own_args, *(adjoints[n] for n in wanted)))
+        bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
         primal = self._without_adjoints(bound)
         variant = self.variant_for(wanted, launch, primal)
         if not self.settings.may_alias:

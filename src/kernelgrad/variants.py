@@ -27,7 +27,7 @@ from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
 from .errors import ArgumentError
-from .ir.ops import Function, Store
+from .ir.ops import Function, Module, Store
 from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
 from .runtime.config import Launch
@@ -46,12 +46,26 @@ class Variant:
         self.kernel, self.options = kernel, options
         self._facts: dict[Any, Facts] = {}
         self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
-        self.kernels = tuple(self._finished(_with_hidden(f, self.derivative)) for f in self.derivative.functions)
+        self._functions = tuple(_with_hidden(f, self.derivative) for f in self.derivative.functions)
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Finished when they are needed: a launch may turn out to need another variant."""
+        return tuple(map(self._finished, self._functions))
+
+    @cached_property
+    def binder(self) -> Kernel:
+        """The kernel that takes the adjoints, as far as its arguments go."""
+        function = self._functions[0 if len(self._functions) == 1 else 1]
+        return self._as_kernel(function, replace(self.kernel.module, functions={function.name: function}))
 
     def _finished(self, function: Function) -> Kernel:
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
         module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables), shadows)
+        return self._as_kernel(function, module)
+
+    def _as_kernel(self, function: Function, module: Module) -> Kernel:
         later = {*self.derivative.logged, *(name for name, p in self.derivative.partials.items())}
         given = {p.name for p in function.params}
         written = (p.name for name, p in self.derivative.adjoints.items() if name in later)
