@@ -247,6 +247,9 @@ def _read_whole(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> bool:
     root = next(p.value for p in prepared.function.params if p.name == name)
     if not isinstance(root.type, Pointer) or adjoint_type(root.type) != root.type:
         return False
+    loads = [op for op in prepared.memory.loads if root in prepared.memory.of(op.ptr)]
+    if not all(map(prepared.plan.has_adjoint, loads)):  # what has no adjoint writes none
+        return False
     return bytes_read_once(root, prepared.memory, places_of(prepared.structure), sums) == nbytes
 
 

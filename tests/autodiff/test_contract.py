@@ -294,3 +294,12 @@ def test_may_alias(module: kg.Module) -> None:
     kg.gradient(module["square"], "out, in", may_alias=True)[1, 2](memory, memory, 2, adjoint, adjoint)
     np.testing.assert_array_equal(memory, [4, 9])
     np.testing.assert_array_equal(adjoint, [4, 60])
+
+
+def test_assign_clears_what_no_derivative_reaches() -> None:
+    """Every element is read, but none has an adjoint that would be written."""
+    source = "__global__ void k(double *y, const double *x) { int i = threadIdx.x; y[i] = x[i] > 0.5 ? 1.0 : 2.0; }"
+    d_x = np.full(32, 7.0)
+    gradient = kg.gradient(kg.compile(source)["k"], "y, x", primal=False, keep="y", assign="x")
+    gradient[1, 32](np.zeros(32), ones(32), ones(32), d_x)
+    assert not d_x.any()

@@ -23,6 +23,10 @@ LOOPS = {
     "shifting": ("for (unsigned d = 3; d < n; d <<= 1) v += x[d] * x[t + d];", False),
     "two at once": ("for (int j = t, d = 1; j < n; j += 3, d *= 2) v += x[j] * x[d % 60];", False),
     "beside a counter": ("int d = 1; for (int j = 0; j < 5; j++) { v += x[j] * x[d + t]; d <<= 1; }", False),
+    "narrower arithmetic": (
+        "long long j = (1ll << 32) + t; for (int k = 0; k < n; k++) { v += x[j % 63] * v0; j = (unsigned)j + 3u; }",
+        True,
+    ),
     "tripling": ("for (unsigned d = 1; d < n; d *= 3) v += x[d] * x[t + d];", True),
     "changing step": ("for (int j = t, d = 1; j < n; j += d, d++) v += x[j] * x[t];", True),
     "a step from memory that changes": ("for (int j = t; j < 60; j += (int)(y[0]) + 7) v += x[j] * x[t];", False),

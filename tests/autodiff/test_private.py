@@ -65,6 +65,12 @@ CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
         4,
         {"y"},
     ),
+    "backwards, unsigned": (
+        f"{I} double s = 0; for (unsigned k = i; k < 8; k--) s += x[k] * x[k]; y[i] = s;",
+        2,
+        4,
+        {"y"},
+    ),
     "two loops over one sum": (
         f"{I} double s = 0; for (int a = 0; a < 4; a++) for (int b = 0; b < 4; b++) s += x[4 * i + a + b]; y[i] = s;",
         2,

@@ -13,6 +13,7 @@ from ..ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offse
 from ..ir.types import Pointer, Scalar, Struct, Type
 from ..transforms.fold import evaluate as fold
 from ..transforms.fold import limits
+from .induction import unconverted
 from .structure import Place, Structure
 
 Known = Callable[[Value], int | float | bool | None]
@@ -145,6 +146,8 @@ class Sums:
         position = loop.body.args.index(value)
         if isinstance(loop, For) and position == 0:
             return self._counter(loop, value)
+        if not _is_integer(value.type):
+            return None
         index = position - isinstance(loop, For)
         start, step = self.of(loop.inits[index]), self._step(loop.body.results[index], value)
         if start is None or step is None:
@@ -164,25 +167,22 @@ class Sums:
 
     def _step(self, following: Value, arg: Value) -> int | None:
         """What is added to a carried value in each iteration; `int i; i += 4u` converts it there and back."""
-        op = self.structure.definition.get(self._unconverted(following))
+        assert isinstance(arg.type, Scalar)
+        bits = arg.type.bits
+        op = self.structure.definition.get(unconverted(following, bits, self.structure))
         if not (isinstance(op, Apply) and op.fn in ("add", "sub")):
             return None
         left, right = op.args
-        if op.fn == "add" and self._unconverted(right) is arg:
+        if op.fn == "add" and unconverted(right, bits, self.structure) is arg:
             left, right = right, left
-        if self._unconverted(left) is not arg:
+        if unconverted(left, bits, self.structure) is not arg:
             return None
         by = self.of(right)
         if by is None or by.terms or by.const == 0:
             return None
-        return by.const if op.fn == "add" else -by.const
-
-    def _unconverted(self, value: Value) -> Value:
-        op = self.structure.definition.get(value)
-        while isinstance(op, Apply) and op.fn == "convert" and all(_is_integer(v.type) for v in (value, op.args[0])):
-            value = op.args[0]
-            op = self.structure.definition.get(value)
-        return value
+        # Unsigned, `k -= 1` adds 2**32 - 1: a step backwards, that the next thread's place is within.
+        half = 1 << (bits - 1)
+        return ((by.const if op.fn == "add" else -by.const) + half) % (2 * half) - half
 
     # ---- addresses
 

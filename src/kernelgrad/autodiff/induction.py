@@ -35,13 +35,14 @@ def find(loop: For | While, arg: Value, structure: Structure) -> Induction | Non
     if not _is_integer(arg.type) or (isinstance(loop, For) and arg is loop.body.args[0]):
         return None
     index = loop.body.args.index(arg) - isinstance(loop, For)
-    following = structure.definition.get(_unconverted(loop.body.results[index], structure))
+    bits = arg.type.bits if isinstance(arg.type, Scalar) else 0
+    following = structure.definition.get(unconverted(loop.body.results[index], bits, structure))
     if not isinstance(following, Apply) or len(following.args) != 2:
         return None
     left, right = following.args
-    if following.fn in ("add", "mul") and _unconverted(right, structure) is arg:
+    if following.fn in ("add", "mul") and unconverted(right, bits, structure) is arg:
         left, right = right, left
-    if _unconverted(left, structure) is not arg:
+    if unconverted(left, bits, structure) is not arg:
         return None
     return _step(following.fn, loop, loop.inits[index], right, left.type, structure)
 
@@ -88,10 +89,14 @@ def _is_integer(type: Type) -> bool:
     return isinstance(type, Scalar) and type.kind in ("int", "uint") and type.bits >= 32
 
 
-def _unconverted(value: Value, structure: Structure) -> Value:
-    """Through conversions between integers, which keep the low bits: those are all that sums depend on."""
+def unconverted(value: Value, bits: int, structure: Structure) -> Value:
+    """Through conversions between integers of at least so many bits, which keep those: all that sums depend on."""
+
+    def is_wide(v: Value) -> bool:
+        return isinstance(v.type, Scalar) and _is_integer(v.type) and v.type.bits >= bits
+
     op = structure.definition.get(value)
-    while isinstance(op, Apply) and op.fn == "convert" and _is_integer(value.type) and _is_integer(op.args[0].type):
+    while isinstance(op, Apply) and op.fn == "convert" and is_wide(value) and is_wide(op.args[0]):
         value = op.args[0]
         op = structure.definition.get(value)
     return value

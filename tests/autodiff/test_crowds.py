@@ -1,0 +1,36 @@
+"""Launches of so many blocks that they would wait for each other: sums per warp, copies of small adjoints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from kernelgrad.runtime.config import make_launch
+
+SOURCE = """__global__ void k(double *y, const double *x, const double *w, double a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * w[i % 3] * a;
+}"""
+LAUNCH, N = (3000, 40), 3000 * 40 - 7
+
+
+@pytest.mark.parametrize("form", ["joint", "split", "primal=False"])
+def test_many_blocks(form: str) -> None:
+    kernel = kg.compile(SOURCE)["k"]
+    rng = np.random.default_rng(1)
+    x, w, seed, a = rng.random(N), rng.random(3), rng.standard_normal(N), 1.5
+    y, d_x, d_w, d_a = np.zeros(N), np.zeros(N), np.ones(3), np.full(1, 2.0)
+    if form == "split":
+        forward, reverse = kg.split(kernel)
+        reverse[LAUNCH](forward[LAUNCH](y, x, w, a, N), y, x, w, a, N, seed.copy(), d_x, d_w, d_a)
+    else:
+        gradient = kg.gradient(kernel, primal=form == "joint")
+        primal, _ = kernel.bind((y, x, w, a, N))
+        facts = gradient.variant_for(("y", "x", "w", "a"), make_launch(*LAUNCH), primal).options.facts
+        assert facts.partials and facts.copied == {"w"}
+        gradient[LAUNCH](y, x, w, a, N, seed.copy(), d_x, d_w, d_a)
+    weight = w[np.arange(N) % 3]
+    np.testing.assert_allclose(d_x, seed * weight * a, rtol=1e-13)
+    np.testing.assert_allclose(d_w, 1 + a * np.bincount(np.arange(N) % 3, seed * x), rtol=1e-9)
+    np.testing.assert_allclose(d_a, 2 + seed @ (x * weight), rtol=1e-9)
