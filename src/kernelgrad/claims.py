@@ -3,11 +3,13 @@ the claims, the reverse (Note [Claims] in autodiff/winners.py), and the memory t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from .ir.builder import pointee
 from .kernels import Kernel
 from .runtime.arguments import Placement, Supplied
+from .runtime.config import Launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import Scratch
@@ -16,16 +18,22 @@ if TYPE_CHECKING:
     from .autodiff.winners import Claim
     from .variants import Variant
 
-Step = tuple[Kernel, BoundArguments]
+
+class Step(NamedTuple):
+    """A launch of a gradient's: as the user's launch is, or otherwise, with what it alone is supplied with."""
+
+    kernel: Kernel
+    bound: BoundArguments
+    launch: Launch | None = None
+    supplied: Mapping[str, Supplied] = {}
 
 
 def steps(variant: Variant, primal: BoundArguments, whole: BoundArguments) -> list[Step]:
     """The launches of a gradient, in order. `primal`: the kernel's own arguments; `whole`: with the adjoints."""
     if not variant.derivative.claims:
-        (kernel,) = variant.kernels
-        return [(kernel, whole)]
+        return [] if variant.is_idle else [Step(kernel, whole) for kernel in variant.kernels]
     forward, reverse, claim = variant.kernels
-    return [(forward, primal), (claim, primal), (reverse, whole)]
+    return [Step(forward, primal), Step(claim, primal), Step(reverse, whole)]
 
 
 def add_memory(variant: Variant, primal: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from struct import unpack_from
@@ -68,13 +68,22 @@ class Differentiated:
                 self._variants[listed, facts] = Variant(self.kernel, options)
             return self._variants[listed, facts]
 
-    def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant:
-        """The one whose proofs hold for the launch (rules 8 and 11)."""
-        usual = self.variant(wanted)
-        known = _known_scalars(self.kernel.function, primal, None)
-        sizes = {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
+    def variant_for(
+        self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, single: bool = False
+    ) -> Variant:
+        """The one whose proofs hold for the launch (rules 8 and 11). `single`: one kernel is to do it all."""
+        known, sizes = self._known_of(wanted, primal)
         assigned = tuple(n for n in self.settings.assigned if n in sizes)
-        return self.variant(wanted, usual.facts_of(launch, known, sizes, assigned))
+        return self.variant(wanted, self.variant(wanted).facts_of(launch, known, sizes, assigned, single))
+
+    def gathers(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Iterator[Any]:
+        """The launches that go before that variant's."""
+        return self.variant(wanted).gathers(launch, *self._known_of(wanted, primal))
+
+    def _known_of(self, wanted: tuple[str, ...], primal: BoundArguments) -> tuple[Callable[[Any], Any], dict[str, int]]:
+        """The scalar arguments, and the sizes of the wanted buffers."""
+        known = _known_scalars(self.kernel.function, primal, None)
+        return known, {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
 
     # ---- arguments
 
@@ -110,10 +119,10 @@ class Differentiated:
             if isinstance(param.type, Struct) and adjoints.get(param.name) is not None:
                 _check_members(param.name, param.type, given[param.name], adjoints[param.name])
 
-    def check_overlap(self, variant: Variant, bound: BoundArguments, own: Own) -> None:
-        """Also of adjoints that float copies stand for."""
+    def check_overlap(self, variant: Variant, bound: BoundArguments, own: Own, others: Sequence[Kernel] = ()) -> None:
+        """Also of adjoints that float copies stand for. `others`: kernels that are launched besides."""
         whole = replace(bound, buffers=(*bound.buffers, *own.originals))
-        written = frozenset(name for kernel in variant.kernels for name in kernel.written)
+        written = frozenset(name for kernel in (*variant.kernels, *others) for name in kernel.written)
         check_overlap(variant.reverse.function, whole, written | {b.name for b in own.originals})
 
     @property
@@ -319,16 +328,21 @@ class Gradient(Differentiated):
         """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
         launch = make_launch(grid, block, shared)
         steps, placement, own = self._prepare(launch, args, adjoints)
-        sized = own.sized(launch)
-        reports = [k.check_bound(sized, bound, placement, own.supplied, seed) for k, bound in steps]
+        reports = [
+            step.kernel.check_bound(
+                step.launch or own.sized(launch), step.bound, placement, {**own.supplied, **step.supplied}, seed
+            )
+            for step in steps
+        ]
         own.finish()
         return replace(reports[-1], findings=tuple(f for report in reports for f in report.findings))
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         target, segment = self._within_budget(launch, args)
         steps, placement, own = target._prepare(launch, args, keywords, segment)
-        for kernel, bound in steps:
-            kernel.run(own.sized(launch), bound, placement, own.supplied)
+        for step in steps:
+            supplied = {**own.supplied, **step.supplied}
+            step.kernel.run(step.launch or own.sized(launch), step.bound, placement, supplied)
         own.finish()
 
     def _within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
@@ -341,7 +355,12 @@ class Gradient(Differentiated):
         return self.checkpointed, self.segment(launch, bound, placement)
 
     def _prepare(
-        self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], segment: int | None = None
+        self,
+        launch: Launch,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        segment: int | None = None,
+        single: bool = False,
     ) -> tuple[list[claims.Step], Placement, Own]:
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
@@ -351,9 +370,10 @@ class Gradient(Differentiated):
         # All variants take the same arguments of the user's.
         bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
         primal = self._without_adjoints(bound)
-        variant = self.variant_for(wanted, launch, primal)
+        variant = self.variant_for(wanted, launch, primal, single)
+        gathers = [] if single else [claims.Step(k, bound, *g) for k, *g in self.gathers(wanted, launch, primal)]
         if not self.settings.may_alias:
-            self.check_overlap(variant, bound, own)
+            self.check_overlap(variant, bound, own, [step.kernel for step in gathers])
         bound = _sparing(variant, bound, placement, stream_of(launch, placement), own)
         self.hidden(variant, launch, primal, placement, own, segment)
         finish_partials(variant, bound, launch, placement, own)
@@ -361,7 +381,8 @@ class Gradient(Differentiated):
         finish_logs(variant, bound, launch, placement, own)
         claims.add_memory(variant, primal, placement, stream_of(launch, placement), own)
         self._assign(variant, bound, placement, launch)
-        return claims.steps(variant, primal, bound), placement, own
+        # They read adjoints that the kernel itself consumes.
+        return [*gathers, *claims.steps(variant, primal, bound)], placement, own
 
     def _without_adjoints(self, bound: BoundArguments) -> BoundArguments:
         """The kernel's own arguments, which come first."""

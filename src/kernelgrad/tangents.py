@@ -209,8 +209,8 @@ class Tangent(Differential):
 
     def _prepare(self, launch: Launch, args: tuple[Any, ...]) -> Prepared:
         if isinstance(self.target, Gradient):
-            ((kernel, bound),), placement, own = self.target._prepare(launch, args, {})
-            return Prepared(kernel, launch, bound, placement, own)
+            (step,), placement, own = self.target._prepare(launch, args, {}, single=True)
+            return Prepared(step.kernel, launch, step.bound, placement, own)
         bound, placement = self.target.bind(args)
         return Prepared(self.target, launch, bound, placement, Own())
 

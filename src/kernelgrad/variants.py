@@ -27,9 +27,12 @@ from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
 from .errors import ArgumentError
-from .ir.ops import Function, Module, Store
+from .gathers import Chosen, Gathers, launch_of, numbers
+from .ir.ops import Atomic, Function, Module, Print, Store
+from .ir.traverse import walk
 from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
+from .runtime.arguments import Supplied
 from .runtime.config import Launch
 
 RESULT = "_result"  # the parameter through which a function's value leaves
@@ -45,6 +48,8 @@ class Variant:
     def __init__(self, kernel: Kernel, options: Options):
         self.kernel, self.options = kernel, options
         self._facts: dict[Any, Facts] = {}
+        self._chosen: dict[Any, tuple[Chosen, ...]] = {}
+        self._gathers = Gathers(kernel, options)
         self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
         self._functions = tuple(_with_hidden(f, self.derivative) for f in self.derivative.functions)
 
@@ -93,6 +98,14 @@ class Variant:
         """The kernel that takes the adjoints."""
         return self.kernels[0 if len(self.kernels) == 1 else 1]
 
+    @cached_property
+    def is_idle(self) -> bool:
+        """Whether gathers do all there is to do."""
+        gathered = self.options.facts.gathered
+        return bool(gathered) and not any(
+            isinstance(op, Store | Atomic | Print) for k in self.kernels for op in walk(k.function.body)
+        )
+
     @property
     def doubles_shared(self) -> bool:
         """Whether the shadow of dynamic shared memory needs as many bytes again."""
@@ -134,17 +147,38 @@ class Variant:
         return found
 
     def facts_of(
-        self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int], assigned: tuple[str, ...]
+        self,
+        launch: Launch,
+        known: Callable[[Any], Any],
+        sizes: Mapping[str, int],
+        assigned: tuple[str, ...],
+        single: bool = False,
     ) -> Facts:
-        """What holds for a launch. `sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero."""
-        scalars = tuple(known(p.value) for p in self.kernel.function.params)
-        key = (launch.grid, launch.block, launch.shared_bytes, scalars, tuple(sizes.items()))
+        """What holds for a launch. `sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero;
+        `single`: one kernel is to do it all."""
+        key = (*self._key(launch, known, sizes), single)
         if key not in self._facts:
-            self._facts[key] = self._find_facts(launch, known, sizes, assigned)
+            self._facts[key] = self._find_facts(launch, known, sizes, assigned, single)
         return self._facts[key]
 
+    def gathers(
+        self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]
+    ) -> Iterator[tuple[Kernel, Launch, dict[str, Supplied]]]:
+        """The launches that collect adjoints, and what the launcher supplies to each; after `facts_of`."""
+        for gather, box in self._chosen.get(self._key(launch, known, sizes), ()):
+            yield self._gathers.kernel_of(gather), launch_of(box, launch), numbers(box, launch)
+
+    def _key(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
+        scalars = tuple(known(p.value) for p in self.kernel.function.params)
+        return launch.grid, launch.block, launch.shared_bytes, scalars, tuple(sizes.items())
+
     def _find_facts(
-        self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int], assigned: tuple[str, ...]
+        self,
+        launch: Launch,
+        known: Callable[[Any], Any],
+        sizes: Mapping[str, int],
+        assigned: tuple[str, ...],
+        single: bool,
     ) -> Facts:
         usual, prepared = self.options.facts, self.derivative.prepared
         if usual.alone:
@@ -160,6 +194,13 @@ class Variant:
             prepared.function, prepared.memory, prepared.structure, prepared.activity.roots, sums, threads
         )
         plan, may_alias = prepared.accumulation, self.options.may_alias
+        others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private]
+        chosen = () if single else self._gathers.find(prepared, sums, others, apart, assigned)
+        if chosen:
+            self._chosen[self._key(launch, known, sizes)] = chosen
+        gathered = {c.gather.name for c in chosen}
+        written = {n for n in assigned if n in private and _read_whole(n, sizes[n], prepared, sums)}
+        crowded = {n for n in sizes if n not in private | gathered and self._is_crowded(n, sizes[n], launch)}
         return replace(
             usual,
             private=None if may_alias or private == plan.private else private,
@@ -167,10 +208,11 @@ class Variant:
             apart=None if may_alias or apart == plan.apart else apart,
             refill=self.can_refill(launch, known),
             partials=partials,
-            overwritten=frozenset(n for n in assigned if n in private and _read_whole(n, sizes[n], prepared, sums)),
+            overwritten=frozenset(written | {c.gather.name for c in chosen if c.gather.writes}),
             strips=self._is_long(launch, known),
             unkept=self._unkept(apart),
-            copied=frozenset(n for n in sizes if n not in private and self._is_crowded(n, sizes[n], launch)),
+            copied=frozenset(crowded),
+            gathered=frozenset(c.gather for c in chosen),
         )
 
     def _is_crowded(self, name: str, nbytes: int, launch: Launch) -> bool:

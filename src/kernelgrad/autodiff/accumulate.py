@@ -13,6 +13,7 @@ from ..ir.ops import Alloca, Load, Store, Value
 from ..ir.types import Pointer
 from .affine import Sums
 from .exclusive import Place, is_exclusive, place_of
+from .gather import Gather
 from .roots import Memory
 from .structure import Structure
 
@@ -22,13 +23,13 @@ class Facts:
     """What is known of a launch. `private`: the buffers and shared variables whose elements are touched by one thread
     each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between two
     barriers (rule 17), by where they are read. `apart`: the stores by which no two threads write the same element.
-    `refill`: the tiles' fills cover what is read (rule 8).
-    `partials`: the warps leave their sums for a finishing step, since so many blocks would wait for each other at one
-    address. `overwritten`: inputs all of whose elements are read once each, so that their adjoints can be written
-    instead of cleared first and added to. `copied`: small inputs that very many threads read: each block adds to one of
-    several copies of their adjoints. `strips`: the tape would be large, and loops go in strips. `unkept`: outputs
-    to be kept whose elements several threads may store: their adjoints are consumed, on copies. `alone`: there is one
-    thread."""
+    `refill`: the tiles' fills cover what is read (rule 8). `partials`: the warps leave their sums for a finishing
+    step, since so many blocks would wait for each other at one address. `overwritten`: inputs all of whose elements
+    are read once each, so that their adjoints can be written instead of cleared first and added to. `copied`: small
+    inputs that very many threads read: each block adds to one of several copies of their adjoints. `gathered`:
+    inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in strips.
+    `unkept`: outputs to be kept whose elements several threads may store: their adjoints are consumed, on copies.
+    `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -37,6 +38,7 @@ class Facts:
     partials: bool = False
     overwritten: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
+    gathered: frozenset[Gather] = frozenset()
     strips: bool = False
     unkept: frozenset[str] = frozenset()
     alone: bool = False
@@ -59,6 +61,7 @@ class Accumulation:
     contested: set[int] = field(default_factory=set)  # stores by which several threads may write the same element
     together: set[int] = field(default_factory=set)  # of the atomic ones, those that a warp may make as one
     writes: set[int] = field(default_factory=set)  # loads whose adjoint is written, not added to
+    gathered: set[int] = field(default_factory=set)  # loads whose update another launch makes
 
     def is_atomic(self, op: Load) -> bool:
         return id(op) in self.atomic
@@ -74,10 +77,11 @@ def plan_updates(
     private: frozenset[str],
     exclusive: frozenset[Place],
     apart: frozenset[Place],
-    overwritten: frozenset[str],
+    facts: Facts,
     sums: Sums,
 ) -> Accumulation:
     plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
+    gathered = {gather.name for gather in facts.gathered}
     names = {root: name for name, root in memory.global_names.items()}
     for store in memory.stores:
         roots = memory.of(store.ptr) & active if isinstance(store, Store) else frozenset()
@@ -89,9 +93,12 @@ def plan_updates(
             continue
         if all(_is_local(root, structure) for root in roots):
             plan.reasons[id(load)] = "a local array of this thread"
+        elif all(names.get(root, root.name) in gathered for root in roots):
+            plan.gathered.add(id(load))
+            plan.reasons[id(load)] = "each element collects its adjoint from the threads that read it"
         elif all(names.get(root, root.name) in private for root in roots) and len(memory.of(load.ptr)) == 1:
             plan.reasons[id(load)] = "only this thread touches the element"
-            if all(root.name in overwritten for root in roots):
+            if all(root.name in facts.overwritten for root in roots):
                 plan.writes.add(id(load))
         elif is_exclusive(load, [names.get(root, "") for root in memory.of(load.ptr)], exclusive):
             plan.reasons[id(load)] = "only this thread touches the cell between two barriers"

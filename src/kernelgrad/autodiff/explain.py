@@ -55,6 +55,8 @@ def _how(plan: Accumulation, load: Load) -> str:
     if plan.is_logged(load):
         shared = "at the next barrier, in the order of threads and slots"
         return f"logged, and added {shared if plan.logged[id(load)] else _AFTERWARDS}"
+    if id(load) in plan.gathered:
+        return "gathered by a launch of its own"
     return "atomicAdd" if plan.is_atomic(load) else "plain +="
 
 

@@ -23,7 +23,8 @@ class MemoryAdjoints:
 
     def load(self, op: Load, shadow: Value) -> None:
         """A read in the primal is an update in the adjoint."""
-        self.each_float(shadow, self.adjoints.get(op.result), self._how(op))
+        if id(op) not in self.accumulation.gathered:
+            self.each_float(shadow, self.adjoints.get(op.result), self._how(op))
 
     def _how(self, op: Load) -> Callable[[Value, Value], None]:
         plan = self.accumulation

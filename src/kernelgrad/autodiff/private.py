@@ -141,30 +141,41 @@ def _leaps(digits: list[_Digit], width: int, shared: dict[Basis, int], guards: s
     """Whether each digit's step leaps over all that the smaller digits and the window of one thread reach."""
     digits = sorted(digits, key=lambda d: d.coefficient)
     reach = 0
-    below: set[Basis] | None = set()  # None: loops are among them, of which no guard speaks
+    below: dict[Basis, int] | None = {}  # how far each reaches; None: loops are among them, of which no guard speaks
     for number, digit in enumerate(digits):
         if digit.coefficient < reach + width:
             return False
         if digit.extent is None:
             return number == len(digits) - 1
         reach += digit.coefficient * (digit.extent - 1)
-        below = None if below is None or digit.basis is None else {*below, digit.basis}
-        if below is not None:
-            reach = min([reach, *_bounds(below, shared, guards)])
+        if below is not None and digit.basis is not None:
+            below = {**below, digit.basis: digit.coefficient * (digit.extent - 1)}
+            reach = min(reach, _reach(below, shared, guards))
+        else:
+            below = None
     return True
 
 
-def _bounds(below: set[Basis], shared: dict[Basis, int], guards: set[Guard]) -> list[int]:
-    """How far some digits together can reach, by the guards that speak of just these."""
-    found = []
-    for guard in guards:
-        terms = guard.sum.coefficients
-        if set(terms) != below or any(c <= 0 or shared[b] % c for b, c in terms.items()):
-            continue
-        factors = {shared[b] // c for b, c in terms.items()}
-        if len(factors) == 1 and min(factors) > 0:
-            found.append(min(factors) * max(0, guard.bound - 1 - guard.sum.const))
-    return found
+def _reach(below: dict[Basis, int], shared: dict[Basis, int], guards: set[Guard]) -> int:
+    """How far some digits together can reach: guards bound groups of them, `row < n` and `col < m`."""
+    free, total = dict(below), 0
+    found = [(set(guard.sum.coefficients), bound) for guard in guards for bound in _bounds(guard, shared)]
+    for group, bound in sorted(found, key=lambda pair: (-len(pair[0]), pair[1])):
+        if group <= free.keys() and bound < sum(free[basis] for basis in group):
+            total += bound
+            free = {basis: reach for basis, reach in free.items() if basis not in group}
+    return total + sum(free.values())
+
+
+def _bounds(guard: Guard, shared: dict[Basis, int]) -> list[int]:
+    """How far the digits of which a guard speaks can reach together."""
+    terms = guard.sum.coefficients
+    if any(c <= 0 or b not in shared or shared[b] % c for b, c in terms.items()):
+        return []
+    factors = {shared[b] // c for b, c in terms.items()}
+    if len(factors) != 1 or min(factors) <= 0:
+        return []
+    return [min(factors) * max(0, guard.bound - 1 - guard.sum.const)]
 
 
 def is_stored_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
@@ -198,8 +209,8 @@ def bytes_read_once(root: Value, memory: Memory, places: dict[int, Place], sums:
         if coefficient != covered:
             return None
         covered, below = coefficient * (sums.extents[basis] or 1), {*below, basis}
-        for guard in guards:
-            for bound in _bounds(below, shared, {guard}):
+        for guard in (g for g in guards if set(g.sum.coefficients) == below):
+            for bound in _bounds(guard, shared):
                 used.add(guard)
                 covered = min(covered, bound + loads[0].result.type.size if guard.bound > guard.sum.const else 0)
     return covered if used == guards else None

@@ -293,8 +293,7 @@ def _prepare(
         plan.silent = frozenset(id(op) for op in walk(function.body) if isinstance(op, Print) or op in _outputs(memory))
     sums = typical(structure, function)
     private, exclusive, apart = _own(function, memory, structure, activity, options, sums)
-    overwritten = options.facts.overwritten
-    accumulation = plan_updates(memory, structure, activity.roots, private, exclusive, apart, overwritten, sums)
+    accumulation = plan_updates(memory, structure, activity.roots, private, exclusive, apart, options.facts, sums)
     if options.facts.alone:
         accumulation.contested.clear()
     if options.deterministic:

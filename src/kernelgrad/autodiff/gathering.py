@@ -1,0 +1,312 @@
+"""The code of a gather (see `gather`): a kernel whose threads are the elements of an input.
+
+For each read, it finds the thread and the iterations that made it, tests again that they exist and get there, and runs
+the slice of the gradient that the update's value comes from.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ..ir.builder import Builder, pointee
+from ..ir.ops import (
+    Aggregate,
+    Apply,
+    Block,
+    Builtin,
+    Constant,
+    Extract,
+    For,
+    Function,
+    If,
+    Insert,
+    Load,
+    Member,
+    Offset,
+    Op,
+    Param,
+    PtrCast,
+    PtrDiff,
+    Value,
+)
+from ..ir.traverse import operands, rebuild, walk
+from ..ir.types import I32, I64, U32, U64, Pointer, Scalar
+from .gather import Coordinate, Gather, Site, Solved, updates_of
+from .roots import UNKNOWN
+from .roots import analyse as roots_of
+from .structure import analyse
+
+_PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff)
+_COSTS = {"div": 8, "add": 1, "sub": 1, "mul": 1, "neg": 1, "fma": 1, "select": 1, "convert": 1}
+_COST_OF_LOAD, _COST_OF_FUNCTION = 4, 16
+
+
+class NotSliceable(Exception):
+    """An update's value needs more than a gather computes again."""
+
+
+def gather_function(pattern: Function, gather: Gather, shadow: Param) -> Function:
+    """The kernel; its last parameters are what the launcher tells (see `gathers.numbers`)."""
+    return _Emitter(pattern, gather, shadow).function()
+
+
+def cost(function: Function) -> int:
+    """Of a thread that makes every sum once: its loads and its arithmetic on floats."""
+    total = 0
+    for op in walk(function.body):
+        if isinstance(op, Load):
+            total += _COST_OF_LOAD
+        elif isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float:
+            total += _COSTS.get(op.fn, _COST_OF_FUNCTION)
+    return total
+
+
+class _Emitter:
+    def __init__(self, pattern: Function, gather: Gather, shadow: Param):
+        self.pattern, self.gather, self.shadow = pattern, gather, shadow
+        self.b = Builder(pattern.span)
+        self.type = I32 if gather.narrow else I64
+        self.top = Builder(pattern.span)  # what is the same for all threads
+        self.numbers: dict[str, Value] = {}
+        self.told: dict[str, Value] = {}
+        self.updates = {update.number: update for update in updates_of(pattern, shadow.value) or ()}
+        self.memory = roots_of(pattern)
+        self.written = self.memory.written()
+        self.definition = analyse(pattern, apart=False).definition
+        self.params = {p.value for p in pattern.params if p.variable is None}
+        ops = list(walk(pattern.body))
+        self.indices = {ops[number].result: axis for number, axis in gather.indices}
+
+    def number(self, name: str) -> Value:
+        """What the launcher tells."""
+        if name not in self.numbers:
+            self.numbers[name] = Value(I64, name)
+            self.told[name] = self.top.convert(self.numbers[name], self.type)
+        return self.told[name]
+
+    def function(self) -> Function:
+        b = self.b
+        offsets = [self._thread(axis) for axis in range(self.gather.digits)]
+        inside = [b.apply("lt", at, self.number(f"_extent_{k}")) for k, at in enumerate(offsets)]
+        with b.region() as region:
+            self._element([b.apply("add", self.number(f"_first_{k}"), at) for k, at in enumerate(offsets)])
+        b.if_(together(b, inside), region.block(), exits=True)
+        given = tuple(p for p in self.pattern.params if p.variable is None)
+        told = tuple(Param(value, "long long", variable=name) for name, value in self.numbers.items())
+        name = f"{self.pattern.name}_gather_{self.gather.name}"
+        body = Block((), (*self.top.ops, *b.ops), ())
+        return replace(self.pattern, name=name, params=(*given, *told), body=body, launch_bounds=())
+
+    def _thread(self, axis: int) -> Value:
+        """The thread's index in the grid of the gather."""
+        b = self.b
+        wide = U64 if self.type == I64 else U32
+        block, width, thread = (b.convert(b.builtin(n, axis), wide) for n in ("block_idx", "block_dim", "thread_idx"))
+        return b.convert(b.apply("add", b.apply("mul", block, width), thread), self.type)
+
+    def _element(self, digits: list[Value]) -> None:
+        b = self.b
+        type = pointee(next(iter(self.updates.values())).op.ptr)
+        assert isinstance(type, Scalar) and isinstance(self.shadow.type, Pointer)
+        sums = {residue: b.alloca(type, "sum") for residue in sorted({s.residue for s in self.gather.sites})}
+        for sum_ in sums.values():
+            b.store(sum_, b.constant(0.0, type))
+        for site in self.gather.sites:
+            Slice(self, site, digits, sums[site.residue]).emit()
+        b.span = self.pattern.span
+        steps = [b.apply("mul", digit, self.number(f"_step_{k}")) for k, digit in enumerate(digits)]
+        at = steps[0]
+        for step in steps[1:]:
+            at = b.apply("add", at, step)
+        first = b.offset(b.cast_pointer(self.shadow.value, Pointer(type, self.shadow.type.space)), b.convert(at, I64))
+        for residue, sum_ in sums.items():
+            self._update(b.offset(first, b.constant(residue // type.size, I64)), b.load(sum_), type)
+
+    def _update(self, place: Value, sum_: Value, type: Scalar) -> None:
+        b = self.b
+        if self.gather.writes:
+            b.store(place, sum_)
+            return
+        # Where nothing was read, the place may lie outside of the buffer.
+        with b.region() as region:
+            b.store(place, b.apply("add", b.load(place), sum_))
+        b.if_(b.apply("ne", sum_, b.constant(0.0, type)), region.block())
+
+
+class Slice:
+    """The adjoint that one read gives to an element."""
+
+    def __init__(self, emitter: _Emitter, site: Site, digits: list[Value], sum_: Value):
+        self.emitter, self.site, self.digits, self.sum = emitter, site, digits, sum_
+        self.b, self.type = emitter.b, emitter.type
+        self.update = emitter.updates[site.number]
+        self.loops = [op for op, _ in self.update.path if isinstance(op, For)]
+        self.at: dict[Coordinate, Value] = {}
+        self.known: ChainMap[Value, Value] = ChainMap()
+
+    def emit(self) -> None:
+        self.b.span = self.update.op.span
+        self._over(self.site.summed)
+
+    def _over(self, rest: tuple[Coordinate, ...]) -> None:
+        """Loops over the coordinates that do not follow from the digits."""
+        if not rest:
+            self._execution()
+            return
+        b, (first, *others) = self.b, rest
+        length = self._length(first)
+        at = Value(self.type, "at")
+        with b.region() as body, self._scope():
+            self.at[first] = at
+            self._over(tuple(others))
+        b.for_(b.constant(0, self.type), length, (), 1, body.block((at,)))
+
+    @contextmanager
+    def _scope(self) -> Iterator[None]:
+        self.known = self.known.new_child()
+        yield
+        self.known = self.known.parents
+
+    def _execution(self) -> None:
+        """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
+        conditions = [
+            c for digit, solved in zip(self.digits, self.site.solved, strict=True) for c in self._solve(digit, solved)
+        ]
+        for k, loop in enumerate(self.loops):
+            self.known[loop.body.args[0]] = self._counter(loop, self.at["loop", k])
+        guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
+        self._guarded(conditions, [(cond, holds) for cond, holds in guards if not self._is_zero_test(cond)])
+
+    def _solve(self, digit: Value, solved: Solved) -> Iterator[Value]:
+        """Finds a coordinate; yields what must hold for it to be one."""
+        b = self.b
+        rest = b.apply("sub", digit, b.constant(solved.shift, self.type))
+        for coordinate, factor in solved.moves:
+            rest = b.apply("sub", rest, b.apply("mul", self.at[coordinate], b.constant(factor, self.type)))
+        if solved.coordinate is None:
+            yield b.apply("eq", rest, b.constant(0, self.type))
+            return
+        at = rest if solved.sign > 0 else b.apply("neg", rest)
+        self.at[solved.coordinate] = at
+        unsigned = U64 if self.type == I64 else U32  # a negative one is too large
+        yield b.apply("lt", b.convert(at, unsigned), b.convert(self._length(solved.coordinate), unsigned))
+
+    def _length(self, coordinate: Coordinate) -> Value:
+        kind, k = coordinate
+        if kind == "axis":
+            return self.emitter.number(f"_threads_{k}")
+        b, loop = self.b, self.loops[k]
+        lower, upper = (b.convert(self.value(v), I64) for v in (loop.lower, loop.upper))
+        first, last, step = (lower, upper, loop.step) if loop.step > 0 else (upper, lower, -loop.step)
+        distance = b.apply("add", b.apply("sub", last, first), b.constant(step - 1, I64))
+        trips = b.apply("max", b.apply("div", distance, b.constant(step, I64)), b.constant(0, I64))
+        return b.convert(trips, self.type)
+
+    def _counter(self, loop: For, at: Value) -> Value:
+        b, type = self.b, loop.lower.type
+        moved = b.apply("mul", b.convert(at, I64), b.constant(loop.step, I64))
+        return b.convert(b.apply("add", b.convert(self.value(loop.lower), I64), moved), type)
+
+    def _is_zero_test(self, cond: Value) -> bool:
+        """Atomics of zeros are skipped; sums of them are not worth a test."""
+        op = self.emitter.definition.get(cond)
+        return isinstance(op, Apply) and op.fn == "ne" and op.args[0] is self.update.op.args[0]
+
+    def _guarded(self, conditions: list[Value], guards: list[tuple[Value, bool]]) -> None:
+        b = self.b
+        while guards and (not conditions or self._is_cheap(guards[0][0])):
+            (cond, holds), *guards = guards
+            tested = self.value(cond)
+            conditions.append(tested if holds else b.apply("not", tested))
+        if conditions:
+            with b.region() as region, self._scope():
+                self._guarded([], guards)
+            b.if_(together(b, conditions), region.block())
+            return
+        contribution = self.value(self.update.op.args[0])
+        b.store(self.sum, b.apply("add", b.load(self.sum), contribution))
+
+    def _is_cheap(self, value: Value) -> bool:
+        """Whether it may be computed although an earlier condition fails."""
+        if value in self.known or value in self.emitter.indices:
+            return True
+        op = self.emitter.definition.get(value)
+        if op is None or isinstance(op, Constant | Builtin):
+            return True
+        return isinstance(op, Apply) and op.fn not in ("div", "rem") and all(map(self._is_cheap, op.args))
+
+    # ---- values of the pattern, for that thread
+
+    def value(self, value: Value) -> Value:
+        if value not in self.known:
+            self.known[value] = self._compute(value)
+        return self.known[value]
+
+    def _compute(self, value: Value) -> Value:
+        op = self.emitter.definition.get(value)
+        match op:
+            case _ if value in self.emitter.indices:
+                return self.b.convert(self._index(self.emitter.indices[value]), value.type)
+            case None if value in self.emitter.params:
+                return value
+            case Builtin(name, axis):
+                return self.b.convert(self._builtin(name, axis), value.type)
+            case Load(ptr, volatile) if not volatile and self._is_input(ptr):
+                return self._copy(op)
+            case If():
+                return self._branches(op, op.results.index(value))
+            case op if isinstance(op, _PURE):
+                return self._copy(op)
+        raise NotSliceable
+
+    def _copy(self, op: Op) -> Value:
+        for operand in operands(op):
+            self.value(operand)
+        copied = rebuild(op, self.value, lambda block: block, results=(Value(op.result.type, op.result.name),))
+        return self.b.add(copied).result
+
+    def _branches(self, op: If, k: int) -> Value:
+        sides, cond = [], self.value(op.cond)
+        for side in (op.then, op.orelse):
+            with self.b.region() as region, self._scope():
+                result = self.value(side.results[k])
+            sides.append(region.block((), (result,)))
+        then, orelse = sides
+        return self.b.if_(cond, then, orelse)[0]
+
+    def _is_input(self, ptr: Value) -> bool:
+        """Memory that outlives the launch and that the gradient does not write."""
+        roots = self.emitter.memory.of(ptr)
+        outlives = all(r in self.emitter.params for r in roots) and UNKNOWN not in roots
+        return bool(roots) and outlives and not roots & self.emitter.written
+
+    def _index(self, axis: int) -> Value:
+        """The thread's index in the kernel's grid; along an axis that is one thread wide there is no coordinate."""
+        mine = (*self.site.summed, *(solved.coordinate for solved in self.site.solved))
+        if ("axis", axis) not in mine:
+            return self.b.constant(0, self.type)
+        if ("axis", axis) not in self.at:
+            raise NotSliceable
+        return self.at["axis", axis]
+
+    def _builtin(self, name: str, axis: int) -> Value:
+        match name:
+            case "thread_idx":
+                return self.b.apply("rem", self._index(axis), self.emitter.number(f"_block_{axis}"))
+            case "block_idx":
+                return self.b.apply("div", self._index(axis), self.emitter.number(f"_block_{axis}"))
+            case "block_dim":
+                return self.emitter.number(f"_block_{axis}")
+            case "grid_dim":
+                return self.emitter.number(f"_grid_{axis}")
+        raise NotSliceable
+
+
+def together(b: Builder, conditions: list[Value]) -> Value:
+    first, *rest = conditions
+    for condition in rest:
+        first = b.apply("and", first, condition)
+    return first

@@ -1,0 +1,176 @@
+"""The launcher's part in gathers (see autodiff/gather.py): which inputs get their adjoint so, and their launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from . import pipeline
+from .autodiff.accumulate import USUAL
+from .autodiff.affine import Sums
+from .autodiff.exclusive import Place
+from .autodiff.gather import Box, Finder, Gather
+from .autodiff.gathering import NotSliceable, cost, gather_function
+from .autodiff.private import is_stored_once, places_of
+from .autodiff.reverse import Gradient as Derivative
+from .autodiff.reverse import Options, Prepared, gradient
+from .autodiff.structure import analyse
+from .errors import KernelGradError
+from .ir.ops import Function
+from .ir.types import F32, F64, Pointer
+from .kernels import Kernel
+from .runtime.arguments import Supplied
+from .runtime.config import Launch, make_launch
+
+_COST_OF_ATOMIC = 44  # instructions that pass while a GPU does one
+_BLOCKS = ((256,), (32, 8), (32, 8, 1))
+
+
+class Chosen(NamedTuple):
+    gather: Gather
+    box: Box
+
+
+class _Pattern(NamedTuple):
+    """A gradient in which every update is atomic, and what it is made of."""
+
+    function: Function
+    derivative: Derivative
+
+
+class Gathers:
+    """Finds and builds gathers of a kernel's gradient, for one choice of wanted adjoints."""
+
+    def __init__(self, kernel: Kernel, options: Options):
+        self.kernel, self.options = kernel, options
+        self._patterns: dict[Any, _Pattern | None] = {}
+        self._kernels: dict[Gather, Kernel | None] = {}
+
+    def find(
+        self,
+        prepared: Prepared,
+        sums: Sums,
+        sizes: Iterable[tuple[str, int]],
+        apart: frozenset[Place],
+        assigned: Iterable[str],
+    ) -> tuple[Chosen, ...]:
+        """For one launch. `sizes`: of the buffers that might be gathered, in bytes."""
+        candidates = [(name, nbytes) for name, nbytes in sizes if _might(name, prepared, sums)]
+        if not candidates or self.options.may_alias or self.options.mode == "split":
+            return ()
+        pattern = self._pattern(_kept(prepared, sums, apart), apart)
+        if pattern is None:
+            return ()
+        names = {p.name: sums.known(p.value) for p in prepared.function.params}
+        structure = analyse(pattern.function, apart=False)
+        own = Sums(structure, sums.shape, lambda v: names.get(v.name or "") if v not in structure.definition else None)
+        finder = Finder(pattern.function, own)
+        shadows = {p.name: p.value for p in pattern.function.params}
+        found = []
+        for name, nbytes in candidates:
+            chosen = finder.find(name, shadows[pattern.derivative.adjoints[name].name], nbytes)
+            if chosen is not None:
+                gather = replace(chosen[0], writes=chosen[0].covers and name in assigned)
+                if self._build(gather, pattern) is not None:
+                    found.append(Chosen(gather, chosen[1]))
+        return tuple(found)
+
+    def kernel_of(self, gather: Gather) -> Kernel:
+        kernel = self._kernels[gather]
+        assert kernel is not None
+        return kernel
+
+    def _build(self, gather: Gather, pattern: _Pattern) -> Kernel | None:
+        """None where the gather would compute more than it saves, or cannot."""
+        if gather not in self._kernels:
+            self._kernels[gather] = self._built(gather, pattern)
+        return self._kernels[gather]
+
+    def _built(self, gather: Gather, pattern: _Pattern) -> Kernel | None:
+        shadow = pattern.derivative.adjoints[gather.name].name
+        param = next(p for p in pattern.function.params if p.name == shadow)
+        try:
+            function = gather_function(pattern.function, gather, param)
+        except NotSliceable:
+            return None
+        module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)))
+        if (
+            cost(module.functions[function.name]) > _COST_OF_ATOMIC * len(gather.sites)
+            and not self.options.deterministic
+        ):
+            return None
+        return Kernel(function.name, module, self.kernel.variable)
+
+    def _pattern(self, kept: tuple[str, ...], apart: frozenset[Place]) -> _Pattern | None:
+        key = kept, apart
+        if key not in self._patterns:
+            self._patterns[key] = self._derive(kept, apart)
+        return self._patterns[key]
+
+    def _derive(self, kept: tuple[str, ...], apart: frozenset[Place]) -> _Pattern | None:
+        facts = replace(USUAL, private=frozenset(), apart=apart)
+        options = Options(self.options.listed, kept, "reverse", facts=facts)
+        try:
+            derivative = gradient(self.kernel.function, self.kernel.module, options)
+        except KernelGradError:  # the reverse needs what the kernel overwrites
+            return None
+        made = (derivative.internal, derivative.stacks, derivative.logs, derivative.claims)
+        if any(made) or len(derivative.functions) > 1:
+            return None
+        (function,) = derivative.functions
+        variables = {**self.kernel.module.globals, **{g.name: g for g in derivative.shared.values()}}
+        module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables))
+        return _Pattern(module.functions[function.name], derivative)
+
+
+def _might(name: str, prepared: Prepared, sums: Sums) -> bool:
+    """Whether an input is worth a closer look: floats that are read at places known before the launch."""
+    root = next(p.value for p in prepared.function.params if p.name == name)
+    loads = [op for op in prepared.memory.loads if root in prepared.memory.of(op.ptr) and prepared.plan.has_adjoint(op)]
+    if not loads or root in prepared.memory.written() or not isinstance(root.type, Pointer):
+        return False
+    known = all(prepared.memory.of(op.ptr) == {root} and sums.address(op.ptr, root) is not None for op in loads)
+    return known and all(t in (F32, F64) for op in loads for t in _floats(op.result.type))
+
+
+def _floats(type: Any) -> Iterable[Any]:
+    from .autodiff.views import leaves
+
+    return (t for t in leaves(type) if t.is_float)
+
+
+def _kept(prepared: Prepared, sums: Sums, apart: frozenset[Place]) -> tuple[str, ...]:
+    """The outputs whose adjoint can be read without being consumed."""
+    memory, places = prepared.memory, places_of(prepared.structure)
+    loaded = frozenset().union(*(memory.of(op.ptr) for op in memory.loads)) if memory.loads else frozenset()
+    return tuple(
+        p.name
+        for p in prepared.function.params
+        if p.name in prepared.options.listed and p.value in memory.written() and p.value not in loaded
+        if is_stored_once(p.value, memory, places, sums)
+    )
+
+
+# ---- launches -----------------------------------------------------------------------------------------------------
+
+
+def launch_of(box: Box, launch: Launch) -> Launch:
+    """A thread for each element."""
+    block = _BLOCKS[len(box.extents) - 1]
+    grid = tuple(-(-n // b) for n, b in zip(box.extents, block, strict=True))
+    return make_launch(grid, block, 0, launch.stream)
+
+
+def numbers(box: Box, launch: Launch) -> dict[str, Supplied]:
+    """What a gather's kernel is told: its own digits, and the launch of the kernel it belongs to."""
+    found: dict[str, Callable[[int], int]] = {
+        "_first": lambda k: box.first[k],
+        "_extent": lambda k: box.extents[k],
+        "_step": lambda k: box.steps[k],
+    }
+    told = {f"{name}_{k}": of(k) for name, of in found.items() for k in range(len(box.extents))}
+    for axis in range(3):
+        told[f"_threads_{axis}"] = launch.grid[axis] * launch.block[axis]
+        told[f"_block_{axis}"], told[f"_grid_{axis}"] = launch.block[axis], launch.grid[axis]
+    return {name: Supplied(value % 2**64) for name, value in told.items()}

@@ -1,0 +1,113 @@
+"""Adjoints that are gathered: right, chosen where they can be, and not where they cannot (rule 9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.helpers.gather_cases import ATOMIC, GATHERED, Case
+
+import kernelgrad as kg
+from kernelgrad.runtime.config import make_launch
+
+CASES = {**GATHERED, **ATOMIC}
+FORMS: dict[str, dict[str, Any]] = {"joint": {}, "reverse": {"primal": False}, "deterministic": {"deterministic": True}}
+
+
+def _gathered(gradient: Any, case: Case, arguments: list[Any]) -> set[str]:
+    primal, _ = gradient.kernel.bind(arguments)
+    launch = make_launch(case.grid, case.block)
+    facts = gradient.variant_for(gradient.settings.listed, launch, primal).options.facts
+    return {gather.name for gather in facts.gathered}
+
+
+def _arguments(case: Case) -> list[Any]:
+    """In the order of the kernel's parameters, of which w may come before x."""
+    kernel = kg.compile(case.source)["k"]
+    given = dict(zip(case.names, case.arrays(), strict=True))
+    order = [p.name for p in kernel.function.params if p.name in given]
+    return [*(given[name] for name in order), *case.rest]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_chosen_where_it_is_right(name: str) -> None:
+    case = CASES[name]
+    kernel = kg.compile(case.source)["k"]
+    gradient = kg.gradient(kernel, case.names)
+    assert _gathered(gradient, case, _arguments(case)) - {"w"} == set(case.gathered.split()) - {"w"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the same gradient with its updates where the kernel reads."""
+    case = CASES[name]
+    kernel = kg.compile(case.source)["k"]
+    if form == "reverse" and name == "in place":
+        pytest.skip("needs what the kernel overwrites")
+    found = []
+    for scattered in (False, True):
+        if scattered:
+            monkeypatch.setattr("kernelgrad.gathers.Gathers.find", lambda *_: ())
+        gradient = kg.gradient(kernel, case.names, **FORMS[form])
+        arguments = _arguments(case)
+        adjoints = [np.random.default_rng(k).standard_normal(n) for k, n in enumerate(case.sizes)]
+        gradient[case.grid, case.block](*arguments, *adjoints)
+        found.append([*arguments[: len(case.sizes)], *adjoints])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", GATHERED)
+def test_against_finite_differences(name: str) -> None:
+    case = CASES[name]
+    kernel = kg.compile(case.source)["k"]
+    kg.check_gradient(kernel, case.names, case.grid, case.block, _arguments(case))
+
+
+@pytest.mark.parametrize("name", GATHERED)
+def test_assigned_and_kept(name: str) -> None:
+    """What `assign` says starts at zero, `keep` stays."""
+    case = CASES[name]
+    kernel = kg.compile(case.source)["k"]
+    inputs = case.names[1:]
+    whole = kg.gradient(kernel, case.names)
+    alone = kg.gradient(kernel, case.names, primal=False, keep="y", assign=inputs)
+    seed = np.random.default_rng(5).standard_normal(case.sizes[0])
+    one = [seed.copy(), *(np.zeros(n) for n in case.sizes[1:])]
+    other = [seed.copy(), *(np.full(n, np.nan) for n in case.sizes[1:])]
+    whole[case.grid, case.block](*_arguments(case), *one)
+    alone[case.grid, case.block](*_arguments(case), *other)
+    np.testing.assert_array_equal(other[0], seed)
+    for a, b in zip(one[1:], other[1:], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", GATHERED)
+def test_no_races(name: str) -> None:
+    case = CASES[name]
+    gradient = kg.gradient(kg.compile(case.source)["k"], case.names)
+    adjoints = [np.ones(n) for n in case.sizes]
+    for seed in (None, 1):
+        report = gradient.check(case.grid, case.block, *_arguments(case), *adjoints, seed=seed)
+        assert not report.findings, report
+
+
+def test_no_launch_is_left_where_gathers_do_it_all() -> None:
+    case = GATHERED["no guard"]
+    gradient = kg.gradient(kg.compile(case.source)["k"], "y, x", primal=False, keep="y", assign="x")
+    arguments, adjoints = _arguments(case), [np.ones(n) for n in case.sizes]
+    steps, _, _ = gradient._prepare(make_launch(case.grid, case.block), (*arguments, *adjoints), {})
+    assert [step.kernel.name for step in steps] == ["k_grad_gather_x"]
+
+
+def test_one_kernel_serves_all_sizes() -> None:
+    """Sizes are arguments of a gather: another size is not another compilation."""
+    case = GATHERED["five points, a grid that is too large"]
+    gradient = kg.gradient(kg.compile(case.source)["k"], "y, x")
+    for n, m in ((19, 17), (23, 9)):
+        x, y, d_x = np.ones(n * m), np.zeros(n * m), np.zeros(n * m)
+        gradient[(3, 5), (8, 4)](y, x, n, m, np.ones(n * m), d_x)
+        assert d_x.sum() == (1 + 3 + 5 + 5) * (n - 2) * (m - 2)
+    assert len({gather for _, facts in gradient._variants for gather in facts.gathered}) == 1

@@ -1,0 +1,311 @@
+"""Kernels that read neighbours: which adjoints a gather collects, and which it must not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Case:
+    """`sizes`: of the output and the inputs, all double; `rest`: further arguments; `gathered`: inputs that are."""
+
+    source: str
+    grid: Any
+    block: Any
+    sizes: tuple[int, ...]
+    rest: tuple[Any, ...] = ()
+    gathered: str = "x"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("y", "x", "w")[: len(self.sizes)]
+
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        rng = np.random.default_rng(3)
+        return [rng.standard_normal(n) for n in self.sizes]
+
+
+AT = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
+AT_2 = f"{AT} int j = blockIdx.y * blockDim.y + threadIdx.y;"
+GATHERED = {
+    # Fewer threads than elements: the gather runs over what was read (rule 9).
+    "three points, two threads fewer": Case(
+        f"__global__ void k(double *y, const double *x) {{ {AT} if (i < 98) y[i] = x[i] + 2 * x[i + 1] - x[i + 2]; }}",
+        4,
+        32,
+        (98, 100),
+    ),
+    "no guard": Case(
+        f"__global__ void k(double *y, const double *x) {{ {AT} y[i] = x[i] * x[i + 1]; }}", 3, 32, (96, 97)
+    ),
+    "products of neighbours": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i < 1 || i >= n - 1) return;
+            y[i] = x[i] * x[i + 1] - sin(x[i - 1]) * x[i];
+        }}""",
+        4,
+        32,
+        (100, 100),
+        (100,),
+    ),
+    "five points, a grid that is too large": Case(
+        f"""__global__ void k(double *y, const double *x, int n, int m) {{ {AT_2}
+            if (i > 0 && i < n - 1 && j > 0 && j < m - 1)
+                y[j * n + i] = x[j * n + i - 1] + 3 * x[j * n + i + 1] + 5 * x[(j - 1) * n + i] * x[(j + 1) * n + i];
+        }}""",
+        (3, 5),
+        (8, 4),
+        (19 * 17, 19 * 17),
+        (19, 17),
+    ),
+    "corners of a cube": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT_2} int k = blockIdx.z;
+            int at = (k * n + j) * n + i;
+            if (i < n - 1 && j < n - 1 && k < n - 1)
+                y[at] = x[at] * x[at + n * n + n + 1] + x[at + n - 1 + 1] - 2 * x[at + n * n + 1];
+        }}""",
+        (2, 2, 7),
+        (4, 5),
+        (343, 343),
+        (7,),
+    ),
+    "taps in a loop": Case(
+        f"""__global__ void k(double *y, const double *x, const double *w, int n, int taps) {{ {AT}
+            if (i >= n) return;
+            double sum = 0;
+            for (int k = 0; k < taps; ++k) sum += w[k] * x[i + k];
+            y[i] = sum;
+        }}""",
+        3,
+        32,
+        (90, 97, 7),
+        (90, 7),
+    ),
+    "taps backwards and apart": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i >= n) return;
+            double sum = 0;
+            for (int k = 6; k > 0; k -= 2) sum += k * x[i + 3 * k];
+            y[i] = sum;
+        }}""",
+        3,
+        32,
+        (80, 100),
+        (80,),
+    ),
+    "two loops of taps": Case(
+        f"""__global__ void k(double *y, const double *x, const double *w, int n, int m) {{ {AT_2}
+            if (i >= n - 2 || j >= m - 2) return;
+            double sum = 0;
+            for (int b = 0; b < 3; ++b)
+                for (int a = 0; a < 3; ++a) sum += w[b * 3 + a] * x[(j + b) * n + i + a];
+            y[j * n + i] = sum;
+        }}""",
+        (3, 4),
+        (8, 4),
+        (20 * 13, 20 * 13, 9),
+        (20, 13),
+    ),
+    "an axis that the input does not have": Case(
+        f"""__global__ void k(double *y, const double *x, int n, int m) {{ {AT_2}
+            if (i < n && j < m) y[j * n + i] = (j + 1) * x[i];
+        }}""",
+        (2, 2),
+        (16, 4),
+        (30 * 7, 30),
+        (30, 7),
+    ),
+    "a product of matrices": Case(
+        f"""__global__ void k(double *y, const double *w, const double *x, int n) {{ {AT_2}
+            if (i >= n || j >= n) return;
+            double sum = 0;
+            for (int k = 0; k < n; ++k) sum += w[j * n + k] * x[k * n + i];
+            y[j * n + i] = sum;
+        }}""",
+        (3, 3),
+        (8, 8),
+        (400, 400, 400),
+        (20,),
+    ),
+    "from the other end": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i < n - 1) y[i] = x[n - 1 - i] * x[n - 2 - i];
+        }}""",
+        3,
+        32,
+        (70, 70),
+        (70,),
+    ),
+    "several floats a thread": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i < n) y[i] = x[2 * i] * x[2 * i + 1] + x[2 * i + 2];
+        }}""",
+        3,
+        32,
+        (70, 142),
+        (70,),
+    ),
+    "a struct's members": Case(
+        f"""struct P {{ double a, b, c; }};
+        __global__ void k(double *y, const P *x, int n) {{ {AT}
+            if (i >= n - 1) return;
+            P p = x[i], q = x[i + 1];
+            y[i] = p.a * q.b + p.c * q.c;
+        }}""",
+        2,
+        32,
+        (50, 150),
+        (50,),
+    ),
+    "a guard from memory": Case(
+        f"""__global__ void k(double *y, const double *x, const double *w, int n) {{ {AT}
+            if (i >= n - 1) return;
+            if (w[i] > 0) y[i] = x[i] * x[i + 1];
+        }}""",
+        4,
+        32,
+        (100, 100, 100),
+        (100,),
+        "x",
+    ),
+    "a choice by value": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i < 1 || i >= n - 1) return;
+            double left = x[i - 1], right = x[i + 1];
+            y[i] = left > right ? left * x[i] : right * right;
+        }}""",
+        4,
+        32,
+        (100, 100),
+        (100,),
+    ),
+    "thread and block apart": Case(
+        """__global__ void k(double *y, const double *x, int n) {
+            int i = blockIdx.x * 32 + threadIdx.x;
+            if (i < n - 1) y[i] = (threadIdx.x + 1) * x[i] + blockIdx.x * x[i + 1];
+        }""",
+        4,
+        32,
+        (100, 100),
+        (100,),
+    ),
+    "overlapping rows": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT_2}
+            if (i < 5 && j < n) y[j * 5 + i] = x[i + 3 * j] * (i + 1);
+        }}""",
+        (1, 3),
+        (8, 8),
+        (100, 65),
+        (20,),
+    ),
+    "a block axis of one thread": Case(
+        """__global__ void k(double *y, const double *x, int n) {
+            int i = blockIdx.x;
+            if (i < n - 1) y[i] = x[i] * x[i + 1];
+        }""",
+        60,
+        1,
+        (60, 60),
+        (60,),
+    ),
+}
+
+ATOMIC = {
+    "around a ring": Case(
+        f"__global__ void k(double *y, const double *x, int n) {{ {AT} if (i < n) y[i] = x[i] * x[(i + 1) % n]; }}",
+        3,
+        32,
+        (90, 90),
+        (90,),
+        "",
+    ),
+    "how often depends on the thread": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i >= n) return;
+            double sum = 0;
+            for (int k = 0; k < i % 4; ++k) sum += x[i + k];
+            y[i] = sum;
+        }}""",
+        3,
+        32,
+        (90, 97),
+        (90,),
+        "",
+    ),
+    "the loop carries what is needed": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i >= n) return;
+            double v = 1;
+            for (int k = 0; k < 3000; ++k) v = v * x[i + (k & 1)] + 1e-3 * v * v;
+            y[i] = v;
+        }}""",
+        1,
+        8,
+        (6, 9),
+        (6,),
+        "",
+    ),
+    "in place": Case(
+        f"""__global__ void k(double *y, double *x, int n) {{ {AT}
+            if (i < n) y[i] = x[i] * x[i + 200];
+            if (i < n) x[i] = y[i] * 2;
+        }}""",
+        3,
+        32,
+        (90, 300),
+        (90,),
+        "",
+    ),
+    "stored twice": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i >= n - 1) return;
+            y[i / 2 * 2 + 1 - i % 2] = x[i] * x[i + 1];
+            __syncthreads();
+            y[i] = x[i] - 2 * x[i + 1];
+        }}""",
+        1,
+        64,
+        (60, 60),
+        (59,),
+        "",
+    ),
+    "an index from memory": Case(
+        f"""__global__ void k(double *y, const double *x, const double *w, int n) {{ {AT}
+            if (i < n - 1) y[i] = x[i + (w[i] > 0 ? 1 : 0)];
+        }}""",
+        4,
+        32,
+        (100, 100, 100),
+        (100,),
+        "",
+    ),
+    # The gather's threads would read columns: each warp 32 rows at a time.
+    "the left factor": Case(
+        f"""__global__ void k(double *y, const double *x, const double *w, int n) {{ {AT_2}
+            if (i >= n || j >= n) return;
+            double sum = 0;
+            for (int k = 0; k < n; ++k) sum += x[j * n + k] * w[k * n + i];
+            y[j * n + i] = sum;
+        }}""",
+        (3, 3),
+        (8, 8),
+        (400, 400, 400),
+        (20,),
+        "w",
+    ),
+    "too much to compute again": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i >= n - 1) return;
+            double v = sin(x[i]) * cos(x[i + 1]);
+            y[i] = exp(sin(v) + cos(v) * tanh(v)) * log(1 + v * v) + atan(v) * erf(v) + cbrt(2 + v) * sinh(v);
+        }}""",
+        4,
+        32,
+        (100, 100),
+        (100,),
+        "",
+    ),
+}
