@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -17,6 +18,9 @@ Run = Callable[[], None]
 # How far a gradient may be from the one by hand, as the norm of the difference over the norm. An atomic for every read
 # adds millions of numbers to one, in float and one after the other.
 TOLERANCE = {"J": 1e-4, "R": 1e-4, "atomics": 2e-2}
+
+
+HEAD = re.compile(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(")
 
 
 class Launcher(Protocol):
@@ -61,16 +65,8 @@ class OnCpu:
 def _by_name(modules: list[Any], find: Callable[[Any, str], Any]) -> dict[str, Any]:
     found = {}
     for file, module in zip(FILES, modules, strict=True):
-        names = [line.split("(")[0].split()[-1] for line in _heads((KERNELS / file).read_text())]
-        found |= {name: find(module, name) for name in names}
+        found |= {name: find(module, name) for name in HEAD.findall((KERNELS / file).read_text())}
     return found
-
-
-def _heads(text: str) -> Iterable[str]:
-    """The kernels' names, each before its parenthesis."""
-    for line in text.splitlines():
-        if line.startswith('extern "C" __global__ void'):
-            yield line.replace("__launch_bounds__(256) ", "")
 
 
 def _extents(given: Any) -> tuple[int, ...]:
@@ -134,20 +130,29 @@ class Problem:
         for name in self.assigned:
             self.adj[name].fill(0.0 if contract == "J" else 7.0)
 
-    def gradient(self, contender: str, run: Run) -> dict[str, Any]:
-        self.prepare(contender)
-        run()
-        return {name: self.adj[name].copy() for name in self.assigned}
-
     def errors(self, contenders: Mapping[str, Run]) -> dict[str, float]:
-        """Of the gradients, against the one by hand."""
-        expected = self.gradient("by hand", contenders["by hand"])
+        """Of the gradients against the one by hand; of J's values too, against the kernel's. R must keep the outputs'
+        adjoints."""
+        contenders["primal"]()
+        expected = {f"value of {name}": self.values[name].copy() for name in self.out_names}
+        expected |= self._gradient("by hand", contenders["by hand"])
         found = {}
         for contender in TOLERANCE:
             if contender in contenders:
-                got = self.gradient(contender, contenders[contender])
-                found[contender] = max(self._distance(got[name], expected[name]) for name in self.assigned)
+                got = self._gradient(contender, contenders[contender])
+                found[contender] = max(self._distance(value, expected[name]) for name, value in got.items())
         return found
+
+    def _gradient(self, contender: str, run: Run) -> dict[str, Any]:
+        self.prepare(contender)
+        for name in self.out_names:
+            self.values[name].fill(0.0)
+        run()
+        if contender == "R" and not all(bool((self.adj[n] == seed).all()) for n, seed in self.seeds.items()):
+            raise AssertionError(f"{self.row.name}: R changed an output's adjoint")
+        values = self.out_names if contender == "J" else []
+        own = {f"value of {name}": self.values[name].copy() for name in values}
+        return {name: self.adj[name].copy() for name in self.assigned} | own
 
     def _distance(self, got: Any, expected: Any) -> float:
         norm, error = (float(self.xp.linalg.norm(v)) for v in (expected, got - expected))

@@ -31,7 +31,7 @@ from .kernels import Kernel
 from .ordering import add_logs, finish_logs, logged_in, segment_starts
 from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch, make_launch, parse_launch
-from .runtime.launch import BoundArguments
+from .runtime.launch import BoundArguments, Executable
 from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes, zero_bytes
@@ -75,6 +75,12 @@ class Differentiated:
         sizes = {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
         assigned = tuple(n for n in self.settings.assigned if n in sizes)
         return self.variant(wanted, usual.facts_of(launch, known, sizes, assigned))
+
+    @property
+    def compiled(self) -> tuple[Executable, ...]:
+        """The machine code of all kernels that have run so far."""
+        finished = [k for variant in self._variants.values() for k in vars(variant).get("kernels", ())]
+        return tuple(executable for kernel in finished for executable in kernel.compiled)
 
     # ---- arguments
 
