@@ -82,10 +82,11 @@ def _contraction_sizes(at: Arguments) -> dict[str, int]:
 def _contraction(at: Arguments) -> list[Step]:
     sizes = _contraction_sizes(at)
     rows, inner, columns = sizes.values()
-    parts = min(ROW_PARTS, rows // 16)
+    share = 16 * -(-rows // (16 * ROW_PARTS))
+    parts = -(-rows // share)
     partial = at.empty(parts * inner * columns)
     a_args = at("d_a d_c b inner columns", **sizes)
-    b_args = at("partial d_c a inner columns share", **sizes, partial=partial, share=rows // parts)
+    b_args = at("partial d_c a rows inner columns share", **sizes, partial=partial, share=share)
     return [
         Step("contraction_adjoint_a", (inner // 64, rows // 64), 256, a_args),
         Step("contraction_adjoint_b", (columns // 64, inner // 64, parts), 256, b_args),

@@ -123,7 +123,7 @@ class Problem:
             self.launcher(step)
 
     def prepare(self, contender: str) -> None:
-        """Adjoints as its contract wants them: those that are added to start at zero, those assigned may be anything."""
+        """Adjoints as its contract wants them: those added to start at zero, those assigned may be anything."""
         contract = contender if contender in ("J", "R") else self.row.contract
         for name, seed in self.seeds.items():
             self.adj[name][...] = seed

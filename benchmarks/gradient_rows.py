@@ -72,20 +72,20 @@ def _elementwise(n: int) -> list[Row]:
     ]
 
 
-def _contraction(half: int) -> Row:
-    a_dims, b_dims = np.array([half, half, half], np.uint64), np.array([half, 16, 16], np.uint64)
-    elements = half * half * 256
+def _contraction(side: int, inner: int) -> Row:
+    a_dims, b_dims = np.array([side, side, inner], np.uint64), np.array([inner, 16, 16], np.uint64)
+    elements = side * side * 256
     return Row(
         "tensor contraction",
         "contraction",
-        half * half,
+        side * side,
         256,
         (elements,),
-        (half**3, half * 256),
+        (side * side * inner, inner * 256),
         (a_dims, b_dims, 2, 0),
         (Target("R", 5, "ms"), Target("R", 2.5, "ms")),
         needs=(0, 1),
-        operations=4.0 * elements * half,
+        operations=4.0 * elements * inner,
     )
 
 
@@ -193,7 +193,7 @@ def rows(scale: float) -> list[Row]:
     matmul, nbody = _tiles(shrunk(2048, 3, 64), shrunk(65536, 2, 256))
     return [
         *_elementwise(n),
-        _contraction(shrunk(256, 3, 64)),
+        _contraction(shrunk(256, 3, 8), shrunk(256, 3, 64)),
         _stencil(shrunk(512, 3, 32)),
         matmul,
         *_sums(n, shrunk(65536, 1, 4)),

@@ -228,14 +228,16 @@ extern "C" __global__ void __launch_bounds__(256) contraction_adjoint_a(
 }
 
 // db[inner, columns] = transposed a[rows, inner] * dc[rows, columns]; grid (columns / 64, inner / 64, parts): each part
-// sums `share` rows into an array of its own, and column_sums adds these up.
+// sums up to `share` rows into an array of its own, and column_sums adds these up.
 extern "C" __global__ void __launch_bounds__(256) contraction_adjoint_b(
-    float *__restrict__ partial, const float *__restrict__ dc, const float *__restrict__ a, int inner, int columns, int share)
+    float *__restrict__ partial, const float *__restrict__ dc, const float *__restrict__ a, int rows, int inner,
+    int columns, int share)
 {
     __shared__ __align__(16) float L[16][SIDE], R[16][SIDE];
     int t = threadIdx.x, tx = t % 16, ty = t / 16, row = blockIdx.y * 64, col = blockIdx.x * 64;
     float sum[4][4] = {};
-    for (int k = blockIdx.z * share; k < (blockIdx.z + 1) * share; k += 16) {
+    int end = min(rows, (int)(blockIdx.z + 1) * share);
+    for (int k = blockIdx.z * share; k < end; k += 16) {
         load_straight(L, a + k * inner + row, inner, t);
         load_straight(R, dc + k * columns + col, columns, t);
         __syncthreads();
