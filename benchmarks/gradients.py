@@ -1,204 +1,186 @@
 """Gradients on a GPU against their kernels: `python benchmarks/gradients.py --help`.
 
 J: value and gradient in one call. R: `primal=False`, outputs' adjoints kept, inputs' adjoints assigned: what a
-framework's backward pass needs. Floor: the time in which the bytes that R must move pass at 4.2 TB/s. Atomics: R with
-an atomic for every read. Medians of launches timed by events; the kernel and its gradients take turns.
+framework's backward pass needs. By hand: an adjoint written for this kernel, with R's contract (J's for the logistic
+maps). Atomics: the plainest adjoint, an atomicAdd for every read. Floor: the time in which the bytes that it must move
+pass at 4.2 TB/s, or its operations at 67 Tflop/s. Medians of launches timed by events; the contenders take turns. The
+gradients are compared with the one by hand, and the run fails where one of them is not the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 import kernelgrad as kg
+from contenders import TOLERANCE, OnGpu, Problem, Run
+from gradient_rows import BYTES_PER_MS, OPERATIONS_PER_MS, SOURCE, Row, rows
 
-SOURCE = Path(__file__).parent / "kernels" / "gradients.cu"
-BYTES_PER_MS = 4.2e9
 DELAY = """
 extern "C" __global__ void delay(long long cycles) {
     for (long long start = clock64(); clock64() - start < cycles;) {}
 }
 """
 DELAY_CYCLES = 6_000_000  # some milliseconds
+SLOW_MS = 100.0  # one launch of what takes longer must do
+HOST_SCALE, HOST_LAUNCHES = 0.0001, 300
+
+HEADS = ("kernel", "primal ms", "J ms", "J / primal", "R ms", "R / primal", "by hand ms", "/ by hand", "atomics ms")
+LAST_HEADS = ("floor ms", "targets", "error J, R, atomics")
 
 
-@dataclass(frozen=True)
-class Row:
-    """`inputs`: differentiated arrays that are only read; `passes`: elements that R reads and writes."""
-
-    name: str
-    kernel: str
-    grid: Any
-    block: Any
-    outputs: tuple[int, ...]  # sizes
-    inputs: tuple[int, ...]
-    rest: tuple[Any, ...]  # further arguments
-    target: tuple[float | None, float | None] = (None, None)  # J and R, as multiples of the kernel
-    listed: str | None = None
-
-
-def rows(scale: float) -> list[Row]:
-    n = max(1 << 12, int((64 << 20) * scale) // 4096 * 4096)
-    few = max(1 << 12, n // 16)
-    side = max(32, int(512 * scale ** (1 / 3)) // 32 * 32)
-    wide = max(64, int(2048 * scale ** (1 / 3)) // 32 * 32)
-    bodies = max(256, int(65536 * scale**0.5) // 256 * 256)
-    lines = max(4, int(65536 * scale))
-    half = max(16, int(256 * scale ** (1 / 3)) // 16 * 16)
-    sizes = np.array([half, half, half, 16, 16], np.uint64)
-    flat = (n // 256, 256)
-    sorted_index = np.repeat(np.arange(n // 64, dtype=np.int32), 64)
-    random_index = np.random.default_rng(1).integers(0, n, n, dtype=np.int32)
-    return [
-        Row("sin(x) * x", "sine", *flat, (n,), (n,), (n,), (1.8, 1.2)),
-        Row("polynomial, degree 16", "polynomial", *flat, (n,), (n,), (n,), (3.2, 1.7)),
-        Row("x * a, d_a only", "scale", *flat, (n,), (n,), (1.5, n), (2.3, 1.3), "y, a"),
-        Row(
-            "tensor contraction",
-            "contraction",
-            half * half,
-            256,
-            (half * half * 256,),
-            (half**3, half * 256),
-            (sizes,),
-        ),
-        Row("7-point stencil", "stencil", (side // 32, side // 8, side), (32, 8), (side**3,), (side**3,), (side,)),
-        Row(
-            "tiled matrix product",
-            "matmul",
-            (wide // 32, wide // 32),
-            (32, 32),
-            (wide**2,),
-            (wide**2,) * 2,
-            (wide,),
-            (None, 4),
-        ),
-        Row("block sum", "block_sum", *flat, (n // 256,), (n,), (n,), (None, 2.2)),
-        Row("row softmax", "softmax", lines, 256, (lines * 1024,), (lines * 1024,), (), (None, 2.5)),
-        Row("layer norm", "layer_norm", lines, 256, (lines * 1024,), (lines * 1024, 1024, 1024), (), (None, 3)),
-        Row("convolution, 31 taps", "convolution", *flat, (n,), (n + 31, 31), (n,), (None, 5)),
-        Row("n-body tiles", "nbody", bodies // 256, 256, (bodies,) * 3, (bodies,) * 3, (bodies,), (None, 6)),
-        Row("logistic map, 100 steps", "logistic", few // 256, 256, (few,), (few,), (3.5, few), (4, None), "y, x"),
-        Row(
-            "logistic map, n steps",
-            "logistic_runtime",
-            few // 256,
-            256,
-            (few,),
-            (few,),
-            (3.5, few, 100),
-            (6, None),
-            "y, x",
-        ),
-        Row("gather, random", "gather", *flat, (n,), (n,), (random_index, n)),
-        Row("gather, sorted by 64", "gather", *flat, (n,), (n // 64,), (sorted_index, n)),
-    ]
-
-
-@dataclass
 class Timer:
     """Runs contenders in turns; medians in milliseconds."""
 
-    repeats: int
-
-    def __call__(self, contenders: dict[str, tuple[Callable[[], None], Callable[[], None]]]) -> dict[str, float]:
+    def __init__(self, problem: Problem, repeats: int):
         import cupy
 
-        delay = cupy.RawKernel(DELAY, "delay")
+        self.problem, self.repeats, self.cupy = problem, repeats, cupy
+        self.delay = cupy.RawKernel(DELAY, "delay")
+
+    def __call__(self, contenders: Mapping[str, Run]) -> dict[str, float]:
         times: dict[str, list[float]] = {name: [] for name in contenders}
-        for number in range(self.repeats + 2):
-            for name, (prepare, run) in contenders.items():
-                prepare()
-                start, end = cupy.cuda.Event(), cupy.cuda.Event()
-                cupy.cuda.Device().synchronize()
-                delay((1,), (1,), (np.int64(DELAY_CYCLES),))  # the host's part of a launch is not measured
-                start.record()
-                run()
-                end.record()
-                end.synchronize()
-                if number >= 2:
-                    times[name].append(cupy.cuda.get_elapsed_time(start, end))
-        return {name: statistics.median(t) for name, t in times.items()}
+        for _ in range(self.repeats + 1):
+            for name, run in contenders.items():
+                if not times[name] or times[name][0] < SLOW_MS:
+                    times[name].append(self.once(name, run))
+        return {name: statistics.median(t[1:] or t) for name, t in times.items()}
+
+    def once(self, name: str, run: Run) -> float:
+        cuda = self.cupy.cuda
+        self.problem.prepare(name)
+        start, end = cuda.Event(), cuda.Event()
+        cuda.Device().synchronize()
+        self.delay((1,), (1,), (np.int64(DELAY_CYCLES),))  # the host's part of a launch is not measured
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        return float(cuda.get_elapsed_time(start, end))
 
 
-def measure(row: Row, module: Any, repeats: int) -> dict[str, float]:
-    import cupy
-
-    kernel = module[row.kernel]
-    names = [p.name for p in kernel.function.params if p.variable is None]
-    outputs = [cupy.zeros(size, np.float32) for size in row.outputs]
-    inputs = [cupy.random.random(size, dtype=np.float32) for size in row.inputs]
-    rest = [cupy.asarray(v) if isinstance(v, np.ndarray) else v for v in row.rest]
-    args = (*outputs, *inputs, *rest)
-    given = dict(zip(names, args, strict=True))
-    out_names, in_names = names[: len(outputs)], names[len(outputs) : len(outputs) + len(inputs)]
-    listed = [n.strip() for n in row.listed.split(",")] if row.listed else [*out_names, *in_names]
-    adjoints = [
-        cupy.zeros_like(given[n]) if n in (*out_names, *in_names) else cupy.zeros(1, np.float32) for n in listed
-    ]
-    launch = (row.grid, row.block)
-    assigned = [n for n in listed if n not in out_names]
-    both = kg.gradient(kernel, listed)
-    alone = kg.gradient(kernel, listed, primal=False, keep=out_names, assign=assigned)
-
-    def seed() -> None:
-        for adjoint in adjoints[: len(outputs)]:
-            adjoint.fill(1.0)
-
-    def nothing() -> None:
-        pass
-
-    contenders = {
-        "primal": (nothing, lambda: kernel[launch](*args)),
-        "J": (seed, lambda: both[launch](*args, *adjoints)),
-        "R": (seed, lambda: alone[launch](*args, *adjoints)),
-    }
-    if not row.name.startswith(("tiled", "n-body", "tensor")):
-        plain = kg.gradient(kernel, listed, primal=False, keep=out_names, assign=assigned)
-        plain.usual = replace(plain.usual, private=frozenset(), exclusive=frozenset())
-        contenders["atomics"] = (seed, lambda: atomics_only(plain, launch, args, adjoints))
-    found = Timer(repeats)(contenders)
-    moved = sum(v.nbytes for v in (*adjoints, *inputs) if v.size > 1)
-    return {**found, "floor": moved / BYTES_PER_MS}
+def floor_ms(row: Row, problem: Problem) -> float:
+    """Of the row's contract: R reads the outputs' adjoints and the inputs it needs, and writes the inputs' adjoints; J
+    writes the outputs as well, and reads and writes all adjoints."""
+    moved = sum(problem.values[problem.in_names[k]].nbytes for k in row.needs)
+    moved += sum(v.nbytes for v in problem.values.values() if getattr(v, "dtype", None) == np.int32)
+    moved += sum(adjoint.nbytes for adjoint in problem.adj.values()) * (2 if row.contract == "J" else 1)
+    moved += sum(problem.values[n].nbytes for n in problem.out_names) if row.contract == "J" else 0
+    return max(moved / BYTES_PER_MS, row.operations / OPERATIONS_PER_MS)
 
 
-def atomics_only(gradient: Any, launch: Any, args: Any, adjoints: Any) -> None:
-    variant = gradient.variant()
-    gradient.variant_for = lambda *_: variant
-    gradient[launch](*args, *adjoints)
+def cells(row: Row, t: Mapping[str, float], errors: Mapping[str, float], floor: float) -> Iterator[str]:
+    yield row.name
+    yield f"{t['primal']:.3f}"
+    for contract in ("J", "R"):
+        yield f"{t[contract]:.3f}"
+        yield f"{t[contract] / t['primal']:.2f}x"
+    yield f"{t['by hand']:.3f}"
+    yield f"{row.contract} {t[row.contract] / t['by hand']:.2f}x"
+    yield f"{t['atomics']:.3f}" if "atomics" in t else ""
+    yield f"{floor:.3f}"
+    judged = [target for target in row.targets if target.unit == "ms" or target.unit in t]
+    yield ", ".join(f"{target} {'met' if target.is_met(t) else 'MISSED'}" for target in judged)
+    yield ", ".join(f"{errors[name]:.0e}" + ("" if is_close(name, errors) else " WRONG") for name in errors)
 
 
-def main() -> None:
+def is_close(contender: str, errors: Mapping[str, float]) -> bool:
+    return errors[contender] <= TOLERANCE[contender]
+
+
+def registers(problem: Problem) -> str:
+    """What the compiler says of the kernels that ran: registers and bytes of local memory, for a thread."""
+
+    own = {"primal": problem.kernel, "J": problem.joint, "R": problem.reverse}
+    compiled = {name: contender.compiled for name, contender in own.items()}
+    return "; ".join(
+        f"{name}: " + ", ".join(f"{e.registers} registers {e.local_bytes} bytes" for e in found)
+        for name, found in compiled.items()
+    )
+
+
+def measure(row: Row, module: Any, launcher: OnGpu, options: argparse.Namespace) -> bool:
+    """Prints the row; whether its values agree."""
+    problem = Problem(row, module[row.kernel], launcher)
+    contenders = problem.contenders()
+    if options.no_atomics:
+        del contenders["atomics"]
+    try:
+        errors = problem.errors(contenders)
+    except kg.KernelGradError as error:
+        print_row((row.name, f"{type(error).__name__}: {str(error).splitlines()[0]}"))
+        return False
+    times = Timer(problem, options.repeats)(contenders)
+    print_row(cells(row, times, errors, floor_ms(row, problem)))
+    if options.registers:
+        print(f"    {registers(problem)}", flush=True)
+    return all(is_close(name, errors) for name in errors)
+
+
+def print_row(texts: Any) -> None:
+    print(f"| {' | '.join(texts)} |", flush=True)
+
+
+def host_times(row: Row, module: Any, launcher: OnGpu) -> None:
+    """Prints what a launch costs on the host, in microseconds: the median of some batches of small launches."""
+    problem = Problem(row, module[row.kernel], launcher)
+    contenders = problem.contenders()
+
+    def microseconds(run: Run) -> float:
+        launcher.xp.cuda.Device().synchronize()
+        start = time.perf_counter()
+        for _ in range(HOST_LAUNCHES):
+            run()
+        return (time.perf_counter() - start) / HOST_LAUNCHES * 1e6
+
+    found = {name: [microseconds(contenders[name]) for _ in range(6)][1:] for name in ("primal", "J", "R", "by hand")}
+    print_row((row.name, *(f"{statistics.median(t):.1f}" for t in found.values())))
+
+
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only rows whose name contains this")
     parser.add_argument("--scale", type=float, default=1.0, help="shrink the problems")
     parser.add_argument("--repeats", type=int, default=9)
-    options = parser.parse_args()
-    module = kg.load(SOURCE)
-    print("| kernel | primal ms | J ms | J / primal | R ms | R / primal | target J, R | R floor ms | R atomics ms |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for row in rows(options.scale):
-        if options.only not in row.name:
-            continue
-        try:
-            t = measure(row, module, options.repeats)
-        except kg.KernelGradError as error:
-            print(f"| {row.name} | {type(error).__name__}: {str(error).splitlines()[0]} |")
-            continue
-        targets = ", ".join("" if x is None else f"{x}x" for x in row.target)
-        plain = f"{t['atomics']:.3f}" if "atomics" in t else ""
-        print(
-            f"| {row.name} | {t['primal']:.3f} | {t['J']:.3f} | {t['J'] / t['primal']:.2f}x | {t['R']:.3f} |"
-            f" {t['R'] / t['primal']:.2f}x | {targets} | {t['floor']:.3f} | {plain} |",
-            flush=True,
-        )
+    parser.add_argument("--no-atomics", action="store_true", help="leave out the slow column")
+    parser.add_argument("--registers", action="store_true", help="registers and local memory of each kernel as well")
+    parser.add_argument("--host", action="store_true", help="instead, what a launch costs on the host, in microseconds")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
+    if importlib.util.find_spec("cupy") is None or not _has_gpu():
+        print("benchmarks/gradients.py needs an NVIDIA GPU and CuPy; benchmarks/cpu.py measures on the CPU.")
+        return 2
+    module, launcher = kg.load(SOURCE), OnGpu()
+    chosen = [row for row in rows(HOST_SCALE if options.host else options.scale) if options.only in row.name]
+    heads = ("kernel", "primal us", "J us", "R us", "by hand us") if options.host else (*HEADS, *LAST_HEADS)
+    print_row(heads)
+    print_row("---" for _ in heads)
+    if options.host:
+        for row in chosen:
+            host_times(row, module, launcher)
+        return 0
+    right = [measure(row, module, launcher, options) for row in chosen]
+    return 0 if all(right) else 1
+
+
+def _has_gpu() -> bool:
+    import cupy
+
+    try:
+        return bool(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

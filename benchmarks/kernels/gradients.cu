@@ -178,14 +178,66 @@ __global__ void gather(float *y, const float *x, const int *index, int n)
     if (i < n) y[i] = x[index[i]] * 2.0f;
 }
 
-// C[i, j, k, l] = sum over m of A[i, j, m] * B[m, k, l], sizes in memory.
-__global__ void contraction(float *c, const float *a, const float *b, const unsigned long long *sizes)
+typedef unsigned long long extent;
+
+// Where the line of each operand that makes one output element starts, and how far apart its elements are.
+__device__ void lines(extent &a_first, extent &a_stride, extent &b_first, extent &b_stride, const int at,
+                      const extent a_dims[3], const extent b_dims[3], const int along_a, const int along_b)
 {
-    unsigned long long at = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
-    unsigned long long inner = sizes[2], right = sizes[3] * sizes[4];
-    if (at >= sizes[0] * sizes[1] * right) return;
-    unsigned long long row = at / right, column = at % right;
-    float sum = 0.0f;
-    for (int m = 0; m < inner; ++m) sum += a[row * inner + m] * b[m * right + column];
-    c[at] = sum;
+    extent right = b_dims[(along_b + 1) % 3] * b_dims[(along_b + 2) % 3], i, j, k;
+    switch (along_a) {
+    case 0:
+        j = at / (right * a_dims[2]);
+        k = at / right % a_dims[2];
+        a_first = j * a_dims[2] + k;
+        a_stride = a_dims[1] * a_dims[2];
+        break;
+    case 1:
+        i = at / (right * a_dims[2]);
+        k = at / right % a_dims[2];
+        a_first = i * a_dims[1] * a_dims[2] + k;
+        a_stride = a_dims[2];
+        break;
+    case 2:
+        i = at / (right * a_dims[1]);
+        j = at / right % a_dims[1];
+        a_first = (i * a_dims[1] + j) * a_dims[2];
+        a_stride = 1;
+        break;
+    }
+    switch (along_b) {
+    case 0:
+        j = at / b_dims[2] % b_dims[1];
+        k = at % b_dims[2];
+        b_first = j * b_dims[2] + k;
+        b_stride = b_dims[1] * b_dims[2];
+        break;
+    case 1:
+        i = at / b_dims[2] % b_dims[0];
+        k = at % b_dims[2];
+        b_first = i * b_dims[1] * b_dims[2] + k;
+        b_stride = b_dims[2];
+        break;
+    case 2:
+        i = at / b_dims[1] % b_dims[0];
+        j = at % b_dims[1];
+        b_first = (i * b_dims[1] + j) * b_dims[2];
+        b_stride = 1;
+        break;
+    }
+}
+
+// c = a and b contracted along one dimension of each: all sizes lie in memory, and are read where they are needed.
+__global__ void contraction(float *c, const float *a, const float *b, const extent *a_dims, const extent *b_dims,
+                            const int along_a, const int along_b)
+{
+    int at = blockIdx.x * blockDim.x + threadIdx.x;
+    int count = a_dims[(along_a + 1) % 3] * a_dims[(along_a + 2) % 3] * b_dims[(along_b + 1) % 3] * b_dims[(along_b + 2) % 3];
+    if (at < count) {
+        extent a_first, a_stride, b_first, b_stride;
+        lines(a_first, a_stride, b_first, b_stride, at, a_dims, b_dims, along_a, along_b);
+        float sum = 0.0f;
+        for (int m = 0; m < a_dims[along_a]; ++m) sum += a[a_first + m * a_stride] * b[b_first + m * b_stride];
+        c[at] = sum;
+    }
 }

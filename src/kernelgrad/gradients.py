@@ -31,7 +31,7 @@ from .kernels import Kernel
 from .ordering import add_logs, finish_logs, logged_in, segment_starts
 from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch, make_launch, parse_launch
-from .runtime.launch import BoundArguments
+from .runtime.launch import BoundArguments, Executable
 from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes, zero_bytes
@@ -84,6 +84,12 @@ class Differentiated:
         """The scalar arguments, and the sizes of the wanted buffers."""
         known = _known_scalars(self.kernel.function, primal, None)
         return known, {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
+
+    @property
+    def compiled(self) -> tuple[Executable, ...]:
+        """The machine code of all kernels that have run so far."""
+        finished = [k for variant in self._variants.values() for k in vars(variant).get("kernels", ())]
+        return tuple(executable for kernel in finished for executable in kernel.compiled)
 
     # ---- arguments
 

@@ -130,6 +130,11 @@ class Kernel:
     def _binder(self) -> Binder:
         return Binder(self.function, self.written)
 
+    @property
+    def compiled(self) -> tuple[Executable, ...]:
+        """Its machine code, for each device where it has run."""
+        return tuple(self._executables.values())
+
     # ---- launching
 
     def bind(self, args: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> tuple[BoundArguments, Placement]:

@@ -1,0 +1,73 @@
+"""The benchmarks' own adjoints are right: on the CPU, where kernelgrad runs their source, each against the gradient."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernelgrad as kg
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+SCALE = 0.0001
+ROWS = 15
+
+
+@pytest.fixture
+def contenders(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("contenders")
+
+
+@pytest.mark.parametrize("number", range(ROWS))
+def test_gradients_agree_with_those_by_hand(contenders: Any, number: int) -> None:
+    rows = importlib.import_module("gradient_rows")
+    found = rows.rows(SCALE)
+    assert len(found) == ROWS
+    row = found[number]
+    problem = contenders.Problem(row, kg.load(rows.SOURCE)[row.kernel], contenders.OnCpu())
+    errors = problem.errors(problem.contenders())
+    assert errors.keys() == {"J", "R", "atomics"}
+    for name, error in errors.items():
+        assert error < 1e-5, f"{row.name}: {name}"
+
+
+def test_a_wrong_gradient_is_noticed(contenders: Any) -> None:
+    rows = importlib.import_module("gradient_rows")
+    row = rows.rows(SCALE)[0]
+    problem = contenders.Problem(row, kg.load(rows.SOURCE)[row.kernel], contenders.OnCpu())
+    runs = problem.contenders()
+    half = problem.adj["x"][::2]
+
+    def halved() -> None:
+        runs["by hand"]()
+        half[...] *= 0.5
+
+    assert problem.errors({**runs, "R": halved})["R"] > contenders.TOLERANCE["R"]
+
+
+def test_targets(contenders: Any) -> None:
+    rows = importlib.import_module("gradient_rows")
+    times = {"primal": 1.0, "J": 2.0, "R": 1.5, "atomics": 6.0}
+    targets = {
+        rows.Target("R", 1.5): ("R 1.5x", True),
+        rows.Target("J", 1.9): ("J 1.9x", False),
+        rows.Target("R", 1.4, "ms"): ("R 1.4 ms", False),
+        rows.Target("R", 1 / 3, "atomics"): ("R 0.33x atomics", True),
+    }
+    for target, expected in targets.items():
+        assert (str(target), target.is_met(times)) == expected
+
+
+def test_without_a_gpu_it_says_so() -> None:
+    """Where CuPy is not installed; where it is, the driver may be missing, or the GPU tests run it."""
+    if importlib.util.find_spec("cupy") is not None:
+        pytest.skip("CuPy is installed")
+    command = [sys.executable, str(FOLDER / "gradients.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(FOLDER.parent / "src")})
+    assert done.returncode == 2
+    assert "needs an NVIDIA GPU and CuPy" in done.stdout
