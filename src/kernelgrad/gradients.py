@@ -71,6 +71,8 @@ class Differentiated:
     def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant:
         """The one whose proofs hold for the launch (rules 8 and 11)."""
         usual = self.variant(wanted)
+        if usual.needs_shape(launch.block):
+            usual = self.variant(wanted, replace(self.usual, block=launch.block))
         known = _known_scalars(self.kernel.function, primal, None)
         sizes = {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
         assigned = tuple(n for n in self.settings.assigned if n in sizes)

@@ -27,8 +27,8 @@ class Facts:
     address. `overwritten`: inputs all of whose elements are read once each, so that their adjoints can be written
     instead of cleared first and added to. `copied`: small inputs that very many threads read: each block adds to one of
     several copies of their adjoints. `strips`: the tape would be large, and loops go in strips. `unkept`: outputs
-    to be kept whose elements several threads may store: their adjoints are consumed, on copies. `alone`: there is one
-    thread."""
+    to be kept whose elements several threads may store: their adjoints are consumed, on copies. `block`: its shape,
+    where loops depend on it. `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -39,6 +39,7 @@ class Facts:
     copied: frozenset[str] = frozenset()
     strips: bool = False
     unkept: frozenset[str] = frozenset()
+    block: tuple[int, int, int] | None = None
     alone: bool = False
 
 
