@@ -74,11 +74,18 @@ class Differentiated:
         """The one whose proofs hold for the launch (rules 8 and 11). `single`: one kernel is to do it all."""
         known, sizes = self._known_of(wanted, primal)
         assigned = tuple(n for n in self.settings.assigned if n in sizes)
-        return self.variant(wanted, self.variant(wanted).facts_of(launch, known, sizes, assigned, single))
+        return self.variant(wanted, self._usual_for(wanted, launch).facts_of(launch, known, sizes, assigned, single))
+
+    def _usual_for(self, wanted: tuple[str, ...], launch: Launch) -> Variant:
+        """The one that says what holds for a launch."""
+        usual = self.variant(wanted)
+        return (
+            self.variant(wanted, replace(self.usual, block=launch.block)) if usual.needs_shape(launch.block) else usual
+        )
 
     def gathers(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Iterator[Any]:
         """The launches that go before that variant's."""
-        return self.variant(wanted).gathers(launch, *self._known_of(wanted, primal))
+        return self._usual_for(wanted, launch).gathers(launch, *self._known_of(wanted, primal))
 
     def _known_of(self, wanted: tuple[str, ...], primal: BoundArguments) -> tuple[Callable[[Any], Any], dict[str, int]]:
         """The scalar arguments, and the sizes of the wanted buffers."""

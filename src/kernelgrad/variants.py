@@ -23,6 +23,7 @@ from .autodiff.private import bytes_read_once, is_stored_once, places_of, privat
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
 from .autodiff.shadows import adjoint_type, is_dynamic
+from .autodiff.shapes import is_worth_it
 from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
@@ -50,6 +51,7 @@ class Variant:
         self._facts: dict[Any, Facts] = {}
         self._chosen: dict[Any, tuple[Chosen, ...]] = {}
         self._gathers = Gathers(kernel, options)
+        self._shaped: dict[tuple[int, int, int], bool] = {}
         self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
         self._functions = tuple(_with_hidden(f, self.derivative) for f in self.derivative.functions)
 
@@ -145,6 +147,15 @@ class Variant:
                 return None
             found |= dict(part.items())
         return found
+
+    def needs_shape(self, block: tuple[int, int, int]) -> bool:
+        """Whether launches with such blocks are to have a variant of their own."""
+        if block not in self._shaped:
+            prepared, facts = self.derivative.prepared, self.options.facts
+            taped = {place.owner.span for place in prepared.taped_loops() if place.owner is not None}
+            fixed = facts.alone or facts.block is not None
+            self._shaped[block] = not fixed and is_worth_it(self.kernel.function, self.kernel.module, block, taped)
+        return self._shaped[block]
 
     def facts_of(
         self,

@@ -29,7 +29,7 @@ class Facts:
     inputs that very many threads read: each block adds to one of several copies of their adjoints. `gathered`:
     inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in strips.
     `unkept`: outputs to be kept whose elements several threads may store: their adjoints are consumed, on copies.
-    `alone`: there is one thread."""
+    `block`: its shape, where loops depend on it. `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -41,6 +41,7 @@ class Facts:
     gathered: frozenset[Gather] = frozenset()
     strips: bool = False
     unkept: frozenset[str] = frozenset()
+    block: tuple[int, int, int] | None = None
     alone: bool = False
 
 

@@ -25,7 +25,7 @@ from ..ir.ops import (
 from ..ir.traverse import clone, closed, uses, walk
 from ..ir.types import I64, Pointer, Scalar
 from ..transforms import cas_loops, invariant, predicate, promote, simplify
-from ..transforms.unroll import constants_of, copies_of, iterations, unroll
+from ..transforms.unroll import constants_of, unroll
 from . import activity as activity_analysis
 from . import cooperate, rotate, shared_winners
 from . import roots as memory_analysis
@@ -47,6 +47,7 @@ from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
 from .private import private_roots, typical
 from .roots import Memory, holds_pointers
 from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name
+from .shapes import is_short, with_extents, with_shape
 from .strips import candidates, strip
 from .structure import Place, Structure
 from .sweep import Number, Sweep
@@ -150,13 +151,12 @@ class Prepared:
         return found
 
 
-_SMALL = 160  # operations that a loop may become when it is unrolled to keep its tape in registers
-
-
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
     """The gradient; short loops of constant length that would need a tape are unrolled and need none."""
     cooperate.check(function)
     function = cas_loops.run(function, module)
+    if options.facts.block is not None:
+        function = with_shape(function, module, options.facts.block)
     refuse_waiting(function)
     meets_at_end = not options.facts.alone and any(_is_number(p) for p in function.params if p.name in options.listed)
     # What is logged at a barrier of the block belongs to all of its threads (see `logs`): none may be gone.
@@ -172,19 +172,14 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
         found = _differentiate(function, module, options)
     constants = constants_of(function)
     taped = {place.owner for place in found.prepared.taped_loops()}
-    short = {loop.span for loop in walk(function.body) if isinstance(loop, For) and _is_short(loop, constants)}
-    chosen = {loop.span for loop in taped if isinstance(loop, For)} & short
+    short = {op.span for op in walk(function.body) if isinstance(op, For | While) and is_short(op, constants)}
+    chosen = {loop.span for loop in taped if isinstance(loop, For | While)} & short
     if not chosen:
         return found
-    unrolled = unroll(function, lambda loop: loop.span in chosen and _is_short(loop, constants))
+    unrolled = unroll(function, lambda loop: loop.span in chosen and is_short(loop, constants))
     # Simplification drops what a loop carries in vain, its condition too: hence rotated again.
     promoted = promote.run(unrolled, module)  # arrays whose indices are constants now
     return _differentiate(rotate.run(simplify.run(promoted, module), module), module, options)
-
-
-def _is_short(loop: For, constants: dict[Value, int]) -> bool:
-    values = iterations(loop, constants)
-    return values is not None and copies_of(loop, len(values)) <= _SMALL
 
 
 def _differentiate(function: Function, module: Module, options: Options) -> Gradient:
@@ -266,7 +261,8 @@ def _function(primal: Function, suffix: str, params: tuple[Param, ...], body: Bl
     # The launcher has checked that no two buffers overlap (rule 12), unless the user said they may.
     params = tuple(_restricted(p, options.may_alias) for p in params)
     body = clone(closed(body, (p.value for p in params)), {})
-    return replace(primal, name=primal.name + suffix, params=params, body=body)
+    function = replace(primal, name=primal.name + suffix, params=params, body=body)
+    return function if options.facts.block is None else with_extents(function, options.facts.block)
 
 
 def _activity(function: Function, memory: Memory, params: dict[str, Param], options: Options) -> Activity:

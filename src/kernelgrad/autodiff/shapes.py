@@ -1,0 +1,76 @@
+"""Gradients for blocks of one shape. `for (d = blockDim.x / 2; d > 0; d >>= 1)` then has a constant number of
+iterations: unrolled, such a tree needs no tape, and its levels no arithmetic. Every shape is compiled anew, so that
+only kernels with such loops are worth it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ..errors import Span
+from ..ir.ops import Block, Builtin, Constant, For, Function, Module, Op, Value, While
+from ..ir.traverse import rebuild, walk, with_body
+from ..transforms import loops, simplify
+from ..transforms.predicate import has_barrier
+from ..transforms.unroll import constants_of, copies_of, trips, unroll
+
+Shape = tuple[int, int, int]
+SMALL = 160  # operations that a loop may become when it is unrolled
+
+
+def is_short(loop: For | While, constants: dict[Value, int]) -> bool:
+    """Whether a loop has few iterations, as many in every launch."""
+    count = trips(loop, constants)
+    return count is not None and copies_of(loop, count) <= SMALL
+
+
+def with_shape(function: Function, module: Module, shape: Shape) -> Function:
+    """The kernel for blocks of that shape, with short loops around barriers unrolled."""
+    shaped = _counted(function, module, shape)
+    constants = constants_of(shaped)
+    unrolled = unroll(shaped, lambda loop: has_barrier(loop) and is_short(loop, constants))
+    bounds = (math.prod(shape), *function.launch_bounds[1:])
+    return replace(simplify.run(unrolled, module), launch_bounds=bounds)
+
+
+def _counted(function: Function, module: Module, shape: Shape) -> Function:
+    constant = simplify.run(with_extents(function, shape), module)
+    return simplify.run(loops.run(constant, module), module)
+
+
+def with_extents(function: Function, shape: Shape) -> Function:
+    """The extents of the block as constants, and the indices along those that are 1."""
+    return with_body(function, _with_extents(function.body, shape))
+
+
+def _with_extents(block: Block, shape: Shape) -> Block:
+    ops = tuple(_known(op, shape) or rebuild(op, lambda v: v, lambda b: _with_extents(b, shape)) for op in block.ops)
+    return Block(block.args, ops, block.results)
+
+
+def _known(op: Op, shape: Shape) -> Constant | None:
+    match op:
+        case Builtin("block_dim", axis):
+            return Constant(shape[axis], results=op.results, span=op.span)
+        case Builtin("thread_idx", axis) if shape[axis] == 1:
+            return Constant(0, results=op.results, span=op.span)
+    return None
+
+
+def is_worth_it(function: Function, module: Module, shape: Shape, taped: set[Span]) -> bool:
+    """Whether the shape decides how often a short loop runs that has barriers or needs a tape."""
+    candidates = {loop.span for loop in _loops(function) if has_barrier(loop) or loop.span in taped}
+    reads_shape = any(isinstance(op, Builtin) and op.name == "block_dim" for op in walk(function.body))
+    if not candidates or not reads_shape:
+        return False
+    before, after = _short(function), _short(_counted(function, module, shape))
+    return bool(candidates & after - before)
+
+
+def _loops(function: Function) -> list[For | While]:
+    return [op for op in walk(function.body) if isinstance(op, For | While)]
+
+
+def _short(function: Function) -> set[Span]:
+    constants = constants_of(function)
+    return {loop.span for loop in _loops(function) if is_short(loop, constants)}
