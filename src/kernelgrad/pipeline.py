@@ -60,7 +60,8 @@ DERIVATIVE = (
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
-CUDA = (Pass("cuda-variables", module_variables.run_for({"global"})),)
+# Lanes that run side by side add up together.
+CUDA = (Pass("cuda-variables", module_variables.run_for({"global"})), Pass("lane_sums", _transform("lane_sums")))
 
 STAGES = ("frontend", *(p.name for p in KERNEL))
 

@@ -28,7 +28,7 @@ from ...ir.traverse import walk
 from ...ir.types import Array, Pointer, Scalar, Type
 from ..names import Scope, identifier
 from .conversions import needs_bit_cast
-from .expressions import Expressions
+from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
 from .literals import initialiser
 from .shared import SharedText, shared_layout, used_globals
@@ -95,6 +95,8 @@ class _Emitter:
                 found.add("block_sum")
             elif isinstance(op, Warp) and op.fn == "reduce_add" and _is_float(op.result.type):
                 found.add("warp_sum")
+            elif isinstance(op, Warp) and op.fn in LANE_FUNCTIONS:
+                found.add(op.fn)
             elif isinstance(op, Atomic) and op.together:
                 found.add("warp_add")
             elif isinstance(op, Atomic) and op.kind == "take":

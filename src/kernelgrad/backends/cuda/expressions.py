@@ -59,6 +59,7 @@ _WARP_FUNCTIONS: dict[str, tuple[str, Type | None]] = {
     "activemask": ("__activemask", U32),
     **{f"reduce_{n}": (f"__reduce_{n}_sync", None) for n in ("add", "min", "max", "and", "or", "xor")},
 }
+LANE_FUNCTIONS = frozenset(("lanes_alike", "lane_sums"))  # helpers of the same name
 
 
 class Expressions(Places):
@@ -258,6 +259,8 @@ class Expressions(Places):
             return self.shuffle(_SHUFFLES[op.fn], args, result)
         if op.fn == "reduce_add" and isinstance(result, Scalar) and result.is_float:
             return call("warp_sum", args[1:], result)
+        if op.fn in LANE_FUNCTIONS:
+            return call(op.fn, args[1:], result)
         function, returns = _WARP_FUNCTIONS[op.fn]
         return self.retyped(call(function, args, returns or args[1].type), result)
 

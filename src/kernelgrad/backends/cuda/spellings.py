@@ -214,6 +214,41 @@ __device__ void warp_add(T *address, T value)
     }
 }
 """,
+    "lanes_alike": """// Of how many neighbouring lanes, 32, 16 or 8, all have the same value; else 1. The whole warp is here.
+template <typename T>
+__device__ unsigned int lanes_alike(T value)
+{
+    for (unsigned int lanes = 32; lanes >= 8; lanes /= 2) {
+        if (__all_sync(0xffffffffu, value == __shfl_sync(0xffffffffu, value, 0, lanes))) {
+            return lanes;
+        }
+    }
+    return 1;
+}
+""",
+    "lane_sums": """// For lane j, parts[j % 8] summed over its 32, 16 or 8 neighbours. The whole warp is here.
+template <typename T>
+__device__ T lane_sums(T *parts, unsigned int lanes)
+{
+    unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
+    // Each lane gives away the half of its sums that its partner goes on with.
+#pragma unroll
+    for (unsigned int half = 4; half > 0; half /= 2) {
+        bool upper = lane & half;
+#pragma unroll
+        for (unsigned int j = 0; j < half; ++j) {
+            T given = upper ? parts[j] : parts[j + half];
+            T kept = upper ? parts[j + half] : parts[j];
+            parts[j] = kept + __shfl_xor_sync(0xffffffffu, given, half);
+        }
+    }
+    T sum = parts[0];
+    for (unsigned int distance = 8; distance < lanes; distance *= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    }
+    return sum;
+}
+""",
     "bit_cast": """template <typename To, typename From>
 __device__ inline To bit_cast(From from)
 {

@@ -1,0 +1,189 @@
+"""Sums over lanes, eight at a time: for CUDA, since only there lanes run side by side.
+
+A loop adds to addresses that neighbouring lanes share: `d_a[row * n + k] += ...` where the lanes of a warp are columns.
+One sum over a warp takes five shuffles. Eight of them take nine, if the lanes exchange halves: so whole warps go through
+such loops in strips of eight iterations, keep what they would add, and lane j then has the warp's sum for iteration j
+and adds it. What is left of the loop, and what other warps do, stays as it was.
+
+Note [Strips of lanes]
+Whether lanes share the address is tested where the loop begins: the address is computed from the counter and from
+values that the loop does not change, and it is the same for 32, 16 or 8 neighbours if those are. Lanes that share none
+add for themselves, without the test that each iteration would make.
+A sum is added at the end of its strip. So nothing in the loop may look at the memory it goes to, or wait for others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.ops import (
+    Aggregate,
+    Apply,
+    Atomic,
+    Block,
+    Builtin,
+    Constant,
+    Extract,
+    For,
+    Function,
+    If,
+    Insert,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    PtrCast,
+    PtrDiff,
+    Store,
+    Undef,
+    Value,
+)
+from ..ir.traverse import operands, rebuild, uses, walk, with_body
+from ..ir.types import F32, F64, Pointer, Scalar
+from .aliases import Aliases
+from .lane_strips import Strips, Sum
+from .uniform import uniform_values
+from .unroll import constants_of, iterations
+
+_SHORT = 3  # iterations: fewer are not worth a strip
+_MOST_SUMS = 4  # in one loop: each takes eight registers
+_MOST_OPERATIONS = 120  # in a loop's body, of which a strip has eight copies
+_ADDRESS = (Constant, Builtin, Apply, Offset, Member, PtrCast)
+_PLAIN = (*_ADDRESS, Aggregate, Extract, Insert, PtrDiff, Undef, Load, Store, Atomic, If)
+# With these, a value that differs between lanes makes for addresses that differ.
+_LINEAR = frozenset(("add", "sub", "mul", "neg", "convert", "shl"))
+_TRAPPING = frozenset(("div", "rem"))
+
+
+def run(function: Function, module: Module) -> Function:
+    found = summed(function)
+    return with_body(function, _Rewrite(found, function).block(function.body)) if found else function
+
+
+def summed(function: Function) -> dict[For, tuple[Sum, ...]]:
+    """The updates of each loop that lanes can add up in strips."""
+    if not any(isinstance(op, Atomic) and op.together for op in walk(function.body)):
+        return {}
+    search = _Search(function)
+    found = {op: search.sums(op) for op in walk(function.body) if isinstance(op, For)}
+    return {loop: sums for loop, sums in found.items() if sums}
+
+
+class _Rewrite:
+    def __init__(self, found: dict[For, tuple[Sum, ...]], function: Function):
+        self.found = found
+        self.uniform = uniform_values(function)
+        self.constants = constants_of(function)
+
+    def block(self, block: Block) -> Block:
+        ops: list[Op] = []
+        for op in block.ops:
+            if isinstance(op, For) and op in self.found:
+                ops += Strips(op, self.found[op], self.uniform, iterations(op, self.constants)).ops()
+            else:
+                ops.append(rebuild(op, lambda v: v, self.block))
+        return Block(block.args, tuple(ops), block.results)
+
+
+class _Search:
+    def __init__(self, function: Function):
+        self.aliases = Aliases(function)
+        self.uniform = uniform_values(function)
+        self.constants = constants_of(function)
+        self.uses = uses(function.body)
+
+    def sums(self, loop: For) -> tuple[Sum, ...]:
+        inside = list(walk(loop.body))
+        known = iterations(loop, self.constants)
+        short = known is not None and len(known) < _SHORT
+        if short or len(inside) > _MOST_OPERATIONS or not all(isinstance(op, _PLAIN) for op in inside):
+            return ()
+        slices = _Slices(loop)
+        found: list[Sum] = []
+        for op in inside:
+            if isinstance(op, Atomic) and self.is_unseen(op, inside):
+                address = slices.address(op)
+                if address is not None and self.tells(address):
+                    found.append(Sum(op, address.ops, self.tested(address), op in loop.body.ops))
+        return tuple(found[:_MOST_SUMS])
+
+    def is_unseen(self, op: Atomic, inside: list[Op]) -> bool:
+        """An update that may come later: nothing else in the loop but other updates touches the memory."""
+        if not op.together or op.result.type not in (F32, F64) or self.uses.get(op.result):
+            return False
+        root = self.aliases.root(op.ptr)
+        return not any(self.sees(other, root) for other in inside)
+
+    def sees(self, op: Op, root: Value) -> bool:
+        if isinstance(op, Atomic) and op.kind == "add" and not self.uses.get(op.result):
+            return False
+        # By their roots: elements that differ in one iteration may meet in the next.
+        touches = isinstance(op, Load | Store | Atomic)
+        return touches and self.aliases.may_alias(self.aliases.root(op.ptr), root)  # type: ignore[attr-defined]
+
+    def tested(self, address: _Address) -> tuple[Value, ...]:
+        return tuple(v for v in address.given if v not in self.uniform)
+
+    def tells(self, address: _Address) -> bool:
+        """Whether what the address is computed from can be compared, and says whether addresses differ."""
+        tested = self.tested(address)
+        comparable = all(isinstance(v.type, Pointer) or _is_integer(v) for v in tested)
+        return not tested or (comparable and address.linear)
+
+
+@dataclass(frozen=True)
+class _Address:
+    """How an address in a loop is computed. `given`: from which values that the loop does not change."""
+
+    ops: tuple[Op, ...]
+    given: tuple[Value, ...]
+    linear: bool
+
+
+class _Slices:
+    """The arithmetic behind addresses in a loop's body."""
+
+    def __init__(self, loop: For):
+        self.loop = loop
+        self.definition = {r: op for op in walk(loop.body) for r in op.results}
+        self.always = set(loop.body.ops)
+        self.changing = {loop.body.args[0]}  # with the counter
+        for op in walk(loop.body):
+            if any(v in self.changing for v in operands(op)):
+                self.changing.update(op.results)
+
+    def address(self, op: Atomic) -> _Address | None:
+        needed: dict[Op, None] = {}
+        if not self.collect(op.ptr, needed):
+            return None
+        changing = [o for o in needed if o.result in self.changing]
+        reads = [v for o in changing for v in operands(o)] or [op.ptr]
+        given = dict.fromkeys(v for v in reads if v not in self.changing)
+        linear = all(not isinstance(o, Apply) or o.fn in _LINEAR for o in changing)
+        return _Address(tuple(needed), tuple(given), linear)
+
+    def collect(self, value: Value, needed: dict[Op, None]) -> bool:
+        """Adds what computes the value, in order; False if that is more than arithmetic on the counter and on values
+        from before the loop."""
+        op = self.definition.get(value)
+        if op is None:
+            return value not in self.loop.body.args[1:]
+        if not isinstance(op, _ADDRESS) or not self.may_repeat(op):
+            return False
+        if not all(self.collect(v, needed) for v in operands(op)):
+            return False
+        needed.setdefault(op)
+        return True
+
+    def may_repeat(self, op: Op) -> bool:
+        if isinstance(op, Builtin):
+            return "clock" not in op.name and "timer" not in op.name
+        if isinstance(op, Apply):
+            integers = all(_is_integer(v) for v in (op.result, *op.args))
+            return integers and (op.fn not in _TRAPPING or op in self.always)
+        return True
+
+
+def _is_integer(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and not value.type.is_float
