@@ -15,6 +15,8 @@ from .affine import Sums
 from .exclusive import Place, is_exclusive, place_of
 from .roots import Memory
 from .structure import Structure
+from .tune import USUAL as USUAL_TUNING
+from .tune import Tuning
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Facts:
     address. `overwritten`: inputs all of whose elements are read once each, so that their adjoints can be written
     instead of cleared first and added to. `copied`: small inputs that very many threads read: each block adds to one of
     several copies of their adjoints. `strips`: the tape would be large, and loops go in strips. `unkept`: outputs
-    to be kept whose elements several threads may store: their adjoints are consumed, on copies. `alone`: there is one
-    thread."""
+    to be kept whose elements several threads may store: their adjoints are consumed, on copies. `tuning`: the block's
+    shape, for what its threads add up together. `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -39,6 +41,7 @@ class Facts:
     copied: frozenset[str] = frozenset()
     strips: bool = False
     unkept: frozenset[str] = frozenset()
+    tuning: Tuning = USUAL_TUNING
     alone: bool = False
 
 
