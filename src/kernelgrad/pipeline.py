@@ -10,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
+from .autodiff.tune import PLAIN, Tuning
 from .cache import DiskCache, digest, source_digest
 from .errors import InternalError, LookupFailed
 from .frontend.lowering import Lowering
@@ -55,8 +56,8 @@ DERIVATIVE = (
     Pass("stores", _transform("stores")),
     Pass("clean", _transform("simplify")),
     Pass("barriers", _transform("barriers")),
-    Pass("schedule", _transform("schedule")),
 )
+LAST = (Pass("schedule", _transform("schedule")),)
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
@@ -94,9 +95,11 @@ def compile_kernel(module: Module, name: str) -> Module:
     return _remembered(module, f"kernel {name}", compute)
 
 
-def finish_derivative(function: Function, module: Module, shadows: frozenset[str] = frozenset()) -> Module:
+def finish_derivative(
+    function: Function, module: Module, shadows: frozenset[str] = frozenset(), tuning: Tuning = PLAIN
+) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
-    through which the user sees adjoints."""
+    through which the user sees adjoints. `tuning`: what is known of its launches."""
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
@@ -104,11 +107,19 @@ def finish_derivative(function: Function, module: Module, shadows: frozenset[str
         from .transforms.stores import positive_zeros
 
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
-        result = for_target(emitted, function.name, (*DERIVATIVE, last))
+        clean = for_target(emitted, function.name, DERIVATIVE)
+        tuned = _tuned(clean, function.name, tuning)
+        result = for_target(tuned, function.name, (*LAST, last))
         _check_addresses(result.functions[function.name])
         return result
 
-    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)}", compute)
+    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)} {tuning}", compute)
+
+
+def _tuned(module: Module, name: str, tuning: Tuning) -> Module:
+    changed = for_target(module, name, tuple(Pass(*row) for row in tuning.passes()))
+    # What was put in keeps its sums in local variables, as autodiff does.
+    return module if changed.functions[name] is module.functions[name] else for_target(changed, name, DERIVATIVE)
 
 
 def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Module:
@@ -125,7 +136,9 @@ def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Mod
 
 @cache
 def _code_digest() -> str:
-    return digest(sys.version, source_digest("ir"), source_digest("transforms"), source_digest("."))
+    return digest(
+        sys.version, source_digest("ir"), source_digest("transforms"), source_digest("autodiff"), source_digest(".")
+    )
 
 
 def _check_addresses(function: Function) -> None:

@@ -27,6 +27,7 @@ from .autodiff.shapes import is_worth_it
 from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
+from .autodiff.tune import tuning_for
 from .errors import ArgumentError
 from .gathers import Chosen, Gathers, launch_of, numbers
 from .ir.ops import Atomic, Function, Module, Print, Store
@@ -69,7 +70,8 @@ class Variant:
     def _finished(self, function: Function) -> Kernel:
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
-        module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables), shadows)
+        known = replace(self.kernel.module, globals=variables)
+        module = pipeline.finish_derivative(function, known, shadows, self.options.facts.tuning)
         return self._as_kernel(function, module)
 
     def _as_kernel(self, function: Function, module: Module) -> Kernel:
@@ -224,7 +226,15 @@ class Variant:
             unkept=self._unkept(apart),
             copied=frozenset(crowded),
             gathered=frozenset(c.gather for c in chosen),
+            tuning=tuning_for(launch.block) if self._adds_in_loops else usual.tuning,
         )
+
+    @property
+    def _adds_in_loops(self) -> bool:
+        """Whether threads may add to the same elements in loops."""
+        prepared = self.derivative.prepared
+        places = places_of(prepared.structure)
+        return any(places[id(op)].in_loop for op in prepared.memory.loads if prepared.accumulation.is_atomic(op))
 
     def _is_crowded(self, name: str, nbytes: int, launch: Launch) -> bool:
         """Whether so many threads update so few elements that they would wait for each other."""

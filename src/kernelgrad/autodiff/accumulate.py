@@ -16,6 +16,8 @@ from .exclusive import Place, is_exclusive, place_of
 from .gather import Gather
 from .roots import Memory
 from .structure import Structure
+from .tune import USUAL as USUAL_TUNING
+from .tune import Tuning
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Facts:
     inputs that very many threads read: each block adds to one of several copies of their adjoints. `gathered`:
     inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in strips.
     `unkept`: outputs to be kept whose elements several threads may store: their adjoints are consumed, on copies.
-    `block`: its shape, where loops depend on it. `alone`: there is one thread."""
+    `block`: its shape, where loops depend on it. `tuning`: its shape, for what its threads add up together. `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -42,6 +44,7 @@ class Facts:
     strips: bool = False
     unkept: frozenset[str] = frozenset()
     block: tuple[int, int, int] | None = None
+    tuning: Tuning = USUAL_TUNING
     alone: bool = False
 
 

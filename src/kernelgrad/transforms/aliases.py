@@ -21,7 +21,7 @@ from ..ir.ops import (
     Warp,
 )
 from ..ir.traverse import walk
-from ..ir.types import Pointer, Scalar
+from ..ir.types import Array, Pointer, Scalar
 
 _Sum = tuple[int, dict[Value, int]]
 _WRAP = 1 << 32
@@ -39,6 +39,7 @@ class Aliases:
         self._own: set[Value] = {p.value for p in function.params if p.restrict}
         self._definition: dict[Value, Op] = {}
         self._sums: dict[Value, _Sum] = {}
+        self._variables: dict[Value, str] = {}  # but for dynamic shared memory, of which all arrays are one
         for op in walk(function.body):
             if isinstance(op, Offset | Apply | Constant):
                 self._definition[op.result] = op
@@ -48,6 +49,8 @@ class Aliases:
                 self._named.add(op.result)
                 if isinstance(op, Alloca):
                     self.local.add(op.result)
+                elif not _is_dynamic(op.result):
+                    self._variables[op.result] = op.name
         self._own |= self.local
 
     def root(self, pointer: Value) -> Value:
@@ -61,6 +64,8 @@ class Aliases:
             return False
         if one is other or one not in self._named or other not in self._named:
             return True
+        if one in self._variables and other in self._variables:
+            return self._variables[one] == self._variables[other]
         spaces = {v.type.space for v in (one, other) if isinstance(v.type, Pointer)}
         apart = len(spaces) == 2 and "generic" not in spaces
         return not (apart or one in self._own or other in self._own)
@@ -101,6 +106,11 @@ class Aliases:
         if isinstance(op, MEETINGS):
             return self.root(pointer) not in self.local
         return isinstance(op, Store | Atomic) and self.may_alias(op.ptr, pointer)
+
+
+def _is_dynamic(variable: Value) -> bool:
+    pointee = variable.type.pointee if isinstance(variable.type, Pointer) else None
+    return isinstance(pointee, Array) and pointee.count == 0
 
 
 def _is_index(value: Value) -> bool:

@@ -36,9 +36,10 @@ _UNIFORM_BUILTINS = frozenset(("block_idx", "block_dim", "grid_dim", "warp_size"
 _PURE = (Constant, Undef, Apply, Aggregate, Extract, Insert, GlobalRef, Offset, Member, PtrCast, PtrDiff)
 
 
-def uniform_values(function: Function) -> set[Value]:
-    """Values that every thread of a block that computes them computes alike."""
-    analysis = _Varying(function)
+def uniform_values(function: Function, alike: frozenset[tuple[str, int]] = frozenset()) -> set[Value]:
+    """Values that every thread of a block that computes them computes alike. `alike`: indices that are the same for the
+    threads asked about, (thread_idx, 1) and (thread_idx, 2) for the threads of one row."""
+    analysis = _Varying(function, alike)
     everything = {p.value for p in function.params}
     for op in walk(function.body):
         everything.update(op.results)
@@ -51,8 +52,9 @@ def uniform_values(function: Function) -> set[Value]:
 
 
 class _Varying:
-    def __init__(self, function: Function):
+    def __init__(self, function: Function, alike: frozenset[tuple[str, int]]):
         self.values: set[Value] = set()
+        self.alike = alike
         self.read_only: set[Value] = {p.value for p in function.params if p.const and p.restrict}
         if function.kind != "kernel":
             self.values.update(p.value for p in function.params)
@@ -80,8 +82,8 @@ class _Varying:
                 self.mark(op.results, self.any(*operands(op)))
             case _ if isinstance(op, _PURE):
                 self.mark(op.results, self.any(*operands(op)))
-            case Builtin(name):
-                self.mark(op.results, name not in _UNIFORM_BUILTINS)
+            case Builtin(name, axis):
+                self.mark(op.results, name not in _UNIFORM_BUILTINS and (name, axis) not in self.alike)
             case Load(ptr, volatile):
                 constant = isinstance(ptr.type, Pointer) and ptr.type.space == "constant"
                 fixed = (constant or ptr in self.read_only) and not volatile
