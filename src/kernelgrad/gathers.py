@@ -96,7 +96,7 @@ class Gathers:
             return None
         module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)))
         if (
-            cost(module.functions[function.name]) > _COST_OF_ATOMIC * len(gather.sites)
+            cost(module.functions[function.name].body) > _COST_OF_ATOMIC * len(gather.sites)
             and not self.options.deterministic
         ):
             return None
@@ -168,6 +168,8 @@ def numbers(box: Box, launch: Launch) -> dict[str, Supplied]:
         "_first": lambda k: box.first[k],
         "_extent": lambda k: box.extents[k],
         "_step": lambda k: box.steps[k],
+        "_inner_first": lambda k: box.inner[k][0],
+        "_inner_last": lambda k: box.inner[k][1],
     }
     told = {f"{name}_{k}": of(k) for name, of in found.items() for k in range(len(box.extents))}
     for axis in range(3):

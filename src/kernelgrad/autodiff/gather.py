@@ -47,12 +47,14 @@ class Solved:
 @dataclass(frozen=True)
 class Site:
     """A read: its update's number among the pattern's operations, and how its threads and iterations are found.
-    `residue`: bytes from the element that the digits give."""
+    `residue`: bytes from the element that the digits give. `bounds`: so many of the conditions around it, from outside,
+    do nothing but bound coordinates."""
 
     number: int
     solved: tuple[Solved, ...]
     summed: tuple[Coordinate, ...]
     residue: int
+    bounds: int
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,13 @@ class Gather:
 
 @dataclass(frozen=True)
 class Box:
-    """The digits of a launch: the first of each, how many there are, and their steps in elements."""
+    """The digits of a launch: the first of each, how many there are, and their steps in elements. `inner`: between
+    these, all executions of all reads exist, and the bounds around them hold."""
 
     first: tuple[int, ...]
     extents: tuple[int, ...]
     steps: tuple[int, ...]
+    inner: tuple[Range, ...]
 
 
 class Update(NamedTuple):
@@ -89,7 +93,16 @@ class _Read(NamedTuple):
     update: Update
     factors: dict[Coordinate, int]  # in bytes
     const: int
-    ranges: dict[Coordinate, Range]
+    whole: dict[Coordinate, Range]
+    ranges: dict[Coordinate, Range]  # the part of it where the read happens
+
+    @property
+    def guards(self) -> list[tuple[Value, bool]]:
+        return [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
+
+    @property
+    def loops(self) -> list[Op]:
+        return [op for op, _ in self.update.path if not isinstance(op, If)]
 
 
 def updates_of(function: Function, shadow: Value) -> list[Update] | None:
@@ -157,7 +170,7 @@ class Finder:
             return None
         if not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
             return None
-        narrow = max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**31
+        narrow = max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
         return Gather(name, chosen, len(steps), self._indices(), narrow, covers), box
 
     # ---- coordinates
@@ -175,10 +188,10 @@ class Finder:
         for k, loop in enumerate(loops):
             assert isinstance(loop, For)
             ranges["loop", k] = (0, (self.sums.extents[loop.body.args[0]] or 1) - 1)
-        for op, side in update.path:
-            if isinstance(op, If):
-                self._narrow(op.cond, side is op.then, loops, ranges)
-        return _Read(update, {c: f for c, f in factors.items() if f}, const, ranges)
+        read = _Read(update, {c: f for c, f in factors.items() if f}, const, ranges, dict(ranges))
+        for cond, holds in read.guards:
+            self._narrow(cond, holds, loops, read.ranges)
+        return read
 
     def _is_fixed(self, loop: For) -> bool:
         """Whether all threads of the launch run it equally often."""
@@ -234,6 +247,31 @@ class Finder:
             low = max(low, -(most // -factor))
         ranges[coordinate] = (low, high)
 
+    def _bounds(self, read: _Read, summed: tuple[Coordinate, ...]) -> int:
+        """So many conditions, from outside, only bound coordinates that follow from digits."""
+        guards = read.guards
+        return next((k for k, g in enumerate(guards) if not self._is_bound(*g, read.loops, summed)), len(guards))
+
+    def _is_bound(self, cond: Value, holds: bool, loops: list[Op], summed: tuple[Coordinate, ...]) -> bool:
+        """Whether a condition is made of comparisons of one coordinate each, all of which must hold."""
+        match self.sums.structure.definition.get(cond):
+            case Apply("not", (inner,)):
+                return self._is_bound(inner, not holds, loops, summed)
+            case Apply("and" | "or" as fn, args):
+                return (fn == "and") == holds and all(self._is_bound(arg, holds, loops, summed) for arg in args)
+            case Apply(fn, args) if (fn if holds else _NEGATED.get(fn, "ne")) in ("lt", "le", "gt", "ge", "eq"):
+                left, right = map(self.sums.of, args)
+                found = None if left is None or right is None else self._factors(left.plus(right, -1), loops)
+                used = [] if found is None else [c for c, f in found[0].items() if f]
+                return len(used) == 1 and used[0] not in summed
+        return False
+
+    def _inner_ranges(self, site: Site, read: _Read) -> dict[Coordinate, Range]:
+        ranges = dict(read.whole)
+        for cond, holds in read.guards[: site.bounds]:
+            self._narrow(cond, holds, read.loops, ranges)
+        return ranges
+
     # ---- digits
 
     def _steps(self, reads: list[_Read]) -> list[int]:
@@ -274,7 +312,7 @@ class Finder:
             for owner, shift, moved in zip(owners, shifts, moves, strict=True)
         )
         summed = tuple(c for c in read.ranges if c not in owners)
-        return Site(read.update.number, solved, summed, residue)
+        return Site(read.update.number, solved, summed, residue, self._bounds(read, summed))
 
     def _owner(self, read: _Read, step: int) -> Coordinate | None:
         """Of the coordinates that move by a digit's step, the one that follows from it: an axis before a loop."""
@@ -290,13 +328,14 @@ class Finder:
         hull = [self._hull(sites, reads, k) for k in range(len(steps))]
         if any(low > high for low, high in hull):
             return None, False
+        inner = tuple(self._inner(sites, reads, k) for k in range(len(steps)))
         in_elements = tuple(step // size for step in steps)
         above = [*steps[1:], nbytes]
         whole = all(up % step == 0 for step, up in zip(steps, above, strict=True)) and nbytes > 0
         whole = whole and {site.residue for site in sites} == set(range(0, steps[0], size))
         extents = tuple(up // step for step, up in zip(steps, above, strict=True))
         if whole and all(low >= 0 and high < n for (low, high), n in zip(hull, extents, strict=True)):
-            box: Box | None = Box((0,) * len(steps), extents, in_elements)
+            box: Box | None = Box((0,) * len(steps), extents, in_elements, inner)
         else:
             whole = False
             extents = tuple(high - low + 1 for low, high in hull)
@@ -305,22 +344,28 @@ class Finder:
                 reach += step * (n - 1)
                 if up < reach:
                     return None, False
-            box = Box(tuple(low for low, _ in hull), extents, in_elements)
+            box = Box(tuple(low for low, _ in hull), extents, in_elements, inner)
         fits = all(n <= most for n, most in zip(extents, _MOST_THREADS, strict=False))
         return (box, whole) if fits else (None, False)
 
     def _hull(self, sites: tuple[Site, ...], reads: list[_Read], digit: int) -> Range:
-        lows, highs = [], []
+        """Where a digit is whenever anything is read."""
+        found = []
         for site, read in zip(sites, reads, strict=True):
-            solved = site.solved[digit]
-            low = high = solved.shift
-            own = () if solved.coordinate is None else ((solved.coordinate, solved.sign),)
-            for coordinate, factor in (*own, *solved.moves):
-                ends = [factor * end for end in read.ranges[coordinate]]
-                low, high = low + min(ends), high + max(ends)
-            lows.append(low)
-            highs.append(high)
-        return min(lows), max(highs)
+            low, high = _moved(site.solved[digit], read.ranges)
+            first, last = _own(site.solved[digit], read.ranges)
+            found.append((low + first, high + last))
+        return min(low for low, _ in found), max(high for _, high in found)
+
+    def _inner(self, sites: tuple[Site, ...], reads: list[_Read], digit: int) -> Range:
+        """Where a digit must be for everything to be read, however the rest moves."""
+        found = []
+        for site, read in zip(sites, reads, strict=True):
+            ranges = self._inner_ranges(site, read)
+            low, high = _moved(site.solved[digit], ranges)
+            first, last = _own(site.solved[digit], ranges)
+            found.append((high + first, low + last))
+        return max(low for low, _ in found), min(high for _, high in found)
 
     def _pays(self, sites: tuple[Site, ...], reads: list[_Read], box: Box) -> bool:
         elements = math.prod(box.extents)
@@ -340,10 +385,9 @@ class Finder:
         owner = site.solved[0].coordinate
         if owner is None or owner == next(c for c in read.ranges if c[0] == "axis"):
             return True
-        loops = [op for op, _ in read.update.path if not isinstance(op, If)]
         around = {self.function.body, *(block for _, block in read.update.path)}
         loads = [op for block in around for op in block.ops if isinstance(op, Load)]
-        return all(abs(self._step_of(load, owner, loops)) <= load.result.type.size for load in loads)
+        return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
 
     def _step_of(self, load: Load, coordinate: Coordinate, loops: list[Op]) -> float:
         root = _root(load.ptr, self.sums)
@@ -370,6 +414,18 @@ class Finder:
             if sum_ is not None and not sum_.const and frozenset(sum_.terms) in wanted:
                 found.append((number, wanted[frozenset(sum_.terms)]))
         return tuple(found)
+
+
+def _own(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
+    """What the coordinate that follows from a digit has a part of it."""
+    first, last = ranges[solved.coordinate] if solved.coordinate is not None else (0, 0)
+    return (first, last) if solved.sign > 0 else (-last, -first)
+
+
+def _moved(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
+    """What the others have, and the shift."""
+    ends = [sorted(factor * end for end in ranges[coordinate]) for coordinate, factor in solved.moves]
+    return solved.shift + sum(low for low, _ in ends), solved.shift + sum(high for _, high in ends)
 
 
 def _root(ptr: Value, sums: Sums) -> Value | None:

@@ -32,7 +32,7 @@ from ..ir.ops import (
     PtrDiff,
     Value,
 )
-from ..ir.traverse import operands, rebuild, walk
+from ..ir.traverse import blocks, operands, rebuild, walk
 from ..ir.types import I32, I64, U32, U64, Pointer, Scalar
 from .gather import Coordinate, Gather, Site, Solved, updates_of
 from .roots import UNKNOWN
@@ -44,6 +44,9 @@ _COSTS = {"div": 8, "add": 1, "sub": 1, "mul": 1, "neg": 1, "fma": 1, "select": 
 _COST_OF_LOAD, _COST_OF_FUNCTION = 4, 16
 
 
+Guard = tuple[Value, bool]  # a condition, and whether it must hold or fail
+
+
 class NotSliceable(Exception):
     """An update's value needs more than a gather computes again."""
 
@@ -53,14 +56,17 @@ def gather_function(pattern: Function, gather: Gather, shadow: Param) -> Functio
     return _Emitter(pattern, gather, shadow).function()
 
 
-def cost(function: Function) -> int:
+def cost(block: Block) -> int:
     """Of a thread that makes every sum once: its loads and its arithmetic on floats."""
     total = 0
-    for op in walk(function.body):
+    for op in block.ops:
         if isinstance(op, Load):
             total += _COST_OF_LOAD
+        elif isinstance(op, If):
+            total += max(cost(op.then), cost(op.orelse))
         elif isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float:
             total += _COSTS.get(op.fn, _COST_OF_FUNCTION)
+        total += sum(map(cost, blocks(op))) if isinstance(op, For) else 0
     return total
 
 
@@ -114,8 +120,7 @@ class _Emitter:
         sums = {residue: b.alloca(type, "sum") for residue in sorted({s.residue for s in self.gather.sites})}
         for sum_ in sums.values():
             b.store(sum_, b.constant(0.0, type))
-        for site in self.gather.sites:
-            Slice(self, site, digits, sums[site.residue]).emit()
+        self._sum_up(digits, sums)
         b.span = self.pattern.span
         steps = [b.apply("mul", digit, self.number(f"_step_{k}")) for k, digit in enumerate(digits)]
         at = steps[0]
@@ -124,6 +129,21 @@ class _Emitter:
         first = b.offset(b.cast_pointer(self.shadow.value, Pointer(type, self.shadow.type.space)), b.convert(at, I64))
         for residue, sum_ in sums.items():
             self._update(b.offset(first, b.constant(residue // type.size, I64)), b.load(sum_), type)
+
+    def _sum_up(self, digits: list[Value], sums: dict[int, Value]) -> None:
+        """Inside of the domain all executions exist: no test stands between the loads there, and they overlap."""
+        b = self.b
+        tests, ways = [], []
+        for k, digit in enumerate(digits):
+            tests.append(b.apply("ge", digit, self.number(f"_inner_first_{k}")))
+            tests.append(b.apply("le", digit, self.number(f"_inner_last_{k}")))
+        for inner in (True, False):
+            with b.region() as region:
+                for site in self.gather.sites:
+                    Slice(self, site, digits, sums[site.residue], inner).emit()
+            ways.append(region.block())
+        inside, outside = ways
+        b.if_(together(b, tests), inside, outside)
 
     def _update(self, place: Value, sum_: Value, type: Scalar) -> None:
         b = self.b
@@ -137,10 +157,11 @@ class _Emitter:
 
 
 class Slice:
-    """The adjoint that one read gives to an element."""
+    """The adjoint that one read gives to an element. `inner`: its executions are known to exist, and the bounds around
+    them to hold."""
 
-    def __init__(self, emitter: _Emitter, site: Site, digits: list[Value], sum_: Value):
-        self.emitter, self.site, self.digits, self.sum = emitter, site, digits, sum_
+    def __init__(self, emitter: _Emitter, site: Site, digits: list[Value], sum_: Value, inner: bool):
+        self.emitter, self.site, self.digits, self.sum, self.inner = emitter, site, digits, sum_, inner
         self.b, self.type = emitter.b, emitter.type
         self.update = emitter.updates[site.number]
         self.loops = [op for op, _ in self.update.path if isinstance(op, For)]
@@ -178,7 +199,8 @@ class Slice:
         for k, loop in enumerate(self.loops):
             self.known[loop.body.args[0]] = self._counter(loop, self.at["loop", k])
         guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
-        self._guarded(conditions, [(cond, holds) for cond, holds in guards if not self._is_zero_test(cond)])
+        guards = [guard for guard in guards[self.site.bounds * self.inner :] if not self._is_zero_test(guard[0])]
+        self._guarded([] if self.inner else conditions, guards)
 
     def _solve(self, digit: Value, solved: Solved) -> Iterator[Value]:
         """Finds a coordinate; yields what must hold for it to be one."""
@@ -215,12 +237,11 @@ class Slice:
         op = self.emitter.definition.get(cond)
         return isinstance(op, Apply) and op.fn == "ne" and op.args[0] is self.update.op.args[0]
 
-    def _guarded(self, conditions: list[Value], guards: list[tuple[Value, bool]]) -> None:
+    def _guarded(self, conditions: list[Value], guards: list[Guard]) -> None:
         b = self.b
         while guards and (not conditions or self._is_cheap(guards[0][0])):
-            (cond, holds), *guards = guards
-            tested = self.value(cond)
-            conditions.append(tested if holds else b.apply("not", tested))
+            first, *guards = guards
+            conditions.append(self._holds(*first))
         if conditions:
             with b.region() as region, self._scope():
                 self._guarded([], guards)
@@ -228,6 +249,10 @@ class Slice:
             return
         contribution = self.value(self.update.op.args[0])
         b.store(self.sum, b.apply("add", b.load(self.sum), contribution))
+
+    def _holds(self, cond: Value, holds: bool) -> Value:
+        tested = self.value(cond)
+        return tested if holds else self.b.apply("not", tested)
 
     def _is_cheap(self, value: Value) -> bool:
         """Whether it may be computed although an earlier condition fails."""
