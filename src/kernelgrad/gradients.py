@@ -68,13 +68,16 @@ class Differentiated:
                 self._variants[listed, facts] = Variant(self.kernel, options)
             return self._variants[listed, facts]
 
-    def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant:
-        """The one whose proofs hold for the launch (rules 8 and 11)."""
+    def variant_for(
+        self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, on_cpu: bool = False
+    ) -> Variant:
+        """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
         usual = self.variant(wanted)
         known = _known_scalars(self.kernel.function, primal, None)
         sizes = {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
         assigned = tuple(n for n in self.settings.assigned if n in sizes)
-        return self.variant(wanted, usual.facts_of(launch, known, sizes, assigned))
+        facts = usual.facts_of(launch, known, sizes, assigned)
+        return self.variant(wanted, replace(facts, tuning=facts.tuning.on_cpu) if on_cpu else facts)
 
     # ---- arguments
 
@@ -326,7 +329,7 @@ class Gradient(Differentiated):
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         target, segment = self._within_budget(launch, args)
-        steps, placement, own = target._prepare(launch, args, keywords, segment)
+        steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
         for kernel, bound in steps:
             kernel.run(own.sized(launch), bound, placement, own.supplied)
         own.finish()
@@ -341,8 +344,14 @@ class Gradient(Differentiated):
         return self.checkpointed, self.segment(launch, bound, placement)
 
     def _prepare(
-        self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], segment: int | None = None
+        self,
+        launch: Launch,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        segment: int | None = None,
+        watched: bool = True,
     ) -> tuple[list[claims.Step], Placement, Own]:
+        """`watched`: who runs it looks at what a GPU would do."""
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
         wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
@@ -351,7 +360,7 @@ class Gradient(Differentiated):
         # All variants take the same arguments of the user's.
         bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
         primal = self._without_adjoints(bound)
-        variant = self.variant_for(wanted, launch, primal)
+        variant = self.variant_for(wanted, launch, primal, placement.cuda is None and not watched)
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own)
         bound = _sparing(variant, bound, placement, stream_of(launch, placement), own)

@@ -1,4 +1,5 @@
-"""What is done to a finished gradient for the launches it is for: exchanged loops and rings instead of atomics."""
+"""What is done to a finished gradient for the launches it is for: no needless fills, exchanged loops and rings
+instead of atomics."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.ops import Function, Module
 from ..transforms import simplify
-from . import exchange, rings
+from . import exchange, fills, rings
 
 _WARP = 32
 
@@ -15,10 +16,19 @@ _WARP = 32
 @dataclass(frozen=True)
 class Tuning:
     """`row`: a power of two that the rows of a block are multiples of, where its warps are whole; 1 if not known.
-    `block`: its shape, where that is known."""
+    `block`: its shape, where that is known. `refilled`: the tiles that are filled again wherever they are read."""
 
     row: int = 1
     block: tuple[int, int, int] | None = None
+    refilled: frozenset[str] = frozenset()
+
+    @property
+    def on_cpu(self) -> Tuning:
+        """Lanes that exchange values cost more there than they save."""
+        return self if self.block is None else replace(self, row=1)
+
+    def __str__(self) -> str:
+        return f"{self.row} {self.block} {sorted(self.refilled)}"
 
 
 PLAIN = Tuning()
@@ -32,6 +42,7 @@ def tuning_for(block: tuple[int, int, int]) -> Tuning:
 def run(function: Function, module: Module, tuning: Tuning) -> Module:
     """The module with the function as it is best for the launches; what it needs is still in local variables."""
     variables = dict(module.globals)
+    function = fills.run(function, tuning.refilled)
     if tuning.block is not None:
         exchanged, own = exchange.run(function, module, tuning.block)
         if exchanged is not function:
