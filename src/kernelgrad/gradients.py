@@ -69,12 +69,19 @@ class Differentiated:
             return self._variants[listed, facts]
 
     def variant_for(
-        self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, single: bool = False
+        self,
+        wanted: tuple[str, ...],
+        launch: Launch,
+        primal: BoundArguments,
+        single: bool = False,
+        on_cpu: bool = False,
     ) -> Variant:
-        """The one whose proofs hold for the launch (rules 8 and 11). `single`: one kernel is to do it all."""
+        """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there. `single`: one kernel is
+        to do it all."""
         known, sizes = self._known_of(wanted, primal)
         assigned = tuple(n for n in self.settings.assigned if n in sizes)
-        return self.variant(wanted, self._usual_for(wanted, launch).facts_of(launch, known, sizes, assigned, single))
+        facts = self._usual_for(wanted, launch).facts_of(launch, known, sizes, assigned, single)
+        return self.variant(wanted, replace(facts, tuning=facts.tuning.on_cpu) if on_cpu else facts)
 
     def _usual_for(self, wanted: tuple[str, ...], launch: Launch) -> Variant:
         """The one that says what holds for a launch."""
@@ -352,7 +359,7 @@ class Gradient(Differentiated):
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         target, segment = self._within_budget(launch, args)
-        steps, placement, own = target._prepare(launch, args, keywords, segment)
+        steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
         for step in steps:
             supplied = {**own.supplied, **step.supplied}
             step.kernel.run(step.launch or own.sized(launch), step.bound, placement, supplied)
@@ -374,7 +381,9 @@ class Gradient(Differentiated):
         keywords: Mapping[str, Any],
         segment: int | None = None,
         single: bool = False,
+        watched: bool = True,
     ) -> tuple[list[claims.Step], Placement, Own]:
+        """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
         wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
@@ -383,7 +392,7 @@ class Gradient(Differentiated):
         # All variants take the same arguments of the user's.
         bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
         primal = self._without_adjoints(bound)
-        variant = self.variant_for(wanted, launch, primal, single)
+        variant = self.variant_for(wanted, launch, primal, single, placement.cuda is None and not watched)
         gathers = [] if single else [claims.Step(k, bound, *g) for k, *g in self.gathers(wanted, launch, primal)]
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own, [step.kernel for step in gathers])

@@ -10,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
+from .autodiff import tune
 from .autodiff.tune import PLAIN, Tuning
 from .cache import DiskCache, digest, source_digest
 from .errors import InternalError, LookupFailed
@@ -117,9 +118,13 @@ def finish_derivative(
 
 
 def _tuned(module: Module, name: str, tuning: Tuning) -> Module:
-    changed = for_target(module, name, tuple(Pass(*row) for row in tuning.passes()))
-    # What was put in keeps its sums in local variables, as autodiff does.
-    return module if changed.functions[name] is module.functions[name] else for_target(changed, name, DERIVATIVE)
+    function = module.functions[name]
+    changed = tune.run(function, module, tuning)
+    if changed.functions[name] is function:
+        return module
+    verify(changed, "tune")
+    # What was put in has local variables for its sums, as autodiff's own code has.
+    return for_target(changed, name, DERIVATIVE)
 
 
 def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Module:

@@ -71,8 +71,8 @@ class Forward(Differentiated):
         return self.variant().source(0)
 
     def _launch(self, launch: Launch, args: tuple[Any, ...]) -> Tape:
-        primal, _ = self.kernel.bind(args)
-        variant = self.variant_for(self.settings.listed, launch, primal)
+        primal, placement = self.kernel.bind(args)
+        variant = self.variant_for(self.settings.listed, launch, primal, on_cpu=placement.cuda is None)
         kernel = variant.kernels[0]
         bound, placement = kernel.bind(args)
         if not self.settings.may_alias:

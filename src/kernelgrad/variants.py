@@ -71,7 +71,9 @@ class Variant:
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
         known = replace(self.kernel.module, globals=variables)
-        module = pipeline.finish_derivative(function, known, shadows, self.options.facts.tuning)
+        refilled = frozenset(tile.variable for used in self.derivative.prepared.plan.refilled.values() for tile in used)
+        tuning = replace(self.options.facts.tuning, refilled=refilled)
+        module = pipeline.finish_derivative(function, known, shadows, tuning)
         return self._as_kernel(function, module)
 
     def _as_kernel(self, function: Function, module: Module) -> Kernel:

@@ -139,14 +139,19 @@ def copy_block(block: Block, mapping: dict[Value, Value], change: Change) -> Blo
 class Recomputed:
     """Computes values again from other ones, by the operations that define them; `leaves` stop that."""
 
-    def __init__(self, definition: dict[Value, Op], is_leaf: Callable[[Value], bool]):
-        self.definition, self.is_leaf = definition, is_leaf
+    def __init__(
+        self,
+        definition: dict[Value, Op],
+        is_leaf: Callable[[Value], bool],
+        is_allowed: Callable[[Op], bool] = lambda op: True,
+    ):
+        self.definition, self.is_leaf, self.is_allowed = definition, is_leaf, is_allowed
 
     def is_possible(self, value: Value) -> bool:
         if self.is_leaf(value):
             return True
         op = self.definition.get(value)
-        return isinstance(op, PURE) and all(map(self.is_possible, operands(op)))
+        return isinstance(op, PURE) and self.is_allowed(op) and all(map(self.is_possible, operands(op)))
 
     def emit(self, b: Builder, value: Value, mapping: dict[Value, Value]) -> Value:
         if value in mapping or self.is_leaf(value):
@@ -158,6 +163,20 @@ class Recomputed:
         b.add(replace(rebuild(op, lambda v: mapping.get(v, v), lambda inner: inner), results=(made,)))
         mapping[value] = made
         return made
+
+
+def from_counter(loop: For, definition: dict[Value, Op]) -> Recomputed:
+    """Computes values of the loop's body again, for any value of its counter."""
+    inside = {v for op in walk(loop.body) for v in op.results}
+    counter, *carried = loop.body.args
+    return Recomputed(definition, lambda v: v is counter or (v not in inside and v not in carried))
+
+
+def added(total: Value, value: Value, op: Op) -> list[Op]:
+    """In an update's place: the addition to its sum."""
+    b = Builder(op.span)
+    b.store(total, b.apply("add", b.load(total), value))
+    return b.ops
 
 
 # ---- iterations ----------------------------------------------------------------------------------------------------
@@ -204,15 +223,19 @@ def trips_of(loop: For, constants: dict[Value, int]) -> Trips:
 # ---- convergent places ---------------------------------------------------------------------------------------------
 
 
-def rewrite_loops(body: Block, uniform: set[Value], change: Callable[[For, Block, int], list[Op] | None]) -> Block:
-    """The body with loops at convergent places replaced by what `change(loop, its block, its position)` gives."""
+Rewrite = Callable[[For, tuple[Op, ...], list[Op]], list[Op] | None]
+
+
+def rewrite_loops(body: Block, uniform: set[Value], change: Rewrite) -> Block:
+    """The body with loops at convergent places replaced by what `change(loop, behind, before)` gives: `behind` follows
+    the loop in its block, to `before` the change may add."""
 
     def block(b: Block) -> Block:
         ops: list[Op] = []
         for position, op in enumerate(b.ops):
             changed = None
             if isinstance(op, For) and _is_together(op, uniform):
-                changed = change(op, b, position)
+                changed = change(op, b.ops[position + 1 :], ops)
             if changed is not None:
                 ops += changed
             else:

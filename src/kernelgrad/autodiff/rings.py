@@ -25,7 +25,18 @@ from ..ir.types import I32, U32, Pointer
 from ..transforms.aliases import Aliases
 from ..transforms.uniform import uniform_values
 from ..transforms.unroll import constants_of
-from .lanes import Recomputed, Trips, Update, copy_block, is_free_of_order, rewrite_loops, trips_of, updates
+from .lanes import (
+    Recomputed,
+    Trips,
+    Update,
+    added,
+    copy_block,
+    from_counter,
+    is_free_of_order,
+    rewrite_loops,
+    trips_of,
+    updates,
+)
 from .shadows import ZERO
 from .slopes import Slopes
 
@@ -53,7 +64,7 @@ class _Rings:
         self.definition = {v: op for op in walk(function.body) for v in op.results}
         self.constants = constants_of(function)
 
-    def change(self, loop: For, block: Block, position: int) -> list[Op] | None:
+    def change(self, loop: For, behind: tuple[Op, ...], before: list[Op]) -> list[Op] | None:
         trips = trips_of(loop, self.constants)
         width = self.width if trips.number is None else min(self.width, _power_above(trips.number))
         chosen = [u for u in updates(loop) if self.is_shared_by_lanes(u, loop)]
@@ -62,19 +73,14 @@ class _Rings:
         if not _carries_sums(loop) or not self.can_turn(loop, width):
             return None
         names = [u.sum_name(self.aliases) for u in chosen]
-        return _Ring(loop, trips, width, self.width, chosen, names, self.recomputed(loop)).ops()
-
-    def recomputed(self, loop: For) -> Recomputed:
-        inside = {v for op in walk(loop.body) for v in op.results}
-        counter, *carried = loop.body.args
-        return Recomputed(self.definition, lambda v: v is counter or (v not in inside and v not in carried))
+        return _Ring(loop, trips, width, self.width, chosen, names, from_counter(loop, self.definition)).ops()
 
     def is_shared_by_lanes(self, update: Update, loop: For) -> bool:
         """Whether the lanes add to one element, another one in every iteration."""
         slopes = Slopes(self.definition, self.uniform, loop.body.args[0])
         address = slopes.address(update.ptr)
         moves = address is None or address.slope(loop.body.args[0]) != 0
-        return update.ptr in self.alike and moves and self.recomputed(loop).is_possible(update.ptr)
+        return update.ptr in self.alike and moves and from_counter(loop, self.definition).is_possible(update.ptr)
 
     def can_turn(self, loop: For, width: int) -> bool:
         """Whether lanes that are in different iterations still read memory together."""
@@ -200,7 +206,7 @@ class _Ring:
         counter = self.trips.counter(self.b, number)
         mapping = dict(zip(self.loop.body.args, (counter, *carried), strict=True))
         guards = {id(u.guarded): u for u in self.chosen if u.guarded is not None}
-        copied = copy_block(self.loop.body, mapping, partial(_summed, self.loop, guards, sums, mapping))
+        copied = copy_block(self.loop.body, mapping, partial(_summed, guards, sums, mapping))
         self.b.ops += copied.ops
         return copied.results
 
@@ -243,7 +249,7 @@ def _key(update: Update) -> int:
 
 
 def _summed(
-    loop: For, guards: dict[int, Update], sums: dict[int, Value], mapping: dict[Value, Value], op: Op, copy: Op
+    guards: dict[int, Update], sums: dict[int, Value], mapping: dict[Value, Value], op: Op, copy: Op
 ) -> list[Op]:
     """The copy of an operation, or for a chosen update the addition to its sum."""
     update = guards.get(id(op))
@@ -254,6 +260,4 @@ def _summed(
         value, total = copy.args[0], sums[id(op)]
     else:
         return [copy]
-    b = Builder(op.span)
-    b.store(total, b.apply("add", b.load(total), value))
-    return b.ops
+    return added(total, value, op)
