@@ -19,7 +19,7 @@ from .autodiff.cooperate import widening
 from .autodiff.coverage import Threads, is_covered
 from .autodiff.exclusive import Place, exclusive_loads, place_of
 from .autodiff.logs import Log, Logged
-from .autodiff.private import bytes_read_once, is_stored_once, places_of, private_roots
+from .autodiff.private import is_stored_once, places_of, private_roots
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
 from .autodiff.shadows import adjoint_type, is_dynamic
@@ -27,6 +27,7 @@ from .autodiff.shapes import is_worth_it
 from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
+from .autodiff.whole import bytes_read_once
 from .errors import ArgumentError
 from .ir.ops import Function, Module, Store
 from .ir.types import F32, F64, Pointer, Type

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -35,6 +36,7 @@ from .activity import Activity
 from .affine import Sums
 from .apart import stores_apart
 from .bits import refuse_bits
+from .choices import with_choices
 from .claiming import ClaimSweep
 from .coverage import Threads
 from .crowds import Copies, spread
@@ -206,11 +208,13 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     pointers |= {params[n].value: own.pointer for n, own in copies.items()}
     shared = cooperate.shared_shadows(module, memory, activity.roots)
     shared_bytes = Value(I64, cooperate.SHARED_BYTES)
-    shadowed = add_shadows(function, memory, activity.roots, pointers, shared, shared_bytes)
-    prepared = _prepare(shadowed, activity, (*pointers.values(), shared_bytes), options, winners)
+    chosen, choices = with_choices(function, activity)
+    shadowed = add_shadows(chosen, memory, activity.roots, pointers, shared, shared_bytes)
+    prepared = _prepare(shadowed, activity, (*pointers.values(), shared_bytes), options, winners, choices)
     emitter = Sweep(prepared)
     if shared:
-        cooperate.zero_shared(emitter.prologue, shared, shared_bytes)
+        threads = None if options.facts.block is None else math.prod(options.facts.block)
+        cooperate.zero_shared(emitter.prologue, shared, shared_bytes, threads)
         emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared[name], shared_bytes, type)
     shared_winners.fill_bids(emitter.prologue, decided.bids, cooperate.fill_together)
     for own in copies.values():
@@ -273,14 +277,20 @@ def _activity(function: Function, memory: Memory, params: dict[str, Param], opti
 
 
 def _prepare(
-    shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...], options: Options, winners: Winners
+    shadowed: Shadowed,
+    activity: Activity,
+    pointers: tuple[Value, ...],
+    options: Options,
+    winners: Winners,
+    choices: dict[Value, Value],
 ) -> Prepared:
     function, shadow = shadowed.function, shadowed.of
     memory = memory_analysis.analyse(function)
     structure = structure_analysis.analyse(function, apart=options.mode != "joint")
     for param in (*pointers, *(p.value for p in winners.params)):
         structure.home[param] = structure.launch
-    plan = make_plan(function, structure, memory, activity, shadow, options.may_alias, options.facts.refill, winners)
+    alias, refill = options.may_alias, options.facts.refill
+    plan = make_plan(function, structure, memory, activity, shadow, alias, refill, winners, choices)
     if options.mode == "reverse":
         refuse_tape(plan, structure)
     elif options.mode == "split":

@@ -21,7 +21,7 @@ from ..ir.ops import (
     Warp,
 )
 from ..ir.traverse import walk
-from ..ir.types import Pointer, Scalar
+from ..ir.types import Array, Pointer, Scalar
 
 _Sum = tuple[int, dict[Value, int]]
 _WRAP = 1 << 32
@@ -39,6 +39,7 @@ class Aliases:
         self._own: set[Value] = {p.value for p in function.params if p.restrict}
         self._definition: dict[Value, Op] = {}
         self._sums: dict[Value, _Sum] = {}
+        self._variables: dict[Value, str] = {}
         for op in walk(function.body):
             if isinstance(op, Offset | Apply | Constant):
                 self._definition[op.result] = op
@@ -48,6 +49,8 @@ class Aliases:
                 self._named.add(op.result)
                 if isinstance(op, Alloca):
                     self.local.add(op.result)
+                else:
+                    self._variables[op.result] = op.name
         self._own |= self.local
 
     def root(self, pointer: Value) -> Value:
@@ -57,8 +60,13 @@ class Aliases:
 
     def may_alias(self, a: Value, b: Value) -> bool:
         one, other = self.root(a), self.root(b)
-        if one is other and self._are_apart(a, b):
-            return False
+        return not (one is other and self._are_apart(a, b)) and self.may_share(one, other)
+
+    def may_share(self, one: Value, other: Value) -> bool:
+        """Whether what one thread reaches from one root, another may reach from the other."""
+        names = [self._variables.get(root) for root in (one, other)]
+        if None not in names and not any(_is_dynamic(root) for root in (one, other)):
+            return names[0] == names[1]
         if one is other or one not in self._named or other not in self._named:
             return True
         spaces = {v.type.space for v in (one, other) if isinstance(v.type, Pointer)}
@@ -101,6 +109,12 @@ class Aliases:
         if isinstance(op, MEETINGS):
             return self.root(pointer) not in self.local
         return isinstance(op, Store | Atomic) and self.may_alias(op.ptr, pointer)
+
+
+def _is_dynamic(variable: Value) -> bool:
+    """Dynamic shared memory: all its names are of the same memory."""
+    type = variable.type.pointee if isinstance(variable.type, Pointer) else None
+    return isinstance(type, Array) and type.count == 0
 
 
 def _is_index(value: Value) -> bool:
