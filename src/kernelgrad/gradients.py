@@ -20,6 +20,7 @@ from .autodiff.explain import explain
 from .autodiff.logs import Logged
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
+from .coarsening import add_grid
 from .crowds import add_copies, finish_copies
 from .errors import ArgumentError, LaunchError
 from .finishing import add_partials, finish_partials
@@ -68,15 +69,17 @@ class Differentiated:
                 self._variants[listed, facts] = Variant(self.kernel, options)
             return self._variants[listed, facts]
 
-    def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant:
-        """The one whose proofs hold for the launch (rules 8 and 11)."""
+    def variant_for(
+        self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, coarsens: bool = False
+    ) -> Variant:
+        """The one whose proofs hold for the launch (rules 8 and 11). `coarsens`: it may start fewer blocks."""
         usual = self.variant(wanted)
         if usual.needs_shape(launch.block):
             usual = self.variant(wanted, replace(self.usual, block=launch.block))
         known = _known_scalars(self.kernel.function, primal, None)
         sizes = {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
         assigned = tuple(n for n in self.settings.assigned if n in sizes)
-        return self.variant(wanted, usual.facts_of(launch, known, sizes, assigned))
+        return self.variant(wanted, usual.facts_of(launch, known, sizes, assigned, coarsens))
 
     # ---- arguments
 
@@ -152,6 +155,7 @@ class Differentiated:
         self.add_shadows(variant, bound, placement, stream, own)
         add_partials(variant, launch, placement, stream, own)
         add_copies(variant, bound, placement, stream, own)
+        add_grid(variant, launch, own)
         if segment is not None:
             own.supplied[checkpoint.SEGMENT] = Supplied(segment)
         sizes = self.elements(variant, launch, bound, placement, segment)
@@ -353,7 +357,7 @@ class Gradient(Differentiated):
         # All variants take the same arguments of the user's.
         bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
         primal = self._without_adjoints(bound)
-        variant = self.variant_for(wanted, launch, primal)
+        variant = self.variant_for(wanted, launch, primal, self.coarsens(placement))
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own)
         bound = _sparing(variant, bound, placement, stream_of(launch, placement), own)
@@ -364,6 +368,11 @@ class Gradient(Differentiated):
         claims.add_memory(variant, primal, placement, stream_of(launch, placement), own)
         self._assign(variant, bound, placement, launch)
         return claims.steps(variant, primal, bound), placement, own
+
+    @staticmethod
+    def coarsens(placement: Placement) -> bool:
+        """On a GPU. A CPU has few blocks under way as it is, and threads side by side for its vectors."""
+        return placement.cuda is not None
 
     def _without_adjoints(self, bound: BoundArguments) -> BoundArguments:
         """The kernel's own arguments, which come first."""

@@ -15,6 +15,7 @@ from .autodiff import structure as structure_analysis
 from .autodiff.accumulate import Facts
 from .autodiff.affine import Shape, Sums
 from .autodiff.apart import stores_apart
+from .autodiff.coarse import pays
 from .autodiff.cooperate import widening
 from .autodiff.coverage import Threads, is_covered
 from .autodiff.exclusive import Place, exclusive_loads, place_of
@@ -146,13 +147,20 @@ class Variant:
         return self._shaped[block]
 
     def facts_of(
-        self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int], assigned: tuple[str, ...]
+        self,
+        launch: Launch,
+        known: Callable[[Any], Any],
+        sizes: Mapping[str, int],
+        assigned: tuple[str, ...],
+        coarsens: bool = False,
     ) -> Facts:
-        """What holds for a launch. `sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero."""
+        """What holds for a launch. `sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero;
+        `coarsens`: fewer blocks may be started."""
         scalars = tuple(known(p.value) for p in self.kernel.function.params)
-        key = (launch.grid, launch.block, launch.shared_bytes, scalars, tuple(sizes.items()))
+        key = (launch.grid, launch.block, launch.shared_bytes, scalars, tuple(sizes.items()), coarsens)
         if key not in self._facts:
-            self._facts[key] = self._find_facts(launch, known, sizes, assigned)
+            found = self._find_facts(launch, known, sizes, assigned)
+            self._facts[key] = replace(found, coarse=self._coarse_axes(launch) if coarsens else 0)
         return self._facts[key]
 
     def _find_facts(
@@ -184,6 +192,11 @@ class Variant:
             unkept=self._unkept(apart),
             copied=frozenset(n for n in sizes if n not in private and self._is_crowded(n, sizes[n], launch)),
         )
+
+    def _coarse_axes(self, launch: Launch) -> int:
+        if not self.derivative.only_sums or not pays(launch.grid, launch.block):
+            return 0
+        return 1 if launch.grid[1:] == (1, 1) else 3
 
     def _is_crowded(self, name: str, nbytes: int, launch: Launch) -> bool:
         """Whether so many threads update so few elements that they would wait for each other."""
@@ -272,6 +285,7 @@ def _with_hidden(function: Function, derivative: Derivative) -> Function:
     ours |= {p.name for name, p in derivative.adjoints.items() if name in supplied}
     ours |= {p.name for p in derivative.partials.values()}
     ours |= {p.name for own in derivative.copies.values() for p in own.params}
+    ours |= {p.name for p in (derivative.coarse.extents if derivative.coarse is not None else ())}
     ours |= {p.name for s in derivative.stacks for p in s.params}
     ours |= {p.name for log in derivative.logs for p in log.params}
     ours |= {p.name for c in derivative.claims for p in c.params}
