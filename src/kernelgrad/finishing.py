@@ -1,4 +1,5 @@
-"""The finishing step of a number's adjoint: every warp has left its sum; they are added up in a fixed order."""
+"""The finishing step of a number's adjoint: every warp, or every block, has left its sum; they are added up in a fixed
+order."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+from .autodiff.coarse import blocks_for
 from .ir.builder import Builder, pointee
 from .ir.ops import BarrierReduce, Block, Function, Module, Param, Value
 from .ir.types import I64, Array, Pointer, Scalar, Struct, Type
@@ -25,7 +27,7 @@ _BLOCKS = 64  # that add up many sums before one block adds up theirs
 
 def add_partials(variant: Variant, launch: Launch, placement: Placement, stream: int | None, own: Own) -> None:
     for param in variant.derivative.partials.values():
-        own.add(param.name, Scratch(_warps(launch) * pointee(param.value).size, placement.cuda, stream))
+        own.add(param.name, Scratch(_parts(variant, launch) * pointee(param.value).size, placement.cuda, stream))
 
 
 def finish_partials(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
@@ -36,7 +38,7 @@ def finish_partials(variant: Variant, bound: BoundArguments, launch: Launch, pla
         target = next(b for b in bound.buffers if b.name == adjoint)
         whole = pointee(param.value)
         for type, offset in _floats(whole):
-            sums = _Sums(type, memory.address + offset, _warps(launch), whole.size // type.size)
+            sums = _Sums(type, memory.address + offset, _parts(variant, launch), whole.size // type.size)
             own.after.append(partial(_finish, sums, target.address + offset, launch, placement, own))
 
 
@@ -77,7 +79,10 @@ def _add(sums: _Sums, target: int, blocks: int, launch: Launch, placement: Place
     _adder(sums.type).run(plain, BoundArguments(packed, ()), placement, {})
 
 
-def _warps(launch: Launch) -> int:
+def _parts(variant: Variant, launch: Launch) -> int:
+    """How many sums are left: one of each warp, or of each block that is started in place of many."""
+    if variant.derivative.coarse is not None:
+        return blocks_for(launch.block)
     return math.prod(launch.grid) * -(-math.prod(launch.block) // 32)
 
 

@@ -20,6 +20,7 @@ from .autodiff.explain import explain
 from .autodiff.logs import Logged
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
+from .coarsening import add_grid
 from .crowds import add_copies, finish_copies
 from .errors import ArgumentError, LaunchError
 from .finishing import add_partials, finish_partials
@@ -37,7 +38,7 @@ from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes, zero_bytes
 from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
-from .variants import Variant
+from .variants import ANY, Variant, Ways
 
 # Elements of the tape and entries of the logs, per thread: for all blocks alike, or for each.
 Sizes = dict[Type | Logged, np.ndarray[Any, np.dtype[np.int64]]]
@@ -68,20 +69,11 @@ class Differentiated:
                 self._variants[listed, facts] = Variant(self.kernel, options)
             return self._variants[listed, facts]
 
-    def variant_for(
-        self,
-        wanted: tuple[str, ...],
-        launch: Launch,
-        primal: BoundArguments,
-        single: bool = False,
-        on_cpu: bool = False,
-    ) -> Variant:
-        """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there. `single`: one kernel is
-        to do it all."""
+    def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY) -> Variant:
+        """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
         known, sizes = self._known_of(wanted, primal)
         assigned = tuple(n for n in self.settings.assigned if n in sizes)
-        facts = self._usual_for(wanted, launch).facts_of(launch, known, sizes, assigned, single)
-        return self.variant(wanted, replace(facts, tuning=facts.tuning.on_cpu) if on_cpu else facts)
+        return self.variant(wanted, self._usual_for(wanted, launch).facts_of(launch, known, sizes, assigned, ways))
 
     def _usual_for(self, wanted: tuple[str, ...], launch: Launch) -> Variant:
         """The one that says what holds for a launch."""
@@ -179,6 +171,7 @@ class Differentiated:
         self.add_shadows(variant, bound, placement, stream, own)
         add_partials(variant, launch, placement, stream, own)
         add_copies(variant, bound, placement, stream, own)
+        add_grid(variant, launch, own)
         if segment is not None:
             own.supplied[checkpoint.SEGMENT] = Supplied(segment)
         sizes = self.elements(variant, launch, bound, placement, segment)
@@ -392,7 +385,7 @@ class Gradient(Differentiated):
         # All variants take the same arguments of the user's.
         bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
         primal = self._without_adjoints(bound)
-        variant = self.variant_for(wanted, launch, primal, single, placement.cuda is None and not watched)
+        variant = self.variant_for(wanted, launch, primal, self.ways(placement, single, watched))
         gathers = [] if single else [claims.Step(k, bound, *g) for k, *g in self.gathers(wanted, launch, primal)]
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own, [step.kernel for step in gathers])
@@ -405,6 +398,11 @@ class Gradient(Differentiated):
         self._assign(variant, bound, placement, launch)
         # They read adjoints that the kernel itself consumes.
         return [*gathers, *claims.steps(variant, primal, bound)], placement, own
+
+    @staticmethod
+    def ways(placement: Placement, single: bool, watched: bool) -> Ways:
+        on_gpu = placement.cuda is not None
+        return Ways(single, on_cpu=not (on_gpu or watched), on_gpu=on_gpu and not single)
 
     def _without_adjoints(self, bound: BoundArguments) -> BoundArguments:
         """The kernel's own arguments, which come first."""

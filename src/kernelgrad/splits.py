@@ -19,7 +19,7 @@ from .runtime.arguments import Placement
 from .runtime.config import Launch, parse_launch
 from .runtime.overlap import check_overlap
 from .runtime.own import Own
-from .variants import Variant
+from .variants import Variant, Ways
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Forward(Differentiated):
 
     def _launch(self, launch: Launch, args: tuple[Any, ...]) -> Tape:
         primal, placement = self.kernel.bind(args)
-        variant = self.variant_for(self.settings.listed, launch, primal, on_cpu=placement.cuda is None)
+        variant = self.variant_for(self.settings.listed, launch, primal, Ways(on_cpu=placement.cuda is None))
         kernel = variant.kernels[0]
         bound, placement = kernel.bind(args)
         if not self.settings.may_alias:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import pipeline
 from .autodiff import capacity, ordered
@@ -15,11 +15,12 @@ from .autodiff import structure as structure_analysis
 from .autodiff.accumulate import Facts
 from .autodiff.affine import Shape, Sums
 from .autodiff.apart import stores_apart
+from .autodiff.coarse import pays
 from .autodiff.cooperate import widening
 from .autodiff.coverage import Threads, is_covered
 from .autodiff.exclusive import Place, exclusive_loads, place_of
 from .autodiff.logs import Log, Logged
-from .autodiff.private import bytes_read_once, is_stored_once, places_of, private_roots
+from .autodiff.private import is_stored_once, places_of, private_roots
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
 from .autodiff.shadows import adjoint_type, is_dynamic
@@ -28,6 +29,7 @@ from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
 from .autodiff.tune import tuning_for
+from .autodiff.whole import bytes_read_once
 from .errors import ArgumentError
 from .gathers import Chosen, Gathers, launch_of, numbers
 from .ir.ops import Atomic, Function, Module, Print, Store
@@ -42,6 +44,18 @@ _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is fast
 _SMALL_BUFFER = 1 << 18  # bytes, of which it is worth having copies
 _LARGE_TAPE = 1 << 26  # bytes: beyond what caches hold
 _CROWD = 64  # threads for each element
+
+
+class Ways(NamedTuple):
+    """How a launch may be carried out. `single`: by one kernel alone. `on_cpu`, `on_gpu`: by what is fastest there, with
+    another number of blocks perhaps."""
+
+    single: bool = False
+    on_cpu: bool = False
+    on_gpu: bool = False
+
+
+ANY = Ways()
 
 
 class Variant:
@@ -167,13 +181,14 @@ class Variant:
         known: Callable[[Any], Any],
         sizes: Mapping[str, int],
         assigned: tuple[str, ...],
-        single: bool = False,
+        ways: Ways = ANY,
     ) -> Facts:
-        """What holds for a launch. `sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero;
-        `single`: one kernel is to do it all."""
-        key = (*self._key(launch, known, sizes), single)
+        """What holds for a launch. `sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero."""
+        key = (*self._key(launch, known, sizes), ways)
         if key not in self._facts:
-            self._facts[key] = self._find_facts(launch, known, sizes, assigned, single)
+            found = self._find_facts(launch, known, sizes, assigned, ways)
+            tuning = found.tuning.on_cpu if ways.on_cpu else found.tuning
+            self._facts[key] = replace(found, tuning=tuning, coarse=self._coarse_axes(launch) if ways.on_gpu else 0)
         return self._facts[key]
 
     def gathers(
@@ -193,7 +208,7 @@ class Variant:
         known: Callable[[Any], Any],
         sizes: Mapping[str, int],
         assigned: tuple[str, ...],
-        single: bool,
+        ways: Ways,
     ) -> Facts:
         usual, prepared = self.options.facts, self.derivative.prepared
         if usual.alone:
@@ -210,7 +225,7 @@ class Variant:
         )
         plan, may_alias = prepared.accumulation, self.options.may_alias
         others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private]
-        chosen = () if single else self._gathers.find(prepared, sums, others, apart, assigned)
+        chosen = () if ways.single else self._gathers.find(prepared, sums, others, apart, assigned)
         if chosen:
             self._chosen[self._key(launch, known, sizes)] = chosen
         gathered = {c.gather.name for c in chosen}
@@ -237,6 +252,11 @@ class Variant:
         prepared = self.derivative.prepared
         places = places_of(prepared.structure)
         return any(places[id(op)].in_loop for op in prepared.memory.loads if prepared.accumulation.is_atomic(op))
+
+    def _coarse_axes(self, launch: Launch) -> int:
+        if not self.derivative.only_sums or not pays(launch.grid, launch.block):
+            return 0
+        return 1 if launch.grid[1:] == (1, 1) else 3
 
     def _is_crowded(self, name: str, nbytes: int, launch: Launch) -> bool:
         """Whether so many threads update so few elements that they would wait for each other."""
@@ -325,6 +345,7 @@ def _with_hidden(function: Function, derivative: Derivative) -> Function:
     ours |= {p.name for name, p in derivative.adjoints.items() if name in supplied}
     ours |= {p.name for p in derivative.partials.values()}
     ours |= {p.name for own in derivative.copies.values() for p in own.params}
+    ours |= {p.name for p in (derivative.coarse.extents if derivative.coarse is not None else ())}
     ours |= {p.name for s in derivative.stacks for p in s.params}
     ours |= {p.name for log in derivative.logs for p in log.params}
     ours |= {p.name for c in derivative.claims for p in c.params}

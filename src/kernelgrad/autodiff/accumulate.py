@@ -26,7 +26,8 @@ class Facts:
     each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between two
     barriers (rule 17), by where they are read. `apart`: the stores by which no two threads write the same element.
     `refill`: the tiles' fills cover what is read (rule 8). `partials`: the warps leave their sums for a finishing
-    step, since so many blocks would wait for each other at one address. `overwritten`: inputs all of whose elements
+    step, since so many blocks would wait for each other at one address. `coarse`: along so many axes there are so many blocks that fewer may be
+    started, each for many of the launch's. `overwritten`: inputs all of whose elements
     are read once each, so that their adjoints can be written instead of cleared first and added to. `copied`: small
     inputs that very many threads read: each block adds to one of several copies of their adjoints. `gathered`:
     inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in strips.
@@ -38,6 +39,7 @@ class Facts:
     apart: frozenset[Place] | None = None
     refill: bool = True
     partials: bool = False
+    coarse: int = 0
     overwritten: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
     gathered: frozenset[Gather] = frozenset()

@@ -240,14 +240,14 @@ class Sums:
                     found.add(terms[0][0])
 
     def only_guards(self, place: Place | None) -> set[Guard] | None:
-        """The same where nothing else decides whether the block runs, once; None where something does."""
+        """The same where nothing else but counted loops decides whether the block runs; None where something does."""
         found: set[Guard] = set()
         while place is not None:
             if isinstance(place.owner, If):
                 if not self._is_guard(place.owner.cond, place.block is place.owner.then):
                     return None
                 self._from_condition(place.owner.cond, place.block is place.owner.then, found)
-            elif place.owner is not None:
+            elif place.owner is not None and not isinstance(place.owner, For):
                 return None
             place = place.parent
         return found

@@ -92,8 +92,9 @@ def widening(variable: Global) -> int:
     return -(-_element(adjoint_type(variable.type)).size // _element(variable.type).size)
 
 
-def zero_shared(b: Builder, shadows: dict[str, Global], shared_bytes: Value) -> None:
-    """At the start of the kernel, all threads together clear the shadows and wait for each other."""
+def zero_shared(b: Builder, shadows: dict[str, Global], shared_bytes: Value, threads: int | None = None) -> None:
+    """At the start of the kernel, all threads together clear the shadows and wait for each other. `threads`: how many
+    they are, if that is known."""
     seen: set[str] = set()
     for variable in shadows.values():
         if is_dynamic(variable) and "" not in seen:
@@ -105,7 +106,11 @@ def zero_shared(b: Builder, shadows: dict[str, Global], shared_bytes: Value) -> 
         elif not is_dynamic(variable):
             base = b.global_ref(variable.name, variable.type, "shared")
             element = _element(variable.type)
-            _zero_together(b, base, element, b.constant(variable.type.size // element.size, I64))
+            count = variable.type.size // element.size
+            if threads is not None and count == threads:
+                zero_fill(b, b.offset(b.cast_pointer(base, Pointer(element, "shared")), linear_thread(b)))
+            else:
+                _zero_together(b, base, element, b.constant(count, I64))
     b.effect(Barrier, "block")
 
 

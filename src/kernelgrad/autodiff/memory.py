@@ -136,6 +136,11 @@ class MemoryAdjoints:
         total = self.b.emit(BarrierReduce, "sum", adjoint, type=adjoint.type)
         self._by_first_thread(lambda: self._update(ptr, total))
 
+    def store_block_sum(self, ptr: Value, adjoint: Value) -> None:
+        """One element per block; all threads are here."""
+        total = self.b.emit(BarrierReduce, "sum", adjoint, type=adjoint.type)
+        self._by_first_thread(lambda: self.b.store(ptr, total))
+
     def store_warp_sum(self, ptr: Value, adjoint: Value) -> None:
         """One element per warp, without a barrier; the whole warp is here."""
         b = self.b

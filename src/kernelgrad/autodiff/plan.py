@@ -50,6 +50,7 @@ from ..ir.types import I64
 from ..transforms.spellings import picks
 from . import induction
 from .activity import Activity
+from .choices import Choices
 from .induction import Induction
 from .roots import UNKNOWN, Memory
 from .rules import rule_for
@@ -72,6 +73,7 @@ class Plan:
     reversed_ops: set[int] = field(default_factory=set)  # operations that have an adjoint
     silent: frozenset[int] = frozenset()  # operations that the forward sweep leaves out
     inductions: dict[Value, Induction] = field(default_factory=dict)  # loop arguments known in every iteration
+    choices: dict[Value, Value] = field(default_factory=dict)  # of maxima and minima that are kept, by their results
     refilled: dict[int, list[Tile]] = field(default_factory=dict)  # block -> tiles filled again before its reverse
     # What of an operation must run to get some of its values again: nothing else of it may, since that could read what
     # was overwritten since and, with it, read out of bounds or loop forever.
@@ -91,8 +93,11 @@ def make_plan(
     may_alias: bool = False,
     refill: bool = True,
     winners: Winners | None = None,
+    choices: dict[Value, Value] | None = None,
 ) -> Plan:
-    return _Planner(function, structure, memory, activity, shadow, may_alias, refill, winners or Winners()).run()
+    planner = _Planner(function, structure, memory, activity, shadow, may_alias, refill, winners or Winners())
+    planner.choices = Choices(planner, choices or {})
+    return planner.run()
 
 
 class Trace(NamedTuple):
@@ -120,6 +125,7 @@ class _Planner:
         self.activity, self.shadow = activity, shadow
         self.written = memory.written()
         self.may_alias, self.refill, self.winners = may_alias, refill, winners
+        self.choices = Choices(self, {})
         self.tiles: dict[Value, Tile] = {}
         self.compared: set[Value] = set()  # values of which not a bit may change
         self.plan = Plan(structure, slice_of=lambda values, op: self.trace(values, op).seen, wanted_of=self._wanted)
@@ -128,8 +134,10 @@ class _Planner:
         self.mark(self.function.body)
         self.choose_tiles()
         self.choose_compared()
+        self.choices.choose()
         self.choose_reruns(self.structure.top)
         self.require(self.function.body)
+        self.choices.need()
         self.require_tiles()
         self.keep_choices()
         return self.plan
@@ -289,6 +297,8 @@ class _Planner:
                 return [cond]
             case Apply("convert" | "bitcast"):
                 return []
+            case Apply() if op.result in self.plan.choices:
+                return [self.plan.choices[op.result]]
             case Apply(fn, args):
                 return self._rule_needs(op, fn, args)
             case Atomic(_, ptr, _) if picks(op):
@@ -363,7 +373,8 @@ class _Planner:
             if not self.plan.has_adjoint(op):
                 continue
             for value in self.direct_needs(op):
-                self.need(value)
+                if not self.choices.puts_off(value):
+                    self.need(value)
             if isinstance(op, While):
                 self.need_count(op)
             if isinstance(op, For | While) and id(op) in self.plan.rerun:
@@ -399,7 +410,7 @@ class _Planner:
         op = self.structure.definition.get(value)
         if op is None:
             self.need_argument(value, place)
-        elif self._must_keep(value, op, place):
+        elif self.must_keep(value, op, place):
             self.keep(value, place)
         elif isinstance(op, If | For | While):
             self.need_slice([value], op)
@@ -408,7 +419,7 @@ class _Planner:
             for operand in operands(op):
                 self.need(operand)
 
-    def _must_keep(self, value: Value, op: Op, place: Place) -> bool:
+    def must_keep(self, value: Value, op: Op, place: Place) -> bool:
         if value in self.compared or self._is_source(op, place):
             return True
         return isinstance(op, If | For | While) and self.trace([value], op).bad

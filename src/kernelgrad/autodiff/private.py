@@ -71,7 +71,7 @@ def _is_injective(
     have one value wherever the accesses happen."""
     if not accesses:
         return True
-    threads = _thread_digits(sums, own_block) - fixed
+    threads = thread_digits(sums, own_block) - fixed
     shared = {basis: c for basis, c in _thread_terms(accesses[0]).items() if basis not in fixed}
     if set(shared) != threads or (not fixed and any(_thread_terms(access) != shared for access in accesses)):
         return False
@@ -103,7 +103,7 @@ def _thread_terms(access: _Access) -> dict[Basis, int]:
     return {b: c for b, c in access.address.terms if not isinstance(b, Value)}
 
 
-def _thread_digits(sums: Sums, own_block: bool) -> set[Basis]:
+def thread_digits(sums: Sums, own_block: bool) -> set[Basis]:
     """The indices that take more than one value."""
     names = ("thread_idx",) if own_block else ("thread_idx", "block_idx")
     return {(name, axis) for name in names for axis in range(3) if sums.shape.extent(name, axis) > 1}
@@ -159,7 +159,7 @@ def _leaps(digits: list[_Digit], width: int, shared: dict[Basis, int], guards: s
 def _reach(below: dict[Basis, int], shared: dict[Basis, int], guards: set[Guard]) -> int:
     """How far some digits together can reach: guards bound groups of them, `row < n` and `col < m`."""
     free, total = dict(below), 0
-    found = [(set(guard.sum.coefficients), bound) for guard in guards for bound in _bounds(guard, shared)]
+    found = [(set(guard.sum.coefficients), bound) for guard in guards for bound in bounds(guard, shared)]
     for group, bound in sorted(found, key=lambda pair: (-len(pair[0]), pair[1])):
         if group <= free.keys() and bound < sum(free[basis] for basis in group):
             total += bound
@@ -167,7 +167,7 @@ def _reach(below: dict[Basis, int], shared: dict[Basis, int], guards: set[Guard]
     return total + sum(free.values())
 
 
-def _bounds(guard: Guard, shared: dict[Basis, int]) -> list[int]:
+def bounds(guard: Guard, shared: dict[Basis, int]) -> list[int]:
     """How far the digits of which a guard speaks can reach together."""
     terms = guard.sum.coefficients
     if any(c <= 0 or b not in shared or shared[b] % c for b, c in terms.items()):
@@ -188,32 +188,6 @@ def is_stored_once(root: Value, memory: Memory, places: dict[int, Place], sums: 
                 return False
             accesses.append(_Access(address, op.value.type.size, sums.guards(places[id(op)])))
     return len(accesses) == 1 and _is_injective(accesses, sums, own_block=False, windows=False)
-
-
-# ---- buffers that are read from end to end -------------------------------------------------------------------------
-
-
-def bytes_read_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> int | None:
-    """How many bytes from the buffer's start one load reads, each of them once; None if that is not what happens."""
-    loads = [op for op in memory.loads if root in memory.of(op.ptr)]
-    stores = [op for op in memory.stores if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
-    if len(loads) != 1 or stores or memory.of(loads[0].ptr) != {root}:
-        return None
-    address, guards = sums.address(loads[0].ptr, root), sums.only_guards(places[id(loads[0])])
-    if address is None or guards is None or address.const or set(address.coefficients) != _thread_digits(sums, False):
-        return None
-    shared = address.coefficients
-    covered, below = loads[0].result.type.size, set[Basis]()
-    used: set[Guard] = set()
-    for basis, coefficient in sorted(shared.items(), key=lambda term: term[1]):
-        if coefficient != covered:
-            return None
-        covered, below = coefficient * (sums.extents[basis] or 1), {*below, basis}
-        for guard in (g for g in guards if set(g.sum.coefficients) == below):
-            for bound in _bounds(guard, shared):
-                used.add(guard)
-                covered = min(covered, bound + loads[0].result.type.size if guard.bound > guard.sum.const else 0)
-    return covered if used == guards else None
 
 
 # ---- launches -----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,7 +24,7 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import clone, closed, uses, walk
-from ..ir.types import I64, Pointer, Scalar
+from ..ir.types import I64, Pointer
 from ..transforms import cas_loops, invariant, predicate, promote, simplify
 from ..transforms.unroll import constants_of, unroll
 from . import activity as activity_analysis
@@ -35,7 +36,9 @@ from .activity import Activity
 from .affine import Sums
 from .apart import stores_apart
 from .bits import refuse_bits
+from .choices import with_choices
 from .claiming import ClaimSweep
+from .coarse import Coarse
 from .coverage import Threads
 from .crowds import Copies, spread
 from .exclusive import Place as SharedPlace
@@ -86,7 +89,8 @@ class Gradient:
     order, the parameter that takes its adjoint. `internal`: shadows of unlisted buffers through which derivatives
     flow, by the buffer's name. `partials`: where each warp leaves its sum of a number's adjoint. `logs`: where updates
     are logged, parameters of the reverse. `stacks`: the tape's parameters, which follow those in every function.
-    `shared`: the shadow of each shared variable that has one."""
+    `shared`: the shadow of each shared variable that has one. `coarse`: of launches that start fewer blocks.
+    `only_sums`: nothing but adjoints of numbers is written."""
 
     functions: tuple[Function, ...]
     adjoints: dict[str, Param]
@@ -97,12 +101,14 @@ class Gradient:
     stacks: tuple[Stack, ...]
     shared: dict[str, Global]
     prepared: Prepared
+    coarse: Coarse | None
+    only_sums: bool
 
     @property
     def sums(self) -> bool:
         """Whether all threads add to the adjoint of a number."""
         values = {p.name: p.value for p in self.prepared.function.params}
-        numbers = [values[n] for n in self.adjoints if isinstance(values[n].type, Scalar)]
+        numbers = [values[n] for n in self.adjoints if not holds_pointers(values[n].type)]
         return any(v in self.prepared.activity for v in numbers)
 
     @property
@@ -206,11 +212,13 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     pointers |= {params[n].value: own.pointer for n, own in copies.items()}
     shared = cooperate.shared_shadows(module, memory, activity.roots)
     shared_bytes = Value(I64, cooperate.SHARED_BYTES)
-    shadowed = add_shadows(function, memory, activity.roots, pointers, shared, shared_bytes)
-    prepared = _prepare(shadowed, activity, (*pointers.values(), shared_bytes), options, winners)
+    chosen, choices = with_choices(function, activity)
+    shadowed = add_shadows(chosen, memory, activity.roots, pointers, shared, shared_bytes)
+    prepared = _prepare(shadowed, activity, (*pointers.values(), shared_bytes), options, winners, choices)
     emitter = Sweep(prepared)
     if shared:
-        cooperate.zero_shared(emitter.prologue, shared, shared_bytes)
+        threads = None if options.facts.block is None else math.prod(options.facts.block)
+        cooperate.zero_shared(emitter.prologue, shared, shared_bytes, threads)
         emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared[name], shared_bytes, type)
     shared_winners.fill_bids(emitter.prologue, decided.bids, cooperate.fill_together)
     for own in copies.values():
@@ -225,6 +233,8 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     logs = tuple(emitter.logs.all.values())
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
     ordered += tuple(p for own in copies.values() for p in own.params)
+    if emitter.coarse is not None:
+        ordered += emitter.coarse.extents
     whole = (*function.params, *adjoints.values(), *internal.values(), *ordered, *tape)
     shapes: dict[Mode, tuple[tuple[str, tuple[Param, ...]], ...]] = {
         "joint": (("_grad", whole),),
@@ -238,7 +248,8 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     if winners.claims:
         functions = (*functions, _claiming(prepared))
     variables = {**shared, **decided.variables}
-    return Gradient(functions, adjoints, internal, partials, copies, logs, stacks, variables, prepared)
+    parts = (partials, copies, logs, stacks, variables, prepared, emitter.coarse, emitter.only_sums)
+    return Gradient(functions, adjoints, internal, *parts)
 
 
 def _apart(options: Options, winners: Winners, memory: Memory) -> Options:
@@ -273,14 +284,20 @@ def _activity(function: Function, memory: Memory, params: dict[str, Param], opti
 
 
 def _prepare(
-    shadowed: Shadowed, activity: Activity, pointers: tuple[Value, ...], options: Options, winners: Winners
+    shadowed: Shadowed,
+    activity: Activity,
+    pointers: tuple[Value, ...],
+    options: Options,
+    winners: Winners,
+    choices: dict[Value, Value],
 ) -> Prepared:
     function, shadow = shadowed.function, shadowed.of
     memory = memory_analysis.analyse(function)
     structure = structure_analysis.analyse(function, apart=options.mode != "joint")
     for param in (*pointers, *(p.value for p in winners.params)):
         structure.home[param] = structure.launch
-    plan = make_plan(function, structure, memory, activity, shadow, options.may_alias, options.facts.refill, winners)
+    alias, refill = options.may_alias, options.facts.refill
+    plan = make_plan(function, structure, memory, activity, shadow, alias, refill, winners, choices)
     if options.mode == "reverse":
         refuse_tape(plan, structure)
     elif options.mode == "split":

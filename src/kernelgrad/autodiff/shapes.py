@@ -8,9 +8,10 @@ import math
 from dataclasses import replace
 
 from ..errors import Span
-from ..ir.ops import Block, Builtin, Constant, For, Function, Module, Op, Value, While
-from ..ir.traverse import rebuild, walk, with_body
-from ..transforms import loops, simplify
+from ..ir.ops import Block, Builtin, Constant, For, Function, Load, Module, Op, Store, Value, While
+from ..ir.traverse import blocks, rebuild, walk, with_body
+from ..ir.types import Pointer
+from ..transforms import loops, promote, simplify
 from ..transforms.predicate import has_barrier
 from ..transforms.unroll import constants_of, copies_of, trips, unroll
 
@@ -25,12 +26,21 @@ def is_short(loop: For | While, constants: dict[Value, int]) -> bool:
 
 
 def with_shape(function: Function, module: Module, shape: Shape) -> Function:
-    """The kernel for blocks of that shape, with short loops around barriers unrolled."""
+    """The kernel for blocks of that shape, with short loops unrolled where they have barriers or local arrays, whose
+    elements are values then."""
     shaped = _counted(function, module, shape)
     constants = constants_of(shaped)
-    unrolled = unroll(shaped, lambda loop: has_barrier(loop) and is_short(loop, constants))
+    chosen = {op for op in _loops(shaped) if (has_barrier(op) or _has_arrays(op)) and is_short(op, constants)}
+    unrolled = promote.run(unroll(shaped, chosen.__contains__), module)
     bounds = (math.prod(shape), *function.launch_bounds[1:])
     return replace(simplify.run(unrolled, module), launch_bounds=bounds)
+
+
+def _has_arrays(loop: For | While) -> bool:
+    """Whether the loop touches memory of its thread alone."""
+    inside = (op for block in blocks(loop) for op in walk(block))
+    pointers = (op.ptr.type for op in inside if isinstance(op, Load | Store))
+    return any(isinstance(type, Pointer) and type.space == "local" for type in pointers)
 
 
 def _counted(function: Function, module: Module, shape: Shape) -> Function:

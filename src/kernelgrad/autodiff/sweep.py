@@ -39,6 +39,7 @@ from ..transforms.unroll import constants_of
 from . import winners
 from .adjoints import Adjoints, add_into, part_of, zero
 from .capacity import is_known_before
+from .coarse import coarse, only_sums
 from .copies import Copier, Rematerialized
 from .induction import value_at
 from .logs import Logs
@@ -80,6 +81,9 @@ class Sweep:
         self.logs = Logs(self.tape, not known, logs_of(prepared.sites))
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
         self.scopes: list[dict[Value, Value]] = [{}]
+        axes = prepared.options.facts.coarse if prepared.options.partials else 0
+        self.coarse = coarse(axes) if axes else None
+        self.only_sums = False  # the adjoints of numbers, and nothing else to write
 
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
@@ -87,11 +91,13 @@ class Sweep:
         self.meets_at_end = (bool(numbers) and not self.alone) or bool(self.logs.phases)
         for number in numbers:
             self.adjoints.create(number.value)
-        if self.mode == "joint":
-            self.joint(self.structure.top)
-        else:
-            self.reverse_block(self.structure.top, [], {})
+        with self.b.region() as work:
+            if self.mode == "joint":
+                self.joint(self.structure.top)
+            else:
+                self.reverse_block(self.structure.top, [], {})
         self.b.span = self.shadowed.function.span
+        self.add_work(work.ops, bool(numbers))
         for number in numbers:
             self.flush(number)
         start = self.tape.start_reverse() if self.mode == "split" else []
@@ -101,6 +107,17 @@ class Sweep:
         ends = self.tape.end_forward()
         return Block((), (*self.prologue.ops, *self.tape.start_forward(), *forward, *ends), ()), reverse
 
+    def add_work(self, work: list[Op], sums: bool) -> None:
+        """What a block has to do; or, if that is only sums and there are many blocks, what many of them have."""
+        beside = self.mode == "split" or self.tape.stacks or self.logs.all
+        self.only_sums = sums and not beside and only_sums((*self.prologue.ops, *work))
+        if self.coarse is not None and self.only_sums:
+            self.coarse.emit(self.b, (*self.prologue.ops, *work))
+            self.prologue.ops.clear()
+        else:
+            self.coarse = None
+            self.b.ops += work
+
     def augmented_forward(self) -> list[Op]:
         with self.b.region() as region:
             self.copier(effects=True).block(self.structure.top.block, taping=True)
@@ -109,7 +126,10 @@ class Sweep:
     def flush(self, number: Number) -> None:
         """Every thread has a part of a number's adjoint. All threads are here: each block adds up its own."""
         update = self.stores.plain if self.alone else self.stores.add_block_sum
-        if number.partials is not None:
+        if number.partials is not None and self.coarse is not None:
+            own = self.b.offset(number.partials.value, self.b.builtin("block_idx"))
+            self.stores.each_float(own, self.adjoints.get(number.value), self.stores.store_block_sum)
+        elif number.partials is not None:
             own = self.b.offset(number.partials.value, linear_warp(self.b))
             self.stores.each_float(own, self.adjoints.get(number.value), self.stores.store_warp_sum)
         else:
@@ -250,7 +270,9 @@ class Sweep:
         adjoint = self.adjoints.get(op.result)
         match op.fn:
             case "select":
-                self.select(op, adjoint)
+                self.select(*op.args, adjoint)
+            case _ if op.result in self.plan.choices:
+                self.select(self.plan.choices[op.result], *op.args, adjoint)
             case "convert":
                 (arg,) = op.args
                 self.adjoints.add(arg, self.b.convert(adjoint, adjoint_type(arg.type)))
@@ -275,8 +297,7 @@ class Sweep:
             if contribution is not None:
                 self.adjoints.add(arg, contribution)
 
-    def select(self, op: Apply, adjoint: Value) -> None:
-        cond, first, second = op.args
+    def select(self, cond: Value, first: Value, second: Value, adjoint: Value) -> None:
         chosen, nothing = self.value(cond), zero(self.b, adjoint.type)
         self.adjoints.add(first, self.b.apply("select", chosen, adjoint, nothing))
         self.adjoints.add(second, self.b.apply("select", chosen, nothing, adjoint))

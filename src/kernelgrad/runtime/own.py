@@ -17,6 +17,7 @@ class Own:
     def __init__(self) -> None:
         self.supplied: dict[str, Supplied] = {}
         self.kept: list[Scratch] = []
+        self.grid: tuple[int, int, int] | None = None  # where the launch starts another
         self.shared_bytes: int | None = None  # of dynamic shared memory, where the launch needs another size
         self.shadow_bytes = 0  # of these, for the shadow
         self.after: list[Callable[[], None]] = []  # what to launch afterwards
@@ -41,6 +42,7 @@ class Own:
             )
 
     def sized(self, launch: Launch) -> Launch:
+        launch = launch if self.grid is None else launch._replace(grid=self.grid)
         if self.shared_bytes is None:
             return launch
         return launch._replace(shared_bytes=self.shared_bytes, shadow_bytes=self.shadow_bytes)

@@ -39,7 +39,7 @@ class Aliases:
         self._own: set[Value] = {p.value for p in function.params if p.restrict}
         self._definition: dict[Value, Op] = {}
         self._sums: dict[Value, _Sum] = {}
-        self._variables: dict[Value, str] = {}  # but for dynamic shared memory, of which all arrays are one
+        self._variables: dict[Value, str] = {}
         for op in walk(function.body):
             if isinstance(op, Offset | Apply | Constant):
                 self._definition[op.result] = op
@@ -49,7 +49,7 @@ class Aliases:
                 self._named.add(op.result)
                 if isinstance(op, Alloca):
                     self.local.add(op.result)
-                elif not _is_dynamic(op.result):
+                else:
                     self._variables[op.result] = op.name
         self._own |= self.local
 
@@ -60,12 +60,15 @@ class Aliases:
 
     def may_alias(self, a: Value, b: Value) -> bool:
         one, other = self.root(a), self.root(b)
-        if one is other and self._are_apart(a, b):
-            return False
+        return not (one is other and self._are_apart(a, b)) and self.may_share(one, other)
+
+    def may_share(self, one: Value, other: Value) -> bool:
+        """Whether what one thread reaches from one root, another may reach from the other."""
+        names = [self._variables.get(root) for root in (one, other)]
+        if None not in names and not any(_is_dynamic(root) for root in (one, other)):
+            return names[0] == names[1]
         if one is other or one not in self._named or other not in self._named:
             return True
-        if one in self._variables and other in self._variables:
-            return self._variables[one] == self._variables[other]
         spaces = {v.type.space for v in (one, other) if isinstance(v.type, Pointer)}
         apart = len(spaces) == 2 and "generic" not in spaces
         return not (apart or one in self._own or other in self._own)
@@ -109,8 +112,9 @@ class Aliases:
 
 
 def _is_dynamic(variable: Value) -> bool:
-    pointee = variable.type.pointee if isinstance(variable.type, Pointer) else None
-    return isinstance(pointee, Array) and pointee.count == 0
+    """Dynamic shared memory: all its names are of the same memory."""
+    type = variable.type.pointee if isinstance(variable.type, Pointer) else None
+    return isinstance(type, Array) and type.count == 0
 
 
 def _is_index(value: Value) -> bool:

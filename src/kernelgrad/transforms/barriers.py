@@ -1,41 +1,120 @@
-"""One barrier for two: a barrier of the block behind another is dropped where no memory is touched between them."""
+"""Barriers that part nothing: what the threads of a block touch on one side of them does not concern what they touch
+on the other. Gradients are full of them: the barriers of the kernel, mirrored, and one after the shadows are cleared.
+
+Within one block of operations; what comes before and after a nested one may touch anything.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..ir.ops import (
     Aggregate,
+    Alloca,
     Apply,
+    Atomic,
     Barrier,
+    BarrierReduce,
     Block,
     Builtin,
     Constant,
     Extract,
+    For,
     Function,
     GlobalRef,
+    If,
     Insert,
+    Load,
     Member,
     Module,
     Offset,
     Op,
     PtrCast,
     PtrDiff,
+    Store,
     Undef,
+    Value,
+    While,
 )
-from ..ir.traverse import rebuild, with_body
+from ..ir.traverse import blocks, rebuild, walk, with_body
+from .aliases import Aliases
 
-_PURE = (Aggregate, Apply, Builtin, Constant, Extract, GlobalRef, Insert, Member, Offset, PtrCast, PtrDiff, Undef)
+_VALUES = (Aggregate, Apply, Builtin, Constant, Extract, GlobalRef, Insert, Member, Offset, PtrCast, PtrDiff, Undef)
+_HARMLESS = (*_VALUES, Alloca, If, For, While)
 
 
 def run(function: Function, module: Module) -> Function:
-    return with_body(function, _block(function.body))
+    return with_body(function, _Barriers(function).block(function.body, nested=False))
 
 
-def _block(block: Block) -> Block:
-    ops: list[Op] = []
-    together = False  # since the last barrier, no thread has done anything that others could notice
-    for op in block.ops:
-        is_barrier = isinstance(op, Barrier) and op.scope == "block"
-        if not (is_barrier and together):
-            ops.append(rebuild(op, lambda v: v, _block))
-        together = is_barrier or (together and isinstance(op, _PURE))
-    return Block(block.args, tuple(ops), block.results)
+@dataclass(frozen=True)
+class _Phase:
+    """The memory that threads read and write between two barriers, by what its pointers are derived from."""
+
+    read: frozenset[Value] = frozenset()
+    written: frozenset[Value] = frozenset()
+    anything: bool = False
+
+    def __bool__(self) -> bool:
+        return self.anything or bool(self.read) or bool(self.written)
+
+    def plus(self, other: _Phase) -> _Phase:
+        return _Phase(self.read | other.read, self.written | other.written, self.anything or other.anything)
+
+
+_ANYTHING = _Phase(anything=True)
+
+
+class _Barriers:
+    def __init__(self, function: Function):
+        self.aliases = Aliases(function)
+
+    def block(self, block: Block, nested: bool = True) -> Block:
+        ops = [rebuild(op, lambda v: v, self.block) for op in block.ops]
+        kept: list[Op] = []
+        before = _ANYTHING if nested else _Phase()
+        for k, op in enumerate(ops):
+            if _is_barrier(op) and not self.concern(before, self.following(ops[k + 1 :], nested)):
+                continue
+            kept.append(op)
+            meets = _is_barrier(op) or isinstance(op, BarrierReduce)
+            before = _Phase() if meets else before.plus(self.touched(op))
+        return Block(block.args, tuple(kept), block.results)
+
+    def following(self, ops: list[Op], nested: bool) -> _Phase:
+        """What is touched until the next barrier."""
+        found = _Phase()
+        for op in ops:
+            if _is_barrier(op) or isinstance(op, BarrierReduce):
+                return found
+            found = found.plus(self.touched(op))
+            if found.anything:
+                return found
+        return _ANYTHING if nested else found
+
+    def touched(self, op: Op) -> _Phase:
+        found = _Phase()
+        for one in (op, *(inner for b in blocks(op) for inner in walk(b))):
+            match one:
+                case Load(ptr, volatile) | Store(ptr, _, volatile) if not volatile:
+                    roots = frozenset((self.aliases.root(ptr),)) - self.aliases.local
+                    found = found.plus(_Phase(read=roots) if isinstance(one, Load) else _Phase(written=roots))
+                case Atomic(_, ptr, _):
+                    found = found.plus(_Phase(written=frozenset((self.aliases.root(ptr),))))
+                case _ if not isinstance(one, _HARMLESS):
+                    return _ANYTHING
+        return found
+
+    def concern(self, before: _Phase, after: _Phase) -> bool:
+        """Whether a thread may touch on one side what another writes on the other."""
+        if not before or not after:
+            return False
+        if before.anything or after.anything:
+            return True
+        pairs = [(a, b) for a in before.written for b in after.read | after.written]
+        pairs += [(a, b) for a in before.read for b in after.written]
+        return any(self.aliases.may_share(a, b) for a, b in pairs)
+
+
+def _is_barrier(op: Op) -> bool:
+    return isinstance(op, Barrier) and op.scope == "block"

@@ -87,7 +87,7 @@ class _Schedule:
             inside = [nested for inner in blocks(op) for nested in walk(inner)]
             if any(self.aliases.may_change(nested, load.ptr) for nested in (op, *inside)):
                 return k + 1 if crosses else None
-            crosses = crosses or isinstance(op, Store | Atomic)
+            crosses = crosses or any(isinstance(one, Store | Atomic) for one in (op, *inside))
         return 0 if crosses else None
 
 
