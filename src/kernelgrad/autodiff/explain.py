@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..errors import Span
 from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Scalar, Struct
@@ -16,7 +15,7 @@ from .reverse import Gradient, Prepared
 from .roots import holds_pointers
 
 
-def explain(gradient: Gradient, in_strips: Collection[Span] = ()) -> str:
+def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
     """`in_strips`: where the reads are whose updates lanes add up in strips, on CUDA."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
@@ -40,14 +39,14 @@ def explain(gradient: Gradient, in_strips: Collection[Span] = ()) -> str:
     return "\n".join(lines)
 
 
-def _updates(prepared: Prepared, in_strips: Collection[Span]) -> list[str]:
+def _updates(prepared: Prepared, in_strips: Collection[str]) -> list[str]:
     rows = []
     for load in prepared.memory.loads:
         if prepared.plan.has_adjoint(load):
             how = _how(prepared.accumulation, load)
             names = ", ".join(sorted(r.name or "?" for r in prepared.memory.of(load.ptr)))
             why = prepared.accumulation.reasons.get(id(load), "")
-            if load.span in in_strips:
+            if str(load.span) in in_strips:
                 why += "; on a GPU, lanes that share addresses add up eight iterations at a time"
             rows.append(f"{load.span}: shadow of {names}: {how}: {why}")
     listed = {p.name: p for p in prepared.function.params}

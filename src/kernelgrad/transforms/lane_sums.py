@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..errors import Span
 from ..ir.ops import (
     Aggregate,
     Apply,
@@ -73,9 +72,9 @@ def summed(function: Function) -> dict[For, tuple[Sum, ...]]:
     return {loop: sums for loop, sums in found.items() if sums}
 
 
-def places(function: Function) -> frozenset[Span]:
+def places(function: Function) -> frozenset[str]:
     """Where the reads are whose adjoints are added so."""
-    return frozenset(s.update.span for sums in summed(function).values() for s in sums if s.together)
+    return frozenset(str(s.update.span) for sums in summed(function).values() for s in sums if s.together)
 
 
 class _Rewrite:
