@@ -152,9 +152,9 @@ class Strips:
             with b.region() as region:
                 following = self.strip(first, args, lanes, STRIP)
             body = region.block((first, *args), following)
-            bounds = (b.convert(v, self.type) for v in (loop.lower, end))
+            lower, upper = b.convert(loop.lower, self.type), b.convert(end, self.type)
             carried, inits = _fresh(args), carried
-            b.add(For(*bounds, inits, loop.step * STRIP, body, results=carried, span=loop.span))
+            b.add(For(lower, upper, inits, loop.step * STRIP, body, results=carried, span=loop.span))
         if self.known is not None and len(self.known) % STRIP >= _WORTH:
             carried = self.strip(end, carried, lanes, len(self.known) % STRIP)
             end = self.constant(len(self.known))
@@ -175,15 +175,15 @@ class Strips:
         b, number, args = self.b, Value(self.type, "j"), _fresh(carried)
         with b.region() as region:
             following = work(number, args)
-        bounds = (b.constant(k, self.type) for k in (start, end))
-        return b.for_(*bounds, carried, 1, region.block((number, *args), following), unroll=0)
+        lower, upper = b.constant(start, self.type), b.constant(end, self.type)
+        return b.for_(lower, upper, carried, 1, region.block((number, *args), following), unroll=0)
 
     def iterate(self, first: Value, number: Value, carried: _Values, kept: list[_Kept]) -> _Values:
         """The loop's body, with its updates kept."""
         body = self.loop.body
         self.clear([k for k in kept if not k.sum.always], number)
         given = self.counting(self.iteration(first, number)) | dict(zip(body.args[1:], carried, strict=True))
-        by_op = {k.sum.op: k for k in kept}
+        by_op: dict[Op, _Kept] = {k.sum.op: k for k in kept}
         copy = clone(Block((), self.keeping(body, by_op, number).ops, body.results), given)
         self.b.ops += copy.ops
         return copy.results

@@ -1,7 +1,7 @@
 """Lanes that share addresses in a loop add up eight iterations at a time: when they do, and what comes out.
 
-The text runs under the emulation, where the lanes of a warp meet as on a GPU; the CPU, which has no such strips, says what
-is right, and a formula says the same of the first kernel.
+The text runs under the emulation, where the lanes of a warp meet as on a GPU; the CPU, which has no such strips, says
+what is right, and a formula says the same of the first kernel.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ KERNELS = {
     ),
     "shared_by_some_lanes": (
         "w x",
-        "double s = 0; int at = n[i / 8]; for (int k = 0; k < 20 + n[0]; ++k) s += w[k + at] * x[k + n[i / 16]]; y[i] = s;",
+        "double s = 0; int at = n[i / 8]; for (int k = 0; k < 20 + n[0]; ++k) s += w[k + at] * x[k + n[i / 16]];"
+        " y[i] = s;",
     ),
     "other_indices_per_lane": (
         "",
@@ -106,7 +107,8 @@ KERNELS = {
     ),
     "loops_in_loops": (
         "w",
-        "double s = 0; for (int r = 0; r < n[0]; ++r) for (int k = 0; k < 9 + r; ++k) s += w[k + r] * x[i + k]; y[i] = s;",
+        "double s = 0; for (int r = 0; r < n[0]; ++r) for (int k = 0; k < 9 + r; ++k) s += w[k + r] * x[i + k];"
+        " y[i] = s;",
     ),
 }
 
