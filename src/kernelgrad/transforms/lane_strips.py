@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Atomic, Block, Constant, For, If, Member, Offset, Op, PtrCast, Value, Warp
+from ..ir.ops import Apply, Atomic, Block, Constant, For, If, Op, Value, Warp
 from ..ir.traverse import clone, operands, rebuild, walk
 from ..ir.types import BOOL, U32, U64, Array, Pointer, Scalar
 from .unroll import iterations
@@ -29,6 +29,7 @@ class Sum:
     pointer; `tested`: the values in it that must be the same for lanes to share it; `together`: they may be;
     `always`: it happens in every iteration."""
 
+    name: str  # of the memory
     op: Atomic | If
     update: Atomic
     address: tuple[Op, ...]
@@ -200,7 +201,7 @@ class Strips:
     # ---- cells
 
     def keep(self, of: Sum, lanes: Value | None) -> _Kept:
-        return _Kept(of, self.b.alloca(Array(of.update.result.type, STRIP), f"{_name(of)}_parts"), lanes)
+        return _Kept(of, self.b.alloca(Array(of.update.result.type, STRIP), f"{of.name}_parts"), lanes)
 
     def cell(self, kept: _Kept, number: Value) -> Value:
         return self.b.offset(self.b.decay(kept.cells), number)
@@ -285,7 +286,7 @@ class Strips:
             return None
         given: dict[Value, Value] = {}
         self.repeated(self.unchanging(of.address), given, of.update.ptr)
-        return self.lanes_alike(tuple(given.get(v, v) for v in of.tested), f"{_name(of)}_lanes")
+        return self.lanes_alike(tuple(given.get(v, v) for v in of.tested), f"{of.name}_lanes")
 
     def unchanging(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
         """Those that do not depend on the counter."""
@@ -310,11 +311,3 @@ def _fresh(values: _Values) -> _Values:
 def _integer(value: Value) -> Scalar:
     assert isinstance(value.type, Scalar)
     return value.type
-
-
-def _name(of: Sum) -> str:
-    """Of the memory that is updated."""
-    ptr, definition = of.update.ptr, {op.result: op for op in of.address}
-    while isinstance(op := definition.get(ptr), Offset | Member | PtrCast):
-        ptr = op.ptr
-    return ptr.name or "sum"

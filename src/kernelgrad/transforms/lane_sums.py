@@ -28,6 +28,7 @@ from ..ir.ops import (
     Extract,
     For,
     Function,
+    GlobalRef,
     If,
     Insert,
     Load,
@@ -42,7 +43,7 @@ from ..ir.ops import (
     Value,
 )
 from ..ir.traverse import blocks, operands, rebuild, uses, walk, with_body
-from ..ir.types import F32, F64, Pointer, Scalar
+from ..ir.types import F32, F64, Array, Pointer, Scalar
 from .aliases import Aliases
 from .lane_strips import Strips, Sum
 from .uniform import uniform_values
@@ -51,7 +52,7 @@ from .unroll import constants_of, iterations
 _SHORT = 3  # iterations: fewer are not worth a strip
 _MOST_SUMS = 4  # in one loop: each takes eight registers
 _MOST_OPERATIONS = 120  # in a loop's body, of which a strip has eight copies
-_ADDRESS = (Constant, Builtin, Apply, Offset, Member, PtrCast)
+_ADDRESS = (Constant, Builtin, Apply, GlobalRef, Offset, Member, PtrCast)
 _PLAIN = (*_ADDRESS, Aggregate, Extract, Insert, PtrDiff, Undef, Load, Store, Atomic, If)
 # With these, a value that differs between lanes makes for addresses that differ.
 _LINEAR = frozenset(("add", "sub", "mul", "neg", "convert", "shl"))
@@ -99,6 +100,9 @@ class _Search:
         self.uniform = uniform_values(function)
         self.constants = constants_of(function)
         self.uses = uses(function.body)
+        self.variables = {
+            op.result: op.name for op in walk(function.body) if isinstance(op, GlobalRef) and not _is_dynamic(op.result)
+        }
         self.read_only = {p.value for p in function.params if p.const and p.restrict}
 
     def sums(self, loop: For) -> tuple[Sum, ...]:
@@ -129,7 +133,9 @@ class _Search:
         comparable = all(isinstance(v.type, Pointer) or _is_integer(v) for v in tested)
         if tested and not (comparable and address.linear):
             return None
-        return Sum(op, update, address.ops, tested, update.together, op in slices.always)
+        root = self.aliases.root(update.ptr)
+        name = self.variables.get(root) or root.name or "sum"
+        return Sum(name, op, update, address.ops, tested, update.together, op in slices.always)
 
     def is_unseen(self, op: Atomic, inside: list[Op]) -> bool:
         """An update that may come later: nothing else in the loop but other updates touches the memory."""
@@ -141,9 +147,13 @@ class _Search:
     def sees(self, op: Op, root: Value) -> bool:
         if isinstance(op, Atomic) and op.kind == "add" and not self.uses.get(op.result):
             return False
+        if not isinstance(op, Load | Store | Atomic):
+            return False
         # By their roots: elements that differ in one iteration may meet in the next.
-        touches = isinstance(op, Load | Store | Atomic)
-        return touches and self.aliases.may_alias(self.aliases.root(op.ptr), root)  # type: ignore[attr-defined]
+        other = self.aliases.root(op.ptr)
+        variables = {self.variables.get(other), self.variables.get(root)}
+        apart = len(variables) == 2 and None not in variables
+        return not apart and self.aliases.may_alias(other, root)
 
 
 class _Update(NamedTuple):
@@ -228,6 +238,12 @@ class _Slices:
             integers = all(_is_integer(v) for v in (op.result, *op.args))
             return integers and (op.fn not in _TRAPPING or op in self.always)
         return isinstance(op, _ADDRESS)
+
+
+def _is_dynamic(variable: Value) -> bool:
+    """One of the names that dynamic shared memory may have."""
+    type = variable.type.pointee if isinstance(variable.type, Pointer) else None
+    return isinstance(type, Array) and type.count == 0
 
 
 def _is_integer(value: Value) -> bool:

@@ -113,7 +113,23 @@ KERNELS = {
 }
 
 
+TILES = f"""
+__global__ void k(double *y, const double *x, const double *w, const int *n) {{
+    __shared__ double tile[32], other[32]; {HEAD} int t = threadIdx.x;
+    double s = 0;
+    for (int first = 0; first < 64; first += 32) {{
+        tile[t] = x[first + t]; other[t] = w[first + t];
+        __syncthreads();
+        for (int k = 0; k < 32; ++k) {{ double d = tile[k] - x[i]; s += d * d * other[31 - k]; }}
+        __syncthreads();
+    }}
+    y[i] = s;
+}}"""
+
+
 def kernel(name: str) -> Any:
+    if name == "tiles":
+        return kg.compile(TILES)["k"]
     params = "double *y, const double *x, const double *w, const int *n"
     return kg.compile(f"__global__ void k({params}) {{ {HEAD} {KERNELS[name][1]} }}")["k"]
 
@@ -135,8 +151,13 @@ def test_chosen(name: str) -> None:
     assert summed == set(KERNELS[name][0].split())
 
 
+def test_cells_of_shared_memory() -> None:
+    source = kg.gradient(kernel("tiles"), "y, x, w").source
+    assert set(re.findall(r"lane_sums\(_d_(\w+)_parts", source)) == {"tile", "other"}
+
+
 @EMULATED
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [*KERNELS, "tiles"])
 def test_values(name: str) -> None:
     gradient = kg.gradient(kernel(name), "y, x, w")
     args, got, want = arguments(), adjoints(), adjoints()
@@ -157,7 +178,7 @@ def test_warps_that_are_not_whole(block: int) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [*KERNELS, "tiles"])
 def test_against_differences(name: str) -> None:
     report = kg.check_gradient(kernel(name), "y, x, w", 2, 32, arguments())
     assert not report.notes, report
