@@ -74,6 +74,9 @@ struct Fiber {
     uint3 thread{};
     unsigned int index = 0;
     bool alive = false;
+    bool waits = false;    // for other threads
+    int asks = 0;          // the line of the __activemask it stands at, or 0
+    unsigned int with = 0; // the lanes that came there with it, once that is known
 };
 
 struct Block {
@@ -112,12 +115,15 @@ void meet(Meeting &meeting, Test takes_part)
     meeting.arrived[self->index] = true;
     block.progress = true;
     unsigned long generation = meeting.generation;
+    self->waits = true;
     while (meeting.generation == generation) {
         bool complete = true;
         for (unsigned int k = 0; k < block.count && complete; ++k)
             complete = !takes_part(k) || !is_live(k) || meeting.arrived[k];
         if (complete) {
             ++meeting.generation;
+            for (unsigned int k = 0; k < block.count; ++k)
+                if (meeting.arrived[k]) block.fibers[k]->waits = false;
             meeting.arrived.assign(block.count, false);
             block.progress = true;
         } else {
@@ -162,10 +168,37 @@ inline unsigned int live_lanes()
     return mask;
 }
 
-inline unsigned int launched_lanes()
+// As if lanes waited for each other as long as they can: when each lane of the warp has ended, waits in a meeting or asks
+// for the mask, those that ask where this one does go on together.
+inline unsigned int active_lanes(int line)
 {
-    unsigned int rest = block.count - warp() * warp_width;
-    return rest < warp_width ? (1u << rest) - 1 : 0xffffffffu;
+    Fiber *self = block.current;
+    self->asks = line;
+    self->with = 0;
+    block.progress = true;
+    while (!self->with) {
+        unsigned int lanes = 0;
+        bool settled = true;
+        for (unsigned int k = 0; k < warp_width; ++k) {
+            unsigned int thread = warp() * warp_width + k;
+            if (!is_live(thread)) continue;
+            Fiber &other = *block.fibers[thread];
+            settled = settled && (other.asks || other.waits);
+            lanes |= (unsigned int)(other.asks == line) << k;
+        }
+        if (settled) {
+            for (unsigned int k = 0; k < warp_width; ++k)
+                if (lanes >> k & 1) {
+                    Fiber &other = *block.fibers[warp() * warp_width + k];
+                    other.with = lanes;
+                    other.asks = 0;
+                }
+            block.progress = true;
+        } else {
+            yield();
+        }
+    }
+    return self->with;
 }
 
 inline void enter()
@@ -195,6 +228,8 @@ inline void run_block()
         fiber.index = k;
         fiber.thread = {k % block.size.x, k / block.size.x % block.size.y, k / block.size.x / block.size.y};
         fiber.alive = true;
+        fiber.waits = false;
+        fiber.asks = 0;
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.get();
         fiber.context.uc_stack.ss_size = stack_bytes;
@@ -338,8 +373,7 @@ T __shfl_xor_sync(unsigned int mask, T value, int with, int width = 32)
     return emulate_shuffle(mask, value, source, source < end);
 }
 
-// As if the warp had stayed together: its lanes run one after another here, and some may have ended already.
-inline unsigned int __activemask() { return emulation::launched_lanes(); }
+#define __activemask() emulation::active_lanes(__LINE__)
 inline unsigned int __ballot_sync(unsigned int mask, int predicate)
 {
     return emulation::exchange(mask, predicate, [=](auto of) {

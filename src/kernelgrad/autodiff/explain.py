@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Scalar, Struct
@@ -13,11 +15,12 @@ from .reverse import Gradient, Prepared
 from .roots import holds_pointers
 
 
-def explain(gradient: Gradient) -> str:
+def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
+    """`in_strips`: where the reads are whose updates lanes add up in strips, on CUDA."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
-        "accumulation": _updates(prepared),
+        "accumulation": _updates(prepared, in_strips),
         "proofs that depend on the launch": [
             f"'{name}' is updated plainly in launches whose threads touch different elements of it; else {otherwise}"
             for name in sorted(prepared.accumulation.private)
@@ -36,13 +39,16 @@ def explain(gradient: Gradient) -> str:
     return "\n".join(lines)
 
 
-def _updates(prepared: Prepared) -> list[str]:
+def _updates(prepared: Prepared, in_strips: Collection[str]) -> list[str]:
     rows = []
     for load in prepared.memory.loads:
         if prepared.plan.has_adjoint(load):
             how = _how(prepared.accumulation, load)
             names = ", ".join(sorted(r.name or "?" for r in prepared.memory.of(load.ptr)))
-            rows.append(f"{load.span}: shadow of {names}: {how}: {prepared.accumulation.reasons.get(id(load), '')}")
+            why = prepared.accumulation.reasons.get(id(load), "")
+            if str(load.span) in in_strips:
+                why += "; on a GPU, lanes that share addresses add up eight iterations at a time"
+            rows.append(f"{load.span}: shadow of {names}: {how}: {why}")
     listed = {p.name: p for p in prepared.function.params}
     for name in prepared.options.listed:
         if listed[name].value in prepared.activity:

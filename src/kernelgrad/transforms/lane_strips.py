@@ -1,50 +1,57 @@
-"""A loop in strips of eight iterations, at the end of which lanes add up what they have for each (`lane_sums`)."""
+"""A loop in strips of eight iterations, at the end of which lanes add up what they have for each (`lane_sums`).
+
+A strip first runs its iterations and keeps what they would add, then adds: so loads stand together and do not wait for
+updates in between.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 
 from ..ir.builder import Builder
-from ..ir.ops import Atomic, Block, For, Member, Offset, Op, PtrCast, Value, Warp
-from ..ir.traverse import clone, operands, rebuild
-from ..ir.types import U32, U64, Array, Pointer, Scalar
+from ..ir.ops import Apply, Atomic, Block, Constant, For, If, Op, Value, Warp
+from ..ir.traverse import clone, operands, rebuild, walk
+from ..ir.types import BOOL, U32, U64, Array, Pointer, Scalar
+from .unroll import iterations
 
 STRIP = 8
 _WARP = 32
 _EVERYONE = 0xFFFFFFFF
 _WORTH = 3  # iterations that are left over, from which on they are a strip of their own
+_Values = tuple[Value, ...]
 
 
 @dataclass(frozen=True)
 class Sum:
-    """An update of a loop. `address`: the arithmetic behind its pointer; `tested`: the values in it that must be the
-    same for lanes to share it; `always`: it happens in every iteration."""
+    """An update of a loop, made by `op`: itself, or an `If` that leaves out zeros. `address`: the arithmetic behind its
+    pointer; `tested`: the values in it that must be the same for lanes to share it; `together`: they may be;
+    `always`: it happens in every iteration."""
 
+    name: str  # of the memory
+    op: Atomic | If
     update: Atomic
     address: tuple[Op, ...]
-    tested: tuple[Value, ...]
+    tested: _Values
+    together: bool
     always: bool
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """`lanes`: how many neighbours share the address, 1 for none; None where all lanes do, for sure."""
+    """What the iterations of a strip add. `lanes`: how many neighbours share the addresses, 1 for none; None if not
+    tested: then all lanes do, or they may not."""
 
     sum: Sum
     cells: Value
     lanes: Value | None
 
 
-_Work = Callable[[Value, tuple[Value, ...]], tuple[Value, ...]]
-
-
 class Strips:
-    """`known`: the counter's values, where they are constants."""
-
-    def __init__(self, loop: For, sums: tuple[Sum, ...], uniform: set[Value], known: range | None):
-        self.loop, self.sums, self.uniform, self.known = loop, sums, uniform, known
+    def __init__(self, loop: For, sums: tuple[Sum, ...], uniform: set[Value], constants: dict[Value, int]):
+        self.loop, self.sums, self.uniform, self.constants = loop, sums, uniform, constants
+        self.known = iterations(loop, constants)
         self.b = Builder()
         self.everyone = self.b.constant(_EVERYONE, U32)
 
@@ -52,32 +59,34 @@ class Strips:
         b, loop = self.b, self.loop
         whole = b.apply("eq", b.emit(Warp, "activemask", (), type=U32), self.everyone)
         with b.region() as region:
-            done = self.alike_whole()
+            done = self.whole_warp()
         start, *carried = b.if_(whole, region.block(results=done), Block((), (), (loop.lower, *loop.inits)))
         b.add(replace(loop, lower=start, inits=tuple(carried)))
         return tuple(b.ops)
 
     # ---- how far strips go
 
-    def alike_whole(self) -> tuple[Value, ...]:
-        """The counter and the carried values behind the strips of a whole warp."""
+    def whole_warp(self) -> _Values:
+        """The counter and the carried values behind the strips."""
+        b, loop = self.b, self.loop
         if self.known is not None:
-            return self.strips(self.bound(len(self.known) - len(self.known) % STRIP))
+            return self.strips(self.constant(len(self.known) - len(self.known) % STRIP))
         trips = self.trips()
-        go_on = self.b.apply("ge", trips, self.b.constant(STRIP, trips.type))
-        for bound in (self.loop.lower, self.loop.upper):
+        conditions = [b.apply("ge", trips, b.constant(STRIP, trips.type))]
+        for bound in (loop.lower, loop.upper):
             if bound not in self.uniform:
-                alike = self.b.apply("eq", self.lanes_alike((bound,)), self.b.constant(_WARP, U32))
-                go_on = self.b.apply("and", go_on, alike)
-        with self.b.region() as region:
+                conditions.append(b.apply("eq", self.lanes_alike((bound,)), b.constant(_WARP, U32)))
+            if not self.fits(bound):
+                conditions.append(b.apply("eq", bound, b.convert(b.convert(bound, self.type), bound.type)))
+        with b.region() as region:
             done = self.strips(self.end(trips))
-        before = (self.loop.lower, *self.loop.inits)
-        return self.b.if_(go_on, region.block(results=done), Block((), (), before))
+        go_on = reduce(lambda a, c: b.apply("and", a, c), conditions)
+        return b.if_(go_on, region.block(results=done), Block((), (), (loop.lower, *loop.inits)))
 
     def trips(self) -> Value:
         """The number of iterations, without overflow."""
         b, lower, upper, step = self.b, self.loop.lower, self.loop.upper, self.loop.step
-        type = U64 if self.counter_type.bits > 32 else U32
+        type = U64 if _integer(lower).bits > 32 else U32
         ends = (upper, lower) if step > 0 else (lower, upper)
         distance = b.apply("sub", *(b.convert(v, type) for v in ends))
         if abs(step) > 1:
@@ -90,17 +99,12 @@ class Strips:
         """The counter behind the last full strip."""
         b = self.b
         full = b.apply("sub", trips, b.apply("rem", trips, b.constant(STRIP, trips.type)))
-        return self.iteration(self.loop.lower, b.convert(full, self.counter_type))
+        return self.iteration(self.loop.lower, b.convert(full, self.loop.lower.type))
 
-    def bound(self, count: int) -> Value:
+    def constant(self, count: int) -> Value:
+        """The counter after so many iterations."""
         assert self.known is not None
-        return self.b.constant(self.known.start + count * self.loop.step, self.counter_type)
-
-    @property
-    def counter_type(self) -> Scalar:
-        type = self.loop.lower.type
-        assert isinstance(type, Scalar)
-        return type
+        return self.b.constant(self.known.start + count * self.loop.step, self.loop.lower.type)
 
     def iteration(self, first: Value, number: Value) -> Value:
         """The counter, so many iterations behind `first`."""
@@ -109,120 +113,170 @@ class Strips:
             number = b.apply("mul", number, b.constant(abs(step), number.type))
         return b.apply("add" if step > 0 else "sub", first, number)
 
+    # ---- the counter
+
+    @cached_property
+    def narrowed(self) -> frozenset[Op]:
+        """Conversions of the counter to one shorter signed type, if there is nothing else it is used for: strips count
+        in that type, which spares the compiler the question whether the steps wrap."""
+        counter = self.loop.body.args[0]
+        used = [op for op in walk(self.loop.body) if counter in operands(op)]
+        types = {op.result.type for op in used if isinstance(op, Apply) and op.fn == "convert"}
+        short = all(isinstance(t, Scalar) and t.kind == "int" and t.bits < _integer(counter).bits for t in types)
+        converted = all(isinstance(op, Apply) and op.fn == "convert" for op in used)
+        usable = short and converted and len(types) == 1 and counter not in self.loop.body.results
+        return frozenset(used) if usable and self.known is None else frozenset()
+
+    @property
+    def type(self) -> Scalar:
+        """What strips count in."""
+        return _integer(next((op.result for op in self.narrowed), self.loop.lower))
+
+    def fits(self, bound: Value) -> bool:
+        """Whether strips can count that far, for sure."""
+        most = 1 << (self.type.bits - 1)
+        return not self.narrowed or -most <= self.constants.get(bound, most) < most
+
+    def counting(self, counter: Value) -> dict[Value, Value]:
+        """What the counter of a strip stands for in the loop's body."""
+        return {op.result: counter for op in self.narrowed} or {self.loop.body.args[0]: counter}
+
     # ---- strips
 
-    def strips(self, end: Value) -> tuple[Value, ...]:
+    def strips(self, end: Value) -> _Values:
         b, loop = self.b, self.loop
         lanes = [self.lanes_of(s) for s in self.sums]
         carried = loop.inits
         if self.known is None or len(self.known) >= STRIP:
-            first = Value(loop.lower.type, loop.body.args[0].name)
-            args = tuple(Value(v.type, v.name) for v in loop.body.args[1:])
+            first = Value(self.type, next((op.result.name for op in self.narrowed), loop.body.args[0].name))
+            args = _fresh(loop.body.args[1:])
             with b.region() as region:
                 following = self.strip(first, args, lanes, STRIP)
             body = region.block((first, *args), following)
-            results = tuple(Value(v.type, v.name) for v in args)
-            b.add(For(loop.lower, end, carried, loop.step * STRIP, body, results=results, span=loop.span))
-            carried = results
+            lower, upper = b.convert(loop.lower, self.type), b.convert(end, self.type)
+            carried, inits = _fresh(args), carried
+            b.add(For(lower, upper, inits, loop.step * STRIP, body, results=carried, span=loop.span))
         if self.known is not None and len(self.known) % STRIP >= _WORTH:
             carried = self.strip(end, carried, lanes, len(self.known) % STRIP)
-            end = self.bound(len(self.known))
+            end = self.constant(len(self.known))
         return (end, *carried)
 
-    def strip(
-        self, first: Value, carried: tuple[Value, ...], lanes: list[Value | None], count: int
-    ) -> tuple[Value, ...]:
-        """`count` iterations, and their sums."""
+    def strip(self, first: Value, carried: _Values, lanes: list[Value | None], count: int) -> _Values:
+        """`count` iterations, then what they add."""
         kept = [self.keep(s, n) for s, n in zip(self.sums, lanes, strict=True)]
         if count < STRIP:
-            self.count(count, STRIP, (), lambda j, _: self.clear(kept, j))
+            self.count(count, STRIP, (), lambda j, _: self.clear([k for k in kept if k.sum.together], j))
         carried = self.count(0, count, carried, lambda j, values: self.iterate(first, j, values, kept))
         for k in kept:
-            self.where_shared(k, lambda k=k: self.add_sums(k, first))  # type: ignore[misc]
+            self.add_kept(k, first, count)
         return carried
 
-    def count(self, start: int, end: int, carried: tuple[Value, ...], work: _Work) -> tuple[Value, ...]:
+    def count(self, start: int, end: int, carried: _Values, work: Callable[[Value, _Values], _Values]) -> _Values:
         """A loop over the cells, to be unrolled so that they are registers."""
-        b, number = self.b, Value(self.counter_type, "j")
-        args = tuple(Value(v.type, v.name) for v in carried)
+        b, number, args = self.b, Value(self.type, "j"), _fresh(carried)
         with b.region() as region:
             following = work(number, args)
-        bounds = (b.constant(k, self.counter_type) for k in (start, end))
-        return b.for_(*bounds, carried, 1, region.block((number, *args), following), unroll=0)
+        lower, upper = b.constant(start, self.type), b.constant(end, self.type)
+        return b.for_(lower, upper, carried, 1, region.block((number, *args), following), unroll=0)
 
-    def clear(self, kept: list[_Kept], number: Value) -> tuple[Value, ...]:
+    def iterate(self, first: Value, number: Value, carried: _Values, kept: list[_Kept]) -> _Values:
+        """The loop's body, with its updates kept."""
+        body = self.loop.body
+        self.clear([k for k in kept if not k.sum.always], number)
+        given = self.counting(self.iteration(first, number)) | dict(zip(body.args[1:], carried, strict=True))
+        by_op: dict[Op, _Kept] = {k.sum.op: k for k in kept}
+        copy = clone(Block((), self.keeping(body, by_op, number).ops, body.results), given)
+        self.b.ops += copy.ops
+        return copy.results
+
+    def keeping(self, block: Block, kept: dict[Op, _Kept], number: Value) -> Block:
+        with self.b.region() as region:
+            for op in block.ops:
+                if op in kept:
+                    self.store(kept[op], number, kept[op].sum.update.args[0])
+                elif op not in self.narrowed:
+                    self.b.add(rebuild(op, lambda v: v, lambda inner: self.keeping(inner, kept, number)))
+        return region.block(block.args, block.results)
+
+    # ---- cells
+
+    def keep(self, of: Sum, lanes: Value | None) -> _Kept:
+        return _Kept(of, self.b.alloca(Array(of.update.result.type, STRIP), f"{of.name}_parts"), lanes)
+
+    def cell(self, kept: _Kept, number: Value) -> Value:
+        return self.b.offset(self.b.decay(kept.cells), number)
+
+    def store(self, kept: _Kept, number: Value, value: Value) -> None:
+        self.b.store(self.cell(kept, number), value)
+
+    def clear(self, kept: list[_Kept], number: Value) -> _Values:
         for k in kept:
             self.store(k, number, self.b.constant(0.0, k.sum.update.result.type))
         return ()
 
-    def iterate(self, first: Value, number: Value, carried: tuple[Value, ...], kept: list[_Kept]) -> tuple[Value, ...]:
-        """The loop's body, with the updates kept."""
-        body = self.loop.body
-        self.clear([k for k in kept if not k.sum.always], number)
-        given = dict(zip(body.args, (self.iteration(first, number), *carried), strict=True))
-        by_update = {k.sum.update: k for k in kept}
-        copy = clone(Block((), self.keeping(body, by_update, number).ops, body.results), given)
-        self.b.ops += copy.ops
-        return copy.results
-
-    def keeping(self, block: Block, kept: dict[Atomic, _Kept], number: Value) -> Block:
-        with self.b.region() as region:
-            for op in block.ops:
-                if isinstance(op, Atomic) and op in kept:
-                    self.keep_update(op, kept[op], number)
-                else:
-                    self.b.add(rebuild(op, lambda v: v, lambda inner: self.keeping(inner, kept, number)))
-        return region.block(block.args, block.results)
-
-    def keep_update(self, op: Atomic, kept: _Kept, number: Value) -> None:
-        (value,) = op.args
-        self.where_shared(kept, lambda: self.store(kept, number, value), lambda: self.add(op, op.ptr, value))
-
     # ---- updates
 
-    def keep(self, of: Sum, lanes: Value | None) -> _Kept:
-        name = self.name(of)
-        cells = self.b.alloca(Array(of.update.result.type, STRIP), f"{name}_parts")
-        return _Kept(of, cells, lanes)
-
-    def store(self, kept: _Kept, number: Value, value: Value) -> None:
-        self.b.store(self.b.offset(self.b.decay(kept.cells), number), value)
-
-    def where_shared(self, kept: _Kept, work: Callable[[], None], otherwise: Callable[[], None] | None = None) -> None:
+    def add_kept(self, kept: _Kept, first: Value, count: int) -> None:
         b = self.b
+        with b.region() as summed:
+            self.add_sums(kept, first)
+        with b.region() as one_by_one:
+            self.add_own(kept, first, count)
         if kept.lanes is None:
-            work()
-            return
-        shared = b.apply("gt", kept.lanes, b.constant(1, U32))
-        with b.region() as then:
-            work()
-        with b.region() as orelse:
-            if otherwise is not None:
-                otherwise()
-        b.if_(shared, then.block(), orelse.block())
-
-    def add(self, op: Atomic, ptr: Value, value: Value, condition: Value | None = None) -> None:
-        """Atomically, unless there is nothing to add."""
-        b = self.b
-        some = b.apply("ne", value, b.constant(0.0, value.type))
-        with b.region() as region:
-            b.add(Atomic("add", ptr, (value,), op.scope, results=(Value(value.type),), span=op.span))
-        b.if_(some if condition is None else b.apply("and", condition, some), region.block())
+            b.ops += (summed if kept.sum.together else one_by_one).ops
+        else:
+            b.if_(b.apply("gt", kept.lanes, b.constant(1, U32)), summed.block(), one_by_one.block())
 
     def add_sums(self, kept: _Kept, first: Value) -> None:
         """By the first eight of the lanes that share the addresses."""
-        b, update = self.b, kept.sum.update
+        b = self.b
         lanes = b.constant(_WARP, U32) if kept.lanes is None else kept.lanes
-        total = b.emit(Warp, "lane_sums", (self.everyone, b.decay(kept.cells), lanes), type=update.result.type)
-        lane, one = b.builtin("lane_id"), b.constant(1, U32)
-        strip = b.constant(STRIP, U32)
-        adds = b.apply("lt", b.apply("and", lane, b.apply("sub", lanes, one)), strip)
-        number = b.convert(b.apply("rem", lane, strip), self.counter_type)
-        ptr = self.repeated(kept.sum.address, {self.loop.body.args[0]: self.iteration(first, number)}, update.ptr)
-        self.add(update, ptr, total, adds)
+        arguments = (self.everyone, b.decay(kept.cells), lanes)
+        total = b.emit(Warp, "lane_sums", arguments, type=kept.sum.update.result.type, name="total")
+        lane, strip = b.builtin("lane_id"), b.constant(STRIP, U32)
+        among = lane if kept.lanes is None else b.apply("and", lane, b.apply("sub", lanes, b.constant(1, U32)))
+        number = b.convert(b.apply("rem", lane, strip), self.type)
+        with b.region() as region:
+            self.add(kept, self.iteration(first, number), total)
+        b.if_(b.apply("and", b.apply("lt", among, strip), self.is_some(total)), region.block())
+
+    def add_own(self, kept: _Kept, first: Value, count: int) -> None:
+        """What is kept for each iteration. That is nothing, or something each time, if there always is an update: one
+        test then does for the strip, and addresses are steps from one to the next."""
+        b = self.b
+
+        def add(number: Value, _: _Values) -> _Values:
+            value = b.load(self.cell(kept, number))
+            with b.region() as region:
+                self.add(kept, self.iteration(first, number), value)
+            if kept.sum.always:
+                b.ops += region.ops
+            else:
+                b.if_(self.is_some(value), region.block())
+            return ()
+
+        def find(number: Value, found: _Values) -> _Values:
+            return (b.apply("or", *found, self.is_some(b.load(self.cell(kept, number)))),)
+
+        if not kept.sum.always:
+            self.count(0, count, (), add)
+            return
+        (some,) = self.count(0, count, (b.emit(Constant, False, type=BOOL, name="some"),), find)
+        with b.region() as region:
+            self.count(0, count, (), add)
+        b.if_(some, region.block())
+
+    def is_some(self, value: Value) -> Value:
+        return self.b.apply("ne", value, self.b.constant(0.0, value.type))
+
+    def add(self, kept: _Kept, counter: Value, value: Value) -> None:
+        update = kept.sum.update
+        ptr = self.repeated(kept.sum.address, self.counting(counter), update.ptr)
+        self.b.add(Atomic("add", ptr, (value,), update.scope, results=(Value(value.type),), span=update.span))
 
     def repeated(self, ops: tuple[Op, ...], given: dict[Value, Value], value: Value) -> Value:
-        self.b.ops += clone(Block((), ops, ()), given).ops
+        """The value, computed again."""
+        self.b.ops += clone(Block((), tuple(op for op in ops if op not in self.narrowed), ()), given).ops
         return given.get(value, value)
 
     # ---- which lanes share addresses
@@ -232,7 +286,7 @@ class Strips:
             return None
         given: dict[Value, Value] = {}
         self.repeated(self.unchanging(of.address), given, of.update.ptr)
-        return self.lanes_alike(tuple(given.get(v, v) for v in of.tested), f"{self.name(of)}_lanes")
+        return self.lanes_alike(tuple(given.get(v, v) for v in of.tested), f"{of.name}_lanes")
 
     def unchanging(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
         """Those that do not depend on the counter."""
@@ -242,16 +296,18 @@ class Strips:
                 changing.update(op.results)
         return tuple(op for op in ops if op.result not in changing)
 
-    def lanes_alike(self, values: tuple[Value, ...], name: str | None = None) -> Value:
+    def lanes_alike(self, values: _Values, name: str | None = None) -> Value:
         """Of how many neighbours each value is the same: 32, 16 or 8, or 1 for none."""
         b = self.b
         plain = [b.apply("address", v, type=U64) if isinstance(v.type, Pointer) else v for v in values]
         counts = [b.emit(Warp, "lanes_alike", (self.everyone, v), type=U32, name=name) for v in plain]
         return reduce(lambda a, c: b.apply("min", a, c, name=name), counts)
 
-    def name(self, of: Sum) -> str:
-        ptr = of.update.ptr
-        definition = {op.result: op for op in of.address}
-        while isinstance(op := definition.get(ptr), Offset | Member | PtrCast):
-            ptr = op.ptr
-        return ptr.name or "sum"
+
+def _fresh(values: _Values) -> _Values:
+    return tuple(Value(v.type, v.name) for v in values)
+
+
+def _integer(value: Value) -> Scalar:
+    assert isinstance(value.type, Scalar)
+    return value.type

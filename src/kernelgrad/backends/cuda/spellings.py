@@ -214,7 +214,7 @@ __device__ void warp_add(T *address, T value)
     }
 }
 """,
-    "lanes_alike": """// Of how many neighbouring lanes, 32, 16 or 8, all have the same value; else 1. The whole warp is here.
+    "lanes_alike": """// Of how many neighbouring lanes, 32, 16 or 8, all have the same value; else 1.
 template <typename T>
 __device__ unsigned int lanes_alike(T value)
 {
@@ -226,7 +226,7 @@ __device__ unsigned int lanes_alike(T value)
     return 1;
 }
 """,
-    "lane_sums": """// For lane j, parts[j % 8] summed over its 32, 16 or 8 neighbours. The whole warp is here.
+    "lane_sums": """// For lane j, parts[j % 8] summed over its 32, 16 or 8 neighbours.
 template <typename T>
 __device__ T lane_sums(T *parts, unsigned int lanes)
 {
