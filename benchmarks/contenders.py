@@ -140,7 +140,7 @@ class Problem:
         for contender in TOLERANCE:
             if contender in contenders:
                 got = self._gradient(contender, contenders[contender])
-                found[contender] = max(self._distance(value, expected[name]) for name, value in got.items())
+                found[contender] = max(self.distance(value, expected[name]) for name, value in got.items())
         return found
 
     def _gradient(self, contender: str, run: Run) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Problem:
         own = {f"value of {name}": self.values[name].copy() for name in values}
         return {name: self.adj[name].copy() for name in self.assigned} | own
 
-    def _distance(self, got: Any, expected: Any) -> float:
+    def distance(self, got: Any, expected: Any) -> float:
         norm, error = (float(self.xp.linalg.norm(v)) for v in (expected, got - expected))
         if not norm > 0.0:
             raise AssertionError(f"{self.row.name}: a gradient of zero proves nothing")

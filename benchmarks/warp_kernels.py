@@ -26,3 +26,19 @@ def matmul(c: wp.array2d(dtype=wp.float32), a: wp.array2d(dtype=wp.float32), b: 
     for k in range(a.shape[0]):
         total += a[row, k] * b[k, column]
     c[row, column] = total
+
+
+@wp.kernel(module="unique", module_options={"max_unroll": 17})
+def polynomial(y: wp.array(dtype=wp.float32), x: wp.array(dtype=wp.float32)):
+    i = wp.tid()
+    v = x[i]
+    p = wp.float32(0.0)
+    for k in range(17):
+        p = p * v + 1.0 / wp.float32(17 - k)
+    y[i] = p
+
+
+@wp.kernel
+def scale(y: wp.array(dtype=wp.float32), x: wp.array(dtype=wp.float32), a: wp.array(dtype=wp.float32)):
+    i = wp.tid()
+    y[i] = x[i] * a[0]
