@@ -96,7 +96,7 @@ class Gathers:
             return None
         module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)))
         if (
-            cost(module.functions[function.name].body) > _COST_OF_ATOMIC * len(gather.sites)
+            cost(module.functions[function.name].body) > _COST_OF_ATOMIC * len(gather.sites) * gather.span
             and not self.options.deterministic
         ):
             return None
@@ -155,10 +155,11 @@ def _kept(prepared: Prepared, sums: Sums, apart: frozenset[Place]) -> tuple[str,
 # ---- launches -----------------------------------------------------------------------------------------------------
 
 
-def launch_of(box: Box, launch: Launch) -> Launch:
-    """A thread for each element."""
+def launch_of(gather: Gather, box: Box, launch: Launch) -> Launch:
+    """Threads for all elements."""
     block = _BLOCKS[len(box.extents) - 1]
-    grid = tuple(-(-n // b) for n, b in zip(box.extents, block, strict=True))
+    *others, last = box.extents
+    grid = tuple(-(-n // b) for n, b in zip((*others, -(-last // gather.span)), block, strict=True))
     return make_launch(grid, block, 0, launch.stream)
 
 

@@ -196,7 +196,7 @@ class Variant:
     ) -> Iterator[tuple[Kernel, Launch, dict[str, Supplied]]]:
         """The launches that collect adjoints, and what the launcher supplies to each; after `facts_of`."""
         for gather, box in self._chosen.get(self._key(launch, known, sizes), ()):
-            yield self._gathers.kernel_of(gather), launch_of(box, launch), numbers(box, launch)
+            yield self._gathers.kernel_of(gather), launch_of(gather, box, launch), numbers(box, launch)
 
     def _key(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
         scalars = tuple(known(p.value) for p in self.kernel.function.params)

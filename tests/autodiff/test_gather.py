@@ -94,6 +94,15 @@ def test_no_races(name: str) -> None:
         assert not report.findings, report
 
 
+@pytest.mark.parametrize("name", [name for name, case in GATHERED.items() if isinstance(case.grid, tuple)])
+def test_several_elements_a_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for large buffers."""
+    monkeypatch.setattr("kernelgrad.autodiff.gather._span", lambda sites, box: 4)
+    test_against_finite_differences(name)
+    test_assigned_and_kept(name)
+    test_no_races(name)
+
+
 def test_no_launch_is_left_where_gathers_do_it_all() -> None:
     case = GATHERED["no guard"]
     gradient = kg.gradient(kg.compile(case.source)["k"], "y, x", primal=False, keep="y", assign="x")

@@ -30,6 +30,8 @@ _MOST_DIGITS = 3  # as many as a grid has axes
 _MOST_THREADS = (2**31 - 1, 65535, 65535)
 _FEW = 1 << 15  # elements: fewer do not fill a GPU
 _LONG = 256  # sums that a thread makes while there are few of them
+_MANY = 1 << 20  # elements: enough for each thread to have several
+_SPAN = 4
 _MOST_WASTE = 3  # executions that are looked at for each that there is
 
 
@@ -60,14 +62,16 @@ class Site:
 @dataclass(frozen=True)
 class Gather:
     """How the adjoint of an input is gathered. `indices`: integers of the pattern that are a thread's index along an
-    axis. `narrow`: 32 bits hold all indices. `covers`: every element of the buffer has its digits. `writes`: and gets
-    its adjoint written, not added to."""
+    axis. `narrow`: 32 bits hold all indices. `span`: so many elements, one behind the other along the last digit, are
+    one thread's. `covers`: every element of the buffer has its digits. `writes`: and gets its adjoint written, not added
+    to."""
 
     name: str
     sites: tuple[Site, ...]
     digits: int
     indices: tuple[tuple[int, int], ...]
     narrow: bool
+    span: int
     covers: bool
     writes: bool = False
 
@@ -171,7 +175,7 @@ class Finder:
         if not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
             return None
         narrow = max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
-        return Gather(name, chosen, len(steps), self._indices(), narrow, covers), box
+        return Gather(name, chosen, len(steps), self._indices(), narrow, _span(chosen, box), covers), box
 
     # ---- coordinates
 
@@ -414,6 +418,12 @@ class Finder:
             if sum_ is not None and not sum_.const and frozenset(sum_.terms) in wanted:
                 found.append((number, wanted[frozenset(sum_.terms)]))
         return tuple(found)
+
+
+def _span(sites: tuple[Site, ...], box: Box) -> int:
+    """Neighbours share loads, and the tests around them."""
+    apart = len(box.extents) > 1 and not any(site.summed for site in sites)
+    return _SPAN if apart and math.prod(box.extents) >= _MANY and box.extents[-1] >= 8 * _SPAN else 1
 
 
 def _own(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:

@@ -79,6 +79,7 @@ class _Emitter:
         self.numbers: dict[str, Value] = {}
         self.told: dict[str, Value] = {}
         self.updates = {update.number: update for update in updates_of(pattern, shadow.value) or ()}
+        (self.element,) = {type for u in self.updates.values() if isinstance(type := pointee(u.op.ptr), Scalar)}
         self.memory = roots_of(pattern)
         self.written = self.memory.written()
         self.definition = analyse(pattern, apart=False).definition
@@ -94,11 +95,14 @@ class _Emitter:
         return self.told[name]
 
     def function(self) -> Function:
-        b = self.b
-        offsets = [self._thread(axis) for axis in range(self.gather.digits)]
+        b, span = self.b, self.gather.span
+        *others, last = [self._thread(axis) for axis in range(self.gather.digits)]
+        offsets = [*others, b.apply("mul", last, b.constant(span, self.type)) if span > 1 else last]
         inside = [b.apply("lt", at, self.number(f"_extent_{k}")) for k, at in enumerate(offsets)]
         with b.region() as region:
-            self._element([b.apply("add", self.number(f"_first_{k}"), at) for k, at in enumerate(offsets)])
+            self._elements(
+                [b.apply("add", self.number(f"_first_{k}"), at) for k, at in enumerate(offsets)], offsets[-1]
+            )
         b.if_(together(b, inside), region.block(), exits=True)
         given = tuple(p for p in self.pattern.params if p.variable is None)
         told = tuple(Param(value, "long long", variable=name) for name, value in self.numbers.items())
@@ -113,39 +117,62 @@ class _Emitter:
         block, width, thread = (b.convert(b.builtin(n, axis), wide) for n in ("block_idx", "block_dim", "thread_idx"))
         return b.convert(b.apply("add", b.apply("mul", block, width), thread), self.type)
 
-    def _element(self, digits: list[Value]) -> None:
-        b = self.b
-        type = pointee(next(iter(self.updates.values())).op.ptr)
-        assert isinstance(type, Scalar) and isinstance(self.shadow.type, Pointer)
-        sums = {residue: b.alloca(type, "sum") for residue in sorted({s.residue for s in self.gather.sites})}
-        for sum_ in sums.values():
-            b.store(sum_, b.constant(0.0, type))
-        self._sum_up(digits, sums)
+    def _elements(self, digits: list[Value], offset: Value) -> None:
+        """Inside of the domain all executions exist: no test stands between the loads there, and they overlap. `offset`:
+        of the last digit from its first."""
+        b, last = self.b, self.gather.digits - 1
+        tests = []
+        for k, digit in enumerate(digits):
+            tests.append(b.apply("ge", digit, self.number(f"_inner_first_{k}")))
+            end = b.apply("add", digit, b.constant(self.gather.span - 1, self.type)) if k == last else digit
+            tests.append(b.apply("le", end, self.number(f"_inner_last_{k}")))
+        with b.region() as inside:
+            rows = [self._next(digits, b.constant(k, self.type)) for k in range(self.gather.span)]
+            for row, sums in [(row, self._sums(row, True)) for row in rows]:
+                self._update(row, sums)
+        with b.region() as outside:
+            self._one_by_one(digits, offset)
+        b.if_(together(b, tests), inside.block(), outside.block())
+
+    def _one_by_one(self, digits: list[Value], offset: Value) -> None:
+        b, k = self.b, Value(self.type, "k")
+        if self.gather.span == 1:
+            self._update(digits, self._sums(digits, False))
+            return
+        with b.region() as body:
+            row = self._next(digits, k)
+            with b.region() as exists:
+                self._update(row, self._sums(row, False))
+            there = b.apply("lt", b.apply("add", offset, k), self.number(f"_extent_{self.gather.digits - 1}"))
+            b.if_(there, exists.block())
+        b.for_(b.constant(0, self.type), b.constant(self.gather.span, self.type), (), 1, body.block((k,)), unroll=1)
+
+    def _next(self, digits: list[Value], k: Value) -> list[Value]:
+        return [*digits[:-1], self.b.apply("add", digits[-1], k)]
+
+    def _sums(self, digits: list[Value], inner: bool) -> dict[int, Value]:
+        """Of all reads, by residue."""
+        b, type = self.b, self.element
+        variables = {residue: b.alloca(type, "sum") for residue in sorted({s.residue for s in self.gather.sites})}
+        for variable in variables.values():
+            b.store(variable, b.constant(0.0, type))
+        for site in self.gather.sites:
+            Slice(self, site, digits, variables[site.residue], inner).emit()
         b.span = self.pattern.span
+        return {residue: b.load(variable) for residue, variable in variables.items()}
+
+    def _update(self, digits: list[Value], sums: dict[int, Value]) -> None:
+        b, type = self.b, self.element
+        assert isinstance(self.shadow.type, Pointer)
         steps = [b.apply("mul", digit, self.number(f"_step_{k}")) for k, digit in enumerate(digits)]
         at = steps[0]
         for step in steps[1:]:
             at = b.apply("add", at, step)
         first = b.offset(b.cast_pointer(self.shadow.value, Pointer(type, self.shadow.type.space)), b.convert(at, I64))
         for residue, sum_ in sums.items():
-            self._update(b.offset(first, b.constant(residue // type.size, I64)), b.load(sum_), type)
+            self._add(b.offset(first, b.constant(residue // type.size, I64)), sum_)
 
-    def _sum_up(self, digits: list[Value], sums: dict[int, Value]) -> None:
-        """Inside of the domain all executions exist: no test stands between the loads there, and they overlap."""
-        b = self.b
-        tests, ways = [], []
-        for k, digit in enumerate(digits):
-            tests.append(b.apply("ge", digit, self.number(f"_inner_first_{k}")))
-            tests.append(b.apply("le", digit, self.number(f"_inner_last_{k}")))
-        for inner in (True, False):
-            with b.region() as region:
-                for site in self.gather.sites:
-                    Slice(self, site, digits, sums[site.residue], inner).emit()
-            ways.append(region.block())
-        inside, outside = ways
-        b.if_(together(b, tests), inside, outside)
-
-    def _update(self, place: Value, sum_: Value, type: Scalar) -> None:
+    def _add(self, place: Value, sum_: Value) -> None:
         b = self.b
         if self.gather.writes:
             b.store(place, sum_)
@@ -153,7 +180,7 @@ class _Emitter:
         # Where nothing was read, the place may lie outside of the buffer.
         with b.region() as region:
             b.store(place, b.apply("add", b.load(place), sum_))
-        b.if_(b.apply("ne", sum_, b.constant(0.0, type)), region.block())
+        b.if_(b.apply("ne", sum_, b.constant(0.0, self.element)), region.block())
 
 
 class Slice:
