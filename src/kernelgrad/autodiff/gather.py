@@ -332,14 +332,13 @@ class Finder:
         hull = [self._hull(sites, reads, k) for k in range(len(steps))]
         if any(low > high for low, high in hull):
             return None, False
-        inner = tuple(self._inner(sites, reads, k) for k in range(len(steps)))
-        in_elements = tuple(step // size for step in steps)
+        inner = [self._inner(sites, reads, k) for k in range(len(steps))]
         above = [*steps[1:], nbytes]
         whole = all(up % step == 0 for step, up in zip(steps, above, strict=True)) and nbytes > 0
         whole = whole and {site.residue for site in sites} == set(range(0, steps[0], size))
         extents = tuple(up // step for step, up in zip(steps, above, strict=True))
         if whole and all(low >= 0 and high < n for (low, high), n in zip(hull, extents, strict=True)):
-            box: Box | None = Box((0,) * len(steps), extents, in_elements, inner)
+            first = (0,) * len(steps)
         else:
             whole = False
             extents = tuple(high - low + 1 for low, high in hull)
@@ -348,9 +347,15 @@ class Finder:
                 reach += step * (n - 1)
                 if up < reach:
                     return None, False
-            box = Box(tuple(low for low, _ in hull), extents, in_elements, inner)
-        fits = all(n <= most for n, most in zip(extents, _MOST_THREADS, strict=False))
-        return (box, whole) if fits else (None, False)
+            first = tuple(low for low, _ in hull)
+        if any(n > most for n, most in zip(extents, _MOST_THREADS, strict=False)):
+            return None, False
+        # Conditions that are tested later may end the box before the bounds do.
+        inner = [
+            (max(low, start), min(high, start + n - 1))
+            for (low, high), start, n in zip(inner, first, extents, strict=True)
+        ]
+        return Box(first, extents, tuple(step // size for step in steps), tuple(inner)), whole
 
     def _hull(self, sites: tuple[Site, ...], reads: list[_Read], digit: int) -> Range:
         """Where a digit is whenever anything is read."""
