@@ -14,7 +14,8 @@ from kernelgrad.runtime.config import make_launch
 
 HEAD = "struct P { double a; int k; double b[2]; };\n"
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
-PLANE = "int i = (blockIdx.y * gridDim.x + blockIdx.x) * (blockDim.x * blockDim.y) + threadIdx.y * blockDim.x + threadIdx.x;"
+PLANE = """int block = blockIdx.y * gridDim.x + blockIdx.x;
+    int i = block * (blockDim.x * blockDim.y) + threadIdx.y * blockDim.x + threadIdx.x;"""
 SPACE = "int i = ((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;"
 
 # parameters besides y, x and n; the body; grid, block; whether numbers are given
@@ -214,4 +215,5 @@ def test_loads_of_several_turns_are_under_way() -> None:
     kernel = compiled("double a", SUMS["line"][1])
     gradient = kg.gradient(kernel, "y, a", primal=False, keep="y", deterministic=True)
     source = variant_of(gradient, kernel, 300, 8, (np.zeros(N), np.zeros(N), N, 0.3)).source(0)
+    assert "each does the sums of many" in gradient.explain()
     assert "#pragma unroll 4\n    for (unsigned int block = blockIdx.x;" in source
