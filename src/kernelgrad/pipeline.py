@@ -58,6 +58,8 @@ DERIVATIVE = (
     Pass("schedule", _transform("schedule")),
 )
 
+JAM = Pass("jam", _transform("jam"))  # for sums over very many blocks
+
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
 CUDA = (Pass("cuda-variables", module_variables.run_for({"global"})),)
@@ -93,9 +95,11 @@ def compile_kernel(module: Module, name: str) -> Module:
     return _remembered(module, f"kernel {name}", compute)
 
 
-def finish_derivative(function: Function, module: Module, shadows: frozenset[str] = frozenset()) -> Module:
+def finish_derivative(
+    function: Function, module: Module, shadows: frozenset[str] = frozenset(), jam: bool = False
+) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
-    through which the user sees adjoints."""
+    through which the user sees adjoints; `jam`: its loop only sums up, and may do several turns at a time."""
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
@@ -103,11 +107,12 @@ def finish_derivative(function: Function, module: Module, shadows: frozenset[str
         from .transforms.stores import positive_zeros
 
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
-        result = for_target(emitted, function.name, (*DERIVATIVE, last))
+        passes = (*DERIVATIVE, *((JAM,) if jam else ()), last)
+        result = for_target(emitted, function.name, passes)
         _check_addresses(result.functions[function.name])
         return result
 
-    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)}", compute)
+    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)} {jam}", compute)
 
 
 def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Module:

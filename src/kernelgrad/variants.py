@@ -66,7 +66,8 @@ class Variant:
     def _finished(self, function: Function) -> Kernel:
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
-        module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables), shadows)
+        module, jam = replace(self.kernel.module, globals=variables), self.derivative.coarse is not None
+        module = pipeline.finish_derivative(function, module, shadows, jam)
         return self._as_kernel(function, module)
 
     def _as_kernel(self, function: Function, module: Module) -> Kernel:

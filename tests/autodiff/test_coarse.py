@@ -216,4 +216,6 @@ def test_loads_of_several_turns_are_under_way() -> None:
     gradient = kg.gradient(kernel, "y, a", primal=False, keep="y", deterministic=True)
     source = variant_of(gradient, kernel, 300, 8, (np.zeros(N), np.zeros(N), N, 0.3)).source(0)
     assert "each does the sums of many" in gradient.explain()
-    assert "#pragma unroll 4\n    for (unsigned int block = blockIdx.x;" in source
+    together, one_by_one = source.split("#pragma unroll 1")
+    assert together.count("= _d_y[i];") == 4 and "_d_y[i] * x[i]" in one_by_one
+    assert together.rindex("= _d_y[i];") < together.index("_d_a_1 +=")
