@@ -60,6 +60,8 @@ DERIVATIVE = (
 )
 LAST = (Pass("schedule", _transform("schedule")),)
 
+TURNS = Pass("turns", _transform("turns"))  # for sums over very many blocks
+
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
 # Lanes that run side by side add up together.
@@ -97,10 +99,15 @@ def compile_kernel(module: Module, name: str) -> Module:
 
 
 def finish_derivative(
-    function: Function, module: Module, shadows: frozenset[str] = frozenset(), tuning: Tuning = PLAIN
+    function: Function,
+    module: Module,
+    shadows: frozenset[str] = frozenset(),
+    tuning: Tuning = PLAIN,
+    only_sums: bool = False,
 ) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
-    through which the user sees adjoints. `tuning`: what is known of its launches."""
+    through which the user sees adjoints. `tuning`: what is known of its launches. `only_sums`: that is all its loop
+    does, which may take several turns at a time."""
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
@@ -110,11 +117,11 @@ def finish_derivative(
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
         clean = for_target(emitted, function.name, DERIVATIVE)
         tuned = _tuned(clean, function.name, tuning)
-        result = for_target(tuned, function.name, (*LAST, last))
+        result = for_target(tuned, function.name, (*LAST, *((TURNS,) if only_sums else ()), last))
         _check_addresses(result.functions[function.name])
         return result
 
-    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)} {tuning}", compute)
+    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)} {tuning} {only_sums}", compute)
 
 
 def _tuned(module: Module, name: str, tuning: Tuning) -> Module:

@@ -24,7 +24,7 @@ from .autodiff.private import is_stored_once, places_of, private_roots
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
 from .autodiff.shadows import adjoint_type, is_dynamic
-from .autodiff.shapes import is_worth_it
+from .autodiff.shapes import decided_by
 from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
@@ -87,7 +87,7 @@ class Variant:
         known = replace(self.kernel.module, globals=variables)
         refilled = frozenset(tile.variable for used in self.derivative.prepared.plan.refilled.values() for tile in used)
         tuning = replace(self.options.facts.tuning, refilled=refilled)
-        module = pipeline.finish_derivative(function, known, shadows, tuning)
+        module = pipeline.finish_derivative(function, known, shadows, tuning, self.derivative.coarse is not None)
         return self._as_kernel(function, module)
 
     def _as_kernel(self, function: Function, module: Module) -> Kernel:
@@ -170,9 +170,9 @@ class Variant:
         """Whether launches with such blocks are to have a variant of their own."""
         if block not in self._shaped:
             prepared, facts = self.derivative.prepared, self.options.facts
-            taped = {place.owner.span for place in prepared.taped_loops() if place.owner is not None}
+            taped = prepared.taped_spans()
             fixed = facts.alone or facts.block is not None
-            self._shaped[block] = not fixed and is_worth_it(self.kernel.function, self.kernel.module, block, taped)
+            self._shaped[block] = not fixed and bool(decided_by(self.kernel.function, block, taped))
         return self._shaped[block]
 
     def facts_of(

@@ -15,7 +15,8 @@ from kernelgrad.variants import Ways
 
 HEAD = "struct P { double a; int k; double b[2]; };\n"
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
-PLANE = "int i = (blockIdx.y * gridDim.x + blockIdx.x) * (blockDim.x * blockDim.y) + threadIdx.y * blockDim.x + threadIdx.x;"
+PLANE = """int block = blockIdx.y * gridDim.x + blockIdx.x;
+    int i = block * (blockDim.x * blockDim.y) + threadIdx.y * blockDim.x + threadIdx.x;"""
 SPACE = "int i = ((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;"
 
 # parameters besides y, x and n; the body; grid, block; whether numbers are given
@@ -215,4 +216,7 @@ def test_loads_of_several_turns_are_under_way() -> None:
     kernel = compiled("double a", SUMS["line"][1])
     gradient = kg.gradient(kernel, "y, a", primal=False, keep="y", deterministic=True)
     source = variant_of(gradient, kernel, 300, 8, (np.zeros(N), np.zeros(N), N, 0.3)).source(0)
-    assert "#pragma unroll 4\n    for (unsigned int block = blockIdx.x;" in source
+    assert "each does the sums of many" in gradient.explain()
+    together, one_by_one = source.split("#pragma unroll 1")
+    assert together.count("= _d_y[i];") == 4 and "_d_y[i] * x[i]" in one_by_one
+    assert together.rindex("= _d_y[i];") < together.index("_d_a_1 +=")

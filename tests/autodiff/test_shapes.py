@@ -122,6 +122,11 @@ def test_the_text_for_export_is_for_any_block() -> None:
     assert "__launch_bounds__" not in source and "blockDim" in source
 
 
+def test_explain_tells() -> None:
+    assert "unrolled for each shape of block" in kg.gradient(compiled(HALVES)).explain()
+    assert "unrolled for each shape of block" not in kg.gradient(compiled(NOT_SHAPED["constant"])).explain()
+
+
 # ---- choices
 
 LOOP = "int i = blockIdx.x * blockDim.x + threadIdx.x; double v = 0.1; for (int k = 0; k < n; k++) {{ {} }} y[i] = v;"

@@ -67,10 +67,11 @@ extern "C" __global__ void window_grad(
         atomicAdd(&_d_x[i + 2], _d_ring_value_4);
     }
     _d_ring[1] = -0.0;
+    double _d_ring_value_5 = _d_ring[0];
     if (_d_ring_value_3 != 0.0) {
         atomicAdd(&_d_x[i + 1], _d_ring_value_3);
     }
-    double t_2 = t_1 + _d_ring[0];
+    double t_2 = t_1 + _d_ring_value_5;
     _d_ring[0] = -0.0;
     if (t_2 != 0.0) {
         atomicAdd(&_d_x[i], t_2);

@@ -106,11 +106,11 @@ def zero_shared(b: Builder, shadows: dict[str, Global], shared_bytes: Value, thr
         elif not is_dynamic(variable):
             base = b.global_ref(variable.name, variable.type, "shared")
             element = _element(variable.type)
-            count = variable.type.size // element.size
-            if threads is not None and count == threads:
+            cells = variable.type.size // element.size
+            if cells == threads:
                 zero_fill(b, b.offset(b.cast_pointer(base, Pointer(element, "shared")), linear_thread(b)))
             else:
-                _zero_together(b, base, element, b.constant(count, I64))
+                _zero_together(b, base, element, b.constant(cells, I64))
     b.effect(Barrier, "block")
 
 

@@ -13,6 +13,7 @@ from .activity import holds_floats
 from .plan import Plan
 from .reverse import Gradient, Prepared
 from .roots import holds_pointers
+from .shapes import decided_by
 
 
 def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
@@ -25,6 +26,7 @@ def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
             f"'{name}' is updated plainly in launches whose threads touch different elements of it; else {otherwise}"
             for name in sorted(prepared.accumulation.private)
         ],
+        "variants for launches": _variants(gradient),
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),
         "tape": _tape(prepared.plan),
@@ -37,6 +39,20 @@ def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
         if rows:
             lines += ["", f"{title}:", *(f"  {row}" for row in rows)]
     return "\n".join(lines)
+
+
+_TYPICAL = (256, 1, 1)
+
+
+def _variants(gradient: Gradient) -> list[str]:
+    """Besides those whose proofs hold or fail."""
+    prepared = gradient.prepared
+    fixed = prepared.options.facts.alone or prepared.options.facts.block is not None
+    spans = set() if fixed else decided_by(prepared.function, _TYPICAL, prepared.taped_spans())
+    rows = sorted(f"{span}: unrolled for each shape of block, which decides how often the loop runs" for span in spans)
+    if gradient.only_sums:
+        rows.append("on a GPU, of very many blocks a few thousand are started, and each does the sums of many")
+    return rows
 
 
 def _updates(prepared: Prepared, in_strips: Collection[str]) -> list[str]:

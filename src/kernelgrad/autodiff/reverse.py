@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..errors import UnsupportedError
+from ..errors import Span, UnsupportedError
 from ..ir.ops import (
     Atomic,
     Block,
@@ -143,6 +143,9 @@ class Prepared:
     @property
     def function(self) -> Function:
         return self.shadowed.function
+
+    def taped_spans(self) -> set[Span]:
+        return {place.owner.span for place in self.taped_loops() if place.owner is not None}
 
     def taped_loops(self) -> list[Place]:
         """The loop bodies (and branches in loops) that put something on the tape."""

@@ -28,7 +28,8 @@ def is_short(loop: For | While, constants: dict[Value, int]) -> bool:
 def with_shape(function: Function, module: Module, shape: Shape) -> Function:
     """The kernel for blocks of that shape, with short loops unrolled where they have barriers or local arrays, whose
     elements are values then."""
-    shaped = _counted(function, module, shape)
+    shaped = simplify.run(with_extents(function, shape), module)
+    shaped = simplify.run(loops.run(shaped, module), module)
     constants = constants_of(shaped)
     chosen = {op for op in _loops(shaped) if (has_barrier(op) or _has_arrays(op)) and is_short(op, constants)}
     unrolled = promote.run(unroll(shaped, chosen.__contains__), module)
@@ -41,11 +42,6 @@ def _has_arrays(loop: For | While) -> bool:
     inside = (op for block in blocks(loop) for op in walk(block))
     pointers = (op.ptr.type for op in inside if isinstance(op, Load | Store))
     return any(isinstance(type, Pointer) and type.space == "local" for type in pointers)
-
-
-def _counted(function: Function, module: Module, shape: Shape) -> Function:
-    constant = simplify.run(with_extents(function, shape), module)
-    return simplify.run(loops.run(constant, module), module)
 
 
 def with_extents(function: Function, shape: Shape) -> Function:
@@ -67,14 +63,12 @@ def _known(op: Op, shape: Shape) -> Constant | None:
     return None
 
 
-def is_worth_it(function: Function, module: Module, shape: Shape, taped: set[Span]) -> bool:
-    """Whether the shape decides how often a short loop runs that has barriers or needs a tape."""
+def decided_by(function: Function, shape: Shape, taped: set[Span]) -> set[Span]:
+    """The short loops with barriers, or with something on the tape, whose number of iterations the shape decides."""
     candidates = {loop.span for loop in _loops(function) if has_barrier(loop) or loop.span in taped}
-    reads_shape = any(isinstance(op, Builtin) and op.name == "block_dim" for op in walk(function.body))
-    if not candidates or not reads_shape:
-        return False
-    before, after = _short(function), _short(_counted(function, module, shape))
-    return bool(candidates & after - before)
+    if not candidates:
+        return set()
+    return candidates & (_short(with_extents(function, shape)) - _short(function))
 
 
 def _loops(function: Function) -> list[For | While]:

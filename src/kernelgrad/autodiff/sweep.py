@@ -270,9 +270,9 @@ class Sweep:
         adjoint = self.adjoints.get(op.result)
         match op.fn:
             case "select":
-                self.select(*op.args, adjoint)
+                self.select(op.args, adjoint)
             case _ if op.result in self.plan.choices:
-                self.select(self.plan.choices[op.result], *op.args, adjoint)
+                self.select((self.plan.choices[op.result], *op.args), adjoint)
             case "convert":
                 (arg,) = op.args
                 self.adjoints.add(arg, self.b.convert(adjoint, adjoint_type(arg.type)))
@@ -297,7 +297,8 @@ class Sweep:
             if contribution is not None:
                 self.adjoints.add(arg, contribution)
 
-    def select(self, cond: Value, first: Value, second: Value, adjoint: Value) -> None:
+    def select(self, args: tuple[Value, ...], adjoint: Value) -> None:
+        cond, first, second = args
         chosen, nothing = self.value(cond), zero(self.b, adjoint.type)
         self.adjoints.add(first, self.b.apply("select", chosen, adjoint, nothing))
         self.adjoints.add(second, self.b.apply("select", chosen, nothing, adjoint))
