@@ -140,7 +140,9 @@ def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Mod
 
 @cache
 def _code_digest() -> str:
-    return digest(sys.version, source_digest("ir"), source_digest("transforms"), source_digest("autodiff"), source_digest("."))
+    return digest(
+        sys.version, source_digest("ir"), source_digest("transforms"), source_digest("autodiff"), source_digest(".")
+    )
 
 
 def _check_addresses(function: Function) -> None:

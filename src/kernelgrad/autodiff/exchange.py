@@ -17,7 +17,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..ir.builder import Builder
-from ..ir.ops import Atomic, Barrier, Block, Builtin, For, Function, Global, GlobalRef, If, Load, Module, Op, Store, Value
+from ..ir.ops import (
+    Atomic,
+    Barrier,
+    Block,
+    Builtin,
+    For,
+    Function,
+    Global,
+    GlobalRef,
+    If,
+    Load,
+    Module,
+    Op,
+    Store,
+    Value,
+)
 from ..ir.traverse import rebuild, walk
 from ..ir.types import I32, U32, Array, Scalar, Type
 from ..transforms.aliases import Aliases

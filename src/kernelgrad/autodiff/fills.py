@@ -82,5 +82,6 @@ def _barriers_alone(body: Block) -> Block:
 
 
 def _only_meets(loop: For) -> bool:
+    """A loop inside that changes nothing ends, as C++ has it."""
     inside = (op for op in walk(loop.body) if not (isinstance(op, Barrier) and op.scope == "block"))
-    return all(isinstance(op, (*PURE, Load, For, If)) and not getattr(op, "volatile", False) for op in inside)
+    return all(isinstance(op, (*PURE, Load, For, If, While)) and not getattr(op, "volatile", False) for op in inside)

@@ -25,7 +25,18 @@ from ..ir.types import I32, U32, Pointer
 from ..transforms.aliases import Aliases
 from ..transforms.uniform import uniform_values
 from ..transforms.unroll import constants_of
-from .lanes import Recomputed, Trips, Update, added, copy_block, from_counter, is_free_of_order, rewrite_loops, trips_of, updates
+from .lanes import (
+    Recomputed,
+    Trips,
+    Update,
+    added,
+    copy_block,
+    from_counter,
+    is_free_of_order,
+    rewrite_loops,
+    trips_of,
+    updates,
+)
 from .shadows import ZERO
 from .slopes import Slopes
 
@@ -164,9 +175,7 @@ class _Ring:
             self.add(b.apply("add", first, lane), count, sums)
         block = chunk.block((first, *carried), results)
         zero = b.constant(0, trips.type)
-        b.add(
-            For(zero, count, self.loop.inits, self.width, block, results=self.loop.results, span=self.loop.span)
-        )
+        b.add(For(zero, count, self.loop.inits, self.width, block, results=self.loop.results, span=self.loop.span))
         return b.ops
 
     def steps(
