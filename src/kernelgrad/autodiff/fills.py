@@ -7,7 +7,7 @@ reads nothing of a tile need not fill it; and a loop in which threads do nothing
 
 from __future__ import annotations
 
-from ..ir.ops import Atomic, Barrier, Block, Function, For, GlobalRef, If, Load, Op, Store, Value, While
+from ..ir.ops import Atomic, Barrier, Block, For, Function, GlobalRef, If, Load, Op, Store, Value, While
 from ..ir.traverse import rebuild, uses, walk, with_body
 from ..ir.types import Pointer
 from ..transforms import dce
