@@ -107,6 +107,8 @@ class Variant:
         plan = self.derivative.prepared.accumulation
         names = sorted(plan.private | {name for name, _ in plan.exclusive})
         shadows = [f"_d_{name}" for name in names if f"_d_{name}" in text]
+        if self.options.facts.tuning.block is not None:
+            yield f"// For blocks of {' x '.join(map(str, self.options.facts.tuning.block))} threads."
         if shadows:
             yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
         for log in self.derivative.logs:

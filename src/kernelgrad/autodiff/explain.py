@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
-from ..ir.types import Scalar, Struct
+from ..ir.types import Pointer, Scalar, Struct
 from ..transforms.spellings import picks
 from .accumulate import Accumulation
 from .activity import holds_floats
@@ -27,6 +27,7 @@ def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
             for name in sorted(prepared.accumulation.private)
         ],
         "variants for launches": _variants(gradient),
+        "what the threads of a block add up first": _together(prepared),
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),
         "tape": _tape(prepared.plan),
@@ -94,6 +95,25 @@ def _tape(plan: Plan) -> list[str]:
             where = op.span if op is not None else place.owner.span if place.owner is not None else ""
             why = "carried from iteration to iteration" if op is None else "cannot be recomputed"
             rows.append(f"{where}: {value.name or 'a value'} ({value.type}): {why}")
+    return rows
+
+
+def _together(prepared: Prepared) -> list[str]:
+    """What `tune` may do about atomics in loops; that depends on the launch's block and on the loop."""
+    rows = []
+    plan, home = prepared.accumulation, prepared.structure.home
+    for load in prepared.memory.loads:
+        if not plan.is_atomic(load) or plan.is_logged(load) or not home[load.result].in_loop:
+            continue
+        if not prepared.plan.has_adjoint(load):
+            continue
+        if id(load) in plan.together:
+            rows.append(f"{load.span}: in a block of whole warps that runs the loop, the sums of its rows go round")
+        elif all(isinstance(r.type, Pointer) and r.type.space == "shared" for r in prepared.memory.of(load.ptr)):
+            rows.append(
+                f"{load.span}: in a block of several rows that runs the loop, each thread sums up the cells of one"
+                " iteration, if no two threads get the same cell"
+            )
     return rows
 
 

@@ -7,7 +7,7 @@ reads nothing of a tile need not fill it; and a loop in which threads do nothing
 
 from __future__ import annotations
 
-from ..ir.ops import Atomic, Barrier, Block, Function, For, GlobalRef, If, Load, Op, Store, Value, While
+from ..ir.ops import Atomic, Barrier, Block, For, Function, GlobalRef, If, Load, Op, Store, Value, While
 from ..ir.traverse import rebuild, uses, walk, with_body
 from ..ir.types import Pointer
 from ..transforms import dce
@@ -82,5 +82,6 @@ def _barriers_alone(body: Block) -> Block:
 
 
 def _only_meets(loop: For) -> bool:
+    """A loop inside that changes nothing ends, as C++ has it."""
     inside = (op for op in walk(loop.body) if not (isinstance(op, Barrier) and op.scope == "block"))
-    return all(isinstance(op, (*PURE, Load, For, If)) and not getattr(op, "volatile", False) for op in inside)
+    return all(isinstance(op, (*PURE, Load, For, If, While)) and not getattr(op, "volatile", False) for op in inside)

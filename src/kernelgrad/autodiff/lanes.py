@@ -146,12 +146,15 @@ class Recomputed:
         is_allowed: Callable[[Op], bool] = lambda op: True,
     ):
         self.definition, self.is_leaf, self.is_allowed = definition, is_leaf, is_allowed
+        self._possible: dict[Value, bool] = {}
 
     def is_possible(self, value: Value) -> bool:
-        if self.is_leaf(value):
-            return True
-        op = self.definition.get(value)
-        return isinstance(op, PURE) and self.is_allowed(op) and all(map(self.is_possible, operands(op)))
+        if value not in self._possible:
+            op = self.definition.get(value)
+            simple = isinstance(op, PURE) and self.is_allowed(op)
+            again = simple and op is not None and all(map(self.is_possible, operands(op)))
+            self._possible[value] = again or self.is_leaf(value)
+        return self._possible[value]
 
     def emit(self, b: Builder, value: Value, mapping: dict[Value, Value]) -> Value:
         if value in mapping or self.is_leaf(value):

@@ -56,10 +56,10 @@ def choose_axis(cells: list[Cell], block: tuple[int, int, int], trips: Trips) ->
 
 
 def _have_owners(cells: list[Cell], axis: int, block: tuple[int, int, int], trips: Trips) -> bool:
-    """Whether each cell that the updates of one variable reach belongs to one thread."""
-    counter = trips.loop.body.args[0]
-    bases = (counter, *(("thread_idx", a) for a in range(3)))
-    sizes, rests = {c.update.value.type.size for c in cells}, [c.address.rest(*bases) for c in cells]
+    """Whether each cell that the updates of one variable reach belongs to one thread. What is not the thread's must be
+    the same for all of them, the counter's part too, since iterations are numbered from 0 here."""
+    sizes = {c.update.value.type.size for c in cells}
+    rests = [c.address.rest(*(("thread_idx", a) for a in range(3))) for c in cells]
     found = [_owned(c, axis, block, trips) for c in cells]
     if len(sizes) > 1 or any(rest != rests[0] for rest in rests) or any(f is None for f in found):
         return False

@@ -178,6 +178,7 @@ class _Planner:
                 used = self.plan.refilled.setdefault(id(tile.place.block), [])
                 if tile not in used:
                     used.append(tile)
+                    used.sort(key=lambda t: t.variable)  # the values come in no order, the text must
 
     def require_tiles(self) -> None:
         done: set[Tile] = set()

@@ -2,10 +2,10 @@
 
     for (k = 0; k < 32; ++k) ... atomicAdd(&_d_s[k], v)
 
-In iteration k all lanes add to one element. Here each lane starts elsewhere, lane l at iteration l, and the sums travel:
-after every step each lane hands its sum to the lane before it, which is about to run the iteration that the sum is of.
-After 32 steps the sum of iteration l is back in lane l, which adds it: one atomic for 32 iterations of 32 lanes, and one
-shuffle for each iteration. Nothing is computed twice and nothing waits.
+In iteration k all lanes add to one element. Here each lane starts elsewhere, lane l at iteration l, and the sums
+travel: after every step each lane hands its sum to the lane before it, which is about to run the iteration that the sum
+is of. After 32 steps the sum of iteration l is back in lane l, which adds it: one atomic for 32 iterations of 32 lanes,
+and one shuffle for each iteration. Nothing is computed twice and nothing waits.
 
 The lanes must agree on the element, all of a warp must be there, and iterations must not mind their order: what the
 loop carries are sums themselves. Rows shorter than a warp have rings of their own.
@@ -114,7 +114,7 @@ def _power_above(number: int) -> int:
 
 
 def _carries_sums(loop: For) -> bool:
-    """Whether everything that the loop carries is only added to, so that the order of its iterations does not matter."""
+    """Whether everything that the loop carries is only added to: then the order of its iterations does not matter."""
     used = uses(loop.body)
     definition = {v: op for op in walk(loop.body) for v in op.results}
 

@@ -32,7 +32,7 @@ class Tuning:
 
 
 PLAIN = Tuning()
-USUAL = Tuning(_WARP)
+USUAL = PLAIN  # what a launch of any shape can use
 
 
 def tuning_for(block: tuple[int, int, int]) -> Tuning:
