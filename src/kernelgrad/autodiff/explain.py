@@ -15,8 +15,8 @@ from .reverse import Gradient, Prepared
 from .roots import holds_pointers
 
 
-def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
-    """`in_strips`: where the reads are whose updates lanes add up in strips, on CUDA."""
+def explain(gradient: Gradient, in_strips: Collection[str] = (), jammed: bool = False) -> str:
+    """On CUDA: `in_strips`: where the reads are whose updates lanes add up in strips; `jammed`: blocks go at once."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
@@ -25,6 +25,7 @@ def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
             f"'{name}' is updated plainly in launches whose threads touch different elements of it; else {otherwise}"
             for name in sorted(prepared.accumulation.private)
         ],
+        "large grids": [_JAMMED] if jammed else [],
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),
         "tape": _tape(prepared.plan),
@@ -64,6 +65,7 @@ def _how(plan: Accumulation, load: Load) -> str:
     return "atomicAdd" if plan.is_atomic(load) else "plain +="
 
 
+_JAMMED = "on a GPU, one thread does the work of eight neighbouring blocks and adds up what they have for one address"
 _AFTERWARDS = "after the launch, in the order of blocks, slots and threads"
 
 
