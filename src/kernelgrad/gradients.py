@@ -38,7 +38,7 @@ from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes, zero_bytes
 from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
-from .transforms import lane_sums
+from .transforms import jam, lane_sums
 from .variants import ANY, Variant, Ways
 
 # Elements of the tape and entries of the logs, per thread: for all blocks alike, or for each.
@@ -297,7 +297,8 @@ class Gradient(Differentiated):
     def explain(self) -> str:
         """Every accumulation and every taped value: where, how, why."""
         variant = self.variant()
-        return explain(variant.derivative, lane_sums.places(variant.reverse.function))
+        function = variant.reverse.function
+        return explain(variant.derivative, lane_sums.places(function), jam.applies(function))
 
     def tape_bytes(self, grid: Any, block: Any, *args: Any, shared: Any = 0, **adjoints: Any) -> int:
         """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""

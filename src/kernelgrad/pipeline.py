@@ -65,7 +65,11 @@ TURNS = Pass("turns", _transform("turns"))  # for sums over very many blocks
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
 # Lanes that run side by side add up together.
-CUDA = (Pass("cuda-variables", module_variables.run_for({"global"})), Pass("lane_sums", _transform("lane_sums")))
+CUDA = (
+    Pass("cuda-variables", module_variables.run_for({"global"})),
+    Pass("jam", _transform("jam")),
+    Pass("lane_sums", _transform("lane_sums")),
+)
 
 STAGES = ("frontend", *(p.name for p in KERNEL))
 

@@ -16,8 +16,8 @@ from .roots import holds_pointers
 from .shapes import decided_by
 
 
-def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
-    """`in_strips`: where the reads are whose updates lanes add up in strips, on CUDA."""
+def explain(gradient: Gradient, in_strips: Collection[str] = (), jammed: bool = False) -> str:
+    """On CUDA: `in_strips`: where the reads are whose updates lanes add up in strips; `jammed`: blocks go at once."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
@@ -28,6 +28,7 @@ def explain(gradient: Gradient, in_strips: Collection[str] = ()) -> str:
         ],
         "variants for launches": _variants(gradient),
         "what the threads of a block add up first": _together(prepared),
+        "large grids": [_JAMMED] if jammed else [],
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),
         "tape": _tape(prepared.plan),
@@ -83,6 +84,7 @@ def _how(plan: Accumulation, load: Load) -> str:
     return "atomicAdd" if plan.is_atomic(load) else "plain +="
 
 
+_JAMMED = "on a GPU, one thread does the work of eight neighbouring blocks and adds up what they have for one address"
 _AFTERWARDS = "after the launch, in the order of blocks, slots and threads"
 
 

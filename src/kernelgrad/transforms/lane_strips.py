@@ -39,7 +39,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class Kept:
     """What the iterations of a strip add. `lanes`: how many neighbours share the addresses, 1 for none; None if not
     tested: then all lanes do, or they may not."""
 
@@ -52,8 +52,10 @@ class Strips:
     def __init__(self, loop: For, sums: tuple[Sum, ...], uniform: set[Value], constants: dict[Value, int]):
         self.loop, self.sums, self.uniform, self.constants = loop, sums, uniform, constants
         self.known = iterations(loop, constants)
-        self.b = Builder()
-        self.everyone = self.b.constant(_EVERYONE, U32)
+        self.build_with(Builder())
+
+    def build_with(self, b: Builder) -> None:
+        self.b, self.everyone = b, b.constant(_EVERYONE, U32)
 
     def ops(self) -> tuple[Op, ...]:
         b, loop = self.b, self.loop
@@ -76,8 +78,7 @@ class Strips:
         for bound in (loop.lower, loop.upper):
             if bound not in self.uniform:
                 conditions.append(b.apply("eq", self.lanes_alike((bound,)), b.constant(_WARP, U32)))
-            if not self.fits(bound):
-                conditions.append(b.apply("eq", bound, b.convert(b.convert(bound, self.type), bound.type)))
+        conditions += self.fitting()
         with b.region() as region:
             done = self.strips(self.end(trips))
         go_on = reduce(lambda a, c: b.apply("and", a, c), conditions)
@@ -137,6 +138,11 @@ class Strips:
         most = 1 << (self.type.bits - 1)
         return not self.narrowed or -most <= self.constants.get(bound, most) < most
 
+    def fitting(self) -> list[Value]:
+        """Conditions of which nothing is known before."""
+        b, bounds = self.b, (self.loop.lower, self.loop.upper)
+        return [b.apply("eq", v, b.convert(b.convert(v, self.type), v.type)) for v in bounds if not self.fits(v)]
+
     def counting(self, counter: Value) -> dict[Value, Value]:
         """What the counter of a strip stands for in the loop's body."""
         return {op.result: counter for op in self.narrowed} or {self.loop.body.args[0]: counter}
@@ -179,17 +185,17 @@ class Strips:
         lower, upper = b.constant(start, self.type), b.constant(end, self.type)
         return b.for_(lower, upper, carried, 1, region.block((number, *args), following), unroll=0)
 
-    def iterate(self, first: Value, number: Value, carried: _Values, kept: list[_Kept]) -> _Values:
+    def iterate(self, first: Value, number: Value, carried: _Values, kept: list[Kept]) -> _Values:
         """The loop's body, with its updates kept."""
         body = self.loop.body
         self.clear([k for k in kept if not k.sum.always], number)
         given = self.counting(self.iteration(first, number)) | dict(zip(body.args[1:], carried, strict=True))
-        by_op: dict[Op, _Kept] = {k.sum.op: k for k in kept}
+        by_op: dict[Op, Kept] = {k.sum.op: k for k in kept}
         copy = clone(Block((), self.keeping(body, by_op, number).ops, body.results), given)
         self.b.ops += copy.ops
         return copy.results
 
-    def keeping(self, block: Block, kept: dict[Op, _Kept], number: Value) -> Block:
+    def keeping(self, block: Block, kept: dict[Op, Kept], number: Value) -> Block:
         with self.b.region() as region:
             for op in block.ops:
                 if op in kept:
@@ -200,23 +206,28 @@ class Strips:
 
     # ---- cells
 
-    def keep(self, of: Sum, lanes: Value | None) -> _Kept:
-        return _Kept(of, self.b.alloca(Array(of.update.result.type, STRIP), f"{of.name}_parts"), lanes)
+    def keep(self, of: Sum, lanes: Value | None) -> Kept:
+        return Kept(of, self.b.alloca(Array(of.update.result.type, STRIP), f"{of.name}_parts"), lanes)
 
-    def cell(self, kept: _Kept, number: Value) -> Value:
+    def cell(self, kept: Kept, number: Value) -> Value:
         return self.b.offset(self.b.decay(kept.cells), number)
 
-    def store(self, kept: _Kept, number: Value, value: Value) -> None:
+    def store(self, kept: Kept, number: Value, value: Value) -> None:
         self.b.store(self.cell(kept, number), value)
 
-    def clear(self, kept: list[_Kept], number: Value) -> _Values:
+    def clear(self, kept: list[Kept], number: Value) -> _Values:
         for k in kept:
             self.store(k, number, self.b.constant(0.0, k.sum.update.result.type))
         return ()
 
+    def accumulate(self, total: Kept, part: Kept, number: Value) -> _Values:
+        sums = (self.b.load(self.cell(k, number)) for k in (total, part))
+        self.store(total, number, self.b.apply("add", *sums))
+        return ()
+
     # ---- updates
 
-    def add_kept(self, kept: _Kept, first: Value, count: int) -> None:
+    def add_kept(self, kept: Kept, first: Value, count: int) -> None:
         b = self.b
         with b.region() as summed:
             self.add_sums(kept, first)
@@ -227,7 +238,7 @@ class Strips:
         else:
             b.if_(b.apply("gt", kept.lanes, b.constant(1, U32)), summed.block(), one_by_one.block())
 
-    def add_sums(self, kept: _Kept, first: Value) -> None:
+    def add_sums(self, kept: Kept, first: Value) -> None:
         """By the first eight of the lanes that share the addresses."""
         b = self.b
         lanes = b.constant(_WARP, U32) if kept.lanes is None else kept.lanes
@@ -240,7 +251,7 @@ class Strips:
             self.add(kept, self.iteration(first, number), total)
         b.if_(b.apply("and", b.apply("lt", among, strip), self.is_some(total)), region.block())
 
-    def add_own(self, kept: _Kept, first: Value, count: int) -> None:
+    def add_own(self, kept: Kept, first: Value, count: int) -> None:
         """What is kept for each iteration. That is nothing, or something each time, if there always is an update: one
         test then does for the strip, and addresses are steps from one to the next."""
         b = self.b
@@ -269,7 +280,7 @@ class Strips:
     def is_some(self, value: Value) -> Value:
         return self.b.apply("ne", value, self.b.constant(0.0, value.type))
 
-    def add(self, kept: _Kept, counter: Value, value: Value) -> None:
+    def add(self, kept: Kept, counter: Value, value: Value) -> None:
         update = kept.sum.update
         ptr = self.repeated(kept.sum.address, self.counting(counter), update.ptr)
         self.b.add(Atomic("add", ptr, (value,), update.scope, results=(Value(value.type),), span=update.span))
@@ -282,11 +293,13 @@ class Strips:
     # ---- which lanes share addresses
 
     def lanes_of(self, of: Sum) -> Value | None:
-        if not of.tested:
-            return None
+        return self.lanes_alike(self.early(of, of.tested), f"{of.name}_lanes") if of.tested else None
+
+    def early(self, of: Sum, values: _Values) -> _Values:
+        """The values before the loop."""
         given: dict[Value, Value] = {}
         self.repeated(self.unchanging(of.address), given, of.update.ptr)
-        return self.lanes_alike(tuple(given.get(v, v) for v in of.tested), f"{of.name}_lanes")
+        return tuple(given.get(v, v) for v in values)
 
     def unchanging(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
         """Those that do not depend on the counter."""

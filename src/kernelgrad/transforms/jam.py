@@ -1,0 +1,347 @@
+"""Blocks side by side: for CUDA, one thread does the work of eight neighbouring blocks of a large grid.
+
+Where a loop adds to addresses that threads of one block do not share, but the same thread of the next blocks does
+(`d_b[k * n + column] += ...` where blocks are rows), the eight sums are added up in registers, and the atomics are an
+eighth. Of each eight blocks the first does this, and the others have nothing left to do.
+
+Note [Jam]
+The gradient must be arithmetic and loads, then one loop that carries nothing: so nothing tells in which order the
+blocks did their parts of it. Everything that it depends on is tested by each warp, after it has computed what the loop
+needs for all eight blocks: the warp is whole, no thread is guarded off, the loops have the same iterations, full strips
+of them, and the addresses that should be the same are. Else the thread goes through the blocks one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import cast
+
+from ..ir.builder import Builder
+from ..ir.ops import (
+    Aggregate,
+    Apply,
+    Atomic,
+    Block,
+    Builtin,
+    Constant,
+    Extract,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Insert,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    PtrCast,
+    PtrDiff,
+    Undef,
+    Value,
+    Warp,
+)
+from ..ir.traverse import clone, free_values, operands, substitute, walk, with_body
+from ..ir.types import BOOL, I32, U32, U64, Array
+from .lane_strips import STRIP, Kept, Strips, Sum
+from .lane_sums import summed
+from .uniform import uniform_values
+from .unroll import constants_of, iterations
+
+BLOCKS = 8
+_MANY = 16384  # blocks: an eighth of them still fills a GPU
+_WARP = 32
+_EVERYONE = 0xFFFFFFFF
+_BEFORE = (
+    *(Constant, Undef, Apply, Aggregate, Extract, Insert, Builtin, GlobalRef, Offset, Member, PtrCast, PtrDiff),
+    *(Load, If),
+)
+_Values = tuple[Value, ...]
+
+
+def run(function: Function, module: Module) -> Function:
+    found = _candidate(function)
+    return with_body(function, _Jam(function, *found).body()) if found else function
+
+
+def applies(function: Function) -> bool:
+    return _candidate(function) is not None
+
+
+def _candidate(function: Function) -> tuple[For, tuple[Sum, ...]] | None:
+    """The loop behind which nothing comes, and its sums, one of which lanes may not share."""
+    sums = summed(function)
+    loops = [op for op in walk(function.body) if isinstance(op, For)]
+    if len(loops) != 1 or loops[0] not in sums or loops[0].inits:
+        return None
+    (loop,) = loops
+    known = iterations(loop, constants_of(function))
+    if known is not None and len(known) % STRIP:
+        return None
+    inside = set(walk(loop.body))
+    before = [op for op in walk(function.body) if op is not loop and op not in inside]
+    plain = all(isinstance(op, _BEFORE) and not _is_clock(op) for op in before)
+    found = sums[loop]
+    moving = _moving(function)
+    worth = any(s.together and s.tested and not _sources(s) & moving for s in found)
+    if not plain or not _leads_to(function.body, loop) or not worth:
+        return None
+    return loop, found
+
+
+def _is_clock(op: Op) -> bool:
+    return (isinstance(op, Builtin) and ("clock" in op.name or "timer" in op.name)) or (
+        isinstance(op, Load) and op.volatile
+    )
+
+
+def _leads_to(block: Block, loop: For) -> bool:
+    """Whether the loop is the last thing that happens, behind guards alone."""
+    if not block.ops or block.results:
+        return False
+    last = block.ops[-1]
+    if last is loop:
+        return True
+    return isinstance(last, If) and not last.orelse.ops and _leads_to(last.then, loop)
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """The loop for one of the blocks."""
+
+    loop: For
+    sums: tuple[Sum, ...]
+
+
+def _moving(function: Function) -> set[Value]:
+    """Values that differ between neighbouring blocks, as far as the arithmetic tells: what a remainder is the same."""
+    found: set[Value] = set()
+    for op in walk(function.body):
+        moves = isinstance(op, Builtin) and (op.name, op.axis) == ("block_idx", 0)
+        wraps = isinstance(op, Apply) and op.fn == "rem"
+        if moves or (not wraps and any(v in found for v in operands(op))):
+            found.update(op.results)
+    return found
+
+
+def _sources(of: Sum) -> set[Value]:
+    """What the address is computed from, besides the counter."""
+    return set(free_values(Block((), of.address, (of.update.ptr,))))
+
+
+class _Jam:
+    def __init__(self, function: Function, loop: For, sums: tuple[Sum, ...]):
+        self.function, self.loop, self.sums = function, loop, sums
+        self.b = Builder()
+        params = {p.value for p in function.params}
+        free = dict.fromkeys((loop.lower, loop.upper, *free_values(loop.body)))
+        self.live = tuple(v for v in free if v not in params)
+        self.uniform = uniform_values(function)
+        moving = _moving(function)
+        self.shared = [s.together and not (_sources(s) & moving) for s in sums]
+        # What must be the same for all eight blocks.
+        self.alike = {loop.lower, loop.upper}
+        self.alike |= {v for s, shared in zip(sums, self.shared, strict=True) if shared for v in _sources(s)}
+
+    def body(self) -> Block:
+        b = self.b
+        at, extent = b.builtin("block_idx"), b.builtin("grid_dim")
+        size = reduce(
+            lambda n, axis: b.apply("mul", n, b.convert(b.builtin("grid_dim", axis), U64)),
+            (1, 2),
+            b.convert(extent, U64),
+        )
+        many = b.apply("ge", size, b.constant(_MANY, U64))
+        inside = b.apply("rem", at, b.constant(BLOCKS, U32))
+        first = b.apply("select", many, b.apply("sub", at, inside), at)
+        count = b.apply("select", many, b.constant(BLOCKS, U32), b.constant(1, U32))
+        left = b.apply("sub", extent, first)
+        works = b.apply("eq", first, at)
+        with b.region() as region:
+            whole = b.apply("eq", b.emit(Warp, "activemask", (), type=U32), b.constant(_EVERYONE, U32))
+            full = b.apply("ge", b.apply("min", left, count), b.constant(BLOCKS, U32))
+            with b.region() as tried:
+                done = self.jammed(first)
+            (done,) = b.if_(b.apply("and", whole, full), tried.block(results=(done,)), self.no())
+            with b.region() as rest:
+                end = b.apply("add", first, b.apply("min", left, count))
+                self.one_by_one(first, end)
+            b.if_(b.apply("not", done), rest.block())
+        b.if_(works, region.block(), exits=True)
+        return Block((), tuple(b.ops), ())
+
+    def no(self) -> Block:
+        with self.b.region() as region:
+            value = self.b.constant(False, BOOL)
+        return region.block(results=(value,))
+
+    # ---- one block
+
+    def copied(self, block: Value) -> tuple[Block, dict[Value, Value]]:
+        """The gradient of another block than this thread's own."""
+        values: dict[Value, Value] = {}
+        copy = clone(self.function.body, values)
+        own = [op.result for op in walk(copy) if isinstance(op, Builtin) and (op.name, op.axis) == ("block_idx", 0)]
+        return substitute(copy, dict.fromkeys(own, block)), values
+
+    def one_by_one(self, first: Value, end: Value) -> None:
+        b, block = self.b, Value(U32, "block")
+        copy, _ = self.copied(block)
+        b.for_(first, end, (), 1, Block((block,), copy.ops, ()), unroll=1)
+
+    def before_loop(self, block: Block, values: dict[Value, Value]) -> _Values:
+        """Whether the thread comes to the loop, and what the loop needs."""
+        b = self.b
+        *before, last = block.ops
+        b.ops += before
+        live = tuple(values.get(v, v) for v in self.live)
+        if isinstance(last, For):
+            return (b.constant(True, BOOL), *live)
+        assert isinstance(last, If)
+        with b.region() as then:
+            found = self.before_loop(last.then, values)
+        with b.region() as orelse:
+            none = (b.constant(False, BOOL), *(b.undef(v.type) for v in live))
+        return b.if_(last.cond, then.block(results=found), orelse.block(results=none))
+
+    # ---- eight blocks
+
+    def jammed(self, first: Value) -> Value:
+        """Does the work of eight blocks and gives true; or does nothing, if it cannot."""
+        b = self.b
+        kept = [b.alloca(Array(v.type, BLOCKS), v.name) for v in self.live]
+
+        def prepare(number: Value, carried: _Values) -> _Values:
+            copy, values = self.copied(b.apply("add", first, b.convert(number, U32)))
+            comes, *live = self.before_loop(copy, values)
+            for cells, value in zip(kept, live, strict=True):
+                b.store(b.offset(b.decay(cells), number), value)
+            return (b.apply("and", carried[0], comes),)
+
+        (comes,) = self.count((b.emit(Constant, True, type=BOOL, name="ready"),), prepare)
+        with b.region() as region:
+            done = self.tested(kept)
+        (done,) = b.if_(self.all(comes), region.block(results=(done,)), self.no())
+        return done
+
+    def tested(self, kept: list[Value]) -> Value:
+        b = self.b
+        start = self.copy(kept, b.constant(0, I32))
+        strips = self.strips(start)
+        trips = strips.trips()
+        full = b.apply("eq", b.apply("rem", trips, b.constant(STRIP, trips.type)), b.constant(0, trips.type))
+        bounds = [self.lanes(v) for v in dict.fromkeys((start.loop.lower, start.loop.upper))]
+        conditions = [full, *(b.apply("eq", n, b.constant(_WARP, U32)) for n in bounds), *strips.fitting()]
+        others = [s.name for s, shared in zip(self.sums, self.shared, strict=True) if s.together and not shared]
+
+        def compare(number: Value, carried: _Values) -> _Values:
+            """Whether this block's loop is like the first one's, and how many lanes share its other addresses."""
+            alike, *counts = carried
+            for value, cells in zip(self.live, kept, strict=True):
+                if value in self.alike:
+                    one, other = (self.load(cells, at) for at in (b.constant(0, I32), number))
+                    alike = b.apply("and", alike, b.apply("eq", one, other))
+            copy = self.copy(kept, number)
+            sums = [s for s, shared in zip(copy.sums, self.shared, strict=True) if s.together and not shared]
+            found = [self.strips(copy).lanes_of(s) for s in sums]
+            lanes = [b.constant(_WARP, U32) if n is None else n for n in found]
+            return (alike, *(b.apply("min", x, y) for x, y in zip(counts, lanes, strict=True)))
+
+        true = b.emit(Constant, True, type=BOOL, name="alike")
+        widest = tuple(b.emit(Constant, _WARP, type=U32, name=f"{n}_lanes") for n in others)
+        alike, *counts = self.count((true, *widest), compare)
+        conditions += [alike, *(b.apply("gt", n, b.constant(1, U32)) for n in counts)]
+        with b.region() as region:
+            self.work(kept, start, iter(counts))
+            done = b.constant(True, BOOL)
+        (done,) = b.if_(self.all(self.every(conditions)), region.block(results=(done,)), self.no())
+        return done
+
+    def work(self, kept: list[Value], start: _Copy, counts: Iterator[Value]) -> None:
+        """The strips: in each, those of the eight blocks, then the sums that they share."""
+        b, strips = self.b, self.strips(start)
+        lanes = [
+            strips.lanes_of(s) if shared else next(counts) if s.together else None
+            for s, shared in zip(start.sums, self.shared, strict=True)
+        ]
+        first = Value(strips.type, self.loop.body.args[0].name)
+        lower, upper = (b.convert(v, strips.type) for v in (start.loop.lower, start.loop.upper))
+        with b.region() as region:
+            totals = [
+                strips.keep(s, n) if shared else None
+                for s, n, shared in zip(start.sums, lanes, self.shared, strict=True)
+            ]
+            added = [total for total in totals if total is not None]
+            strips.count(0, STRIP, (), lambda j, _: strips.clear(added, j))
+            self.count((), lambda number, _: self.work_of_one(kept, number, first, lanes, totals))
+            for total in added:
+                strips.add_kept(total, first, STRIP)
+        b.add(For(lower, upper, (), self.loop.step * STRIP, region.block((first,), ()), span=self.loop.span))
+
+    def work_of_one(
+        self, kept: list[Value], number: Value, first: Value, lanes: list[Value | None], totals: list[Kept | None]
+    ) -> _Values:
+        """A strip of one block."""
+        copy = self.copy(kept, number)
+        own = self.strips(copy)
+        parts = [own.keep(s, n) for s, n in zip(copy.sums, lanes, strict=True)]
+        own.count(0, STRIP, (), lambda j, _: own.iterate(first, j, (), parts))
+        for part, total in zip(parts, totals, strict=True):
+            if total is not None:
+                own.count(0, STRIP, (), lambda j, _: own.accumulate(total, part, j))  # noqa: B023
+            elif part.sum.together:
+                own.add_sums(part, first)
+            else:
+                own.add_own(part, first, STRIP)
+        return ()
+
+    def load(self, cells: Value, number: Value) -> Value:
+        return self.b.load(self.b.offset(self.b.decay(cells), number))
+
+    def copy(self, kept: list[Value], number: Value) -> _Copy:
+        """The loop, with what it needs for one of the blocks."""
+        b = self.b
+        first = b.constant(0, I32)
+        cells = zip(self.live, kept, strict=True)
+        values = {v: self.load(c, first if v in self.alike else number) for v, c in cells}
+        lower, upper = (values.get(v, v) for v in (self.loop.lower, self.loop.upper))
+        body = clone(self.loop.body, values)
+        ops = dict(zip(walk(self.loop.body), walk(body), strict=True))
+        sums = tuple(
+            replace(
+                s,
+                op=cast(Atomic | If, ops[s.op]),
+                update=cast(Atomic, ops[s.update]),
+                address=tuple(ops[op] for op in s.address),
+                tested=tuple(values.get(v, v) for v in s.tested),
+            )
+            for s in self.sums
+        )
+        return _Copy(replace(self.loop, lower=lower, upper=upper, body=body), sums)
+
+    def strips(self, copy: _Copy) -> Strips:
+        found = Strips(copy.loop, copy.sums, self.uniform, {})
+        found.build_with(self.b)
+        return found
+
+    # ---- conditions
+
+    def count(self, carried: _Values, work: Callable[[Value, _Values], _Values]) -> _Values:
+        """A loop over the blocks, to be unrolled so that what they need is in registers."""
+        b, number = self.b, Value(I32, "r")
+        args = tuple(Value(v.type, v.name) for v in carried)
+        with b.region() as region:
+            following = work(number, args)
+        body = region.block((number, *args), following)
+        return b.for_(b.constant(0, I32), b.constant(BLOCKS, I32), carried, 1, body, unroll=0)
+
+    def all(self, condition: Value) -> Value:
+        return self.b.emit(Warp, "vote_all", (self.b.constant(_EVERYONE, U32), condition), type=BOOL)
+
+    def every(self, conditions: Iterable[Value]) -> Value:
+        return reduce(lambda x, y: self.b.apply("and", x, y), conditions)
+
+    def lanes(self, value: Value) -> Value:
+        return self.b.emit(Warp, "lanes_alike", (self.b.constant(_EVERYONE, U32), value), type=U32)

@@ -1,0 +1,122 @@
+"""Eight neighbouring blocks of a large grid in one: when, and what comes out (Note [Jam])."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from run_text import EmulationError, run_emitted
+
+import kernelgrad as kg
+from kernelgrad.transforms import jam
+
+EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+ONE_BY_ONE = "#pragma unroll 1\n"  # the loop over blocks that a thread could not do at once
+
+CONTRACTION = """__global__ void k(double *c, const double *a, const double *b, const unsigned long long *sizes) {
+    unsigned long long at = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+    unsigned long long inner = sizes[1], columns = sizes[2];
+    if (at >= sizes[0] * columns) return;
+    unsigned long long row = at / columns, column = at % columns;
+    double sum = 0;
+    for (int m = 0; m < inner; ++m) sum += a[row * inner + m] * b[m * columns + column];
+    c[at] = sum;
+}"""
+
+
+def source(text: str, **options: Any) -> str:
+    settings = {"primal": False, "keep": "c", **options}
+    return kg.gradient(kg.compile(text)["k"], "c, a, b", **settings).source
+
+
+def run(text: str, rows: int, inner: int, columns: int, block: int) -> None:
+    rng = np.random.default_rng(1)
+    a, b, seed = rng.random((rows, inner)), rng.random((inner, columns)), rng.standard_normal((rows, columns))
+    d_a, d_b, sizes = np.ones((rows, inner)), np.ones((inner, columns)), np.array([rows, inner, columns], "u8")
+    grid = -(-rows * columns // block)
+    run_emitted(text, "k_grad", grid, block, [np.zeros_like(seed), a, b, sizes, seed, d_a, d_b])
+    np.testing.assert_allclose(d_a, 1 + seed @ b.T, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(d_b, 1 + a.T @ seed, rtol=1e-12, atol=1e-12)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grids of 16 blocks count as large."""
+    monkeypatch.setattr(jam, "_MANY", 16)
+
+
+# rows, inner, columns, block; whether every thread can do its eight blocks at once
+SHAPES = {
+    "rows_are_blocks": ((16, 16, 64, 64), True),
+    "rows_are_half_warps": ((64, 8, 16, 32), True),
+    "rows_are_eight_lanes": ((128, 8, 8, 64), True),
+    "iterations_left_over": ((16, 13, 32, 32), False),
+    "blocks_left_over": ((19, 8, 32, 32), False),
+    "few_blocks": ((8, 8, 32, 32), False),
+    "guarded_off": ((33, 8, 16, 32), False),
+    "other_columns_per_block": ((20, 16, 40, 32), False),
+    "warps_that_are_not_whole": ((16, 8, 48, 48), False),
+    "more_rows_than_lanes_share": ((64, 8, 8, 36), False),
+}
+
+
+@EMULATED
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", SHAPES)
+def test_values(name: str) -> None:
+    shape, at_once = SHAPES[name]
+    text = source(CONTRACTION)
+    assert text.count(ONE_BY_ONE) == 1
+    run(text, *shape)
+    if at_once:
+        run(text.replace(ONE_BY_ONE, "__trap();\n"), *shape)
+    else:
+        with pytest.raises(EmulationError):
+            run(text.replace(ONE_BY_ONE, "__trap();\n"), *shape)
+
+
+def test_copies_of_small_adjoints() -> None:
+    """Neighbouring blocks have the same copy."""
+    gradient = kg.gradient(kg.compile(CONTRACTION)["k"], "c, a, b", primal=False, keep="c")
+    variant = gradient.variant(facts=replace(gradient.usual, copied=frozenset("b")))
+    assert "_copies_d_b" in variant.source(0) and ONE_BY_ONE in variant.source(0)
+
+
+# Shaped like the first, but each with something that stands in the way.
+OTHERS = {
+    "carried": CONTRACTION.replace("sum += a", "sum = 0.5 * sum + a"),
+    "all_addresses_move": CONTRACTION.replace("at % columns", "(at - row * columns)"),
+    "shared_memory": CONTRACTION.replace(
+        "double sum = 0;", "__shared__ double s[64]; s[threadIdx.x] = 1; double sum = s[threadIdx.x] * b[column];"
+    ),
+    "two_loops": CONTRACTION.replace("c[at] =", "for (int m = 0; m < inner; ++m) sum += b[m]; c[at] ="),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_not_chosen(name: str) -> None:
+    assert ONE_BY_ONE not in source(OTHERS[name])
+
+
+def test_not_where_the_kernel_runs_too() -> None:
+    assert ONE_BY_ONE not in source(CONTRACTION, primal=True, keep=())
+
+
+def test_not_where_the_order_is_fixed() -> None:
+    assert ONE_BY_ONE not in source(CONTRACTION, deterministic=True)
+
+
+def test_explained() -> None:
+    kernel = kg.compile(CONTRACTION)["k"]
+    assert "eight neighbouring blocks" in kg.gradient(kernel, "c, a, b", primal=False, keep="c").explain()
+    assert "eight neighbouring blocks" not in kg.gradient(kernel, "c, a, b").explain()
+
+
+def test_compiles() -> None:
+    pytest.importorskip("cuda.core")
+    from kernelgrad.runtime.cuda import compile_only
+
+    assert compile_only(source(CONTRACTION), "sm_90")

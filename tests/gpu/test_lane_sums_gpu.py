@@ -1,0 +1,46 @@
+"""Lanes that add up in strips, and blocks side by side: products of matrices on a GPU, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+cupy = pytest.importorskip("cupy")
+
+SOURCE = """__global__ void k(double *c, const double *a, const double *b, const unsigned long long *sizes) {
+    unsigned long long at = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+    unsigned long long inner = sizes[1], columns = sizes[2];
+    if (at >= sizes[0] * columns) return;
+    unsigned long long row = at / columns, column = at % columns;
+    double sum = 0;
+    for (int m = 0; m < inner; ++m) sum += a[row * inner + m] * b[m * columns + column];
+    c[at] = sum;
+}"""
+
+# rows, inner, columns, block: few blocks and many, blocks that are rows and blocks that are not, iterations left over
+SHAPES = [
+    (100, 64, 64, 64),
+    (100, 37, 48, 64),
+    (40000, 32, 64, 64),
+    (40000, 27, 64, 64),
+    (40001, 32, 16, 32),
+    (40001, 32, 40, 64),
+    (70000, 24, 8, 32),
+]
+
+
+@pytest.mark.parametrize("primal", [True, False])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_product(shape: tuple[int, int, int, int], primal: bool) -> None:
+    rows, inner, columns, block = shape
+    settings = {} if primal else {"primal": False, "keep": "c"}
+    gradient = kg.gradient(kg.compile(SOURCE)["k"], "c, a, b", **settings)
+    random = np.random.default_rng(2)
+    a, b, seed = random.random((rows, inner)), random.random((inner, columns)), random.standard_normal((rows, columns))
+    device = [cupy.asarray(v) for v in (np.zeros_like(seed), a, b, np.array([rows, inner, columns], "u8"), seed)]
+    d_a, d_b = cupy.ones((rows, inner)), cupy.ones((inner, columns))
+    gradient[-(-rows * columns // block), block](*device, d_a, d_b)
+    np.testing.assert_allclose(d_a.get(), 1 + seed @ b.T, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(d_b.get(), 1 + a.T @ seed, rtol=1e-9, atol=1e-9)
