@@ -14,7 +14,7 @@ import numpy as np
 from . import claims
 from .autodiff import checkpoint
 from .autodiff import roots as memory_analysis
-from .autodiff.accumulate import USUAL, Facts
+from .autodiff.accumulate import USUAL, Facts, on_cores
 from .autodiff.cooperate import SHARED_BYTES
 from .autodiff.explain import explain
 from .autodiff.logs import Logged
@@ -358,6 +358,7 @@ class Gradient(Differentiated):
         bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
         primal = self._without_adjoints(bound)
         variant = self.variant_for(wanted, launch, primal)
+        variant = variant if placement.cuda is not None else self.variant(wanted, on_cores(variant.options.facts))
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own)
         bound = _sparing(variant, bound, placement, stream_of(launch, placement), own)

@@ -7,7 +7,7 @@ updates are atomic too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..ir.ops import Alloca, Load, Store, Value
 from ..ir.types import Pointer
@@ -43,6 +43,12 @@ class Facts:
 
 
 USUAL = Facts()  # of most launches
+
+
+def on_cores(facts: Facts) -> Facts:
+    """The same on a CPU, whose few cores hardly wait for each other, and where a block's sum costs less than those of
+    its warps."""
+    return replace(facts, partials=False)
 
 
 @dataclass
