@@ -11,7 +11,7 @@ DEMO_EXTRAS := $(if $(GPU),[cuda,cupy])
 
 CODE := src tests examples benchmarks
 
-.PHONY: demo test test-gpu bench lint format clean
+.PHONY: demo test test-gpu bench bench-gradients bench-cpu lint format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -25,6 +25,14 @@ test-gpu: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/primal.py $(ARGS)
+
+bench-gradients: $(VENV)/.dev
+	$(if $(GPU),$(BIN)/python -m pip install --quiet --editable ".[cupy]")
+	$(BIN)/python benchmarks/gradients.py $(ARGS)
+
+# Beside Warp and JAX, where warp-lang and jax are installed in the environment.
+bench-cpu: $(VENV)/.dev
+	$(BIN)/python benchmarks/cpu.py $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check $(CODE)

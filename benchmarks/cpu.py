@@ -2,8 +2,8 @@
 
 J: value and gradient in one call. R: `primal=False`, outputs' adjoints kept, inputs' adjoints assigned. The rows are
 those of gradients.py that wait for memory; J and R are to take at most three times as long as the kernel, and no longer
-than Warp's and JAX's where these are installed. Medians of launches that take turns. All gradients are compared, and the
-run fails where they differ. Warp runs on one core, whatever is said.
+than Warp's and JAX's where these are installed. Medians of launches that take turns. All gradients are compared, and
+the run fails where they differ. Warp runs on one core, whatever is said.
 """
 
 from __future__ import annotations
@@ -20,7 +20,18 @@ from timing import compare
 SCALE = 1 / 8  # of what a GPU gets
 TARGET = 3.0
 KERNELS = ("sine", "polynomial", "scale", "stencil", "block_sum", "softmax", "layer_norm", "convolution")
-HEADS = ("kernel", "primal ms", "J ms", "J / primal", "R ms", "R / primal", "3x", "Warp J, R ms", "JAX J, R ms", "error")
+HEADS = (
+    "kernel",
+    "primal ms",
+    "J ms",
+    "J / primal",
+    "R ms",
+    "R / primal",
+    "3x",
+    "Warp J, R ms",
+    "JAX J, R ms",
+    "error",
+)
 TOLERANCE = 1e-4
 
 

@@ -37,7 +37,7 @@ _WARP = {"sine": "elementwise", "polynomial": "polynomial", "scale": "scale", "s
 def _warp(problem: Problem) -> Other | None:
     import warp as wp
 
-    wp.config.quiet = True
+    wp.config.log_level = wp.LOG_ERROR
     import warp_kernels
 
     if problem.row.kernel not in _WARP:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,17 @@ def test_without_a_gpu_it_says_so() -> None:
     if importlib.util.find_spec("cupy") is not None:
         pytest.skip("CuPy is installed")
     command = [sys.executable, str(FOLDER / "gradients.py")]
-    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(FOLDER.parent / "src")})
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 2
     assert "needs an NVIDIA GPU and CuPy" in done.stdout
+
+
+def test_the_cpu_benchmark_runs() -> None:
+    command = [sys.executable, str(FOLDER / "cpu.py"), "--scale=0.001", "--seconds=0", "--cores=1", "--only=block sum"]
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    heads, _, row = done.stdout.splitlines()
+    assert heads.count("|") == row.count("|")
+    assert row.startswith("| block sum | ") and "WRONG" not in row

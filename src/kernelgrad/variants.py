@@ -12,7 +12,7 @@ from . import pipeline
 from .autodiff import capacity, ordered
 from .autodiff import roots as memory_analysis
 from .autodiff import structure as structure_analysis
-from .autodiff.accumulate import Facts
+from .autodiff.accumulate import Facts, on_cores
 from .autodiff.affine import Shape, Sums
 from .autodiff.apart import stores_apart
 from .autodiff.coarse import pays
@@ -47,8 +47,8 @@ _CROWD = 64  # threads for each element
 
 
 class Ways(NamedTuple):
-    """How a launch may be carried out. `single`: by one kernel alone. `on_cpu`, `on_gpu`: by what is fastest there, with
-    another number of blocks perhaps."""
+    """How a launch may be carried out. `single`: by one kernel alone. `on_cpu`, `on_gpu`: by what is fastest there,
+    with another number of blocks perhaps."""
 
     single: bool = False
     on_cpu: bool = False
@@ -189,8 +189,8 @@ class Variant:
         key = (*self._key(launch, known, sizes), ways)
         if key not in self._facts:
             found = self._find_facts(launch, known, sizes, assigned, ways)
-            tuning = found.tuning.on_cpu if ways.on_cpu else found.tuning
-            self._facts[key] = replace(found, tuning=tuning, coarse=self._coarse_axes(launch) if ways.on_gpu else 0)
+            found = on_cores(found) if ways.on_cpu else found
+            self._facts[key] = replace(found, coarse=self._coarse_axes(launch) if ways.on_gpu else 0)
         return self._facts[key]
 
     def gathers(

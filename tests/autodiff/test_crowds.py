@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,8 +17,17 @@ SOURCE = """__global__ void k(double *y, const double *x, const double *w, doubl
 LAUNCH, N = (3000, 40), 3000 * 40 - 7
 
 
+def finished(gradient: Any) -> list[Any]:
+    """The kernels that launches have used."""
+    return [k for variant in gradient._variants.values() for k in vars(variant).get("kernels", ())]
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
 @pytest.mark.parametrize("form", ["joint", "split", "primal=False"])
-def test_many_blocks(form: str) -> None:
+def test_many_blocks(form: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU the sums of blocks need no finishing step; the one for GPUs runs here all the same."""
+    if on_gpu:
+        monkeypatch.setattr("kernelgrad.variants.on_cores", lambda facts: facts)
     kernel = kg.compile(SOURCE)["k"]
     rng = np.random.default_rng(1)
     x, w, seed, a = rng.random(N), rng.random(3), rng.standard_normal(N), 1.5
@@ -30,6 +41,7 @@ def test_many_blocks(form: str) -> None:
         facts = gradient.variant_for(("y", "x", "w", "a"), make_launch(*LAUNCH), primal).options.facts
         assert facts.partials and facts.copied == {"w"}
         gradient[LAUNCH](y, x, w, a, N, seed.copy(), d_x, d_w, d_a)
+        assert any("_sums_a" in k.source for k in finished(gradient)) == on_gpu
     weight = w[np.arange(N) % 3]
     np.testing.assert_allclose(d_x, seed * weight * a, rtol=1e-13)
     np.testing.assert_allclose(d_w, 1 + a * np.bincount(np.arange(N) % 3, seed * x), rtol=1e-9)

@@ -7,7 +7,7 @@ updates are atomic too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..ir.ops import Alloca, Load, Store, Value
 from ..ir.types import Pointer
@@ -23,16 +23,17 @@ from .tune import Tuning
 @dataclass(frozen=True)
 class Facts:
     """What is known of a launch. `private`: the buffers and shared variables whose elements are touched by one thread
-    each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between two
-    barriers (rule 17), by where they are read. `apart`: the stores by which no two threads write the same element.
-    `refill`: the tiles' fills cover what is read (rule 8). `partials`: the warps leave their sums for a finishing
-    step, since so many blocks would wait for each other at one address. `coarse`: along so many axes there are so many blocks that fewer may be
-    started, each for many of the launch's. `overwritten`: inputs all of whose elements
-    are read once each, so that their adjoints can be written instead of cleared first and added to. `copied`: small
-    inputs that very many threads read: each block adds to one of several copies of their adjoints. `gathered`:
-    inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in strips.
-    `unkept`: outputs to be kept whose elements several threads may store: their adjoints are consumed, on copies.
-    `block`: its shape, where loops depend on it. `tuning`: its shape, for what its threads add up together. `alone`: there is one thread."""
+    each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between
+    two barriers (rule 17), by where they are read. `apart`: the stores by which no two threads write the same
+    element. `refill`: the tiles' fills cover what is read (rule 8). `partials`: the warps leave their sums for a
+    finishing step, since so many blocks would wait for each other at one address. `coarse`: along so many axes
+    there are so many blocks that fewer may be started, each for many of the launch's. `overwritten`: inputs all
+    of whose elements are read once each, so that their adjoints can be written instead of cleared first and added
+    to. `copied`: small inputs that very many threads read: each block adds to one of several copies of their
+    adjoints. `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large,
+    and loops go in strips. `unkept`: outputs to be kept whose elements several threads may store: their adjoints
+    are consumed, on copies. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its
+    threads add up together. `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -51,6 +52,12 @@ class Facts:
 
 
 USUAL = Facts()  # of most launches
+
+
+def on_cores(facts: Facts) -> Facts:
+    """The same on a CPU, whose few cores hardly wait for each other, and where a block's sum costs less than those of
+    its warps."""
+    return replace(facts, partials=False, tuning=facts.tuning.on_cpu)
 
 
 @dataclass
