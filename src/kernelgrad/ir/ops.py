@@ -299,10 +299,11 @@ class While(Op):
 # by the remaining threads only, and that is fine, since the others are gone. `exits=True` marks those Ifs, so that a
 # barrier that *live* threads reach divergently can still be told apart and reported.
 #
-# Some returns cannot be told from branches: a thread that returns at the end of a loop's body skips nothing but the next
-# iteration, as one does that is done with the loop; and where both sides of an If do something, it does not say which
-# one leaves. There a `Leave` stands where the `return` stood. The conditions around it see to it that such a thread does
-# nothing more; `Leave` only tells those who count threads. `transforms.returns` drops those that no barrier notices.
+# Some returns cannot be told from branches: a thread that returns at the end of a loop's body skips nothing but the
+# next iteration, as one does that is done with the loop; and where both sides of an If do something, it does not say
+# which one leaves. There a `Leave` stands where the `return` stood. The conditions around it see to it that such a
+# thread does nothing more; `Leave` only tells those who count threads. `transforms.returns` drops those that no barrier
+# notices.
 
 
 # ---- functions ----------------------------------------------------------------------------------------------------
