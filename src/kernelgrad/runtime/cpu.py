@@ -125,10 +125,8 @@ def kernel_failure(
 def _too_little_shared(kernel: str, config: LaunchConfig, overrun: int) -> LaunchError:
     given = config.shared_bytes - config.shadow_bytes
     bytes_per_byte = config.shadow_bytes // given if config.shadow_bytes else 1  # a shadow lies last, and may be wider
-    return LaunchError(
-        f"shared memory: {kernel} needs at least {given + -(-overrun // bytes_per_byte)} bytes of dynamic shared memory,"
-        f" got {given}"
-    )
+    needed = given + -(-overrun // bytes_per_byte)
+    return LaunchError(f"shared memory: {kernel} needs at least {needed} bytes of dynamic shared memory, got {given}")
 
 
 def pack_launch(
