@@ -8,28 +8,22 @@ from .phases import READ
 from .program import Nest
 from .warps import Warps
 
+# Numbers of either sign: the order of the bits is that of the numbers, or the reverse of it.
 FUNCTIONS = """
 __device__ void take_max(double *cell, double v) {
-  unsigned long long *bits = (unsigned long long *)cell, old = *bits, assumed;
-  do {
-    assumed = old;
-    old = atomicCAS(bits, assumed, __double_as_longlong(fmax(v, __longlong_as_double(assumed))));
-  } while (assumed != old);
+  if (v >= 0) atomicMax((long long *)cell, __double_as_longlong(v));
+  else atomicMin((unsigned long long *)cell, (unsigned long long)__double_as_longlong(v));
 }
 __device__ void take_min(double *cell, double v) {
-  unsigned long long *bits = (unsigned long long *)cell, old = *bits;
-  while (v < __longlong_as_double(old)) {
-    unsigned long long assumed = old;
-    old = atomicCAS(bits, assumed, __double_as_longlong(v));
-    if (old == assumed) break;
-  }
+  if (!signbit(v)) atomicMin((long long *)cell, __double_as_longlong(v));
+  else atomicMax((unsigned long long *)cell, (unsigned long long)__double_as_longlong(v));
 }"""
 
-OFFERS = (  # how a cell is updated, and what it holds before: beyond what is offered, or between
-    ("atomicMax((long long *)&{cell}, __double_as_longlong({value}));", ("0.5", "1.7")),
-    ("atomicMin((unsigned long long *)&{cell}, __double_as_longlong({value}));", ("4.0", "2.2")),
-    ("take_max(&{cell}, {value});", ("-1.0", "1.7")),
-    ("take_min(&{cell}, {value});", ("4.0", "2.2")),
+OFFERS = (  # how a cell is updated, what is offered, and what it holds before: beyond that, or between
+    ("atomicMax((long long *)&{cell}, __double_as_longlong({value}));", "2.0 + sin({})", ("0.5", "1.7")),
+    ("atomicMin((unsigned long long *)&{cell}, __double_as_longlong({value}));", "2.0 + sin({})", ("4.0", "2.2")),
+    ("take_max(&{cell}, {value});", "1.5 * sin({})", ("-2.0", "0.3")),
+    ("take_min(&{cell}, {value});", "1.5 * sin({})", ("2.0", "-0.3")),
 )
 
 
@@ -37,11 +31,11 @@ class Winners(Warps):
     def winner(self) -> Nodes:
         (array,) = self.arrays("best")
         cell = f"{array.name}[0]"
-        offer, starts = self.pick(OFFERS)
+        offer, form, starts = self.pick(OFFERS)
         made = self.claim(array)
-        start = self.pick((*starts, f"2.0 + sin({self.bounded()})"))
+        start = self.pick((*starts, form.format(self.bounded())))
         made += [f"if (tid == 0) {cell} = {start};", *self.sync()]
-        value = offer.format(cell=cell, value=f"2.0 + sin({self.bounded()})")  # positive: bits have its order
+        value = offer.format(cell=cell, value=form.format(self.bounded()))
         made += [value] if self.chance(60) else [Nest(f"if ({self.guard()}) {{", [value])]
         made += [*self.sync(), *self.keep(Real(cell, BOUNDED))]
         self.release(array, READ)
