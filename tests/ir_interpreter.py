@@ -35,6 +35,7 @@ from kernelgrad.ir.ops import (
     GlobalRef,
     If,
     Insert,
+    Leave,
     Load,
     Member,
     Module,
@@ -150,7 +151,7 @@ class Machine:
                 return ()
             case Atomic(kind, ptr, args):
                 return (self.atomic(kind, env[ptr], op.result.type, [env[a] for a in args]),)
-            case Barrier() | Fence():
+            case Barrier() | Fence() | Leave():
                 return ()
             case BarrierReduce(_, value):
                 return (int(env[value] != 0),)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import claims
+from .argument_copies import copy_variables, on_copies, sparing
 from .autodiff import checkpoint
 from .autodiff import roots as memory_analysis
 from .autodiff.accumulate import USUAL, Facts
@@ -244,8 +245,8 @@ class Differentiated:
             own.supplied[checkpoint.SEGMENT] = Supplied(segment)
         stream = stream_of(launch, placement)
         if stores:
-            bound = _on_copies(kernel.function, bound, placement, stream, own)
-            _copy_variables(self.kernel, placement, stream, own)
+            bound = on_copies(kernel.function, bound, placement, stream, own)
+            copy_variables(self.kernel, placement, stream, own)
         types: tuple[Type | Logged, ...] = (*variant.stack_types, *variant.logged)
         blocks = _threads(launch) // _block_threads(launch)
         counts = own.add("_counts", Scratch(8 * blocks * len(types), placement.cuda, stream).zero())
@@ -392,7 +393,7 @@ class Gradient(Differentiated):
         gathers = [] if single else [claims.Step(k, bound, *g) for k, *g in self.gathers(wanted, launch, primal)]
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own, [step.kernel for step in gathers])
-        bound = _sparing(variant, bound, placement, stream_of(launch, placement), own)
+        bound = sparing(variant, bound, placement, stream_of(launch, placement), own)
         self.hidden(variant, launch, primal, placement, own, segment)
         finish_partials(variant, bound, launch, placement, own)
         finish_copies(variant, bound, launch, placement, own)
@@ -426,10 +427,6 @@ class Gradient(Differentiated):
 
 
 # ---- small things -------------------------------------------------------------------------------------------------
-
-
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // 16) * 16
 
 
 def _threads(launch: Launch) -> int:
@@ -490,40 +487,6 @@ def _integers(function: Function) -> tuple[tuple[Param, str | None, int], ...]:
     return tuple(found)
 
 
-def _sparing(
-    variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
-) -> BoundArguments:
-    """The arguments with copies for adjoints that are to be kept and would be consumed."""
-    function = variant.reverse.function
-    offsets = dict(zip((p.name for p in function.params), param_layout(function)[0], strict=True))
-    packed, buffers = bytearray(bound.packed), list(bound.buffers)
-    for name in variant.options.facts.unkept:
-        adjoint = variant.derivative.adjoints[name].name
-        k = next(k for k, b in enumerate(buffers) if b.name == adjoint)
-        copy = Scratch(buffers[k].nbytes, placement.cuda, stream).copy_from(buffers[k].address)
-        own.kept.append(copy)
-        packed[offsets[adjoint] : offsets[adjoint] + 8] = copy.address.to_bytes(8, "little")
-        buffers[k] = buffers[k]._replace(address=copy.address)
-    return replace(bound, packed=bytes(packed), buffers=tuple(buffers)) if variant.options.facts.unkept else bound
-
-
-def _on_copies(
-    function: Function, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
-) -> BoundArguments:
-    """The arguments with every buffer replaced by a copy, so that counting leaves no trace (rule 5)."""
-    packed = bytearray(bound.packed)
-    for buffer in bound.buffers:
-        copy = own.add(
-            f"copy of {buffer.name}", Scratch(buffer.nbytes, placement.cuda, stream).copy_from(buffer.address)
-        )
-        old, new = buffer.address.to_bytes(8, "little"), copy.address.to_bytes(8, "little")
-        at = bytes(packed).find(old)
-        while at >= 0:
-            packed[at : at + 8] = new
-            at = bytes(packed).find(old, at + 8)
-    return replace(bound, packed=bytes(packed))
-
-
 def _check_members(path: str, type: Struct, value: Any, adjoint: Any) -> None:
     for k, member in enumerate(type.fields):
         parts = [v[member.name] if isinstance(v, Mapping) else v[k] for v in (value, adjoint) if _has_parts(v)]
@@ -542,13 +505,3 @@ def _item_size(param: Param) -> int:
 
 def _has_parts(value: Any) -> bool:
     return isinstance(value, Mapping | tuple | list)
-
-
-def _copy_variables(kernel: Kernel, placement: Placement, stream: int | None, own: Own) -> None:
-    """The same for module variables that are parameters."""
-    for param in kernel.function.params:
-        if param.variable in kernel.module.globals:
-            variable = kernel.variable(param.name)
-            on_host = placement.cuda is None
-            address = variable.host_address() if on_host else variable.device_address(placement.cuda or 0, stream or 0)
-            own.add(param.name, Scratch(variable.type.size, placement.cuda, stream).copy_from(address))

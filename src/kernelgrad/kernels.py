@@ -207,6 +207,6 @@ class Kernel:
 
 def _config(launch: Launch, placement: Placement) -> LaunchConfig:
     if placement.cuda is None:
-        return LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
+        return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, shadow_bytes=launch.shadow_bytes)
     stream = stream_handle(launch.stream) if launch.stream is not None else placement.stream()
     return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, stream, placement.cuda, launch.shadow_bytes)

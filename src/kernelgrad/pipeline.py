@@ -40,6 +40,7 @@ def _transform(name: str) -> Callable[[Function, Module], Function]:
 
 KERNEL = (
     Pass("inline", _transform("inline")),
+    Pass("returns", _transform("returns")),
     Pass("promote", _transform("promote")),
     Pass("simplify", _transform("simplify")),
     Pass("loops", _transform("loops")),

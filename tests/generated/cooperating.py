@@ -9,11 +9,12 @@ from .expressions import BOUNDED, SUMS, Choices, Variable
 from .generator import FEATURES, PAIR, FromRandom, Nodes
 from .phases import CLOSED
 from .program import Nest, Program
-from .warps import LANES, Warps
+from .warps import LANES
+from .winners import FUNCTIONS, Winners
 
 TOGETHER = tuple(
     "rows structs dynamic bins wide global warps votes groups together branches loops leave trees scans tiles rings"
-    " pairs stages compaction".split()
+    " pairs stages compaction winners".split()
 )
 
 LAUNCHES = (  # blocks and threads
@@ -42,10 +43,12 @@ def generate(choices: Choices, size: int) -> Program:
     alone = {f for f in FEATURES if f != "return" and choices.below(100) < 30}
     features = frozenset(alone | {f for f in TOGETHER if choices.below(100) < 55})
     narrow = "float" if "narrow" in features and choices.below(3) == 0 else "double"
+    if narrow == "float":  # winners are compared with finite differences, since forward mode has none
+        features -= {"winners"}
     return Cooperating(choices, narrow, features, size).program()
 
 
-class Cooperating(Warps):
+class Cooperating(Winners):
     def __init__(self, choices: Choices, narrow: str, features: frozenset[str], size: int):
         super().__init__(choices, narrow, features)
         self.most = size
@@ -68,10 +71,11 @@ class Cooperating(Warps):
             "#include <cooperative_groups/reduce.h>",
             "namespace cg = cooperative_groups;",
         )
+        winners = (FUNCTIONS,) if "winners" in self.features else ()
         return Program(
             functions, kernel, self.narrow, self.list_parameters(), self.grid, self.block, n, self.below(5),
             self.below(1000), self.features, True, self.dynamic * self.threads * size,
-            (*(groups if self.groups else ()), f"struct V {{ {self.narrow} u, v; }};"),
+            (*(groups if self.groups else ()), f"struct V {{ {self.narrow} u, v; }};", *winners),
         )  # fmt: skip
 
     # ---- functions
@@ -144,6 +148,8 @@ class Cooperating(Warps):
             made.append(
                 self.declare_sized("wide", self.pick((self.threads + 2, 2 * self.threads, 3 * self.threads)), BOUNDED)
             )
+        if "winners" in self.features:
+            made.append(self.declare_sized("best", 1, BOUNDED))
         if "compaction" not in self.features:
             return made
         if self.chance(30):
@@ -170,14 +176,17 @@ class Cooperating(Warps):
         return f"__shared__ {'V' if members else type} {name}[{self.threads}];"
 
     def declare_dynamic(self, type: str) -> str:
-        type = self.types.get("dyn", type)
-        first = self.dynamic == 0
+        first, whole = self.dynamic == 0, self.types.get("dyn", type)
+        if first or whole == "float":
+            type = whole
         name = "dyn" if first else self.name("s")
         offset = self.dynamic * self.threads
         self.dynamic += 1
         self.types[name] = type
         self.scopes[0].append(Variable(name, "shared"))
-        return f"extern __shared__ {type} dyn[];" if first else f"{type} *{name} = dyn + {offset};"
+        if first:
+            return f"extern __shared__ {type} dyn[];"
+        return f"{type} *{name} = {'' if type == whole else '(float *)'}(dyn + {offset});"
 
     def declare_sized(self, name: str, size: int, bound: float) -> str:
         self.types[name] = self.type()
@@ -205,7 +214,7 @@ class Cooperating(Warps):
             self.warps = True
             made += [line.format(left=self.width) for line in LANES]
         arrays = [v for v in self.arrays() if v.name != "g"]
-        sized = self.arrays("bins") + self.arrays("wide")
+        sized = self.arrays("bins") + self.arrays("wide") + self.arrays("best")
         self.state = {v.name: CLOSED for v in (*arrays, *sized)}
         made += [f"{self.cell(v, 'tid', member)} = {self.bounded()};" for v in arrays for member in v.members or ("",)]
         made += [self.fill(v) for v in sized]
@@ -253,6 +262,8 @@ class Cooperating(Warps):
         if "stages" in self.features:
             options += [self.staged] * 5
         options += [self.warp] * 6
+        if "winners" in self.features:
+            options += [self.winner] * 3
         if self.barrier_functions:
             options += [self.call_together] * 2
         if self.leaving and self.deep == 0 and self.leaving != "loops":
@@ -374,12 +385,15 @@ class Cooperating(Warps):
         body = self.inside(4, (Variable(u, "int", 64, writable=False),))
         if self.leaving == "loops" and self.chance(60):
             guard = self.pick(("i >= n", f"tid % 4 == {u}", f"x[i % n] > 0.8 + {u}", f"i >= n && {u} == 1"))
-            body += [*self.settle_inside(), f"if ({guard}) return;", *self.inside(2)]
+            leave = Nest(f"if ({guard}) {{", ["y[2 * i] += 0.1 * out;", "return;"]) if self.chance(25) else guard
+            body += [*self.settle_inside(), f"if ({guard}) return;" if leave is guard else leave, *self.inside(2)]
         if self.chance(20) and "--" not in tail:
             body += [*self.settle_inside(), f"if ({self.pick((f'{u} > 2', 'm == 3', f'idx[{u} % n] > 12'))}) break;"]
             if self.chance(50):
                 body += self.inside(2)
         body += self.settle_inside()
+        if self.leaving == "loops" and self.chance(40) and "--" not in tail:
+            body.append(f"if ({self.pick(('i >= n', f'tid % 5 == {u}', f'x[i % n] > 0.9 + {u}'))}) return;")
         self.trips //= most
         self.state.clear()
         return [*made, start, Nest(head, body, tail)] if start else [*made, Nest(head, body, tail)]

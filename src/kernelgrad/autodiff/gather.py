@@ -63,8 +63,8 @@ class Site:
 class Gather:
     """How the adjoint of an input is gathered. `indices`: integers of the pattern that are a thread's index along an
     axis. `narrow`: 32 bits hold all indices. `span`: so many elements, one behind the other along the last digit, are
-    one thread's. `covers`: every element of the buffer has its digits. `writes`: and gets its adjoint written, not added
-    to."""
+    one thread's. `covers`: every element of the buffer has its digits. `writes`: and gets its adjoint written, not
+    added to."""
 
     name: str
     sites: tuple[Site, ...]

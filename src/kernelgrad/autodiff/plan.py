@@ -33,6 +33,7 @@ from ..ir.ops import (
     GlobalRef,
     If,
     Insert,
+    Leave,
     Load,
     Member,
     Offset,
@@ -206,8 +207,8 @@ class _Planner:
     def is_active(self, op: Op) -> bool:
         if isinstance(op, Store | Atomic):
             return bool(self.memory.of(op.ptr) & self.activity.roots)
-        if isinstance(op, Barrier | BarrierReduce):
-            return True  # phases stay apart in reverse
+        if isinstance(op, Barrier | BarrierReduce | Leave):
+            return True  # phases stay apart in reverse, and who left is not waited for
         return any(r in self.activity for r in op.results)
 
     # ---- what can be recomputed

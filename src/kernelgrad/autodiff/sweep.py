@@ -24,6 +24,7 @@ from ..ir.ops import (
     For,
     If,
     Insert,
+    Leave,
     Load,
     Op,
     Param,
@@ -253,6 +254,8 @@ class Sweep:
                 self.adjoints.add(value, total)
             case BarrierReduce():
                 self.logs.barrier(self.b)
+            case Leave():
+                self.b.effect(Leave)
             case Warp():
                 self.warp(op)
             case If():

@@ -2,14 +2,14 @@
 
 An exit sets a bool variable, and what may follow it stands under an If that tests it; where one branch of an `if`
 always leaves, what follows goes into the other branch and no test is needed. Promotion to SSA removes the flags that
-nobody tests. See `ir.ops` Note [Exit] for `exits`.
+nobody tests. See `ir.ops` Note [Exit] for `exits` and `Leave`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir.ops import Block, Value
+from ..ir.ops import Block, Leave, Value
 from ..ir.types import BOOL, I32, Array, Scalar
 from . import clang
 from .clang import Cursor, Kind, identity
@@ -243,6 +243,8 @@ def _return(fn: Fn, c: Cursor) -> None:
     fn.at(c)
     assert fn.returned is not None
     fn.b.store(fn.returned, fn.constant(True, BOOL))
+    if fn.kind == "kernel":
+        fn.b.effect(Leave)
 
 
 def _return_value(fn: Fn, c: Cursor) -> None:

@@ -245,6 +245,11 @@ class Trap(Op):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Leave(Op):
+    """The thread leaves the kernel: an early `return` that barriers notice (Note [Exit]). A mark, not a jump."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Call(Op):
     """A call of another function of the module; inlining removes them all."""
 
@@ -257,7 +262,8 @@ class Call(Op):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class If(Op):
-    """`exits` says that threads which skip the non-empty side have left the kernel: an early `return` (Note [Exit])."""
+    """`exits` says that the threads of one side leave the kernel: an early `return` (Note [Exit]). If the other side
+    alone does anything, those are the ones that skip it."""
 
     cond: Value
     then: Block
@@ -296,6 +302,12 @@ class While(Op):
 # A structured kernel has no `return`: what follows `if (i >= n) return;` stands inside an If. A barrier in there is met
 # by the remaining threads only, and that is fine, since the others are gone. `exits=True` marks those Ifs, so that a
 # barrier that *live* threads reach divergently can still be told apart and reported.
+#
+# Some returns cannot be told from branches: a thread that returns at the end of a loop's body skips nothing but the
+# next iteration, as one does that is done with the loop; and where both sides of an If do something, it does not say
+# which one leaves. There a `Leave` stands where the `return` stood. The conditions around it see to it that such a
+# thread does nothing more; `Leave` only tells those who count threads. `transforms.returns` drops those that no barrier
+# notices.
 
 
 # ---- functions ----------------------------------------------------------------------------------------------------

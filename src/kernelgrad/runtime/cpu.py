@@ -12,9 +12,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..cache import DiskCache, digest, source_digest
-from ..errors import KernelError
+from ..errors import KernelError, LaunchError
 from ..ir.ops import Assert, Module
 from ..ir.printer import print_module
+from . import guard
 from .launch import BoundArguments, Dim3, LaunchConfig
 from .workers import run_chunks, scratch_memory
 
@@ -59,6 +60,8 @@ class CpuExecutable:
             run_chunks(run, blocks, _CHUNKS_PER_WORKER)
         if loaded.prints:
             _flush_stdout()
+        if status.overrun:
+            raise _too_little_shared(self.kernel, config, status.overrun)
         if status.which:
             raise kernel_failure(self.module, self.kernel, loaded.failing, config, status)
 
@@ -95,9 +98,11 @@ class CpuExecutable:
 
 
 class LaunchStatus(ctypes.Structure):
-    """Which place failed first, from 1 (see backends.cpu.frame)."""
+    """Which place failed first, from 1 (see backends.cpu.frame). `overrun`: how far behind the dynamic shared memory
+    some block wrote, in bytes."""
 
     _fields_ = (("which", ctypes.c_int32), ("thread", ctypes.c_int64), ("block", ctypes.c_int64))
+    overrun = 0
 
 
 def kernel_failure(
@@ -117,9 +122,19 @@ def kernel_failure(
     return KernelError(f"{words[Failure(kind)]} (block {block}, thread {thread})", op.span)
 
 
-def pack_launch(config: LaunchConfig, static_shared: int, slot_bytes: int, watch: int = 0) -> tuple[bytes, int, int]:
-    """The launch as the entry wants it, and the scratch memory a worker needs: bytes of shared memory, and in all."""
-    shared = _round_up(static_shared + config.shared_bytes)
+def _too_little_shared(kernel: str, config: LaunchConfig, overrun: int) -> LaunchError:
+    given = config.shared_bytes - config.shadow_bytes
+    bytes_per_byte = config.shadow_bytes // given if config.shadow_bytes else 1  # a shadow lies last, and may be wider
+    needed = given + -(-overrun // bytes_per_byte)
+    return LaunchError(f"shared memory: {kernel} needs at least {needed} bytes of dynamic shared memory, got {given}")
+
+
+def pack_launch(
+    config: LaunchConfig, static_shared: int, slot_bytes: int, watch: int = 0, room: int = 0
+) -> tuple[bytes, int, int]:
+    """The launch as the entry wants it, and the scratch memory a worker needs: bytes of shared memory (with `room` for
+    more behind it), and in all."""
+    shared = _round_up(static_shared + config.shared_bytes + room)
     slot_length = _round_up(volume(config.block))
     launch = _LAUNCH.pack(*config.grid, *config.block, shared, slot_length, watch)
     return launch, shared, shared + slot_bytes * slot_length
@@ -132,19 +147,28 @@ class _Loaded:
     slot_bytes: int
     failing: Places
     prints: bool
+    dynamic: bool
     keep_alive: object
 
     def runner(
         self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus
     ) -> Callable[[int, int], None]:
         """A function that runs a range of blocks; several threads may call it at once."""
-        launch, _, scratch_bytes = pack_launch(config, self.static_shared, self.slot_bytes)
+        room = guard.ROOM if self.dynamic else 0
+        launch, _, scratch_bytes = pack_launch(config, self.static_shared, self.slot_bytes, room=room)
         where = ctypes.addressof(status)
 
         def run(begin: int, end: int) -> None:
             self.entry(arguments.packed, launch, begin, end, scratch_memory(scratch_bytes), where)
 
-        return run
+        def run_guarded(begin: int, end: int) -> None:
+            scratch = scratch_memory(scratch_bytes)
+            behind = scratch + self.static_shared + config.shared_bytes
+            guard.mark(behind)
+            self.entry(arguments.packed, launch, begin, end, scratch, where)
+            status.overrun = max(status.overrun, guard.written(behind))
+
+        return run_guarded if self.dynamic else run
 
 
 def volume(dims: Dim3) -> int:
@@ -190,7 +214,7 @@ def _compile(module: Module, kernel: str, variant: Variant, key: str) -> _Loaded
     from ..backends.cpu.native import compile_object
 
     code = lower(module, kernel, variant)
-    facts = [code.static_shared, code.slot_bytes, code.failing, code.prints]
+    facts = [code.static_shared, code.slot_bytes, code.failing, code.prints, code.dynamic]
     payload = json.dumps(facts).encode() + b"\n" + compile_object(code.text)
     DiskCache("cpu").put(key, payload)
     return _unpack(payload)
@@ -200,7 +224,7 @@ def _unpack(payload: bytes) -> _Loaded:
     from ..backends.cpu.native import ENTRY, LoadedCode
 
     facts, _, object_code = payload.partition(b"\n")
-    static_shared, slot_bytes, failing, prints = json.loads(facts)
+    static_shared, slot_bytes, failing, prints, dynamic = json.loads(facts)
     code = LoadedCode(object_code, ENTRY)
     places = tuple((kind, number) for kind, number in failing)
-    return _Loaded(ENTRY_TYPE(code.address), static_shared, slot_bytes, places, prints, code)
+    return _Loaded(ENTRY_TYPE(code.address), static_shared, slot_bytes, places, prints, dynamic, code)

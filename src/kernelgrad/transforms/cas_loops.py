@@ -1,7 +1,7 @@
 """Recognises atomic operations on floats that are written with operations on their bits.
 
-- A loop around atomicCAS that adds or subtracts (`_Sum`): it tries until it succeeds, each time with the sum of what
-  it expects to find and one other value. Checked by running one round of it on symbols.
+- A loop around atomicCAS that adds or subtracts: it tries until it succeeds, each time with the sum of what
+  it expects to find and one other value. `cas_rounds` checks that by running it on symbols.
 - Code that leaves a number in place or puts one certain other value there: loops around atomicCAS that take a maximum
   or a minimum, atomicMax, atomicMin and atomicExch on the bits, tests of the contents or of the value around them.
   Which of the two it is may depend on nothing but the contents and the value, so that who put the final value there
@@ -13,9 +13,9 @@ Everything else stays as it is, and is refused where derivatives would pass thro
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..ir.builder import pointee
 from ..ir.ops import (
@@ -39,8 +39,9 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import blocks, free_values, operands, rebuild, substitute, uses, walk, with_body
-from ..ir.types import BF16, F16, F32, F64, Array, Pointer, Scalar, Type
+from ..ir.types import BF16, F32, Array, Pointer, Scalar, Type
 from . import simplify
+from .cas_rounds import FLOATS, Rounds, stripped
 from .spellings import Spelled, Spelling
 
 _PURE = (Constant, Undef, Apply, PtrCast, Offset)
@@ -88,7 +89,7 @@ def _first(ptr: Value) -> Value | None:
     while isinstance(type, Array):
         type = type.element
     assert isinstance(ptr.type, Pointer)
-    return Value(Pointer(type, ptr.type.space), ptr.name) if pointee(ptr) != type and type in _FLOATS else None
+    return Value(Pointer(type, ptr.type.space), ptr.name) if pointee(ptr) != type and type in FLOATS else None
 
 
 class Match(NamedTuple):
@@ -143,7 +144,7 @@ class _Recognizer:
 
     def floats(self, body: Block) -> dict[Value, Value]:
         """What old contents become when their bits are taken as a number again: that number."""
-        casts = [op for op in walk(body) if isinstance(op, Apply) and op.fn == "bitcast" and op.result.type in _FLOATS]
+        casts = [op for op in walk(body) if isinstance(op, Apply) and op.fn == "bitcast" and op.result.type in FLOATS]
         pairs = ((op.result, self.old.get(self.stripped(op.args[0]))) for op in casts)
         return {result: number for result, number in pairs if number is not None and number.type == result.type}
 
@@ -232,7 +233,7 @@ class _Recognizer:
         size = pointee(ptr).size
         while True:
             type = pointee(ptr)
-            if type in _FLOATS and type.size == size:
+            if type in FLOATS and type.size == size:
                 return ptr
             definition = self.definitions.get(ptr)
             if not isinstance(definition, PtrCast):
@@ -248,13 +249,13 @@ class _Recognizer:
         cell = next(iter(cells)) if len(cells) == 1 else None
         if cell is None or any(isinstance(o, If) and o.exits for o in inner):
             return None
-        if any(pointee(a.ptr) in _FLOATS or a.scope != atomics[0].scope for a in atomics):
+        if any(pointee(a.ptr) in FLOATS or a.scope != atomics[0].scope for a in atomics):
             return None
         allowed = (*_PURE, If, While, For, Atomic)
         if not all(isinstance(o, allowed) or (isinstance(o, Load) and self.cell_of(o.ptr) is cell) for o in inner):
             return None
         if isinstance(op, While) and len(atomics) == 1 and atomics[0].kind == "cas":
-            found = _Sum(op, atomics[0], self).match()
+            found = Rounds(op, atomics[0], self.definitions).match()
             if found is not None and found[1].type == pointee(cell):
                 return Match(found[0], atomics[0].scope, cell, found[1])
         return self.pick(op, atomics, cell)
@@ -302,163 +303,11 @@ class _Recognizer:
         return found
 
     def stripped(self, value: Value) -> Value:
-        """The value whose bits it is."""
-        definition = self.definitions.get(value)
-        while isinstance(definition, Apply) and _keeps_bits(definition):
-            value = definition.args[0]
-            definition = self.definitions.get(value)
-        return value
-
-
-# ---- sums -----------------------------------------------------------------------------------------------------------
-
-Symbol = tuple[object, ...] | bool
-Outcome = Literal["exit", "again"]
-
-
-class _Unclear(Exception):
-    """What the loop does next is not known."""
-
-
-class _Sum:
-    """Runs rounds of a loop on symbols, once with a successful and once with a failing swap."""
-
-    def __init__(self, loop: While, swap: Atomic, known: _Recognizer):
-        self.loop, self.swap, self.known = loop, swap, known
-        self.succeeds = True
-        self.swaps = 0
-        self.symbols: dict[Value, Symbol] = {}
-        self.written: set[tuple[AtomicKind, Value]] = set()
-
-    def match(self) -> tuple[AtomicKind, Value] | None:
-        entry: list[Symbol] = [self.outer(v) for v in self.loop.inits]
-        entry = [s if isinstance(s, bool) else ("carried", k) for k, s in enumerate(entry)]
-        try:
-            if not self.ends_after_success(entry) or not self.goes_on_after_failure(entry):
-                return None
-        except _Unclear:
-            return None
-        return next(iter(self.written)) if len(self.written) == 1 else None
-
-    def ends_after_success(self, entry: list[Symbol]) -> bool:
-        """At once, or at the next test of a flag."""
-        self.succeeds, self.swaps = True, 0
-        outcome, state = self.round(entry)
-        if outcome == "again" and self.swaps == 1:
-            outcome, _ = self.round([s if isinstance(s, bool) else ("later", k) for k, s in enumerate(state)])
-        return outcome == "exit" and self.swaps == 1
-
-    def goes_on_after_failure(self, entry: list[Symbol]) -> bool:
-        self.succeeds, self.swaps = False, 0
-        outcome, state = self.round(entry)
-        flags = all(not isinstance(s, bool) or state[k] is s for k, s in enumerate(entry))
-        return outcome == "again" and self.swaps == 1 and flags
-
-    def round(self, state: list[Symbol]) -> tuple[Outcome, list[Symbol]]:
-        loop = self.loop
-        self.symbols = dict(zip(loop.before.args, state, strict=True))
-        self.run(loop.before)
-        go, *forwarded = map(self.symbol, loop.before.results)
-        if go is False:
-            return "exit", []
-        if go is not True:
-            raise _Unclear
-        self.symbols.update(zip(loop.body.args, forwarded, strict=True))
-        self.run(loop.body)
-        return "again", [self.symbol(v) for v in loop.body.results]
-
-    # ---- operations
-
-    def run(self, block: Block) -> None:
-        for op in block.ops:
-            match op:
-                case If(cond, then, orelse):
-                    chosen = self.symbol(cond)
-                    if not isinstance(chosen, bool):
-                        raise _Unclear
-                    side = then if chosen else orelse
-                    self.run(side)
-                    self.symbols.update(zip(op.results, map(self.symbol, side.results), strict=True))
-                case Atomic():
-                    self.swap_once(op)
-                case While() | For():
-                    raise _Unclear
-                case _:
-                    self.symbols[op.result] = self.evaluate(op)
-
-    def swap_once(self, op: Atomic) -> None:
-        self.swaps += 1
-        expected, desired = map(self.symbol, op.args)
-        match desired:
-            case ("add" | "sub" as kind, ("outer", Value() as value), found) if found == expected:
-                self.written.add((kind, value))
-            case _:
-                raise _Unclear
-        self.symbols[op.result] = expected if self.succeeds else ("seen", expected)
-
-    def symbol(self, value: Value) -> Symbol:
-        return self.symbols[value] if value in self.symbols else self.outer(value)
-
-    def outer(self, value: Value) -> Symbol:
-        definition = self.known.definitions.get(value)
-        if isinstance(definition, Constant) and isinstance(definition.value, bool):
-            return definition.value
-        return ("outer", self.known.stripped(value))
-
-    def evaluate(self, op: Op) -> Symbol:
-        match op:
-            case Constant(value) if isinstance(value, bool):
-                return value
-            case Load():
-                return ("loaded", id(op))
-            case Apply(fn, args):
-                return self.apply(op, fn, [self.symbol(a) for a in args])
-        return ("made", id(op))
-
-    def apply(self, op: Apply, fn: str, args: list[Symbol]) -> Symbol:
-        if _keeps_bits(op):
-            return args[0]
-        if _is_integer_conversion(op) and op.result.type.size > op.args[0].type.size:
-            return ("wide", args[0])
-        if fn in _LOGIC and all(isinstance(a, bool) for a in args):
-            return _LOGIC[fn](*args)
-        if fn == "select" and isinstance(args[0], bool):
-            return args[1] if args[0] else args[2]
-        if fn in ("eq", "ne"):
-            same = self.same(*args)
-            return ("made", id(op)) if same is None else same == (fn == "eq")
-        if op.result.type in _FLOATS and fn in ("add", "sub"):
-            return _summed(fn, *args)
-        return ("made", id(op))
-
-    def same(self, one: Symbol, other: Symbol) -> bool | None:
-        if one == other:
-            return True
-        if isinstance(one, tuple) and isinstance(other, tuple) and one[0] == other[0] == "wide":
-            return self.same(one[1], other[1])  # type: ignore[arg-type]
-        return False if one == ("seen", other) or other == ("seen", one) else None
-
-
-def _summed(fn: str, one: Symbol, other: Symbol) -> Symbol:
-    """(kind, what is added, what was found); only a sum may have the two in either order."""
-    if isinstance(one, tuple) and one[0] == "outer" and fn == "add":
-        return ("add", one, other)
-    return (fn, other, one)
-
-
-_LOGIC: dict[str, Callable[..., bool]] = {
-    "not": lambda a: not a,
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-    "xor": lambda a, b: a != b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-}
+        return stripped(value, self.definitions)
 
 
 # ---- small things ---------------------------------------------------------------------------------------------------
 
-_FLOATS = (F16, BF16, F32, F64)
 _FORMATS = {16: ("<H", "<e"), 32: ("<I", "<f"), 64: ("<Q", "<d")}
 
 
@@ -473,18 +322,6 @@ def _as_float(bits: int, type: Type) -> float:
 
 def _is_number(value: Value, size: int) -> bool:
     return isinstance(value.type, Scalar) and value.type.kind != "bool" and value.type.size == size
-
-
-def _keeps_bits(op: Apply) -> bool:
-    """A reinterpretation, or a conversion between integers of one size."""
-    if op.fn == "bitcast":
-        return not isinstance(op.result.type, Pointer)
-    return _is_integer_conversion(op) and op.args[0].type.size == op.result.type.size
-
-
-def _is_integer_conversion(op: Apply) -> bool:
-    types = (op.args[0].type, op.result.type)
-    return op.fn == "convert" and all(isinstance(t, Scalar) and t.kind in ("int", "uint") for t in types)
 
 
 def _flows(op: Op) -> Iterator[tuple[Value, list[Value]]]:

@@ -22,6 +22,7 @@ from ..ir.ops import (
     For,
     Function,
     If,
+    Leave,
     Load,
     Member,
     Module,
@@ -37,7 +38,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import blocks, operands, rebuild, with_body
 
-_EFFECTS = (Atomic, Barrier, BarrierReduce, Warp, Fence, Print, Assert, Trap, Call, While)
+_EFFECTS = (Atomic, Barrier, BarrierReduce, Warp, Fence, Print, Assert, Trap, Leave, Call, While)
 
 
 def run(function: Function, module: Module) -> Function:

@@ -27,6 +27,7 @@ from ..ir.ops import (
     Function,
     GlobalRef,
     If,
+    Leave,
     Module,
     Op,
     Undef,
@@ -51,7 +52,13 @@ def run(function: Function, module: Module) -> Function:
     work = _Predicated(function)
     with work.b.region() as region:
         work.ops(function.body.ops, None)
-    return with_body(function, region.block())
+    return with_body(function, _all_stay(region.block()))
+
+
+def _all_stay(block: Block) -> Block:
+    """Nobody leaves any more."""
+    ops = (op for op in block.ops if not isinstance(op, Leave))
+    return Block(block.args, tuple(rebuild(op, lambda v: v, _all_stay) for op in ops), block.results)
 
 
 # ---- where threads meet -------------------------------------------------------------------------------------------
@@ -70,23 +77,32 @@ def _has_warp(op: Op) -> bool:
 
 def _is_return(op: Op) -> bool:
     """An early return that others notice: those that stay meet at barriers, or talk within their warp."""
-    return isinstance(op, If) and op.exits and (has_barrier(op) or _has_warp(op))
+    if isinstance(op, If):
+        return op.exits and (has_barrier(op) or _has_warp(op))
+    return isinstance(op, For | While) and has_barrier(op) and _leaves((op,))
 
 
 def _has_return(op: Op) -> bool:
     return _is_return(op) or any(_has_return(nested) for inner in blocks(op) for nested in inner.ops)
 
 
+def _leaves(ops: Iterable[Op]) -> bool:
+    """Whether threads leave in these (Note [Exit] in `ir.ops`)."""
+    return any(isinstance(op, Leave) or any(_leaves(inner.ops) for inner in blocks(op)) for op in ops)
+
+
 def _returns_between(ops: Iterable[Op], barriers_before: bool) -> bool:
-    before = barriers_before
+    before, left = barriers_before, False
     for op in ops:
-        if _is_return(op) and before:
+        if (isinstance(op, Leave) or _is_return(op)) and before:
+            return True
+        if left and has_barrier(op) and not (isinstance(op, If) and op.exits):
             return True
         # In a loop, the barriers of one iteration stand before the early returns of the next.
         again = isinstance(op, For | While) and has_barrier(op)
         if any(_returns_between(inner.ops, before or again) for inner in blocks(op)):
             return True
-        before = before or has_barrier(op)
+        before, left = before or has_barrier(op), left or _leaves((op,))
     return False
 
 
@@ -100,6 +116,7 @@ class _Predicated:
         self.b = Builder()
         self.map: dict[Value, Value] = {}
         self.uniform: dict[Value, Op | None] = {p.value: None for p in function.params}  # the same for all, no memory
+        self.left = False  # whether threads may be gone although no predicate says so: their own conditions do
 
     def value(self, v: Value) -> Value:
         return self.map.get(v, v)
@@ -108,6 +125,7 @@ class _Predicated:
         segment: list[Op] = []
         for op in ops:
             self.note_uniform(op)
+            self.left = self.left or _leaves((op,))
             if not (has_barrier(op) or _has_return(op)):
                 segment.append(op)
                 continue
@@ -150,7 +168,7 @@ class _Predicated:
 
     def meeting(self, op: Op, live: Value | None) -> None:
         match op:
-            case _ if live is None and not _has_return(op):
+            case _ if live is None and not _has_return(op) and not (self.left and isinstance(op, If)):
                 self.add([op])
             case Barrier():
                 self.b.add(op)

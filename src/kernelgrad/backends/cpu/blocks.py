@@ -44,6 +44,7 @@ class BlockCode:
     def run(self, body: Block) -> None:
         if LIVE in self.slots:
             self.fill(self.slots[LIVE], 1)
+            self.frame.leave = lambda: self.mark(self.slots[LIVE], ir.Constant(lt.I1, 0))
         self.region(body, Active(), [])
 
     # ---- regions and phases

@@ -75,6 +75,7 @@ class Frame:
     own_memory: dict[Value, Callable[[], ir.Value]] = field(
         default_factory=dict
     )  # for allocas that are not on the stack
+    leave: Callable[[], None] | None = None  # marks the thread as gone, where that is asked for
     watch: Watch | None = None
     row: Row | None = None  # the blocks to run, where a row of them is run at once (Note [Rows] in `loops`)
     known: dict[Value, ir.Value] = field(default_factory=dict)  # what need not be computed

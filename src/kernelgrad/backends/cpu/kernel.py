@@ -51,6 +51,7 @@ class KernelCode:
     slot_bytes: int
     failing: tuple[tuple[Failure, int], ...]
     prints: bool
+    dynamic: bool = False  # whether it uses dynamic shared memory
     regions: tuple[Region, ...] = ()
 
 
@@ -96,7 +97,8 @@ class _Kernel:
         places = failing_ops(self.function.body)
         failing = tuple((f.kind, places.index(f.op)) for f in self.failing)
         slot_bytes = sum(self.plan.slots.values())
-        return KernelCode(str(self.llvm), self.static_shared, slot_bytes, failing, prints, self.regions)
+        dynamic = bool(self.dynamic)
+        return KernelCode(str(self.llvm), self.static_shared, slot_bytes, failing, prints, dynamic, self.regions)
 
     def all_regions(self, module: Module) -> tuple[Region, ...]:
         allocas = {v: self.roots[v] for v in self.plan.allocas}

@@ -32,6 +32,7 @@ from ...ir.ops import (
     GlobalRef,
     If,
     Insert,
+    Leave,
     Load,
     Member,
     Offset,
@@ -362,7 +363,7 @@ def _add_masks(body: Block, plan: Plan) -> None:
             if op in plan.meetings and is_divergent(op, plan):
                 for side in ("then", "else") if isinstance(op, If) else ("loop",):
                     plan.slots[Mask(op, side)] = 1
-    if any(isinstance(op, If) and op.exits for op in walk(body)):
+    if any(isinstance(op, Leave) or (isinstance(op, If) and op.exits) for op in walk(body)):
         plan.slots[LIVE] = 1
 
 

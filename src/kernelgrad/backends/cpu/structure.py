@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from ...ir.ops import For, If, Op, Value, While
+from ...ir.ops import Block, For, If, Leave, Op, Value, While
 from ...ir.types import Scalar
 from . import llvm_types as lt
 from .plan import LIVE, Mask, is_divergent
@@ -65,18 +65,30 @@ def _divergent_if(code: BlockCode, op: If, pending: list[Op], active: Active) ->
         cond = code.frame.get(op.cond)
         code.mark(masks["then"], cond)
         code.mark(masks["else"], code.b.not_(cond))
-        if op.exits:
-            stays = cond if op.then.ops else code.b.not_(cond)
+        idle = _idle_side(op) if op.exits else None
+        if idle is not None:
+            stays = cond if idle == "else" else code.b.not_(cond)
             live = code.slots[LIVE]
             code.mark(live, code.b.and_(stays, code.test(live)))
 
     code.phase(pending, active, [Step((op.cond,), split)])
     parted = active.parted or not op.exits
-    for side, block in sides.items():
+    # Threads that leave on one side must be gone when those of the other meet.
+    for side, block in sorted(sides.items(), key=lambda item: any(o in code.plan.meetings for o in item[1].ops)):
         copies = code.copies(block.results, op.results)
         if block.ops or copies:
             with code.b.if_then(code.any_set(masks[side])):
                 code.region(block, Active(masks[side], parted), copies)
+
+
+def _idle_side(op: If) -> str | None:
+    """The side that does nothing but leave, if the other does more."""
+    idle = [name for name, block in (("then", op.then), ("else", op.orelse)) if _only_leaves(block)]
+    return idle[0] if len(idle) == 1 else None
+
+
+def _only_leaves(block: Block) -> bool:
+    return all(isinstance(op, Leave) for op in block.ops)
 
 
 # ---- loops ----------------------------------------------------------------------------------------------------------

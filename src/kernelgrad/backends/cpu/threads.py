@@ -23,6 +23,7 @@ from ...ir.ops import (
     GlobalRef,
     If,
     Insert,
+    Leave,
     Load,
     Member,
     Offset,
@@ -243,6 +244,11 @@ def _trap(frame: Frame, op: Trap) -> None:
     frame.fail_if(ir.Constant(lt.I1, 1), Failing(Failure.TRAP, op))
 
 
+def _leave(frame: Frame, op: Leave) -> None:
+    if frame.leave is not None:
+        frame.leave()
+
+
 # ---- control ------------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +350,7 @@ _EMITTERS: dict[type[Op], Callable[[Frame, Any], None]] = {
     Print: _print,
     Assert: _assert,
     Trap: _trap,
+    Leave: _leave,
     If: _if,
     For: _for,
     While: _while,

@@ -17,6 +17,7 @@ from ...ir.ops import (
     For,
     If,
     Insert,
+    Leave,
     Op,
     Print,
     Store,
@@ -93,6 +94,8 @@ class Statements:
                 self.while_(op)
             case Alloca():
                 self.alloca(op)
+            case Leave():  # the conditions around it are all the device needs
+                pass
             case Store(ptr, value, volatile):
                 target = self.expressions.target(ptr, volatile)
                 self.line(assignment(target.text, assigned(self.expressions.nonconst(value))))
