@@ -63,7 +63,13 @@ class Differentiated:
             if (listed, facts) not in self._variants:
                 kept = tuple(n for n in settings.kept if n in listed and n not in facts.unkept)
                 options = Options(
-                    listed, kept, settings.mode, settings.may_alias, facts, deterministic=settings.deterministic
+                    listed,
+                    kept,
+                    settings.mode,
+                    settings.may_alias,
+                    facts,
+                    deterministic=settings.deterministic,
+                    unique=settings.promises.unique,
                 )
                 self._variants[listed, facts] = Variant(self.kernel, options)
             return self._variants[listed, facts]
@@ -320,7 +326,8 @@ class Gradient(Differentiated):
         launch = make_launch(grid, block, shared)
         steps, placement, own = self._prepare(launch, args, adjoints)
         sized = own.sized(launch)
-        reports = [k.check_bound(sized, bound, placement, own.supplied, seed) for k, bound in steps]
+        unique = self.settings.promises.unique
+        reports = [k.check_bound(sized, bound, placement, own.supplied, seed, unique) for k, bound in steps]
         own.finish()
         return replace(reports[-1], findings=tuple(f for report in reports for f in report.findings))
 

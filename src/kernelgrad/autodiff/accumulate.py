@@ -13,6 +13,7 @@ from ..ir.ops import Alloca, Load, Store, Value
 from ..ir.types import Pointer
 from .affine import Sums
 from .exclusive import Place, is_exclusive, place_of
+from .promises import HOLDS, relied_on
 from .roots import Memory
 from .structure import Structure
 
@@ -59,6 +60,7 @@ class Accumulation:
     contested: set[int] = field(default_factory=set)  # stores by which several threads may write the same element
     together: set[int] = field(default_factory=set)  # of the atomic ones, those that a warp may make as one
     writes: set[int] = field(default_factory=set)  # loads whose adjoint is written, not added to
+    promised: dict[str, tuple[str, ...]] = field(default_factory=dict)  # for private buffers: by promises of which
 
     def is_atomic(self, op: Load) -> bool:
         return id(op) in self.atomic
@@ -79,6 +81,7 @@ def plan_updates(
 ) -> Accumulation:
     plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
     names = {root: name for name, root in memory.global_names.items()}
+    plan.promised = {n: found for n, found in relied_on(memory, structure, sums.unique).items() if n in private}
     for store in memory.stores:
         roots = memory.of(store.ptr) & active if isinstance(store, Store) else frozenset()
         if any(not _is_local(r, structure) and place_of(store, names.get(r, r.name or "")) not in apart for r in roots):
@@ -91,6 +94,8 @@ def plan_updates(
             plan.reasons[id(load)] = "a local array of this thread"
         elif all(names.get(root, root.name) in private for root in roots) and len(memory.of(load.ptr)) == 1:
             plan.reasons[id(load)] = "only this thread touches the element"
+            for promise in (p for root in roots for p in plan.promised.get(names.get(root, root.name or ""), ())):
+                plan.reasons[id(load)] += f", since {HOLDS.format(promise)}"
             if all(root.name in overwritten for root in roots):
                 plan.writes.add(id(load))
         elif is_exclusive(load, [names.get(root, "") for root in memory.of(load.ptr)], exclusive):

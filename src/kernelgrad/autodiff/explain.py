@@ -9,6 +9,7 @@ from ..transforms.spellings import picks
 from .accumulate import Accumulation
 from .activity import holds_floats
 from .plan import Plan
+from .promises import HOLDS
 from .reverse import Gradient, Prepared
 from .roots import holds_pointers
 
@@ -22,6 +23,7 @@ def explain(gradient: Gradient) -> str:
             f"'{name}' is updated plainly in launches whose threads touch different elements of it; else {otherwise}"
             for name in sorted(prepared.accumulation.private)
         ],
+        "promises": _promises(prepared),
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),
         "tape": _tape(prepared.plan),
@@ -34,6 +36,14 @@ def explain(gradient: Gradient) -> str:
         if rows:
             lines += ["", f"{title}:", *(f"  {row}" for row in rows)]
     return "\n".join(lines)
+
+
+def _promises(prepared: Prepared) -> list[str]:
+    """What rests on them, and which of them are of no use."""
+    used = prepared.accumulation.promised
+    rows = [f"'{name}' is updated plainly: {HOLDS.format(p)}" for name, found in used.items() for p in found]
+    idle = sorted(set(prepared.options.unique) - {p for found in used.values() for p in found})
+    return rows + [f"'{name}' holds no value twice, but no update becomes plain by that" for name in idle]
 
 
 def _updates(prepared: Prepared) -> list[str]:
