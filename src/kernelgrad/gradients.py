@@ -16,7 +16,6 @@ from .autodiff import checkpoint
 from .autodiff import roots as memory_analysis
 from .autodiff.accumulate import USUAL, Facts
 from .autodiff.cooperate import SHARED_BYTES
-from .autodiff.explain import explain
 from .autodiff.logs import Logged
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
@@ -137,6 +136,12 @@ class Differentiated:
         head, _, tail = c_signature(function).rpartition(")")
         separator = ", " if user_params(function) else ""
         return f"{head}{separator}{', '.join(adjoints)}){tail}"
+
+    def scalars(self, bound: BoundArguments, segment: int | None = None) -> dict[str, Any]:
+        """The integers among the arguments."""
+        known = _known_scalars(self.kernel.function, bound, segment)
+        found = {p.name: known(p.value) for p in self.kernel.function.params}
+        return {name: number for name, number in found.items() if number is not None}
 
     # ---- memory of our own
 
@@ -277,9 +282,16 @@ class Gradient(Differentiated):
         variant = self.variant()
         return "\n".join(map(variant.source, range(len(variant.kernels))))
 
-    def explain(self) -> str:
-        """Every accumulation and every taped value: where, how, why."""
-        return explain(self.variant().derivative)
+    def explain(self, grid: Any = None, block: Any = None, *args: Any, shared: Any = 0, **adjoints: Any) -> str:
+        """Every accumulation and every taped value: where, how, why; and the bytes that threads move. With a launch and
+        its arguments, with or without the adjoints: of the variant that this launch gets, in numbers."""
+        from .explaining import explain_any, explain_launch
+
+        if grid is None:
+            return explain_any(self)
+        if block is None:
+            raise ArgumentError("explain: give a launch as a whole, explain(grid, block, *arguments), or nothing of it")
+        return explain_launch(self, grid, block, shared, args, adjoints)
 
     def tape_bytes(self, grid: Any, block: Any, *args: Any, shared: Any = 0, **adjoints: Any) -> int:
         """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
@@ -298,7 +310,9 @@ class Gradient(Differentiated):
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
     ) -> int:
         variant = self.variant_for(self.settings.listed, launch, bound)
-        sizes = self.elements(variant, launch, bound, placement, segment)
+        return self.tape_total(self.elements(variant, launch, bound, placement, segment), launch)
+
+    def tape_total(self, sizes: Sizes, launch: Launch) -> int:
         return sum(_tape_bytes(key, sizes, launch) for key in sizes)
 
     def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
