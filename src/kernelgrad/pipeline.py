@@ -54,6 +54,8 @@ DERIVATIVE = (
     Pass("tidy", _transform("simplify")),
     Pass("stores", _transform("stores")),
     Pass("clean", _transform("simplify")),
+)
+ARRANGED = (
     Pass("barriers", _transform("barriers")),
     Pass("schedule", _transform("schedule")),
 )
@@ -93,21 +95,25 @@ def compile_kernel(module: Module, name: str) -> Module:
     return _remembered(module, f"kernel {name}", compute)
 
 
-def finish_derivative(function: Function, module: Module, shadows: frozenset[str] = frozenset()) -> Module:
+def finish_derivative(
+    function: Function, module: Module, shadows: frozenset[str] = frozenset(), gathering: frozenset[str] = frozenset()
+) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
-    through which the user sees adjoints."""
+    through which the user sees adjoints; `gathering`: all memory in which adjoints are added up."""
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
         verify(emitted, "autodiff")
+        from .transforms import sums
         from .transforms.stores import positive_zeros
 
+        once = Pass("sums", lambda f, m: sums.run(f, m, gathering))
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
-        result = for_target(emitted, function.name, (*DERIVATIVE, last))
+        result = for_target(emitted, function.name, (*DERIVATIVE, once, *ARRANGED, last))
         _check_addresses(result.functions[function.name])
         return result
 
-    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)}", compute)
+    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)} {sorted(gathering)}", compute)
 
 
 def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Module:

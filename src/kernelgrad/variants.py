@@ -62,8 +62,14 @@ class Variant:
 
     def _finished(self, function: Function) -> Kernel:
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
+        hidden = (
+            *self.derivative.internal.values(),
+            *(p for own in self.derivative.copies.values() for p in own.params),
+        )
+        gathering = shadows | {p.name for p in hidden} | {g.name for g in self.derivative.shared.values()}
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
-        module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables), shadows)
+        module = replace(self.kernel.module, globals=variables)
+        module = pipeline.finish_derivative(function, module, shadows, gathering)
         return self._as_kernel(function, module)
 
     def _as_kernel(self, function: Function, module: Module) -> Kernel:
