@@ -12,6 +12,8 @@ from .autodiff.amounts import Amount
 from .autodiff.explain import explain
 from .autodiff.traffic import KINDS, Traffic, tape_per_thread, traffic
 from .errors import ArgumentError
+from .ir.ops import Atomic, For, Load, Store, While
+from .ir.traverse import walk
 from .kernels import Kernel
 from .runtime.config import Launch, make_launch
 from .runtime.signature import user_params
@@ -44,7 +46,7 @@ def explain_any(gradient: Differentiated) -> str:
     rows = _table("bytes for each thread", columns, Amount.text)
     if kept.terms:
         rows += ["", f"tape: {kept.text()} bytes for each thread"]
-    return "\n".join([explain(variant.derivative), "", *rows, *_legend(unknown)])
+    return "\n".join([explain(variant.derivative, _once(variant)), "", *rows, *_legend(unknown)])
 
 
 def explain_launch(
@@ -67,7 +69,20 @@ def explain_launch(
     sizes = {b.name: b.nbytes for b in bound.buffers}
     cleared = [n for n in target.settings.assigned if n in wanted and n not in variant.options.facts.overwritten]
     told = _Launched(launch, scalars, target.tape_total(elements, launch), sum(sizes.get(n, 0) for n in cleared))
-    return "\n".join([explain(variant.derivative), "", *_of_launch(target.kernel, variant, told, segment)])
+    return "\n".join(
+        [explain(variant.derivative, _once(variant)), "", *_of_launch(target.kernel, variant, told, segment)]
+    )
+
+
+def _once(variant: Variant) -> list[str]:
+    """The reads in loops whose updates are not in loops any more, see `transforms.sums`."""
+    prepared, function = variant.derivative.prepared, variant.reverse.function
+    loops = [op for op in walk(function.body) if isinstance(op, For | While)]
+    inside = {str(op.span) for loop in loops for op in walk(loop.body) if isinstance(op, Store | Atomic)}
+    left = {str(op.span) for op in walk(function.body) if isinstance(op, Store | Atomic)} - inside
+    own = [op for op in walk(prepared.function.body) if isinstance(op, For | While)]
+    reads = [op for loop in own for op in walk(loop.body) if isinstance(op, Load) and prepared.plan.has_adjoint(op)]
+    return [where for where in dict.fromkeys(str(op.span) for op in reads) if where in left]
 
 
 def _of_launch(kernel: Kernel, variant: Variant, told: _Launched, segment: int | None) -> list[str]:

@@ -147,6 +147,16 @@ def test_the_code_reads_well() -> None:
     assert "if (_d_x_sum != 0.0) {" in after and "&_d_x[" in after
 
 
+def test_explain_says_so() -> None:
+    def moved(name: str) -> list[str]:
+        text = kg.gradient(kernel_of(CASES[name][0]), "y, x, w").explain()
+        return [line for line in text.split("\n") if "added once after the loop" in line]
+
+    assert len(moved("a row from memory")) == 2
+    assert len(moved("own element")) == 1
+    assert moved("an address that changes") == [] and moved("a loop with barriers") == []
+
+
 def test_memory_that_may_be_shared_is_left_alone() -> None:
     """x may be w: the loop's reads of the adjoints of one may be updates of the other's."""
     body = f"{I} for (int k = 0; k < n; k++) y[k] += x[0] * y[k];"

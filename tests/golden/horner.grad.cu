@@ -51,15 +51,18 @@ extern "C" __global__ void horner_grad(
     y[i] = value;
     _d_y[i] = 0.0;
     // horner.cu:6
+    double _d_x_sum = -0.0;
     for (long long k_1 = max(k - -1LL, 0LL) - 1; k_1 > -1; --k_1) {
-        double _d_x_value = _d_x[i];
         _top_f64 -= t;
         double value_1 = _tape_f64[_top_f64];
         double x_value = x[i];
         warp_add(&_d_c[(int)(k + k_1 * -1)], _d_value);
         double _d_value_1 = _d_value * x_value;
-        _d_x[i] = _d_x_value + _d_value * value_1;
+        _d_x_sum += _d_value * value_1;
         _d_value = _d_value_1;
+    }
+    if (_d_x_sum != 0.0) {
+        _d_x[i] += _d_x_sum;
     }
     warp_add(&_d_c[degree], _d_value);
 }

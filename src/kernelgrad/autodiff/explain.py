@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Scalar, Struct
@@ -14,11 +16,13 @@ from .reverse import Gradient, Prepared
 from .roots import holds_pointers
 
 
-def explain(gradient: Gradient) -> str:
+def explain(gradient: Gradient, once: Iterable[str] = ()) -> str:
+    """`once`: the places of updates that were moved out of their loops."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
         "accumulation": _updates(prepared),
+        "sums": [f"{where}: added up in a register, and added once after the loop" for where in once],
         "proofs that depend on the launch": [
             f"'{name}' is updated plainly in launches whose threads touch different elements of it; else {otherwise}"
             for name in sorted(prepared.accumulation.private)

@@ -177,6 +177,7 @@ class _Sums:
         self.variables.append(Alloca(results=(total,), span=before.span))
         before.store(total, before.constant(-0.0, type))
         body = self.summed(body, total, {id(op) for op in updates.ops})
+        after.span = updates.ops[-1].span
         result = after.load(total)
         some = after.apply("ne", result, after.constant(0.0, type))
         with after.region() as region:
