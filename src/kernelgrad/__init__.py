@@ -1,6 +1,6 @@
 """kernelgrad: CUDA C++ kernels as Python objects, on NVIDIA GPUs and on the CPU."""
 
-from .api import Module, check_gradient, compile, gradient, jvp, load, split
+from .api import Module, assume, check_gradient, compile, gradient, jvp, load, split
 from .errors import (
     ArgumentError,
     DeviceError,
@@ -30,6 +30,7 @@ __all__ = [
     "ParseError",
     "SourceError",
     "UnsupportedError",
+    "assume",
     "check_gradient",
     "compile",
     "gradient",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .functions import DeviceFunction
     from .gradients import Gradient
     from .kernels import Kernel
+    from .promises import Promises
     from .runtime.variables import Variable
 
 Defines = Mapping[str, Any] | Sequence[str]
@@ -71,6 +72,7 @@ def gradient(
     may_alias: bool = False,
     tape_budget: int | None = None,
     deterministic: bool = False,
+    assume: Promises | None = None,
 ) -> Any:
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
     floating-point ones by default.
@@ -79,7 +81,8 @@ def gradient(
     is read and left as it is. `assign`: pure inputs whose adjoint is written, not added to. `may_alias=True`: arguments
     may share memory. `deterministic=True`: bitwise the same adjoints from run to run, without floating-point atomics of
     the gradient's own; what threads would add at once is logged and added in a fixed order after the launch. Atomics of
-    the kernel itself stay, and what is computed from their results may vary.
+    the kernel itself stay, and what is computed from their results may vary. `assume=kg.assume(...)`: what you promise
+    of the arguments.
 
     An adjoint has its argument's form: a number's is an array of one, a struct's a pointer to one struct, that of a
     struct with pointers a struct of adjoints. Half-precision buffers take half or float adjoints, accumulated in float.
@@ -93,9 +96,18 @@ def gradient(
     target = with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
-        target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic=deterministic
+        target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume
     )
     return FunctionGradient(target, settings) if isinstance(target, DeviceFunction) else Gradient(target, settings)
+
+
+def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
+    """Promises for `kg.gradient` and `kg.split`, which make faster code of them. `unique="idx"`: the index buffer idx
+    holds no value twice among the elements that a launch reads, so that `x[idx[i]]` is another element for another i.
+    Only `g.check(...)` tests it: where a promise is broken, adjoints are wrong."""
+    from .promises import Promises, names_of
+
+    return Promises(names_of(unique))
 
 
 def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
@@ -133,15 +145,16 @@ def split(
     *,
     may_alias: bool = False,
     deterministic: bool = False,
+    assume: Promises | None = None,
 ) -> Any:
     """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
-    *arguments, *adjoints)`. `may_alias`, `deterministic`: as of `gradient`."""
+    *arguments, *adjoints)`. `may_alias`, `deterministic`, `assume`: as of `gradient`."""
     from .module_variables import with_variables
     from .settings import make_settings
     from .splits import Forward, Reverse
 
     kernel = with_variables(kernel, parameters)
-    settings = make_settings(kernel.function, parameters, "split", None, None, may_alias, None, deterministic)
+    settings = make_settings(kernel.function, parameters, "split", None, None, may_alias, None, deterministic, assume)
     forward = Forward(kernel, settings)
     return forward, Reverse(forward)
 

@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     gradient.add_argument(
         "--deterministic", action="store_true", help="adjoints that are bitwise the same from run to run"
     )
+    gradient.add_argument("--unique", metavar="NAMES", help="index buffers that hold no value twice, as you promise")
     gradient.add_argument("--explain", action="store_true", help="say how and why instead of printing the code")
     gradient.set_defaults(run=_gradient)
     return parser
@@ -84,12 +85,13 @@ def _source(options: argparse.Namespace) -> str:
 
 
 def _gradient(options: argparse.Namespace) -> str:
-    from .api import gradient
+    from .api import assume, gradient
 
     found = gradient(
         _module(options)[options.kernel],
         options.parameters,
         primal=not options.no_primal,
         deterministic=options.deterministic,
+        assume=assume(unique=options.unique),
     )
     return str(found.explain() if options.explain else found.source)

@@ -100,9 +100,9 @@ class FunctionGradient(Differentiated):
         return "\n".join(k.source for k in self.variant().kernels)
 
     def explain(self) -> str:
-        from .autodiff.explain import explain
+        from .explaining import explain_any
 
-        return explain(self.variant().derivative)
+        return explain_any(self)
 
     def execute(self, *args: Any, seed: float = 1.0, **adjoints: Any) -> Any:
         """Its value; the adjoints are added to. The value's own adjoint is `seed`."""

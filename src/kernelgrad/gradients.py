@@ -17,7 +17,6 @@ from .autodiff import checkpoint
 from .autodiff import roots as memory_analysis
 from .autodiff.accumulate import USUAL, Facts
 from .autodiff.cooperate import SHARED_BYTES
-from .autodiff.explain import explain
 from .autodiff.logs import Logged
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
@@ -39,7 +38,6 @@ from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes, zero_bytes
 from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
-from .transforms import jam, lane_sums
 from .variants import ANY, Variant, Ways
 
 # Elements of the tape and entries of the logs, per thread: for all blocks alike, or for each.
@@ -66,7 +64,13 @@ class Differentiated:
             if (listed, facts) not in self._variants:
                 kept = tuple(n for n in settings.kept if n in listed and n not in facts.unkept)
                 options = Options(
-                    listed, kept, settings.mode, settings.may_alias, facts, deterministic=settings.deterministic
+                    listed,
+                    kept,
+                    settings.mode,
+                    settings.may_alias,
+                    facts,
+                    deterministic=settings.deterministic,
+                    unique=settings.promises.unique,
                 )
                 self._variants[listed, facts] = Variant(self.kernel, options)
             return self._variants[listed, facts]
@@ -154,6 +158,12 @@ class Differentiated:
         head, _, tail = c_signature(function).rpartition(")")
         separator = ", " if user_params(function) else ""
         return f"{head}{separator}{', '.join(adjoints)}){tail}"
+
+    def scalars(self, bound: BoundArguments, segment: int | None = None) -> dict[str, Any]:
+        """The integers among the arguments."""
+        known = _known_scalars(self.kernel.function, bound, segment)
+        found = {p.name: known(p.value) for p in self.kernel.function.params}
+        return {name: number for name, number in found.items() if number is not None}
 
     # ---- memory of our own
 
@@ -295,11 +305,16 @@ class Gradient(Differentiated):
         variant = self.variant()
         return "\n".join(map(variant.source, range(len(variant.kernels))))
 
-    def explain(self) -> str:
-        """Every accumulation and every taped value: where, how, why."""
-        variant = self.variant()
-        function = variant.reverse.function
-        return explain(variant.derivative, lane_sums.places(function), jam.applies(function))
+    def explain(self, grid: Any = None, block: Any = None, *args: Any, shared: Any = 0, **adjoints: Any) -> str:
+        """Every accumulation and every taped value: where, how, why; and the bytes that threads move. With a launch and
+        its arguments, with or without the adjoints: of the variant that this launch gets, in numbers."""
+        from .explaining import explain_any, explain_launch
+
+        if grid is None:
+            return explain_any(self)
+        if block is None:
+            raise ArgumentError("explain: give a launch as a whole, explain(grid, block, *arguments), or nothing of it")
+        return explain_launch(self, grid, block, shared, args, adjoints)
 
     def tape_bytes(self, grid: Any, block: Any, *args: Any, shared: Any = 0, **adjoints: Any) -> int:
         """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
@@ -318,7 +333,9 @@ class Gradient(Differentiated):
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
     ) -> int:
         variant = self.variant_for(self.settings.listed, launch, bound)
-        sizes = self.elements(variant, launch, bound, placement, segment)
+        return self.tape_total(self.elements(variant, launch, bound, placement, segment), launch)
+
+    def tape_total(self, sizes: Sizes, launch: Launch) -> int:
         return sum(_tape_bytes(key, sizes, launch) for key in sizes)
 
     def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
@@ -345,9 +362,10 @@ class Gradient(Differentiated):
         """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
         launch = make_launch(grid, block, shared)
         steps, placement, own = self._prepare(launch, args, adjoints)
+        unique = self.settings.promises.unique
         reports = [
             step.kernel.check_bound(
-                step.launch or own.sized(launch), step.bound, placement, {**own.supplied, **step.supplied}, seed
+                step.launch or own.sized(launch), step.bound, placement, {**own.supplied, **step.supplied}, seed, unique
             )
             for step in steps
         ]

@@ -81,8 +81,15 @@ class Kernel:
         return self.check_bound(launch, bound, placement, {}, seed)
 
     def check_bound(
-        self, launch: Launch, bound: BoundArguments, placement: Placement, hidden: Hidden, seed: int | None
+        self,
+        launch: Launch,
+        bound: BoundArguments,
+        placement: Placement,
+        hidden: Hidden,
+        seed: int | None,
+        unique: tuple[str, ...] = (),
     ) -> CheckReport:
+        """`unique`: buffers that are promised to hold no value twice among what is read of them."""
         from .runtime.check import check_cpu
 
         if placement.cuda is not None:
@@ -90,7 +97,7 @@ class Kernel:
         check_launch_bounds(self.name, self.function.launch_bounds, launch.block)
         config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
         arguments = self._with_variables(self._cpu_module, bound, config, None, hidden)
-        return check_cpu(self._cpu_module, self.name, config, arguments, seed)
+        return check_cpu(self._cpu_module, self.name, config, arguments, seed, unique)
 
     # ---- what it becomes
 

@@ -57,8 +57,8 @@ DERIVATIVE = (
     Pass("tidy", _transform("simplify")),
     Pass("stores", _transform("stores")),
     Pass("clean", _transform("simplify")),
-    Pass("barriers", _transform("barriers")),
 )
+ARRANGED = (Pass("barriers", _transform("barriers")),)
 LAST = (Pass("schedule", _transform("schedule")),)
 
 TURNS = Pass("turns", _transform("turns"))  # for sums over very many blocks
@@ -107,26 +107,30 @@ def finish_derivative(
     function: Function,
     module: Module,
     shadows: frozenset[str] = frozenset(),
+    gathering: frozenset[str] = frozenset(),
     tuning: Tuning = PLAIN,
     only_sums: bool = False,
 ) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
-    through which the user sees adjoints. `tuning`: what is known of its launches. `only_sums`: that is all its loop
-    does, which may take several turns at a time."""
+    through which the user sees adjoints. `gathering`: all memory in which adjoints are added up. `tuning`: what is
+    known of its launches. `only_sums`: that is all its loop does, which may take several turns at a time."""
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
         verify(emitted, "autodiff")
+        from .transforms import sums
         from .transforms.stores import positive_zeros
 
+        once = Pass("sums", lambda f, m: sums.run(f, m, gathering))
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
-        clean = for_target(emitted, function.name, DERIVATIVE)
+        clean = for_target(emitted, function.name, (*DERIVATIVE, once, *ARRANGED))
         tuned = _tuned(clean, function.name, tuning)
         result = for_target(tuned, function.name, (*LAST, *((TURNS,) if only_sums else ()), last))
         _check_addresses(result.functions[function.name])
         return result
 
-    return _remembered(emitted, f"derivative {function.name} {sorted(shadows)} {tuning} {only_sums}", compute)
+    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums}"
+    return _remembered(emitted, f"derivative {function.name} {told}", compute)
 
 
 def _tuned(module: Module, name: str, tuning: Tuning) -> Module:
@@ -136,7 +140,7 @@ def _tuned(module: Module, name: str, tuning: Tuning) -> Module:
         return module
     verify(changed, "tune")
     # What was put in has local variables for its sums, as autodiff's own code has.
-    return for_target(changed, name, DERIVATIVE)
+    return for_target(changed, name, (*DERIVATIVE, *ARRANGED))
 
 
 def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Module:

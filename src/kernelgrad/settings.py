@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .autodiff import roots as memory_analysis
@@ -11,9 +11,10 @@ from .autodiff.reverse import Mode
 from .errors import ArgumentError
 from .ir.ops import Function, Param, Store
 from .ir.types import Array, Pointer, Scalar, Struct, Type
+from .promises import NONE, Promises, check_promises
+from .promises import Names as Names
+from .promises import names_of as names_of
 from .runtime.signature import c_signature, user_params
-
-Names = str | Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Settings:
     may_alias: bool = False
     tape_budget: int | None = None
     deterministic: bool = False
+    promises: Promises = NONE
 
 
 def has_derivative(type: Type) -> bool:
@@ -51,6 +53,7 @@ def make_settings(
     may_alias: bool,
     budget: int | None,
     deterministic: bool = False,
+    promises: Promises | None = None,
 ) -> Settings:
     """The user's choices, checked against the function."""
     params = {p.name: p for p in function.params}
@@ -69,14 +72,8 @@ def make_settings(
             raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")
     check_kept(function, kept)
     check_assigned(function, assigned)
-    return Settings(listed, mode, kept, assigned, may_alias, budget, deterministic)
-
-
-def names_of(given: Names) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    parts = given.split(",") if isinstance(given, str) else given
-    return tuple(part.strip() for part in parts if part.strip())
+    promises = check_promises(function, promises)
+    return Settings(listed, mode, kept, assigned, may_alias, budget, deterministic, promises)
 
 
 def _check_listed(name: str, params: Mapping[str, Param], function: Function) -> None:

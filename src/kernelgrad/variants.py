@@ -21,8 +21,9 @@ from .autodiff.coverage import Threads, is_covered
 from .autodiff.exclusive import Place, exclusive_loads, place_of
 from .autodiff.logs import Log, Logged
 from .autodiff.private import is_stored_once, places_of, private_roots
+from .autodiff.promises import HOLDS
 from .autodiff.reverse import Gradient as Derivative
-from .autodiff.reverse import Options, Prepared, gradient
+from .autodiff.reverse import Options, Prepared, gradient, unique_roots
 from .autodiff.shadows import adjoint_type, is_dynamic
 from .autodiff.shapes import decided_by
 from .autodiff.strips import candidates
@@ -83,11 +84,18 @@ class Variant:
 
     def _finished(self, function: Function) -> Kernel:
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
+        hidden = (
+            *self.derivative.internal.values(),
+            *(p for own in self.derivative.copies.values() for p in own.params),
+        )
+        gathering = shadows | {p.name for p in hidden} | {g.name for g in self.derivative.shared.values()}
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
         known = replace(self.kernel.module, globals=variables)
         refilled = frozenset(tile.variable for used in self.derivative.prepared.plan.refilled.values() for tile in used)
         tuning = replace(self.options.facts.tuning, refilled=refilled)
-        module = pipeline.finish_derivative(function, known, shadows, tuning, self.derivative.coarse is not None)
+        module = pipeline.finish_derivative(
+            function, known, shadows, gathering, tuning, self.derivative.coarse is not None
+        )
         return self._as_kernel(function, module)
 
     def _as_kernel(self, function: Function, module: Module) -> Kernel:
@@ -111,6 +119,10 @@ class Variant:
             yield f"// For blocks of {' x '.join(map(str, self.options.facts.tuning.block))} threads."
         if shadows:
             yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
+        for name, promises in plan.promised.items():
+            if f"_d_{name}" in shadows:
+                holding = " and ".join(HOLDS.format(promise) for promise in promises)
+                yield f"// _d_{name} is among them since {holding}."
         for log in self.derivative.logs:
             if not log.of.variable:
                 yield f"// After the launch, {log.values.name} is to be added in order where {log.places.name} says."
@@ -216,7 +228,8 @@ class Variant:
         if usual.alone:
             return usual
         self._check_kept(launch, known)
-        sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known)
+        unique = unique_roots(prepared.function, self.options)
+        sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, unique)
         private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
         always = self.options.deterministic  # has a finishing step, however few blocks there are
         partials = self.derivative.sums and math.prod(launch.grid) > _MANY_BLOCKS and not always
@@ -298,7 +311,7 @@ class Variant:
         function = self.kernel.function
         memory, structure = memory_analysis.analyse(function), structure_analysis.analyse(function, apart=False)
         places = places_of(structure)
-        sums = Sums(structure, Shape(launch.grid, launch.block), known)
+        sums = Sums(structure, Shape(launch.grid, launch.block), known, unique_roots(function, self.options))
         for param in function.params:
             stores = [op for op in memory.stores if param.value in memory.of(op.ptr)]  # type: ignore[attr-defined]
             looped = param.name in self.options.kept and any(places[id(op)].in_loop for op in stores)

@@ -14,6 +14,7 @@ from ..ir.types import Pointer
 from .affine import Sums
 from .exclusive import Place, is_exclusive, place_of
 from .gather import Gather
+from .promises import HOLDS, relied_on
 from .roots import Memory
 from .structure import Structure
 from .tune import USUAL as USUAL_TUNING
@@ -75,6 +76,7 @@ class Accumulation:
     together: set[int] = field(default_factory=set)  # of the atomic ones, those that a warp may make as one
     writes: set[int] = field(default_factory=set)  # loads whose adjoint is written, not added to
     gathered: set[int] = field(default_factory=set)  # loads whose update another launch makes
+    promised: dict[str, tuple[str, ...]] = field(default_factory=dict)  # for private buffers: by promises of which
 
     def is_atomic(self, op: Load) -> bool:
         return id(op) in self.atomic
@@ -96,6 +98,7 @@ def plan_updates(
     plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
     gathered = {gather.name for gather in facts.gathered}
     names = {root: name for name, root in memory.global_names.items()}
+    plan.promised = {n: found for n, found in relied_on(memory, structure, sums.unique).items() if n in private}
     for store in memory.stores:
         roots = memory.of(store.ptr) & active if isinstance(store, Store) else frozenset()
         if any(not _is_local(r, structure) and place_of(store, names.get(r, r.name or "")) not in apart for r in roots):
@@ -111,6 +114,8 @@ def plan_updates(
             plan.reasons[id(load)] = "each element collects its adjoint from the threads that read it"
         elif all(names.get(root, root.name) in private for root in roots) and len(memory.of(load.ptr)) == 1:
             plan.reasons[id(load)] = "only this thread touches the element"
+            for promise in (p for root in roots for p in plan.promised.get(names.get(root, root.name or ""), ())):
+                plan.reasons[id(load)] += f", since {HOLDS.format(promise)}"
             if all(root.name in facts.overwritten for root in roots):
                 plan.writes.add(id(load))
         elif is_exclusive(load, [names.get(root, "") for root in memory.of(load.ptr)], exclusive):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from ..ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offset, PtrCast, Value, While
 from ..ir.types import Pointer, Scalar, Struct, Type
@@ -17,7 +18,8 @@ from .induction import unconverted
 from .structure import Place, Structure
 
 Known = Callable[[Value], int | float | bool | None]
-Basis = tuple[str, int] | Value  # ("thread_idx", axis), ("block_idx", axis), or a loop's counter
+# ("thread_idx", axis), ("block_idx", axis), a loop's counter, or what a promised buffer holds (see `promises`)
+Basis: TypeAlias = "tuple[str, int] | Value | Looked"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,15 @@ class Affine:
 
 
 @dataclass(frozen=True)
+class Looked:
+    """What a buffer holds at a place, counted in elements."""
+
+    root: Value
+    place: Affine
+    type: Scalar
+
+
+@dataclass(frozen=True)
 class Guard:
     """`sum < bound` holds."""
 
@@ -58,12 +69,20 @@ class Guard:
     bound: int
 
 
+class Access(NamedTuple):
+    """Bytes from a root, how many, and what holds there."""
+
+    address: Affine
+    size: int
+    guards: set[Guard]
+
+
 class Sums:
     """Finds the form of integers and addresses in one launch. `extents`: how many values a basis takes; None for a
-    loop whose number of iterations is not known."""
+    loop whose number of iterations is not known. `unique`: index buffers that hold no value twice, as promised."""
 
-    def __init__(self, structure: Structure, shape: Shape, known: Known):
-        self.structure, self.shape, self.known = structure, shape, known
+    def __init__(self, structure: Structure, shape: Shape, known: Known, unique: frozenset[Value] = frozenset()):
+        self.structure, self.shape, self.known, self.unique = structure, shape, known, unique
         self.extents: dict[Basis, int | None] = {}
         self._found: dict[Value, Affine | None] = {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
@@ -11,17 +11,20 @@ from ..transforms.spellings import picks
 from .accumulate import Accumulation
 from .activity import holds_floats
 from .plan import Plan
+from .promises import HOLDS
 from .reverse import Gradient, Prepared
 from .roots import holds_pointers
 from .shapes import decided_by
 
 
-def explain(gradient: Gradient, in_strips: Collection[str] = (), jammed: bool = False) -> str:
-    """On CUDA: `in_strips`: where the reads are whose updates lanes add up in strips; `jammed`: blocks go at once."""
+def explain(gradient: Gradient, once: Iterable[str] = (), in_strips: Collection[str] = (), jammed: bool = False) -> str:
+    """`once`: the places of updates that were moved out of their loops. On CUDA: `in_strips`: where the reads are whose
+    updates lanes add up in strips; `jammed`: blocks go at once."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
         "accumulation": _updates(prepared, in_strips),
+        "sums": [f"{where}: added up in a register, and added once after the loop" for where in once],
         "proofs that depend on the launch": [
             f"'{name}' is updated plainly in launches whose threads touch different elements of it; else {otherwise}"
             for name in sorted(prepared.accumulation.private)
@@ -29,6 +32,7 @@ def explain(gradient: Gradient, in_strips: Collection[str] = (), jammed: bool = 
         "variants for launches": _variants(gradient),
         "what the threads of a block add up first": _together(prepared),
         "large grids": [_JAMMED] if jammed else [],
+        "promises": _promises(prepared),
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),
         "tape": _tape(prepared.plan),
@@ -55,6 +59,14 @@ def _variants(gradient: Gradient) -> list[str]:
     if gradient.only_sums:
         rows.append("on a GPU, of very many blocks a few thousand are started, and each does the sums of many")
     return rows
+
+
+def _promises(prepared: Prepared) -> list[str]:
+    """What rests on them, and which of them are of no use."""
+    used = prepared.accumulation.promised
+    rows = [f"'{name}' is updated plainly: {HOLDS.format(p)}" for name, found in used.items() for p in found]
+    idle = sorted(set(prepared.options.unique) - {p for found in used.values() for p in found})
+    return rows + [f"'{name}' holds no value twice, but no update becomes plain by that" for name in idle]
 
 
 def _updates(prepared: Prepared, in_strips: Collection[str]) -> list[str]:

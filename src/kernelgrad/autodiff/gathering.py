@@ -118,8 +118,8 @@ class _Emitter:
         return b.convert(b.apply("add", b.apply("mul", block, width), thread), self.type)
 
     def _elements(self, digits: list[Value], offset: Value) -> None:
-        """Inside of the domain all executions exist: no test stands between the loads there, and they overlap. `offset`:
-        of the last digit from its first."""
+        """Inside of the domain all executions exist: no test stands between the loads there, and they overlap.
+        `offset`: of the last digit from its first."""
         b, last = self.b, self.gather.digits - 1
         tests = []
         for k, digit in enumerate(digits):

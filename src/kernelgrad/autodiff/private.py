@@ -13,15 +13,10 @@ from typing import NamedTuple
 from ..ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ..ir.traverse import walk
 from ..ir.types import Pointer
-from .affine import Affine, Basis, Guard, Shape, Sums
+from .affine import Access, Basis, Guard, Shape, Sums
+from .promises import promised, settled
 from .roots import Memory
 from .structure import Place, Structure
-
-
-class _Access(NamedTuple):
-    address: Affine
-    size: int
-    guards: set[Guard]
 
 
 class _Digit(NamedTuple):
@@ -31,7 +26,7 @@ class _Digit(NamedTuple):
 
 
 def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
-    accesses = []
+    accesses, sums = [], promised(sums, memory)
     for op in (*memory.loads, *memory.stores):
         assert isinstance(op, Load | Store | Atomic)
         roots = memory.of(op.ptr)
@@ -41,25 +36,27 @@ def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums
         if address is None:
             return False
         size = op.result.type.size if isinstance(op, Load) else op.value.type.size  # type: ignore[union-attr]
-        accesses.append(_Access(address, size, sums.guards(places[id(op)])))
+        accesses.append(Access(address, size, sums.guards(places[id(op)])))
     own_block = isinstance(sums.structure.definition.get(root), GlobalRef)  # shared memory: every block has its own
-    return any(
-        _is_injective(accesses, sums, own_block, w, c) for w, c in ((True, False), (False, False), (False, True))
-    )
+    found = settled(accesses, sums)
+    ways = ((True, False), (False, False), (False, True))
+    return found is not None and any(_is_injective(found, sums, own_block, w, c) for w, c in ways)
 
 
-def is_apart(store: Store, root: Value, places: dict[int, Place], sums: Sums) -> bool:
+def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
     """Whether no two threads write the same element by this store."""
+    sums = promised(sums, memory)
     address = sums.address(store.ptr, root)
     if address is None:
         return False
-    access = [_Access(address, store.value.type.size, sums.guards(places[id(store)]))]
+    access = settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
     fixed = sums.fixed(places[id(store)])
-    return any(_is_injective(access, sums, _is_shared(root), windows, fixed=fixed) for windows in (True, False))
+    ways = (True, False) if access is not None else ()
+    return any(_is_injective(access or [], sums, _is_shared(root), windows, fixed=fixed) for windows in ways)
 
 
 def _is_injective(
-    accesses: list[_Access],
+    accesses: list[Access],
     sums: Sums,
     own_block: bool,
     windows: bool,
@@ -99,7 +96,7 @@ def _is_shared(root: Value) -> bool:
     return isinstance(root.type, Pointer) and root.type.space == "shared"
 
 
-def _thread_terms(access: _Access) -> dict[Basis, int]:
+def _thread_terms(access: Access) -> dict[Basis, int]:
     return {b: c for b, c in access.address.terms if not isinstance(b, Value)}
 
 
@@ -117,7 +114,7 @@ class _Spot(NamedTuple):
     loops: dict[int, int | None]
 
 
-def _spot(access: _Access, sums: Sums, windows: bool) -> _Spot | None:
+def _spot(access: Access, sums: Sums, windows: bool) -> _Spot | None:
     start, end = access.address.const, access.address.const + access.size
     loops: dict[int, int | None] = {}
     for basis, coefficient in access.address.terms:
@@ -180,14 +177,15 @@ def bounds(guard: Guard, shared: dict[Basis, int]) -> list[int]:
 
 def is_stored_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
     """Whether no element is stored twice, by any thread in any iteration."""
-    accesses = []
+    accesses, sums = [], promised(sums, memory)
     for op in memory.stores:
         if root in memory.of(op.ptr):  # type: ignore[attr-defined]
             address = sums.address(op.ptr, root) if isinstance(op, Store) else None
             if address is None or not isinstance(op, Store):
                 return False
-            accesses.append(_Access(address, op.value.type.size, sums.guards(places[id(op)])))
-    return len(accesses) == 1 and _is_injective(accesses, sums, own_block=False, windows=False)
+            accesses.append(Access(address, op.value.type.size, sums.guards(places[id(op)])))
+    found = settled(accesses, sums)
+    return found is not None and len(found) == 1 and _is_injective(found, sums, own_block=False, windows=False)
 
 
 # ---- launches -----------------------------------------------------------------------------------------------------
@@ -211,7 +209,7 @@ _TYPICAL = {"thread_idx": (32, 4, 2), "block_idx": (64, 8, 4)}
 _TYPICAL_NUMBER = 4099  # of elements along an axis: more than the typical launch has threads there
 
 
-def typical(structure: Structure, function: Function) -> Sums:
+def typical(structure: Structure, function: Function, unique: frozenset[Value] = frozenset()) -> Sums:
     """A launch like those the kernel is made for: along the axes it asks for, on large enough buffers."""
     used = {(op.name, op.axis) for op in walk(function.body) if isinstance(op, Builtin)}
     block, grid = (
@@ -219,4 +217,4 @@ def typical(structure: Structure, function: Function) -> Sums:
         for name in ("thread_idx", "block_idx")
     )
     own = {p.value for p in function.params}
-    return Sums(structure, Shape(grid, block), lambda v: _TYPICAL_NUMBER if v in own else None)  # type: ignore[arg-type]
+    return Sums(structure, Shape(grid, block), lambda v: _TYPICAL_NUMBER if v in own else None, unique)  # type: ignore[arg-type]

@@ -76,6 +76,7 @@ class Options:
     facts: Facts = USUAL
     silent: bool = False
     deterministic: bool = False
+    unique: tuple[str, ...] = ()  # buffers that hold no value twice, as the user promises
 
     @property
     def partials(self) -> bool:
@@ -307,7 +308,7 @@ def _prepare(
         refuse_shadow_pointers(plan, structure, shadowed.of.values())
     if options.silent:
         plan.silent = frozenset(id(op) for op in walk(function.body) if isinstance(op, Print) or op in _outputs(memory))
-    sums = typical(structure, function)
+    sums = typical(structure, function, unique_roots(function, options))
     private, exclusive, apart = _own(function, memory, structure, activity, options, sums)
     accumulation = plan_updates(memory, structure, activity.roots, private, exclusive, apart, options.facts, sums)
     if options.facts.alone:
@@ -318,6 +319,11 @@ def _prepare(
     logged = sites(accumulation, structure, plan)
     kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
     return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners, logged)
+
+
+def unique_roots(function: Function, options: Options) -> frozenset[Value]:
+    """The buffers that the user promises something of, unless others may share their memory."""
+    return frozenset(p.value for p in function.params if p.name in options.unique and not options.may_alias)
 
 
 def _outputs(memory: Memory) -> list[Op]:

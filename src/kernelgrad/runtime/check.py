@@ -13,7 +13,7 @@ from ..cache import digest
 from ..ir.ops import Apply, Load, Module, Op, Store, Value
 from ..ir.printer import print_module
 from ..ir.traverse import operands, walk
-from . import races
+from . import races, repeats
 from .cpu import ENTRY_TYPE, LaunchStatus, kernel_failure, pack_launch, unflatten, volume
 from .findings import Act, Findings
 from .findings import CheckReport as CheckReport
@@ -42,10 +42,16 @@ _BATCH = 1 << 20  # records; analysing fewer at a time wastes time, more wastes 
 
 
 def check_cpu(
-    module: Module, kernel: str, config: LaunchConfig, arguments: BoundArguments, seed: int | None = None
+    module: Module,
+    kernel: str,
+    config: LaunchConfig,
+    arguments: BoundArguments,
+    seed: int | None = None,
+    unique: tuple[str, ...] = (),
 ) -> CheckReport:
-    """Run the kernel watched. `seed` shuffles the order of blocks, and of threads within each."""
-    return _Check(module, kernel, config, arguments, seed).report()
+    """Run the kernel watched. `seed` shuffles the order of blocks, and of threads within each. `unique`: buffers that
+    are promised to hold no value twice among what is read of them."""
+    return _Check(module, kernel, config, arguments, seed, unique).report()
 
 
 class _Context(ctypes.Structure):
@@ -68,8 +74,17 @@ _GROW = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _Check:
-    def __init__(self, module: Module, kernel: str, config: LaunchConfig, arguments: BoundArguments, seed: int | None):
+    def __init__(
+        self,
+        module: Module,
+        kernel: str,
+        config: LaunchConfig,
+        arguments: BoundArguments,
+        seed: int | None,
+        unique: tuple[str, ...],
+    ):
         self.module, self.kernel, self.config, self.arguments = module, kernel, config, arguments
+        self.unique = unique
         self.ops: list[Op] = list(walk(module.functions[kernel].body))
         self.code, self.entry, self.keep_alive = _load(module, kernel)
         self.random = None if seed is None else np.random.default_rng(seed)
@@ -93,16 +108,20 @@ class _Check:
         self.context.regions, self.context.region_count = self.regions.ctypes.data, len(self.regions)
         self.attach_records()
         summaries: list[Log] = []
+        looked_up: list[Log] = []
         for log, outside in self.batches():
             self.report_outside(log.at(outside))
             inside = log.at(~outside)
             self.report_unwritten(inside)
+            looked_up.append(repeats.first_reads(inside.at(self.is_promised(inside))))
             visible = inside.at(~self.is_local(inside))
             self.report_conflicts(visible, races.conflicts_in_blocks(visible))
             summaries.append(races.summary(visible.at(~self.is_scratch(visible))))
         if summaries:
             everything = Log.joined(summaries)
             self.report_conflicts(everything, races.conflicts_between_blocks(everything))
+        if looked_up:
+            self.report_repeated(Log.joined(looked_up))
         return CheckReport(self.kernel, self.findings.merged())
 
     def batches(self) -> Iterator[tuple[Log, np.ndarray[Any, Any]]]:
@@ -181,6 +200,10 @@ class _Check:
         start = np.uint64(self.scratch_address + self.shared_bytes)
         return log.address - start < np.uint64(self.scratch_bytes - self.shared_bytes)
 
+    def is_promised(self, log: Log) -> np.ndarray[Any, Any]:
+        numbers = [k for k, name in enumerate(self.region_names) if name in self.unique]
+        return np.isin(log.region, numbers)
+
     @cached_property
     def region_names(self) -> list[str]:
         return [region.name.partition("#")[0] for region in self.code.regions]
@@ -237,6 +260,17 @@ class _Check:
             acts = (self.act(log, int(side[pair])) for side in (left, right))
             one, other = sorted(acts, key=lambda act: (act.span.line, act.span.column))
             self.findings.add("race", one, other, int(count))
+
+    def report_repeated(self, log: Log) -> None:
+        for name in self.unique:
+            numbers = [k for k, region in enumerate(self.region_names) if region == name]
+            reads = log.at(np.isin(log.region, numbers))
+            buffer = next(b for b in self.arguments.buffers if b.name == name)
+            param = next(p for p in self.module.functions[self.kernel].params if p.name == name)
+            found = repeats.find(reads, buffer, param.type)
+            if found is not None:
+                one, other = (self.act(reads, row) for row in found.rows)
+                self.findings.add("promise", one, other, found.values, found.value)
 
     def act(self, log: Log, row: int) -> Act:
         region = self.region_of(log, row)

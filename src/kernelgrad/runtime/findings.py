@@ -8,7 +8,7 @@ from typing import Literal
 from ..errors import KernelError, Span
 from .launch import Dim3
 
-Kind = Literal["out of bounds", "uninitialised", "race"]
+Kind = Literal["promise", "out of bounds", "uninitialised", "race"]
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,14 @@ class Act:
 
 @dataclass(frozen=True)
 class Finding:
-    """`act` is the access at fault; of a race, `other` is the access it conflicts with. `count`: how often."""
+    """`act` is the access at fault; of a race, `other` is the access it conflicts with. `count`: how often. Of a
+    promise, both read the `value` that was to occur once."""
 
     kind: Kind
     act: Act
     other: Act | None = None
     count: int = 1
+    value: int | None = None
 
     @property
     def span(self) -> Span:
@@ -48,6 +50,9 @@ class Finding:
     @property
     def message(self) -> str:
         act, other = self.act, self.other
+        if self.kind == "promise" and other is not None:
+            places = f"{act.place}, read by {act.who}, and in {other.place}, read by {other.who}"
+            return f"a promise is broken: '{act.buffer}' holds a value twice: {self.value} is in {places}"
         if other is not None:
             return f"data race on {act.place}: {act.verb} by {act.who}, {other.verb} by {other.who}"
         if self.kind == "out of bounds":
@@ -99,11 +104,12 @@ class Findings:
 
     _found: dict[tuple[object, ...], Finding] = field(default_factory=dict)
 
-    def add(self, kind: Kind, act: Act, other: Act | None, count: int) -> None:
+    def add(self, kind: Kind, act: Act, other: Act | None, count: int, value: int | None = None) -> None:
         key = (kind, act.span, act.verb, act.buffer, other and (other.span, other.verb))
         known = self._found.get(key)
-        found = Finding(kind, act, other, count)
+        found = Finding(kind, act, other, count, value)
         self._found[key] = found if known is None else replace(known, count=known.count + count)
 
     def merged(self) -> tuple[Finding, ...]:
-        return tuple(self._found.values())
+        """Broken promises first: races follow from them."""
+        return tuple(sorted(self._found.values(), key=lambda found: found.kind != "promise"))

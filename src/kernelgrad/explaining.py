@@ -1,0 +1,169 @@
+"""`g.explain()`: what a gradient does and why, and the bytes it moves; `g.explain(grid, block, ...)`: in one launch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .autodiff import rotate
+from .autodiff.affine import Shape
+from .autodiff.amounts import Amount
+from .autodiff.explain import explain
+from .autodiff.traffic import KINDS, Traffic, tape_per_thread, traffic
+from .errors import ArgumentError
+from .ir.ops import Atomic, For, Load, Store, While
+from .ir.traverse import walk
+from .kernels import Kernel
+from .runtime.config import Launch, make_launch
+from .runtime.signature import user_params
+from .transforms import jam, lane_sums
+from .variants import Variant
+
+if TYPE_CHECKING:
+    from .gradients import Differentiated, Gradient
+
+
+class _Launched(NamedTuple):
+    """The launch that is explained, its scalar arguments, its tape, adjoints that are cleared before it, and gathers:
+    their kernels, launches and scalars."""
+
+    launch: Launch
+    scalars: dict[str, Any]
+    tape: int
+    cleared: int
+    gathers: list[tuple[Kernel, Launch, dict[str, Any]]]
+
+    @property
+    def threads(self) -> int:
+        return math.prod(self.launch.grid) * math.prod(self.launch.block)
+
+
+def explain_any(gradient: Differentiated) -> str:
+    """For most launches: formulas for each thread."""
+    variant = gradient.variant()
+    unknown: dict[str, str] = {}
+    columns = _columns(gradient.kernel, variant, None, {}, unknown)
+    prepared = variant.derivative.prepared
+    kept = tape_per_thread(prepared.plan, prepared.function, unknown)
+    rows = _table("bytes for each thread", columns, Amount.text)
+    if kept.terms:
+        rows += ["", f"tape: {kept.text()} bytes for each thread"]
+    return "\n".join([_explained(variant), "", *rows, *_legend(unknown)])
+
+
+def explain_launch(
+    gradient: Gradient, grid: Any, block: Any, shared: Any, args: tuple[Any, ...], adjoints: Mapping[str, Any]
+) -> str:
+    """For one launch: the variant that it gets, and how much it moves."""
+    launch = make_launch(grid, block, shared)
+    own = len(user_params(gradient.kernel.function))
+    wanted = gradient.settings.listed
+    if adjoints or len(args) != own:
+        given = gradient.separate(args, adjoints)[1]
+        wanted = tuple(name for name, adjoint in given.items() if adjoint is not None)
+    if not wanted:
+        raise ArgumentError(f"{gradient.kernel.name}: no adjoint is wanted, so there is nothing to explain")
+    target, segment = gradient._within_budget(launch, args[:own])
+    bound, placement = target.kernel.bind(args[:own])
+    variant = target.variant_for(wanted, launch, bound)
+    elements = target.elements(variant, launch, bound, placement, segment)
+    scalars = target.scalars(bound, segment)
+    sizes = {b.name: b.nbytes for b in bound.buffers}
+    cleared = [n for n in target.settings.assigned if n in wanted and n not in variant.options.facts.overwritten]
+    gathers = [
+        (kernel, own, {**scalars, **{name: given.value for name, given in supplied.items()}})
+        for kernel, own, supplied in target.gathers(wanted, launch, bound)
+    ]
+    total = target.tape_total(elements, launch)
+    told = _Launched(launch, scalars, total, sum(sizes.get(n, 0) for n in cleared), gathers)
+    return "\n".join([_explained(variant), "", *_of_launch(target.kernel, variant, told, segment)])
+
+
+def _explained(variant: Variant) -> str:
+    function = variant.reverse.function
+    return explain(variant.derivative, _once(variant), lane_sums.places(function), jam.applies(function))
+
+
+def _once(variant: Variant) -> list[str]:
+    """The reads in loops whose updates are not in loops any more, see `transforms.sums`."""
+    prepared, function = variant.derivative.prepared, variant.reverse.function
+    loops = [op for op in walk(function.body) if isinstance(op, For | While)]
+    inside = {str(op.span) for loop in loops for op in walk(loop.body) if isinstance(op, Store | Atomic)}
+    left = {str(op.span) for op in walk(function.body) if isinstance(op, Store | Atomic)} - inside
+    own = [op for op in walk(prepared.function.body) if isinstance(op, For | While)]
+    reads = [op for loop in own for op in walk(loop.body) if isinstance(op, Load) and prepared.plan.has_adjoint(op)]
+    return [where for where in dict.fromkeys(str(op.span) for op in reads) if where in left]
+
+
+def _of_launch(kernel: Kernel, variant: Variant, told: _Launched, segment: int | None) -> list[str]:
+    unknown: dict[str, str] = {}
+    shape = Shape(told.launch.grid, told.launch.block)
+    columns = [
+        {kind: amount.times(told.threads) for kind, amount in column.items()}
+        for column in _columns(kernel, variant, shape, told.scalars, unknown)
+    ]
+    for gather, own, scalars in told.gathers:
+        threads = math.prod(own.grid) * math.prod(own.block)
+        for kind, amount in traffic(gather.function, set(), Shape(own.grid, own.block), scalars, unknown).items():
+            columns[1][kind] += amount.times(threads)
+    if told.cleared:
+        columns[1]["cleared"] = Amount.of(told.cleared)
+    grid, block = (" x ".join(map(str, _trimmed(extents))) for extents in (told.launch.grid, told.launch.block))
+    rows = [f"launch: {told.threads:,} threads, grid {grid}, block {block}", ""]
+    rows += _table("bytes moved, estimated", columns, lambda amount: amount.text(size))
+    if told.tape:
+        rows += ["", f"tape: {told.tape // told.threads:,} bytes for each thread, {size(told.tape)} in all"]
+    if segment is not None:
+        rows += [f"checkpointed to stay within tape_budget: segments of {segment:,} iterations"]
+    return [*rows, *_legend(unknown)]
+
+
+def _columns(
+    kernel: Kernel, variant: Variant, shape: Shape | None, scalars: dict[str, Any], unknown: dict[str, str]
+) -> list[Traffic]:
+    """Of the kernel, and of all that its gradient launches in its place."""
+    tape = {p.name for kept in variant.places for p in kept.params}
+    found: list[Traffic] = []
+    for kernels in ((kernel,), variant.kernels):
+        total = dict.fromkeys(KINDS, Amount())
+        for one in kernels:
+            function = rotate.run(one.function, one.module)
+            for kind, amount in traffic(function, tape, shape, scalars, unknown).items():
+                total[kind] += amount
+        found.append(total)
+    return found
+
+
+def _table(title: str, columns: list[Traffic], show: Callable[[Amount], str]) -> list[str]:
+    kinds = [kind for kind in (*KINDS, "cleared") if any(kind in c and c[kind].terms for c in columns)]
+    totals = [sum(column.values(), Amount()) for column in columns]
+    body = [[kind, *(show(c[kind]) if kind in c and c[kind].terms else "-" for c in columns)] for kind in kinds]
+    body.append(["total", *map(show, totals)])
+    cells = [[f"{title}:", "kernel", "gradient"], *([f"  {name}", *rest] for name, *rest in body)]
+    widths = [max(len(row[k]) for row in cells) for k in range(3)]
+    lines = [f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}".rstrip() for row in cells]
+    primal, gradient = (total.number for total in totals)
+    if primal and gradient:
+        lines[-1] += f"  {gradient / primal:.1f}x"
+    return lines
+
+
+def _legend(unknown: dict[str, str]) -> list[str]:
+    """What names of loops stand for."""
+    return [f"  {name}: how often the loop at {where} runs" for where, name in unknown.items()]
+
+
+def size(nbytes: float) -> str:
+    """In the unit that a reader takes in at a glance."""
+    for unit in ("bytes", "KB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:,.3g} GB"
+
+
+def _trimmed(extents: tuple[int, ...]) -> tuple[int, ...]:
+    while len(extents) > 1 and extents[-1] == 1:
+        extents = extents[:-1]
+    return extents

@@ -1,0 +1,222 @@
+"""Updates of adjoints at an address that a loop does not change: added up in a register, and added once after the loop.
+
+    for (...) atomicAdd(&_d_x[row], v)      becomes      sum = 0; for (...) sum += v; if (sum != 0) atomicAdd(..., sum)
+
+The address is computed again behind `sum != 0`: then some iteration has computed it too, so that no load in it reads
+what the kernel would not have read. Inner loops come first, and their updates may go on outwards. Only in loops where
+threads do not wait for each other, and where nothing else touches what may be the same memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..ir.builder import Builder
+from ..ir.ops import (
+    Alloca,
+    Apply,
+    Atomic,
+    Block,
+    Builtin,
+    Call,
+    Constant,
+    Extract,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Value,
+    While,
+)
+from ..ir.traverse import blocks, clone, operands, rebuild, uses, walk, with_body
+from ..ir.types import Pointer, Scalar
+from . import promote, simplify
+from .aliases import MEETINGS, Aliases
+
+_PURE = (Constant, Apply, Offset, Member, PtrCast, Builtin, Extract, GlobalRef)
+_MOST = 16  # registers that sums of one loop may take
+
+
+def run(function: Function, module: Module, shadows: frozenset[str]) -> Function:
+    """`shadows`: the parameters and variables that hold adjoints."""
+    found = function
+    while True:  # from loops to the loops around them
+        sums = _Sums(found, shadows)
+        body = sums.block(found.body)
+        if not sums.variables:
+            return found if found is function else simplify.run(promote.run(found, module), module)
+        found = with_body(found, Block(body.args, (*sums.variables, *body.ops), body.results))
+
+
+@dataclass
+class _Updates:
+    """Of one address: `+=` by atomics, or by loads and stores."""
+
+    atomics: list[Atomic] = field(default_factory=list)
+    loads: list[Load] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+
+    @property
+    def ops(self) -> list[Op]:
+        return [*self.atomics, *self.loads, *self.stores]
+
+
+class _Sums:
+    def __init__(self, function: Function, shadows: frozenset[str]):
+        self.aliases = Aliases(function)
+        self.used = uses(function.body)
+        self.definition = {r: op for op in walk(function.body) for r in op.results}
+        named = {p.value for p in function.params if p.name in shadows}
+        self.shadows = named | {
+            op.result for op in walk(function.body) if isinstance(op, GlobalRef) and op.name in shadows
+        }
+        self.variables: list[Op] = []  # in which sums are kept
+
+    def block(self, block: Block) -> Block:
+        ops: list[Op] = []
+        for op in block.ops:
+            inner = rebuild(op, lambda v: v, self.block)
+            ops += self.loop(inner) if isinstance(inner, For | While) and inner is op else [inner]
+        return block if ops == list(block.ops) else Block(block.args, tuple(ops), block.results)
+
+    def loop(self, loop: For | While) -> list[Op]:
+        inside = [op for inner in blocks(loop) for op in walk(inner)]
+        if any(isinstance(op, (*MEETINGS, Call)) for op in inside):
+            return [loop]
+        before, after, body = Builder(loop.span), Builder(loop.span), loop.body
+        for ptr, updates in list(self.updates(loop).items())[:_MOST]:
+            address = self.address(ptr, loop, inside) if self.is_sum(ptr, updates, inside) else None
+            if address is not None:
+                body = self.moved(body, ptr, updates, address, before, after)
+        return [*before.ops, replace(loop, body=body), *after.ops] if after.ops else [loop]
+
+    # ---- what is updated
+
+    def updates(self, loop: For | While) -> dict[Value, _Updates]:
+        found: dict[Value, _Updates] = {}
+        for op in walk(loop.body):
+            if isinstance(op, Atomic) and self.only_adds(op):
+                found.setdefault(op.ptr, _Updates()).atomics.append(op)
+            elif isinstance(op, Store) and not op.volatile:
+                load = self.updated(op)
+                if load is not None:
+                    found.setdefault(op.ptr, _Updates()).loads.append(load)
+                    found[op.ptr].stores.append(op)
+        return found
+
+    def updated(self, store: Store) -> Load | None:
+        """The load of the same address to which something is added, for this store alone."""
+        op = self.definition.get(store.value)
+        while isinstance(op, Apply) and op.fn in ("add", "sub") and self.used.get(op.result) == 1:
+            sides = [self.definition.get(a) for a in op.args]
+            if op.fn == "add" and self.leads_to(sides[1], store.ptr):
+                sides.reverse()
+            op = sides[0]
+        is_it = isinstance(op, Load) and op.ptr is store.ptr and not op.volatile and self.used.get(op.result) == 1
+        return op if is_it and isinstance(op, Load) else None
+
+    def leads_to(self, op: Op | None, ptr: Value) -> bool:
+        while isinstance(op, Apply) and op.fn in ("add", "sub"):
+            sides = [self.definition.get(a) for a in op.args]
+            if op.fn == "add" and self.leads_to(sides[1], ptr):
+                return True
+            op = sides[0]
+        return isinstance(op, Load) and op.ptr is ptr
+
+    def is_sum(self, ptr: Value, updates: _Updates, inside: list[Op]) -> bool:
+        """Whether the updates are all that touches the memory in the loop; atomics may add to it elsewhere."""
+        type = ptr.type.pointee if isinstance(ptr.type, Pointer) else None
+        if self.aliases.root(ptr) not in self.shadows or not (isinstance(type, Scalar) and type.is_float):
+            return False
+        if updates.atomics and updates.stores:
+            return False
+        own = {id(op) for op in updates.ops}
+        others = [op for op in inside if isinstance(op, Load | Store | Atomic) and id(op) not in own]
+        harmless = {id(op) for op in others if self.only_adds(op)} if updates.atomics else set()
+        return not any(self.aliases.may_alias(op.ptr, ptr) for op in others if id(op) not in harmless)
+
+    def only_adds(self, op: Op) -> bool:
+        return isinstance(op, Atomic) and op.kind == "add" and not self.used.get(op.result)
+
+    def address(self, ptr: Value, loop: For | While, inside: list[Op]) -> list[Op] | None:
+        """The operations in the loop that it comes from, in order; None if it may change there."""
+        made = {r: op for op in inside for r in op.results}
+        arguments = {arg for op in (loop, *inside) for inner in blocks(op) for arg in inner.args}
+        wanted, todo = set[int](), [ptr]
+        while todo:
+            value = todo.pop()
+            if value in arguments:
+                return None
+            op = made.get(value)
+            if op is None or id(op) in wanted:
+                continue
+            if not (_is_pure(op) or (isinstance(op, Load) and self.is_constant(op, inside))):
+                return None
+            wanted.add(id(op))
+            todo += operands(op)
+        return [op for op in inside if id(op) in wanted]
+
+    def is_constant(self, load: Load, inside: list[Op]) -> bool:
+        return not load.volatile and not any(self.aliases.may_change(op, load.ptr) for op in inside)
+
+    # ---- the sum
+
+    def moved(
+        self, body: Block, ptr: Value, updates: _Updates, address: list[Op], before: Builder, after: Builder
+    ) -> Block:
+        assert isinstance(ptr.type, Pointer)
+        type = ptr.type.pointee
+        total = Value(Pointer(type, "local"), f"{self.aliases.root(ptr).name or ''}_sum")
+        self.variables.append(Alloca(results=(total,), span=before.span))
+        before.store(total, before.constant(-0.0, type))
+        body = self.summed(body, total, {id(op) for op in updates.ops})
+        after.span = updates.ops[-1].span
+        result = after.load(total)
+        some = after.apply("ne", result, after.constant(0.0, type))
+        with after.region() as region:
+            mapping: dict[Value, Value] = {}
+            after.ops += clone(Block((), tuple(address), ()), mapping).ops
+            place = mapping.get(ptr, ptr)
+            if updates.atomics:
+                op = updates.atomics[0]
+                after.add(replace(op, ptr=place, args=(result,), results=(Value(type),)))
+            else:
+                after.store(place, after.apply("add", after.load(place), result))
+        after.if_(some, region.block())
+        return body
+
+    def summed(self, block: Block, total: Value, updates: set[int]) -> Block:
+        ops: list[Op] = []
+        for op in block.ops:
+            match op:
+                case Atomic(_, _, (value,)) if id(op) in updates:
+                    b = Builder(op.span)
+                    b.store(total, b.apply("add", b.load(total), value))
+                    ops += b.ops
+                case Load() | Store() if id(op) in updates:
+                    ops.append(replace(op, ptr=total))
+                case If() if self.is_test(op, updates):  # adding zero is cheaper than asking
+                    ops += self.summed(op.then, total, updates).ops
+                case _:
+                    ops.append(rebuild(op, lambda v: v, lambda inner: self.summed(inner, total, updates)))
+        return Block(block.args, tuple(ops), block.results)
+
+    def is_test(self, op: If, updates: set[int]) -> bool:
+        """`if (v != 0) atomicAdd(..., v)`"""
+        atomics = [inner for inner in op.then.ops if id(inner) in updates and isinstance(inner, Atomic)]
+        cond = self.definition.get(op.cond)
+        if len(atomics) != 1 or op.orelse.ops or op.results or not (isinstance(cond, Apply) and cond.fn == "ne"):
+            return False
+        others = all(inner in atomics or isinstance(inner, (Constant, Offset, Member)) for inner in op.then.ops)
+        return others and atomics[0].args[0] is cond.args[0]
+
+
+def _is_pure(op: Op) -> bool:
+    return isinstance(op, _PURE) and not (isinstance(op, Builtin) and ("clock" in op.name or "timer" in op.name))
