@@ -43,7 +43,7 @@ from ..ir.ops import (
     Value,
     Warp,
 )
-from ..ir.traverse import clone, free_values, operands, substitute, walk, with_body
+from ..ir.traverse import blocks, clone, free_values, operands, substitute, walk, with_body
 from ..ir.types import BOOL, I32, U32, U64, Array
 from .lane_strips import STRIP, Kept, Strips, Sum
 from .lane_sums import summed
@@ -118,12 +118,20 @@ class _Copy:
 def _moving(function: Function) -> set[Value]:
     """Values that differ between neighbouring blocks, as far as the arithmetic tells: what a remainder is the same."""
     found: set[Value] = set()
-    for op in walk(function.body):
+    _add_moving(function.body, found)
+    return found
+
+
+def _add_moving(block: Block, found: set[Value]) -> None:
+    for op in block.ops:
+        for inner in blocks(op):
+            _add_moving(inner, found)
         moves = isinstance(op, Builtin) and (op.name, op.axis) == ("block_idx", 0)
         wraps = isinstance(op, Apply) and op.fn == "rem"
         if moves or (not wraps and any(v in found for v in operands(op))):
             found.update(op.results)
-    return found
+        for inner in blocks(op):
+            found.update(r for r, v in zip(op.results, inner.results[-len(op.results) :], strict=False) if v in found)
 
 
 def _sources(of: Sum) -> set[Value]:

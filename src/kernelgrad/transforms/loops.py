@@ -2,9 +2,9 @@
 
 Expects simplified IR. A loop counts when its condition is one comparison of a carried integer with a value from
 outside, each iteration adds the same constant to it, and the condition's block does nothing else. Arithmetic there
-that depends on the outside alone moves in front of the loop. `<=` and `>=` bounds are shifted by one, which only
-signed types (whose overflow C++ forbids) and constants allow. The counter's value after the loop is known for steps
-of one; a loop that needs it for others, and any other loop, stays a `While`.
+that depends on the outside alone moves in front of the loop, and so do loads where the loop changes nothing. `<=` and
+`>=` bounds are shifted by one, which only signed types (whose overflow C++ forbids) and constants allow. The counter's
+value after the loop is known for steps of one; a loop that needs it for others, and any other loop, stays a `While`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Block, Builtin, Constant, Extract, Function, Module, Op, Value, While
-from ..ir.traverse import operands, rebuild, substitute, uses, with_body
+from ..ir.ops import (
+    Apply,
+    Atomic,
+    Barrier,
+    BarrierReduce,
+    Block,
+    Builtin,
+    Call,
+    Constant,
+    Extract,
+    Fence,
+    Function,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Value,
+    Warp,
+    While,
+)
+from ..ir.traverse import operands, rebuild, substitute, uses, walk, with_body
 from ..ir.types import I32, I64, U32, U64, Scalar
 from .dce import eliminate
 from .fold import limits
@@ -60,7 +82,7 @@ class _Counted:
     # ---- matching
 
     def match(self, loop: While) -> _Counter | None:
-        hoisted, kept = _split_invariant(loop.before)
+        hoisted, kept = _split_invariant(loop)
         condition = _last_defined(kept, loop.before.results[0])
         if condition is None or condition.fn not in _FLIPPED or not _forwards_only(loop.before):
             return None
@@ -204,17 +226,27 @@ def _last_defined(ops: list[Op], value: Value) -> Apply | None:
     return ops[-1] if ops and isinstance(ops[-1], Apply) and ops[-1].result is value else None
 
 
-def _split_invariant(before: Block) -> tuple[tuple[Op, ...], list[Op]]:
-    """Operations that may run once in front of the loop, and the others."""
+def _split_invariant(loop: While) -> tuple[tuple[Op, ...], list[Op]]:
+    """Operations of the condition's block that may run once in front of the loop, and the others."""
     hoisted: list[Op] = []
     kept: list[Op] = []
-    inside = set(before.args)
-    for op in before.ops:
+    inside = set(loop.before.args)
+    reads = not any(isinstance(op, _CHANGES) for block in (loop.before, loop.body) for op in walk(block))
+    for op in loop.before.ops:
         # The condition is evaluated at least once: whatever is pure may be, in front.
         movable = isinstance(op, Constant | Apply | Extract) or (isinstance(op, Builtin) and "clock" not in op.name)
+        movable = movable or (reads and _reads(op))
         if movable and not any(v in inside for v in operands(op)):
             hoisted.append(op)
         else:
             kept.append(op)
             inside.update(op.results)
     return tuple(hoisted), kept
+
+
+# In a loop without these, memory stays as it is, but for data races.
+_CHANGES = (Store, Atomic, Barrier, BarrierReduce, Warp, Fence, Call)
+
+
+def _reads(op: Op) -> bool:
+    return isinstance(op, Offset | Member | PtrCast) or (isinstance(op, Load) and not op.volatile)
