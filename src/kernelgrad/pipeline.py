@@ -58,7 +58,10 @@ DERIVATIVE = (
     Pass("stores", _transform("stores")),
     Pass("clean", _transform("simplify")),
 )
-ARRANGED = (Pass("barriers", _transform("barriers")),)
+ARRANGED = (
+    Pass("unread", _transform("unread")),
+    Pass("barriers", _transform("barriers")),
+)
 LAST = (Pass("schedule", _transform("schedule")),)
 
 TURNS = Pass("turns", _transform("turns"))  # for sums over very many blocks

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 def run(*options: str) -> list[str]:
     """The rows it prints."""
     command = [sys.executable, "benchmarks/gradients.py", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WRONG" not in done.stdout

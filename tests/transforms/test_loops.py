@@ -128,6 +128,8 @@ def test_conditions_that_are_more_than_a_count(what: str) -> None:
             cond = b.apply("and", cond, flag)
     with b.region() as body:
         b.effect(Print, "%d", (i2,))
+        if what == "load":
+            b.store(b.offset(out, n), b.apply("sub", n, one))
         following = b.apply("add", i2, one)
         if what == "conditional step":
             following = b.apply("select", b.apply("gt", i2, one), b.apply("add", following, one), following)
@@ -139,6 +141,22 @@ def test_conditions_that_are_more_than_a_count(what: str) -> None:
     result = transformed(module, "f", loops.run)
     assert observe(result, module, BUFFER, 5) == observe(original, module, BUFFER, 5)
     assert count(result, While) == 1 and count(result, For) == 0
+
+
+def test_a_bound_from_memory_that_the_loop_leaves_alone() -> None:
+    b, out, n = Builder(), Value(Pointer(I32, "global"), "out"), Value(I32, "n")
+    i, i2 = Value(I32, "i"), Value(I32, "i")
+    with b.region() as before:
+        cond = b.apply("lt", i, b.load(b.offset(out, n)))
+    with b.region() as body:
+        b.effect(Print, "%d", (i2,))
+        following = b.apply("add", i2, b.constant(1, I32))
+    b.while_((b.constant(0, I32),), before.block((i,), (cond, i)), body.block((i2,), (following,)))
+    original = function("f", (out, n), b)
+    module = module_of(original)
+    result = transformed(module, "f", loops.run)
+    assert observe(result, module, BUFFER, 5) == observe(original, module, BUFFER, 5)
+    assert count(result, While) == 0 and count(result, For) == 1
 
 
 def test_nested_loops_whose_bounds_depend_on_each_other() -> None:

@@ -1,5 +1,6 @@
 """Barriers that part nothing: what the threads of a block touch on one side of them does not concern what they touch
 on the other. Gradients are full of them: the barriers of the kernel, mirrored, and one after the shadows are cleared.
+Loops that nothing else is left of are among them.
 
 Within one block of operations; what comes before and after a nested one may touch anything.
 """
@@ -70,7 +71,7 @@ class _Barriers:
         self.aliases = Aliases(function)
 
     def block(self, block: Block, nested: bool = True) -> Block:
-        ops = [rebuild(op, lambda v: v, self.block) for op in block.ops]
+        ops = [one for op in block.ops for one in _meeting(rebuild(op, lambda v: v, self.block))]
         kept: list[Op] = []
         before = _ANYTHING if nested else _Phase()
         for k, op in enumerate(ops):
@@ -114,6 +115,20 @@ class _Barriers:
         pairs = [(a, b) for a in before.written for b in after.read | after.written]
         pairs += [(a, b) for a in before.read for b in after.written]
         return any(self.aliases.may_share(a, b) for a, b in pairs)
+
+
+def _meeting(op: Op) -> tuple[Op, ...]:
+    """A loop in which threads meet and touch nothing: they meet once, in front of it."""
+    inside = [inner for b in blocks(op) for inner in walk(b)]
+    meets = isinstance(op, For | While) and any(map(_is_barrier, inside))
+    if not meets or not all(_is_barrier(i) or isinstance(i, _HARMLESS) for i in inside):
+        return (op,)
+    return Barrier("block", span=op.span), rebuild(op, lambda v: v, _without_barriers)
+
+
+def _without_barriers(block: Block) -> Block:
+    kept = (op for op in block.ops if not _is_barrier(op))
+    return Block(block.args, tuple(rebuild(op, lambda v: v, _without_barriers) for op in kept), block.results)
 
 
 def _is_barrier(op: Op) -> bool:

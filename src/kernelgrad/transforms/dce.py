@@ -1,8 +1,8 @@
 """Removes what nobody needs: unused values, results of branches, carried values of loops, stores into dead locals.
 
 Needed are effects that others can see, and from there what each needed thing depends on. A store into an alloca is
-needed once the alloca's address is needed by anything else. A loop counted by `For` ends by itself and may go when
-nothing in it is needed; a `While` may be meant to wait, so it stays.
+needed once the alloca's address is needed by anything else; so is, where asked for, one into a shared variable. A loop
+counted by `For` ends by itself and may go when nothing in it is needed; a `While` may be meant to wait, so it stays.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..ir.ops import (
     Fence,
     For,
     Function,
+    GlobalRef,
     If,
     Leave,
     Load,
@@ -37,6 +38,7 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import blocks, operands, rebuild, with_body
+from ..ir.types import Array, Pointer
 
 _EFFECTS = (Atomic, Barrier, BarrierReduce, Warp, Fence, Print, Assert, Trap, Leave, Call, While)
 
@@ -45,22 +47,24 @@ def run(function: Function, module: Module) -> Function:
     return with_body(function, eliminate(function.body))
 
 
-def eliminate(body: Block, names: Mapping[Value, str] | None = None) -> Block:
-    """The body without dead code; results of operations that are in `names` get that name."""
-    return _Rebuild(_Needs(body), names or {}).block(body)
+def eliminate(body: Block, names: Mapping[Value, str] | None = None, shared: bool = False) -> Block:
+    """The body without dead code; results of operations that are in `names` get that name. `shared`: without what is
+    stored in shared variables and never read, too."""
+    return _Rebuild(_Needs(body, shared), names or {}).block(body)
 
 
 class _Needs:
     """Marks what is needed. Block arguments are values like any other: needing one needs what flows into it."""
 
-    def __init__(self, body: Block):
+    def __init__(self, body: Block, shared: bool):
+        self.shared = shared
         self.ops: set[Op] = set()
         self.values: set[Value] = set()
         self._parent: dict[Op, Op | None] = {}
         self._sources: dict[Value, tuple[Value, ...]] = {}  # what flows into a result or argument of a region
         self._definition: dict[Value, Op] = {}
-        self._local: dict[Value, Value] = {}  # addresses derived from an alloca
-        self._stores: dict[Value, list[Op]] = {}  # into each alloca
+        self._local: dict[Value, Value | str] = {}  # addresses derived from an alloca, or from a shared variable
+        self._stores: dict[Value | str, list[Op]] = {}  # into each of them
         self._queue: list[Value] = []
         self._effects: list[Op] = []
         self._index(body, None)
@@ -106,6 +110,8 @@ class _Needs:
         match op:
             case Alloca():
                 self._local[op.result] = op.result
+            case GlobalRef(name) if self.shared and _is_static_shared(op.result):
+                self._local[op.result] = name
             case Member(ptr) | Offset(ptr) | PtrCast(ptr) if ptr in self._local:
                 self._local[op.result] = self._local[ptr]
             case Store(ptr, _, volatile):
@@ -113,6 +119,8 @@ class _Needs:
                     self._stores.setdefault(self._local[ptr], []).append(op)
                 else:
                     self._effects.append(op)
+            case Atomic(_, ptr, _) if isinstance(self._local.get(ptr), str):
+                self._stores.setdefault(self._local[ptr], []).append(op)
             case Load(_, volatile) if volatile:
                 self._effects.append(op)
             case _ if isinstance(op, _EFFECTS):
@@ -144,7 +152,8 @@ class _Needs:
             return  # a parameter
         self._need_op(definition)
         self._need(self._sources.get(value, ()))
-        for store in self._stores.pop(value, ()):
+        name = definition.name if isinstance(definition, GlobalRef) else None
+        for store in (*self._stores.pop(value, ()), *(self._stores.pop(name, ()) if name else ())):
             self._need_op(store)
 
 
@@ -204,6 +213,13 @@ class _Rebuild:
         body = self.block(op.body, forwarded, carried)
         results = _keep(op.results, forwarded)
         return rebuild(op, self.use, _same, inits=inits, before=before, body=body, results=results)
+
+
+def _is_static_shared(pointer: Value) -> bool:
+    """Dynamic shared memory is one, whatever its names."""
+    assert isinstance(pointer.type, Pointer)
+    type = pointer.type.pointee
+    return pointer.type.space == "shared" and not (isinstance(type, Array) and type.count == 0)
 
 
 def _same(block: Block) -> Block:
