@@ -258,7 +258,7 @@ class Variant:
             unkept=self._unkept(apart),
             copied=frozenset(crowded),
             gathered=frozenset(c.gather for c in chosen),
-            tuning=tuning_for(launch.block) if self._adds_in_loops else usual.tuning,
+            tuning=tuning_for(launch.block) if self._adds_in_loops or usual.block is not None else usual.tuning,
         )
 
     @property

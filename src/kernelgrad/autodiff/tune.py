@@ -1,5 +1,5 @@
 """What is done to a finished gradient for the launches it is for: no needless fills, exchanged loops and rings
-instead of atomics."""
+instead of atomics, barriers of warps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.ops import Function, Module
 from ..transforms import simplify
-from . import exchange, fills, rings
+from . import exchange, fills, rings, warp_barriers
 
 _WARP = 32
 
@@ -48,4 +48,6 @@ def run(function: Function, module: Module, tuning: Tuning) -> Module:
         if exchanged is not function:
             function, variables = simplify.run(exchanged, module), variables | own
     function = rings.run(function, tuning.row)
+    if tuning.block is not None and tuning.row > 1:
+        function = warp_barriers.run(function, tuning.block)
     return replace(module, functions={function.name: function}, globals=variables)

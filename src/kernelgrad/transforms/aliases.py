@@ -58,6 +58,10 @@ class Aliases:
             pointer = self._base[pointer]
         return pointer
 
+    def variable(self, root: Value) -> str | None:
+        """The name of the module variable that a pointer names."""
+        return self._variables.get(root)
+
     def may_alias(self, a: Value, b: Value) -> bool:
         one, other = self.root(a), self.root(b)
         return not (one is other and self._are_apart(a, b)) and self.may_share(one, other)
