@@ -30,7 +30,7 @@ from .ir.ops import Function, Param
 from .ir.types import Pointer, Scalar, Struct, Type
 from .kernels import Kernel
 from .ordering import add_logs, finish_logs, logged_in, segment_starts
-from .quads import add_rows, quads_for
+from .quads import add_rows, facts_in_quads
 from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch, make_launch, parse_launch
 from .runtime.launch import BoundArguments, Executable
@@ -411,9 +411,8 @@ class Gradient(Differentiated):
         primal = self._without_adjoints(bound)
         ways = self.ways(placement, single, watched)
         variant = self.variant_for(wanted, launch, primal, ways)
-        quads = quads_for(variant, launch, self._known_of(wanted, primal)[0], bound) if ways.on_gpu else None
-        if quads is not None:
-            variant = self.variant(wanted, replace(variant.options.facts, quads=quads))
+        if ways.on_gpu and (quads := facts_in_quads(variant, launch, self._known_of(wanted, primal)[0], bound)):
+            variant = self.variant(wanted, quads)
         gathers = [] if single else [claims.Step(k, bound, *g) for k, *g in self.gathers(wanted, launch, primal)]
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own, [step.kernel for step in gathers])

@@ -6,29 +6,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .autodiff.quads import fits, wide_params
+from .autodiff.accumulate import Facts
+from .autodiff.quads import fits
 from .runtime.arguments import Supplied
 from .runtime.config import Launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
-from .transforms.quads import BYTES, GRID, Quads
+from .transforms.quads import BYTES, GRID
 from .variants import Variant
 
 _ENOUGH = 1 << 20  # threads: with fewer, all of them are under way at once anyway
 _STARTED = 256  # threads of a block, so that it has registers enough
 
 
-def quads_for(
+def facts_in_quads(
     variant: Variant, launch: Launch, known: Callable[[Any], Any], bound: BoundArguments
-) -> Quads | None:
-    """How the threads of a launch do several elements each; None where they had better not."""
+) -> Facts | None:
+    """What holds for a launch whose threads do several elements each; None where they had better not."""
     if not fits(launch.grid, launch.block) or launch.grid[0] * launch.block[0] < _ENOUGH:
         return None
-    found = variant.quads_of(launch, known)
-    if found is None:
+    facts = variant.facts_in_quads(launch, known)
+    if facts is None or facts.quads is None:
         return None
-    wide = wide_params(variant.reverse.function, found)
-    return found if all(b.address % BYTES == 0 for b in bound.buffers if b.name in wide) else None
+    aligned = facts.quads.aligned
+    return facts if all(b.address % BYTES == 0 for b in bound.buffers if b.name in aligned) else None
 
 
 def add_rows(variant: Variant, launch: Launch, own: Own) -> None:

@@ -40,7 +40,7 @@ from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
 from .runtime.arguments import Supplied
 from .runtime.config import Launch
-from .transforms.quads import Quads
+from .transforms.quads import BYTES, GRID
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
@@ -68,7 +68,7 @@ class Variant:
         self.kernel, self.options = kernel, options
         self._facts: dict[Any, Facts] = {}
         self._chosen: dict[Any, tuple[Chosen, ...]] = {}
-        self._quads: dict[Any, Quads | None] = {}
+        self._in_quads: dict[Any, Facts | None] = {}
         self._gathers = Gathers(kernel, options)
         self._shaped: dict[tuple[int, int, int], bool] = {}
         self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
@@ -126,6 +126,10 @@ class Variant:
         shadows = [f"_d_{name}" for name in names if f"_d_{name}" in text]
         if self.options.facts.tuning.block is not None:
             yield f"// For blocks of {' x '.join(map(str, self.options.facts.tuning.block))} threads."
+        if self.options.facts.quads is not None:
+            width = self.options.facts.quads.width
+            yield f"// Each thread does the work of {width} of the kernel's, each row of a block that of one of its blocks,"
+            yield f"// of which there are {GRID}. Buffers begin at multiples of {BYTES} bytes."
         if shadows:
             yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
         for name, promises in plan.promised.items():
@@ -221,14 +225,15 @@ class Variant:
         for gather, box in self._chosen.get(self._key(launch, known, sizes), ()):
             yield self._gathers.kernel_of(gather), launch_of(gather, box, launch), numbers(box, launch)
 
-    def quads_of(self, launch: Launch, known: Callable[[Any], Any]) -> Quads | None:
-        """How its threads could do several elements each in a launch."""
+    def facts_in_quads(self, launch: Launch, known: Callable[[Any], Any]) -> Facts | None:
+        """The same for threads that do several elements each, if they can in that launch."""
         key = self._key(launch, known, {})
-        if key not in self._quads:
+        if key not in self._in_quads:
             scalars = {p.name: known(p.value) for p in self.kernel.function.params}
             shape = Shape(launch.grid, launch.block)
-            self._quads[key] = find_quads(self.reverse.function, shape, scalars) if len(self.kernels) == 1 else None
-        return self._quads[key]
+            found = find_quads(self.reverse.function, shape, scalars) if len(self.kernels) == 1 else None
+            self._in_quads[key] = None if found is None else replace(self.options.facts, quads=found)
+        return self._in_quads[key]
 
     def _key(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
         scalars = tuple(known(p.value) for p in self.kernel.function.params)

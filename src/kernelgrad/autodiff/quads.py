@@ -32,7 +32,7 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import operands, walk
+from ..ir.traverse import blocks, operands, walk
 from ..ir.types import Pointer, Scalar
 from ..transforms.aliases import Aliases
 from ..transforms.quads import BYTES, VECTORS, Quads, accesses
@@ -68,13 +68,6 @@ def find_typical(function: Function) -> Quads | None:
     return _Search(function, sums).run() if fits(sums.shape.grid, sums.shape.block) else None
 
 
-def wide_params(function: Function, plan: Quads) -> frozenset[str]:
-    """The buffers that must be aligned."""
-    aliases, found = Aliases(function), accesses(function)
-    names = {p.value: p.name for p in function.params}
-    return frozenset(names[aliases.root(found[k].ptr)] for k in plan.wide)
-
-
 class _Refused(Exception):
     pass
 
@@ -99,7 +92,8 @@ class _Search:
             return None
         chosen = set(self.wide)
         ordinals = tuple(k for k, op in enumerate(accesses(self.function)) if op in chosen)
-        return Quads(BYTES // min(sizes), ordinals)
+        roots = {self.aliases.root(op.ptr) for op in chosen}
+        return Quads(BYTES // min(sizes), ordinals, tuple(p.name for p in self.function.params if p.value in roots))
 
     def visit(self, block: Block) -> None:
         """What stands behind nothing but guards."""
@@ -167,6 +161,11 @@ class _Search:
                 return all(self.is_range(arg, holds) for arg in args)
             case Apply(fn, (left, right)) if fn in _ORDER and _is_integer(left):
                 return None not in (self.sums.of(left), self.sums.of(right))
+            case If(first, then, orelse) if len(op.results) == 1:
+                # `a && b` and `a || b`, whose right side is not always computed
+                short, long = (orelse, then) if holds else (then, orelse)
+                ends = self.sums.of(short.results[0]) == Affine(int(not holds))
+                return ends and self.is_range(first, holds) and self.is_range(long.results[0], holds)
         found = self.sums.of(cond)
         return isinstance(found, Affine) and not found.terms
 
@@ -174,7 +173,8 @@ class _Search:
         op = self.sums.structure.definition.get(cond)
         if op is None:
             return True
-        return not (isinstance(op, Apply) and self.is_partial(op)) and all(map(self.is_total, operands(op)))
+        needed = [*operands(op), *(v for side in blocks(op) for v in side.results)]
+        return not (isinstance(op, Apply) and self.is_partial(op)) and all(map(self.is_total, needed))
 
     def is_partial(self, op: Apply) -> bool:
         divisor = self.sums.structure.definition.get(op.args[-1])

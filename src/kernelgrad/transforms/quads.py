@@ -44,7 +44,7 @@ from ..ir.ops import (
     Store,
     Value,
 )
-from ..ir.traverse import blocks, clone, operands, rebuild, walk, with_body
+from ..ir.traverse import blocks, clone, free_values, operands, rebuild, walk, with_body
 from ..ir.types import F32, F64, I32, I64, U32, Field, Pointer, Scalar, Struct
 from .aliases import Aliases
 
@@ -68,10 +68,12 @@ VECTORS = {
 @dataclass(frozen=True)
 class Quads:
     """`width`: how many elements a thread does. `wide`: which of the function's loads and stores, counted in its order,
-    go together: those at the addresses of neighbours, behind nothing but guards."""
+    go together: those at the addresses of neighbours, behind nothing but guards. `aligned`: the buffers they are in,
+    which must begin at multiples of 16 bytes."""
 
     width: int
     wide: tuple[int, ...]
+    aligned: tuple[str, ...]
 
 
 def run(function: Function, module: Module, plan: Quads) -> Function:
@@ -152,7 +154,7 @@ class _Quadrupled:
         """Whether a neighbour gets behind a guard."""
         needed = self.slice(op.cond)
         mapping = dict(values)
-        self.b.ops += clone(Block((), needed, ()), mapping).ops
+        self.b.ops += clone(_unnumbered(Block((), needed, ())), mapping).ops
         holds = mapping.get(op.cond, op.cond)
         return holds if self.side(op) is op.then else self.b.apply("not", holds)
 
@@ -163,7 +165,7 @@ class _Quadrupled:
             op = self.definition.get(wanted.pop())
             if op is not None and not isinstance(op, Builtin) and op not in found:
                 found.add(op)
-                wanted += operands(op)
+                wanted += [*operands(op), *(v for inner in blocks(op) for v in free_values(inner))]
         return tuple(op for op in walk(self.function.body) if op in found)
 
     # ---- the work
