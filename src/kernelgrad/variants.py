@@ -128,8 +128,8 @@ class Variant:
             yield f"// For blocks of {' x '.join(map(str, self.options.facts.tuning.block))} threads."
         if self.options.facts.quads is not None:
             width = self.options.facts.quads.width
-            yield f"// Each thread does the work of {width} of the kernel's, each row of a block that of one of its blocks,"
-            yield f"// of which there are {GRID}. Buffers begin at multiples of {BYTES} bytes."
+            yield f"// Each thread does what {width} threads of the kernel do, each row of a block what one of {GRID}"
+            yield f"// blocks does. Buffers begin at multiples of {BYTES} bytes."
         if shadows:
             yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
         for name, promises in plan.promised.items():
