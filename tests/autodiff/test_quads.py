@@ -354,7 +354,7 @@ def test_the_text() -> None:
     text = launched_text(gradient)
     assert "*(const float4 *)&x[i]" in text and "const float *__restrict__ x" in text
     together = text[: text.index("else")]
-    assert together.index("&_d_y[i];") < together.index("sinf(")  # loads come first
+    assert together.index("&_d_y[i];") < together.index("sincosf(")  # loads come first
     assert "each thread does 4 neighbouring elements and loads and stores 16 bytes at a time" in gradient.explain()
 
 
