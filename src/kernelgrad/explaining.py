@@ -10,6 +10,7 @@ from .autodiff import rotate
 from .autodiff.affine import Shape
 from .autodiff.amounts import Amount
 from .autodiff.explain import explain
+from .autodiff.quads import find_typical
 from .autodiff.traffic import KINDS, Traffic, tape_per_thread, traffic
 from .errors import ArgumentError
 from .ir.ops import Atomic, For, Load, Store, While
@@ -82,7 +83,9 @@ def explain_launch(
 
 def _explained(variant: Variant) -> str:
     function = variant.reverse.function
-    return explain(variant.derivative, _once(variant), lane_sums.places(function), jam.applies(function))
+    quads = find_typical(function) if len(variant.kernels) == 1 else None
+    width = None if quads is None else quads.width
+    return explain(variant.derivative, _once(variant), lane_sums.places(function), jam.applies(function), width)
 
 
 def _once(variant: Variant) -> list[str]:

@@ -30,6 +30,7 @@ from .ir.ops import Function, Param
 from .ir.types import Pointer, Scalar, Struct, Type
 from .kernels import Kernel
 from .ordering import add_logs, finish_logs, logged_in, segment_starts
+from .quads import add_rows, facts_in_quads
 from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch, make_launch, parse_launch
 from .runtime.launch import BoundArguments, Executable
@@ -184,6 +185,7 @@ class Differentiated:
         add_partials(variant, launch, placement, stream, own)
         add_copies(variant, bound, placement, stream, own)
         add_grid(variant, launch, own)
+        add_rows(variant, launch, own)
         if segment is not None:
             own.supplied[checkpoint.SEGMENT] = Supplied(segment)
         sizes = self.elements(variant, launch, bound, placement, segment)
@@ -407,7 +409,10 @@ class Gradient(Differentiated):
         # All variants take the same arguments of the user's.
         bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
         primal = self._without_adjoints(bound)
-        variant = self.variant_for(wanted, launch, primal, self.ways(placement, single, watched))
+        ways = self.ways(placement, single, watched)
+        variant = self.variant_for(wanted, launch, primal, ways)
+        if ways.on_gpu and (quads := facts_in_quads(variant, launch, self._known_of(wanted, primal)[0], bound)):
+            variant = self.variant(wanted, quads)
         gathers = [] if single else [claims.Step(k, bound, *g) for k, *g in self.gathers(wanted, launch, primal)]
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own, [step.kernel for step in gathers])

@@ -22,6 +22,7 @@ from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .transforms import globals as module_variables
+from .transforms.quads import Quads
 
 
 class Pass(NamedTuple):
@@ -63,6 +64,13 @@ ARRANGED = (
     Pass("barriers", _transform("barriers")),
 )
 LAST = (Pass("schedule", _transform("schedule")),)
+
+# Each neighbour has a copy of everything at first, also of what is the same for all.
+WIDENED = (
+    Pass("share", _transform("simplify")),
+    Pass("loads", _transform("loads")),
+    Pass("tidy", _transform("simplify")),
+)
 
 TURNS = Pass("turns", _transform("turns"))  # for sums over very many blocks
 
@@ -113,10 +121,12 @@ def finish_derivative(
     gathering: frozenset[str] = frozenset(),
     tuning: Tuning = PLAIN,
     only_sums: bool = False,
+    quads: Quads | None = None,
 ) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
     through which the user sees adjoints. `gathering`: all memory in which adjoints are added up. `tuning`: what is
-    known of its launches. `only_sums`: that is all its loop does, which may take several turns at a time."""
+    known of its launches. `only_sums`: that is all its loop does, which may take several turns at a time. `quads`: how
+    a thread does several elements."""
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
@@ -130,10 +140,16 @@ def finish_derivative(
         tuned = _tuned(clean, function.name, tuning)
         result = for_target(tuned, function.name, (*LAST, *((TURNS,) if only_sums else ()), last))
         _check_addresses(result.functions[function.name])
-        return result
+        return result if quads is None else _in_quads(result, function.name, quads)
 
-    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums}"
+    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {quads}"
     return _remembered(emitted, f"derivative {function.name} {told}", compute)
+
+
+def _in_quads(module: Module, name: str, quads: Quads) -> Module:
+    from .transforms.quads import run
+
+    return for_target(module, name, (Pass("quads", lambda f, m: run(f, m, quads)), *WIDENED))
 
 
 def _tuned(module: Module, name: str, tuning: Tuning) -> Module:

@@ -22,6 +22,7 @@ from .autodiff.exclusive import Place, exclusive_loads, place_of
 from .autodiff.logs import Log, Logged
 from .autodiff.private import is_stored_once, places_of, private_roots
 from .autodiff.promises import HOLDS
+from .autodiff.quads import find as find_quads
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient, unique_roots
 from .autodiff.shadows import adjoint_type, is_dynamic
@@ -39,6 +40,7 @@ from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
 from .runtime.arguments import Supplied
 from .runtime.config import Launch
+from .transforms.quads import BYTES, GRID
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
@@ -66,6 +68,7 @@ class Variant:
         self.kernel, self.options = kernel, options
         self._facts: dict[Any, Facts] = {}
         self._chosen: dict[Any, tuple[Chosen, ...]] = {}
+        self._in_quads: dict[Any, Facts | None] = {}
         self._gathers = Gathers(kernel, options)
         self._shaped: dict[tuple[int, int, int], bool] = {}
         self.derivative: Derivative = gradient(kernel.function, kernel.module, options)
@@ -94,7 +97,13 @@ class Variant:
         refilled = frozenset(tile.variable for used in self.derivative.prepared.plan.refilled.values() for tile in used)
         tuning = replace(self.options.facts.tuning, refilled=refilled)
         module = pipeline.finish_derivative(
-            function, known, shadows, gathering, tuning, self.derivative.coarse is not None
+            function,
+            known,
+            shadows,
+            gathering,
+            tuning,
+            self.derivative.coarse is not None,
+            self.options.facts.quads,
         )
         return self._as_kernel(function, module)
 
@@ -117,6 +126,10 @@ class Variant:
         shadows = [f"_d_{name}" for name in names if f"_d_{name}" in text]
         if self.options.facts.tuning.block is not None:
             yield f"// For blocks of {' x '.join(map(str, self.options.facts.tuning.block))} threads."
+        if self.options.facts.quads is not None:
+            width = self.options.facts.quads.width
+            yield f"// Each thread does what {width} threads of the kernel do, each row of a block what one of {GRID}"
+            yield f"// blocks does. Buffers begin at multiples of {BYTES} bytes."
         if shadows:
             yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
         for name, promises in plan.promised.items():
@@ -211,6 +224,16 @@ class Variant:
         """The launches that collect adjoints, and what the launcher supplies to each; after `facts_of`."""
         for gather, box in self._chosen.get(self._key(launch, known, sizes), ()):
             yield self._gathers.kernel_of(gather), launch_of(gather, box, launch), numbers(box, launch)
+
+    def facts_in_quads(self, launch: Launch, known: Callable[[Any], Any]) -> Facts | None:
+        """The same for threads that do several elements each, if they can in that launch."""
+        key = self._key(launch, known, {})
+        if key not in self._in_quads:
+            scalars = {p.name: known(p.value) for p in self.kernel.function.params}
+            shape = Shape(launch.grid, launch.block)
+            found = find_quads(self.reverse.function, shape, scalars) if len(self.kernels) == 1 else None
+            self._in_quads[key] = None if found is None else replace(self.options.facts, quads=found)
+        return self._in_quads[key]
 
     def _key(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
         scalars = tuple(known(p.value) for p in self.kernel.function.params)

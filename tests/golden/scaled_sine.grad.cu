@@ -42,14 +42,15 @@ extern "C" __global__ void scaled_sine_grad(
         float _d_x_value = _d_x[i];
         float _d_y_value = _d_y[i];
         float x_value = x[i];
-        float t = sinf(x_value);
-        float t_1 = a * t;
-        float t_2 = _d_y_value * x_value;
-        _d_a_1 = t_2 * t;
-        float t_3 = cosf(x_value);
-        y[i] = t_1 * x_value;
+        float t;
+        float t_1;
+        sincosf(x_value, &t, &t_1);
+        float t_2 = a * t;
+        float t_3 = _d_y_value * x_value;
+        _d_a_1 = t_3 * t;
+        y[i] = t_2 * x_value;
         _d_y[i] = 0.0f;
-        _d_x[i] = _d_x_value + (_d_y_value * t_1 + t_2 * a * t_3);
+        _d_x[i] = _d_x_value + (_d_y_value * t_2 + t_3 * a * t_1);
     }
     float t_4 = block_sum(_d_a_1);
     if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {

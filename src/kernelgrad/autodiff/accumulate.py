@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..ir.ops import Alloca, Load, Store, Value
 from ..ir.types import Pointer
+from ..transforms.quads import Quads
 from .affine import Sums
 from .exclusive import Place, is_exclusive, place_of
 from .gather import Gather
@@ -34,7 +35,7 @@ class Facts:
     adjoints. `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large,
     and loops go in strips. `unkept`: outputs to be kept whose elements several threads may store: their adjoints
     are consumed, on copies. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its
-    threads add up together. `alone`: there is one thread."""
+    threads add up together. `quads`: threads do several neighbouring elements each. `alone`: there is one thread."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -49,6 +50,7 @@ class Facts:
     unkept: frozenset[str] = frozenset()
     block: tuple[int, int, int] | None = None
     tuning: Tuning = USUAL_TUNING
+    quads: Quads | None = None
     alone: bool = False
 
 

@@ -17,9 +17,15 @@ from .roots import holds_pointers
 from .shapes import decided_by
 
 
-def explain(gradient: Gradient, once: Iterable[str] = (), in_strips: Collection[str] = (), jammed: bool = False) -> str:
+def explain(
+    gradient: Gradient,
+    once: Iterable[str] = (),
+    in_strips: Collection[str] = (),
+    jammed: bool = False,
+    quads: int | None = None,
+) -> str:
     """`once`: the places of updates that were moved out of their loops. On CUDA: `in_strips`: where the reads are whose
-    updates lanes add up in strips; `jammed`: blocks go at once."""
+    updates lanes add up in strips; `jammed`: blocks go at once; `quads`: how many elements a thread does."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
@@ -31,7 +37,7 @@ def explain(gradient: Gradient, once: Iterable[str] = (), in_strips: Collection[
         ],
         "variants for launches": _variants(gradient),
         "what the threads of a block add up first": _together(prepared),
-        "large grids": [_JAMMED] if jammed else [],
+        "large grids": [_JAMMED] * jammed + ([_QUADS.format(quads)] if quads else []),
         "promises": _promises(prepared),
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),
@@ -97,6 +103,9 @@ def _how(plan: Accumulation, load: Load) -> str:
 
 
 _JAMMED = "on a GPU, one thread does the work of eight neighbouring blocks and adds up what they have for one address"
+_QUADS = (
+    "on a GPU, each thread does {} neighbouring elements and loads and stores 16 bytes at a time, if they are aligned"
+)
 _AFTERWARDS = "after the launch, in the order of blocks, slots and threads"
 
 

@@ -32,6 +32,7 @@ from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
 from .literals import initialiser
 from .shared import SharedText, shared_layout, used_globals
+from .sincos import pairs, side_by_side
 from .spellings import HELPERS, SPELLINGS
 from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
@@ -59,7 +60,7 @@ def emit(module: Module, kernel: str) -> str:
 
 class _Emitter:
     def __init__(self, module: Module, function: Function):
-        self.module, self.function = module, function
+        self.module, self.function = module, side_by_side(function)
         if function.kind != "kernel":
             raise InternalError(f"{function.name} is not a kernel")
         self.used = used_globals(module, function)
@@ -115,7 +116,8 @@ class _Emitter:
             if isinstance(op, Apply) and op.fn in SPELLINGS
             for cell in SPELLINGS[op.fn].cells.values()
         )
-        return {word for cell in cells for word in re.findall(r"[A-Za-z_]\w*", cell)}
+        together = {pair.function for pair in pairs(self.function.body)}
+        return together | {word for cell in cells for word in re.findall(r"[A-Za-z_]\w*", cell)}
 
     def _has_array_values(self) -> bool:
         values = (r for op in walk(self.function.body) if not isinstance(op, Alloca) for r in op.results)

@@ -43,6 +43,7 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, operands, uses, walk
 from ...ir.types import BOOL, Array, Pointer, Scalar
 from .ranges import is_below
+from .sincos import Pair, pairs
 from .stepping import is_free, stepped_state
 
 _ADDRESSES = (Offset, Member, PtrCast, GlobalRef, Alloca)
@@ -88,6 +89,7 @@ class Folding:
     wanted: dict[Block, tuple[int, ...]] = field(default_factory=dict)
     carried: set[Value] = field(default_factory=set)
     stepped: dict[While, int] = field(default_factory=dict)  # loops written `for (i = ...; ...; i += ...)`: which i
+    paired: dict[Op, Pair] = field(default_factory=dict)  # sines and cosines that are computed together
 
     def is_used(self, value: Value) -> bool:
         return bool(self.sites.get(value))
@@ -134,6 +136,7 @@ class _Folder:
                 self.result.definition[result] = op
             if isinstance(op, For):
                 self.result.counters[op.body.args[0]] = op
+        self.result.paired = {op: pair for pair in pairs(self.function.body) for op in pair[:2]}
         self._survey(self.function.body, None)
         self._block(self.function.body, range(len(self.function.body.results)))
         return self.result
@@ -232,7 +235,7 @@ class _Folder:
         sites = self.result.sites.get(value, [])
         if value in self.steps:
             return True
-        if not sites or not self._is_nameless(value, sites):
+        if not sites or not self._is_nameless(value, sites) or op in self.result.paired:
             return False
         if isinstance(op, (Extract, *_ADDRESSES)):
             return True

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from ...errors import InternalError, Source
 from ...ir.ops import (
     Alloca,
+    Apply,
     Assert,
     Atomic,
     Barrier,
@@ -32,6 +33,7 @@ from ..names import Scope
 from .atomics import atomic
 from .copies import Copy, Save, in_sequence
 from .expressions import Expressions
+from .sincos import Pair
 from .syntax import Expr, Prec, assigned, assignment, call, infix, negated
 from .types import Types, field_name
 from .variables import Variable
@@ -101,6 +103,8 @@ class Statements:
                 self.line(assignment(target.text, assigned(self.expressions.nonconst(value))))
             case Insert():
                 self.insert(op)
+            case Apply() if op in self.folding.paired:
+                self.sine_and_cosine(op, self.folding.paired[op])
             case Atomic():
                 self.write(op, op.result, atomic(op, self.expressions))
             case Warp(fn="match_all"):
@@ -136,6 +140,15 @@ class Statements:
         op = self.folding.definition.get(value)
         full = isinstance(op, Constant) and int(op.value) & _FULL_MASK == _FULL_MASK
         return "" if full else self.expressions.value(value).text
+
+    def sine_and_cosine(self, op: Apply, pair: Pair) -> None:
+        variable = self.variables.of[op.result]
+        if variable.opener is op and variable not in self.declared and not variable.bare:
+            self.declare(variable, None)
+        if op is pair.second:
+            results = [self.variables.of[part.result] for part in (pair.sine, pair.cosine)]
+            argument = self.expressions.value(op.args[0]).text
+            self.line(f"{pair.function}({argument}, {', '.join(f'&{v.name}' for v in results)});")
 
     # ---- variables
 
