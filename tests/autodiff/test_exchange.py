@@ -117,7 +117,7 @@ def test_as_text(name: str) -> None:
     args, adjoints = typed(case, arguments(case)), typed(case, [seed, np.zeros(SIZE), np.zeros(SIZE)])
     launch = make_launch(*case.launch)
     gradient = kg.gradient(kg.compile(case.source)["k"], primal=False)
-    ((kernel, bound),), _, own = gradient._prepare(launch, (*args, *adjoints), {})
+    ((kernel, bound, *_),), _, own = gradient._prepare(launch, (*args, *adjoints), {})
     module = kernel._cuda_module
     config = LaunchConfig(launch.grid, launch.block)
     packed = kernel._with_variables(module, bound, config, None, own.supplied).packed

@@ -45,7 +45,7 @@ def test_runs_as_text(name: str) -> None:
     native = [np.zeros(SIZE), random.random(SIZE), random.random(SIZE), np.zeros(SIZE)]
     emulated = [a.copy() for a in native]
     gradient[case.launch](*native)
-    ((kernel, bound),), _, own = gradient._prepare(make_launch(*case.launch), tuple(emulated), {})
+    ((kernel, bound, *_),), _, own = gradient._prepare(make_launch(*case.launch), tuple(emulated), {})
     module, config = kernel._cuda_module, LaunchConfig((GRID, 1, 1), (BLOCK, 1, 1))
     packed = kernel._with_variables(module, bound, config, None, own.supplied).packed
     offsets, _ = param_layout(module.functions[kernel.name])
