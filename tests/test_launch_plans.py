@@ -39,6 +39,10 @@ __global__ void strided(double *y, const double *x, int n, int stride) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i / stride];
 }
+__global__ void dropped(double *y, const double *x, int n, unsigned seed) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (i ^ seed) * 2654435761u >> 31 ? seed * x[i] * x[i] : 0.0;
+}
 __global__ void through(double *y, double *t, const double *x, int n) {
     int i = threadIdx.x;
     t[i] = x[i] * x[i];
@@ -116,6 +120,31 @@ def test_integers_are_looked_at(module: kg.Module) -> None:
         d_x = np.zeros(12)
         g[3, 4](np.zeros(12), ones(12), 12, stride, ones(12), d_x)
         assert (d_x[: 12 // stride] == stride).all() and not d_x[12 // stride :].any()
+
+
+def test_integers_that_decide_nothing_share_a_plan(module: kg.Module, made: list[Any]) -> None:
+    """Seeds of random numbers, counters of steps."""
+    g = kg.gradient(module["dropped"], "y, x")
+    for seed in range(1, 20):
+        x, d_x = np.arange(1.0, 13.0), np.zeros(12)
+        g[3, 4](np.zeros(12), x, 12, seed, ones(12), d_x)
+        hashed = (np.arange(12, dtype=np.uint32) ^ np.uint32(seed)) * np.uint32(2654435761)
+        np.testing.assert_allclose(d_x, np.where(hashed >> 31, 2 * seed * x, 0))
+    assert len(made) == 1
+
+
+def test_what_was_found_before_the_first_launch_is_as_good(module: kg.Module) -> None:
+    """Asking about one launch does not hide from the next ones which integers decide."""
+    g = kg.gradient(module["strided"], "y, x")
+    g.explain(3, 4, np.zeros(12), ones(12), 12, 1)
+    assert g.tape_bytes(3, 4, np.zeros(12), ones(12), 12, 1) == 0
+    for stride in (1, 2, 4, 1):
+        d_x = np.zeros(12)
+        g[3, 4](np.zeros(12), ones(12), 12, stride, ones(12), d_x)
+        assert (d_x[: 12 // stride] == stride).all()
+        assert g.check(3, 4, np.zeros(12), ones(12), 12, stride, ones(12), np.zeros(12)).ok
+    powers = kg.gradient(module["powers"], "y, x")
+    assert [powers.tape_bytes(1, 4, ones(4), ones(4), 4, m) for m in (2, 7, 2)] == [8 * 4 * m for m in (2, 7, 2)]
 
 
 def test_sizes_of_tapes_by_arithmetic_and_by_counting(module: kg.Module) -> None:

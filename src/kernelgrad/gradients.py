@@ -67,8 +67,8 @@ class Differentiated:
     def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY) -> Variant:
         """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
         known, sizes = self._known_of(wanted, primal)
-        assigned = tuple(n for n in self.settings.assigned if n in sizes)
-        return self.variant(wanted, self._usual_for(wanted, launch).facts_of(launch, known, sizes, assigned, ways))
+        usual = self._usual_for(wanted, launch)
+        return self.variant(wanted, usual.facts_of(launch, known, sizes, self._assigned(sizes), ways))
 
     def _usual_for(self, wanted: tuple[str, ...], launch: Launch) -> Variant:
         """The one that says what holds for a launch."""
@@ -77,9 +77,15 @@ class Differentiated:
             self.variant(wanted, replace(self.usual, block=launch.block)) if usual.needs_shape(launch.block) else usual
         )
 
-    def gathers(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Iterator[Any]:
+    def gathers(
+        self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY
+    ) -> Iterator[Any]:
         """The launches that go before that variant's."""
-        return self._usual_for(wanted, launch).gathers(launch, *self._known_of(wanted, primal))
+        known, sizes = self._known_of(wanted, primal)
+        return self._usual_for(wanted, launch).gathers(launch, known, sizes, self._assigned(sizes), ways)
+
+    def _assigned(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
+        return tuple(n for n in self.settings.assigned if n in sizes)
 
     def _known_of(self, wanted: tuple[str, ...], primal: BoundArguments) -> tuple[Callable[[Any], Any], dict[str, int]]:
         """The scalar arguments, and the sizes of the wanted buffers."""
@@ -316,15 +322,21 @@ class Gradient(Differentiated):
     ) -> LaunchPlan:
         shape = launch.grid, launch.block, launch.shared_bytes
         sizes = tuple([buffer[::2] for buffer in bound.buffers])  # and names: some may be missing
-        key = (wanted, shape, integers_of(self.kernel.function).read(bound.packed), sizes, ways, segment)
-        return self._plans.get(key) or self._plans.keep(key, self._make_plan(wanted, launch, bound, ways, segment))
+        kind, known = (wanted, shape, sizes, ways, segment), integers_of(self.kernel.function)
+        integers = known.read(bound.packed)
+        plan = self._plans.get(kind, integers)
+        if plan is None:
+            plan = self._make_plan(wanted, launch, bound, ways, segment)
+            relevant = known.numbers((*self._usual_for(wanted, launch).relevant.parts, *plan.asked))
+            self._plans.keep(kind, integers, plan, relevant)
+        return plan
 
     def _make_plan(
         self, wanted: tuple[str, ...], launch: Launch, bound: BoundArguments, ways: Ways, segment: int | None
     ) -> LaunchPlan:
         primal = self._without_adjoints(bound)
         variant = self.variant_for(wanted, launch, primal, ways)
-        gathers = () if ways.single else tuple(starmap(Gathering, self.gathers(wanted, launch, primal)))
+        gathers = () if ways.single else tuple(starmap(Gathering, self.gathers(wanted, launch, primal, ways)))
         return LaunchPlan(variant, launch, primal, gathers, tuple(self._cleared(variant, bound)), segment)
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,16 +79,16 @@ def elements(
     variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
 ) -> Sizes:
     """What each thread needs, for each block or for all alike: by arithmetic, else by counting."""
-    found = by_arithmetic(variant, launch, bound, segment)
+    found = by_arithmetic(variant, launch, integers_of(variant.kernel.function).known(bound.packed, segment))
     return by_counting(variant, launch, bound, placement, segment) if found is None else found
 
 
-def by_arithmetic(variant: Variant, launch: Launch, bound: BoundArguments, segment: int | None) -> Sizes | None:
+def by_arithmetic(variant: Variant, launch: Launch, known: Callable[[Any], Any]) -> Sizes | None:
     """None where it depends on what buffers hold."""
     keys = (*variant.stack_types, *variant.logged)
     if not keys:
         return {}
-    found = variant.elements(integers_of(variant.kernel.function).known(bound.packed, segment), launch)
+    found = variant.elements(known, launch)
     return None if found is None else {key: np.array([max(1, found.get(key, 0))], np.int64) for key in keys}
 
 

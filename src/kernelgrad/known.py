@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .autodiff import checkpoint
 from .ir.layout import param_layout
@@ -28,12 +29,48 @@ class Integers:
                 layout += f"{offset - end}x{_code(param.type)}"
                 end = offset + param.type.size
         self.read = Struct(layout).unpack_from  # the numbers in the order of the parameters
+        self._numbers = {value: number for number, value in enumerate(self._values)}
+
+    def numbers(self, values: Iterable[Value]) -> list[int]:
+        """Which of the integers these are."""
+        return [self._numbers[value] for value in values if value in self._numbers]
 
     def known(self, packed: bytes, segment: int | None = None) -> Callable[[Any], Any]:
         """The number that a parameter's value is, None where it is none. `segment`: the length of segments."""
         found: dict[Any, Any] = dict(zip(self._values, self.read(packed), strict=True))
         found |= dict.fromkeys(self._segments, segment)
         return found.get
+
+
+class Looking:
+    """Answers as `known` does, and remembers what it was asked for: what was found by its answers holds for every
+    launch that agrees with them."""
+
+    def __init__(self, known: Callable[[Any], Any]):
+        self._known = known
+        self.asked: dict[Value, None] = {}
+
+    def __call__(self, value: Any) -> Any:
+        answer = self._known(value)
+        if answer is not None:
+            self.asked[value] = None
+        return answer
+
+
+T = TypeVar("T")
+
+
+class Growing(Generic[T]):
+    """What results depend on, as far as is known. It only grows, at its end, so keys made from it never mean two
+    things."""
+
+    def __init__(self) -> None:
+        self.parts: tuple[T, ...] = ()
+        self._lock = threading.Lock()
+
+    def add(self, parts: Iterable[T]) -> None:
+        with self._lock:
+            self.parts += tuple(dict.fromkeys(part for part in parts if part not in self.parts))
 
 
 def _code(type: Scalar) -> str:

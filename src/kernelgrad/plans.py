@@ -4,7 +4,7 @@ once; a launch that comes again only binds its arguments, looks here, and fills 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from .crowds import add_copies, finish_copies
 from .finishing import add_partials, finish_partials
 from .hidden import Sizes, add_shadows, add_tape, by_arithmetic, by_counting
 from .kernels import Kernel
+from .known import Growing, Looking, integers_of
 from .ordering import add_logs, finish_logs, logged_in
 from .runtime.arguments import Placement, Supplied
 from .runtime.config import Launch
@@ -72,7 +73,9 @@ class LaunchPlan:
     ):
         self.variant, self.gathers, self.cleared, self.segment = variant, gathers, cleared, segment
         self._own_buffers = len(primal.buffers)
-        self.sizes: Sizes | None = by_arithmetic(variant, launch, primal, segment)
+        looking = Looking(integers_of(variant.kernel.function).known(primal.packed, segment))
+        self.sizes: Sizes | None = by_arithmetic(variant, launch, looking)
+        self.asked = tuple(looking.asked)  # integers that the sizes depend on
         self.parts = tuple(part for is_needed, part in _PARTS if is_needed(self))
         self.kernels = claims.kernels_in_order(variant)
         self.written = written_by(variant, *(g.kernel for g in gathers))
@@ -106,21 +109,28 @@ def written_by(variant: Variant, *others: Kernel) -> frozenset[str]:
 
 
 class Plans:
-    """The plans of a gradient's last kinds of launches. Several threads may ask at once."""
+    """The plans of a gradient's last kinds of launches. Several threads may ask at once. `integers` are a launch's;
+    only those count that some plan depends on."""
 
     def __init__(self) -> None:
         self._found: dict[Any, LaunchPlan] = {}
+        self._relevant: Growing[int] = Growing()
         self._lock = threading.Lock()
 
-    def get(self, key: Any) -> LaunchPlan | None:
-        return self._found.get(key)
+    def get(self, kind: Any, integers: tuple[int, ...]) -> LaunchPlan | None:
+        return self._found.get(self._key(kind, integers))
 
-    def keep(self, key: Any, plan: LaunchPlan) -> LaunchPlan:
+    def keep(self, kind: Any, integers: tuple[int, ...], plan: LaunchPlan, relevant: Iterable[int]) -> LaunchPlan:
+        """`relevant`: the numbers of the integers that the plan depends on."""
+        self._relevant.add(relevant)
         with self._lock:
             while len(self._found) >= _REMEMBERED:
                 del self._found[next(iter(self._found))]  # the oldest
-            self._found[key] = plan
+            self._found[self._key(kind, integers)] = plan
         return plan
+
+    def _key(self, kind: Any, integers: tuple[int, ...]) -> tuple[Any, ...]:
+        return kind, tuple([integers[k] for k in self._relevant.parts])
 
 
 # ---- the parts ----------------------------------------------------------------------------------------------------
