@@ -113,7 +113,7 @@ def test_runs_as_text(file: Path) -> None:
     native, emulated = (_copies([*golden.args, *golden.adjoints]) for _ in range(2))
     golden.gradient[golden.grid, golden.block](*native)
     launch = make_launch(golden.grid, golden.block)
-    ((kernel, bound, *_),), _, own = golden.gradient._prepare(launch, tuple(emulated), {})
+    ((kernel, bound, *_),), _, own = golden.gradient._prepare(launch, tuple(emulated), {}, single=True)
     config = LaunchConfig(launch.grid, launch.block)
     module = kernel._cuda_module
     packed = kernel._with_variables(module, bound, config, None, own.supplied).packed

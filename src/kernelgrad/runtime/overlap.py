@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
-
 from ..errors import ArgumentError
 from ..ir.ops import Function
 from .launch import BoundArguments, Buffer
@@ -11,20 +9,31 @@ from .launch import BoundArguments, Buffer
 
 def check_overlap(function: Function, bound: BoundArguments, written: frozenset[str]) -> None:
     """An error for two buffers that overlap when one of them is written."""
-    ordered = sorted([b for b in bound.buffers if b.nbytes], key=_address)
-    reach, end = None, 0
+    if not _are_apart(bound.buffers):
+        _check(function, bound.buffers, written)
+
+
+def _are_apart(buffers: tuple[Buffer, ...]) -> bool:
+    """Whether no two overlap, as is usual: every launch asks."""
+    end = 0
+    for address, nbytes in sorted([buffer[1:] for buffer in buffers]):
+        if address < end:
+            return False
+        end = address + nbytes
+    return True
+
+
+def _check(function: Function, buffers: tuple[Buffer, ...], written: frozenset[str]) -> None:
+    ordered = sorted((b for b in buffers if b.nbytes), key=lambda b: b.address)
+    reach: Buffer | None = None
     for buffer in ordered:
-        _, address, nbytes = buffer
-        if reach is not None and address < end and _clash(buffer, reach, written):
+        if reach is not None and buffer.address < reach.address + reach.nbytes and _clash(buffer, reach, written):
             raise ArgumentError(
                 f"{function.name}: '{reach.name}' and '{buffer.name}' share memory and one of them is written;"
                 " pass separate buffers, or may_alias=True"
             )
-        if address + nbytes > end:
-            reach, end = buffer, address + nbytes
-
-
-_address = itemgetter(Buffer._fields.index("address"))
+        if reach is None or buffer.address + buffer.nbytes > reach.address + reach.nbytes:
+            reach = buffer
 
 
 def _clash(a: Buffer, b: Buffer, written: frozenset[str]) -> bool:
