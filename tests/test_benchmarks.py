@@ -83,3 +83,13 @@ def test_the_cpu_benchmark_runs() -> None:
     heads, _, row = done.stdout.splitlines()
     assert heads.count("|") == row.count("|")
     assert row.startswith("| block sum | ") and "WRONG" not in row
+
+
+def test_the_host_benchmark_runs() -> None:
+    command = [sys.executable, str(FOLDER / "host.py"), "--batches=2", "--bare", "--only=sin"]
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    heads, _, row = done.stdout.splitlines()
+    assert heads.count("|") == row.count("|")
+    assert all(float(cell) > 0 for cell in row.split("|")[2:5])

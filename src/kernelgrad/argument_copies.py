@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from .ir.layout import param_layout
 from .ir.ops import Function
 from .kernels import Kernel
@@ -28,7 +26,7 @@ def sparing(
         own.kept.append(copy)
         packed[offsets[adjoint] : offsets[adjoint] + 8] = copy.address.to_bytes(8, "little")
         buffers[k] = buffers[k]._replace(address=copy.address)
-    return replace(bound, packed=bytes(packed), buffers=tuple(buffers)) if variant.options.facts.unkept else bound
+    return bound._replace(packed=bytes(packed), buffers=tuple(buffers)) if variant.options.facts.unkept else bound
 
 
 def on_copies(
@@ -45,7 +43,7 @@ def on_copies(
         while at >= 0:
             packed[at : at + 8] = new
             at = bytes(packed).find(old, at + 8)
-    return replace(bound, packed=bytes(packed))
+    return bound._replace(packed=bytes(packed))
 
 
 def copy_variables(kernel: Kernel, placement: Placement, stream: int | None, own: Own) -> None:

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """A launch of a gradient's: as the user's launch is, or otherwise, with what it alone is supplied with."""
+    """A launch of a gradient's, and what the launcher supplies it with."""
 
     kernel: Kernel
     bound: BoundArguments
-    launch: Launch | None = None
-    supplied: Mapping[str, Supplied] = {}
+    launch: Launch
+    supplied: Mapping[str, Supplied]
 
 
-def steps(variant: Variant, primal: BoundArguments, whole: BoundArguments) -> list[Step]:
-    """The launches of a gradient, in order. `primal`: the kernel's own arguments; `whole`: with the adjoints."""
+def kernels_in_order(variant: Variant) -> tuple[tuple[Kernel, bool], ...]:
+    """The kernels that a gradient launches, and whether they take the adjoints too."""
     if not variant.derivative.claims:
-        return [] if variant.is_idle else [Step(kernel, whole) for kernel in variant.kernels]
+        return () if variant.is_idle else tuple((kernel, True) for kernel in variant.kernels)
     forward, reverse, claim = variant.kernels
-    return [Step(forward, primal), Step(claim, primal), Step(reverse, whole)]
+    return (forward, False), (claim, False), (reverse, True)
 
 
 def add_memory(variant: Variant, primal: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:

@@ -12,7 +12,7 @@ from .ir.ops import BarrierReduce, Block, Function, Module, Param, Value
 from .ir.types import I64, Pointer, Scalar
 from .kernels import Kernel
 from .runtime.arguments import Placement, Supplied
-from .runtime.config import Launch, make_launch
+from .runtime.config import Launch, flat_launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import Scratch
@@ -39,7 +39,7 @@ def finish_copies(variant: Variant, bound: BoundArguments, launch: Launch, place
 
 def _add(type: Scalar, target: int, copies: int, length: int, launch: Launch, placement: Placement) -> None:
     packed = struct.pack("<QQq", target, copies, length)
-    plain = make_launch(length, COPIES, 0, launch.stream)
+    plain = flat_launch(length, COPIES, launch.stream)
     _adder(type).run(plain, BoundArguments(packed, ()), placement, {})
 
 

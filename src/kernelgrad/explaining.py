@@ -13,6 +13,7 @@ from .autodiff.explain import explain
 from .autodiff.quads import find_typical
 from .autodiff.traffic import KINDS, Traffic, tape_per_thread, traffic
 from .errors import ArgumentError
+from .hidden import elements, tape_total
 from .ir.ops import Atomic, For, Load, Store, While
 from .ir.traverse import walk
 from .kernels import Kernel
@@ -68,16 +69,16 @@ def explain_launch(
     target, segment = gradient._within_budget(launch, args[:own])
     bound, placement = target.kernel.bind(args[:own])
     variant = target.variant_for(wanted, launch, bound)
-    elements = target.elements(variant, launch, bound, placement, segment)
+    sizes = elements(variant, launch, bound, placement, segment)
     scalars = target.scalars(bound, segment)
-    sizes = {b.name: b.nbytes for b in bound.buffers}
+    nbytes = {b.name: b.nbytes for b in bound.buffers}
     cleared = [n for n in target.settings.assigned if n in wanted and n not in variant.options.facts.overwritten]
     gathers = [
         (kernel, own, {**scalars, **{name: given.value for name, given in supplied.items()}})
         for kernel, own, supplied in target.gathers(wanted, launch, bound)
     ]
-    total = target.tape_total(elements, launch)
-    told = _Launched(launch, scalars, total, sum(sizes.get(n, 0) for n in cleared), gathers)
+    total = tape_total(sizes, launch)
+    told = _Launched(launch, scalars, total, sum(nbytes.get(n, 0) for n in cleared), gathers)
     return "\n".join([_explained(variant), "", *_of_launch(target.kernel, variant, told, segment)])
 
 

@@ -15,7 +15,7 @@ from .ir.ops import BarrierReduce, Block, Function, Module, Param, Value
 from .ir.types import I64, Array, Pointer, Scalar, Struct, Type
 from .kernels import Kernel
 from .runtime.arguments import Placement
-from .runtime.config import Launch, make_launch
+from .runtime.config import Launch, flat_launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import Scratch
@@ -75,7 +75,7 @@ def _finish(sums: _Sums, target: int, launch: Launch, placement: Placement, own:
 
 def _add(sums: _Sums, target: int, blocks: int, launch: Launch, placement: Placement) -> None:
     packed = struct.pack("<QQqq", target, sums.address, sums.length, sums.step)
-    plain = make_launch(blocks, _THREADS, 0, launch.stream)
+    plain = flat_launch(blocks, _THREADS, launch.stream)
     _adder(sums.type).run(plain, BoundArguments(packed, ()), placement, {})
 
 

@@ -11,10 +11,12 @@ from .autodiff.accumulate import Facts
 from .errors import LaunchError, UnsupportedError
 from .gradients import Differentiated
 from .half_adjoints import in_float
+from .hidden import stream_of
 from .ir.builder import Builder
 from .ir.ops import Block, Function, Param, Value
 from .ir.types import Pointer, Scalar, Type
 from .kernels import Kernel
+from .plans import LaunchPlan, Preparation
 from .runtime.arguments import Placement
 from .runtime.config import make_launch
 from .runtime.layouts import scalar_dtype
@@ -114,11 +116,12 @@ class FunctionGradient(Differentiated):
         own = Own()
         given = in_float(self.kernel.function, given, _ONE_THREAD, own)
         bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
-        self.check_overlap(variant, bound, own)
+        plan = LaunchPlan(variant, _ONE_THREAD, primal)
+        self.check_overlap(variant, bound, own, plan.written)
         result = result_memory(self.target.function.result_type, placement, own)
         self._seed(variant, seed, placement, own)
-        self.hidden(variant, _ONE_THREAD, primal, placement, own)
-        kernel.run(_ONE_THREAD, bound, placement, own.supplied)
+        plan.prepare(Preparation(_ONE_THREAD, bound, placement, stream_of(_ONE_THREAD, placement), own))
+        kernel.run(own.sized(_ONE_THREAD), bound, placement, own.supplied)
         own.finish()
         return read_result(result, self.target.function.result_type)
 

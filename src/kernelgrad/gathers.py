@@ -17,7 +17,7 @@ from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
 from .autodiff.structure import analyse
 from .errors import KernelGradError
-from .ir.ops import Function
+from .ir.ops import Function, Value
 from .ir.types import F32, F64, Pointer
 from .kernels import Kernel
 from .runtime.arguments import Supplied
@@ -62,9 +62,14 @@ class Gathers:
         pattern = self._pattern(_kept(prepared, sums, apart), apart)
         if pattern is None:
             return ()
-        names = {p.name: sums.known(p.value) for p in prepared.function.params}
+        params = {p.name: p.value for p in prepared.function.params}
         structure = analyse(pattern.function, apart=False)
-        own = Sums(structure, sums.shape, lambda v: names.get(v.name or "") if v not in structure.definition else None)
+
+        def known(value: Value) -> Any:
+            param = None if value in structure.definition else params.get(value.name or "")
+            return None if param is None else sums.known(param)
+
+        own = Sums(structure, sums.shape, known)
         finder = Finder(pattern.function, own)
         shadows = {p.name: p.value for p in pattern.function.params}
         found = []

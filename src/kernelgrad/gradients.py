@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, lru_cache
-from struct import unpack_from
+from functools import cached_property
+from itertools import starmap
 from typing import Any
 
-import numpy as np
-
 from . import claims
-from .argument_copies import copy_variables, on_copies, sparing
 from .autodiff import checkpoint
 from .autodiff import roots as memory_analysis
 from .autodiff.accumulate import USUAL, Facts
-from .autodiff.cooperate import SHARED_BYTES
-from .autodiff.logs import Logged
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
-from .coarsening import add_grid
-from .crowds import add_copies, finish_copies
 from .errors import ArgumentError, LaunchError
-from .finishing import add_partials, finish_partials
 from .half_adjoints import in_float
-from .ir.layout import param_layout
+from .hidden import elements, stream_of, tape_total
 from .ir.ops import Function, Param
-from .ir.types import Pointer, Scalar, Struct, Type
+from .ir.types import Struct
 from .kernels import Kernel
-from .ordering import add_logs, finish_logs, logged_in, segment_starts
-from .quads import add_rows, facts_in_quads
-from .runtime.arguments import Placement, Supplied
-from .runtime.config import Launch, make_launch, parse_launch
+from .known import Looking, integers_of
+from .plans import Cleared, Gathering, LaunchPlan, Plans, Preparation
+from .quads import facts_in_quads
+from .runtime.arguments import Placement
+from .runtime.config import Launch, Launchers, make_launch
 from .runtime.launch import BoundArguments, Executable
 from .runtime.overlap import check_overlap
 from .runtime.own import Own
-from .runtime.scratch import Scratch, available_bytes, zero_bytes
 from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
+from .transforms.quads import BYTES
 from .variants import ANY, Variant, Ways
-
-# Elements of the tape and entries of the logs, per thread: for all blocks alike, or for each.
-Sizes = dict[Type | Logged, np.ndarray[Any, np.dtype[np.int64]]]
 
 
 class Differentiated:
@@ -79,8 +69,8 @@ class Differentiated:
     def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY) -> Variant:
         """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
         known, sizes = self._known_of(wanted, primal)
-        assigned = tuple(n for n in self.settings.assigned if n in sizes)
-        return self.variant(wanted, self._usual_for(wanted, launch).facts_of(launch, known, sizes, assigned, ways))
+        usual = self._usual_for(wanted, launch)
+        return self.variant(wanted, usual.facts_of(launch, known, sizes, self._assigned(sizes), ways))
 
     def _usual_for(self, wanted: tuple[str, ...], launch: Launch) -> Variant:
         """The one that says what holds for a launch."""
@@ -89,13 +79,19 @@ class Differentiated:
             self.variant(wanted, replace(self.usual, block=launch.block)) if usual.needs_shape(launch.block) else usual
         )
 
-    def gathers(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Iterator[Any]:
+    def gathers(
+        self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY
+    ) -> Iterator[Any]:
         """The launches that go before that variant's."""
-        return self._usual_for(wanted, launch).gathers(launch, *self._known_of(wanted, primal))
+        known, sizes = self._known_of(wanted, primal)
+        return self._usual_for(wanted, launch).gathers(launch, known, sizes, self._assigned(sizes), ways)
+
+    def _assigned(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
+        return tuple(n for n in self.settings.assigned if n in sizes)
 
     def _known_of(self, wanted: tuple[str, ...], primal: BoundArguments) -> tuple[Callable[[Any], Any], dict[str, int]]:
         """The scalar arguments, and the sizes of the wanted buffers."""
-        known = _known_scalars(self.kernel.function, primal, None)
+        known = integers_of(self.kernel.function).known(primal.packed)
         return known, {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
 
     @property
@@ -122,27 +118,32 @@ class Differentiated:
                 raise ArgumentError(
                     f"give {own} arguments and the adjoints {', '.join(names)} by name\n  {self.signature}"
                 )
-            given = [keywords[n] for n in names]
+            given = tuple(keywords[n] for n in names)
         else:
             if len(args) != own + len(names):
                 raise ArgumentError(
                     f"takes {own} arguments and {len(names)} adjoints, got {len(args)}\n  {self.signature}"
                 )
-            given = list(args[own:])
+            given = args[own:]
         return args[:own], dict(zip(self.settings.listed, given, strict=True))
 
     def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:
         """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
-        given = dict(zip((p.name for p in user_params(self.kernel.function)), args, strict=True))
-        for param in user_params(self.kernel.function):
-            if isinstance(param.type, Struct) and adjoints.get(param.name) is not None:
-                _check_members(param.name, param.type, given[param.name], adjoints[param.name])
+        for number, name, type in self._structs:
+            if adjoints.get(name) is not None:
+                _check_members(name, type, args[number], adjoints[name])
 
-    def check_overlap(self, variant: Variant, bound: BoundArguments, own: Own, others: Sequence[Kernel] = ()) -> None:
-        """Also of adjoints that float copies stand for. `others`: kernels that are launched besides."""
-        whole = replace(bound, buffers=(*bound.buffers, *own.originals))
-        written = frozenset(name for kernel in (*variant.kernels, *others) for name in kernel.written)
-        check_overlap(variant.reverse.function, whole, written | {b.name for b in own.originals})
+    @cached_property
+    def _structs(self) -> tuple[tuple[int, str, Struct], ...]:
+        params = enumerate(user_params(self.kernel.function))
+        return tuple((k, p.name, p.type) for k, p in params if isinstance(p.type, Struct))
+
+    def check_overlap(self, variant: Variant, bound: BoundArguments, own: Own, written: frozenset[str]) -> None:
+        """Also of adjoints that float copies stand for. `written`: the parameters through which the launch writes."""
+        if own.originals:
+            bound = bound._replace(buffers=(*bound.buffers, *own.originals))
+            written |= {b.name for b in own.originals}
+        check_overlap(variant.reverse.function, bound, written)
 
     @property
     def shown(self) -> Function:
@@ -162,113 +163,19 @@ class Differentiated:
 
     def scalars(self, bound: BoundArguments, segment: int | None = None) -> dict[str, Any]:
         """The integers among the arguments."""
-        known = _known_scalars(self.kernel.function, bound, segment)
+        known = integers_of(self.kernel.function).known(bound.packed, segment)
         found = {p.name: known(p.value) for p in self.kernel.function.params}
         return {name: number for name, number in found.items() if number is not None}
-
-    # ---- memory of our own
-
-    def hidden(
-        self,
-        variant: Variant,
-        launch: Launch,
-        bound: BoundArguments,
-        placement: Placement,
-        own: Own,
-        segment: int | None = None,
-    ) -> None:
-        """Fills `own` with shadows of unlisted buffers and the tape."""
-        stream = stream_of(launch, placement)
-        if variant.doubles_shared:
-            own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
-        self.add_shadows(variant, bound, placement, stream, own)
-        add_partials(variant, launch, placement, stream, own)
-        add_copies(variant, bound, placement, stream, own)
-        add_grid(variant, launch, own)
-        add_rows(variant, launch, own)
-        if segment is not None:
-            own.supplied[checkpoint.SEGMENT] = Supplied(segment)
-        sizes = self.elements(variant, launch, bound, placement, segment)
-        self.add_tape(variant, sizes, launch, placement, own)
-        add_logs(variant, logged_in(sizes), launch, placement, stream, own)
-
-    def add_shadows(
-        self, variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
-    ) -> None:
-        """Zeroed shadows of buffers and module variables that are not listed."""
-        variables = self.kernel.module.globals
-        by_name = {p.name: p for p in self.kernel.function.params}
-        for name, param in variant.derivative.internal.items():
-            nbytes = sum(b.nbytes for b in bound.buffers if b.name == name)
-            nbytes = variables[name].type.size if name in variables else nbytes
-            nbytes = nbytes * _item_size(param) // _item_size(by_name[name])  # half precision has floats as shadows
-            own.add(param.name, Scratch(nbytes, placement.cuda, stream).zero())
-
-    def add_tape(self, variant: Variant, sizes: Sizes, launch: Launch, placement: Placement, own: Own) -> None:
-        stacks = variant.derivative.stacks
-        if not stacks:
-            return
-        threads = _threads(launch)
-        total = sum(_tape_bytes(stack.type, sizes, launch) for stack in stacks)
-        free = available_bytes(placement.cuda)
-        if total > free:
-            raise LaunchError(
-                f"{self.kernel.name}: the tape needs {total:,} bytes ({total // threads:,} per thread, {threads:,}"
-                f" threads) and {free:,} are free; set tape_budget=, or launch fewer threads at a time"
-            )
-        stream = stream_of(launch, placement)
-        for stack in stacks:
-            per_block = sizes[stack.type]
-            own.add(stack.memory.name or "", Scratch(_tape_bytes(stack.type, sizes, launch), placement.cuda, stream))
-            if stack.capacity is not None:
-                own.supplied[stack.capacity.name or ""] = Supplied(int(per_block[0]))
-            if stack.segments is not None:
-                starts = segment_starts(per_block, launch)
-                memory = own.add(stack.segments.name or "", Scratch(starts.nbytes, placement.cuda, stream))
-                memory.write(starts.tobytes())
-            if stack.tops is not None:
-                own.add(stack.tops.name or "", Scratch(8 * threads, placement.cuda, stream))
-
-    def elements(
-        self,
-        variant: Variant,
-        launch: Launch,
-        bound: BoundArguments,
-        placement: Placement,
-        segment: int | None = None,
-    ) -> Sizes:
-        """What each thread needs, for each block or for all alike: by arithmetic, else by counting."""
-        keys = (*variant.stack_types, *variant.logged)
-        if not keys:
-            return {}
-        found = variant.elements(_known_scalars(self.kernel.function, bound, segment), launch)
-        if found is not None:
-            return {key: np.array([max(1, found.get(key, 0))], np.int64) for key in keys}
-        counted = self.counted(variant, launch, bound, placement, segment)
-        alike = {key for key, place in zip(keys, variant.places, strict=True) if place.capacity is not None}
-        return {key: np.array([max(1, n.max())]) if key in alike else n for key, n in counted.items()}
-
-    def counted(
-        self, variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None
-    ) -> Sizes:
-        kernel, stores = variant.counting
-        own = Own()
-        if segment is not None:
-            own.supplied[checkpoint.SEGMENT] = Supplied(segment)
-        stream = stream_of(launch, placement)
-        if stores:
-            bound = on_copies(kernel.function, bound, placement, stream, own)
-            copy_variables(self.kernel, placement, stream, own)
-        types: tuple[Type | Logged, ...] = (*variant.stack_types, *variant.logged)
-        blocks = _threads(launch) // _block_threads(launch)
-        counts = own.add("_counts", Scratch(8 * blocks * len(types), placement.cuda, stream).zero())
-        kernel.run(launch, bound, placement, own.supplied)
-        table = np.frombuffer(counts.read(), np.int64).reshape(blocks, len(types))
-        return {t: table[:, k] for k, t in enumerate(types)}
 
 
 class Gradient(Differentiated):
     """The gradient of a kernel: `g[grid, block](*arguments, *adjoints)`."""
+
+    def __init__(self, kernel: Kernel, settings: Settings):
+        self._launchers: Launchers[None] = Launchers(self._launch)
+        self._binders: dict[tuple[str, ...], Kernel] = {}
+        self._plans = Plans()
+        super().__init__(kernel, settings)
 
     def __repr__(self) -> str:
         return f"<gradient {self.signature}>"
@@ -282,8 +189,7 @@ class Gradient(Differentiated):
         return Gradient(kernel, replace(self.settings, tape_budget=None))
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
-        launch = parse_launch(key)
-        return lambda *args, **keywords: self._launch(launch, args, keywords)
+        return self._launchers[key]
 
     def execute_kernel(
         self, grid: Any, block: Any, *args: Any, shared: Any = None, stream: Any = None, **adjoints: Any
@@ -335,10 +241,7 @@ class Gradient(Differentiated):
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
     ) -> int:
         variant = self.variant_for(self.settings.listed, launch, bound)
-        return self.tape_total(self.elements(variant, launch, bound, placement, segment), launch)
-
-    def tape_total(self, sizes: Sizes, launch: Launch) -> int:
-        return sum(_tape_bytes(key, sizes, launch) for key in sizes)
+        return tape_total(elements(variant, launch, bound, placement, segment), launch)
 
     def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
         """How long segments must be for the tape to keep to the budget: the first of growing squares that does."""
@@ -366,10 +269,8 @@ class Gradient(Differentiated):
         steps, placement, own = self._prepare(launch, args, adjoints)
         unique = self.settings.promises.unique
         reports = [
-            step.kernel.check_bound(
-                step.launch or own.sized(launch), step.bound, placement, {**own.supplied, **step.supplied}, seed, unique
-            )
-            for step in steps
+            kernel.check_bound(launch, bound, placement, supplied, seed, unique)
+            for kernel, bound, launch, supplied in steps
         ]
         own.finish()
         return replace(reports[-1], findings=tuple(f for report in reports for f in report.findings))
@@ -377,9 +278,8 @@ class Gradient(Differentiated):
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         target, segment = self._within_budget(launch, args)
         steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
-        for step in steps:
-            supplied = {**own.supplied, **step.supplied}
-            step.kernel.run(step.launch or own.sized(launch), step.bound, placement, supplied)
+        for kernel, bound, launched, supplied in steps:
+            kernel.run(launched, bound, placement, supplied)
         own.finish()
 
     def _within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
@@ -403,33 +303,52 @@ class Gradient(Differentiated):
         """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
-        wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
+        wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
         own = Own()
         adjoints = in_float(self.kernel.function, adjoints, launch, own)
-        # All variants take the same arguments of the user's.
-        bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
-        primal = self._without_adjoints(bound)
-        ways = self.ways(placement, single, watched)
-        variant = self.variant_for(wanted, launch, primal, ways)
-        if ways.on_gpu and (quads := facts_in_quads(variant, launch, self._known_of(wanted, primal)[0], bound)):
-            variant = self.variant(wanted, quads)
-        gathers = [] if single else [claims.Step(k, bound, *g) for k, *g in self.gathers(wanted, launch, primal)]
+        bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
+        plan = self._plan(wanted, launch, bound, self.ways(placement, single, watched), segment)
         if not self.settings.may_alias:
-            self.check_overlap(variant, bound, own, [step.kernel for step in gathers])
-        bound = sparing(variant, bound, placement, stream_of(launch, placement), own)
-        self.hidden(variant, launch, primal, placement, own, segment)
-        finish_partials(variant, bound, launch, placement, own)
-        finish_copies(variant, bound, launch, placement, own)
-        finish_logs(variant, bound, launch, placement, own)
-        claims.add_memory(variant, primal, placement, stream_of(launch, placement), own)
-        self._assign(variant, bound, placement, launch)
-        # They read adjoints that the kernel itself consumes.
-        return [*gathers, *claims.steps(variant, primal, bound)], placement, own
+            self.check_overlap(plan.variant, bound, own, plan.written)
+        stream = stream_of(launch, placement)
+        return plan.prepare(Preparation(launch.on(stream), bound, placement, stream, own)), placement, own
+
+    def _binder(self, wanted: tuple[str, ...]) -> Kernel:
+        """All variants take the same arguments of the user's."""
+        if wanted not in self._binders:
+            self._binders[wanted] = self.variant(wanted).binder
+        return self._binders[wanted]
+
+    def _plan(
+        self, wanted: tuple[str, ...], launch: Launch, bound: BoundArguments, ways: Ways, segment: int | None
+    ) -> LaunchPlan:
+        shape = launch.grid, launch.block, launch.shared_bytes
+        sizes = tuple([buffer[::2] for buffer in bound.buffers])  # and names: some may be missing
+        aligned = tuple([buffer.address % BYTES == 0 for buffer in bound.buffers]) if ways.on_gpu else ()
+        kind, known = (wanted, shape, sizes, aligned, ways, segment), integers_of(self.kernel.function)
+        integers = known.read(bound.packed)
+        plan = self._plans.get(kind, integers)
+        if plan is None:
+            plan = self._make_plan(wanted, launch, bound, ways, segment)
+            relevant = known.numbers((*self._usual_for(wanted, launch).relevant.parts, *plan.asked))
+            self._plans.keep(kind, integers, plan, relevant)
+        return plan
+
+    def _make_plan(
+        self, wanted: tuple[str, ...], launch: Launch, bound: BoundArguments, ways: Ways, segment: int | None
+    ) -> LaunchPlan:
+        primal = self._without_adjoints(bound)
+        variant = self.variant_for(wanted, launch, primal, ways)
+        looking = Looking(self._known_of(wanted, primal)[0])
+        if ways.on_gpu and (quads := facts_in_quads(variant, launch, looking, bound)):
+            variant = self.variant(wanted, quads)
+        gathers = () if ways.single else tuple(starmap(Gathering, self.gathers(wanted, launch, primal, ways)))
+        return LaunchPlan(variant, launch, primal, gathers, tuple(self._cleared(variant, bound)), segment, looking)
 
     @staticmethod
     def ways(placement: Placement, single: bool, watched: bool) -> Ways:
         on_gpu = placement.cuda is not None
-        return Ways(single, on_cpu=not (on_gpu or watched), on_gpu=on_gpu and not single)
+        return Ways(single, not (on_gpu or watched), on_gpu and not single)
 
     def _without_adjoints(self, bound: BoundArguments) -> BoundArguments:
         """The kernel's own arguments, which come first."""
@@ -437,45 +356,18 @@ class Gradient(Differentiated):
         buffers = tuple(b for b in bound.buffers if b.name.partition(".")[0] in names)
         return BoundArguments(bound.packed[: self.kernel.packed_bytes], buffers, bound.keep_alive)
 
-    def _assign(self, variant: Variant, bound: BoundArguments, placement: Placement, launch: Launch) -> None:
+    def _cleared(self, variant: Variant, bound: BoundArguments) -> Iterator[Cleared]:
         """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""
         sizes = {b.name: b.nbytes for b in bound.buffers}
         for name in self.settings.assigned:
             param = variant.derivative.adjoints.get(name)
             written = sizes[name] if name in variant.options.facts.overwritten else 0
-            for buffer in bound.buffers:
+            for number, buffer in enumerate(bound.buffers):
                 if param is not None and buffer.name == param.name and buffer.nbytes > written:
-                    start, stream = buffer.address + written, stream_of(launch, placement)
-                    zero_bytes(start, buffer.nbytes - written, placement.cuda, stream)
+                    yield Cleared(number, written, buffer.nbytes - written)
 
 
 # ---- small things -------------------------------------------------------------------------------------------------
-
-
-def _threads(launch: Launch) -> int:
-    x, y, z = (g * b for g, b in zip(launch.grid, launch.block, strict=True))
-    return x * y * z
-
-
-def _block_threads(launch: Launch) -> int:
-    x, y, z = launch.block
-    return x * y * z
-
-
-def _tape_bytes(key: Type | Logged, sizes: Sizes, launch: Launch) -> int:
-    per_block = sizes[key]
-    elements = (
-        int(per_block.sum()) * _block_threads(launch) if len(per_block) > 1 else int(per_block[0]) * _threads(launch)
-    )
-    return key.size * elements
-
-
-def stream_of(launch: Launch, placement: Placement) -> int | None:
-    from .runtime.streams import stream_handle
-
-    if placement.cuda is None:
-        return None
-    return stream_handle(launch.stream) if launch.stream is not None else placement.stream()
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -489,27 +381,6 @@ def _adjoint_type(param: Param) -> str:
     return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"
 
 
-def _known_scalars(function: Function, bound: BoundArguments, segment: int | None) -> Callable[[Any], Any]:
-    """The values of the scalar arguments, read back from their packed bytes."""
-    found: dict[Any, Any] = {}
-    for param, code, offset in _integers(function):
-        found[param.value] = segment if code is None else unpack_from(code, bound.packed, offset)[0]
-    return found.get
-
-
-@lru_cache(256)
-def _integers(function: Function) -> tuple[tuple[Param, str | None, int], ...]:
-    """The integers among the parameters: how they are packed and where; None for the length of a segment."""
-    found: list[tuple[Param, str | None, int]] = []
-    for param, offset in zip(function.params, param_layout(function)[0], strict=True):
-        if isinstance(param.type, Scalar) and param.variable is None and not param.type.is_float:
-            code = "?" if param.type.kind == "bool" else {1: "b", 2: "h", 4: "i", 8: "q"}[param.type.size]
-            found.append((param, f"<{code.upper() if param.type.kind == 'uint' else code}", offset))
-        elif param.variable == checkpoint.SEGMENT:
-            found.append((param, None, offset))
-    return tuple(found)
-
-
 def _check_members(path: str, type: Struct, value: Any, adjoint: Any) -> None:
     for k, member in enumerate(type.fields):
         parts = [v[member.name] if isinstance(v, Mapping) else v[k] for v in (value, adjoint) if _has_parts(v)]
@@ -520,10 +391,6 @@ def _check_members(path: str, type: Struct, value: Any, adjoint: Any) -> None:
             _check_members(where, member.type, *parts)
         elif has_derivative(member.type) and parts[0] is not None and parts[1] is None:
             raise ArgumentError(f"the adjoint of '{path}' lacks '{where}': every array of the struct needs one")
-
-
-def _item_size(param: Param) -> int:
-    return max(1, param.type.pointee.size) if isinstance(param.type, Pointer) else 1
 
 
 def _has_parts(value: Any) -> bool:

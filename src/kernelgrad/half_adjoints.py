@@ -4,7 +4,6 @@ is copied to float before the launch and rounded back, once, after it."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
@@ -15,7 +14,7 @@ from .ir.types import BF16, F16, F32, I64, Pointer, Scalar
 from .kernels import Kernel
 from .runtime.arguments import Placement
 from .runtime.arrays import ArrayView, view
-from .runtime.config import Launch, make_launch
+from .runtime.config import Launch, flat_launch
 from .runtime.launch import BoundArguments, Buffer
 from .runtime.layouts import flat_dtypes, scalar_dtype
 from .runtime.own import Own
@@ -24,10 +23,10 @@ from .runtime.scratch import Scratch
 _BLOCK = 256
 
 
-def in_float(function: Function, adjoints: Mapping[str, Any], launch: Launch, own: Own) -> dict[str, Any]:
+def in_float(function: Function, adjoints: dict[str, Any], launch: Launch, own: Own) -> dict[str, Any]:
     """The adjoints as the gradient takes them; `own` learns what to do after the launch."""
     if not _has_halves(function):
-        return dict(adjoints)
+        return adjoints
     params = {p.name: p for p in function.params}
     return {name: _in_float(params[name], value, launch, own) for name, value in adjoints.items()}
 
@@ -47,7 +46,7 @@ def _in_float(param: Param, value: Any, launch: Launch, own: Own) -> Any:
     count = array.nbytes // half.size
     floats = Scratch(4 * count, placement.cuda, stream)
     own.kept.append(floats)
-    plain = make_launch(max(1, -(-count // _BLOCK)), _BLOCK, 0, stream)
+    plain = flat_launch(max(1, -(-count // _BLOCK)), _BLOCK, stream)
     original = Buffer(f"adjoint of {param.name}", array.address, array.nbytes)
     own.originals.append(original)
     _convert(half, F32, original, Buffer("floats", floats.address, 4 * count), count, plain, placement)

@@ -12,7 +12,7 @@ from .errors import ArgumentError, LaunchError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
 from .runtime.arguments import Binder, Placement, Supplied, with_variables
-from .runtime.config import Launch, check_launch_bounds, make_launch, parse_launch
+from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
 from .runtime.launch import BoundArguments, Executable, LaunchConfig
 from .runtime.signature import c_signature
 from .runtime.streams import stream_handle
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .runtime.check import CheckReport
 
 Hidden = Mapping[str, Supplied]
-_LAUNCHERS = 64
 
 
 class Kernel:
@@ -44,7 +43,7 @@ class Kernel:
         self.variable, self.written_later = variable, written_later
         self._executables: dict[int | None, Executable] = {}
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
-        self._launchers: dict[Any, Callable[..., None]] = {}  # parsed configurations, since loops repeat them
+        self._launchers: Launchers[None] = Launchers(self._launch)
         self._lock = threading.Lock()
 
     @property
@@ -55,16 +54,7 @@ class Kernel:
         return c_signature(self.function)
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
-        try:
-            found = self._launchers.get(key)
-        except TypeError:  # an unhashable stream, say
-            found = None
-        if found is None:
-            launch = parse_launch(key)
-            found = lambda *args, **keywords: self._launch(launch, args, keywords)  # noqa: E731
-            if launch.stream is None and len(self._launchers) < _LAUNCHERS:
-                self._launchers[key] = found
-        return found
+        return self._launchers[key]
 
     def __call__(self, *args: Any, **keywords: Any) -> None:
         raise LaunchError(f"{self.name}: say how to launch it: kernel[grid, block](...)")
@@ -169,7 +159,7 @@ class Kernel:
         device: int | None,
         hidden: Hidden | None = None,
     ) -> BoundArguments:
-        if device is not None:
+        if device is not None and self._constant_names:
             self._copy_constants(device)
 
         def supply(param: Param) -> Supplied:
@@ -183,12 +173,14 @@ class Kernel:
 
         return with_variables(bound, module.functions[self.name], supply)
 
+    @cached_property
+    def _constant_names(self) -> tuple[str, ...]:
+        return tuple(name for name, g in self._cuda_module.globals.items() if g.space == "constant")
+
     def _copy_constants(self, device: int) -> None:
         """Brings `__constant__` variables that changed since the last launch to the GPU."""
         executable = self._executables[device]
-        for name, declaration in self._cuda_module.globals.items():
-            if declaration.space != "constant":
-                continue
+        for name in self._constant_names:
             variable = self.variable(name)
             if self._constants.get((device, name), 0) != variable.version:
                 executable.set_constant(name, variable.bytes())  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from .errors import LaunchError
 from .ir.types import Scalar
 from .kernels import Kernel
 from .runtime.arguments import Placement, Supplied
-from .runtime.config import Launch, make_launch
+from .runtime.config import Launch, flat_launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes
@@ -184,7 +184,7 @@ class _Device:
     def run(self, name: str, threads: int, *args: int, block: int = _THREADS) -> None:
         if threads:
             packed = struct.pack(f"<{len(args)}Q", *args)
-            plain = make_launch(-(-threads // block), block, 0, self.launch.stream)
+            plain = flat_launch(-(-threads // block), block, self.launch.stream)
             _kernel(name).run(plain, BoundArguments(packed, ()), self.placement, {})
 
 

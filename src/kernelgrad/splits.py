@@ -12,9 +12,11 @@ from .autodiff.cooperate import SHARED_BYTES
 from .crowds import add_copies, finish_copies
 from .errors import ArgumentError, LaunchError
 from .finishing import add_partials, finish_partials
-from .gradients import Differentiated, stream_of
+from .gradients import Differentiated
 from .half_adjoints import in_float
+from .hidden import add_shadows, add_tape, elements, stream_of
 from .ordering import Entries, add_logs, finish_logs, logged_in
+from .plans import written_by
 from .runtime.arguments import Placement
 from .runtime.config import Launch, parse_launch
 from .runtime.overlap import check_overlap
@@ -78,11 +80,11 @@ class Forward(Differentiated):
         if not self.settings.may_alias:
             check_overlap(kernel.function, bound, kernel.written)
         own = Own()
-        sizes = self.elements(variant, launch, bound, placement)
-        self.add_tape(variant, sizes, launch, placement, own)
+        stream = stream_of(launch, placement)
+        sizes = elements(variant, launch, bound, placement)
+        add_tape(variant, sizes, launch, placement, stream, own)
         if variant.doubles_shared:
             own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
-        stream = stream_of(launch, placement)
         claims.add_memory(variant, bound, placement, stream, own)
         kernel.run(own.sized(launch), bound, placement, own.supplied)
         if variant.derivative.claims:
@@ -128,11 +130,11 @@ class Reverse:
         adjoints = in_float(forward.kernel.function, adjoints, launch, copies)
         bound, placement = kernel.bind((*own_args, *adjoints.values()))
         if not forward.settings.may_alias:
-            forward.check_overlap(variant, bound, copies)
+            forward.check_overlap(variant, bound, copies, written_by(variant))
         own = tape.take(name, launch)
         primal, _ = forward.kernel.bind(own_args)
         stream = stream_of(launch, placement)
-        forward.add_shadows(variant, primal, placement, stream, own)
+        add_shadows(variant, primal, placement, stream, own)
         add_partials(variant, launch, placement, stream, own)
         add_copies(variant, bound, placement, stream, own)
         finish_partials(variant, bound, launch, placement, own)

@@ -34,10 +34,11 @@ from .autodiff.tune import tuning_for
 from .autodiff.whole import bytes_read_once
 from .errors import ArgumentError
 from .gathers import Chosen, Gathers, launch_of, numbers
-from .ir.ops import Atomic, Function, Module, Print, Store
+from .ir.ops import Atomic, Function, Module, Print, Store, Value
 from .ir.traverse import walk
 from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
+from .known import Growing, Looking
 from .runtime.arguments import Supplied
 from .runtime.config import Launch
 from .transforms.quads import BYTES, GRID
@@ -47,6 +48,7 @@ _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is fast
 _SMALL_BUFFER = 1 << 18  # bytes, of which it is worth having copies
 _LARGE_TAPE = 1 << 26  # bytes: beyond what caches hold
 _CROWD = 64  # threads for each element
+_REMEMBERED = 1024  # kinds of launches
 
 
 class Ways(NamedTuple):
@@ -61,13 +63,20 @@ class Ways(NamedTuple):
 ANY = Ways()
 
 
+class Found(NamedTuple):
+    """What holds for a launch, and the gathers that it gets."""
+
+    facts: Facts
+    gathers: tuple[Chosen, ...] = ()
+
+
 class Variant:
     """The code for one choice of wanted adjoints and one accumulation plan."""
 
     def __init__(self, kernel: Kernel, options: Options):
         self.kernel, self.options = kernel, options
-        self._facts: dict[Any, Facts] = {}
-        self._chosen: dict[Any, tuple[Chosen, ...]] = {}
+        self._found: dict[Any, Found] = {}
+        self.relevant: Growing[Value] = Growing()  # the scalars that what was found depends on
         self._in_quads: dict[Any, Facts | None] = {}
         self._gathers = Gathers(kernel, options)
         self._shaped: dict[tuple[int, int, int], bool] = {}
@@ -211,33 +220,50 @@ class Variant:
         ways: Ways = ANY,
     ) -> Facts:
         """What holds for a launch. `sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero."""
-        key = (*self._key(launch, known, sizes), ways)
-        if key not in self._facts:
-            found = self._find_facts(launch, known, sizes, assigned, ways)
-            found = on_cores(found) if ways.on_cpu else found
-            self._facts[key] = replace(found, coarse=self._coarse_axes(launch) if ways.on_gpu else 0)
-        return self._facts[key]
+        return self._find(launch, known, sizes, assigned, ways).facts
 
     def gathers(
-        self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]
+        self,
+        launch: Launch,
+        known: Callable[[Any], Any],
+        sizes: Mapping[str, int],
+        assigned: tuple[str, ...],
+        ways: Ways = ANY,
     ) -> Iterator[tuple[Kernel, Launch, dict[str, Supplied]]]:
-        """The launches that collect adjoints, and what the launcher supplies to each; after `facts_of`."""
-        for gather, box in self._chosen.get(self._key(launch, known, sizes), ()):
+        """The launches that collect adjoints, and what the launcher supplies to each."""
+        for gather, box in self._find(launch, known, sizes, assigned, ways).gathers:
             yield self._gathers.kernel_of(gather), launch_of(gather, box, launch), numbers(box, launch)
+
+    def _find(
+        self,
+        launch: Launch,
+        known: Callable[[Any], Any],
+        sizes: Mapping[str, int],
+        assigned: tuple[str, ...],
+        ways: Ways,
+    ) -> Found:
+        kind = launch.grid, launch.block, launch.shared_bytes, tuple(sizes.items()), ways
+        found = self._found.get((kind, tuple(map(known, self.relevant.parts))))
+        if found is None:
+            looking = Looking(known)
+            found = self._find_facts(launch, looking, sizes, assigned, ways)
+            facts = on_cores(found.facts) if ways.on_cpu else found.facts
+            found = Found(replace(facts, coarse=self._coarse_axes(launch) if ways.on_gpu else 0), found.gathers)
+            self.relevant.add(looking.asked)
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[kind, tuple(map(known, self.relevant.parts))] = found
+        return found
 
     def facts_in_quads(self, launch: Launch, known: Callable[[Any], Any]) -> Facts | None:
         """The same for threads that do several elements each, if they can in that launch."""
-        key = self._key(launch, known, {})
+        scalars = {p.name: known(p.value) for p in self.kernel.function.params}
+        key = launch.grid, launch.block, *scalars.values()
         if key not in self._in_quads:
-            scalars = {p.name: known(p.value) for p in self.kernel.function.params}
             shape = Shape(launch.grid, launch.block)
             found = find_quads(self.reverse.function, shape, scalars) if len(self.kernels) == 1 else None
             self._in_quads[key] = None if found is None else replace(self.options.facts, quads=found)
         return self._in_quads[key]
-
-    def _key(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
-        scalars = tuple(known(p.value) for p in self.kernel.function.params)
-        return launch.grid, launch.block, launch.shared_bytes, scalars, tuple(sizes.items())
 
     def _find_facts(
         self,
@@ -246,10 +272,10 @@ class Variant:
         sizes: Mapping[str, int],
         assigned: tuple[str, ...],
         ways: Ways,
-    ) -> Facts:
+    ) -> Found:
         usual, prepared = self.options.facts, self.derivative.prepared
         if usual.alone:
-            return usual
+            return Found(usual)
         self._check_kept(launch, known)
         unique = unique_roots(prepared.function, self.options)
         sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, unique)
@@ -264,12 +290,10 @@ class Variant:
         plan, may_alias = prepared.accumulation, self.options.may_alias
         others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private]
         chosen = () if ways.single else self._gathers.find(prepared, sums, others, apart, assigned)
-        if chosen:
-            self._chosen[self._key(launch, known, sizes)] = chosen
         gathered = {c.gather.name for c in chosen}
         written = {n for n in assigned if n in private and _read_whole(n, sizes[n], prepared, sums)}
         crowded = {n for n in sizes if n not in private | gathered and self._is_crowded(n, sizes[n], launch)}
-        return replace(
+        facts = replace(
             usual,
             private=None if may_alias or private == plan.private else private,
             exclusive=None if may_alias or exclusive == plan.exclusive else exclusive,
@@ -283,6 +307,7 @@ class Variant:
             gathered=frozenset(c.gather for c in chosen),
             tuning=tuning_for(launch.block) if self._adds_in_loops or usual.block is not None else usual.tuning,
         )
+        return Found(facts, chosen)
 
     @property
     def _adds_in_loops(self) -> bool:

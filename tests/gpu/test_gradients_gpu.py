@@ -74,6 +74,28 @@ def test_tape_on_the_stream_of_the_arrays() -> None:
     np.testing.assert_allclose(cupy.asnumpy(d_x), 3 * want, rtol=1e-10)
 
 
+def test_repeated_launches_on_changing_streams() -> None:
+    """What is remembered of a launch is not its stream. With a finishing step, and memory of its own, on each."""
+    kernel = kg.compile("""__global__ void k(double *y, const double *x, double a, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = a * x[i];
+    }""")["k"]
+    n = 1 << 20
+    gradient = kg.gradient(kernel, "y, a")
+    x = cupy.arange(n, dtype=cupy.float64)
+    cupy.cuda.Device().synchronize()
+    sums = []
+    for number in range(6):
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            seed, d_a = cupy.full(n, number, cupy.float64), cupy.zeros(1)
+            named = (n // 256, 256, 0, stream) if number % 2 else (n // 256, 256)
+            gradient[named](cupy.zeros(n), x, 2.0, n, seed, d_a)
+            sums.append((stream, d_a))
+    for number, (stream, d_a) in enumerate(sums):
+        stream.synchronize()
+        np.testing.assert_allclose(cupy.asnumpy(d_a), number * n * (n - 1) / 2, rtol=1e-12)
+
+
 def test_jvp_and_second_order() -> None:
     kernel = kg.compile(
         "__global__ void k(double *y, const double *x) { int i = threadIdx.x; y[i] = x[i] * x[i] * x[0]; }"

@@ -7,8 +7,8 @@ argument that does not fit raises `ArgumentError` before anything is launched.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from ..errors import ArgumentError, InternalError
 from ..ir.layout import param_layout
@@ -20,13 +20,12 @@ from .signature import c_signature, user_params
 from .streams import current_stream
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Where a launch runs: on the CPU, or on the CUDA device of that ordinal. `source` is the array that said so, and
     None when no argument is an array."""
 
     cuda: int | None = None
-    source: Any = field(default=None, repr=False)
+    source: Any = None
 
     def stream(self) -> int | None:
         """The stream to use when the user names none: the current one of the arrays' package; None on the CPU."""
@@ -68,8 +67,7 @@ class Binder:
         return ArgumentError(f"{name}: {problem}\n  {c_signature(self.function)}")
 
 
-@dataclass(frozen=True)
-class Supplied:
+class Supplied(NamedTuple):
     """What a launcher passes for a parameter that is not the user's: an address of so many bytes, or a number."""
 
     value: int
@@ -83,17 +81,25 @@ def _placement(state: State) -> Placement:
 
 def with_variables(bound: BoundArguments, function: Function, supply: Callable[[Param], Supplied]) -> BoundArguments:
     """The arguments followed by what the launcher itself supplies: module variables, shadows, the tape."""
-    if function.params and function.params[-1].variable is None:  # hidden parameters come last
+    hidden, size = _hidden(function)
+    if not hidden:
         return bound
-    hidden = [(p, offset) for p, offset in zip(function.params, param_layout(function)[0], strict=True) if p.variable]
-    packed = bytearray(bound.packed.ljust(param_layout(function)[1], b"\0"))
+    packed = bytearray(bound.packed.ljust(size, b"\0"))
     buffers: list[Buffer] = []
-    for param, offset in hidden:
+    for param, offset, is_pointer in hidden:
         supplied = supply(param)
         write_address(packed, offset, supplied.value)
-        if isinstance(param.type, Pointer):
+        if is_pointer:
             buffers.append(Buffer(param.variable or "", supplied.value, supplied.nbytes))
-    return replace(bound, packed=bytes(packed), buffers=bound.buffers + tuple(buffers))
+    return BoundArguments(bytes(packed), bound.buffers + tuple(buffers), bound.keep_alive)
+
+
+@lru_cache(1024)
+def _hidden(function: Function) -> tuple[tuple[tuple[Param, int, bool], ...], int]:
+    """The parameters that are not the user's, where their bytes go, and the size of all arguments."""
+    offsets, size = param_layout(function)
+    placed = zip(function.params, offsets, strict=True)
+    return tuple((p, offset, isinstance(p.type, Pointer)) for p, offset in placed if p.variable), size
 
 
 def bind(

@@ -75,11 +75,11 @@ def _is_a(obj: Any, package: str, name: str) -> bool:
 
 
 def _view_numpy(array: Any) -> ArrayView:
-    address, read_only = array.__array_interface__["data"]
+    (address, read_only), dtype = array.__array_interface__["data"], array.dtype
     return ArrayView(
         address,
         array.nbytes,
-        _plain_dtype(array.dtype),
+        dtype if dtype.kind != "V" else _plain_dtype(dtype),
         array.shape,
         array.flags.c_contiguous,
         not read_only,
@@ -126,11 +126,11 @@ def _view_jax(array: Any) -> ArrayView | None:
 
 def _view_cupy(array: Any) -> ArrayView:
     """Straight from its attributes: building the interface's dictionary takes longer than all else in a launch."""
-    memory = array.data
+    memory, dtype = array.data, array.dtype
     return ArrayView(
         memory.ptr,
         array.nbytes,
-        _plain_dtype(array.dtype),
+        dtype if dtype.kind != "V" else _plain_dtype(dtype),
         array.shape,
         array.flags.c_contiguous,
         True,

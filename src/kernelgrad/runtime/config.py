@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..errors import LaunchError
 from .launch import Dim3
@@ -26,6 +28,34 @@ class Launch(NamedTuple):
     stream: Any = None
     shadow_bytes: int = 0
 
+    def on(self, stream: Any) -> Launch:
+        return Launch(self.grid, self.block, self.shared_bytes, stream, self.shadow_bytes)
+
+
+Result = TypeVar("Result")
+_LAUNCHERS = 64
+
+
+class Launchers(Generic[Result]):
+    """What stands before the arguments: `kernel[grid, block, shared_bytes, stream]`. Parsed configurations are
+    remembered, since loops repeat them."""
+
+    def __init__(self, launch: Callable[[Launch, tuple[Any, ...], dict[str, Any]], Result]):
+        self._launch = launch
+        self._parsed: dict[Any, Callable[..., Result]] = {}
+
+    def __getitem__(self, key: Any) -> Callable[..., Result]:
+        try:
+            found = self._parsed.get(key)
+        except TypeError:  # an unhashable stream, say
+            found = None
+        if found is None:
+            launch = parse_launch(key)
+            found = lambda *args, **keywords: self._launch(launch, args, keywords)  # noqa: E731
+            if launch.stream is None and len(self._parsed) < _LAUNCHERS:
+                self._parsed[key] = found
+        return found
+
 
 def parse_launch(key: Any, max_shared: int = MAX_SHARED_BYTES) -> Launch:
     """The configuration in `kernel[key]`; LaunchError says what is wrong with it."""
@@ -44,6 +74,16 @@ def make_launch(
     if threads > MAX_THREADS:
         raise LaunchError(f"block: at most {MAX_THREADS} threads, got {threads} (block={block!r})")
     return Launch(grid3, block3, check_shared(shared, max_shared), stream)
+
+
+def flat_launch(blocks: int, threads: int, stream: Any) -> Launch:
+    """Of a kernel of our own, with the same numbers again and again."""
+    return _flat_launch(blocks, threads).on(stream)
+
+
+@lru_cache(256)
+def _flat_launch(blocks: int, threads: int) -> Launch:
+    return make_launch(blocks, threads)
 
 
 def check_shared(shared: Any, limit: int, static: int = 0) -> int:

@@ -9,8 +9,7 @@ import ctypes
 import importlib.util
 import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -63,10 +62,9 @@ def driver() -> Any:
 
 def check(bindings: Any, returned: tuple[Any, ...]) -> Any:
     """The values of a driver call `(status, *values)`, or the driver's error as ours."""
-    status, *values = returned
-    if int(status) != 0:
-        raise DeviceError(describe(bindings, status))
-    return values[0] if len(values) == 1 else tuple(values)
+    if returned[0]:
+        raise DeviceError(describe(bindings, returned[0]))
+    return returned[1] if len(returned) == 2 else returned[1:]
 
 
 def describe(bindings: Any, status: Any) -> str:
@@ -134,18 +132,29 @@ def primary_context(device: int) -> Any:
     return check(bindings, bindings.cuDevicePrimaryCtxRetain(_handle(device)))
 
 
-@contextmanager
-def current(device: int) -> Iterator[None]:
+@cache
+def context_number(device: int) -> int:
+    return int(primary_context(device))
+
+
+class current:
     """Makes the device's primary context current on this thread, and puts back what was."""
-    bindings, context = driver(), primary_context(device)
-    if int(check(bindings, bindings.cuCtxGetCurrent())) == int(context):
-        yield
-        return
-    check(bindings, bindings.cuCtxPushCurrent(context))
-    try:
-        yield
-    finally:
-        check(bindings, bindings.cuCtxPopCurrent())
+
+    __slots__ = ("_device", "_pushed")
+
+    def __init__(self, device: int):
+        self._device, self._pushed = device, False
+
+    def __enter__(self) -> None:
+        bindings = driver()
+        if int(check(bindings, bindings.cuCtxGetCurrent())) != context_number(self._device):
+            check(bindings, bindings.cuCtxPushCurrent(primary_context(self._device)))
+            self._pushed = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._pushed:
+            bindings = driver()
+            check(bindings, bindings.cuCtxPopCurrent())
 
 
 class DeviceMemory:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 Dim3 = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class LaunchConfig:
+class LaunchConfig(NamedTuple):
     """`stream` is a CUDA stream handle (an integer), None on the CPU; `device` the CUDA device's ordinal;
     `shadow_bytes`: how many of the shared bytes are for a shadow, for messages."""
 
@@ -29,13 +27,12 @@ class Buffer(NamedTuple):
     nbytes: int
 
 
-@dataclass(frozen=True)
-class BoundArguments:
+class BoundArguments(NamedTuple):
     """Arguments that fit the kernel's parameters: their bytes (see ir.layout) and the memory they point to."""
 
     packed: bytes
     buffers: tuple[Buffer, ...] = ()
-    keep_alive: tuple[Any, ...] = field(default=(), repr=False)
+    keep_alive: tuple[Any, ...] = ()
 
 
 class Executable(Protocol):

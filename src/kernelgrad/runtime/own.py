@@ -25,9 +25,10 @@ class Own:
         self.originals: list[Buffer] = []  # the user's memory that copies stand for
 
     def finish(self) -> None:
-        """The last step first: what was there for all others, as copies of adjoints, is put away last."""
-        for step in reversed(self.after):
-            step()
+        """The last step first: what was there for all others, as copies of adjoints, is put away last. Steps that are
+        done are forgotten: some hold this object, and its memory would wait for the garbage collector."""
+        while self.after:
+            self.after.pop()()
 
     def double_shared(self, launch: Launch, name: str, widening: int = 1) -> None:
         """Makes room for the shadow of dynamic shared memory, behind it; parameter `name` tells where. `widening`: how

@@ -1,0 +1,64 @@
+"""What a launch costs on the host, in microseconds, on a computer without a GPU: `python benchmarks/host.py --help`.
+
+The kernels of gradients.py on tiny arrays: the kernel, J and R as there. The CPU runs the kernels too, so what stands
+here is a little more than the host's part; `--bare` leaves their code out and keeps all that comes before it. With a
+GPU, `gradients.py --host` measures the whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import kernelgrad as kg
+from contenders import OnCpu, Problem
+from gradient_rows import SOURCE, rows
+
+SCALE = 0.0001
+KERNELS = ("sine", "scale", "stencil", "softmax", "matmul")
+CONTENDERS = ("primal", "J", "R")
+LAUNCHES = 10
+
+
+def microseconds(runs: list[Callable[[], None]], batches: int) -> list[float]:
+    """Of each the best of many short batches that take turns: what else the computer does only adds to it."""
+
+    def batch(run: Callable[[], None]) -> float:
+        start = time.perf_counter()
+        for _ in range(LAUNCHES):
+            run()
+        return (time.perf_counter() - start) / LAUNCHES * 1e6
+
+    return [min(times) for times in zip(*([batch(run) for run in runs] for _ in range(batches)), strict=True)]
+
+
+def leave_out_kernels() -> None:
+    from kernelgrad.runtime.cpu import CpuExecutable
+
+    def nothing(*_: Any) -> None: ...
+
+    CpuExecutable.launch = nothing  # type: ignore[method-assign]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="only rows whose name contains this")
+    parser.add_argument("--batches", type=int, default=300)
+    parser.add_argument("--bare", action="store_true", help="do not run the kernels' code")
+    options = parser.parse_args()
+    if options.bare:
+        leave_out_kernels()
+    module, launcher = kg.load(SOURCE), OnCpu()
+    print("| kernel | primal us | J us | R us | J / primal | R / primal |\n|---|---|---|---|---|---|")
+    for row in rows(SCALE):
+        if row.kernel in KERNELS and options.only in row.name:
+            contenders = Problem(row, module[row.kernel], launcher).contenders()
+            primal, *others = microseconds([contenders[n] for n in CONTENDERS], options.batches)
+            times = " | ".join(f"{t:.1f}" for t in (primal, *others))
+            print(f"| {row.name} | {times} | {' | '.join(f'{t / primal:.1f}x' for t in others)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
