@@ -88,9 +88,11 @@ class Differentiated:
             self.variant(wanted, replace(self.usual, block=launch.block)) if usual.needs_shape(launch.block) else usual
         )
 
-    def gathers(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Iterator[Any]:
+    def gathers(
+        self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY
+    ) -> Iterator[Any]:
         """The launches that go before that variant's."""
-        return self._usual_for(wanted, launch).gathers(launch, *self._known_of(wanted, primal))
+        return self._usual_for(wanted, launch).gathers(launch, *self._known_of(wanted, primal), ways)
 
     def _known_of(self, wanted: tuple[str, ...], primal: BoundArguments) -> tuple[Callable[[Any], Any], dict[str, int]]:
         """The scalar arguments, and the sizes of the wanted buffers."""
@@ -407,8 +409,9 @@ class Gradient(Differentiated):
         # All variants take the same arguments of the user's.
         bound, placement = self.variant(wanted).binder.bind((*own_args, *(adjoints[n] for n in wanted)))
         primal = self._without_adjoints(bound)
-        variant = self.variant_for(wanted, launch, primal, self.ways(placement, single, watched))
-        gathers = [] if single else [claims.Step(k, bound, *g) for k, *g in self.gathers(wanted, launch, primal)]
+        ways = self.ways(placement, single, watched)
+        variant = self.variant_for(wanted, launch, primal, ways)
+        gathers = [] if single else [claims.Step(k, bound, *g) for k, *g in self.gathers(wanted, launch, primal, ways)]
         if not self.settings.may_alias:
             self.check_overlap(variant, bound, own, [step.kernel for step in gathers])
         bound = sparing(variant, bound, placement, stream_of(launch, placement), own)

@@ -32,12 +32,11 @@ from .autodiff.tiles import Tile
 from .autodiff.tune import tuning_for
 from .autodiff.whole import bytes_read_once
 from .errors import ArgumentError
-from .gathers import Chosen, Gathers, launch_of, numbers
+from .gathers import Chosen, Gathers, Step
 from .ir.ops import Atomic, Function, Module, Print, Store
 from .ir.traverse import walk
 from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
-from .runtime.arguments import Supplied
 from .runtime.config import Launch
 
 RESULT = "_result"  # the parameter through which a function's value leaves
@@ -206,11 +205,11 @@ class Variant:
         return self._facts[key]
 
     def gathers(
-        self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]
-    ) -> Iterator[tuple[Kernel, Launch, dict[str, Supplied]]]:
+        self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int], ways: Ways = ANY
+    ) -> Iterator[Step]:
         """The launches that collect adjoints, and what the launcher supplies to each; after `facts_of`."""
-        for gather, box in self._chosen.get(self._key(launch, known, sizes), ()):
-            yield self._gathers.kernel_of(gather), launch_of(gather, box, launch), numbers(box, launch)
+        for chosen in self._chosen.get(self._key(launch, known, sizes), ()):
+            yield from self._gathers.launches(chosen, launch, ways.on_cpu)
 
     def _key(self, launch: Launch, known: Callable[[Any], Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
         scalars = tuple(known(p.value) for p in self.kernel.function.params)
