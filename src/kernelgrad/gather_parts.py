@@ -1,8 +1,9 @@
-"""Gathers on a CPU: the inside of the domain, where no test is needed, and its border, each in launches of their own.
+"""Gathers on a CPU: the rows of the domain's inside and those of its border, in launches of their own.
 
-There the threads of a row are the iterations of one loop, and a test that differs between them would have all of them
-carry it along. So the inside is one box without tests; what is left of the domain are slabs in front of it and behind
-it, two for each digit. No thread is started for an element that is not there.
+There the threads of a row are the iterations of one loop, and tests in it would have all of them carry them along. Of
+the rows inside, only the ends need tests, and the backend has loops of their own for them (Note [Sections] in
+backends/cpu/sections.py). What is left of the domain are slabs in front of these rows and behind them, two for each
+digit but the first. No thread is started for an element that is not there.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ def parts(gather: Gather, box: Box) -> Iterator[tuple[Gather, Box]]:
     if math.prod(box.extents) < _FEW or any(low > high for low, high in box.inner):
         yield replace(plain, part="border"), box
         return
-    yield replace(plain, part="inside"), _between(box, box.inner)
-    whole = [(first, first + n - 1) for first, n in zip(box.first, box.extents, strict=True)]
-    for k, (low, high) in enumerate(box.inner):
-        first, last = whole[k]
+    row, *whole = ((first, first + n - 1) for first, n in zip(box.first, box.extents, strict=True))
+    inner = box.inner[1:]
+    yield replace(plain, part="inside"), _between(box, (row, *inner))
+    for k, ((first, last), (low, high)) in enumerate(zip(whole, inner, strict=True)):
         for slab in ((first, low - 1), (high + 1, last)):
             if slab[0] <= slab[1]:
-                yield replace(plain, part="border"), _between(box, (*box.inner[:k], slab, *whole[k + 1 :]))
+                yield replace(plain, part="border"), _between(box, (row, *inner[:k], slab, *whole[k + 1 :]))
 
 
 def _between(box: Box, ranges: tuple[tuple[int, int], ...]) -> Box:

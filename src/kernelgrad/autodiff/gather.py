@@ -65,8 +65,8 @@ class Gather:
     """How the adjoint of an input is gathered. `indices`: integers of the pattern that are a thread's index along an
     axis. `narrow`: 32 bits hold all indices. `span`: so many elements, one behind the other along the last digit, are
     one thread's. `covers`: every element of the buffer has its digits. `writes`: and gets its adjoint written, not
-    added to. `part`: all of it; or, with a thread for each element and none besides, where all executions exist, or
-    where some may not. `contiguous`: the first digit is that of neighbours in memory."""
+    added to. `part`: all of it; or, with a thread for each element and none besides, rows inside of the domain, or
+    some at its border. `contiguous`: the first digit is that of neighbours in memory."""
 
     name: str
     sites: tuple[Site, ...]

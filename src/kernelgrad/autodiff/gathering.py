@@ -98,10 +98,7 @@ class _Emitter:
         if self.gather.part == "whole":
             self._whole()
         else:
-            digits = [
-                self.b.apply("add", self.number(f"_first_{k}"), self._thread(k)) for k in range(self.gather.digits)
-            ]
-            self._update(digits, self._sums(digits, self.gather.part == "inside"))
+            self._row()
         given = tuple(p for p in self.pattern.params if p.variable is None)
         told = tuple(Param(value, "long long", variable=name) for name, value in self.numbers.items())
         suffix = {"whole": "", "inside": "_inside", "border": "_border"}[self.gather.part]
@@ -119,6 +116,21 @@ class _Emitter:
                 [b.apply("add", self.number(f"_first_{k}"), at) for k, at in enumerate(offsets)], offsets[-1]
             )
         b.if_(together(b, inside), region.block(), exits=True)
+
+    def _row(self) -> None:
+        """There is a thread for each element. `inside`: only the first digit may be outside of the domain."""
+        b = self.b
+        digits = [b.apply("add", self.number(f"_first_{k}"), self._thread(k)) for k in range(self.gather.digits)]
+        with b.region() as tested:
+            self._update(digits, self._sums(digits, False))
+        if self.gather.part == "border":
+            b.ops += tested.ops
+            return
+        with b.region() as untested:
+            self._update(digits, self._sums(digits, True))
+        after = b.apply("ge", digits[0], self.number("_inner_first_0"))
+        before = b.apply("le", digits[0], self.number("_inner_last_0"))
+        b.if_(together(b, [after, before]), untested.block(), tested.block())
 
     def _thread(self, axis: int) -> Value:
         """The thread's index in the grid of the gather."""

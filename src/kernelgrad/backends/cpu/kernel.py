@@ -17,16 +17,18 @@ from ...ir.ops import Apply, Function, GlobalRef, Module, Op, Value
 from ...ir.traverse import walk
 from ...ir.types import Array, Pointer
 from . import llvm_types as lt
-from . import strides
+from . import strides, totals
 from .blocks import BlockCode
 from .frame import Failing, Failure, Frame, failing_ops
 from .indexing import IndexArithmetic
+from .invariant import Invariants
 from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
 from .masked import address_parts
 from .memory import load
 from .native import ENTRY
 from .plan import Plan, make_plan
+from .sections import find_bounds
 from .variant import Variant
 from .watch import RED_ZONE, Watch, root_names
 
@@ -79,7 +81,7 @@ class _Kernel:
         red_zone = RED_ZONE if variant.watched else 0
         in_step: frozenset[Op] = frozenset()
         if not variant.watched:
-            function, in_step = strides.run(function)
+            function, in_step = strides.run(totals.expanded(function))
         self.function, self.variant = function, variant
         self.plan: Plan = make_plan(function, in_step, red_zone)
         self.shared, self.dynamic, self.static_shared = _shared_layout(module, function, red_zone)
@@ -148,7 +150,8 @@ class _Kernel:
             nowrap=self.bounded(),
             address_parts=address_parts(self.function),
             watch=self.watch(context) if self.variant.watched else None,
-            row=Row(x, row_end, self.row_indices()) if self.by_row else None,
+            row=self.row(x, row_end) if self.by_row else None,
+            summed={} if self.variant.watched else totals.find(self.function, self.by_row),
         )
         self.load_params(frame, params, by_key)
         slots = {slot: by_key[slot] for slot in self.plan.slots}
@@ -158,10 +161,11 @@ class _Kernel:
             b.branch(body)
         return function
 
-    def row_indices(self) -> frozenset[Value]:
-        if not self.variant.small:
-            return frozenset()
-        return row_indices(self.function, self.variant.block[0] if self.variant.block else None)
+    def row(self, begin: ir.Value, end: ir.Value) -> Row:
+        width = self.variant.block[0] if self.variant.block else None
+        indices = row_indices(self.function, width) if self.variant.small else frozenset()
+        invariants = Invariants(self.function, by_row=True)
+        return Row(begin, end, indices, find_bounds(self.function, indices), invariants)
 
     def watch(self, context: ir.Value) -> Watch:
         numbers = {op: k for k, op in enumerate(walk(self.function.body))}
