@@ -17,7 +17,6 @@ from .autodiff.affine import Shape, Sums
 from .autodiff.apart import stores_apart
 from .autodiff.coarse import pays
 from .autodiff.cooperate import widening
-from .autodiff.core_sums import sums_in_registers
 from .autodiff.coverage import Threads, is_covered
 from .autodiff.exclusive import Place, exclusive_loads, place_of
 from .autodiff.logs import Log, Logged
@@ -246,8 +245,6 @@ class Variant:
         gathered = {c.gather.name for c in chosen}
         written = {n for n in assigned if n in private and _read_whole(n, sizes[n], prepared, sums)}
         crowded = {n for n in sizes if n not in private | gathered and self._is_crowded(n, sizes[n], launch)}
-        if ways.on_cpu:
-            crowded = {n for n in crowded if not sums_in_registers(n, prepared)}
         return replace(
             usual,
             private=None if may_alias or private == plan.private else private,

@@ -81,6 +81,7 @@ class Frame:
     row: Row | None = None  # the blocks to run, where a row of them is run at once (Note [Rows] in `loops`)
     known: dict[Value, ir.Value] = field(default_factory=dict)  # what need not be computed
     summed: Mapping[Op, Invariants] = field(default_factory=dict)  # Note [Totals]
+    alone: frozenset[Op] = frozenset()  # atomics on memory that no other worker sees
     totals: dict[Op, ir.Value] = field(default_factory=dict)  # of the loops over threads at hand: where they are kept
 
     def get(self, value: Value) -> ir.Value:

@@ -78,9 +78,13 @@ def _by_single_threads(function: Function, invariants: Invariants) -> set[Op]:
 
 
 def _additions(function: Function) -> set[Atomic]:
+    return set().union(*additions_by_root(function).values())
+
+
+def additions_by_root(function: Function) -> dict[Value, set[Atomic]]:
     """Of floats, through parameters that nothing else in the kernel is done with."""
     if any(isinstance(op, Fence) for op in walk(function.body)):
-        return set()
+        return {}
     used = uses(function.body)
     roots = {p.value: p.value for p in function.params if p.restrict and isinstance(p.type, Pointer)}
     found: dict[Value, set[Atomic]] = {root: set() for root in roots}
@@ -95,7 +99,7 @@ def _additions(function: Function) -> set[Atomic]:
                 found.get(roots[ptr], set()).add(op)
             case _:
                 _forget(found, touched | {roots[v] for inner in blocks(op) for v in inner.results if v in roots})
-    return set().union(*found.values())
+    return {root: ops for root, ops in found.items() if ops}
 
 
 def _forget(found: dict[Value, set[Atomic]], roots: set[Value]) -> None:
