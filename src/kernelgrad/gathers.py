@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from . import pipeline
+from . import gather_parts, pipeline
 from .autodiff.accumulate import USUAL
 from .autodiff.affine import Sums
 from .autodiff.exclusive import Place
@@ -25,6 +25,9 @@ from .runtime.config import Launch, make_launch
 
 _COST_OF_ATOMIC = 44  # instructions that pass while a GPU does one
 _BLOCKS = ((256,), (32, 8), (32, 8, 1))
+
+
+Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradient's own, and what it is told
 
 
 class Chosen(NamedTuple):
@@ -46,6 +49,7 @@ class Gathers:
         self.kernel, self.options = kernel, options
         self._patterns: dict[Any, _Pattern | None] = {}
         self._kernels: dict[Gather, Kernel | None] = {}
+        self._made_from: dict[Gather, _Pattern] = {}
 
     def find(
         self,
@@ -81,30 +85,41 @@ class Gathers:
                     found.append(Chosen(gather, chosen[1]))
         return tuple(found)
 
-    def kernel_of(self, gather: Gather) -> Kernel:
-        kernel = self._kernels[gather]
+    def launches(self, chosen: Chosen, launch: Launch, on_cpu: bool) -> Iterator[Step]:
+        """The kernels of a gather that was found, and what the launcher supplies to each."""
+        gather, box = chosen
+        if not on_cpu:
+            yield self._kernel(gather, gather), launch_of(gather, box, launch), numbers(box, launch)
+            return
+        for part, own in gather_parts.parts(gather, box):
+            yield self._kernel(part, gather), gather_parts.launch_of(own, launch), numbers(own, launch)
+
+    def _kernel(self, part: Gather, whole: Gather) -> Kernel:
+        if part not in self._kernels:
+            self._kernels[part] = self._finished(part, self._made_from[whole])
+        kernel = self._kernels[part]
         assert kernel is not None
         return kernel
 
     def _build(self, gather: Gather, pattern: _Pattern) -> Kernel | None:
         """None where the gather would compute more than it saves, or cannot."""
         if gather not in self._kernels:
-            self._kernels[gather] = self._built(gather, pattern)
+            self._kernels[gather], self._made_from[gather] = self._built(gather, pattern), pattern
         return self._kernels[gather]
 
     def _built(self, gather: Gather, pattern: _Pattern) -> Kernel | None:
-        shadow = pattern.derivative.adjoints[gather.name].name
-        param = next(p for p in pattern.function.params if p.name == shadow)
         try:
-            function = gather_function(pattern.function, gather, param)
+            kernel = self._finished(gather, pattern)
         except NotSliceable:
             return None
+        affordable = _COST_OF_ATOMIC * len(gather.sites) * gather.span
+        return kernel if self.options.deterministic or cost(kernel.function.body) <= affordable else None
+
+    def _finished(self, gather: Gather, pattern: _Pattern) -> Kernel:
+        shadow = pattern.derivative.adjoints[gather.name].name
+        param = next(p for p in pattern.function.params if p.name == shadow)
+        function = gather_function(pattern.function, gather, param)
         module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)))
-        if (
-            cost(module.functions[function.name].body) > _COST_OF_ATOMIC * len(gather.sites) * gather.span
-            and not self.options.deterministic
-        ):
-            return None
         return Kernel(function.name, module, self.kernel.variable)
 
     def _pattern(self, kept: tuple[str, ...], apart: frozenset[Place]) -> _Pattern | None:

@@ -33,13 +33,12 @@ from .autodiff.tiles import Tile
 from .autodiff.tune import tuning_for
 from .autodiff.whole import bytes_read_once
 from .errors import ArgumentError
-from .gathers import Chosen, Gathers, launch_of, numbers
+from .gathers import Chosen, Gathers, Step
 from .ir.ops import Atomic, Function, Module, Print, Store, Value
 from .ir.traverse import walk
 from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
 from .known import Growing, Looking
-from .runtime.arguments import Supplied
 from .runtime.config import Launch
 from .transforms.quads import BYTES, GRID
 
@@ -229,10 +228,10 @@ class Variant:
         sizes: Mapping[str, int],
         assigned: tuple[str, ...],
         ways: Ways = ANY,
-    ) -> Iterator[tuple[Kernel, Launch, dict[str, Supplied]]]:
+    ) -> Iterator[Step]:
         """The launches that collect adjoints, and what the launcher supplies to each."""
-        for gather, box in self._find(launch, known, sizes, assigned, ways).gathers:
-            yield self._gathers.kernel_of(gather), launch_of(gather, box, launch), numbers(box, launch)
+        for chosen in self._find(launch, known, sizes, assigned, ways).gathers:
+            yield from self._gathers.launches(chosen, launch, ways.on_cpu)
 
     def _find(
         self,

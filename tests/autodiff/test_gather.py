@@ -9,6 +9,8 @@ import pytest
 from tests.helpers.gather_cases import ATOMIC, GATHERED, Case
 
 import kernelgrad as kg
+from kernelgrad import gather_parts
+from kernelgrad.autodiff.gather import Box, Gather
 from kernelgrad.runtime.config import make_launch
 
 CASES = {**GATHERED, **ATOMIC}
@@ -120,3 +122,46 @@ def test_one_kernel_serves_all_sizes() -> None:
         gradient[(3, 5), (8, 4)](y, x, n, m, np.ones(n * m), d_x)
         assert d_x.sum() == (1 + 3 + 5 + 5) * (n - 2) * (m - 2)
     assert len({gather for _, facts in gradient._variants for gather in facts.gathered}) == 1
+
+
+# ---- on a CPU --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GATHERED)
+def test_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for large buffers."""
+    monkeypatch.setattr("kernelgrad.gather_parts._FEW", 0)
+    test_against_finite_differences(name)
+    test_assigned_and_kept(name)
+
+
+@pytest.mark.parametrize("name", GATHERED)
+def test_no_races_between_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelgrad.gather_parts._FEW", 0)
+    case = GATHERED[name]
+    gradient = kg.gradient(kg.compile(case.source)["k"], case.names)
+    arguments = (*_arguments(case), *(np.ones(n) for n in case.sizes))
+    steps, placement, own = gradient._prepare(make_launch(case.grid, case.block), arguments, {}, watched=False)
+    parts = [step for step in steps if step.launch is not None]
+    assert parts and all(step.kernel.name.endswith(("_inside", "_border")) for step in parts)
+    for step in parts:
+        supplied = {**own.supplied, **step.supplied}
+        report = step.kernel.check_bound(step.launch, step.bound, placement, supplied, 1)
+        assert not report.findings, report
+
+
+@pytest.mark.parametrize("inner", [((2, 5),), ((0, 6), (1, 3)), ((1, 8), (0, 3), (2, 2)), ((3, 3), (2, 1)), ((-1, 2),)])
+def test_parts_have_each_element_once(inner: tuple[tuple[int, int], ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelgrad.gather_parts._FEW", 0)
+    digits, extents = len(inner), (10, 5, 4)[: len(inner)]
+    gather = Gather("x", (), digits, (), True, 4, True)
+    box = Box((-1, 0, 0)[:digits], extents, (1, 10, 50)[:digits], inner)
+    seen = np.zeros(extents, np.int32)
+    for part, own in gather_parts.parts(gather, box):
+        launch = gather_parts.launch_of(own, make_launch(1, 1))
+        assert tuple(g * b for g, b in zip(launch.grid, launch.block, strict=True))[:digits] == own.extents
+        at = tuple(slice(f - g, f - g + n) for f, g, n in zip(own.first, box.first, own.extents, strict=True))
+        seen[at] += 1
+        within = [lo <= f and f + n - 1 <= hi for (lo, hi), f, n in zip(inner, own.first, own.extents, strict=True)]
+        assert part.part == "border" or all(within[1:])
+    assert (seen == 1).all()

@@ -59,8 +59,8 @@ USUAL = Facts()  # of most launches
 
 def on_cores(facts: Facts) -> Facts:
     """The same on a CPU, whose few cores hardly wait for each other, and where a block's sum costs less than those of
-    its warps."""
-    return replace(facts, partials=False, tuning=facts.tuning.on_cpu)
+    its warps. Each core has copies of what many threads add to (Note [Own sums] in backends/cpu/own_sums.py)."""
+    return replace(facts, partials=False, copied=frozenset(), tuning=facts.tuning.on_cpu)
 
 
 @dataclass

@@ -25,6 +25,7 @@ from .structure import Place, analyse
 
 Coordinate = tuple[Literal["axis", "loop"], int]  # an axis of the grid, or a loop around the read, counted from outside
 Range = tuple[int, int]  # both ends included
+Part = Literal["whole", "inside", "border"]
 
 _MOST_DIGITS = 3  # as many as a grid has axes
 _MOST_THREADS = (2**31 - 1, 65535, 65535)
@@ -64,7 +65,8 @@ class Gather:
     """How the adjoint of an input is gathered. `indices`: integers of the pattern that are a thread's index along an
     axis. `narrow`: 32 bits hold all indices. `span`: so many elements, one behind the other along the last digit, are
     one thread's. `covers`: every element of the buffer has its digits. `writes`: and gets its adjoint written, not
-    added to."""
+    added to. `part`: all of it; or, with a thread for each element and none besides, rows inside of the domain, or
+    some at its border. `contiguous`: the first digit is that of neighbours in memory."""
 
     name: str
     sites: tuple[Site, ...]
@@ -74,6 +76,8 @@ class Gather:
     span: int
     covers: bool
     writes: bool = False
+    part: Part = "whole"
+    contiguous: bool = False
 
 
 @dataclass(frozen=True)

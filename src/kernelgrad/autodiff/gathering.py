@@ -95,6 +95,18 @@ class _Emitter:
         return self.told[name]
 
     def function(self) -> Function:
+        if self.gather.part == "whole":
+            self._whole()
+        else:
+            self._row()
+        given = tuple(p for p in self.pattern.params if p.variable is None)
+        told = tuple(Param(value, "long long", variable=name) for name, value in self.numbers.items())
+        suffix = {"whole": "", "inside": "_inside", "border": "_border"}[self.gather.part]
+        name = f"{self.pattern.name}_gather_{self.gather.name}{suffix}"
+        body = Block((), (*self.top.ops, *self.b.ops), ())
+        return replace(self.pattern, name=name, params=(*given, *told), body=body, launch_bounds=())
+
+    def _whole(self) -> None:
         b, span = self.b, self.gather.span
         *others, last = [self._thread(axis) for axis in range(self.gather.digits)]
         offsets = [*others, b.apply("mul", last, b.constant(span, self.type)) if span > 1 else last]
@@ -104,11 +116,21 @@ class _Emitter:
                 [b.apply("add", self.number(f"_first_{k}"), at) for k, at in enumerate(offsets)], offsets[-1]
             )
         b.if_(together(b, inside), region.block(), exits=True)
-        given = tuple(p for p in self.pattern.params if p.variable is None)
-        told = tuple(Param(value, "long long", variable=name) for name, value in self.numbers.items())
-        name = f"{self.pattern.name}_gather_{self.gather.name}"
-        body = Block((), (*self.top.ops, *b.ops), ())
-        return replace(self.pattern, name=name, params=(*given, *told), body=body, launch_bounds=())
+
+    def _row(self) -> None:
+        """There is a thread for each element. `inside`: only the first digit may be outside of the domain."""
+        b = self.b
+        digits = [b.apply("add", self.number(f"_first_{k}"), self._thread(k)) for k in range(self.gather.digits)]
+        with b.region() as tested:
+            self._update(digits, self._sums(digits, False))
+        if self.gather.part == "border":
+            b.ops += tested.ops
+            return
+        with b.region() as untested:
+            self._update(digits, self._sums(digits, True))
+        after = b.apply("ge", digits[0], self.number("_inner_first_0"))
+        before = b.apply("le", digits[0], self.number("_inner_last_0"))
+        b.if_(together(b, [after, before]), untested.block(), tested.block())
 
     def _thread(self, axis: int) -> Value:
         """The thread's index in the grid of the gather."""
@@ -164,13 +186,16 @@ class _Emitter:
     def _update(self, digits: list[Value], sums: dict[int, Value]) -> None:
         b, type = self.b, self.element
         assert isinstance(self.shadow.type, Pointer)
-        steps = [b.apply("mul", digit, self.number(f"_step_{k}")) for k, digit in enumerate(digits)]
+        steps = [self._step(digit, k) for k, digit in enumerate(digits)]
         at = steps[0]
         for step in steps[1:]:
             at = b.apply("add", at, step)
         first = b.offset(b.cast_pointer(self.shadow.value, Pointer(type, self.shadow.type.space)), b.convert(at, I64))
         for residue, sum_ in sums.items():
             self._add(b.offset(first, b.constant(residue // type.size, I64)), sum_)
+
+    def _step(self, digit: Value, k: int) -> Value:
+        return digit if k == 0 and self.gather.contiguous else self.b.apply("mul", digit, self.number(f"_step_{k}"))
 
     def _add(self, place: Value, sum_: Value) -> None:
         b = self.b

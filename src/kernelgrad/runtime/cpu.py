@@ -30,6 +30,7 @@ Places = tuple[tuple[int, int], ...]  # see backends.cpu.kernel.KernelCode.faili
 
 _SLOT_ALIGN = 64
 _LAUNCH = struct.Struct("<6I3Q")  # see backends.cpu.kernel
+_OWN_SUM = struct.Struct("<2Q")
 _INLINE_THREADS = 1 << 14  # launches of fewer threads are not worth waking other cores for
 _SHAPES = 4  # block shapes a kernel gets code of its own for; more get code for any shape
 _CHUNKS_PER_WORKER = 8  # so that uneven blocks even out
@@ -47,12 +48,13 @@ class CpuExecutable:
         self.module, self.kernel = module, kernel
         self._printed = print_module(module)
         self._loaded: dict[Variant, _Loaded] = {}
-        self._last: tuple[tuple[Dim3, Dim3], _Loaded] | None = None
+        self._last: tuple[tuple[Dim3, Dim3, tuple[str, ...]], _Loaded] | None = None
 
     def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None:
-        loaded = self._code_for(config)
+        own_sums = self._own_sums(config, arguments)
+        loaded = self._code_for(config, tuple(own_sums))
         status = LaunchStatus()
-        run = loaded.runner(config, arguments, status)
+        run = loaded.runner(config, arguments, status, tuple(own_sums.values()))
         blocks = volume(config.grid)
         if blocks == 1 or blocks * volume(config.block) < _INLINE_THREADS:
             run(0, blocks)
@@ -65,18 +67,36 @@ class CpuExecutable:
         if status.which:
             raise kernel_failure(self.module, self.kernel, loaded.failing, config, status)
 
-    def _code_for(self, config: LaunchConfig) -> _Loaded:
+    def _code_for(self, config: LaunchConfig, own_sums: tuple[str, ...]) -> _Loaded:
         """The code for a launch; the last launch's shape is likely to come again."""
-        shape = config.grid, config.block
+        shape = config.grid, config.block, own_sums
         last = self._last
         if last is None or last[0] != shape:
-            last = self._last = shape, self._variant_for(config)
+            last = self._last = shape, self._variant_for(config, own_sums)
         return last[1]
 
-    def _variant_for(self, config: LaunchConfig) -> _Loaded:
+    def _own_sums(self, config: LaunchConfig, arguments: BoundArguments) -> dict[str, int]:
+        """The parameters whose buffers each worker gets memory of its own for, and the bytes of it."""
+        if not self._candidates:
+            return {}
+        from ..backends.cpu.own_sums import pays
+
+        threads = volume(config.grid) * volume(config.block)
+        sizes = {b.name: b.nbytes for b in arguments.buffers if b.name in self._candidates}
+        found = (name for name in self._candidates if pays(sizes.get(name, 0), self._candidates[name], threads))
+        return {name: sizes[name] for name in found}
+
+    @cached_property
+    def _candidates(self) -> dict[str, int]:
+        from ..backends.cpu.own_sums import candidates
+
+        return candidates(self.module.functions[self.kernel])
+
+    def _variant_for(self, config: LaunchConfig, own_sums: tuple[str, ...]) -> _Loaded:
         from ..backends.cpu.variant import Variant
 
-        variant = Variant(self._arithmetic.stays_small(config.grid, config.block), self._shape(config.block))
+        small = self._arithmetic.stays_small(config.grid, config.block)
+        variant = Variant(small, self._shape(config.block), own_sums=own_sums)
         loaded = self._loaded.get(variant)
         if loaded is None:
             loaded = self._loaded[variant] = _load(self.module, self.kernel, self._printed, variant)
@@ -151,11 +171,14 @@ class _Loaded:
     keep_alive: object
 
     def runner(
-        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus
+        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, own_sums: tuple[int, ...] = ()
     ) -> Callable[[int, int], None]:
         """A function that runs a range of blocks; several threads may call it at once."""
         room = guard.ROOM if self.dynamic else 0
         launch, _, scratch_bytes = pack_launch(config, self.static_shared, self.slot_bytes, room=room)
+        for nbytes in own_sums:
+            launch += _OWN_SUM.pack(scratch_bytes, nbytes)
+            scratch_bytes += _round_up(nbytes)
         where = ctypes.addressof(status)
 
         def run(begin: int, end: int) -> None:

@@ -8,6 +8,7 @@ must meet. From the bottom up:
     rounding, bits -> functions                pure functions, one row each
     frame, memory, threads                     the code of one thread
     indexing, strides, plan                    what is known about a kernel before its code is made (Note [Phases])
+    invariant, sections, totals, own_sums      rows between their bounds, additions to the same elements
     loops, blocks, structure, collectives      the code of a block (Notes [Rows] and [Masks])
     watch                                      check mode's additions
     kernel                                     all of it: `lower`

@@ -21,12 +21,13 @@ from . import llvm_types as lt
 from .collectives import emit_collective
 from .frame import Failing, Failure, Frame
 from .llvm_types import byte_offset, i64
-from .loops import counted, each_thread
+from .loops import Section, counted, each_thread, sections
 from .memory import load, store
 from .plan import LIVE, Mask, Plan, all_uses, is_volatile_shared
 from .steps import Active, Step
 from .structure import emit_structure
 from .threads import emit_op
+from .totals import added_up
 
 
 class BlockCode:
@@ -70,7 +71,12 @@ class BlockCode:
         steps = steps or []
         if not ops and not steps:
             return
-        with self.each_thread(active):
+        with added_up(self.frame, ops):
+            for section in sections(self.frame):
+                self.phase_in(section, ops, active, steps)
+
+    def phase_in(self, section: Section, ops: list[Op], active: Active, steps: list[Step]) -> None:
+        with self.each_thread(active, section):
             defined = {v for op in ops for v in op.results}
             uses = [v for op in ops for v in all_uses(op)] + [v for step in steps for v in step.uses]
             for value in uses:
@@ -190,9 +196,9 @@ class BlockCode:
         return thread
 
     @contextmanager
-    def each_thread(self, active: Active) -> Iterator[None]:
+    def each_thread(self, active: Active, section: Section = "all") -> Iterator[None]:
         """A loop over the active threads around what is emitted inside."""
-        with each_thread(self.frame):
+        with each_thread(self.frame, section):
             if active.mask is None:
                 yield
             else:

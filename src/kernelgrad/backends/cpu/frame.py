@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -17,6 +17,7 @@ from .llvm_types import I8, PTR, i32
 from .watch import Watch
 
 if TYPE_CHECKING:
+    from .invariant import Invariants
     from .loops import Row
 
 Axes = tuple[ir.Value, ir.Value, ir.Value]
@@ -79,6 +80,9 @@ class Frame:
     watch: Watch | None = None
     row: Row | None = None  # the blocks to run, where a row of them is run at once (Note [Rows] in `loops`)
     known: dict[Value, ir.Value] = field(default_factory=dict)  # what need not be computed
+    summed: Mapping[Op, Invariants] = field(default_factory=dict)  # Note [Totals]
+    alone: frozenset[Op] = frozenset()  # atomics on memory that no other worker sees
+    totals: dict[Op, ir.Value] = field(default_factory=dict)  # of the loops over threads at hand: where they are kept
 
     def get(self, value: Value) -> ir.Value:
         return self.values[value]

@@ -12,30 +12,34 @@ from typing import Literal
 from llvmlite import ir
 
 from ...errors import LookupFailed
+from ...ir.builder import pointee
 from ...ir.layout import param_layout
 from ...ir.ops import Apply, Function, GlobalRef, Module, Op, Value
 from ...ir.traverse import walk
-from ...ir.types import Array, Pointer
+from ...ir.types import Array, Pointer, Scalar
 from . import llvm_types as lt
-from . import strides
+from . import own_sums, strides, totals
 from .blocks import BlockCode
 from .frame import Failing, Failure, Frame, failing_ops
 from .indexing import IndexArithmetic
+from .invariant import Invariants
 from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
 from .masked import address_parts
 from .memory import load
 from .native import ENTRY
 from .plan import Plan, make_plan
+from .sections import find_bounds
 from .variant import Variant
 from .watch import RED_ZONE, Watch, root_names
 
 SHARED_ALIGN = 16
 
 # The launch, as the entry gets it: u32 grid[3], u32 block[3], u64 bytes of shared memory (static and dynamic, rounded
-# up to 64), u64 the length of every slot (the block's threads, rounded up to 64), the address of the watch's context.
+# up to 64), u64 the length of every slot (the block's threads, rounded up to 64), the address of the watch's context,
+# then for each parameter with own sums, in the parameters' order, two u64 (Note [Own sums]).
 LAUNCH_FORMAT = "<6I3Q"
-_GRID, _BLOCK, _SHARED, _SLOT_LENGTH, _WATCH = 0, 12, 24, 32, 40
+_GRID, _BLOCK, _SHARED, _SLOT_LENGTH, _WATCH, _OWN_SUMS = 0, 12, 24, 32, 40, 48
 
 _DYNAMIC = object()  # the key of the dynamic shared memory, which variables of any name share
 
@@ -79,7 +83,7 @@ class _Kernel:
         red_zone = RED_ZONE if variant.watched else 0
         in_step: frozenset[Op] = frozenset()
         if not variant.watched:
-            function, in_step = strides.run(function)
+            function, in_step = strides.run(totals.expanded(function))
         self.function, self.variant = function, variant
         self.plan: Plan = make_plan(function, in_step, red_zone)
         self.shared, self.dynamic, self.static_shared = _shared_layout(module, function, red_zone)
@@ -148,7 +152,9 @@ class _Kernel:
             nowrap=self.bounded(),
             address_parts=address_parts(self.function),
             watch=self.watch(context) if self.variant.watched else None,
-            row=Row(x, row_end, self.row_indices()) if self.by_row else None,
+            row=self.row(x, row_end) if self.by_row else None,
+            alone=self.alone(),
+            summed={} if self.variant.watched else totals.find(self.function, self.by_row),
         )
         self.load_params(frame, params, by_key)
         slots = {slot: by_key[slot] for slot in self.plan.slots}
@@ -158,10 +164,20 @@ class _Kernel:
             b.branch(body)
         return function
 
-    def row_indices(self) -> frozenset[Value]:
-        if not self.variant.small:
-            return frozenset()
-        return row_indices(self.function, self.variant.block[0] if self.variant.block else None)
+    def alone(self) -> frozenset[Op]:
+        by_root = totals.additions_by_root(self.function) if self.variant.own_sums else {}
+        return frozenset(op for k in self.own_sums for op in by_root[self.function.params[k].value])
+
+    @property
+    def own_sums(self) -> list[int]:
+        """The numbers of those parameters."""
+        return [k for k in self.pointers if self.function.params[k].name in self.variant.own_sums]
+
+    def row(self, begin: ir.Value, end: ir.Value) -> Row:
+        width = self.variant.block[0] if self.variant.block else None
+        indices = row_indices(self.function, width) if self.variant.small else frozenset()
+        invariants = Invariants(self.function, by_row=True)
+        return Row(begin, end, indices, find_bounds(self.function, indices), invariants)
 
     def watch(self, context: ir.Value) -> Watch:
         numbers = {op: k for k, op in enumerate(walk(self.function.body))}
@@ -192,6 +208,12 @@ class _Kernel:
         grid = [b.load(byte_offset(b, launch, _GRID + 4 * k), typ=I32) for k in range(3)]
         threads = [b.load(byte_offset(b, launch, _BLOCK + 4 * k), typ=I32) for k in range(3)]
         pointers = [*self.pointer_params(b, params), *self.scratch_pointers(b, launch, scratch)]
+        own = self.own_memory(b, launch, scratch)
+        targets = [pointers[self.pointers.index(k)] for k in own]
+        for k, (memory, nbytes) in own.items():
+            pointers[self.pointers.index(k)] = memory
+            own_sums.clear(b, memory, nbytes)
+        entry = b.block
         watch = b.load(byte_offset(b, launch, _WATCH), typ=PTR)
         b.cbranch(b.icmp_unsigned("<", begin, end), loop, done)
         b.position_at_end(loop)
@@ -205,7 +227,19 @@ class _Kernel:
         failed = b.icmp_unsigned("!=", b.load_atomic(status, "monotonic", 4, typ=I32), i32(0))
         b.cbranch(b.or_(failed, b.icmp_unsigned(">=", following, end)), done, loop)
         b.position_at_end(done)
+        for target, (k, (memory, nbytes)) in zip(targets, own.items(), strict=True):
+            type = pointee(self.function.params[k].value)
+            assert isinstance(type, Scalar)
+            own_sums.flush(b, memory, nbytes, target, lt.memory_type(type), type.size)
         b.ret_void()
+
+    def own_memory(self, b: ir.IRBuilder, launch: ir.Value, scratch: ir.Value) -> dict[int, tuple[ir.Value, ir.Value]]:
+        """Note [Own sums]: for each such parameter, the worker's memory and its bytes."""
+        found = {}
+        for number, k in enumerate(self.own_sums):
+            at, nbytes = (b.load(byte_offset(b, launch, _OWN_SUMS + 16 * number + 8 * n), typ=I64) for n in range(2))
+            found[k] = own_sums.byte_offset_by(b, scratch, at), nbytes
+        return found
 
     def row_end(self, b: ir.IRBuilder, x: ir.Value, left: ir.Value, width: ir.Value) -> ir.Value:
         """Where the blocks of one call end: after one block, or at the end of its row or of the range."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from llvmlite import ir
 
@@ -19,33 +20,49 @@ from ...ir.ops import Apply, Builtin, Constant, Fence, Function, GlobalRef, Load
 from ...ir.traverse import operands, walk
 from . import llvm_types as lt
 from .frame import Frame, Thread
+from .invariant import Invariants
 from .llvm_types import i32, i64
 from .metadata import access_group, kept, parallel
+from .sections import Bound
+from .sections import middle as middle_of
 from .watch import Watch
 
 
 @dataclass(frozen=True)
 class Row:
-    """The blocks [begin, end) of a row. `indices` are the values that are the thread's index in the whole row."""
+    """The blocks [begin, end) of a row. `indices` are the values that are the thread's index in the whole row,
+    `bounds` what branches ask of it (Note [Sections] in `sections`)."""
 
     begin: ir.Value
     end: ir.Value
     indices: frozenset[Value]
+    bounds: tuple[Bound, ...]
+    invariants: Invariants
+
+
+Section = Literal["all", "middle", "ends"]
+
+
+def sections(frame: Frame) -> tuple[Section, ...]:
+    """The loops in which all threads of a phase are run."""
+    return ("middle", "ends") if frame.row is not None and frame.row.bounds else ("all",)
 
 
 @contextmanager
-def each_thread(frame: Frame) -> Iterator[None]:
+def each_thread(frame: Frame, section: Section = "all") -> Iterator[None]:
     """A loop over the block's threads (or the row's) around what is emitted inside; values defined there stay there."""
+    known = dict(frame.known)
     with frame.scope():
         if frame.watch is not None:
             loop = _shuffled(frame, frame.watch)
         elif frame.row is not None:
-            loop = _row(frame, frame.row)
+            loop = _row(frame, frame.row, section)
         else:
             loop = _block(frame)
         with loop:
             yield
         frame.thread = frame.access_group = None
+        frame.known = known
 
 
 @contextmanager
@@ -60,14 +77,14 @@ def _block(frame: Frame) -> Iterator[None]:
 
 
 @contextmanager
-def _row(frame: Frame, row: Row) -> Iterator[None]:
+def _row(frame: Frame, row: Row, section: Section) -> Iterator[None]:
     b, group, first_block = frame.b, access_group(frame.b.module), frame.linear_block
     with _axis(frame, 2) as z, _axis(frame, 1) as y:
         first = _first_of_row(frame, y, z)
         if row.indices:
             width = frame.block_dim[0]
             begin, end = (b.mul(limit, width, flags=("nuw", "nsw")) for limit in (row.begin, row.end))
-            with _counter(b, "row", begin, end, group) as i:
+            with _part(frame, row, section, begin, end, group) as i:
                 frame.known.update(dict.fromkeys(row.indices, i))
                 _enter(frame, row, b.udiv(i, width), (b.urem(i, width), y, z), first, group)
                 yield
@@ -76,6 +93,30 @@ def _row(frame: Frame, row: Row) -> Iterator[None]:
                 _enter(frame, row, block, (x, y, z), first, group)
                 yield
     frame.linear_block = first_block
+
+
+@contextmanager
+def _part(
+    frame: Frame, row: Row, section: Section, begin: ir.Value, end: ir.Value, group: ir.MDValue
+) -> Iterator[ir.Value]:
+    """A loop over the indices of a section."""
+    b = frame.b
+    if section == "all":
+        with _counter(b, "row", begin, end, group) as i:
+            yield i
+        return
+    middle = middle_of(frame, row.bounds, row.invariants, begin, end)
+    if section == "middle":
+        frame.known.update(middle.known)
+        some = b.icmp_unsigned("<", middle.begin, middle.end)
+        with b.if_then(some), _counter(b, "middle", middle.begin, middle.end, group) as i:
+            yield i
+        return
+    with _counter(b, "ends", i32(0), i32(2)) as which:
+        before = b.icmp_unsigned("==", which, i32(0))
+        first, last = b.select(before, begin, middle.end), b.select(before, middle.begin, end)
+        with b.if_then(b.icmp_unsigned("<", first, last)), _counter(b, "end", first, last, group) as i:
+            yield i
 
 
 def _enter(

@@ -135,11 +135,23 @@ _RMW: dict[tuple[str, str], str] = {
 
 
 def emit_atomic(frame: Frame, op: Atomic) -> None:
+    if op in frame.totals:
+        _add_to_total(frame, op)
+        return
     args = [frame.get(a) for a in op.args]
     guard = _guard(frame, op, Access.ATOMIC)
     assert isinstance(op.ptr.type, Pointer)
-    update = _update_shared if op.ptr.type.space == "shared" else _update
+    alone = op.ptr.type.space == "shared" or op in frame.alone
+    update = _update_shared if alone else _update
     frame.values[op.result] = _elementwise(frame.b, update, op.kind, frame.get(op.ptr), args, op.result.type, guard)
+
+
+def _add_to_total(frame: Frame, op: Atomic) -> None:
+    """Note [Totals]. The order is the compiler's choice, made once, so that the loop over threads can be vectorised."""
+    b, cell, type, size = frame.b, frame.totals[op], register_type(op.result.type), op.result.type.size
+    total = b.fadd(b.load(cell, typ=type, align=size), frame.get(op.args[0]), flags=("reassoc",))
+    b.store(total, cell, align=size)
+    frame.values[op.result] = lt.zero(op.result.type)
 
 
 # (builder, kind, address, arguments, type) -> the old contents
@@ -173,7 +185,8 @@ def _update(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], typ
 
 
 def _update_shared(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type: Scalar | Pointer) -> ir.Value:
-    """A block's threads run one after another on one core, so its shared memory needs no locking."""
+    """A block's threads run one after another on one core, so its shared memory needs no locking; nor does memory of
+    the core's own (Note [Own sums])."""
     old = load(b, ptr, type)
     store(b, ptr, _updated(b, kind, old, args, type), type)
     return old

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import llvmlite
@@ -58,8 +60,20 @@ def optimise(text: str) -> llvm.ModuleRef:
         options.loop_vectorization = options.slp_vectorization = True
         options.loop_interleaving = options.loop_unrolling = True
         passes = llvm.create_pass_builder(machine, options)
-        passes.getModulePassManager().run(module, passes)
+        with _loads_in_place():
+            passes.getModulePassManager().run(module, passes)
         return module
+
+
+@contextmanager
+def _loads_in_place() -> Iterator[None]:
+    """Has a loop over threads load x[i] again, although the thread before loaded it as x[i + 1]: what one thread hands
+    to the next keeps the loop from being vectorised. The option is everybody's in this process, so it is set back."""
+    llvm.set_option("", "-enable-load-in-loop-pre=false")
+    try:
+        yield
+    finally:
+        llvm.set_option("", "-enable-load-in-loop-pre=true")
 
 
 def compile_object(text: str) -> bytes:

@@ -11,8 +11,10 @@ Dim3 = tuple[int, int, int]
 @dataclass(frozen=True)
 class Variant:
     """What a kernel's code assumes about its launches. `small`: index arithmetic does not wrap (`indexing`).
-    `block`: the block's shape, where the code is made for one. `watched`: the code is for check mode (see `watch`)."""
+    `block`: the block's shape, where the code is made for one. `watched`: the code is for check mode (see `watch`).
+    `own_sums`: the parameters whose buffers each worker has memory of its own for (Note [Own sums])."""
 
     small: bool = True
     block: Dim3 | None = None
     watched: bool = False
+    own_sums: tuple[str, ...] = ()

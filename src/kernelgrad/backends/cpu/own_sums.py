@@ -1,0 +1,57 @@
+"""Note [Own sums]: small buffers that very many threads add to atomically.
+
+Where nothing else is done to such a buffer in the kernel, a worker adds to memory of its own, plainly, while it runs
+its blocks one after the other, and adds that to the buffer at the end. LLVM sees for itself whether neighbouring
+threads add to different elements, and vectorises then. The launch tells where that memory lies in the worker's scratch
+memory, and its bytes.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from ...ir.builder import pointee
+from ...ir.ops import Function
+from ...ir.types import F32, F64
+from . import llvm_types as lt
+from . import totals
+from .llvm_types import i64
+from .loops import counted
+
+_MOST_BYTES = 1 << 18
+_CROWD = 64  # threads for each element, at least
+
+
+def candidates(function: Function) -> dict[str, int]:
+    """The parameters whose elements threads add to, other than in registers, and the size of an element."""
+    expanded = totals.expanded(function)
+    once = set(totals.find(expanded, by_row=True))
+    by_root = totals.additions_by_root(expanded)
+    params = {p.value: p.name for p in function.params if p.variable is None}
+    return {
+        params[root]: pointee(root).size
+        for root, ops in by_root.items()
+        if root in params and not ops <= once and pointee(root) in (F32, F64)
+        if all(op.result.type == pointee(root) for op in ops)
+    }
+
+
+def pays(nbytes: int, size: int, threads: int) -> bool:
+    return 0 < nbytes <= _MOST_BYTES and nbytes % size == 0 and threads >= _CROWD * (nbytes // size)
+
+
+def clear(b: ir.IRBuilder, memory: ir.Value, nbytes: ir.Value) -> None:
+    with counted(b, i64(0), nbytes, 4) as at:
+        b.store(lt.i32(0), byte_offset_by(b, memory, at), align=4)
+
+
+def flush(b: ir.IRBuilder, memory: ir.Value, nbytes: ir.Value, target: ir.Value, type: ir.Type, size: int) -> None:
+    """Adds what the worker has added up to the buffer."""
+    with counted(b, i64(0), nbytes, size) as at:
+        total = b.load(byte_offset_by(b, memory, at), typ=type, align=size)
+        with b.if_then(b.fcmp_unordered("!=", total, ir.Constant(type, 0.0))):
+            b.atomic_rmw("fadd", byte_offset_by(b, target, at), total, "monotonic")
+
+
+def byte_offset_by(b: ir.IRBuilder, pointer: ir.Value, at: ir.Value) -> ir.Value:
+    return b.gep(pointer, [at], inbounds=True, source_etype=lt.I8)

@@ -1,0 +1,144 @@
+"""Note [Sections]: a row's middle, where its bounds hold, apart from its ends.
+
+`if (i < n)` and `if (i < 1 || i >= n - 1) return` hold for a range of the row's index. The loop over the row is
+therefore made twice: for the middle, where these comparisons are known, so that nothing in it is masked, and as it was
+for what is left at both ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from ...ir.ops import Apply, Function, If, Value
+from ...ir.traverse import walk
+from ...ir.types import I32, I64, U32, Scalar
+from . import llvm_types as lt
+from .convert import resize
+from .frame import Frame
+from .invariant import Invariants
+from .llvm_types import i64
+
+_LONGEST = 400  # operations of a kernel that is worth having twice
+_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where `index + offsets`, each added or subtracted, compares so with the limit, the test is what `holds` says."""
+
+    test: Value
+    holds: bool
+    relation: str
+    offsets: tuple[tuple[int, Value], ...]
+    limit: Value
+
+
+def find_bounds(function: Function, indices: frozenset[Value]) -> tuple[Bound, ...]:
+    """What the kernel's outermost branches ask of the row's index."""
+    if not indices or sum(1 for _ in walk(function.body)) > _LONGEST:
+        return ()
+    finder = _Finder(function, indices)
+    found = (b for op in function.body.ops if isinstance(op, If) for b in finder.bounds(op.cond, True))
+    return tuple({bound.test: bound for bound in found}.values())
+
+
+class _Finder:
+    def __init__(self, function: Function, indices: frozenset[Value]):
+        self.indices, self.invariants = indices, Invariants(function, by_row=True)
+
+    def bounds(self, value: Value, holds: bool) -> Iterator[Bound]:
+        op = self.invariants.definitions.get(value)
+        match op:
+            case Apply("not", (arg,)):
+                yield from self.bounds(arg, not holds)
+            case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
+                for arg in args:
+                    yield from self.bounds(arg, holds)
+            case Apply(fn, (left, right)) if fn in _FLIPPED:
+                yield from self._compared(value, holds, left, fn, right)
+                yield from self._compared(value, holds, right, _FLIPPED[fn], left)
+
+    def _compared(self, test: Value, holds: bool, side: Value, relation: str, limit: Value) -> Iterator[Bound]:
+        offsets = self._offsets(side)
+        if offsets is None or not self.invariants.holds(limit):
+            return
+        if side.type in (I32, I64) or (side.type == U32 and not offsets):
+            yield Bound(test, holds, relation if holds else _NEGATED[relation], offsets, limit)
+
+    def _offsets(self, value: Value) -> tuple[tuple[int, Value], ...] | None:
+        """What is added to the index; signed sums do not overflow, and an index is less than 2**31."""
+        if value in self.indices:
+            return ()
+        op, fixed = self.invariants.definitions.get(value), self.invariants.holds
+        match op:
+            case Apply("convert", (arg,)) if value.type in (I32, I64):
+                inner = self._offsets(arg)
+                return inner if not inner or arg.type in (I32, I64) else None
+            case Apply("add", (left, right)) if value.type in (I32, I64):
+                for side, other in ((left, right), (right, left)):
+                    inner = self._offsets(side)
+                    if inner is not None and fixed(other):
+                        return (*inner, (1, other))
+            case Apply("sub", (left, right)) if value.type in (I32, I64) and fixed(right):
+                inner = self._offsets(left)
+                return None if inner is None else (*inner, (-1, right))
+        return None
+
+
+# ---- code ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Middle:
+    """The index's range [begin, end) in which all bounds hold, and what is known there."""
+
+    begin: ir.Value
+    end: ir.Value
+    known: dict[Value, ir.Value]
+
+
+def middle(frame: Frame, bounds: tuple[Bound, ...], invariants: Invariants, begin: ir.Value, end: ir.Value) -> Middle:
+    b = frame.b
+    first, last = b.zext(begin, lt.I64), b.zext(end, lt.I64)
+    low, high = first, last
+    with frame.scope():
+        for bound in bounds:
+            limit = _limit(frame, bound, invariants)
+            if bound.relation in ("lt", "le"):
+                high = _least(b, high, limit)
+            else:
+                low = _most(b, low, limit)
+    low = _least(b, low, last)
+    high = _most(b, high, low)
+    known = {bound.test: ir.Constant(lt.I1, int(bound.holds)) for bound in bounds}
+    return Middle(b.trunc(low, lt.I32), b.trunc(high, lt.I32), known)
+
+
+def _limit(frame: Frame, bound: Bound, invariants: Invariants) -> ir.Value:
+    """The first index behind an upper bound, the first one that a lower bound allows."""
+
+    def wide(value: Value) -> ir.Value:
+        invariants.emit(frame, value)
+        assert isinstance(value.type, Scalar)
+        return resize(frame.b, frame.get(value), value.type, I64)
+
+    limit = wide(bound.limit)
+    for sign, value in bound.offsets:
+        limit = _saturating(frame.b, "ssub" if sign > 0 else "sadd", limit, wide(value))
+    return _saturating(frame.b, "sadd", limit, i64(1)) if bound.relation in ("le", "gt") else limit
+
+
+def _saturating(b: ir.IRBuilder, fn: str, left: ir.Value, right: ir.Value) -> ir.Value:
+    return lt.intrinsic(b, f"llvm.{fn}.sat", lt.I64, [left, right], [lt.I64])
+
+
+def _least(b: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+    return b.select(b.icmp_signed("<", left, right), left, right)
+
+
+def _most(b: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+    return b.select(b.icmp_signed(">", left, right), left, right)

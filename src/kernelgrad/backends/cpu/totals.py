@@ -1,0 +1,137 @@
+"""Note [Totals]: atomic additions of all threads to the same element.
+
+`atomicAdd(&sum, x[i])` costs a locked instruction for each thread, and keeps the loop over threads from being
+vectorised. Where the address is the same for all threads of that loop, and nothing in the kernel looks at the memory,
+the loop adds up in a register, and one atomic follows it. In a loop of few iterations that picks the address,
+`atomicAdd(&w[k], ...)`, each iteration has a register of its own: such loops are unrolled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from llvmlite import ir
+
+from ...ir.ops import Apply, Atomic, Fence, For, Function, If, Member, Offset, Op, PtrCast, Value
+from ...ir.traverse import blocks, operands, uses, walk
+from ...ir.types import F32, F64, Pointer
+from ...transforms.unroll import constants_of, copies_of, trips, unroll
+from . import llvm_types as lt
+from .frame import Frame, failing_ops
+from .invariant import Invariants
+
+_MOST_TRIPS = 32
+_MOST_COPIES = 512  # operations that unrolling may make
+
+
+def expanded(function: Function) -> Function:
+    """With the loops unrolled that pick the addresses of additions."""
+    candidates = _additions(function)
+    if not candidates:
+        return function
+    loops = _short_loops(function)
+    chosen = {id(loop) for op in candidates for loop in _picking(function, op, loops)}
+    return unroll(function, lambda loop: id(loop) in chosen) if chosen else function
+
+
+def _short_loops(function: Function) -> dict[Value, For]:
+    """By their counters."""
+    constants = constants_of(function)
+    found = {}
+    for op in walk(function.body):
+        count = trips(op, constants) if isinstance(op, For) else None
+        if isinstance(op, For) and count is not None and count <= _MOST_TRIPS and not failing_ops(op.body):
+            found[op.body.args[0]] = op
+    return found
+
+
+def _picking(function: Function, op: Atomic, loops: dict[Value, For]) -> list[For]:
+    """The loops around an addition that pick its address; none if something else does too."""
+    counters = frozenset(loops)
+    if not Invariants(function, True, counters).holds(op.ptr):
+        return []
+    found = [loops[c] for c in counters if not Invariants(function, True, counters - {c}).holds(op.ptr)]
+    constants = constants_of(function)
+    copies = math.prod(trips(loop, constants) or 0 for loop in found) * max(
+        (copies_of(loop, 1) for loop in found), default=0
+    )
+    return found if copies <= _MOST_COPIES else []
+
+
+def find(function: Function, by_row: bool) -> dict[Op, Invariants]:
+    """The additions that a register can stand for, and how to find their addresses before the loop over threads."""
+    invariants = Invariants(function, by_row)
+    single = _by_single_threads(function, invariants)
+    return {op: invariants for op in _additions(function) - single if invariants.holds(op.ptr)}
+
+
+def _by_single_threads(function: Function, invariants: Invariants) -> set[Op]:
+    """`if (threadIdx.x == 0)`: what one thread does need not be added up."""
+    found = set[Op]()
+    for op in walk(function.body):
+        condition = invariants.definitions.get(op.cond) if isinstance(op, If) else None
+        if isinstance(op, If) and isinstance(condition, Apply) and condition.fn == "eq":
+            found.update(walk(op.then))
+    return found
+
+
+def _additions(function: Function) -> set[Atomic]:
+    return set().union(*additions_by_root(function).values())
+
+
+def additions_by_root(function: Function) -> dict[Value, set[Atomic]]:
+    """Of floats, through parameters that nothing else in the kernel is done with."""
+    if any(isinstance(op, Fence) for op in walk(function.body)):
+        return {}
+    used = uses(function.body)
+    roots = {p.value: p.value for p in function.params if p.restrict and isinstance(p.type, Pointer)}
+    found: dict[Value, set[Atomic]] = {root: set() for root in roots}
+    for op in walk(function.body):
+        touched = {roots[v] for v in operands(op) if v in roots}
+        match op:
+            case Offset(ptr) | Member(ptr) | PtrCast(ptr) if ptr in roots:
+                roots[op.result] = roots[ptr]
+            case Atomic("add", ptr, (value,)) if (
+                ptr in roots and value not in roots and value.type in (F32, F64) and not used.get(op.result)
+            ):
+                found.get(roots[ptr], set()).add(op)
+            case _:
+                _forget(found, touched | {roots[v] for inner in blocks(op) for v in inner.results if v in roots})
+    return {root: ops for root, ops in found.items() if ops}
+
+
+def _forget(found: dict[Value, set[Atomic]], roots: set[Value]) -> None:
+    for root in roots:
+        found.pop(root, None)
+
+
+# ---- code ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def added_up(frame: Frame, ops: list[Op]) -> Iterator[None]:
+    """Around loops over threads that run these operations: their totals are cleared before and added after."""
+    b = frame.b
+    mine = [op for top in ops for op in (top, *(x for inner in blocks(top) for x in walk(inner))) if op in frame.summed]
+    cells: dict[Op, ir.Value] = {}
+    for op in mine:
+        assert isinstance(op, Atomic)
+        type = lt.register_type(op.result.type)
+        cells[op] = frame.stack(op.result.type.size, op.result.type.size)
+        b.store(ir.Constant(type, -0.0), cells[op], align=op.result.type.size)
+    frame.totals = cells
+    yield
+    frame.totals = {}
+    for op, cell in cells.items():
+        _flush(frame, op, cell)
+
+
+def _flush(frame: Frame, op: Op, cell: ir.Value) -> None:
+    assert isinstance(op, Atomic)
+    b, type = frame.b, lt.register_type(op.result.type)
+    total = b.load(cell, typ=type, align=op.result.type.size)
+    with b.if_then(b.fcmp_unordered("!=", total, ir.Constant(type, 0.0))), frame.scope():
+        frame.summed[op].emit(frame, op.ptr)
+        b.atomic_rmw("fadd", frame.get(op.ptr), total, "monotonic")
