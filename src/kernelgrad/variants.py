@@ -44,7 +44,7 @@ from .transforms.quads import BYTES, GRID
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
-_SMALL_BUFFER = 1 << 18  # bytes, of which it is worth having copies
+_SMALL_BUFFER = 1 << 16  # bytes, of which it is worth having copies
 _LARGE_TAPE = 1 << 26  # bytes: beyond what caches hold
 _CROWD = 64  # threads for each element
 _REMEMBERED = 1024  # kinds of launches

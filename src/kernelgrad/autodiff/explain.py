@@ -102,7 +102,7 @@ def _how(plan: Accumulation, load: Load) -> str:
     return "atomicAdd" if plan.is_atomic(load) else "plain +="
 
 
-_JAMMED = "on a GPU, one thread does the work of eight neighbouring blocks and adds up what they have for one address"
+_JAMMED = "on a GPU, one thread does the work of two neighbouring blocks and adds up what they have for one address"
 _QUADS = (
     "on a GPU, each thread does {} neighbouring elements and loads and stores 16 bytes at a time, if they are aligned"
 )

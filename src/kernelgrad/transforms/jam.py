@@ -1,13 +1,13 @@
-"""Blocks side by side: for CUDA, one thread does the work of eight neighbouring blocks of a large grid.
+"""Blocks side by side: for CUDA, one thread does the work of two neighbouring blocks of a large grid.
 
 Where a loop adds to addresses that threads of one block do not share, but the same thread of the next blocks does
-(`d_b[k * n + column] += ...` where blocks are rows), the eight sums are added up in registers, and the atomics are an
-eighth. Of each eight blocks the first does this, and the others have nothing left to do.
+(`d_b[k * n + column] += ...` where blocks are rows), their sums are added up in registers, and the atomics are
+half as many. Of each two blocks the first does this, and the other has nothing left to do.
 
 Note [Jam]
 The gradient must be arithmetic and loads, then one loop that carries nothing: so nothing tells in which order the
 blocks did their parts of it. Everything that it depends on is tested by each warp, after it has computed what the loop
-needs for all eight blocks: the warp is whole, no thread is guarded off, the loops have the same iterations, full strips
+needs for all blocks: the warp is whole, no thread is guarded off, the loops have the same iterations, full strips
 of them, and the addresses that should be the same are. Else the thread goes through the blocks one by one.
 """
 
@@ -50,8 +50,8 @@ from .lane_sums import summed
 from .uniform import uniform_values
 from .unroll import constants_of, iterations
 
-BLOCKS = 8
-_MANY = 16384  # blocks: an eighth of them still fills a GPU
+BLOCKS = 2  # more take so many registers that fewer threads are under way
+_MANY = 16384  # blocks: half of them still fill a GPU
 _WARP = 32
 _EVERYONE = 0xFFFFFFFF
 _BEFORE = (
@@ -149,8 +149,8 @@ class _Jam:
         self.uniform = uniform_values(function)
         moving = _moving(function)
         self.shared = [s.together and not (_sources(s) & moving) for s in sums]
-        # What must be the same for all eight blocks.
-        self.alike = {loop.lower, loop.upper}
+        # What must be the same for all of the blocks.
+        self.alike = {loop.lower, loop.upper, *(v for v in self.live if v not in moving)}
         self.alike |= {v for s, shared in zip(sums, self.shared, strict=True) if shared for v in _sources(s)}
 
     def body(self) -> Block:
@@ -214,10 +214,10 @@ class _Jam:
             none = (b.constant(False, BOOL), *(b.undef(v.type) for v in live))
         return b.if_(last.cond, then.block(results=found), orelse.block(results=none))
 
-    # ---- eight blocks
+    # ---- several blocks
 
     def jammed(self, first: Value) -> Value:
-        """Does the work of eight blocks and gives true; or does nothing, if it cannot."""
+        """Does the work of all blocks and gives true; or does nothing, if it cannot."""
         b = self.b
         kept = [b.alloca(Array(v.type, BLOCKS), v.name) for v in self.live]
 
@@ -268,7 +268,7 @@ class _Jam:
         return done
 
     def work(self, kept: list[Value], start: _Copy, counts: Iterator[Value]) -> None:
-        """The strips: in each, those of the eight blocks, then the sums that they share."""
+        """The strips: in each, those of the blocks, then the sums that they share."""
         b, strips = self.b, self.strips(start)
         lanes = [
             strips.lanes_of(s) if shared else next(counts) if s.together else None

@@ -10,7 +10,7 @@ value after the loop is known for steps of one; a loop that needs it for others,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir.builder import Builder
 from ..ir.ops import (
@@ -169,6 +169,7 @@ class _Counted:
         b = Builder(loop.span)
         for op in counter.hoisted:
             b.add(op)
+        counter = self.narrowed(b, loop, counter)
         type = counter.bound.type
         lower = b.convert(loop.inits[counter.index], type)
         upper = self.upper(b, counter)
@@ -188,6 +189,22 @@ class _Counted:
             if k in final:
                 renamed[result] = final[k]
         return b.ops
+
+    def narrowed(self, b: Builder, loop: While, counter: _Counter) -> _Counter:
+        """An int that is compared with something wider goes no further than an int can: it counts in 32 bits."""
+        if loop.inits[counter.index].type != I32 or counter.bound.type not in (I64, U64) or counter.fn != "lt":
+            return counter
+        wide = counter.bound.type
+        assert isinstance(wide, Scalar)
+        low, high = limits(I32)
+        known = self.constants.get(counter.bound)
+        if known is not None:
+            bound = b.constant(max(low, min(known, high)), I32)
+            self.constants[bound] = max(low, min(known, high))
+            return replace(counter, bound=bound)
+        bound = b.apply("min", counter.bound, b.constant(high, wide))
+        bound = b.apply("max", bound, b.constant(low, wide)) if wide == I64 else bound
+        return replace(counter, bound=b.convert(bound, I32))
 
     def upper(self, b: Builder, counter: _Counter) -> Value:
         by = {"le": 1, "ge": -1}.get(counter.fn, 0)
