@@ -83,3 +83,31 @@ def test_values_and_races(name: str, block: int) -> None:
         assert not report.findings, report
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     kg.check_gradient(kernel, "y, x", 3, block, (np.zeros_like(x), x))
+
+
+def test_all_threads_that_read_one_cell_add_up_first() -> None:
+    """In the shape of a block, the root of a tree gets one sum."""
+    gradient = kg.gradient(kg.compile(SOURCES["sum"])["k"], "y, x")
+    primal, _ = gradient.kernel.bind((np.zeros(768), np.ones(768)))
+    variant = gradient.variant_for(("y", "x"), make_launch(3, 256), primal)
+    assert "block_sum(" in variant.source(0) and "warp_add(" not in variant.source(0)
+
+
+def test_what_nobody_reads_is_not_summed_again() -> None:
+    """The adjoint of a sum needs none of what was summed: the tree does not run forward in a reverse alone."""
+    source = """__global__ void k(double *y, const double *x) {
+        __shared__ double s[64];
+        int t = threadIdx.x;
+        s[t] = x[blockIdx.x * 64 + t];
+        __syncthreads();
+        for (int d = 32; d > 0; d >>= 1) {
+            if (t < d) s[t] += s[t + d];
+            __syncthreads();
+        }
+        if (t == 0) y[blockIdx.x] = s[0];
+    }"""
+    gradient = kg.gradient(kg.compile(source)["k"], "y, x", primal=False, keep="y")
+    assert " s[" not in gradient.source and "_d_s[" in gradient.source
+    d_x = np.zeros(192)
+    gradient[3, 64](np.zeros(3), np.ones(192), np.array([1.0, 2.0, 3.0]), d_x)
+    np.testing.assert_array_equal(d_x, np.repeat([1.0, 2.0, 3.0], 64))
