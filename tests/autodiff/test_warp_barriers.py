@@ -85,14 +85,6 @@ def test_values_and_races(name: str, block: int) -> None:
     kg.check_gradient(kernel, "y, x", 3, block, (np.zeros_like(x), x))
 
 
-def test_all_threads_that_read_one_cell_add_up_first() -> None:
-    """In the shape of a block, the root of a tree gets one sum."""
-    gradient = kg.gradient(kg.compile(SOURCES["sum"])["k"], "y, x")
-    primal, _ = gradient.kernel.bind((np.zeros(768), np.ones(768)))
-    variant = gradient.variant_for(("y", "x"), make_launch(3, 256), primal)
-    assert "block_sum(" in variant.source(0) and "warp_add(" not in variant.source(0)
-
-
 def test_what_nobody_reads_is_not_summed_again() -> None:
     """The adjoint of a sum needs none of what was summed: the tree does not run forward in a reverse alone."""
     source = """__global__ void k(double *y, const double *x) {

@@ -1,5 +1,5 @@
 """What is done to a finished gradient for the launches it is for: no needless fills, exchanged loops and rings
-instead of atomics, sums of blocks, barriers of warps."""
+instead of atomics, barriers of warps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.ops import Function, Module
 from ..transforms import simplify
-from . import block_sums, exchange, fills, rings, warp_barriers
+from . import exchange, fills, rings, warp_barriers
 
 _WARP = 32
 
@@ -49,5 +49,5 @@ def run(function: Function, module: Module, tuning: Tuning) -> Module:
             function, variables = simplify.run(exchanged, module), variables | own
     function = rings.run(function, tuning.row)
     if tuning.block is not None and tuning.row > 1:
-        function = warp_barriers.run(block_sums.run(function), tuning.block)
+        function = warp_barriers.run(function, tuning.block)
     return replace(module, functions={function.name: function}, globals=variables)
