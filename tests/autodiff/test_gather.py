@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.helpers.gather_cases import ATOMIC, GATHERED, Case
 
 import kernelgrad as kg
+from gather_cases import ATOMIC, GATHERED, Case, arguments_of
 from kernelgrad import gather_parts
 from kernelgrad.autodiff.gather import Box, Gather
 from kernelgrad.runtime.config import make_launch
@@ -24,20 +24,12 @@ def _gathered(gradient: Any, case: Case, arguments: list[Any]) -> set[str]:
     return {gather.name for gather in facts.gathered}
 
 
-def _arguments(case: Case) -> list[Any]:
-    """In the order of the kernel's parameters, of which w may come before x."""
-    kernel = kg.compile(case.source)["k"]
-    given = dict(zip(case.names, case.arrays(), strict=True))
-    order = [p.name for p in kernel.function.params if p.name in given]
-    return [*(given[name] for name in order), *case.rest]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_is_chosen_where_it_is_right(name: str) -> None:
     case = CASES[name]
     kernel = kg.compile(case.source)["k"]
     gradient = kg.gradient(kernel, case.names)
-    assert _gathered(gradient, case, _arguments(case)) - {"w"} == set(case.gathered.split()) - {"w"}
+    assert _gathered(gradient, case, arguments_of(case)) - {"w"} == set(case.gathered.split()) - {"w"}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -53,7 +45,7 @@ def test_values(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
         if scattered:
             monkeypatch.setattr("kernelgrad.gathers.Gathers.find", lambda *_: ())
         gradient = kg.gradient(kernel, case.names, **FORMS[form])
-        arguments = _arguments(case)
+        arguments = arguments_of(case)
         adjoints = [np.random.default_rng(k).standard_normal(n) for k, n in enumerate(case.sizes)]
         gradient[case.grid, case.block](*arguments, *adjoints)
         found.append([*arguments[: len(case.sizes)], *adjoints])
@@ -65,7 +57,7 @@ def test_values(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_against_finite_differences(name: str) -> None:
     case = CASES[name]
     kernel = kg.compile(case.source)["k"]
-    kg.check_gradient(kernel, case.names, case.grid, case.block, _arguments(case))
+    kg.check_gradient(kernel, case.names, case.grid, case.block, arguments_of(case))
 
 
 @pytest.mark.parametrize("name", GATHERED)
@@ -79,8 +71,8 @@ def test_assigned_and_kept(name: str) -> None:
     seed = np.random.default_rng(5).standard_normal(case.sizes[0])
     one = [seed.copy(), *(np.zeros(n) for n in case.sizes[1:])]
     other = [seed.copy(), *(np.full(n, np.nan) for n in case.sizes[1:])]
-    whole[case.grid, case.block](*_arguments(case), *one)
-    alone[case.grid, case.block](*_arguments(case), *other)
+    whole[case.grid, case.block](*arguments_of(case), *one)
+    alone[case.grid, case.block](*arguments_of(case), *other)
     np.testing.assert_array_equal(other[0], seed)
     for a, b in zip(one[1:], other[1:], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
@@ -92,7 +84,7 @@ def test_no_races(name: str) -> None:
     gradient = kg.gradient(kg.compile(case.source)["k"], case.names)
     adjoints = [np.ones(n) for n in case.sizes]
     for seed in (None, 1):
-        report = gradient.check(case.grid, case.block, *_arguments(case), *adjoints, seed=seed)
+        report = gradient.check(case.grid, case.block, *arguments_of(case), *adjoints, seed=seed)
         assert not report.findings, report
 
 
@@ -108,7 +100,7 @@ def test_several_elements_a_thread(name: str, monkeypatch: pytest.MonkeyPatch) -
 def test_no_launch_is_left_where_gathers_do_it_all() -> None:
     case = GATHERED["no guard"]
     gradient = kg.gradient(kg.compile(case.source)["k"], "y, x", primal=False, keep="y", assign="x")
-    arguments, adjoints = _arguments(case), [np.ones(n) for n in case.sizes]
+    arguments, adjoints = arguments_of(case), [np.ones(n) for n in case.sizes]
     steps, _, _ = gradient._prepare(make_launch(case.grid, case.block), (*arguments, *adjoints), {})
     assert [step.kernel.name for step in steps] == ["k_grad_gather_x"]
 
@@ -140,9 +132,9 @@ def test_no_races_between_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("kernelgrad.gather_parts._FEW", 0)
     case = GATHERED[name]
     gradient = kg.gradient(kg.compile(case.source)["k"], case.names)
-    arguments = (*_arguments(case), *(np.ones(n) for n in case.sizes))
+    arguments = (*arguments_of(case), *(np.ones(n) for n in case.sizes))
     steps, placement, own = gradient._prepare(make_launch(case.grid, case.block), arguments, {}, watched=False)
-    parts = [step for step in steps if step.launch is not None]
+    parts = [step for step in steps if "_gather_" in step.kernel.name]
     assert parts and all(step.kernel.name.endswith(("_inside", "_border")) for step in parts)
     for step in parts:
         supplied = {**own.supplied, **step.supplied}

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from tests.autodiff.test_gather import _arguments
-from tests.helpers.gather_cases import ATOMIC, GATHERED
+from gather_cases import ATOMIC, GATHERED, arguments_of
 
 cupy = pytest.importorskip("cupy")
-pytestmark = pytest.mark.gpu
 CASES = {**GATHERED, **ATOMIC}
 
 
 def _run(case: Any, settings: dict[str, Any], on_gpu: bool) -> list[np.ndarray[Any, Any]]:
     gradient = kg.gradient(kg.compile(case.source)["k"], case.names, **settings)
-    arguments = _arguments(case)
+    arguments = arguments_of(case)
     adjoints: list[Any] = [np.random.default_rng(k).standard_normal(n) for k, n in enumerate(case.sizes)]
     if on_gpu:
         arguments = [cupy.asarray(a) if isinstance(a, np.ndarray) else a for a in arguments]

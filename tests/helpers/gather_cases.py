@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import kernelgrad as kg
+
 
 @dataclass(frozen=True)
 class Case:
@@ -309,3 +311,11 @@ ATOMIC = {
         "",
     ),
 }
+
+
+def arguments_of(case: Case) -> list[Any]:
+    """In the order of the kernel's parameters, of which w may come before x."""
+    kernel = kg.compile(case.source)["k"]
+    given = dict(zip(case.names, case.arrays(), strict=True))
+    order = [p.name for p in kernel.function.params if p.name in given]
+    return [*(given[name] for name in order), *case.rest]

@@ -17,6 +17,8 @@ from ..transforms.unroll import constants_of, copies_of, trips, unroll
 
 Shape = tuple[int, int, int]
 SMALL = 160  # operations that a loop may become when it is unrolled
+_SMALL_KERNEL = 200  # operations, loops as they are written
+_RESIDENT = 1536  # threads of a multiprocessor: most of them, with 40 registers each
 
 
 def is_short(loop: For | While, constants: dict[Value, int]) -> bool:
@@ -33,8 +35,7 @@ def with_shape(function: Function, module: Module, shape: Shape) -> Function:
     constants = constants_of(shaped)
     chosen = {op for op in _loops(shaped) if (has_barrier(op) or _has_arrays(op)) and is_short(op, constants)}
     unrolled = promote.run(unroll(shaped, chosen.__contains__), module)
-    bounds = (math.prod(shape), *function.launch_bounds[1:])
-    return replace(simplify.run(unrolled, module), launch_bounds=bounds)
+    return replace(simplify.run(unrolled, module), launch_bounds=_bounds(function, math.prod(shape)))
 
 
 def _has_arrays(loop: For | While) -> bool:
@@ -78,3 +79,12 @@ def _loops(function: Function) -> list[For | While]:
 def _short(function: Function) -> set[Span]:
     constants = constants_of(function)
     return {loop.span for loop in _loops(function) if is_short(loop, constants)}
+
+
+def _bounds(function: Function, threads: int) -> tuple[int, ...]:
+    """How many threads a block has; and how many blocks a multiprocessor should have, that others work while one waits
+    at a barrier. A large kernel needs its registers more."""
+    if function.launch_bounds[1:]:
+        return (threads, *function.launch_bounds[1:])
+    small = sum(1 for _ in walk(function.body)) <= _SMALL_KERNEL
+    return (threads, max(1, _RESIDENT // threads)) if small else (threads,)
