@@ -166,7 +166,7 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     cooperate.check(function)
     function = cas_loops.run(function, module)
     if options.facts.block is not None:
-        function = with_shape(function, module, options.facts.block)
+        function = with_shape(function, module, options.facts.block, options.mode == "reverse")
     refuse_waiting(function)
     meets_at_end = not options.facts.alone and any(_is_number(p) for p in function.params if p.name in options.listed)
     # What is logged at a barrier of the block belongs to all of its threads (see `logs`): none may be gone.

@@ -18,7 +18,7 @@ from ..transforms.unroll import constants_of, copies_of, trips, unroll
 Shape = tuple[int, int, int]
 SMALL = 160  # operations that a loop may become when it is unrolled
 _SMALL_KERNEL = 200  # operations, loops as they are written
-_RESIDENT = 1536  # threads of a multiprocessor: most of them, with 40 registers each
+_RESIDENT = {False: 1536, True: 2048}  # threads of a multiprocessor, with 40 registers each or 32
 
 
 def is_short(loop: For | While, constants: dict[Value, int]) -> bool:
@@ -27,15 +27,15 @@ def is_short(loop: For | While, constants: dict[Value, int]) -> bool:
     return count is not None and copies_of(loop, count) <= SMALL
 
 
-def with_shape(function: Function, module: Module, shape: Shape) -> Function:
+def with_shape(function: Function, module: Module, shape: Shape, alone: bool) -> Function:
     """The kernel for blocks of that shape, with short loops unrolled where they have barriers or local arrays, whose
-    elements are values then."""
+    elements are values then. `alone`: for its reverse alone, which needs fewer registers."""
     shaped = simplify.run(with_extents(function, shape), module)
     shaped = simplify.run(loops.run(shaped, module), module)
     constants = constants_of(shaped)
     chosen = {op for op in _loops(shaped) if (has_barrier(op) or _has_arrays(op)) and is_short(op, constants)}
     unrolled = promote.run(unroll(shaped, chosen.__contains__), module)
-    return replace(simplify.run(unrolled, module), launch_bounds=_bounds(function, math.prod(shape)))
+    return replace(simplify.run(unrolled, module), launch_bounds=_bounds(function, math.prod(shape), alone))
 
 
 def _has_arrays(loop: For | While) -> bool:
@@ -81,10 +81,10 @@ def _short(function: Function) -> set[Span]:
     return {loop.span for loop in _loops(function) if is_short(loop, constants)}
 
 
-def _bounds(function: Function, threads: int) -> tuple[int, ...]:
+def _bounds(function: Function, threads: int, alone: bool) -> tuple[int, ...]:
     """How many threads a block has; and how many blocks a multiprocessor should have, that others work while one waits
     at a barrier. A large kernel needs its registers more."""
     if function.launch_bounds[1:]:
         return (threads, *function.launch_bounds[1:])
     small = sum(1 for _ in walk(function.body)) <= _SMALL_KERNEL
-    return (threads, max(1, _RESIDENT // threads)) if small else (threads,)
+    return (threads, max(1, _RESIDENT[alone] // threads)) if small else (threads,)
