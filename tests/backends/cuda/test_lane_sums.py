@@ -220,5 +220,7 @@ def test_compiles() -> None:
 
 def test_a_counter_that_would_wrap() -> None:
     """Strips count in int if the loop uses its counter as one, and only as far as an int goes."""
-    source = kg.gradient(kg.compile(PRODUCT)["k"], "c, a, b").source
+    wide = PRODUCT.replace("for (int m = 0; m < inner; ++m)", "for (long long l = 0; l < inner; ++l) { int m = (int)l;")
+    wide = wide.replace("b[m * columns + column];", "b[m * columns + column]; }")
+    source = kg.gradient(kg.compile(wide)["k"], "c, a, b").source
     assert re.search(r"(\w+) == \(int\)\1", source)
