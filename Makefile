@@ -7,7 +7,8 @@ JOBS ?= 2
 
 # With an NVIDIA GPU at hand, the demo and the benchmarks use it.
 GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1 && echo yes)
-DEMO_EXTRAS := $(if $(GPU),[cuda,cupy])
+GPU_EXTRAS := [cuda,cupy]
+DEMO_EXTRAS := $(if $(GPU),$(GPU_EXTRAS))
 
 CODE := src tests examples benchmarks
 
