@@ -19,9 +19,10 @@ def run(*command: str) -> str:
 
 
 def test_quickstart() -> None:
-    output = run("examples/quickstart.py", "--cpu", "--size", "40", "--steps", "5")
+    output = run("examples/quickstart.py", "--cpu", "--size", "40", "--steps", "5", "--small", "20", "--rounds", "3")
     assert "__global__ void heat(float *next, const float *now, float alpha, int width, int height)" in output
     assert "checked   against NumPy" in output
+    assert "checked   against the kernel along" in output
 
 
 @pytest.mark.slow
