@@ -7,6 +7,7 @@ counted by `For` ends by itself and may go when nothing in it is needed; a `Whil
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from ..ir.ops import (
     BarrierReduce,
     Block,
     Call,
+    Constant,
     Fence,
     For,
     Function,
@@ -119,6 +121,8 @@ class _Needs:
                     self._stores.setdefault(self._local[ptr], []).append(op)
                 else:
                     self._effects.append(op)
+            case Atomic("add", _, (value,)) if self._changes_nothing(value):
+                pass
             case Atomic(_, ptr, _) if isinstance(self._local.get(ptr), str):
                 self._stores.setdefault(self._local[ptr], []).append(op)
             case Load(_, volatile) if volatile:
@@ -127,6 +131,11 @@ class _Needs:
                 self._effects.append(op)
             case _:
                 pass
+
+    def _changes_nothing(self, value: Value) -> bool:
+        """Whether it is -0.0, the adjoint of what nobody used."""
+        op = self._definition.get(value)
+        return isinstance(op, Constant) and op.value == 0 and math.copysign(1, op.value) < 0
 
     def _need_op(self, op: Op | None) -> None:
         """An operation, and those around it, with what decides whether they run."""

@@ -7,6 +7,7 @@ from ...ir.ops import Atomic
 from ...ir.types import BF16, F16, F32, F64, I32, I64, U16, U32, U64, Pointer, Scalar, Type
 from .conversions import bitcast
 from .expressions import Expressions
+from .neighbours import Neighbours
 from .syntax import Expr, Prec, call
 
 _INTS = frozenset((I32, U32, U64))
@@ -33,22 +34,31 @@ def atomic(op: Atomic, expressions: Expressions) -> Expr:
     type = op.result.type
     args = expressions.values(op.args)
     if op.together or op.kind == "take":
-        place = expressions.target(op.ptr)
-        address = place.pointer or Expr(f"&{place.at(Prec.UNARY)}", op.ptr.type, Prec.UNARY)
+        address = _address(op, expressions)
         return call("take", [address], type) if op.kind == "take" else call("warp_add", [address, *args], type)
     function, native = _FUNCTIONS[op.kind]
     function += _SCOPES[op.scope]
     if op.kind == "sub" and type not in native:
         return _subtract_by_adding(op, expressions)
     stand_in = type if type in native else _stand_in(op, type, native)
-    place = expressions.target(op.ptr)
-    address = place.pointer or Expr(f"&{place.at(Prec.UNARY)}", op.ptr.type, Prec.UNARY)
+    address = _address(op, expressions)
     if stand_in == type:
         return call(function, [address, *args], type)
     spelled = expressions.types.spell(Pointer(stand_in))
     address = Expr(f"({spelled}){address.at(Prec.UNARY)}", Pointer(stand_in), Prec.UNARY)
     bits = [bitcast(a, stand_in, expressions.types) for a in args]
     return bitcast(call(function, [address, *bits], stand_in), type, expressions.types)
+
+
+def atomics(group: Neighbours, expressions: Expressions) -> Expr:
+    """Additions to neighbouring elements."""
+    values = [expressions.value(op.args[0]) for op in group.adds]
+    return call(group.helper, [_address(group.adds[0], expressions), *values], F32)
+
+
+def _address(op: Atomic, expressions: Expressions) -> Expr:
+    place = expressions.target(op.ptr)
+    return place.pointer or Expr(f"&{place.at(Prec.UNARY)}", op.ptr.type, Prec.UNARY)
 
 
 def _stand_in(op: Atomic, type: Type, native: frozenset[Scalar]) -> Scalar:
@@ -65,8 +75,7 @@ def _subtract_by_adding(op: Atomic, expressions: Expressions) -> Expr:
     function = _FUNCTIONS["add"][0] + _SCOPES[op.scope]
     type = op.result.type
     negative = expressions.unary("-", expressions.value(op.args[0]), type)
-    place = expressions.target(op.ptr)
-    address = place.pointer or Expr(f"&{place.at(Prec.UNARY)}", op.ptr.type, Prec.UNARY)
+    address = _address(op, expressions)
     if type not in (I64, U64):
         return call(function, [address, negative], type)
     spelled = expressions.types.spell(Pointer(U64))

@@ -31,6 +31,7 @@ from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
 from .literals import initialiser
+from .neighbours import gather_neighbours, neighbours
 from .shared import SharedText, shared_layout, used_globals
 from .sincos import pairs, side_by_side
 from .spellings import HELPERS, SPELLINGS
@@ -60,7 +61,7 @@ def emit(module: Module, kernel: str) -> str:
 
 class _Emitter:
     def __init__(self, module: Module, function: Function):
-        self.module, self.function = module, side_by_side(function)
+        self.module, self.function = module, gather_neighbours(side_by_side(function))
         if function.kind != "kernel":
             raise InternalError(f"{function.name} is not a kernel")
         self.used = used_globals(module, function)
@@ -88,7 +89,9 @@ class _Emitter:
             yield from (r.type for r in op.results)
 
     def _helpers(self) -> Iterable[str]:
-        found = set()
+        groups = list(neighbours(self.function))
+        found = {group.helper for group in groups}
+        added = {op for group in groups for op in group.adds}
         for op in walk(self.function.body):
             if isinstance(op, Builtin) and op.name in _BUILTIN_HELPERS:
                 found.add(_BUILTIN_HELPERS[op.name])
@@ -98,7 +101,7 @@ class _Emitter:
                 found.add("warp_sum")
             elif isinstance(op, Warp) and op.fn in LANE_FUNCTIONS:
                 found.add(op.fn)
-            elif isinstance(op, Atomic) and op.together:
+            elif isinstance(op, Atomic) and op.together and op not in added:
                 found.add("warp_add")
             elif isinstance(op, Atomic) and op.kind == "take":
                 found.add("take")

@@ -42,6 +42,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, operands, uses, walk
 from ...ir.types import BOOL, Array, Pointer, Scalar
+from .neighbours import Neighbours, neighbours
 from .ranges import is_below
 from .sincos import Pair, pairs
 from .stepping import is_free, stepped_state
@@ -90,6 +91,7 @@ class Folding:
     carried: set[Value] = field(default_factory=set)
     stepped: dict[While, int] = field(default_factory=dict)  # loops written `for (i = ...; ...; i += ...)`: which i
     paired: dict[Op, Pair] = field(default_factory=dict)  # sines and cosines that are computed together
+    vectors: dict[Op, Neighbours] = field(default_factory=dict)  # additions that are made together
 
     def is_used(self, value: Value) -> bool:
         return bool(self.sites.get(value))
@@ -137,6 +139,7 @@ class _Folder:
             if isinstance(op, For):
                 self.result.counters[op.body.args[0]] = op
         self.result.paired = {op: pair for pair in pairs(self.function.body) for op in pair[:2]}
+        self.result.vectors = {op: group for group in neighbours(self.function) for op in group.adds}
         self._survey(self.function.body, None)
         self._block(self.function.body, range(len(self.function.body.results)))
         return self.result

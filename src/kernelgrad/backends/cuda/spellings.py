@@ -115,6 +115,40 @@ _TABLE: list[Spelling] = [
     *(_ints(n, f"__{n}", f"__{n}") for n in ("dp4a", "dp2a_lo", "dp2a_hi")),
 ]
 
+
+def _warp_add(count: int) -> str:
+    """`warp_add` for neighbouring floats."""
+    names = "abcd"[:count]
+    sums = "".join(f"                {v} += __shfl_xor_sync(active, {v}, distance);\n" for v in names)
+    singly = "".join(f"        atomicAdd(address + {k}, {v});\n" for k, v in enumerate(names))
+    return f"""// Adds atomically to {count} neighbours, in one access where the device can and the address allows it.
+// Where all 32 lanes have the same address, one of them adds for all.
+__device__ inline void warp_add_{count}(float *address, {", ".join(f"float {v}" for v in names)})
+{{
+    unsigned long long mine = (unsigned long long)address;
+    unsigned int active = __activemask();
+    if (active == 0xffffffffu) {{
+        if (__all_sync(active, mine == __shfl_sync(active, mine, 0))) {{
+            for (unsigned int distance = 16; distance > 0; distance /= 2) {{
+{sums}            }}
+            unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x;
+            if (thread % 32 != 0) {{
+                return;
+            }}
+        }}
+    }}
+    if ({" || ".join(f"{v} != 0.0f" for v in names)}) {{
+#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 10 + __CUDACC_VER_MINOR__ > 120
+        if (mine % {4 * count} == 0) {{
+            atomicAdd((float{count} *)address, make_float{count}({", ".join(names)}));
+            return;
+        }}
+#endif
+{singly}    }}
+}}
+"""
+
+
 SPELLINGS: dict[str, Spelling] = {row.name: row for row in _TABLE}
 
 # Functions of ours that emitted code brings along where it uses them.
@@ -214,6 +248,8 @@ __device__ void warp_add(T *address, T value)
     }
 }
 """,
+    "warp_add_2": _warp_add(2),
+    "warp_add_4": _warp_add(4),
     "lanes_alike": """// Of how many neighbouring lanes, 32, 16 or 8, all have the same value; else 1.
 template <typename T>
 __device__ unsigned int lanes_alike(T value)

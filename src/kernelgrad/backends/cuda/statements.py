@@ -30,9 +30,10 @@ from ...ir.ops import (
 )
 from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct, Type
 from ..names import Scope
-from .atomics import atomic
+from .atomics import atomic, atomics
 from .copies import Copy, Save, in_sequence
 from .expressions import Expressions
+from .neighbours import Neighbours
 from .sincos import Pair
 from .syntax import Expr, Prec, assigned, assignment, call, infix, negated
 from .types import Types, field_name
@@ -105,6 +106,8 @@ class Statements:
                 self.insert(op)
             case Apply() if op in self.folding.paired:
                 self.sine_and_cosine(op, self.folding.paired[op])
+            case Atomic() if op in self.folding.vectors:
+                self.add_together(op, self.folding.vectors[op])
             case Atomic():
                 self.write(op, op.result, atomic(op, self.expressions))
             case Warp(fn="match_all"):
@@ -149,6 +152,10 @@ class Statements:
             results = [self.variables.of[part.result] for part in (pair.sine, pair.cosine)]
             argument = self.expressions.value(op.args[0]).text
             self.line(f"{pair.function}({argument}, {', '.join(f'&{v.name}' for v in results)});")
+
+    def add_together(self, op: Atomic, group: Neighbours) -> None:
+        if op is group.last:
+            self.line(f"{atomics(group, self.expressions).text};")
 
     # ---- variables
 

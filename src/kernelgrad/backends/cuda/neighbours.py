@@ -1,0 +1,171 @@
+"""Atomic additions to neighbouring floats, as the parts of a `float4` are: devices of compute capability 9.0 and newer
+add two or four of them in one access."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...ir.ops import (
+    Apply,
+    Atomic,
+    Block,
+    Constant,
+    Function,
+    Load,
+    Member,
+    Offset,
+    Op,
+    Param,
+    PtrCast,
+    Value,
+)
+from ...ir.traverse import blocks, rebuild, uses, walk, with_body
+from ...ir.types import F32, I32, I64, Pointer, Struct
+
+SIZES = (4, 2)  # how many elements one access has
+_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Additions next to each other, in the order of their addresses; `last`: the one that comes last."""
+
+    adds: tuple[Atomic, ...]
+    last: Atomic
+
+    @property
+    def helper(self) -> str:
+        return f"warp_add_{len(self.adds)}"
+
+
+class _Place(NamedTuple):
+    """The address `root + sum of symbols * scales + bytes`."""
+
+    root: Value
+    terms: frozenset[tuple[Value, int]]
+    bytes: int
+
+
+def gather_neighbours(function: Function) -> Function:
+    """The function with additions to neighbouring floats behind each other."""
+    finder = _Finder(function)
+
+    def arranged(block: Block) -> Block:
+        ops = [rebuild(op, lambda v: v, arranged) for op in block.ops]
+        later: dict[int, list[Op]] = {}
+        moved: set[int] = set()
+        for group in finder.groups(ops):
+            later[id(group.last)] = [op for op in group.adds if op is not group.last]
+            moved |= {id(op) for op in later[id(group.last)]}
+        behind = [[*later.get(id(op), ()), op] for op in ops if id(op) not in moved]
+        return Block(block.args, tuple(op for group in behind for op in group), block.results)
+
+    return with_body(function, arranged(function.body))
+
+
+def neighbours(function: Function) -> Iterator[Neighbours]:
+    """Those of a function that `gather_neighbours` gave."""
+    yield from _inside(function.body, _Finder(function))
+
+
+def _inside(block: Block, finder: _Finder) -> Iterator[Neighbours]:
+    yield from finder.groups(list(block.ops))
+    for op in block.ops:
+        for inner in blocks(op):
+            yield from _inside(inner, finder)
+
+
+class _Finder:
+    def __init__(self, function: Function):
+        self.definition = {result: op for op in walk(function.body) for result in op.results}
+        self.params: dict[Value, Param] = {p.value: p for p in function.params}
+        self.used = uses(function.body)
+
+    def groups(self, ops: list[Op]) -> Iterator[Neighbours]:
+        for run in self._runs(ops):
+            places = {id(op): self._place(op.ptr) for op in run}
+            for part in _parted(run, places):
+                at = {places[id(op)].bytes: op for op in part}
+                for numbers in _consecutive(sorted(at)):
+                    adds = tuple(at[n] for n in numbers)
+                    yield Neighbours(adds, next(op for op in reversed(part) if op in adds))
+
+    def _runs(self, ops: list[Op]) -> Iterator[list[Atomic]]:
+        """Additions between which nothing happens that they could be seen by."""
+        run: list[Atomic] = []
+        for op in ops:
+            if self._is_addition(op):
+                run.append(op)  # type: ignore[arg-type]
+            elif run and not self._goes_before(op, run):
+                yield run
+                run = []
+        yield run
+
+    def _is_addition(self, op: Op) -> bool:
+        if not isinstance(op, Atomic) or not op.together or op.result.type != F32 or self.used.get(op.result):
+            return False
+        return isinstance(op.ptr.type, Pointer) and op.ptr.type.space == "global"
+
+    def _goes_before(self, op: Op, run: list[Atomic]) -> bool:
+        """Whether the additions may as well come after it."""
+        if isinstance(op, Load):
+            root = self.params.get(self._place(op.ptr).root)
+            added = [self.params.get(self._place(add.ptr).root) for add in run]
+            apart = [p is not None and p.restrict for p in (root, *added)]
+            return not op.volatile and all(apart) and root not in added
+        return isinstance(op, Apply | Constant | Offset | Member | PtrCast)
+
+    def _place(self, ptr: Value) -> _Place:
+        terms: Counter[Value] = Counter()
+        total = 0
+        while True:
+            op = self.definition.get(ptr)
+            if isinstance(op, Member) and isinstance(op.ptr.type, Pointer) and isinstance(op.ptr.type.pointee, Struct):
+                total += op.ptr.type.pointee.fields[op.index].offset
+            elif isinstance(op, Offset) and isinstance(ptr.type, Pointer):
+                size = ptr.type.pointee.size
+                symbol, constant = self._sum(op.index)
+                total += constant * size
+                if symbol is not None:
+                    terms[symbol] += size
+            else:
+                return _Place(ptr, frozenset(terms.items()), total)
+            ptr = op.ptr
+
+    def _sum(self, index: Value) -> tuple[Value | None, int]:
+        """A signed index as a symbol and a constant: it does not wrap."""
+        op = self.definition.get(index)
+        if isinstance(op, Constant):
+            return None, int(op.value)
+        if isinstance(op, Apply) and op.fn == "add" and index.type in (I32, I64):
+            for one, other in (op.args, op.args[::-1]):
+                if isinstance(constant := self.definition.get(other), Constant):
+                    return one, int(constant.value)
+        return index, 0
+
+
+def _parted(run: list[Atomic], places: Mapping[int, _Place]) -> Iterator[list[Atomic]]:
+    """By all but the constant part of the address; of additions to one element the first alone."""
+    parts: dict[tuple[Value, frozenset[tuple[Value, int]]], dict[int, Atomic]] = {}
+    for op in run:
+        place = places[id(op)]
+        parts.setdefault((place.root, place.terms), {}).setdefault(place.bytes, op)
+    for part in parts.values():
+        yield list(part.values())
+
+
+def _consecutive(places: list[int]) -> Iterator[list[int]]:
+    """Runs of four or two places that are next to each other, from the left."""
+    k = 0
+    while k < len(places):
+        for size in SIZES:
+            found = places[k : k + size]
+            if len(found) == size and found[-1] - found[0] == (size - 1) * _BYTES:
+                yield found
+                k += size
+                break
+        else:
+            k += 1
