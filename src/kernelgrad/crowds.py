@@ -22,8 +22,9 @@ from .variants import Variant
 def add_copies(variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
     sizes = {b.name: b.nbytes for b in bound.buffers}
     for name, copies in variant.derivative.copies.items():
-        own.add(copies.memory.name, Scratch(COPIES * sizes[name], placement.cuda, stream).zero())
-        own.supplied[copies.length.name] = Supplied(sizes[name] // pointee(copies.memory.value).size)
+        nbytes = min(sizes[name], sizes[variant.derivative.adjoints[name].name])
+        own.add(copies.memory.name, Scratch(COPIES * nbytes, placement.cuda, stream).zero())
+        own.supplied[copies.length.name] = Supplied(nbytes // pointee(copies.memory.value).size)
 
 
 def finish_copies(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:

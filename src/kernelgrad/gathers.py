@@ -67,13 +67,12 @@ class Gathers:
         if pattern is None:
             return ()
         params = {p.name: p.value for p in prepared.function.params}
-        structure = analyse(pattern.function, apart=False)
+        same = {p.value: params[p.name] for p in pattern.function.params if p.name in params}
 
         def known(value: Value) -> Any:
-            param = None if value in structure.definition else params.get(value.name or "")
-            return None if param is None else sums.known(param)
+            return sums.known(same[value]) if value in same else None
 
-        own = Sums(structure, sums.shape, known)
+        own = Sums(analyse(pattern.function, apart=False), sums.shape, known)
         finder = Finder(pattern.function, own)
         shadows = {p.name: p.value for p in pattern.function.params}
         found = []

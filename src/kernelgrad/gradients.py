@@ -337,7 +337,7 @@ class Gradient(Differentiated):
     def _make_plan(
         self, wanted: tuple[str, ...], launch: Launch, bound: BoundArguments, ways: Ways, segment: int | None
     ) -> LaunchPlan:
-        primal = self._without_adjoints(bound)
+        primal = self._without_adjoints(wanted, bound)
         variant = self.variant_for(wanted, launch, primal, ways)
         looking = Looking(self._known_of(wanted, primal)[0])
         if ways.on_gpu and (quads := facts_in_quads(variant, launch, looking, bound)):
@@ -350,10 +350,14 @@ class Gradient(Differentiated):
         on_gpu = placement.cuda is not None
         return Ways(single, not (on_gpu or watched), on_gpu and not single)
 
-    def _without_adjoints(self, bound: BoundArguments) -> BoundArguments:
-        """The kernel's own arguments, which come first."""
+    def _without_adjoints(self, wanted: tuple[str, ...], bound: BoundArguments) -> BoundArguments:
+        """The kernel's own arguments, which come first. Of a buffer with a shorter adjoint, what is before its end: the
+        launcher may write all of an adjoint, and no more."""
         names = {p.name for p in user_params(self.kernel.function)}
-        buffers = tuple(b for b in bound.buffers if b.name.partition(".")[0] in names)
+        adjoints, sizes = self.variant(wanted).derivative.adjoints, {b.name: b.nbytes for b in bound.buffers}
+        ends = {name: sizes[p.name] for name, p in adjoints.items() if p.name in sizes}
+        own = (b for b in bound.buffers if b.name.partition(".")[0] in names)
+        buffers = tuple(b._replace(nbytes=min(b.nbytes, ends.get(b.name, b.nbytes))) for b in own)
         return BoundArguments(bound.packed[: self.kernel.packed_bytes], buffers, bound.keep_alive)
 
     def _cleared(self, variant: Variant, bound: BoundArguments) -> Iterator[Cleared]:

@@ -46,3 +46,13 @@ def test_many_blocks(form: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_allclose(d_x, seed * weight * a, rtol=1e-13)
     np.testing.assert_allclose(d_w, 1 + a * np.bincount(np.arange(N) % 3, seed * x), rtol=1e-9)
     np.testing.assert_allclose(d_a, 2 + seed @ (x * weight), rtol=1e-9)
+
+
+def test_an_adjoint_shorter_than_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelgrad.variants.on_cores", lambda facts: facts)
+    gradient = kg.gradient(kg.compile(SOURCE)["k"], "y, w")
+    x, w, y, seed, d_w = np.ones(N), np.ones(1000), np.zeros(N), np.ones(N), np.full(100, -7.0)
+    gradient[LAUNCH](y, x, w, 1.0, N, seed, d_w[50:53])
+    np.testing.assert_array_equal(d_w[50:53], np.bincount(np.arange(N) % 3) - 7)
+    assert (d_w[:50] == -7).all() and (d_w[53:] == -7).all()
+    assert any(facts.copied == {"w"} for _, facts in gradient._variants)

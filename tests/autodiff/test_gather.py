@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from gather_cases import ATOMIC, GATHERED, Case, arguments_of
+from gather_cases import AT, ATOMIC, GATHERED, Case, arguments_of
 from kernelgrad import gather_parts
 from kernelgrad.autodiff.gather import Box, Gather
 from kernelgrad.runtime.config import make_launch
@@ -95,6 +95,16 @@ def test_several_elements_a_thread(name: str, monkeypatch: pytest.MonkeyPatch) -
     test_against_finite_differences(name)
     test_assigned_and_kept(name)
     test_no_races(name)
+
+
+def test_an_adjoint_shorter_than_its_input() -> None:
+    """What the kernel does not read needs no adjoint, and nothing is written there."""
+    kernel = kg.compile(f"__global__ void k(double *y, const double *x) {{ {AT} y[i] = x[i] * x[i + 1]; }}")["k"]
+    gradient = kg.gradient(kernel, "y, x", primal=False, keep="y", assign="x")
+    x, d_x = np.arange(1000.0), np.full(200, -7.0)
+    gradient[2, 16](np.zeros(32), x, np.ones(32), d_x[50:83])
+    np.testing.assert_array_equal(d_x[50:83], [1, *range(2, 64, 2), 31])
+    assert (d_x[:50] == -7).all() and (d_x[83:] == -7).all()
 
 
 def test_no_launch_is_left_where_gathers_do_it_all() -> None:

@@ -203,6 +203,18 @@ GATHERED = {
         (100, 65),
         (20,),
     ),
+    "a counter called like a parameter": Case(
+        f"""__global__ void k(double *y, const double *x, int n, int taps) {{ {AT}
+            if (i >= n) return;
+            double sum = 0;
+            for (int n = 0; n < taps; ++n) sum += x[i + n] * x[i];
+            y[i] = sum;
+        }}""",
+        3,
+        32,
+        (90, 97),
+        (90, 7),
+    ),
     "a block axis of one thread": Case(
         """__global__ void k(double *y, const double *x, int n) {
             int i = blockIdx.x;
@@ -216,6 +228,19 @@ GATHERED = {
 }
 
 ATOMIC = {
+    "a loop without iterations": Case(
+        f"""__global__ void k(double *y, const double *x, int n, int rows) {{ {AT_2}
+            if (i >= n) return;
+            double sum = 1;
+            for (int k = 0; k < rows; ++k) sum += x[k * n + i] * (j + 1);
+            y[j * n + i] = sum;
+        }}""",
+        (3, 2),
+        (8, 4),
+        (160, 60),
+        (20, 0),
+        "",
+    ),
     "around a ring": Case(
         f"__global__ void k(double *y, const double *x, int n) {{ {AT} if (i < n) y[i] = x[i] * x[(i + 1) % n]; }}",
         3,

@@ -202,10 +202,11 @@ class Finder:
         return read
 
     def _is_fixed(self, loop: For) -> bool:
-        """Whether all threads of the launch run it equally often."""
-        counter = self.sums.of(loop.body.args[0])
-        bounds = [self.sums.of(v) for v in (loop.lower, loop.upper)]
-        return counter is not None and all(bound is not None and not bound.terms for bound in bounds)
+        """Whether all threads of the launch run it equally often, at least once: else no execution exists anywhere."""
+        counter, lower, upper = (self.sums.of(v) for v in (loop.body.args[0], loop.lower, loop.upper))
+        if counter is None or lower is None or upper is None or lower.terms or upper.terms:
+            return False
+        return (upper.const - lower.const) * loop.step > 0
 
     def _factors(self, sum_: Affine, loops: list[Op]) -> tuple[dict[Coordinate, int], int] | None:
         """A sum as multiples of coordinates, and its constant part; None if it is none."""
