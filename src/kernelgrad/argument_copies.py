@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .ir.layout import param_layout
 from .ir.ops import Function
+from .ir.types import Array, Pointer, Struct, Type
 from .kernels import Kernel
 from .runtime.arguments import Placement
 from .runtime.launch import BoundArguments
@@ -32,18 +35,37 @@ def sparing(
 def on_copies(
     function: Function, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
 ) -> BoundArguments:
-    """The arguments with every buffer replaced by a copy, so that counting leaves no trace (rule 5)."""
+    """The arguments with every buffer replaced by a copy, so that counting leaves no trace (rule 5). What begins at the
+    same address stays one."""
     packed = bytearray(bound.packed)
-    for buffer in bound.buffers:
-        copy = own.add(
-            f"copy of {buffer.name}", Scratch(buffer.nbytes, placement.cuda, stream).copy_from(buffer.address)
-        )
-        old, new = buffer.address.to_bytes(8, "little"), copy.address.to_bytes(8, "little")
-        at = bytes(packed).find(old)
-        while at >= 0:
-            packed[at : at + 8] = new
-            at = bytes(packed).find(old, at + 8)
+    copies: dict[bytes, bytes] = {}
+    for buffer in sorted(bound.buffers, key=lambda b: b.nbytes):  # the longest of those that begin together counts
+        if buffer.nbytes:
+            scratch = Scratch(buffer.nbytes, placement.cuda, stream).copy_from(buffer.address)
+            copy = own.add(f"copy of {buffer.name}", scratch)
+            copies[buffer.address.to_bytes(8, "little")] = copy.address.to_bytes(8, "little")
+    for at in _addresses(function, len(packed)):
+        given = bytes(packed[at : at + 8])
+        packed[at : at + 8] = copies.get(given, given)
     return bound._replace(packed=bytes(packed))
+
+
+def _addresses(function: Function, end: int) -> Iterator[int]:
+    """Where in the packed arguments, up to `end`, there are addresses."""
+    for param, offset in zip(function.params, param_layout(function)[0], strict=True):
+        if offset < end:
+            yield from (offset + k for k in _pointers(param.type))
+
+
+def _pointers(type: Type) -> Iterator[int]:
+    """The offsets of the pointers in a value."""
+    match type:
+        case Pointer():
+            yield 0
+        case Array(element, count):
+            yield from (k * element.size + inner for k in range(count) for inner in _pointers(element))
+        case Struct(fields=fields):
+            yield from (f.offset + inner for f in fields for inner in _pointers(f.type))
 
 
 def copy_variables(kernel: Kernel, placement: Placement, stream: int | None, own: Own) -> None:

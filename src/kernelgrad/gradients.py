@@ -305,7 +305,7 @@ class Gradient(Differentiated):
         self.check_members(own_args, adjoints)
         wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
         own = Own()
-        adjoints = in_float(self.kernel.function, adjoints, launch, own)
+        adjoints = in_float(self.kernel.function, adjoints, launch, own, self.settings.kept)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         plan = self._plan(wanted, launch, bound, self.ways(placement, single, watched), segment)
         if not self.settings.may_alias:

@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from .autodiff.shadows import adjoint_type
+from .errors import ArgumentError
 from .ir.builder import Builder
 from .ir.ops import Block, Function, Module, Param, Value
 from .ir.types import BF16, F16, F32, I64, Pointer, Scalar
@@ -23,12 +24,15 @@ from .runtime.scratch import Scratch
 _BLOCK = 256
 
 
-def in_float(function: Function, adjoints: dict[str, Any], launch: Launch, own: Own) -> dict[str, Any]:
-    """The adjoints as the gradient takes them; `own` learns what to do after the launch."""
+def in_float(
+    function: Function, adjoints: dict[str, Any], launch: Launch, own: Own, kept: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The adjoints as the gradient takes them; `own` learns what to do after the launch. `kept`: those that stay as
+    they are."""
     if not _has_halves(function):
         return adjoints
     params = {p.name: p for p in function.params}
-    return {name: _in_float(params[name], value, launch, own) for name, value in adjoints.items()}
+    return {name: _in_float(params[name], value, launch, own, name in kept) for name, value in adjoints.items()}
 
 
 @lru_cache(1024)
@@ -36,11 +40,13 @@ def _has_halves(function: Function) -> bool:
     return any(adjoint_type(p.type) != p.type for p in function.params)
 
 
-def _in_float(param: Param, value: Any, launch: Launch, own: Own) -> Any:
+def _in_float(param: Param, value: Any, launch: Launch, own: Own, kept: bool) -> Any:
     array = None if value is None else view(value)
     half = None if array is None else _half_type(param, array)
     if array is None or half is None or not array.contiguous:
         return value
+    if not (kept or array.writable):
+        raise ArgumentError(f"adjoint of {param.name}: expects a writable array, got one that is read-only")
     placement = Placement(array.device[1] if isinstance(array.device, tuple) else None, array.owner)
     stream = launch.stream if launch.stream is not None else placement.stream()
     count = array.nbytes // half.size
@@ -51,7 +57,8 @@ def _in_float(param: Param, value: Any, launch: Launch, own: Own) -> Any:
     own.originals.append(original)
     _convert(half, F32, original, Buffer("floats", floats.address, 4 * count), count, plain, placement)
     back = Buffer("floats", floats.address, 4 * count)
-    own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement))
+    if not kept:
+        own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement))
     return _Floats(floats, count, placement)
 
 

@@ -127,7 +127,7 @@ class Reverse:
             )
         forward.check_members(own_args, adjoints)
         copies = Own()
-        adjoints = in_float(forward.kernel.function, adjoints, launch, copies)
+        adjoints = in_float(forward.kernel.function, adjoints, launch, copies, forward.settings.kept)
         bound, placement = kernel.bind((*own_args, *adjoints.values()))
         if not forward.settings.may_alias:
             forward.check_overlap(variant, bound, copies, written_by(variant))

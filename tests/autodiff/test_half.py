@@ -131,3 +131,18 @@ def test_overlap_of_adjoints_in_half(module: kg.Module) -> None:
 def test_no_atomics_in_half(module: kg.Module) -> None:
     source = kg.gradient(module["shared_weight"], "y, x, w").source
     assert "float *__restrict__ _d_w" in source and "warp_add(_d_w" in source
+
+
+def test_read_only_adjoints(module: kg.Module) -> None:
+    """What is written must be writable, in half as in float; a kept adjoint is not written."""
+    y, x, d_y, d_x = (numbers(4) for _ in range(4))
+    d_y.flags.writeable = False
+    before, w = d_y.copy(), numbers(1)
+    with pytest.raises(kg.errors.ArgumentError, match="adjoint of y: expects a writable array"):
+        kg.gradient(module["shared_weight"], "y, x")[1, 4](y, x, w, 4, d_y, d_x)
+    kg.gradient(module["shared_weight"], "y, x", keep="y", assign="x")[1, 4](y, x, w, 4, d_y, d_x)
+    np.testing.assert_array_equal(d_y, before)
+    np.testing.assert_allclose(d_x, before * w, rtol=1e-3)
+    d_x.flags.writeable = False
+    with pytest.raises(kg.errors.ArgumentError, match="adjoint of x: expects a writable array"):
+        kg.gradient(module["shared_weight"], "y, x", keep="y")[1, 4](y, x, w, 4, d_y, d_x)

@@ -123,6 +123,21 @@ def test_5_counting_leaves_no_trace() -> None:
     agrees(target, "a", 4, start)
 
 
+def test_5_counting_copies_buffers_alone() -> None:
+    """Numbers are no addresses, though an empty tensor's address is 0 as they are."""
+    torch = pytest.importorskip("torch")
+    target = kernel(
+        "int i = threadIdx.x; while (a[i] > 0.1) a[i] = a[i] * a[i] * 0.5 + 0.02; if (more) a[i] += b[0];",
+        "double *a, const double *b, long long more",
+    )
+    start = np.array([0.9, 0.05, 1.2, 0.5])
+    d_a, d_b = np.ones(4), torch.ones(4, dtype=torch.float64)
+    gradient = kg.gradient(target, "a")
+    gradient[1, 4](start.copy(), np.zeros(1), 0, d_a)
+    gradient[1, 4](torch.tensor(start), torch.empty(0, dtype=torch.float64), 0, d_b)
+    np.testing.assert_allclose(d_a, d_b.numpy())
+
+
 # ---- 6: primal=False ------------------------------------------------------------------------------------------------
 
 

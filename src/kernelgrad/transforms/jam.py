@@ -5,8 +5,8 @@ Where a loop adds to addresses that threads of one block do not share, but the s
 half as many. Of each two blocks the first does this, and the other has nothing left to do.
 
 Note [Jam]
-The gradient must be arithmetic and loads, then one loop that carries nothing: so nothing tells in which order the
-blocks did their parts of it. Everything that it depends on is tested by each warp, after it has computed what the loop
+The gradient must be arithmetic and loads, then one loop that carries nothing, and no shared memory, which each block
+has of its own: so nothing tells in which order the blocks did their parts of it. Everything that it depends on is tested by each warp, after it has computed what the loop
 needs for all blocks: the warp is whole, no thread is guarded off, the loops have the same iterations, full strips
 of them, and the addresses that should be the same are. Else the thread goes through the blocks one by one.
 """
@@ -44,7 +44,7 @@ from ..ir.ops import (
     Warp,
 )
 from ..ir.traverse import blocks, clone, free_values, operands, substitute, walk, with_body
-from ..ir.types import BOOL, I32, U32, U64, Array
+from ..ir.types import BOOL, I32, U32, U64, Array, Pointer
 from .lane_strips import STRIP, Kept, Strips, Sum
 from .lane_sums import summed
 from .uniform import uniform_values
@@ -62,12 +62,26 @@ _Values = tuple[Value, ...]
 
 
 def run(function: Function, module: Module) -> Function:
-    found = _candidate(function)
-    return with_body(function, _Jam(function, *found).body()) if found else function
+    numbered = _numbered_once(function)
+    found = _candidate(numbered)
+    return with_body(function, _Jam(numbered, *found).body()) if found else function
 
 
 def applies(function: Function) -> bool:
-    return _candidate(function) is not None
+    return _candidate(_numbered_once(function)) is not None
+
+
+def _numbered_once(function: Function) -> Function:
+    """With the block's number asked for at the very beginning alone: the loop then gets it as it gets other values."""
+    own = [op.result for op in walk(function.body) if _is_block_number(op)]
+    b = Builder(function.span)
+    number = b.builtin("block_idx")
+    body = substitute(function.body, dict.fromkeys(own, number))
+    return with_body(function, Block(body.args, (*b.ops, *body.ops), body.results)) if own else function
+
+
+def _is_block_number(op: Op) -> bool:
+    return isinstance(op, Builtin) and (op.name, op.axis) == ("block_idx", 0)
 
 
 def _candidate(function: Function) -> tuple[For, tuple[Sum, ...]] | None:
@@ -83,10 +97,11 @@ def _candidate(function: Function) -> tuple[For, tuple[Sum, ...]] | None:
     inside = set(walk(loop.body))
     before = [op for op in walk(function.body) if op is not loop and op not in inside]
     plain = all(isinstance(op, _BEFORE) and not _is_clock(op) for op in before)
+    shared = any(isinstance(op, GlobalRef) and _is_shared(op.result) for op in walk(function.body))
     found = sums[loop]
     moving = _moving(function)
     worth = any(s.together and s.tested and not _sources(s) & moving for s in found)
-    if not plain or not _leads_to(function.body, loop) or not worth:
+    if not plain or shared or not _leads_to(function.body, loop) or not worth:
         return None
     return loop, found
 
@@ -95,6 +110,10 @@ def _is_clock(op: Op) -> bool:
     return (isinstance(op, Builtin) and ("clock" in op.name or "timer" in op.name)) or (
         isinstance(op, Load) and op.volatile
     )
+
+
+def _is_shared(pointer: Value) -> bool:
+    return isinstance(pointer.type, Pointer) and pointer.type.space == "shared"
 
 
 def _leads_to(block: Block, loop: For) -> bool:
@@ -126,9 +145,8 @@ def _add_moving(block: Block, found: set[Value]) -> None:
     for op in block.ops:
         for inner in blocks(op):
             _add_moving(inner, found)
-        moves = isinstance(op, Builtin) and (op.name, op.axis) == ("block_idx", 0)
         wraps = isinstance(op, Apply) and op.fn == "rem"
-        if moves or (not wraps and any(v in found for v in operands(op))):
+        if _is_block_number(op) or (not wraps and any(v in found for v in operands(op))):
             found.update(op.results)
         for inner in blocks(op):
             found.update(r for r, v in zip(op.results, inner.results[-len(op.results) :], strict=False) if v in found)
@@ -191,8 +209,9 @@ class _Jam:
         """The gradient of another block than this thread's own."""
         values: dict[Value, Value] = {}
         copy = clone(self.function.body, values)
-        own = [op.result for op in walk(copy) if isinstance(op, Builtin) and (op.name, op.axis) == ("block_idx", 0)]
-        return substitute(copy, dict.fromkeys(own, block)), values
+        own = [op.result for op in walk(self.function.body) if _is_block_number(op)]
+        body = substitute(copy, {values[v]: block for v in own})
+        return body, values | dict.fromkeys(own, block)
 
     def one_by_one(self, first: Value, end: Value) -> None:
         b, block = self.b, Value(U32, "block")
@@ -200,13 +219,13 @@ class _Jam:
         b.for_(first, end, (), 1, Block((block,), copy.ops, ()), unroll=1)
 
     def before_loop(self, block: Block, values: dict[Value, Value]) -> _Values:
-        """Whether the thread comes to the loop, and what the loop needs."""
+        """Whether the thread comes to the loop and runs it, and what the loop needs."""
         b = self.b
         *before, last = block.ops
         b.ops += before
         live = tuple(values.get(v, v) for v in self.live)
         if isinstance(last, For):
-            return (b.constant(True, BOOL), *live)
+            return (b.apply("lt" if last.step > 0 else "gt", last.lower, last.upper), *live)
         assert isinstance(last, If)
         with b.region() as then:
             found = self.before_loop(last.then, values)

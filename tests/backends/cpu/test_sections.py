@@ -72,6 +72,16 @@ def test_limits_that_no_index_reaches(far: int) -> None:
     np.testing.assert_array_equal(y, np.broadcast_to(expected, y.shape))
 
 
+@pytest.mark.parametrize(("guard", "far"), [("(int)(i + far) < n", -(2**32)), ("(int)(i + far) >= n", 2**32)])
+def test_sums_that_wrap_when_they_are_cut(guard: str, far: int) -> None:
+    kernel = kg.compile(SOURCE.format(guard=guard))["k"]
+    assert not find_bounds(kernel.function, row_indices(kernel.function, 40))
+    x, y = np.arange(THREADS, dtype=np.int32), np.zeros((4, THREADS), np.int32)
+    kernel[(4, 2), (40, 2)](y, x, 70, 0, far, 0)
+    expected = np.where((x < 70) == ("<" in guard), x + 1, -x)
+    np.testing.assert_array_equal(y, np.broadcast_to(expected, y.shape))
+
+
 CONVOLUTION = """
 __global__ void k(float *__restrict__ y, const float *__restrict__ x, const float *__restrict__ w, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -78,6 +78,42 @@ def test_values(name: str) -> None:
             run(text.replace(ONE_BY_ONE, "__trap();\n"), *shape)
 
 
+ROWS = """__global__ void k(double *c, const double *a, const double *b, const int *idx, int inner, int columns) {
+    int column = idx[threadIdx.x];
+    double sum = 0;
+    for (int m = 0; m < inner; ++m)
+        if (b[m * columns + column] > 0.5) sum += a[blockIdx.x * inner + m] * b[m * columns + column];
+    atomicAdd(&c[threadIdx.x], sum);
+}"""
+
+
+@EMULATED
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("rows", [16, 17])
+def test_the_block_is_asked_for_in_the_loop(rows: int) -> None:
+    text, (inner, columns) = source(ROWS, keep=()), (16, 64)
+    assert ONE_BY_ONE in text
+    rng = np.random.default_rng(2)
+    a, b, seed = rng.random((rows, inner)), rng.random((inner, columns)), rng.standard_normal(columns)
+    d_a, d_b, idx = np.zeros_like(a), np.zeros_like(b), np.arange(columns, dtype=np.int32)
+    arguments = [np.zeros(columns), a, b, idx, np.int32(inner), np.int32(columns), seed, d_a, d_b]
+    run_emitted(text, "k_grad", rows, columns, arguments)
+    taken, seeds = b > 0.5, np.broadcast_to(seed, (rows, columns))
+    np.testing.assert_allclose(d_a, seeds @ (b * taken).T, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(d_b, a.T @ seeds * taken, rtol=1e-12, atol=1e-12)
+
+
+@EMULATED
+@pytest.mark.usefixtures("small")
+def test_loops_without_iterations_read_nothing() -> None:
+    """The address that the lanes would compare is loaded in the loop."""
+    text = source(ROWS.replace("int column = idx[threadIdx.x];", "").replace("column]", "idx[threadIdx.x]]"), keep=())
+    assert ONE_BY_ONE in text
+    nothing, seed = np.uint64(0), np.ones(64)
+    arguments = [np.zeros(64), nothing, nothing, nothing, np.int32(0), np.int32(64), seed, nothing, nothing]
+    run_emitted(text, "k_grad", 16, 64, arguments)
+
+
 def test_copies_of_small_adjoints() -> None:
     """Neighbouring blocks have the same copy."""
     gradient = kg.gradient(kg.compile(CONTRACTION)["k"], "c, a, b", primal=False, keep="c")

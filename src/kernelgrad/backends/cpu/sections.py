@@ -77,7 +77,8 @@ class _Finder:
         match op:
             case Apply("convert", (arg,)) if value.type in (I32, I64):
                 inner = self._offsets(arg)
-                return inner if not inner or arg.type in (I32, I64) else None
+                # A sum keeps its value in a type that is no shorter; in a shorter one it may wrap.
+                return inner if not inner or arg.type in (value.type, I32) else None
             case Apply("add", (left, right)) if value.type in (I32, I64):
                 for side, other in ((left, right), (right, left)):
                     inner = self._offsets(side)
