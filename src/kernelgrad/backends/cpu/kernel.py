@@ -27,6 +27,7 @@ from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
 from .masked import address_parts
 from .memory import load
+from .narrow import Narrow
 from .native import ENTRY
 from .plan import Plan, make_plan
 from .sections import find_bounds
@@ -158,7 +159,8 @@ class _Kernel:
         )
         self.load_params(frame, params, by_key)
         slots = {slot: by_key[slot] for slot in self.plan.slots}
-        BlockCode(frame, self.plan, slots).run(self.function.body)
+        whole = self.by_row or self.variant.watched
+        BlockCode(frame, self.plan, slots, None if whole else Narrow(self.function, self.plan)).run(self.function.body)
         b.ret_void()
         with b.goto_block(first):
             b.branch(body)
