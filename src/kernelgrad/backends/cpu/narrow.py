@@ -43,9 +43,7 @@ class Narrow:
         """The branch that is all a phase does, one that nothing is handed on from."""
         if any(self.plan.has_slot(v) for op in ops for v in op.results):
             return None
-        effects = [op for op in ops if not is_pure(op)]
-        if len(effects) != 1 or not isinstance(effects[0], If):
-            return None
-        (branch,) = effects
-        idle = not branch.results and all(map(is_pure, branch.orelse.ops))
-        return branch if idle and not any(isinstance(op, Leave) for op in walk(branch.then)) else None
+        match [op for op in ops if not is_pure(op)]:
+            case [If(results=(), then=then, orelse=orelse) as branch] if all(map(is_pure, orelse.ops)):
+                return None if any(isinstance(op, Leave) for op in walk(then)) else branch
+        return None
