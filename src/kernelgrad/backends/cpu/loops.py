@@ -186,7 +186,7 @@ def _counter(
     if group is None:
         kept(latch)
     else:
-        parallel(latch, group)
+        parallel(latch, group, short=isinstance(end, ir.Constant))
     b.position_at_end(done)
 
 
