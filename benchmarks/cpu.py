@@ -2,19 +2,25 @@
 
 J: value and gradient in one call. R: `primal=False`, outputs' adjoints kept, inputs' adjoints assigned. The rows are
 those of gradients.py that wait for memory; J and R are to take at most three times as long as the kernel, and no longer
-than Warp's and JAX's where these are installed. Medians of launches that take turns. All gradients are compared, and
-the run fails where they differ. Warp runs on one core, whatever is said.
+than Warp's and JAX's where these are installed. Medians of launches that take turns, each library in a process of its
+own. All gradients are compared, and the run fails where they differ. Warp runs on one core, whatever is said.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from apart import Apart, Crashed
 from timing import compare
 
 SCALE = 1 / 8  # of what a GPU gets
@@ -45,30 +51,89 @@ def timed(prepare: Callable[[], Any], work: Callable[[], Any]) -> Callable[[], f
     return run
 
 
-def measure(row: Any, module: Any, launcher: Any, seconds: float) -> bool:
-    """Prints the row; whether its values agree."""
-    from contenders import Problem
-    from other_gradients import others
+Runs = dict[str, Callable[[], float]]
+Errors = dict[str, float]
 
-    problem = Problem(row, module[row.kernel], launcher)
+
+def problem_of(kernel: str, scale: float) -> Any:
+    import kernelgrad as kg
+    from contenders import OnCpu, Problem
+    from gradient_rows import SOURCE
+
+    row = chosen_rows(scale)[kernel]
+    return Problem(row, kg.load(SOURCE)[row.kernel], OnCpu())
+
+
+def own(kernel: str, scale: float, expected: Path) -> tuple[Runs, Errors]:
+    """The kernel and its gradients; leaves one for the others to compare with."""
+    problem = problem_of(kernel, scale)
     contenders = problem.contenders()
     del contenders["atomics"]
     errors = problem.errors(contenders)
     del contenders["by hand"]  # a kernel for GPUs
-    runs = {name: timed(lambda name=name: problem.prepare(name), work) for name, work in contenders.items()}
-    expected = problem.adj[problem.assigned[0]].copy()
-    for name, other in others(problem).items():
-        for contract, work in (("J", other.joint), ("R", other.reverse)):
-            runs[f"{name} {contract}"] = timed(other.prepare, work)
-            other.prepare()
-            work()
-            errors[f"{name} {contract}"] = problem.distance(other.result(), expected)
-    times = {name: 1e3 * seconds for name, seconds in compare(runs, seconds).items()}
-    print_row(cells(row, times, errors))
+    np.save(expected, problem.adj[problem.assigned[0]])
+    return {name: timed(lambda name=name: problem.prepare(name), work) for name, work in contenders.items()}, errors
+
+
+def others(library: str, kernel: str, scale: float, expected: Path) -> tuple[Runs, Errors]:
+    from other_gradients import MAKERS
+
+    problem = problem_of(kernel, scale)
+    other = MAKERS[library](problem)
+    runs, errors = {}, {}
+    for contract, work in (("J", other.joint), ("R", other.reverse)):
+        runs[f"{library} {contract}"] = timed(other.prepare, work)
+        other.prepare()
+        work()
+        errors[f"{library} {contract}"] = problem.distance(other.result(), np.load(expected))
+    return runs, errors
+
+
+def chosen_rows(scale: float) -> dict[str, Any]:
+    from gradient_rows import rows
+
+    return {row.kernel: row for row in rows(scale * SCALE) if row.kernel in KERNELS}
+
+
+def measure(row: Any, scale: float, seconds: float) -> bool:
+    """Prints the row; whether its values agree."""
+    from other_gradients import LIBRARIES
+
+    wanted = [name for name in LIBRARIES if row.kernel in LIBRARIES[name] and importlib.util.find_spec(name)]
+    crashed: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        expected = Path(folder) / "expected.npy"
+        makers: dict[str, Any] = {"kernelgrad": lambda: Apart("kernelgrad", own, row.kernel, scale, expected)}
+        for name in wanted:
+            makers[name] = lambda name=name: Apart(name, others, name, row.kernel, scale, expected)
+        while True:
+            try:
+                times, errors = in_turns(makers, seconds)
+                break
+            except Crashed as crash:
+                if crash.name == "kernelgrad":
+                    raise
+                crashed.append(crash.name)
+                del makers[crash.name]
+    print_row(cells(row, times, errors, crashed))
     return max(errors.values()) <= TOLERANCE
 
 
-def cells(row: Any, times: Mapping[str, float], errors: Mapping[str, float]) -> Iterator[str]:
+def in_turns(makers: Mapping[str, Callable[[], Apart]], seconds: float) -> tuple[dict[str, float], Errors]:
+    """Milliseconds and errors of all of them."""
+    processes: list[Apart] = []
+    try:
+        for make in makers.values():
+            processes.append(make())
+        runs = {name: run for process in processes for name, run in process.runs().items()}
+        times = {name: 1e3 * seconds for name, seconds in compare(runs, seconds).items()}
+        return times, {name: error for process in processes for name, error in process.told.items()}
+    finally:
+        for process in processes:
+            process.close()
+
+
+def cells(row: Any, times: Mapping[str, float], errors: Mapping[str, float], crashed: list[str]) -> Iterator[str]:
     yield row.name
     yield f"{times['primal']:.2f}"
     for contract in ("J", "R"):
@@ -78,7 +143,7 @@ def cells(row: Any, times: Mapping[str, float], errors: Mapping[str, float]) -> 
     for name in ("warp", "jax"):
         found = [contract for contract in ("J", "R") if f"{name} {contract}" in times]
         texts = [f"{times[f'{name} {c}']:.2f}{'' if times[c] <= times[f'{name} {c}'] else ' FASTER'}" for c in found]
-        yield ", ".join(texts)
+        yield "crashed" if name in crashed else ", ".join(texts)
     worst = max(errors, key=lambda name: errors[name])
     yield f"{errors[worst]:.0e}" + ("" if errors[worst] <= TOLERANCE else f" WRONG: {worst}")
 
@@ -99,15 +164,10 @@ def main() -> int:
     os.environ["KERNELGRAD_CPU_THREADS"] = str(options.cores)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-    import kernelgrad as kg
-    from contenders import OnCpu
-    from gradient_rows import SOURCE, rows
-
-    module, launcher = kg.load(SOURCE), OnCpu()
-    chosen = [row for row in rows(options.scale * SCALE) if row.kernel in KERNELS and options.only in row.name]
+    chosen = [row for row in chosen_rows(options.scale).values() if options.only in row.name]
     print_row(HEADS)
     print_row("---" for _ in HEADS)
-    right = [measure(row, module, launcher, options.seconds) for row in chosen]
+    right = [measure(row, options.scale, options.seconds) for row in chosen]
     return 0 if all(right) else 1
 
 

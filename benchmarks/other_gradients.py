@@ -3,7 +3,6 @@ gradients.py: value and gradient, or the gradient alone, assigned to memory that
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,26 +22,18 @@ class Other:
     result: Callable[[], Any]
 
 
-def others(problem: Problem) -> dict[str, Other]:
-    makers: dict[str, Callable[[Problem], Other | None]] = {"warp": _warp, "jax": _jax}
-    found = {name: make(problem) for name, make in makers.items() if importlib.util.find_spec(name)}
-    return {name: other for name, other in found.items() if other is not None}
-
-
 # ---- Warp
 
-_WARP = {"sine": "elementwise", "polynomial": "polynomial", "scale": "scale", "stencil": "stencil"}
+_WARP_KERNELS = {"sine": "elementwise", "polynomial": "polynomial", "scale": "scale", "stencil": "stencil"}
 
 
-def _warp(problem: Problem) -> Other | None:
+def _warp(problem: Problem) -> Other:
     import warp as wp
 
     wp.config.log_level = wp.LOG_ERROR
     import warp_kernels
 
-    if problem.row.kernel not in _WARP:
-        return None
-    kernel = getattr(warp_kernels, _WARP[problem.row.kernel])
+    kernel = getattr(warp_kernels, _WARP_KERNELS[problem.row.kernel])
     values, seed, shape = problem.values, problem.seeds["y"], _shape(problem)
 
     def array(host: Any) -> Any:
@@ -73,12 +64,10 @@ def _shape(problem: Problem) -> tuple[int, ...]:
 # ---- JAX
 
 
-def _jax(problem: Problem) -> Other | None:
+def _jax(problem: Problem) -> Other:
     import jax
 
-    function = _JAX.get(problem.row.kernel)
-    if function is None:
-        return None
+    function = _JAX[problem.row.kernel]
     x, y_adj = (jax.numpy.asarray(v.reshape(_shape(problem))) for v in (problem.values["x"], problem.seeds["y"]))
     by, rest = (x, ()) if problem.assigned == ["x"] else (jax.numpy.float32(problem.values["a"]), (x,))
 
@@ -136,3 +125,6 @@ def _stencil(x: Any) -> Any:
 
 
 _JAX = {"sine": _sine, "polynomial": _polynomial, "scale": _scale, "stencil": _stencil}
+
+MAKERS: dict[str, Callable[[Problem], Other]] = {"warp": _warp, "jax": _jax}
+LIBRARIES = {"warp": frozenset(_WARP_KERNELS), "jax": frozenset(_JAX)}  # and the rows that are written in them

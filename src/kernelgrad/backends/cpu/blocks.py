@@ -23,7 +23,9 @@ from .frame import Failing, Failure, Frame
 from .llvm_types import byte_offset, i64
 from .loops import Section, counted, each_thread, sections
 from .memory import load, store
+from .narrow import Narrow
 from .plan import LIVE, Mask, Plan, all_uses, is_volatile_shared
+from .sections import Middle
 from .steps import Active, Step
 from .structure import emit_structure
 from .threads import emit_op
@@ -33,8 +35,8 @@ from .totals import added_up
 class BlockCode:
     """Emits a kernel's body for one block. `slots` gives the address of each slot's first element."""
 
-    def __init__(self, frame: Frame, plan: Plan, slots: dict[Value | Mask, ir.Value]):
-        self.frame, self.plan, self.slots = frame, plan, slots
+    def __init__(self, frame: Frame, plan: Plan, slots: dict[Value | Mask, ir.Value], narrow: Narrow | None):
+        self.frame, self.plan, self.slots, self.narrow = frame, plan, slots, narrow
         for value in plan.allocas:
             frame.own_memory[value] = partial(self.element, value)
 
@@ -76,7 +78,8 @@ class BlockCode:
                 self.phase_in(section, ops, active, steps)
 
     def phase_in(self, section: Section, ops: list[Op], active: Active, steps: list[Step]) -> None:
-        with self.each_thread(active, section):
+        narrow = self.narrow.threads(self.frame, ops) if self.narrow and not steps else None
+        with self.each_thread(active, section, narrow):
             defined = {v for op in ops for v in op.results}
             uses = [v for op in ops for v in all_uses(op)] + [v for step in steps for v in step.uses]
             for value in uses:
@@ -196,9 +199,9 @@ class BlockCode:
         return thread
 
     @contextmanager
-    def each_thread(self, active: Active, section: Section = "all") -> Iterator[None]:
+    def each_thread(self, active: Active, section: Section = "all", narrow: Middle | None = None) -> Iterator[None]:
         """A loop over the active threads around what is emitted inside."""
-        with each_thread(self.frame, section):
+        with each_thread(self.frame, section, narrow):
             if active.mask is None:
                 yield
             else:

@@ -7,6 +7,7 @@ parameters, each shared variable, each slot (Note [Phases] in `plan`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 from llvmlite import ir
@@ -17,8 +18,8 @@ from ...ir.layout import param_layout
 from ...ir.ops import Apply, Function, GlobalRef, Module, Op, Value
 from ...ir.traverse import walk
 from ...ir.types import Array, Pointer, Scalar
+from . import block_sums, own_sums, strides, totals
 from . import llvm_types as lt
-from . import own_sums, strides, totals
 from .blocks import BlockCode
 from .frame import Failing, Failure, Frame, failing_ops
 from .indexing import IndexArithmetic
@@ -27,6 +28,7 @@ from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
 from .masked import address_parts
 from .memory import load
+from .narrow import Narrow
 from .native import ENTRY
 from .plan import Plan, make_plan
 from .sections import find_bounds
@@ -34,6 +36,7 @@ from .variant import Variant
 from .watch import RED_ZONE, Watch, root_names
 
 SHARED_ALIGN = 16
+_MOST_SUMMED = 1 << 15  # threads of a row that one register adds up
 
 # The launch, as the entry gets it: u32 grid[3], u32 block[3], u64 bytes of shared memory (static and dynamic, rounded
 # up to 64), u64 the length of every slot (the block's threads, rounded up to 64), the address of the watch's context,
@@ -83,7 +86,7 @@ class _Kernel:
         red_zone = RED_ZONE if variant.watched else 0
         in_step: frozenset[Op] = frozenset()
         if not variant.watched:
-            function, in_step = strides.run(totals.expanded(function))
+            function, in_step = strides.run(block_sums.run(totals.expanded(function)))
         self.function, self.variant = function, variant
         self.plan: Plan = make_plan(function, in_step, red_zone)
         self.shared, self.dynamic, self.static_shared = _shared_layout(module, function, red_zone)
@@ -92,6 +95,7 @@ class _Kernel:
         self.failing: list[Failing] = []
         self.llvm = ir.Module(name="kernel")
         self.by_row = not (self.plan.phased or variant.watched) and runs_by_row(function)
+        self.summed = {} if variant.watched else totals.find(function, self.by_row)
         self.pointers = [k for k, p in enumerate(function.params) if isinstance(p.type, Pointer)]
 
     def code(self) -> KernelCode:
@@ -154,11 +158,12 @@ class _Kernel:
             watch=self.watch(context) if self.variant.watched else None,
             row=self.row(x, row_end) if self.by_row else None,
             alone=self.alone(),
-            summed={} if self.variant.watched else totals.find(self.function, self.by_row),
+            summed=self.summed,
         )
         self.load_params(frame, params, by_key)
         slots = {slot: by_key[slot] for slot in self.plan.slots}
-        BlockCode(frame, self.plan, slots).run(self.function.body)
+        whole = self.by_row or self.variant.watched
+        BlockCode(frame, self.plan, slots, None if whole else Narrow(self.function, self.plan)).run(self.function.body)
         b.ret_void()
         with b.goto_block(first):
             b.branch(body)
@@ -220,7 +225,7 @@ class _Kernel:
         index = b.phi(I64)
         index.add_incoming(begin, entry)
         x, y, z = _unflatten(b, index, grid)
-        row_end = self.row_end(b, x, b.sub(end, index), grid[0])
+        row_end = self.row_end(b, x, b.sub(end, index), grid[0], threads[0])
         b.call(block, [params, status, watch, index, x, y, z, row_end, *grid, *threads, *pointers])
         following = b.add(index, b.zext(b.sub(row_end, x), I64), flags=("nuw", "nsw"))
         index.add_incoming(following, b.block)
@@ -241,12 +246,15 @@ class _Kernel:
             found[k] = own_sums.byte_offset_by(b, scratch, at), nbytes
         return found
 
-    def row_end(self, b: ir.IRBuilder, x: ir.Value, left: ir.Value, width: ir.Value) -> ir.Value:
-        """Where the blocks of one call end: after one block, or at the end of its row or of the range."""
+    def row_end(self, b: ir.IRBuilder, x: ir.Value, left: ir.Value, width: ir.Value, threads: ir.Value) -> ir.Value:
+        """Where the blocks of one call end: after one block, or at the end of its row or of the range; earlier where
+        numbers are added up in floats, since a long sum loses the small ones."""
         if not self.by_row:
             return b.add(x, i32(1))
-        in_row = b.zext(b.sub(width, x), I64)
-        count = b.select(b.icmp_unsigned("<", left, in_row), left, in_row)
+        limits = [left, b.zext(b.sub(width, x), I64)]
+        if self.summed:
+            limits.append(b.zext(b.udiv(i32(_MOST_SUMMED), threads), I64))
+        count = reduce(lambda one, other: b.select(b.icmp_unsigned("<", one, other), one, other), limits)
         return b.add(x, b.trunc(count, I32))
 
     def pointer_params(self, b: ir.IRBuilder, params: ir.Value) -> list[ir.Value]:

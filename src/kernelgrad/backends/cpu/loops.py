@@ -23,7 +23,7 @@ from .frame import Frame, Thread
 from .invariant import Invariants
 from .llvm_types import i32, i64
 from .metadata import access_group, kept, parallel
-from .sections import Bound
+from .sections import Bound, Middle
 from .sections import middle as middle_of
 from .watch import Watch
 
@@ -49,16 +49,19 @@ def sections(frame: Frame) -> tuple[Section, ...]:
 
 
 @contextmanager
-def each_thread(frame: Frame, section: Section = "all") -> Iterator[None]:
-    """A loop over the block's threads (or the row's) around what is emitted inside; values defined there stay there."""
+def each_thread(frame: Frame, section: Section = "all", narrow: Middle | None = None) -> Iterator[None]:
+    """A loop over the block's threads (or the row's) around what is emitted inside; values defined there stay there.
+    `narrow`: the part of threadIdx.x that will do (Note [Narrow phases])."""
     known = dict(frame.known)
     with frame.scope():
         if frame.watch is not None:
             loop = _shuffled(frame, frame.watch)
         elif frame.row is not None:
             loop = _row(frame, frame.row, section)
+        elif narrow is not None:
+            loop = _narrow_block(frame, narrow)
         else:
-            loop = _block(frame)
+            loop = _block(frame, i32(0), frame.block_dim[0])
         with loop:
             yield
         frame.thread = frame.access_group = None
@@ -66,14 +69,21 @@ def each_thread(frame: Frame, section: Section = "all") -> Iterator[None]:
 
 
 @contextmanager
-def _block(frame: Frame) -> Iterator[None]:
+def _block(frame: Frame, begin: ir.Value, end: ir.Value) -> Iterator[None]:
     group = access_group(frame.b.module)
     with _axis(frame, 2) as z, _axis(frame, 1) as y:
         first = _first_of_row(frame, y, z)
-        with _axis(frame, 0, group) as x:
+        with _counter(frame.b, "threads.x", begin, end, group) as x:
             linear = frame.b.add(first, frame.b.zext(x, lt.I64), flags=("nuw", "nsw"))
             frame.thread, frame.access_group = Thread((x, y, z), linear), group
             yield
+
+
+@contextmanager
+def _narrow_block(frame: Frame, narrow: Middle) -> Iterator[None]:
+    frame.known.update(narrow.known)
+    with frame.b.if_then(frame.b.icmp_unsigned("<", narrow.begin, narrow.end)), _block(frame, narrow.begin, narrow.end):
+        yield
 
 
 @contextmanager
@@ -176,7 +186,7 @@ def _counter(
     if group is None:
         kept(latch)
     else:
-        parallel(latch, group)
+        parallel(latch, group, short=isinstance(end, ir.Constant))
     b.position_at_end(done)
 
 

@@ -40,7 +40,8 @@ def masks(op: Apply, args: tuple[ir.Value, ...]) -> bool:
         if not (isinstance(source, Scalar) and isinstance(target, Scalar)) or source.is_float or target.is_float:
             return False
         return target.bits < min(32, source.bits)
-    return any(isinstance(arg, ir.Constant) for arg in args)
+    by = args if op.fn == "and" else args[1:]  # 128 >> k wraps nothing
+    return any(isinstance(arg, ir.Constant) for arg in by)
 
 
 def opaque(b: ir.IRBuilder, value: ir.Value) -> ir.Value:

@@ -32,13 +32,15 @@ def access_group(module: ir.Module) -> ir.MDValue:
     return _Distinct(module, [], loop=False)
 
 
-def parallel(branch: ir.Instruction, group: ir.MDValue) -> None:
+def parallel(branch: ir.Instruction, group: ir.MDValue, short: bool) -> None:
     """Mark a loop by its latch's branch: accesses of `group` in different iterations are independent.
 
     A short loop must not be unrolled before it is vectorised, since what is left then vectorises badly; afterwards it
-    may, so the vectorised loop does not inherit the prohibition."""
+    may, so the vectorised loop does not inherit the prohibition. Others are not unrolled then anyway, and without the
+    prohibition they may have several sums side by side."""
     module = branch.parent.parent.parent
-    hints = [["llvm.loop.parallel_accesses", group], ["llvm.loop.mustprogress"], ["llvm.loop.unroll.disable"]]
+    kept_whole = "llvm.loop.unroll.disable" if short else "llvm.loop.unroll.runtime.disable"
+    hints = [["llvm.loop.parallel_accesses", group], ["llvm.loop.mustprogress"], [kept_whole]]
     nodes = [module.add_metadata(hint) for hint in hints]
     done = module.add_metadata(["llvm.loop.isvectorized", ir.Constant(ir.IntType(32), 1)])
     nodes.append(module.add_metadata(["llvm.loop.vectorize.followup_vectorized", done]))

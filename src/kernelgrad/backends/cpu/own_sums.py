@@ -13,8 +13,8 @@ from llvmlite import ir
 from ...ir.builder import pointee
 from ...ir.ops import Function
 from ...ir.types import F32, F64
+from . import block_sums, totals
 from . import llvm_types as lt
-from . import totals
 from .llvm_types import i64
 from .loops import counted
 
@@ -24,7 +24,7 @@ _CROWD = 64  # threads for each element, at least
 
 def candidates(function: Function) -> dict[str, int]:
     """The parameters whose elements threads add to, other than in registers, and the size of an element."""
-    expanded = totals.expanded(function)
+    expanded = block_sums.run(totals.expanded(function))
     once = set(totals.find(expanded, by_row=True))
     by_root = totals.additions_by_root(expanded)
     params = {p.value: p.name for p in function.params if p.variable is None}

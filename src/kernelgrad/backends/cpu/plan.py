@@ -7,7 +7,7 @@ body of a kernel is thus a sequence of *phases*, each a maximal run of operation
 between them; a loop around a meeting runs once for the block, with phases inside. A kernel without meetings is one
 phase. Values reach a later phase in one of three ways:
 
-- scalar: the same for every thread of the block, computed once, between the loops;
+- scalar: the same for every thread of the block, computed once, between the loops: also by branches and loops;
 - again: cheap arithmetic on scalars and the thread's index, computed anew where it is used;
 - slot: kept in an array with one element per thread.
 """
@@ -78,7 +78,7 @@ class Plan:
     shares: dict[Value, Value] = field(default_factory=dict)  # a loop's result and the argument whose slot it is
 
     def is_scalar_op(self, op: Op) -> bool:
-        return _is_pure(op) and not self.varying.intersection(op.results)
+        return bool(op.results) and is_pure(op) and not self.varying.intersection(op.results)
 
     def slot_of(self, value: Value) -> Value:
         while value in self.shares:
@@ -149,7 +149,9 @@ def _meetings(body: Block, in_step: frozenset[Op]) -> tuple[set[Op], bool]:
 # ---- what varies between threads -----------------------------------------------------------------------------------
 
 
-def _is_pure(op: Op) -> bool:
+def is_pure(op: Op) -> bool:
+    if isinstance(op, If | For | While):
+        return all(is_pure(x) for inner in blocks(op) for x in inner.ops)
     return isinstance(op, _PURE) and not (isinstance(op, Builtin) and op.name in _CLOCKS)
 
 
@@ -165,14 +167,17 @@ def _mark_block(block: Block, plan: Plan) -> None:
     for op in block.ops:
         if op in plan.meetings:
             _mark_meeting(op, plan)
-        elif not _is_pure(op) or _differs(op, plan):
+        elif not is_pure(op) or _differs(op, plan):
             plan.varying.update(op.results)
 
 
 def _differs(op: Op, plan: Plan) -> bool:
     if isinstance(op, Builtin):
         return op.name not in _BLOCK_BUILTINS
-    return any(v in plan.varying for v in operands(op))
+    inside = (x for inner in blocks(op) for x in walk(inner))
+    return any(v in plan.varying for v in all_uses(op)) or any(
+        _differs(x, plan) for x in inside if isinstance(x, Builtin)
+    )
 
 
 def _mark_meeting(op: Op, plan: Plan) -> None:

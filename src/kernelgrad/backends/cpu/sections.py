@@ -7,12 +7,12 @@ for what is left at both ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ...ir.ops import Apply, Function, If, Value
+from ...ir.ops import Apply, Function, If, Op, Value
 from ...ir.traverse import walk
 from ...ir.types import I32, I64, U32, Scalar
 from . import llvm_types as lt
@@ -22,7 +22,7 @@ from .invariant import Invariants
 from .llvm_types import i64
 
 _LONGEST = 400  # operations of a kernel that is worth having twice
-_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
@@ -41,30 +41,39 @@ def find_bounds(function: Function, indices: frozenset[Value]) -> tuple[Bound, .
     """What the kernel's outermost branches ask of the row's index."""
     if not indices or sum(1 for _ in walk(function.body)) > _LONGEST:
         return ()
-    finder = _Finder(function, indices)
-    found = (b for op in function.body.ops if isinstance(op, If) for b in finder.bounds(op.cond, True))
-    return tuple({bound.test: bound for bound in found}.values())
+    invariants = Invariants(function, by_row=True)
+    finder = Finder(invariants.definitions, indices, invariants.holds)
+    return distinct(b for op in function.body.ops if isinstance(op, If) for b in finder.bounds(op.cond, True))
 
 
-class _Finder:
-    def __init__(self, function: Function, indices: frozenset[Value]):
-        self.indices, self.invariants = indices, Invariants(function, by_row=True)
+def distinct(bounds: Iterator[Bound]) -> tuple[Bound, ...]:
+    return tuple({bound.test: bound for bound in bounds}.values())
+
+
+@dataclass(frozen=True)
+class Finder:
+    """`fixed`: whether a number is the same for all threads of the loop, and can be had before it."""
+
+    definitions: Mapping[Value, Op]
+    indices: frozenset[Value]
+    fixed: Callable[[Value], bool]
 
     def bounds(self, value: Value, holds: bool) -> Iterator[Bound]:
-        op = self.invariants.definitions.get(value)
+        """What must be so of the index for this test to be what `holds` says."""
+        op = self.definitions.get(value)
         match op:
             case Apply("not", (arg,)):
                 yield from self.bounds(arg, not holds)
             case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
                 for arg in args:
                     yield from self.bounds(arg, holds)
-            case Apply(fn, (left, right)) if fn in _FLIPPED:
+            case Apply(fn, (left, right)) if fn in _FLIPPED and (holds or fn in _NEGATED):
                 yield from self._compared(value, holds, left, fn, right)
                 yield from self._compared(value, holds, right, _FLIPPED[fn], left)
 
     def _compared(self, test: Value, holds: bool, side: Value, relation: str, limit: Value) -> Iterator[Bound]:
         offsets = self._offsets(side)
-        if offsets is None or not self.invariants.holds(limit):
+        if offsets is None or not self.fixed(limit):
             return
         if side.type in (I32, I64) or (side.type == U32 and not offsets):
             yield Bound(test, holds, relation if holds else _NEGATED[relation], offsets, limit)
@@ -73,7 +82,7 @@ class _Finder:
         """What is added to the index; signed sums do not overflow, and an index is less than 2**31."""
         if value in self.indices:
             return ()
-        op, fixed = self.invariants.definitions.get(value), self.invariants.holds
+        op, fixed = self.definitions.get(value), self.fixed
         match op:
             case Apply("convert", (arg,)) if value.type in (I32, I64):
                 inner = self._offsets(arg)
@@ -113,6 +122,8 @@ def middle(frame: Frame, bounds: tuple[Bound, ...], invariants: Invariants, begi
                 high = _least(b, high, limit)
             else:
                 low = _most(b, low, limit)
+            if bound.relation == "eq":
+                high = _least(b, high, _saturating(b, "sadd", limit, i64(1)))
     low = _least(b, low, last)
     high = _most(b, high, low)
     known = {bound.test: ir.Constant(lt.I1, int(bound.holds)) for bound in bounds}
@@ -120,7 +131,7 @@ def middle(frame: Frame, bounds: tuple[Bound, ...], invariants: Invariants, begi
 
 
 def _limit(frame: Frame, bound: Bound, invariants: Invariants) -> ir.Value:
-    """The first index behind an upper bound, the first one that a lower bound allows."""
+    """The first index behind an upper bound, the first one that a lower bound allows, the one that is equal."""
 
     def wide(value: Value) -> ir.Value:
         invariants.emit(frame, value)
