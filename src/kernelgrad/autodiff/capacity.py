@@ -11,8 +11,9 @@ from ..ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Load, O
 from ..ir.traverse import clone, closed, walk
 from ..ir.types import I64, Pointer, Scalar, Type
 from ..transforms.fold import evaluate as fold
+from .again import PURE_OPS, dependencies
 from .copies import Copier
-from .plan import PURE_OPS, Plan, dependencies
+from .plan import Plan
 from .roots import Memory
 from .structure import Place, Structure
 from .tape import leaf_types, linear_block

@@ -117,6 +117,7 @@ def _tape(plan: Plan) -> list[str]:
             place = plan.structure.places[key]
             where = op.span if op is not None else place.owner.span if place.owner is not None else ""
             why = "carried from iteration to iteration" if op is None else "cannot be recomputed"
+            why = "takes less than what it is computed from" if value in plan.instead else why
             rows.append(f"{where}: {value.name or 'a value'} ({value.type}): {why}")
     return rows
 

@@ -46,8 +46,10 @@ from .exclusive import exclusive_loads
 from .logs import Log
 from .ordered import Sites, order_updates, sites
 from .passing import refuse_waiting
-from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
+from .plan import Plan
+from .planner import Task, make_plan
 from .private import private_roots, typical
+from .refusals import refuse_shadow_pointers, refuse_tape
 from .roots import Memory, holds_pointers
 from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name
 from .shapes import is_short, with_extents, with_shape
@@ -301,7 +303,7 @@ def _prepare(
     for param in (*pointers, *(p.value for p in winners.params)):
         structure.home[param] = structure.launch
     alias, refill = options.may_alias, options.facts.refill
-    plan = make_plan(function, structure, memory, activity, shadow, alias, refill, winners, choices)
+    plan = make_plan(Task(function, structure, memory, activity, shadow, alias, refill, winners, choices))
     if options.mode == "reverse":
         refuse_tape(plan, structure)
     elif options.mode == "split":
