@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from ..ir.ops import Constant, For, Value, While
-from .capacity import is_known_before
 from .effort import effort
 from .flow import Network
 from .plan import Plan
@@ -39,9 +38,7 @@ def smaller(
     if all(inputs_of[value] is None for value in saved):
         return plan
     other = replan(saved)
-    # To count what a tape needs takes a launch.
-    counted = is_known_before(plan) and not is_known_before(other)
-    if counted or _cost(other) >= _cost(plan):
+    if _cost(other) >= _cost(plan):
         return plan
     taped = {value for frame in other.taped.values() for value in frame}
     other.instead = {value: None for value in saved if value in taped and inputs_of[value] is not None}
