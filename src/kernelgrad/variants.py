@@ -24,10 +24,9 @@ from .autodiff.private import is_stored_once, places_of, private_roots
 from .autodiff.promises import HOLDS
 from .autodiff.quads import find as find_quads
 from .autodiff.reverse import Gradient as Derivative
-from .autodiff.reverse import Options, Prepared, gradient, unique_roots
+from .autodiff.reverse import Options, Prepared, gradient, long_loops, unique_roots
 from .autodiff.shadows import adjoint_type, is_dynamic
 from .autodiff.shapes import decided_by
-from .autodiff.strips import candidates
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
 from .autodiff.tune import tuning_for
@@ -351,7 +350,7 @@ class Variant:
         sizes = capacity.by_arithmetic(prepared.plan, known, lambda name, axis: extents[name][axis]) or {}
         threads = math.prod(launch.grid) * math.prod(launch.block)
         large = threads * sum(type.size * count for type, count in sizes.items()) > _LARGE_TAPE
-        return large and bool(candidates(prepared.function, prepared.plan))
+        return large and any(long_loops(prepared))
 
     def _check_kept(self, launch: Launch, known: Callable[[Any], Any]) -> None:
         """A loop that stores a kept output must store different elements."""

@@ -11,8 +11,10 @@ from ..ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Load, O
 from ..ir.traverse import clone, closed, walk
 from ..ir.types import I64, Pointer, Scalar, Type
 from ..transforms.fold import evaluate as fold
+from .again import PURE_OPS, dependencies
+from .along import erased
 from .copies import Copier
-from .plan import PURE_OPS, Plan, dependencies
+from .plan import Plan
 from .roots import Memory
 from .structure import Place, Structure
 from .tape import leaf_types, linear_block
@@ -198,7 +200,8 @@ def counting_function(
         b.atomic("max", b.offset(counts, b.apply("add", row, b.constant(k, I64))), total)
     params = (*function.params, Param(counts, "long long *"))
     # Pointers into shadows are still there, and nothing uses them.
-    body = clone(closed(Block((), (*counter.prologue.ops, *b.ops), ()), (p.value for p in params)), {})
+    counting = erased(Block((), (*counter.prologue.ops, *b.ops), ()))
+    body = clone(closed(counting, (p.value for p in params)), {})
     return Counting(replace(function, name=f"{function.name}_count", params=params, body=body), stores)
 
 

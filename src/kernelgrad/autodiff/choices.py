@@ -12,7 +12,7 @@ from . import induction
 from .activity import Activity
 
 if TYPE_CHECKING:
-    from .plan import _Planner
+    from .planner import Planner
 
 _FIRST = {"max": "ge", "min": "le"}  # when the first argument is taken, as in `rules`
 
@@ -43,7 +43,7 @@ def _choice(op: Apply, found: dict[Value, Value]) -> list[Op]:
 class Choices:
     """The planner's part in this. `of`: the choices of maxima and minima, by their results."""
 
-    def __init__(self, planner: _Planner, of: dict[Value, Value]):
+    def __init__(self, planner: Planner, of: dict[Value, Value]):
         self.planner, self.of = planner, of
         self.kept: set[Value] = set()
         self.late: list[Value] = []

@@ -10,7 +10,8 @@ from ..ir.ops import Barrier, Block, Builtin, For, If, Load, Op, Value, While
 from ..ir.traverse import blocks, rebuild, walk
 from ..ir.types import I64
 from ..transforms.spellings import emit
-from .plan import PURE_OPS, Plan
+from .again import PURE_OPS
+from .plan import Plan
 from .tiles import Tile
 
 _RERUN = (*PURE_OPS, Load, Builtin)

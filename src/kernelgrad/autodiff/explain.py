@@ -42,6 +42,7 @@ def explain(
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),
         "tape": _tape(prepared.plan),
+        "instead of a tape": _along(prepared),
         "reruns": _reruns(prepared),
         "internal shadows": [f"'{name}' is not listed, but derivatives flow through it" for name in gradient.internal],
         "derivatives that end": _ends(prepared),
@@ -117,8 +118,17 @@ def _tape(plan: Plan) -> list[str]:
             place = plan.structure.places[key]
             where = op.span if op is not None else place.owner.span if place.owner is not None else ""
             why = "carried from iteration to iteration" if op is None else "cannot be recomputed"
+            why = "takes less than what it is computed from" if value in plan.instead else why
             rows.append(f"{where}: {value.name or 'a value'} ({value.type}): {why}")
     return rows
+
+
+def _along(prepared: Prepared) -> list[str]:
+    return [
+        f"{op.span}: {op.result.name or 'a value'} ({op.result.type}): its derivative is carried along with the loop"
+        for op in walk(prepared.function.body)
+        if isinstance(op, Apply) and op.fn == "detach"
+    ]
 
 
 def _together(prepared: Prepared) -> list[str]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from ..errors import Span, UnsupportedError
+from ..errors import Span
 from ..ir.ops import (
     Atomic,
     Block,
@@ -28,7 +28,7 @@ from ..ir.types import I64, Pointer
 from ..transforms import cas_loops, invariant, predicate, promote, simplify
 from ..transforms.unroll import constants_of, unroll
 from . import activity as activity_analysis
-from . import cooperate, rotate, shared_winners
+from . import along, cooperate, rotate, shared_winners
 from . import roots as memory_analysis
 from . import structure as structure_analysis
 from .accumulate import USUAL, Accumulation, Facts, plan_updates
@@ -40,17 +40,21 @@ from .choices import with_choices
 from .claiming import ClaimSweep
 from .coarse import Coarse
 from .coverage import Threads
-from .crowds import Copies, spread
+from .crowds import Copies
 from .exclusive import Place as SharedPlace
 from .exclusive import exclusive_loads
 from .logs import Log
 from .ordered import Sites, order_updates, sites
+from .parameters import AdjointParams, adjoint_params, is_number, partial_sums
 from .passing import refuse_waiting
-from .plan import Plan, make_plan, refuse_shadow_pointers, refuse_tape
+from .plan import Plan
+from .planner import Task, make_plan
 from .private import private_roots, typical
+from .refusals import refuse_shadow_pointers, refuse_tape
 from .roots import Memory, holds_pointers
-from .shadows import Shadowed, add_shadows, adjoint_c_type, adjoint_type, is_dynamic, shadow_name
+from .shadows import Shadowed, add_shadows, is_dynamic
 from .shapes import is_short, with_extents, with_shape
+from .shared_winners import SharedWinners
 from .strips import candidates, strip
 from .structure import Place, Structure
 from .sweep import Number, Sweep
@@ -168,7 +172,7 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     if options.facts.block is not None:
         function = with_shape(function, module, options.facts.block, options.mode == "reverse")
     refuse_waiting(function)
-    meets_at_end = not options.facts.alone and any(_is_number(p) for p in function.params if p.name in options.listed)
+    meets_at_end = not options.facts.alone and any(is_number(p) for p in function.params if p.name in options.listed)
     # What is logged at a barrier of the block belongs to all of its threads (see `logs`): none may be gone.
     meets_at_end = meets_at_end or (options.deterministic and any(map(predicate.has_barrier, function.body.ops)))
     if predicate.is_needed(function, meets_at_end):
@@ -176,70 +180,110 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
         function = simplify.run(predicate.run(rotate.run(function, module), module), module)
     function = rotate.run(invariant.run(function, module), module)
     found = _differentiate(function, module, options)
-    if options.facts.strips:
-        stripped = strip(function, candidates(found.prepared.function, found.prepared.plan))
-        function = rotate.run(simplify.run(stripped, module), module)
+    narrow, stripped = long_loops(found.prepared) if options.facts.strips else (frozenset[Span](), frozenset[Span]())
+    if stripped:
+        function = rotate.run(simplify.run(strip(function, stripped), module), module)
         found = _differentiate(function, module, options)
     constants = constants_of(function)
     taped = {place.owner for place in found.prepared.taped_loops()}
     short = {op.span for op in walk(function.body) if isinstance(op, For | While) and is_short(op, constants)}
-    chosen = {loop.span for loop in taped if isinstance(loop, For | While)} & short
-    if not chosen:
-        return found
-    unrolled = unroll(function, lambda loop: loop.span in chosen and is_short(loop, constants))
-    # Simplification drops what a loop carries in vain, its condition too: hence rotated again.
-    promoted = promote.run(unrolled, module)  # arrays whose indices are constants now
-    return _differentiate(rotate.run(simplify.run(promoted, module), module), module, options)
+    chosen = {loop.span for loop in taped if isinstance(loop, For | While)} & short - narrow
+    if chosen:
+        unrolled = unroll(function, lambda loop: loop.span in chosen and is_short(loop, constants))
+        # Simplification drops what a loop carries in vain, its condition too: hence rotated again.
+        promoted = promote.run(unrolled, module)  # arrays whose indices are constants now
+        function = rotate.run(simplify.run(promoted, module), module)
+        found = _differentiate(function, module, options)
+    if narrow:
+        # Last: simplification knows nothing of what this says of derivatives.
+        function = along.run(function, narrow, _activity(function, memory_analysis.analyse(function), options))
+        found = _differentiate(function, module, options)
+    return found
+
+
+def long_loops(prepared: Prepared) -> tuple[frozenset[Span], frozenset[Span]]:
+    """Of launches with large tapes: the loops that carry derivatives along, and those that go in strips."""
+    narrow = along.candidates(prepared.function, prepared.plan, prepared.activity)
+    return narrow, candidates(prepared.function, prepared.plan) - narrow
 
 
 def _differentiate(function: Function, module: Module, options: Options) -> Gradient:
-    params = {p.name: p for p in function.params}
     memory = memory_analysis.analyse(function)
-    activity = _activity(function, memory, params, options)
+    activity = _activity(function, memory, options)
     refuse_bits(function, memory, activity)
     decided = shared_winners.find(function, module, memory, activity)
     if decided.won:
         function, module = decided.function, decided.extended(module)
         memory = memory_analysis.analyse(function)
-        activity = _activity(function, memory, params, options)
+        activity = _activity(function, memory, options)
     winners = Winners(find_claims(function, memory, activity, options.may_alias), decided.won)
-    if winners.claims:
-        options = _apart(options, winners, memory)
-    elif options.mode == "reverse" and not options.may_alias and _writes_only_outputs(function, memory):
-        options = replace(options, mode="joint", silent=True)
-    adjoints = {name: _adjoint_param(params[name], params) for name in options.listed}
-    unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
-    _refuse_unlisted_structs(unlisted, function)
-    internal = {p.name: _adjoint_param(p, params) for p in unlisted}
-    pointers = {params[n].value: p.value for n, p in {**adjoints, **internal}.items() if _is_pointer(params[n])}
-    copies = {n: spread(p) for n, p in adjoints.items() if n in options.facts.copied}
-    pointers |= {params[n].value: own.pointer for n, own in copies.items()}
-    shared = cooperate.shared_shadows(module, memory, activity.roots)
-    shared_bytes = Value(I64, cooperate.SHARED_BYTES)
+    options = _suited(options, function, memory, winners)
+    given = adjoint_params(function, activity, options.listed, options.facts.copied)
+    shared = SharedShadows(cooperate.shared_shadows(module, memory, activity.roots), Value(I64, cooperate.SHARED_BYTES))
     chosen, choices = with_choices(function, activity)
-    shadowed = add_shadows(chosen, memory, activity.roots, pointers, shared, shared_bytes)
-    prepared = _prepare(shadowed, activity, (*pointers.values(), shared_bytes), options, winners, choices)
+    shadowed = add_shadows(chosen, memory, activity.roots, given.pointers, shared.of, shared.nbytes)
+    pointers = (*given.pointers.values(), shared.nbytes)
+    prepared = _prepare(shadowed, activity, pointers, options, winners, choices)
     emitter = Sweep(prepared)
-    if shared:
-        threads = None if options.facts.block is None else math.prod(options.facts.block)
-        cooperate.zero_shared(emitter.prologue, shared, shared_bytes, threads)
-        emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared[name], shared_bytes, type)
+    _fill_first(emitter, shared, decided, given, options.facts)
+    return _assembled(function, prepared, emitter, given, shared, decided)
+
+
+class SharedShadows(NamedTuple):
+    """The shadow of each shared variable that has one, and where those of dynamic shared memory begin."""
+
+    of: dict[str, Global]
+    nbytes: Value
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        dynamic = any(map(is_dynamic, self.of.values()))
+        return (Param(self.nbytes, "long long", variable=cooperate.SHARED_BYTES),) if dynamic else ()
+
+
+def _suited(options: Options, function: Function, memory: Memory, winners: Winners) -> Options:
+    """How many launches it takes, whatever was asked for."""
+    if winners.claims:
+        return _apart(options, winners, memory)
+    if options.mode == "reverse" and not options.may_alias and _writes_only_outputs(function, memory):
+        return replace(options, mode="joint", silent=True)
+    return options
+
+
+def _fill_first(
+    emitter: Sweep, shared: SharedShadows, decided: SharedWinners, given: AdjointParams, facts: Facts
+) -> None:
+    """What must be in memory before the sweeps."""
+    if shared.of:
+        threads = None if facts.block is None else math.prod(facts.block)
+        cooperate.zero_shared(emitter.prologue, shared.of, shared.nbytes, threads)
+        emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared.of[name], shared.nbytes, type)
     shared_winners.fill_bids(emitter.prologue, decided.bids, cooperate.fill_together)
-    for own in copies.values():
+    for own in given.copies.values():
         own.emit(emitter.prologue)
-    numbers = {n: p for n, p in adjoints.items() if _is_number(params[n])}
-    partials = _partials(numbers, params, activity, options)
+
+
+def _assembled(
+    function: Function,
+    prepared: Prepared,
+    emitter: Sweep,
+    given: AdjointParams,
+    shared: SharedShadows,
+    decided: SharedWinners,
+) -> Gradient:
+    """The functions: bodies and parameters."""
+    options, winners = prepared.options, prepared.winners
+    params = {p.name: p for p in function.params}
+    numbers = {name: p for name, p in given.adjoints.items() if is_number(params[name])}
+    partials = partial_sums(numbers, params, prepared.activity) if options.partials else {}
     bodies = emitter.run([Number(params[n].value, p.value, partials.get(n)) for n, p in numbers.items()])
-    stacks = tuple(emitter.tape.stacks.values())
-    tape = tuple(p for s in stacks for p in s.params)
-    if any(map(is_dynamic, shared.values())):
-        tape = (*tape, Param(shared_bytes, "long long", variable=cooperate.SHARED_BYTES))
-    logs = tuple(emitter.logs.all.values())
+    stacks, logs = tuple(emitter.tape.stacks.values()), tuple(emitter.logs.all.values())
+    tape = (*(p for stack in stacks for p in stack.params), *shared.params)
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
-    ordered += tuple(p for own in copies.values() for p in own.params)
+    ordered += tuple(p for own in given.copies.values() for p in own.params)
     if emitter.coarse is not None:
         ordered += emitter.coarse.extents
-    whole = (*function.params, *adjoints.values(), *internal.values(), *ordered, *tape)
+    whole = (*function.params, *given.adjoints.values(), *given.internal.values(), *ordered, *tape)
     shapes: dict[Mode, tuple[tuple[str, tuple[Param, ...]], ...]] = {
         "joint": (("_grad", whole),),
         "reverse": (("_grad", whole),),
@@ -251,9 +295,9 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
     )
     if winners.claims:
         functions = (*functions, _claiming(prepared))
-    variables = {**shared, **decided.variables}
-    parts = (partials, copies, logs, stacks, variables, prepared, emitter.coarse, emitter.only_sums)
-    return Gradient(functions, adjoints, internal, *parts)
+    variables = {**shared.of, **decided.variables}
+    parts = (partials, given.copies, logs, stacks, variables, prepared, emitter.coarse, emitter.only_sums)
+    return Gradient(functions, given.adjoints, given.internal, *parts)
 
 
 def _apart(options: Options, winners: Winners, memory: Memory) -> Options:
@@ -275,13 +319,13 @@ def _function(primal: Function, suffix: str, params: tuple[Param, ...], body: Bl
     """The two functions of a split share forward values, so each gets a copy of its own."""
     # The launcher has checked that no two buffers overlap (rule 12), unless the user said they may.
     params = tuple(_restricted(p, options.may_alias) for p in params)
-    body = clone(closed(body, (p.value for p in params)), {})
+    body = clone(closed(along.erased(body), (p.value for p in params)), {})
     function = replace(primal, name=primal.name + suffix, params=params, body=body)
     return function if options.facts.block is None else with_extents(function, options.facts.block)
 
 
-def _activity(function: Function, memory: Memory, params: dict[str, Param], options: Options) -> Activity:
-    listed = frozenset(params[name].value for name in options.listed)
+def _activity(function: Function, memory: Memory, options: Options) -> Activity:
+    listed = frozenset(p.value for p in function.params if p.name in options.listed)
     found = activity_analysis.analyse(function, memory, listed, listed)
     pointers = {v for v in listed if holds_pointers(v.type)}
     return activity_analysis.with_shared_accesses(found, memory, pointers)
@@ -301,7 +345,7 @@ def _prepare(
     for param in (*pointers, *(p.value for p in winners.params)):
         structure.home[param] = structure.launch
     alias, refill = options.may_alias, options.facts.refill
-    plan = make_plan(function, structure, memory, activity, shadow, alias, refill, winners, choices)
+    plan = make_plan(Task(function, structure, memory, activity, shadow, alias, refill, winners, choices))
     if options.mode == "reverse":
         refuse_tape(plan, structure)
     elif options.mode == "split":
@@ -361,43 +405,3 @@ def _own(
 
 def _restricted(param: Param, may_alias: bool) -> Param:
     return param if may_alias or not isinstance(param.type, Pointer) else replace(param, restrict=True)
-
-
-def _is_pointer(param: Param) -> bool:
-    """A pointer, or a struct that holds some: its shadow is of its own type."""
-    return holds_pointers(param.type)
-
-
-def _is_number(param: Param) -> bool:
-    """Passed by value: every thread has a part in its adjoint."""
-    return not holds_pointers(param.type)
-
-
-def _partials(
-    adjoints: dict[str, Param], params: dict[str, Param], activity: Activity, options: Options
-) -> dict[str, Param]:
-    if not options.partials:
-        return {}
-    found = {}
-    for name, param in adjoints.items():
-        if params[name].value in activity:
-            found[name] = Param(Value(param.type, f"_sums_{name}"), param.c_type)
-    return found
-
-
-def _refuse_unlisted_structs(params: list[Param], function: Function) -> None:
-    for param in params:
-        if not isinstance(param.type, Pointer):
-            reason = f"a derivative flows through the pointers in '{param.name}', which is not listed"
-            raise UnsupportedError(reason, function.span, f"list '{param.name}' too")
-
-
-def _adjoint_param(param: Param, taken: dict[str, Param]) -> Param:
-    type = param.type if _is_pointer(param) else Pointer(param.type, "global")
-    name = shadow_name(param.name) or "_d"
-    while name in taken:
-        name = f"_{name}"
-    c_type = adjoint_c_type(param.c_type)
-    return Param(
-        Value(adjoint_type(type), name), c_type if _is_pointer(param) else f"{c_type} *", False, param.restrict
-    )

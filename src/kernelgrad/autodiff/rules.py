@@ -123,7 +123,7 @@ class Zero(Rule):
 
 def rule_for(fn: str) -> Rule | None:
     """The function's row, or None where no derivative is known. `select` has none: it is control flow."""
-    return RULES.get(fn)
+    return RULES.get(fn) or _OWN.get(fn)
 
 
 def scaled(
@@ -329,3 +329,9 @@ _TABLE: list[Rule] = [
 ]
 
 RULES: dict[str, Rule] = {row.name: row for row in _TABLE}
+
+# What reverse mode itself puts into functions: no functions of numbers.
+_OWN = {
+    "detach": Zero("detach"),
+    "along": Rule("along", lambda r, v, x, slope: (1.0, slope, 0.0), _THREE, singular=True),
+}

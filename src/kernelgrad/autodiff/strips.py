@@ -12,10 +12,11 @@ from dataclasses import replace
 
 from ..errors import Span
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Block, For, Function, Load, Op, Value
+from ..ir.ops import Block, For, Function, Load, Op, Value
 from ..ir.traverse import blocks, rebuild, walk, with_body
 from ..ir.types import I64, Scalar
 from .checkpoint import inlined
+from .effort import effort
 from .plan import Plan
 
 LENGTH = 8
@@ -24,25 +25,19 @@ _FUNCTIONS = 4  # that cost much more than what a tape does
 
 
 def candidates(function: Function, plan: Plan) -> frozenset[Span]:
-    """The loops that gain by it: all they tape is what they carry, and running them again is cheap."""
+    """The loops that gain by it: all they lose is what they carry, and running them again is cheap."""
     found = (op for op in walk(function.body) if isinstance(op, For) and _gains(op, plan))
     return frozenset(loop.span for loop in found)
 
 
 def _gains(loop: For, plan: Plan) -> bool:
     frame = plan.taped.get(id(loop.body), {})
-    carried = all(v in loop.body.args and isinstance(v.type, Scalar) for v in frame)
+    lost = [v for v in plan.lost if plan.structure.home[v].block is loop.body]
+    carried = all(v in loop.body.args and isinstance(v.type, Scalar) for v in lost)
     inside = list(walk(loop.body))
     plain = not any(blocks(op) for op in inside) and len(inside) <= _MOST_OPS
-    costly = sum(isinstance(op, Load) or _is_costly(op) for op in inside)
+    costly = sum(isinstance(op, Load) or effort(op) > 0 for op in inside)
     return bool(frame) and carried and plain and costly <= _FUNCTIONS
-
-
-def _is_costly(op: Op) -> bool:
-    return isinstance(op, Apply) and op.fn in _COSTLY
-
-
-_COSTLY = frozenset("div sqrt rsqrt exp log sin cos tan tanh pow erf".split())
 
 
 def strip(function: Function, chosen: frozenset[Span]) -> Function:

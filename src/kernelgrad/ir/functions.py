@@ -79,6 +79,10 @@ _TABLE = [
     *_rows("fma_rd fma_ru fma_rz", 3, "float"),
     # Conversion with a rounding mode: n nearest even, d, u, z. To an integer or to a narrower float.
     *_rows("convert_rn convert_rd convert_ru convert_rz", 1, "any", "given"),
+    # For reverse mode, and gone after it: detach(v) is v without its derivatives; along(v, x, slope) is v, and its
+    # derivative by x grows by slope.
+    *_rows("detach", 1, "float"),
+    *_rows("along", 3, "float"),
     # Integer bits.
     *_rows("popc clz ffs", 1, "int", "given"),
     *_rows("brev", 1, "int"),
@@ -92,5 +96,8 @@ _TABLE = [
 ]
 
 PURE: dict[str, PureFunction] = {row.name: row for row in _TABLE}
+
+# Never in a function that is emitted.
+ONLY_IN_REVERSE = frozenset(("along", "detach"))
 
 COMMUTATIVE = frozenset("add mul and or xor eq ne min max".split())

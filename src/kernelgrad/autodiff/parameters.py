@@ -1,0 +1,71 @@
+"""The parameters of a gradient besides its kernel's: adjoints, and what the launcher supplies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import UnsupportedError
+from ..ir.ops import Function, Param, Value
+from ..ir.types import Pointer
+from .activity import Activity
+from .crowds import Copies, spread
+from .roots import holds_pointers
+from .shadows import adjoint_c_type, adjoint_type, shadow_name
+
+
+@dataclass(frozen=True)
+class AdjointParams:
+    """`adjoints`: of the listed parameters. `internal`: of unlisted buffers through which derivatives flow. `copies`:
+    of adjoints that many threads update. All by the parameter's name. `pointers`: where a pointer's shadow begins."""
+
+    adjoints: dict[str, Param]
+    internal: dict[str, Param]
+    copies: dict[str, Copies]
+    pointers: dict[Value, Value]
+
+
+def adjoint_params(
+    function: Function, activity: Activity, listed: Sequence[str], copied: frozenset[str]
+) -> AdjointParams:
+    params = {p.name: p for p in function.params}
+    adjoints = {name: _adjoint_param(params[name], params) for name in listed}
+    unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
+    _refuse_unlisted_structs(unlisted, function)
+    internal = {p.name: _adjoint_param(p, params) for p in unlisted}
+    copies = {name: spread(p) for name, p in adjoints.items() if name in copied}
+    both = {**adjoints, **internal}
+    pointers = {params[name].value: p.value for name, p in both.items() if not is_number(params[name])}
+    pointers |= {params[name].value: own.pointer for name, own in copies.items()}
+    return AdjointParams(adjoints, internal, copies, pointers)
+
+
+def partial_sums(numbers: Mapping[str, Param], params: Mapping[str, Param], activity: Activity) -> dict[str, Param]:
+    """Where each warp or block leaves its part of a number's adjoint."""
+    return {
+        name: Param(Value(param.type, f"_sums_{name}"), param.c_type)
+        for name, param in numbers.items()
+        if params[name].value in activity
+    }
+
+
+def is_number(param: Param) -> bool:
+    """Passed by value: every thread has a part in its adjoint. A struct that holds pointers has a shadow of its own
+    type instead."""
+    return not holds_pointers(param.type)
+
+
+def _refuse_unlisted_structs(params: list[Param], function: Function) -> None:
+    for param in params:
+        if not isinstance(param.type, Pointer):
+            reason = f"a derivative flows through the pointers in '{param.name}', which is not listed"
+            raise UnsupportedError(reason, function.span, f"list '{param.name}' too")
+
+
+def _adjoint_param(param: Param, taken: Mapping[str, Param]) -> Param:
+    type = Pointer(param.type, "global") if is_number(param) else param.type
+    name = shadow_name(param.name) or "_d"
+    while name in taken:
+        name = f"_{name}"
+    c_type = adjoint_c_type(param.c_type)
+    return Param(Value(adjoint_type(type), name), f"{c_type} *" if is_number(param) else c_type, False, param.restrict)

@@ -1,0 +1,118 @@
+"""Loops that carry derivatives along, for launches whose tape would be large: the same gradient without a tape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from kernelgrad.autodiff.accumulate import USUAL
+
+N = 8
+
+# A loop of `k(double *y, const double *x, double r, int n)` that starts with v and w, listed "y, x, r" or less.
+LOOPS = {
+    "one number": ("for (int k = 0; k < n; k++) v = 0.9 * v * (1 - v);", "y, x"),
+    "a parameter too": ("for (int k = 0; k < n; k++) v = r * v * (1 - v);", "y, x, r"),
+    "two, coupled": ("for (int k = 0; k < n; k++) { double t = v - 0.1 * w; w = w + 0.1 * sin(t); v = t; }", "y, x"),
+    "a sum beside it": ("for (int k = 0; k < n; k++) { v = sin(v) + 0.1 * r; w += v * v; }", "y, r"),
+    "a branch": ("for (int k = 0; k < n; k++) { if (v > 0.4) v = v * v; else v = r * v + 0.3; }", "y, x, r"),
+    "a choice": ("for (int k = 0; k < n; k++) v = fmax(v * v, 0.2 * v) + (k % 2 ? 0.1 * v : 0.3);", "y, x"),
+    "a loop in a loop": (
+        "for (int k = 0; k < n; k++) { for (int j = 0; j < k % 3; j++) v = v * (1.1 - v); v = cos(v); }",
+        "y, x",
+    ),
+    "until it is small": ("while (v > 0.05 && w < 3) { v = 0.8 * v * (1 - 0.1 * v); }", "y, x"),
+    "downwards": ("for (int k = n; k > 0; k -= 2) v = 0.9 * v * (1 - 0.3 * v) + 0.01 * k;", "y, x"),
+    "memory that is overwritten": (
+        "for (int k = 0; k < n; k++) { v = v * v * s[i]; s[i] = 0.5 * s[i] + 0.4; }", "y, x"
+    ),
+}  # fmt: skip
+
+WIDE = {
+    "reads with adjoints": ("for (int k = 0; k < n; k++) v = 0.9 * v * v + 0.1 * x[k];", "y, x"),
+    "stores with adjoints": ("for (int k = 0; k < n; k++) { v = 0.9 * v * v; y[i] += v; }", "y, x"),
+    "partials without bounds": ("for (int k = 0; k < n; k++) v = 0.3 + sqrt(v);", "y, x"),
+    "many": (
+        "double p = v, q = v * w, o = w; for (int k = 0; k < n; k++) "
+        "{ v = p * q; p = v * w; q = o * p; o = w * 0.5; w = v * o; }",
+        "y, x, r",
+    ),
+    "nothing taped": ("for (int k = 0; k < n; k++) v += 0.5 * r;", "y, x, r"),
+}  # fmt: skip
+
+
+def compiled(loop: str) -> Any:
+    source = f"""__global__ void k(double *y, const double *x, double *s, double r, int n) {{
+        int i = threadIdx.x;
+        double v = x[i] * x[i], w = 0.5 * r;
+        {loop}
+        y[i] = v * w;
+    }}"""
+    return kg.compile(source)["k"]
+
+
+def gradients(loop: str, listed: str, n: int, long: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, int, str]:
+    """The adjoints, the size of the tape, and the gradient's source."""
+    rng = np.random.default_rng(n)
+    x, seed = rng.random(32) * 0.5 + 0.3, rng.standard_normal(N)
+    names = tuple(listed.split(", "))
+    gradient = kg.gradient(compiled(loop), listed)
+    variant = gradient.variant(names, replace(USUAL, strips=long))
+    monkeypatch.setattr(gradient, "variant_for", lambda *_: variant)
+    adjoints = {"y": seed.copy(), "x": np.zeros(32), "r": np.zeros(1)}
+    own = (np.zeros(N), x, np.full(N, 0.9), 0.7, n)
+    gradient[1, N](*own, *(adjoints[name] for name in names))
+    report = gradient.check(1, N, *own, *(np.ones_like(adjoints[name]) for name in names), seed=n)
+    assert not report.findings
+    found = np.concatenate([adjoints[name] for name in names])
+    return found, gradient.tape_bytes(1, N, *own), variant.source(0)
+
+
+@pytest.mark.parametrize("n", (0, 1, 13))
+@pytest.mark.parametrize("name", LOOPS)
+def test_same_without_a_tape(name: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, listed = LOOPS[name]
+    want, taped, _ = gradients(loop, listed, n, False, monkeypatch)
+    got, tape, source = gradients(loop, listed, n, True, monkeypatch)
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-15)
+    assert taped or n == 0
+    assert not tape
+    assert "_slope" in source
+    assert "along(" not in source and "detach(" not in source
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_not_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, listed = WIDE[name]
+    want, _, _ = gradients(loop, listed, 13, False, monkeypatch)
+    got, _, source = gradients(loop, listed, 13, True, monkeypatch)
+    assert "_slope" not in source
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-15)
+
+
+def test_an_adjoint_of_zero_stays_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the slope is beyond what a float can hold: 0 times infinity is no number."""
+    source = """__global__ void k(float *y, const float *x, int n) {
+        int i = threadIdx.x;
+        float v = x[i];
+        for (int k = 0; k < n; k++) v = 4.0f * v * (1.0f - v) + 0.5f * v;
+        y[i] = v;
+    }"""
+    gradient = kg.gradient(kg.compile(source)["k"])
+    variant = gradient.variant(("y", "x"), replace(USUAL, strips=True))
+    monkeypatch.setattr(gradient, "variant_for", lambda *_: variant)
+    d_x = np.zeros(4, "f4")
+    gradient[1, 4](np.zeros(4, "f4"), np.full(4, 2.0, "f4"), 9, np.zeros(4, "f4"), d_x)
+    np.testing.assert_array_equal(d_x, 0)
+
+
+def test_large_launches_choose_it() -> None:
+    kernel = compiled(LOOPS["one number"][0])
+    gradient = kg.gradient(kernel, "y, x")
+    text = gradient.explain(1024, 1024, np.zeros(1024), np.ones(1024), np.ones(1024), 0.7, 100)
+    assert "its derivative is carried along" in text
+    assert "its derivative is carried along" not in gradient.explain()
