@@ -31,6 +31,7 @@ from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
 from .literals import initialiser
+from .reductions import REDUCTIONS, reduction_name, reductions_met_once
 from .shared import SharedText, shared_layout, used_globals
 from .sincos import pairs, side_by_side
 from .spellings import HELPERS, SPELLINGS
@@ -66,6 +67,7 @@ class _Emitter:
         self.used = used_globals(module, function)
         self.all_types = list(self._types())
         self.types = Types(struct_names(self.all_types))
+        self.reductions = reductions_met_once(self.function)
         self.helpers = sorted(self._helpers())
         taken = [*self.types.structs.values(), *self.helpers, *self._functions(), kernel_name(function.name)]
         self.scope = Scope(taken=taken)
@@ -75,7 +77,7 @@ class _Emitter:
         constants = [self._constant(g, self.names[g.name]) for g in self.used if g.space == "constant"]
         parts = [self._head(), *definitions(self.types)]
         parts += [ARRAY_VALUE] if self._has_array_values() else []
-        parts += [HELPERS[h] for h in self.helpers]
+        parts += [HELPERS.get(h) or REDUCTIONS[h] for h in self.helpers]
         parts += ["".join(constants)] if constants else []
         return "\n".join([*parts, self._kernel()])
 
@@ -92,6 +94,8 @@ class _Emitter:
         for op in walk(self.function.body):
             if isinstance(op, Builtin) and op.name in _BUILTIN_HELPERS:
                 found.add(_BUILTIN_HELPERS[op.name])
+            elif isinstance(op, BarrierReduce) and op in self.reductions:
+                found.add(reduction_name(op))
             elif isinstance(op, BarrierReduce) and op.kind == "sum":
                 found.add("block_sum")
             elif isinstance(op, Warp) and op.fn == "reduce_add" and _is_float(op.result.type):
@@ -148,6 +152,7 @@ class _Emitter:
         variables = assign_variables(self.function, folding)
         volatility = Volatility(self.function, folding)
         expressions = Expressions(folding, variables, volatility, self.types, self.names)
+        expressions.reductions = self.reductions
         scope = Scope(self.scope)
         for param in self.function.params:
             variables.of[param.value].name = scope.declare(param.name)
