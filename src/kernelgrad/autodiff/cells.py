@@ -9,7 +9,6 @@ atomic: that is a race, which neither a kernel nor its gradient has.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,60 +36,20 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import blocks, uses, walk
-from ..ir.types import F32, F64, Array, Pointer, Scalar, Type
+from ..ir.types import Pointer, Scalar, Type
 from ..transforms.aliases import Aliases
 from ..transforms.predicate import has_barrier
+from .accesses import Access, Addition, Anything, element
 from .coverage import Threads
 from .lanes import PURE
 from .structure import Structure, analyse
 from .terms import COMBINED, NOBODY, Ids, Terms, Total
 from .warps import ALL, WARP, Warps, ballot, sources
 
-_MOST_CELLS = 1 << 14
 _MOST_STEPS = 4096
+_MOST_WORK = 200_000  # numbers that are combined
 _LONGEST_FILL = 64  # iterations
 _CALM = (*PURE, PtrDiff, Alloca, Print, Assert, Warp)  # change no memory of others
-
-
-@dataclass(frozen=True, eq=False)
-class Access:
-    """By the threads in `mask`, to one of the `cells` each. `at`: which operation of the body it is or is in; `phase`:
-    how many barriers came before. `sure`: all these threads get there. `found`: of a read, the ids."""
-
-    op: Load | Store | Atomic
-    variable: str
-    cells: Ids
-    mask: Any
-    at: int
-    phase: int
-    sure: bool
-    found: Ids | None = None
-
-    @property
-    def touched(self) -> Ids:
-        return self.cells[self.mask]
-
-
-@dataclass(frozen=True, eq=False)
-class Anything:
-    """A part of the kernel that may touch any cell of these variables."""
-
-    variables: frozenset[str]
-    at: int
-    phase: int
-
-
-@dataclass(eq=False)
-class Addition:
-    """What threads add atomically to a cell between two barriers."""
-
-    variable: str
-    cell: int
-    phase: int
-    type: Type
-    before: int  # what was there
-    atomics: list[Atomic] = field(default_factory=list)
-    is_all: bool = True  # nothing else happens to the cell
 
 
 class Unplayable(Exception):
@@ -114,7 +73,7 @@ class Play:
         self.count = math.prod(block)
         self.terms = Terms(self.count)
         self.used = uses(function.body)
-        self.types = {name: _element(type) for name, type in variables.items()}
+        self.types = {name: element(type) for name, type in variables.items()}
         self.sizes = {name: type.size // self.types[name].size for name, type in variables.items()}
         self.cells = {name: self.terms.unknown(size) for name, size in self.sizes.items()}
         self.values: dict[Value, Ids] = {}
@@ -130,8 +89,9 @@ class Play:
 
     def _run(self) -> None:
         everyone = np.ones(self.count, bool)
-        for self.at, op in enumerate(self.function.body.ops):
-            if isinstance(op, Barrier) and op.scope == "block" or isinstance(op, BarrierReduce):
+        for at, op in enumerate(self.function.body.ops):
+            self.at = at
+            if (isinstance(op, Barrier) and op.scope == "block") or isinstance(op, BarrierReduce):
                 self._meet()
             else:
                 self._op(op, everyone, True)
@@ -156,19 +116,16 @@ class Play:
 
     def _op(self, op: Op, mask: Any, sure: bool) -> None:
         self.steps += 1
-        if self.steps > _MOST_STEPS:
+        if self.steps > _MOST_STEPS or self.terms.work > _MOST_WORK:
             raise Unplayable
         match op:
             case Load() | Store() | Atomic():
                 self._access(op, mask, sure)
-            case If(cond, then, orelse):
-                if has_barrier(op):
-                    self._lose(op)
-                else:
-                    self._if(op, mask, sure)
+            case If() if not has_barrier(op):
+                self._if(op, mask, sure)
             case For() if self._is_fill(op):
                 self._fill(op, mask, sure)
-            case For() | While():
+            case If() | For() | While():
                 self._lose(op)
             case Apply(fn, args) if fn in COMBINED and any(a in self.values for a in args):
                 self._apply(op, mask)
@@ -192,14 +149,20 @@ class Play:
 
     def _warp(self, op: Warp, mask: Any, sure: bool) -> None:
         """What whole warps exchange."""
-        if not sure or self.count % WARP or (mask.reshape(-1, WARP).any(axis=1) != mask.reshape(-1, WARP).all(axis=1)).any():
+        if (
+            not sure
+            or self.count % WARP
+            or (mask.reshape(-1, WARP).any(axis=1) != mask.reshape(-1, WARP).all(axis=1)).any()
+        ):
             return
         named, *args = (self.threads.value(a) for a in op.args) if op.args else (None,)
         if named is None or (named[mask] != ALL).any():
             return
         if op.fn == "vote_ballot" and args[0] is not None:
             self.threads.given[op.result] = ballot(args[0] & mask)
-        elif op.fn.startswith("shfl_") and args[1] is not None and args[2] is not None and (args[2][mask] == WARP).all():
+        elif (
+            op.fn.startswith("shfl_") and args[1] is not None and args[2] is not None and (args[2][mask] == WARP).all()
+        ):
             source = sources(op.fn, args[1])
             value = op.args[1]
             if source is not None and is_float(value.type):
@@ -219,7 +182,11 @@ class Play:
         if value in self.values:
             return self.values[value]
         op = self.structure.definition.get(value)
-        if isinstance(op, Constant) and isinstance(value.type, Scalar) and (value.type.is_float or value.type.kind == "bool"):
+        if (
+            isinstance(op, Constant)
+            and isinstance(value.type, Scalar)
+            and (value.type.is_float or value.type.kind == "bool")
+        ):
             return np.full(self.count, self.terms.number(op.value))
         return self.terms.leaves(value)
 
@@ -299,7 +266,9 @@ class Play:
     def _lose(self, op: Op) -> None:
         """A part that is not played."""
         inside = [inner for b in blocks(op) for inner in walk(b)]
-        if not all(isinstance(i, (*_CALM, Load, Store, Atomic, Barrier, BarrierReduce, If, For, While)) for i in inside):
+        if not all(
+            isinstance(i, (*_CALM, Load, Store, Atomic, Barrier, BarrierReduce, If, For, While)) for i in inside
+        ):
             raise Unplayable
         if any(isinstance(i, Leave) or (isinstance(i, If) and i.exits) for i in inside):
             raise Unplayable
@@ -331,19 +300,11 @@ class Play:
             return None
         if address is None:
             return None
-        inside = (address[mask] >= 0) & (address[mask] < self.sizes[name] * type.size) & (address[mask] % type.size == 0)
+        inside = (
+            (address[mask] >= 0) & (address[mask] < self.sizes[name] * type.size) & (address[mask] % type.size == 0)
+        )
         return np.where(mask, address // type.size, 0) if inside.all() else None
-
-
-def playable(variables: dict[str, Type]) -> dict[str, Type]:
-    """The shared variables that are arrays of floats, of a size that is known."""
-    found = {name: type for name, type in variables.items() if _element(type) in (F32, F64)}
-    return {n: t for n, t in found.items() if 0 < t.size // _element(t).size <= _MOST_CELLS}
 
 
 def is_float(type: Type) -> bool:
     return isinstance(type, Scalar) and type.is_float
-
-
-def _element(type: Type) -> Type:
-    return _element(type.element) if isinstance(type, Array) else type

@@ -67,7 +67,9 @@ class Common:
         root = self.play.aliases.root(load.ptr)
         if root not in self.params:
             return False
-        written = [self.order[w] for w in self.writes if self.play.aliases.may_share(self.play.aliases.root(w.ptr), root)]
+        written = [
+            self.order[w] for w in self.writes if self.play.aliases.may_share(self.play.aliases.root(w.ptr), root)
+        ]
         return all(at > max(self.order[load], self.met) for at in written)
 
     def value(self, value: Value) -> Value:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.ops import Load, Store, Value
-from .cells import Access, Play
+from .accesses import Access
+from .cells import Play
 from .terms import NOTHING, Combined, Ids
 
 _WARP = 32

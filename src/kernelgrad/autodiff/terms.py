@@ -6,9 +6,8 @@ combined; what an addition of nothing leaves unchanged keeps its id.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,9 +30,10 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Number:
-    """The same everywhere."""
+    """The same everywhere. Told apart by its text: 0.0 is not -0.0, 1.0 is not true."""
 
-    number: float | bool
+    number: float | bool = field(compare=False)
+    text: str
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,11 @@ class Terms:
     def __init__(self, threads: int):
         self.threads = threads
         self._starts: list[int] = [0]
-        self._ranges: list[Term | Value | None] = [Number(-0.0)]
+        self._ranges: list[Term | Value | None] = [Number(-0.0, "-0.0")]
         self._end = 1
         self._leaves: dict[Value, Ids] = {}
-        self._known: dict[Term, int] = {Number(-0.0): NOTHING}
+        self._known: dict[Term, int] = {Number(-0.0, "-0.0"): NOTHING}
+        self.work = 0
 
     def leaves(self, value: Value) -> Ids:
         """The value of each thread."""
@@ -71,9 +72,7 @@ class Terms:
         return self._range(None, count)
 
     def number(self, number: float | bool) -> int:
-        if isinstance(number, float) and number == 0.0 and math.copysign(1.0, number) < 0.0:
-            return NOTHING
-        return self.one(Number(number))
+        return self.one(Number(number, repr(number)))
 
     def one(self, term: Term) -> int:
         if term not in self._known:
@@ -89,6 +88,7 @@ class Terms:
 
     def all_combined(self, fn: str, args: list[Ids], mask: Any) -> Ids:
         found = np.full(self.threads, NOBODY)
+        self.work += int(mask.sum())
         for thread in np.flatnonzero(mask):
             found[thread] = self.combined(fn, *(int(a[thread]) for a in args))
         return found

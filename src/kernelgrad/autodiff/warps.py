@@ -22,7 +22,7 @@ class Warps(Threads):
 
     def _apply(self, fn: str, args: list[Numbers | None], type: Type) -> Numbers | None:
         numbers = [a for a in args if a is not None]
-        if type != U32 or len(numbers) < len(args) or not all(((0 <= a) & (a <= ALL)).all() for a in numbers):
+        if type != U32 or len(numbers) < len(args) or not all(((a >= 0) & (a <= ALL)).all() for a in numbers):
             return super()._apply(fn, args, type)
         if fn in _BITS:
             return _BITS[fn](*numbers)

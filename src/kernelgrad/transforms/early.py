@@ -153,7 +153,9 @@ class _Early:
 
 def _without(block: Block, loads: set[Load]) -> Block:
     kept = (op for op in block.ops if op not in loads)
-    return Block(block.args, tuple(rebuild(op, lambda v: v, lambda b: _without(b, loads)) for op in kept), block.results)
+    return Block(
+        block.args, tuple(rebuild(op, lambda v: v, lambda b: _without(b, loads)) for op in kept), block.results
+    )
 
 
 def _meets(op: Op) -> bool:
