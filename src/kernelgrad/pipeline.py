@@ -137,7 +137,7 @@ def finish_derivative(
         once = Pass("sums", lambda f, m: sums.run(f, m, gathering))
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
         clean = for_target(emitted, function.name, (*DERIVATIVE, once, *ARRANGED))
-        tuned = _tuned(clean, function.name, tuning)
+        tuned = _tuned(clean, function.name, tuning, gathering)
         result = for_target(tuned, function.name, (*LAST, *((TURNS,) if only_sums else ()), last))
         _check_addresses(result.functions[function.name])
         return result if quads is None else _in_quads(result, function.name, quads)
@@ -152,9 +152,9 @@ def _in_quads(module: Module, name: str, quads: Quads) -> Module:
     return for_target(module, name, (Pass("quads", lambda f, m: run(f, m, quads)), *WIDENED))
 
 
-def _tuned(module: Module, name: str, tuning: Tuning) -> Module:
+def _tuned(module: Module, name: str, tuning: Tuning, gathering: frozenset[str]) -> Module:
     function = module.functions[name]
-    changed = tune.run(function, module, tuning)
+    changed = tune.run(function, module, tuning, gathering)
     if changed.functions[name] is function:
         return module
     verify(changed, "tune")

@@ -27,6 +27,7 @@ SOURCES = {
     "sum": TREE.replace("BODY", "s[t] + s[t + d]"),
     "maximum": TREE.replace("BODY", "fmax(s[t], s[t + d])"),
     "product": TREE.replace("BODY", "s[t] * s[t + d]"),
+    "weighted": TREE.replace("BODY", "s[t] + 0.5 * s[t + d]"),
     # Every level is all warps': from the other end.
     "apart": TREE.replace("if (t < d) s[t] = BODY", "if (t % 2 == 0 && t < 2 * d) s[t / 2] = s[t / 2] + s[t / 2 + d]"),
     "turned": """__global__ void k(double *y, const double *x) {
@@ -52,7 +53,7 @@ def _counts(gradient: Any, block: int, arguments: tuple[Any, ...]) -> tuple[int,
     return scopes.count("block"), scopes.count("warp")
 
 
-@pytest.mark.parametrize("name, warps", [("sum", True), ("maximum", True), ("product", True), ("turned", False)])
+@pytest.mark.parametrize("name, warps", [("weighted", True), ("product", True), ("turned", False)])
 def test_the_last_levels_are_one_warps(name: str, warps: bool) -> None:
     gradient = kg.gradient(kg.compile(SOURCES[name])["k"], "y, x")
     _, of_warps = _counts(gradient, 256, (np.zeros(768), np.ones(768)))
@@ -60,7 +61,7 @@ def test_the_last_levels_are_one_warps(name: str, warps: bool) -> None:
 
 
 def test_blocks_of_broken_warps_meet_as_a_whole() -> None:
-    gradient = kg.gradient(kg.compile(SOURCES["sum"])["k"], "y, x")
+    gradient = kg.gradient(kg.compile(SOURCES["product"])["k"], "y, x")
     assert _counts(gradient, 48, (np.zeros(144), np.ones(144)))[1] == 0
 
 

@@ -37,7 +37,7 @@ from ..ir.types import Pointer, Scalar
 from ..transforms.aliases import Aliases
 from ..transforms.quads import BYTES, VECTORS, Quads, accesses
 from . import structure as structure_analysis
-from .affine import Affine, Shape, Sums
+from .affine import Affine, Basis, Shape, Sums
 from .private import typical
 
 _MOST_WORK = 256  # operations: beyond, an element's work takes longer than its bytes
@@ -138,9 +138,9 @@ class _Search:
         return address.coefficients == expected
 
     def is_common(self, op: Load | Store) -> bool:
-        """Whether all threads read the same."""
+        """Whether all threads of a block read the same: the elements of a thread are all of one block."""
         address = self.sums.address(op.ptr, self.aliases.root(op.ptr))
-        return isinstance(op, Load) and address is not None and not address.terms
+        return isinstance(op, Load) and address is not None and not any(_differs(b) for b in address.coefficients)
 
     # ---- guards
 
@@ -194,6 +194,10 @@ def _is_harmless(op: Op) -> bool:
         case GlobalRef():
             return isinstance(op.result.type, Pointer) and op.result.type.space == "constant"
     return isinstance(op, _HARMLESS)
+
+
+def _differs(basis: Basis) -> bool:
+    return not (isinstance(basis, tuple) and basis[0] == "block_idx")
 
 
 def _is_integer(value: Value) -> bool:

@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 
 from ..errors import Span
-from ..ir.ops import Block, Builtin, Constant, For, Function, Load, Module, Op, Store, Value, While
+from ..ir.ops import Block, Builtin, Constant, For, Function, Load, Module, Op, Store, Value, Warp, While
 from ..ir.traverse import blocks, rebuild, walk, with_body
 from ..ir.types import Pointer
 from ..transforms import loops, promote, simplify
@@ -33,9 +33,14 @@ def with_shape(function: Function, module: Module, shape: Shape, alone: bool) ->
     shaped = simplify.run(with_extents(function, shape), module)
     shaped = simplify.run(loops.run(shaped, module), module)
     constants = constants_of(shaped)
-    chosen = {op for op in _loops(shaped) if (has_barrier(op) or _has_arrays(op)) and is_short(op, constants)}
+    chosen = {op for op in _loops(shaped) if (_meets(op) or _has_arrays(op)) and is_short(op, constants)}
     unrolled = promote.run(unroll(shaped, chosen.__contains__), module)
     return replace(simplify.run(unrolled, module), launch_bounds=_bounds(function, math.prod(shape), alone))
+
+
+def _meets(loop: For | While) -> bool:
+    """Whether threads have to do with each other in it."""
+    return has_barrier(loop) or any(isinstance(op, Warp) for block in blocks(loop) for op in walk(block))
 
 
 def _has_arrays(loop: For | While) -> bool:
@@ -65,11 +70,13 @@ def _known(op: Op, shape: Shape) -> Constant | None:
 
 
 def decided_by(function: Function, shape: Shape, taped: set[Span]) -> set[Span]:
-    """The short loops with barriers, or with something on the tape, whose number of iterations the shape decides."""
-    candidates = {loop.span for loop in _loops(function) if has_barrier(loop) or loop.span in taped}
-    if not candidates:
+    """The short loops in which threads meet; and those with something on the tape whose number of iterations the shape
+    decides."""
+    meeting = {loop.span for loop in _loops(function) if _meets(loop)}
+    if not meeting | taped:
         return set()
-    return candidates & (_short(with_extents(function, shape)) - _short(function))
+    short = _short(with_extents(function, shape))
+    return (meeting & short) | (taped & (short - _short(function)))
 
 
 def _loops(function: Function) -> list[For | While]:
@@ -87,4 +94,15 @@ def _bounds(function: Function, threads: int, alone: bool) -> tuple[int, ...]:
     if function.launch_bounds[1:]:
         return (threads, *function.launch_bounds[1:])
     small = sum(1 for _ in walk(function.body)) <= _SMALL_KERNEL
-    return (threads, max(1, _RESIDENT[alone] // threads)) if small else (threads,)
+    return (threads, _resident(threads, alone)) if small else (threads,)
+
+
+def _resident(threads: int, alone: bool) -> int:
+    return max(1, _RESIDENT[alone] // threads)
+
+
+def unhurried(function: Function) -> Function:
+    """The gradient with all the registers it likes, for one whose threads hardly wait for each other any more."""
+    bounds = function.launch_bounds
+    asked = bounds[1:] and bounds[1] in (_resident(bounds[0], alone) for alone in _RESIDENT)
+    return replace(function, launch_bounds=bounds[:1]) if asked else function

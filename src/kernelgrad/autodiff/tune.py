@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass, replace
 
 from ..ir.ops import Function, Module
-from ..transforms import simplify
-from . import exchange, fills, rings, warp_barriers
+from ..transforms import early, simplify
+from . import exchange, fills, rings, trees, warp_barriers
 
 _WARP = 32
 
@@ -39,8 +39,9 @@ def tuning_for(block: tuple[int, int, int]) -> Tuning:
     return Tuning(math.gcd(block[0], _WARP) if math.prod(block) % _WARP == 0 else 1, block)
 
 
-def run(function: Function, module: Module, tuning: Tuning) -> Module:
-    """The module with the function as it is best for the launches; what it needs is still in local variables."""
+def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset[str]) -> Module:
+    """The module with the function as it is best for the launches; what it needs is still in local variables.
+    `gathering`: the memory in which adjoints are added up, in any order."""
     variables = dict(module.globals)
     function = fills.run(function, tuning.refilled)
     if tuning.block is not None:
@@ -48,6 +49,9 @@ def run(function: Function, module: Module, tuning: Tuning) -> Module:
         if exchanged is not function:
             function, variables = simplify.run(exchanged, module), variables | own
     function = rings.run(function, tuning.row)
+    if tuning.block is not None:
+        function = trees.run(function, module, tuning.block, gathering)
     if tuning.block is not None and tuning.row > 1:
+        function = early.run(function)
         function = warp_barriers.run(function, tuning.block)
     return replace(module, functions={function.name: function}, globals=variables)

@@ -192,10 +192,15 @@ class Barrier(Op):
 @dataclass(frozen=True, eq=False, slots=True)
 class BarrierReduce(Op):
     """`__syncthreads_count/and/or`: a block barrier whose i32 result combines every thread's i32 predicate.
-    `sum`: of every thread's float, in an order that depends on the block's size alone."""
+    `sum`: of every thread's float, in an order that depends on the block's size alone.
+    `threads`: how many there are, where that is known and they make whole warps. With it, and where no loop is around:
+    `tree_add`, `tree_max`, `tree_min`: of every thread's float, in the order of a tree that combines a block's halves
+    first, or if it is `rising`, neighbours; there are a power of two. `min`: of every thread's integer."""
 
-    kind: Literal["count", "and", "or", "sum"]
+    kind: Literal["count", "and", "or", "sum", "tree_add", "tree_max", "tree_min", "min"]
     value: Value
+    threads: int = 0
+    rising: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -51,7 +51,7 @@ def run(function: Function, module: Module) -> Function:
 
 def eliminate(body: Block, names: Mapping[Value, str] | None = None, shared: bool = False) -> Block:
     """The body without dead code; results of operations that are in `names` get that name. `shared`: without what is
-    stored in shared variables and never read, too."""
+    stored in shared variables and never read, and what lanes exchange for nobody, too."""
     return _Rebuild(_Needs(body, shared), names or {}).block(body)
 
 
@@ -127,6 +127,8 @@ class _Needs:
                 self._stores.setdefault(self._local[ptr], []).append(op)
             case Load(_, volatile) if volatile:
                 self._effects.append(op)
+            case Warp() if self.shared:
+                pass
             case _ if isinstance(op, _EFFECTS):
                 self._effects.append(op)
             case _:

@@ -1,7 +1,7 @@
 """Shared variables that nobody reads, but to compute what goes into them again, are not written.
 
-The reverse of a sum needs none of the numbers that were summed: a tree over shared memory, run forward once more, would
-only tell what nobody asks.
+The reverse of a sum needs none of the numbers that were summed: a tree over shared memory, or over the lanes of a warp,
+run forward once more, would only tell what nobody asks.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from ...errors import InternalError
 from ...ir.ops import BarrierReduce, Value, Warp
 from ...ir.types import BOOL, Scalar
 from . import llvm_types as lt
+from .block_trees import block_least, block_tree
 from .functions import TABLE
 from .llvm_types import i32, i64
 from .loops import counted
@@ -49,6 +50,12 @@ def _block_reduce(code: BlockCode, op: BarrierReduce, active: Active) -> None:
     """The result is the same for all threads, so it is a scalar."""
     if op.kind == "sum":
         _block_sum(code, op, active)
+        return
+    if op.kind == "min":
+        block_least(code, op, active)
+        return
+    if op.kind.startswith("tree_"):
+        block_tree(code, op, active)
         return
     b, zero = code.b, i32(0)
     start = i32(1 if op.kind == "and" else 0)

@@ -32,6 +32,7 @@ from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
 from .literals import initialiser
 from .neighbours import gather_neighbours, neighbours
+from .reductions import REDUCTIONS, reduction_name, reductions_met_once
 from .shared import SharedText, shared_layout, used_globals
 from .sincos import pairs, side_by_side
 from .spellings import HELPERS, SPELLINGS
@@ -67,6 +68,7 @@ class _Emitter:
         self.used = used_globals(module, function)
         self.all_types = list(self._types())
         self.types = Types(struct_names(self.all_types))
+        self.reductions = reductions_met_once(self.function)
         self.helpers = sorted(self._helpers())
         taken = [*self.types.structs.values(), *self.helpers, *self._functions(), kernel_name(function.name)]
         self.scope = Scope(taken=taken)
@@ -76,7 +78,7 @@ class _Emitter:
         constants = [self._constant(g, self.names[g.name]) for g in self.used if g.space == "constant"]
         parts = [self._head(), *definitions(self.types)]
         parts += [ARRAY_VALUE] if self._has_array_values() else []
-        parts += [HELPERS[h] for h in self.helpers]
+        parts += [HELPERS.get(h) or REDUCTIONS[h] for h in self.helpers]
         parts += ["".join(constants)] if constants else []
         return "\n".join([*parts, self._kernel()])
 
@@ -95,6 +97,8 @@ class _Emitter:
         for op in walk(self.function.body):
             if isinstance(op, Builtin) and op.name in _BUILTIN_HELPERS:
                 found.add(_BUILTIN_HELPERS[op.name])
+            elif isinstance(op, BarrierReduce) and op in self.reductions:
+                found.add(reduction_name(op))
             elif isinstance(op, BarrierReduce) and op.kind == "sum":
                 found.add("block_sum")
             elif isinstance(op, Warp) and op.fn == "reduce_add" and _is_float(op.result.type):
@@ -151,6 +155,7 @@ class _Emitter:
         variables = assign_variables(self.function, folding)
         volatility = Volatility(self.function, folding)
         expressions = Expressions(folding, variables, volatility, self.types, self.names)
+        expressions.reductions = self.reductions
         scope = Scope(self.scope)
         for param in self.function.params:
             variables.of[param.value].name = scope.declare(param.name)

@@ -21,6 +21,7 @@ from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Scalar, Stru
 from .conversions import bitcast, convert, convert_rounded
 from .literals import literal, zero
 from .places import ADDRESSES, Places
+from .reductions import reduction_name
 from .spellings import SPELLINGS
 from .syntax import (
     LONG,
@@ -99,6 +100,9 @@ class Expressions(Places):
                 return self.address(op)
             case Warp():
                 return self.warp(op)
+            case BarrierReduce(_, value) if op in self.reductions:
+                own = f"{reduction_name(op)}<{op.threads}, {self.reductions[op]}>"
+                return call(own, [self.value(value)], op.result.type)
             case BarrierReduce("sum", value):
                 return call("block_sum", [self.value(value)], op.result.type)
             case BarrierReduce(kind, value):

@@ -23,6 +23,7 @@ class Places(ABC):
         self.volatility = volatility
         self.places: dict[Value, str] = {}  # names of local memory
         self.decayed: frozenset[str] = frozenset()  # global names that are already pointers to their first element
+        self.reductions: dict[Op, int] = {}  # over the block, met once
 
     @abstractmethod
     def value(self, value: Value) -> Expr:

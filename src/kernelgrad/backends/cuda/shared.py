@@ -13,6 +13,7 @@ from ...ir.ops import BarrierReduce, Function, Global, GlobalRef, Module
 from ...ir.traverse import walk
 from ...ir.types import Array, Pointer, Type
 from ..names import Scope
+from .reductions import reduction_bytes, reductions_met_once
 from .types import Types
 from .volatility import Volatility
 
@@ -73,8 +74,10 @@ def _rounded(size: int, align: int) -> int:
 
 def _of_helpers(function: Function) -> int:
     """What the helper that sums over a block declares for itself: a number per warp, for each type it sums."""
-    types = {op.value.type for op in walk(function.body) if isinstance(op, BarrierReduce) and op.kind == "sum"}
-    return sum(32 * type.size for type in types)
+    own = reductions_met_once(function)
+    sums = [op for op in walk(function.body) if isinstance(op, BarrierReduce) and op.kind == "sum"]
+    types = {op.value.type for op in sums if op not in own}
+    return sum(32 * type.size for type in types) + sum(map(reduction_bytes, own))
 
 
 # ---- text -----------------------------------------------------------------------------------------------------------

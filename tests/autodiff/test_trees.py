@@ -1,0 +1,173 @@
+"""Trees over shared memory in reverse: where one number is all that they pass on, and where it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from kernelgrad.ir.ops import Atomic, Barrier, BarrierReduce, GlobalRef, Load, Offset, Op, Warp
+from kernelgrad.ir.traverse import walk
+from kernelgrad.runtime.config import make_launch
+from tree_cases import ADDED, HEAD, KEPT, LANES, MAXIMA, PASSED_ON, SHUFFLES, SOURCES, TREE, arguments
+
+
+def _operations(gradient: Any, grid: int, block: int, *arguments: Any) -> list[Op]:
+    primal, _ = gradient.kernel.bind(arguments)
+    variant = gradient.variant_for(gradient.settings.listed, make_launch(grid, block), primal)
+    return [op for k in variant.kernels for op in walk(k.function.body)]
+
+
+def _shadows(ops: list[Op]) -> set[str]:
+    return {op.name for op in ops if isinstance(op, GlobalRef) and op.name.startswith("_d_")}
+
+
+@pytest.mark.parametrize("form", [{}, {"primal": False, "keep": "y"}], ids=["joint", "reverse"])
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_a_tree_that_passes_on_one_number_is_not_walked(name: str, form: dict[str, Any]) -> None:
+    gradient = kg.gradient(kg.compile(SOURCES[name])["k"], "y, x", **form)
+    ops = _operations(gradient, 3, 64, *arguments(64))
+    assert not _shadows(ops)
+    assert not any(isinstance(op, Atomic) for op in ops)
+    sums = [op for op in ops if isinstance(op, BarrierReduce) and op.kind == "sum"]
+    assert len(sums) == ADDED.get(name, 1)
+
+
+def test_a_reverse_alone_needs_no_barrier() -> None:
+    gradient = kg.gradient(kg.compile(SOURCES["one thread stores"])["k"], "y, x", primal=False, keep="y")
+    assert not any(isinstance(op, Barrier) for op in _operations(gradient, 3, 64, *arguments(64)))
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_cells_that_differ_stay(name: str) -> None:
+    gradient = kg.gradient(kg.compile(SOURCES[name])["k"], "y, x", primal=False, keep="y")
+    assert _shadows(_operations(gradient, 3, 64, *arguments(64)))
+
+
+@pytest.mark.parametrize("block", [64, 48])
+@pytest.mark.parametrize("name", SOURCES)
+def test_values_and_races(name: str, block: int) -> None:
+    """In blocks of 48, trees leave some of the cells out."""
+    if (name, block) == ("from neighbours up", 48):
+        pytest.skip("reads what nobody has written")
+    kernel = kg.compile(SOURCES[name])["k"]
+    y, x, n = arguments(block)
+    seed = np.random.default_rng(4).standard_normal(len(y))
+    v = np.random.default_rng(5).standard_normal(len(y))
+    tangent = np.zeros_like(y)
+    kg.jvp(kernel, "y, x")[3, block](y.copy(), x, n, tangent, v)
+    for form in ({}, {"primal": False, "keep": "y"}):
+        gradient = kg.gradient(kernel, "y, x", **form)
+        for order in (None, 1):
+            d_x = np.zeros_like(x)
+            report = gradient.check(3, block, y.copy(), x, n, seed.copy(), d_x, seed=order)
+            assert not report.findings, str(report)
+            assert d_x @ v == pytest.approx(tangent @ seed, rel=1e-9)
+        d_x = np.zeros_like(x)
+        gradient[3, block](y.copy(), x, n, seed.copy(), d_x)
+        assert d_x @ v == pytest.approx(tangent @ seed, rel=1e-9)
+
+
+# ---- maxima and minima: one thread gets it all
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_the_winner_of_a_tree(name: str) -> None:
+    """With ties, with NaNs, and where all are NaN: as the levels of the tree would have it."""
+    kernel = kg.compile(MAXIMA[name])["k"]
+    gradient, (forward, reverse) = kg.gradient(kernel, "y, x"), kg.split(kernel, "y, x")
+    _, x, n = arguments(64)
+    x[[3, 5, 6, 40]] = 1.75
+    x[[9, 33]] = 0.25
+    x[64:128:3] = np.nan
+    x[128:] = np.nan
+    ops = _operations(gradient, 3, 64, np.zeros_like(x), x, n)
+    assert not _shadows(ops)
+    seed = np.random.default_rng(4).standard_normal(len(x))
+    expected, y = np.zeros_like(x), np.zeros_like(x)
+    reverse[3, 64](forward[3, 64](y, x, n), y, x, n, seed.copy(), expected)
+    for order in (None, 1):
+        found, value = np.zeros_like(x), np.zeros_like(x)
+        report = gradient.check(3, 64, value, x, n, seed.copy(), found, seed=order)
+        assert not report.findings, str(report)
+        np.testing.assert_array_equal(value, y)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("replaced", ["fmax(s[t], 2.0 * s[t + d])", "s[t] > s[t + d] ? s[t] : 0.5 * s[t + d]"])
+def test_no_winner_of_what_is_not_its_maximum(replaced: str) -> None:
+    kernel = kg.compile(MAXIMA["maximum"].replace("fmax(s[t], s[t + d])", replaced))["k"]
+    ops = _operations(kg.gradient(kernel, "y, x"), 3, 64, *arguments(64))
+    assert _shadows(ops) and not any(isinstance(op, BarrierReduce) and op.kind == "min" for op in ops)
+
+
+# ---- lanes
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_sums_over_lanes(name: str) -> None:
+    kernel = kg.compile(LANES[name])["k"]
+    y, x, n = arguments(64)
+    seed, v = (np.random.default_rng(k).standard_normal(len(x)) for k in (4, 5))
+    tangent = np.zeros_like(y)
+    kg.jvp(kernel, "y, x")[3, 64](y.copy(), x, n, tangent, v)
+    for form in ({}, {"primal": False}):
+        gradient = kg.gradient(kernel, "y, x", **form)
+        for order in (None, 1):
+            d_x = np.zeros_like(x)
+            report = gradient.check(3, 64, y.copy(), x, n, seed.copy(), d_x, seed=order)
+            assert not report.findings, str(report)
+            assert d_x @ v == pytest.approx(tangent @ seed, rel=1e-9)
+        ops = _operations(gradient, 3, 64, y, x, n)
+        shuffles = [op for op in ops if isinstance(op, Warp)]
+        if name != "warps of a block":  # there, it is one of one warp alone
+            assert not any(op.fn == "vote_ballot" for op in shuffles)
+        if form and name in SHUFFLES:
+            assert len(shuffles) == SHUFFLES[name]
+
+
+def test_lanes_of_broken_warps_are_counted() -> None:
+    """A ballot in a block of 48 threads is not known before it is taken."""
+    gradient = kg.gradient(kg.compile(LANES["for all lanes"])["k"], "y, x")
+    ops = _operations(gradient, 3, 48, *arguments(48))
+    assert any(isinstance(op, Warp) and op.fn == "vote_ballot" for op in ops)
+
+
+# ---- loads ahead of barriers
+
+
+def _places(ops: list[Op], name: str) -> tuple[int, int]:
+    """Where the first load through a parameter is, and the first meeting of the block."""
+    roots = {op.result for op in ops if isinstance(op, Offset) and op.ptr.name == name}
+    loads = [k for k, op in enumerate(ops) if isinstance(op, Load) and op.ptr in roots]
+    meetings = [
+        k
+        for k, op in enumerate(ops)
+        if isinstance(op, BarrierReduce) or (isinstance(op, Barrier) and op.scope == "block")
+    ]
+    return loads[0], meetings[0]
+
+
+def test_loads_come_before_barriers() -> None:
+    gradient = kg.gradient(kg.compile(SOURCES["all threads read"])["k"], "y, x")
+    load, meeting = _places(_operations(gradient, 3, 64, *arguments(64)), "_d_y")
+    assert load < meeting
+
+
+def test_loads_of_what_was_written_stay() -> None:
+    source = f"""{HEAD} __shared__ double s[64];
+        y[i] = x[i] * x[i];
+        s[t] = x[i];
+        __syncthreads();
+        double v = y[i - t + (t + 1) % blockDim.x] * s[63 - t];
+        __syncthreads();
+        {TREE.replace("s[t] += s[t + d]", "s[t] = s[t] * s[t + d]")}
+        y[i] = v * s[0]; }}"""
+    kernel = kg.compile(source)["k"]
+    gradient = kg.gradient(kernel, "y, x")
+    _, x, n = arguments(64)
+    load, meeting = _places(_operations(gradient, 3, 64, np.zeros_like(x), x, n), "y")
+    assert meeting < load
+    kg.check_gradient(kernel, "y, x", 3, 64, (np.zeros_like(x), x, n))
