@@ -79,7 +79,7 @@ CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
 # Lanes that run side by side add up together.
 CUDA = (
     Pass("cuda-variables", module_variables.run_for({"global"})),
-    Pass("jam", _transform("jam")),
+    Pass("block_tiles", _transform("block_tiles")),
     Pass("lane_sums", _transform("lane_sums")),
 )
 

@@ -34,7 +34,6 @@ from ..ir.ops import (
     Insert,
     Load,
     Member,
-    Module,
     Offset,
     Op,
     PtrCast,
@@ -58,13 +57,14 @@ _BEFORE = (
     *(Constant, Undef, Apply, Aggregate, Extract, Insert, Builtin, GlobalRef, Offset, Member, PtrCast, PtrDiff),
     *(Load, If),
 )
+_INDICES = ("block_idx", "thread_idx")  # those of other blocks are others
 _Values = tuple[Value, ...]
 
 
-def run(function: Function, module: Module) -> Function:
+def find(function: Function) -> Jam | None:
     numbered = _numbered_once(function)
     found = _candidate(numbered)
-    return with_body(function, _Jam(numbered, *found).body()) if found else function
+    return None if found is None else Jam(numbered, *found)
 
 
 def applies(function: Function) -> bool:
@@ -72,12 +72,12 @@ def applies(function: Function) -> bool:
 
 
 def _numbered_once(function: Function) -> Function:
-    """With the block's number asked for at the very beginning alone: the loop then gets it as it gets other values."""
-    own = [op.result for op in walk(function.body) if _is_block_number(op)]
+    """With block and thread asked for at the very beginning alone: the loop then gets them as it gets other values."""
+    asked = [op for op in walk(function.body) if isinstance(op, Builtin) and op.name in _INDICES]
     b = Builder(function.span)
-    number = b.builtin("block_idx")
-    body = substitute(function.body, dict.fromkeys(own, number))
-    return with_body(function, Block(body.args, (*b.ops, *body.ops), body.results)) if own else function
+    own = {kind: b.builtin(*kind) for kind in dict.fromkeys((op.name, op.axis) for op in asked)}
+    body = substitute(function.body, {op.result: own[op.name, op.axis] for op in asked})
+    return with_body(function, Block(body.args, (*b.ops, *body.ops), body.results))
 
 
 def _is_block_number(op: Op) -> bool:
@@ -100,7 +100,7 @@ def _candidate(function: Function) -> tuple[For, tuple[Sum, ...]] | None:
     shared = any(isinstance(op, GlobalRef) and _is_shared(op.result) for op in walk(function.body))
     found = sums[loop]
     moving = _moving(function)
-    worth = any(s.together and s.tested and not _sources(s) & moving for s in found)
+    worth = any(s.together and s.tested and not sources(s) & moving for s in found)
     if not plain or shared or not _leads_to(function.body, loop) or not worth:
         return None
     return loop, found
@@ -127,7 +127,7 @@ def _leads_to(block: Block, loop: For) -> bool:
 
 
 @dataclass(frozen=True)
-class _Copy:
+class Copy:
     """The loop for one of the blocks."""
 
     loop: For
@@ -152,51 +152,64 @@ def _add_moving(block: Block, found: set[Value]) -> None:
             found.update(r for r, v in zip(op.results, inner.results[-len(op.results) :], strict=False) if v in found)
 
 
-def _sources(of: Sum) -> set[Value]:
+def sources(of: Sum) -> set[Value]:
     """What the address is computed from, besides the counter."""
     return set(free_values(Block((), of.address, (of.update.ptr,))))
 
 
-class _Jam:
+class Jam:
     def __init__(self, function: Function, loop: For, sums: tuple[Sum, ...]):
         self.function, self.loop, self.sums = function, loop, sums
         self.b = Builder()
+        self.thread: Value | None = None
         params = {p.value for p in function.params}
         free = dict.fromkeys((loop.lower, loop.upper, *free_values(loop.body)))
         self.live = tuple(v for v in free if v not in params)
         self.uniform = uniform_values(function)
         moving = _moving(function)
-        self.shared = [s.together and not (_sources(s) & moving) for s in sums]
+        self.shared = [s.together and not (sources(s) & moving) for s in sums]
         # What must be the same for all of the blocks.
         self.alike = {loop.lower, loop.upper, *(v for v in self.live if v not in moving)}
-        self.alike |= {v for s, shared in zip(sums, self.shared, strict=True) if shared for v in _sources(s)}
+        self.alike |= {v for s, shared in zip(sums, self.shared, strict=True) if shared for v in sources(s)}
 
     def body(self) -> Block:
         b = self.b
         at, extent = b.builtin("block_idx"), b.builtin("grid_dim")
-        size = reduce(
-            lambda n, axis: b.apply("mul", n, b.convert(b.builtin("grid_dim", axis), U64)),
-            (1, 2),
-            b.convert(extent, U64),
-        )
-        many = b.apply("ge", size, b.constant(_MANY, U64))
+        many = self.is_many(extent)
         inside = b.apply("rem", at, b.constant(BLOCKS, U32))
         first = b.apply("select", many, b.apply("sub", at, inside), at)
         count = b.apply("select", many, b.constant(BLOCKS, U32), b.constant(1, U32))
         left = b.apply("sub", extent, first)
         works = b.apply("eq", first, at)
         with b.region() as region:
-            whole = b.apply("eq", b.emit(Warp, "activemask", (), type=U32), b.constant(_EVERYONE, U32))
-            full = b.apply("ge", b.apply("min", left, count), b.constant(BLOCKS, U32))
-            with b.region() as tried:
-                done = self.jammed(first)
-            (done,) = b.if_(b.apply("and", whole, full), tried.block(results=(done,)), self.no())
-            with b.region() as rest:
-                end = b.apply("add", first, b.apply("min", left, count))
-                self.one_by_one(first, end)
-            b.if_(b.apply("not", done), rest.block())
+            self.some(first, b.apply("min", left, count))
         b.if_(works, region.block(), exits=True)
         return Block((), tuple(b.ops), ())
+
+    def is_many(self, extent: Value) -> Value:
+        return self.has_blocks(extent, _MANY)
+
+    def has_blocks(self, extent: Value, least: int) -> Value:
+        """Whether the grid has so many; `extent`: along the first axis."""
+        b = self.b
+        size = reduce(
+            lambda n, axis: b.apply("mul", n, b.convert(b.builtin("grid_dim", axis), U64)),
+            (1, 2),
+            b.convert(extent, U64),
+        )
+        return b.apply("ge", size, b.constant(least, U64))
+
+    def some(self, first: Value, count: Value) -> None:
+        """The work of so many blocks: at once, if it can be."""
+        b = self.b
+        whole = b.apply("eq", b.emit(Warp, "activemask", (), type=U32), b.constant(_EVERYONE, U32))
+        full = b.apply("ge", count, b.constant(BLOCKS, U32))
+        with b.region() as tried:
+            done = self.jammed(first)
+        (done,) = b.if_(b.apply("and", whole, full), tried.block(results=(done,)), self.no())
+        with b.region() as rest:
+            self.one_by_one(first, b.apply("add", first, count))
+        b.if_(b.apply("not", done), rest.block())
 
     def no(self) -> Block:
         with self.b.region() as region:
@@ -206,12 +219,14 @@ class _Jam:
     # ---- one block
 
     def copied(self, block: Value) -> tuple[Block, dict[Value, Value]]:
-        """The gradient of another block than this thread's own."""
+        """The gradient of another block than this thread's own, and of another thread of it, if `thread` says so."""
         values: dict[Value, Value] = {}
         copy = clone(self.function.body, values)
-        own = [op.result for op in walk(self.function.body) if _is_block_number(op)]
-        body = substitute(copy, {values[v]: block for v in own})
-        return body, values | dict.fromkeys(own, block)
+        index = {("block_idx", 0): block, ("thread_idx", 0): self.thread}
+        numbers = [op for op in walk(self.function.body) if isinstance(op, Builtin)]
+        others = {op.result: index.get((op.name, op.axis)) for op in numbers}
+        own = {result: other for result, other in others.items() if other is not None}
+        return substitute(copy, {values[result]: other for result, other in own.items()}), values | own
 
     def one_by_one(self, first: Value, end: Value) -> None:
         b, block = self.b, Value(U32, "block")
@@ -286,7 +301,7 @@ class _Jam:
         (done,) = b.if_(self.all(self.every(conditions)), region.block(results=(done,)), self.no())
         return done
 
-    def work(self, kept: list[Value], start: _Copy, counts: Iterator[Value]) -> None:
+    def work(self, kept: list[Value], start: Copy, counts: Iterator[Value]) -> None:
         """The strips: in each, those of the blocks, then the sums that they share."""
         b, strips = self.b, self.strips(start)
         lanes = [
@@ -327,12 +342,14 @@ class _Jam:
     def load(self, cells: Value, number: Value) -> Value:
         return self.b.load(self.b.offset(self.b.decay(cells), number))
 
-    def copy(self, kept: list[Value], number: Value) -> _Copy:
+    def copy(self, kept: list[Value], number: Value) -> Copy:
         """The loop, with what it needs for one of the blocks."""
         b = self.b
         first = b.constant(0, I32)
         cells = zip(self.live, kept, strict=True)
-        values = {v: self.load(c, first if v in self.alike else number) for v, c in cells}
+        return self.with_values({v: self.load(c, first if v in self.alike else number) for v, c in cells})
+
+    def with_values(self, values: dict[Value, Value]) -> Copy:
         lower, upper = (values.get(v, v) for v in (self.loop.lower, self.loop.upper))
         body = clone(self.loop.body, values)
         ops = dict(zip(walk(self.loop.body), walk(body), strict=True))
@@ -346,9 +363,9 @@ class _Jam:
             )
             for s in self.sums
         )
-        return _Copy(replace(self.loop, lower=lower, upper=upper, body=body), sums)
+        return Copy(replace(self.loop, lower=lower, upper=upper, body=body), sums)
 
-    def strips(self, copy: _Copy) -> Strips:
+    def strips(self, copy: Copy) -> Strips:
         found = Strips(copy.loop, copy.sums, self.uniform, {})
         found.build_with(self.b)
         return found
