@@ -14,7 +14,7 @@ from .autodiff.quads import find_typical
 from .autodiff.traffic import KINDS, Traffic, tape_per_thread, traffic
 from .errors import ArgumentError
 from .hidden import elements, tape_total
-from .ir.ops import Atomic, For, Load, Store, While
+from .ir.ops import Atomic, For, GlobalRef, Load, Store, While
 from .ir.traverse import walk
 from .kernels import Kernel
 from .runtime.config import Launch, make_launch
@@ -86,7 +86,14 @@ def _explained(variant: Variant) -> str:
     function = variant.reverse.function
     quads = find_typical(function) if len(variant.kernels) == 1 else None
     width = None if quads is None else quads.width
-    return explain(variant.derivative, _once(variant), lane_sums.places(function), jam.applies(function), width)
+    places, jammed = lane_sums.places(function), jam.applies(function)
+    return explain(variant.derivative, _once(variant), places, jammed, width, _without_memory(variant))
+
+
+def _without_memory(variant: Variant) -> list[str]:
+    """The shared variables of which no adjoints are kept, since all threads have them (`autodiff/trees`)."""
+    used = {op.name for k in variant.kernels for op in walk(k.function.body) if isinstance(op, GlobalRef)}
+    return [name for name, shadow in variant.derivative.shared.items() if shadow.name not in used]
 
 
 def _once(variant: Variant) -> list[str]:

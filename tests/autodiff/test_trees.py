@@ -171,3 +171,11 @@ def test_loads_of_what_was_written_stay() -> None:
     load, meeting = _places(_operations(gradient, 3, 64, np.zeros_like(x), x, n), "y")
     assert meeting < load
     kg.check_gradient(kernel, "y, x", 3, 64, (np.zeros_like(x), x, n))
+
+
+def test_explain_tells() -> None:
+    row = "'s': its adjoints need no shared memory"
+    for name, expected in (("all threads read", True), ("scan", False)):
+        gradient = kg.gradient(kg.compile(SOURCES[name])["k"], "y, x")
+        assert (row in gradient.explain(3, 64, *arguments(64))) == expected
+        assert row not in gradient.explain()

@@ -23,9 +23,11 @@ def explain(
     in_strips: Collection[str] = (),
     jammed: bool = False,
     quads: int | None = None,
+    trees: Iterable[str] = (),
 ) -> str:
     """`once`: the places of updates that were moved out of their loops. On CUDA: `in_strips`: where the reads are whose
-    updates lanes add up in strips; `jammed`: blocks go at once; `quads`: how many elements a thread does."""
+    updates lanes add up in strips; `jammed`: blocks go at once; `quads`: how many elements a thread does. `trees`:
+    the shared variables whose adjoints are in no memory."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
@@ -40,6 +42,7 @@ def explain(
         "large grids": [_JAMMED] * jammed + ([_QUADS.format(quads)] if quads else []),
         "promises": _promises(prepared),
         "tiles": _tiles(prepared.plan),
+        "trees": [_AT_ONCE.format(name) for name in trees],
         "winners": _winners(prepared),
         "tape": _tape(prepared.plan),
         "instead of a tape": _along(prepared),
@@ -54,6 +57,7 @@ def explain(
     return "\n".join(lines)
 
 
+_AT_ONCE = "'{}': its adjoints need no shared memory; what trees would pass on, all threads get at once"
 _TYPICAL = (256, 1, 1)
 
 
@@ -62,7 +66,7 @@ def _variants(gradient: Gradient) -> list[str]:
     prepared = gradient.prepared
     fixed = prepared.options.facts.alone or prepared.options.facts.block is not None
     spans = set() if fixed else decided_by(prepared.function, _TYPICAL, prepared.taped_spans())
-    rows = sorted(f"{span}: unrolled for each shape of block, which decides how often the loop runs" for span in spans)
+    rows = sorted(f"{span}: unrolled for each shape of block" for span in spans)
     if gradient.only_sums:
         rows.append("on a GPU, of very many blocks a few thousand are started, and each does the sums of many")
     return rows
