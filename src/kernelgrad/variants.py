@@ -25,11 +25,12 @@ from .autodiff.promises import HOLDS
 from .autodiff.quads import find as find_quads
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient, long_loops, unique_roots
+from .autodiff.rows import rows_for
 from .autodiff.shadows import adjoint_type, is_dynamic
 from .autodiff.shapes import decided_by
 from .autodiff.tape import Stack
 from .autodiff.tiles import Tile
-from .autodiff.tune import tuning_for
+from .autodiff.tune import Tuning, tuning_for
 from .autodiff.whole import bytes_read_once
 from .errors import ArgumentError
 from .gathers import Chosen, Gathers, Step
@@ -92,7 +93,8 @@ class Variant:
         function = self._functions[0 if len(self._functions) == 1 else 1]
         return self._as_kernel(function, replace(self.kernel.module, functions={function.name: function}))
 
-    def _finished(self, function: Function) -> Kernel:
+    def _finished(self, function: Function, each: int | None = None) -> Kernel:
+        """`each`: how many rows a thread does at most, where that is not what the facts say."""
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
         hidden = (
             *self.derivative.internal.values(),
@@ -103,6 +105,7 @@ class Variant:
         known = replace(self.kernel.module, globals=variables)
         refilled = frozenset(tile.variable for used in self.derivative.prepared.plan.refilled.values() for tile in used)
         tuning = replace(self.options.facts.tuning, refilled=refilled)
+        tuning = replace(tuning, each=tuning.each if each is None else each)
         module = pipeline.finish_derivative(
             function,
             known,
@@ -303,9 +306,15 @@ class Variant:
             unkept=self._unkept(apart),
             copied=frozenset(crowded),
             gathered=frozenset(c.gather for c in chosen),
-            tuning=tuning_for(launch.block) if self._adds_in_loops or usual.block is not None else usual.tuning,
+            tuning=self._tuning(launch, ways),
         )
         return Found(facts, chosen)
+
+    def _tuning(self, launch: Launch, ways: Ways) -> Tuning:
+        usual = self.options.facts
+        if not self._adds_in_loops and usual.block is None:
+            return usual.tuning
+        return tuning_for(launch.block, rows_for(launch.grid, launch.block) if ways.on_gpu else 1)
 
     @property
     def _adds_in_loops(self) -> bool:
@@ -385,7 +394,7 @@ class Variant:
         counted = capacity.counting_function(prepared.function, prepared.plan, prepared.memory, self.stack_types, logs)
         *params, counts = counted.function.params
         function = replace(counted.function, params=(*params, replace(counts, variable="_counts")))
-        return self._finished(function), counted.stores
+        return self._finished(function, each=1), counted.stores
 
 
 def _read_whole(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> bool:

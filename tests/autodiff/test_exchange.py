@@ -79,7 +79,7 @@ def test_what_is_chosen(name: str) -> None:
     case = CASES[name]
     kernel = tuned(case).reverse
     left = [v for v in kernel.module.globals.values() if v.name.startswith("_of_")]
-    shuffles = [op for op in walk(kernel.function.body) if isinstance(op, Warp) and op.fn == "shfl_idx"]
+    shuffles = [op for op in walk(kernel.function.body) if isinstance(op, Warp) and op.fn in ("shfl_idx", "shfl_xor")]
     assert (bool(left), bool(shuffles)) == (case.exchanged, case.rings), kernel.source
 
 

@@ -76,8 +76,7 @@ extern "C" __global__ void branches_grad(
         _d_v = _d_v == 0.0f ? _d_v : _d_v * v_4;
     }
     if (active) {
-        float _d_v_1 = _d_v * v;
-        _d_v = _d_v_1 + _d_v_1;
+        _d_v = _d_v * 2.0f * v;
     }
     if (_d_v != 0.0f) {
         atomicAdd(&_d_x[i], _d_v);

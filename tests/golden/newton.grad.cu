@@ -43,9 +43,7 @@ extern "C" __global__ void newton_grad(
         double t_3 = t_2 ? _d_step : _d_step / t_1;
         double _d_root_2 = _d_root + (t_2 ? _d_step : -(_d_step * (step / t_1))) * 2.0;
         _d_root_1 += -t_3;
-        double t_4 = t_3 * root_2;
-        double _d_root_3 = _d_root_2 + t_4;
-        _d_root = _d_root_3 + t_4;
+        _d_root = _d_root_2 + t_3 * 2.0 * root_2;
     }
     _d_root += _d_root_1;
     _d_x[i] = _d_x_value + _d_root;

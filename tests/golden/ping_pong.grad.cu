@@ -81,7 +81,6 @@ extern "C" __global__ void ping_pong_grad(
         _top_pointers0 = _top_pointers0_1 - t_1;
         double *_d_from_1 = _tape_pointers0[_top_pointers0];
         double t_3 = take(&_d_to_1[i]);
-        double t_4 = t_3 * 0.5 * _tape_f64_value;
-        warp_add(&_d_from_1[i], t_4 + t_4);
+        warp_add(&_d_from_1[i], t_3 * 0.5 * 2.0 * _tape_f64_value);
     }
 }

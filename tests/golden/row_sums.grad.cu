@@ -21,7 +21,6 @@ extern "C" __global__ void row_sums_grad(
     _d_y[row] = 0.0f;
     // row_sums.cu:6
     for (int c = columns - 1; c > -1; --c) {
-        float t_1 = _d_sum * m[t + c];
-        _d_m[t + c] += t_1 + t_1;
+        _d_m[t + c] += _d_sum * 2.0f * m[t + c];
     }
 }

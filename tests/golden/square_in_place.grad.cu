@@ -4,8 +4,8 @@
 extern "C" __global__ void square_in_place_grad(double *__restrict__ a, double *__restrict__ _d_a)
 {
     int i = threadIdx.x;
+    double _d_a_value = _d_a[i];
     double a_value = a[i];
-    double t = _d_a[i] * a_value;
     a[i] = a_value * a_value;
-    _d_a[i] = t + t;
+    _d_a[i] = _d_a_value * 2.0 * a_value;
 }

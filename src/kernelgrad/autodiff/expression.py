@@ -219,6 +219,10 @@ class Emitter:
                 return factor if value > 0 else b.apply("neg", factor)
             case Applied("neg", (inner,)):
                 return b.apply("neg", self.scaled(factor, inner))
+            case Applied("mul", (Number(value), other)) if abs(math.frexp(value)[0]) == 0.5:
+                # A power of two comes last, where it meets others.
+                product = self.scaled(factor, other)
+                return b.apply("mul", product, self.number(value, self.type))
             case Applied("div" | "fast_div" | "ldexp" as fn, (Number(value), other)) if abs(value) == 1:
                 return b.apply(fn, self.scaled(factor, Number(value)), self.value(other))
             case Applied("select", (condition, one, other)) if _is_number(one) or _is_number(other):

@@ -72,7 +72,7 @@ def updates(loop: For) -> list[Update]:
         for op in block.ops:
             if isinstance(op, Atomic) and op.kind == "add" and op.args[0].type in (F32, F64):
                 if not op.results or not used.get(op.result):
-                    found.append(Update(op, around if around and _skips_zeros(around, op, definition) else None))
+                    found.append(Update(op, around if around and skips_zeros(around, op, definition) else None))
             elif isinstance(op, If):
                 visit(op.then, op)
                 visit(op.orelse, None)
@@ -81,7 +81,7 @@ def updates(loop: For) -> list[Update]:
     return found
 
 
-def _skips_zeros(op: If, atomic: Atomic, definition: dict[Value, Op]) -> bool:
+def skips_zeros(op: If, atomic: Atomic, definition: dict[Value, Op]) -> bool:
     cond = definition.get(op.cond)
     if not (isinstance(cond, Apply) and cond.fn == "ne" and cond.args[0] is atomic.args[0]):
         return False

@@ -7,6 +7,9 @@ travel: after every step each lane hands its sum to the lane before it, which is
 is of. After 32 steps the sum of iteration l is back in lane l, which adds it: one atomic for 32 iterations of 32 lanes,
 and one shuffle for each iteration. Nothing is computed twice and nothing waits.
 
+Short bodies are unrolled, all 32 steps of them. There lane l runs iteration l ^ step, and which lane has the sum next
+is known: nothing is left of the work that finds out where to read.
+
 The lanes must agree on the element, all of a warp must be there, and iterations must not mind their order: what the
 loop carries are sums themselves. Rows shorter than a warp have rings of their own.
 """
@@ -15,11 +18,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Atomic, Block, For, Function, If, Load, Op, Value, Warp
+from ..ir.ops import Apply, Atomic, Block, For, Function, If, Load, Op, Value, Warp, While
 from ..ir.traverse import free_values, uses, walk, with_body
 from ..ir.types import I32, U32, Pointer
 from ..transforms.aliases import Aliases
@@ -44,6 +48,7 @@ _WARP = 32
 _SHORTEST = 4  # iterations: below, the ring's own work is more than what it saves
 _NEAR = 16  # bytes: lanes that read global memory this far apart read it together
 _BANKS = 32
+_MOST_UNROLLED = 4096  # operations: beyond, the code takes longer to fetch than to run
 _ROW = frozenset((("thread_idx", 1), ("thread_idx", 2)))
 
 
@@ -73,7 +78,13 @@ class _Rings:
         if not _carries_sums(loop) or not self.can_turn(loop, width):
             return None
         names = [u.sum_name(self.aliases) for u in chosen]
-        return _Ring(loop, trips, width, self.width, chosen, names, from_counter(loop, self.definition)).ops()
+        ring = _Unrolled if self.can_unroll(loop, width) else _Ring
+        return ring(loop, trips, width, self.width, chosen, names, from_counter(loop, self.definition)).ops()
+
+    def can_unroll(self, loop: For, width: int) -> bool:
+        inside = list(walk(loop.body))
+        plain = not any(isinstance(op, For | While) for op in inside)
+        return plain and len(inside) * width <= _MOST_UNROLLED and self.can_turn(loop, width, np.bitwise_xor)
 
     def is_shared_by_lanes(self, update: Update, loop: For) -> bool:
         """Whether the lanes add to one element, another one in every iteration."""
@@ -82,15 +93,16 @@ class _Rings:
         moves = address is None or address.slope(loop.body.args[0]) != 0
         return update.ptr in self.alike and moves and from_counter(loop, self.definition).is_possible(update.ptr)
 
-    def can_turn(self, loop: For, width: int) -> bool:
-        """Whether lanes that are in different iterations still read memory together."""
+    def can_turn(self, loop: For, width: int, turn: Any = np.add) -> bool:
+        """Whether lanes that are in different iterations still read memory together. `turn`: how a lane's iteration
+        comes from its number and the step's."""
         slopes = Slopes(self.definition, self.uniform, loop.body.args[0])
         fixed = set(free_values(loop.body))
         loads = [op for op in walk(loop.body) if isinstance(op, Load) and op.ptr not in fixed]
-        return all(_stays_together(op, slopes, loop, width) for op in loads)
+        return all(_stays_together(op, slopes, loop, width, turn) for op in loads)
 
 
-def _stays_together(op: Load, slopes: Slopes, loop: For, width: int) -> bool:
+def _stays_together(op: Load, slopes: Slopes, loop: For, width: int, turn: Any) -> bool:
     assert isinstance(op.ptr.type, Pointer)
     address, space = slopes.address(op.ptr), op.ptr.type.space
     if address is None:
@@ -100,7 +112,8 @@ def _stays_together(op: Load, slopes: Slopes, loop: For, width: int) -> bool:
         return space == "local" or abs(by) <= _NEAR
     lane = np.arange(_WARP)
     straight = address.slope(("thread_idx", 0)) * (lane % width)
-    return _conflicts(straight + by * (lane % width)) <= max(2, _conflicts(straight))
+    turned = (turn(lane, step) % width for step in range(width if turn is np.bitwise_xor else 1))
+    return max(_conflicts(straight + by * iteration) for iteration in turned) <= max(2, _conflicts(straight))
 
 
 def _conflicts(addresses: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
@@ -184,10 +197,8 @@ class _Ring:
         """As many iterations as there are lanes in the ring, each lane from its own on."""
         b, type = self.b, self.trips.type
         step, inner = Value(type, "step"), tuple(Value(v.type, v.name) for v in carried)
-        everyone = b.constant(2**_WARP - 1, U32)
         with b.region() as body:
-            turned = b.apply("and", b.apply("add", step, lane), b.constant(self.width - 1, type))
-            iteration = b.apply("add", first, turned)
+            iteration = b.apply("add", first, self.turned(step, lane))
             with b.region() as work:
                 results = self.iteration(iteration, inner, dict(zip(map(_key, self.chosen), sums, strict=True)))
             if self.whole:
@@ -196,11 +207,21 @@ class _Ring:
                 runs, idle = b.apply("lt", iteration, count), Block((), (), inner)
                 results = b.if_(runs, work.block((), results), idle)
             for total in sums:
-                value = b.load(total)
-                args = (everyone, value, following, b.constant(self.width, I32))
-                b.store(total, b.emit(Warp, "shfl_idx", args, type=value.type))
+                b.store(total, self.handed_on(b.load(total), step, following))
         last = b.constant(self.width, type)
-        return b.for_(b.constant(0, type), last, carried, 1, body.block((step, *inner), results))
+        return b.for_(b.constant(0, type), last, carried, 1, body.block((step, *inner), results), self.unroll)
+
+    unroll: int | None = None
+
+    def turned(self, step: Value, lane: Value) -> Value:
+        """Which iteration a lane runs, of as many as there are lanes."""
+        return self.b.apply("and", self.b.apply("add", step, lane), self.b.constant(self.width - 1, step.type))
+
+    def handed_on(self, total: Value, step: Value, following: Value) -> Value:
+        """The sum of the lane that has run the iteration before this lane's next."""
+        b = self.b
+        args = (b.constant(2**_WARP - 1, U32), total, following, b.constant(self.width, I32))
+        return b.emit(Warp, "shfl_idx", args, type=total.type)
 
     def iteration(self, number: Value, carried: tuple[Value, ...], sums: dict[int, Value]) -> tuple[Value, ...]:
         counter = self.trips.counter(self.b, number)
@@ -235,6 +256,22 @@ class _Ring:
             total = b.apply("add", total, b.emit(Warp, "shfl_xor", args, type=total.type))
             distance *= 2
         return total
+
+
+class _Unrolled(_Ring):
+    """Steps that are known when the code is compiled."""
+
+    unroll = 0
+
+    def turned(self, step: Value, lane: Value) -> Value:
+        return self.b.apply("xor", step, lane)
+
+    def handed_on(self, total: Value, step: Value, following: Value) -> Value:
+        b = self.b
+        change = b.apply("xor", step, b.apply("add", step, b.constant(1, step.type)))
+        mask = b.convert(b.apply("and", change, b.constant(self.width - 1, step.type)), I32)
+        args = (b.constant(2**_WARP - 1, U32), total, mask, b.constant(self.width, I32))
+        return b.emit(Warp, "shfl_xor", args, type=total.type)
 
 
 def add_atomically(b: Builder, atomic: Atomic, ptr: Value, value: Value) -> None:

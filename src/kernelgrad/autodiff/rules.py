@@ -14,7 +14,8 @@ Conventions, where there is no derivative or more than one:
 - nextafter: the step is left out. Rounding modes: as without.
 
 `singular` marks the rows whose partial can be infinite or NaN at finite arguments. There, an adjoint of exactly zero
-contributes exactly zero: `q = a / b; y = b > 0 ? q : 0` has the derivative 0 at b = 0, not NaN.
+contributes exactly zero: `q = a / b; y = b > 0 ? q : 0` has the derivative 0 at b = 0, not NaN. `regular_from` says
+from which argument on there is nothing to fear: `rsqrtf(x * x + 1e-3f)` needs no such care.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Rule:
     partials: Callable[..., Partials] = field(repr=False)
     domain: tuple[Domain, ...] = (REAL,)
     singular: bool = False
+    regular_from: float = math.inf
 
     @cached_property
     def formulas(self) -> tuple[Expr, ...]:
@@ -127,15 +129,22 @@ def rule_for(fn: str) -> Rule | None:
 
 
 def scaled(
-    builder: Builder, adjoint: Value, rule: Rule, k: int, result: Value | None, args: tuple[Value | None, ...]
+    builder: Builder,
+    adjoint: Value,
+    rule: Rule,
+    k: int,
+    result: Value | None,
+    args: tuple[Value | None, ...],
+    singular: bool | None = None,
 ) -> Value | None:
-    """The chain rule: adjoint (or tangent) times partial k, in the adjoint's type; None where it is exactly zero."""
+    """The chain rule: adjoint (or tangent) times partial k, in the adjoint's type; None where it is exactly zero.
+    `singular`: whether the partial may be infinite here, where more is known than the rule says."""
     if rule.is_zero(k):
         return None
     assert isinstance(adjoint.type, Scalar)
     formula = rule.formulas[k]
     product = rule.emitter(builder, adjoint.type, result, args).scaled(adjoint, formula)
-    if not rule.singular or isinstance(formula, Number):
+    if not (rule.singular if singular is None else singular) or isinstance(formula, Number):
         return product
     vanishes = builder.apply("eq", adjoint, builder.constant(0.0, adjoint.type))
     return builder.apply("select", vanishes, adjoint, product)
@@ -230,6 +239,8 @@ def _unscaled(r: Expr, x: Expr) -> Partials:
     return (ldexp(1.0, -apply("frexp_exponent", x, given=I32)),)
 
 
+_SMALL = 1e-20  # such that the partials of roots and logarithms are finite, in float too
+
 # ---- the table ----------------------------------------------------------------------------------------------------
 
 
@@ -262,8 +273,8 @@ _TABLE: list[Rule] = [
     *_alike("convert convert_rn convert_rd convert_ru convert_rz", lambda r, x: (1.0,)),
     *(Zero(name) for name in "floor ceil trunc round rint logb".split()),
     # Roots and powers.
-    *_alike("sqrt sqrt_rd sqrt_ru sqrt_rz", lambda r, x: (0.5 / r,), (POSITIVE,), singular=True),
-    Rule("rsqrt", lambda r, x: (-0.5 * r / x,), (POSITIVE,), singular=True),
+    *_alike("sqrt sqrt_rd sqrt_ru sqrt_rz", lambda r, x: (0.5 / r,), (POSITIVE,), singular=True, regular_from=_SMALL),
+    Rule("rsqrt", lambda r, x: (-0.5 * (r * r * r),), (POSITIVE,), singular=True, regular_from=_SMALL),
     Rule("cbrt", lambda r, x: (1.0 / (3.0 * r * r),), singular=True),
     Rule("rcbrt", lambda r, x: (r / (-3.0 * x),), singular=True),
     *_alike("rcp rcp_rd rcp_ru rcp_rz", lambda r, x: (-(r * r),), singular=True),
@@ -276,9 +287,9 @@ _TABLE: list[Rule] = [
     Rule("exp2", lambda r, x: (LN2 * r,), singular=True),
     *_alike("exp10 fast_exp10", lambda r, x: (LN10 * r,), singular=True),
     Rule("expm1", lambda r, x: (exp(x),), singular=True),
-    *_alike("log fast_log", lambda r, x: (1.0 / x,), (POSITIVE,), singular=True),
-    *_alike("log2 fast_log2", lambda r, x: (1 / LN2 / x,), (POSITIVE,), singular=True),
-    *_alike("log10 fast_log10", lambda r, x: (1 / LN10 / x,), (POSITIVE,), singular=True),
+    *_alike("log fast_log", lambda r, x: (1.0 / x,), (POSITIVE,), singular=True, regular_from=_SMALL),
+    *_alike("log2 fast_log2", lambda r, x: (1 / LN2 / x,), (POSITIVE,), singular=True, regular_from=_SMALL),
+    *_alike("log10 fast_log10", lambda r, x: (1 / LN10 / x,), (POSITIVE,), singular=True, regular_from=_SMALL),
     Rule("log1p", lambda r, x: (1.0 / (1.0 + x),), (Domain(-1.0),), singular=True),
     # Trigonometry.
     Rule("sin", lambda r, x: (cos(x),)),

@@ -47,6 +47,7 @@ from .logs import Logs
 from .memory import MemoryAdjoints
 from .ordered import is_known_before as is_log_known_before
 from .ordered import logs_of
+from .products import at_least, power_of
 from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
 from .shuffles import Shuffle
@@ -270,6 +271,8 @@ class Sweep:
                 )
 
     def apply(self, op: Apply) -> None:
+        if self.adjoints.is_zero(op.result):
+            return
         adjoint = self.adjoints.get(op.result)
         match op.fn:
             case "select":
@@ -283,6 +286,10 @@ class Sweep:
                 raise UnsupportedError(
                     "the bits of an active value are reinterpreted", op.span, "compute with its value"
                 )
+            case _ if (power := power_of(op, self.structure.definition)) is not None and power.base in self.adjoints:
+                below = self.b.convert(self.value(power.below), adjoint.type)
+                times = self.adjoints.get_times(op.result, float(power.exponent))
+                self.adjoints.add(power.base, self.b.apply("mul", times, below))
             case _:
                 self.chain(op, adjoint)
 
@@ -290,13 +297,14 @@ class Sweep:
         rule = rule_for(op.fn)
         if rule is None:
             raise UnsupportedError(f"'{op.fn}' has no derivative and an active value passes through it", op.span)
+        singular = rule.singular and at_least(op.args[0], self.structure.definition) < rule.regular_from
         for k, arg in enumerate(op.args):
             if arg not in self.adjoints or rule.is_zero(k):
                 continue
             needs = rule.needs(k)
             result = self.value(op.result) if needs.result else None
             args = tuple(self.value(a) if j in needs.args else None for j, a in enumerate(op.args))
-            contribution = scaled(self.b, adjoint, rule, k, result, args)
+            contribution = scaled(self.b, adjoint, rule, k, result, args, singular)
             if contribution is not None:
                 self.adjoints.add(arg, contribution)
 

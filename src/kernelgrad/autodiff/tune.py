@@ -1,5 +1,5 @@
 """What is done to a finished gradient for the launches it is for: no needless fills, exchanged loops and rings
-instead of atomics, barriers of warps."""
+instead of atomics, several rows for each thread, barriers of warps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.ops import Function, Module
 from ..transforms import early, simplify
-from . import exchange, fills, rings, trees, warp_barriers
+from . import exchange, fills, rings, rows, trees, warp_barriers
 
 _WARP = 32
 
@@ -16,27 +16,33 @@ _WARP = 32
 @dataclass(frozen=True)
 class Tuning:
     """`row`: a power of two that the rows of a block are multiples of, where its warps are whole; 1 if not known.
-    `block`: its shape, where that is known. `refilled`: the tiles that are filled again wherever they are read."""
+    `block`: its shape, where that is known. `each`: how many rows of it a thread may do. `refilled`: the tiles that are
+    filled again wherever they are read."""
 
     row: int = 1
     block: tuple[int, int, int] | None = None
+    each: int = 1
     refilled: frozenset[str] = frozenset()
 
     @property
     def on_cpu(self) -> Tuning:
         """Lanes that exchange values cost more there than they save."""
-        return self if self.block is None else replace(self, row=1)
+        return self if self.block is None else replace(self, row=1, each=1)
 
     def __str__(self) -> str:
-        return f"{self.row} {self.block} {sorted(self.refilled)}"
+        return f"{self.row} {self.block} {self.each} {sorted(self.refilled)}"
 
 
 PLAIN = Tuning()
 USUAL = PLAIN  # what a launch of any shape can use
 
 
-def tuning_for(block: tuple[int, int, int]) -> Tuning:
-    return Tuning(math.gcd(block[0], _WARP) if math.prod(block) % _WARP == 0 else 1, block)
+def tuning_for(block: tuple[int, int, int], each: int = 1) -> Tuning:
+    return Tuning(_row(block), block, each)
+
+
+def _row(block: tuple[int, int, int]) -> int:
+    return math.gcd(block[0], _WARP) if math.prod(block) % _WARP == 0 else 1
 
 
 def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset[str]) -> Module:
@@ -44,14 +50,23 @@ def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset
     `gathering`: the memory in which adjoints are added up, in any order."""
     variables = dict(module.globals)
     function = fills.run(function, tuning.refilled)
-    if tuning.block is not None:
+    if tuning.block is None:
+        function = rings.run(function, tuning.row)
+    else:
         exchanged, own = exchange.run(function, module, tuning.block)
         if exchanged is not function:
             function, variables = simplify.run(exchanged, module), variables | own
-    function = rings.run(function, tuning.row)
-    if tuning.block is not None:
-        function = trees.run(function, module, tuning.block, gathering)
-    if tuning.block is not None and tuning.row > 1:
-        function = early.run(function)
-        function = warp_barriers.run(function, tuning.block)
+        function = _for_block(function, module, tuning, tuning.block, gathering)
     return replace(module, functions={function.name: function}, globals=variables)
+
+
+def _for_block(
+    function: Function, module: Module, tuning: Tuning, block: tuple[int, int, int], gathering: frozenset[str]
+) -> Function:
+    if tuning.row > 1:
+        merged = rows.run(function, block, tuning.each)
+        if merged is not function:
+            function, block = simplify.run(merged, module), rows.started(merged, block)
+        function = rings.run(function, _row(block))
+    function = trees.run(function, module, block, gathering)
+    return function if tuning.row == 1 else warp_barriers.run(early.run(function), block)

@@ -36,10 +36,13 @@ _UNIFORM_BUILTINS = frozenset(("block_idx", "block_dim", "grid_dim", "warp_size"
 _PURE = (Constant, Undef, Apply, Aggregate, Extract, Insert, GlobalRef, Offset, Member, PtrCast, PtrDiff)
 
 
-def uniform_values(function: Function, alike: frozenset[tuple[str, int]] = frozenset()) -> set[Value]:
+def uniform_values(
+    function: Function, alike: frozenset[tuple[str, int]] = frozenset(), at_once: bool = False
+) -> set[Value]:
     """Values that every thread of a block that computes them computes alike. `alike`: indices that are the same for the
-    threads asked about, (thread_idx, 1) and (thread_idx, 2) for the threads of one row."""
-    analysis = _Varying(function, alike)
+    threads asked about, (thread_idx, 1) and (thread_idx, 2) for the threads of one row. `at_once`: they load at the
+    same time, so that what they load at one address is the same."""
+    analysis = _Varying(function, alike, at_once)
     everything = {p.value for p in function.params}
     for op in walk(function.body):
         everything.update(op.results)
@@ -52,9 +55,9 @@ def uniform_values(function: Function, alike: frozenset[tuple[str, int]] = froze
 
 
 class _Varying:
-    def __init__(self, function: Function, alike: frozenset[tuple[str, int]]):
+    def __init__(self, function: Function, alike: frozenset[tuple[str, int]], at_once: bool):
         self.values: set[Value] = set()
-        self.alike = alike
+        self.alike, self.at_once = alike, at_once
         self.read_only: set[Value] = {p.value for p in function.params if p.const and p.restrict}
         if function.kind != "kernel":
             self.values.update(p.value for p in function.params)
@@ -86,7 +89,7 @@ class _Varying:
                 self.mark(op.results, name not in _UNIFORM_BUILTINS and (name, axis) not in self.alike)
             case Load(ptr, volatile):
                 constant = isinstance(ptr.type, Pointer) and ptr.type.space == "constant"
-                fixed = (constant or ptr in self.read_only) and not volatile
+                fixed = (self.at_once or constant or ptr in self.read_only) and not volatile
                 self.mark(op.results, not fixed or self.any(ptr))
             case BarrierReduce():
                 pass

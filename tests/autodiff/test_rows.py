@@ -1,0 +1,163 @@
+"""Several rows of a block for each thread: where it is done, where it would be wrong, and that values stay."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from exchange_cases import CASES, SIZE, Case, arguments, plane, tile, typed
+from kernelgrad.autodiff import rows
+from kernelgrad.backends.cuda import kernel_name
+from kernelgrad.gradients import Gradient
+from kernelgrad.ir.layout import param_layout
+from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.launch import LaunchConfig
+from kernelgrad.variants import Ways
+
+from ..emulation.run_text import run_packed
+
+# Blocks of 8 x 8 threads, whose loop reads B[k][tx]: the same cells for all rows.
+CONTROL = {
+    "returns_early": plane("sum += mine * B[k][tx]").replace("y[i] =", "if (ty % 3 == 2) return; y[i] ="),
+    "its_own_length": plane("{ double v = mine; while (v * v > 0.1 * (1 + ty)) v *= 0.5; sum += v * B[k][tx]; }"),
+    "its_own_branch": plane("{ if (ty % 2) sum += sin(mine * B[k][tx]); else sum -= k < ty ? B[k][tx] : mine; }"),
+    "a_common_branch": plane("{ if (k % 2 == t % 2) sum += sin(mine * B[k][tx]); else sum -= B[k][tx] * ty; }"),
+    "a_loop_inside": plane("{ double b = B[k][tx]; for (int j = k; j < ty; ++j) sum += mine * b * j; }"),
+    "a_common_loop_inside": plane("{ for (int j = k; j < 5; ++j) sum += mine * B[k][tx] * j; }"),
+    "kept_on_a_tape": plane("sum = sin(sum * B[k][tx] + mine)", bound="n"),
+    "a_common_while": plane("{ int j = k; while (j > 0) { sum = sum * 0.5 + mine * B[j][tx]; j /= 2; } }"),
+    "an_array_of_its_own": plane("{ double own[3] = {mine, sum, 2}; sum += own[(k + ty) % 3] * B[k][tx]; }"),
+    "all_blocks_read_one": plane("sum += mine * B[k][tx] * w[1000] * w[1001 + k]"),
+    "its_own_cell_as_well": plane("sum += mine * B[k][tx] * P[ty][tx]", "P[ty][tx] = mine * mine;"),
+}
+REFUSED = {
+    "lanes": plane("sum += __shfl_xor_sync(~0u, mine, 1) * B[k][tx]"),
+    "a_barrier_of_its_own": plane("sum += mine * B[k][tx]").replace("t < 3", "t < 3 + (ty >> 10)"),
+    "warps_meet": plane("sum += mine * B[k][tx]", "__syncwarp();"),
+    "fences": plane("sum += mine * B[k][tx]", "__threadfence_block();"),
+    "counted": plane("sum += mine * B[k][tx]", "if (__syncthreads_count(tx < 3) < 0) return;"),
+    "nothing_shared": plane("sum += mine * B[(k + ty) % 8][tx]"),
+}
+ROWS = {name: Case(source, (8, 8), True, True, n=7) for name, source in CONTROL.items()}
+EVERY = pytest.mark.parametrize("case", [*ROWS.values(), *CASES.values()], ids=[*ROWS, *CASES])
+
+
+@pytest.fixture(autouse=True)
+def small_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, on a small scale."""
+    monkeypatch.setattr(rows, "_ENOUGH", 1)
+    monkeypatch.setattr(rows, "_FEWEST", 32)
+    monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
+
+
+def gradient_of(case: Case, **options: Any) -> tuple[Any, Any]:
+    kernel = kg.compile(case.source)["k"]
+    return kernel, kg.gradient(kernel, **options)
+
+
+def merged(case: Case, **options: Any) -> Any:
+    """The function that runs."""
+    kernel, gradient = gradient_of(case, **options)
+    bound, _ = kernel.bind(tuple(typed(case, arguments(case))))
+    launch = make_launch(*case.launch)
+    return gradient.variant_for(("y", "x", "w"), launch, bound, Ways(on_gpu=True)).reverse.function
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@EVERY
+def test_values(case: Case, joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of one row for each thread; run, and watched in a shuffled order."""
+    seed = np.random.default_rng(3).standard_normal(SIZE)
+    tolerance = 1e-11 if case.dtype == np.float64 else 2e-5
+    found = []
+    for each, order in ((1, None), (8, None), (8, 1)):
+        monkeypatch.setattr(rows, "_EACH", (each,) if each == 1 else (8, 4, 2))
+        args, adjoints = typed(case, arguments(case)), typed(case, [seed, np.zeros(SIZE), np.zeros(SIZE)])
+        _, gradient = gradient_of(case, primal=joint)
+        if order is None:
+            gradient[case.launch](*args, *adjoints)
+        else:
+            report = gradient.check(*case.launch, *args, *adjoints, seed=order)
+            assert not report.findings, report
+        found.append([args[0], *adjoints])
+    for other in found[1:]:
+        for got, wanted in zip(other, found[0], strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance * max(1e-300, abs(wanted).max()))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_finite_differences(name: str) -> None:
+    case = ROWS[name]
+    report = kg.check_gradient(kg.compile(case.source)["k"], ("y", "x", "w"), *case.launch, tuple(arguments(case)))
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_where_it_is_done(name: str) -> None:
+    function = merged(ROWS[name])
+    assert function.launch_bounds == (32,) and rows.started(function, (8, 8, 1)) == (8, 4, 1)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_where_it_is_not(name: str) -> None:
+    function = merged(Case(REFUSED[name], (8, 8), True, True))
+    assert not function.launch_bounds and rows.started(function, (8, 8, 1)) == (8, 8, 1)
+
+
+def test_what_one_row_has_of_lanes_stays() -> None:
+    case = Case(tile("for (int j = 0; j < 32; ++j) sum += mine * s[j] * s[j];"), (128,), False, True)
+    assert merged(case, primal=False).launch_bounds == (32,)
+    assert not merged(Case(case.source, (32,), False, True), primal=False).launch_bounds
+    assert not merged(Case(case.source, (96,), False, True), primal=False).launch_bounds
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "each"),
+    [
+        ((64, 64, 1), (32, 32, 1), 8),
+        ((16, 32, 1), (32, 32, 1), 4),
+        ((16, 8, 1), (32, 32, 1), 1),
+        ((4096, 1, 1), (256, 1, 1), 4),
+        ((4096, 1, 1), (96, 1, 1), 1),
+        ((4096, 64, 1), (8, 8, 4), 1),
+    ],
+)
+def test_how_many(grid: Any, block: Any, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert rows.rows_for(grid, block) == each
+
+
+def test_a_bound_of_the_users_stays_one() -> None:
+    source = CONTROL["kept_on_a_tape"].replace("__global__ void", "__global__ void __launch_bounds__(64)")
+    assert merged(Case(source, (8, 8), True, True, n=7)).launch_bounds == (32,)
+    assert rows.started(kg.compile(source)["k"].function, (8, 8, 1)) == (8, 8, 1)
+
+
+@pytest.mark.parametrize("name", ["returns_early", "its_own_length", "a_common_while", "an_array_of_its_own"])
+def test_as_text(name: str) -> None:
+    """The CUDA text, compiled by g++ against an emulation, does what the CPU backend does."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    case = ROWS[name]
+    seed = np.random.default_rng(3).standard_normal(SIZE)
+    launch = make_launch(*case.launch)
+    results = []
+    for as_text in (False, True):
+        args, adjoints = arguments(case), [seed.copy(), np.zeros(SIZE), np.zeros(SIZE)]
+        _, gradient = gradient_of(case, primal=False)
+        if not as_text:
+            gradient[case.launch](*args, *adjoints)
+        else:
+            ((kernel, bound, started, supplied),), _, _own = gradient._prepare(launch, (*args, *adjoints), {})
+            config = LaunchConfig(started.grid, started.block)
+            packed = kernel._with_variables(kernel._cuda_module, bound, config, None, supplied).packed
+            offsets, _ = param_layout(kernel._cuda_module.functions[kernel.name])
+            assert started.block == (8, 4, 1)
+            run_packed(kernel.source, kernel_name(kernel.name), started.grid, started.block, packed, offsets)
+        results.append(adjoints)
+    for got, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-11 * abs(wanted).max())
