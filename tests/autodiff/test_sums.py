@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.ir.ops import Atomic, For, Load, Store, Value, While
+from kernelgrad.ir.builder import Builder
+from kernelgrad.ir.ops import Apply, Atomic, Block, For, Function, Load, Module, Param, Store, Value, While
 from kernelgrad.ir.traverse import blocks, walk
+from kernelgrad.ir.types import F32, I32, Pointer
+from kernelgrad.transforms import sums
 from kernelgrad.transforms.aliases import Aliases
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
@@ -192,3 +195,37 @@ def test_second_derivatives() -> None:
     t_d_x = np.zeros(32)
     tangent[2, 8](y, x, w, row, n, np.ones(16), np.zeros(32), np.zeros(16), np.ones(32), t_d_x)
     assert (t_d_x == 0).all()  # the kernel is linear in x
+
+
+def looped(before: Any, work: Any) -> Function:
+    """A kernel of `adjoint` and `n`: `before`, then `work` in a loop."""
+    adjoint, n, counter = Value(Pointer(F32, "global"), "adjoint"), Value(I32, "n"), Value(I32, "k")
+    b = Builder()
+    given = before(b, adjoint)
+    with b.region() as region:
+        work(b, adjoint, given)
+    b.for_(b.constant(0, I32), n, (), 1, region.block((counter,)))
+    params = (Param(adjoint, "float *", restrict=True), Param(n, "int"))
+    return Function("k", "kernel", params, Block((), tuple(b.ops), ()))
+
+
+def test_a_store_of_what_was_there_before_the_loop_is_no_sum() -> None:
+    def store(b: Builder, adjoint: Value, old: Value) -> None:
+        b.store(adjoint, b.apply("add", old, b.constant(1.0, F32)))
+
+    function = looped(lambda b, adjoint: b.load(adjoint), store)
+    assert sums.run(function, Module(), frozenset(("adjoint",))) is function
+
+
+@pytest.mark.parametrize(("number", "dropped"), [(0.0, True), (1.0, False)])
+def test_only_tests_for_zero_are_dropped(number: float, dropped: bool) -> None:
+    def update(b: Builder, adjoint: Value, value: Value) -> None:
+        with b.region() as then:
+            b.atomic("add", adjoint, value)
+        b.if_(b.apply("ne", value, b.constant(number, F32)), then.block())
+
+    function = looped(lambda b, adjoint: b.convert(b.builtin("thread_idx"), F32), update)
+    found = sums.run(function, Module(), frozenset(("adjoint",)))
+    loops = [op for op in walk(found.body) if isinstance(op, For)]
+    tested = any(isinstance(op, Apply) and op.fn == "ne" for loop in loops for op in walk(loop.body))
+    assert found is not function and tested != dropped

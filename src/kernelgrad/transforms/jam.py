@@ -5,8 +5,8 @@ Where a loop adds to addresses that threads of one block do not share, but the s
 half as many. Of each two blocks the first does this, and the other has nothing left to do.
 
 Note [Jam]
-The gradient must be arithmetic and loads, then one loop that carries nothing, and no shared memory, which each block
-has of its own: so nothing tells in which order the blocks did their parts of it. Everything that it depends on is
+The gradient must be arithmetic and loads, then one loop that carries nothing, without shared memory, of which each
+block has its own: so nothing tells in which order the blocks did their parts of it. Everything that it depends on is
 tested by each warp, after it has computed what the loop needs for all blocks: the warp is whole, no thread is guarded
 off, the loops have the same iterations, full strips of them, and the addresses that should be the same are. Else the
 thread goes through the blocks one by one.

@@ -104,6 +104,7 @@ class _Search:
             op.result: op.name for op in walk(function.body) if isinstance(op, GlobalRef) and not _is_dynamic(op.result)
         }
         self.read_only = {p.value for p in function.params if p.const and p.restrict}
+        self.zeros = {op.result for op in walk(function.body) if isinstance(op, Constant) and op.value == 0}
 
     def sums(self, loop: For) -> tuple[Sum, ...]:
         inside = list(walk(loop.body))
@@ -113,7 +114,8 @@ class _Search:
             return ()
         fixed = {op for op in inside if isinstance(op, Load) and self.is_fixed(op)}
         slices = _Slices(loop, fixed)
-        found = [self.sum(op, slices) for op in _updates(loop.body) if self.is_unseen(op.update, inside)]
+        updates = _updates(loop.body, self.zeros)
+        found = [self.sum(op, slices) for op in updates if self.is_unseen(op.update, inside)]
         possible = [s for s in found if s is not None]
         together = [s for s in possible if s.together]
         # Others move out of the way of loads, as far as there are registers.
@@ -161,24 +163,24 @@ class _Update(NamedTuple):
     update: Atomic
 
 
-def _updates(block: Block) -> Iterator[_Update]:
+def _updates(block: Block, zeros: set[Value]) -> Iterator[_Update]:
     """The atomics of a block, with the tests for zero around them."""
     definition = {r: op for op in block.ops for r in op.results}
     for op in block.ops:
         if isinstance(op, Atomic):
             yield _Update(op, op)
-        elif isinstance(op, If) and (update := _behind_test(op, definition.get(op.cond))) is not None:
+        elif isinstance(op, If) and (update := _behind_test(op, definition.get(op.cond), zeros)) is not None:
             yield _Update(op, update)
         else:
             for inner in blocks(op):
-                yield from _updates(inner)
+                yield from _updates(inner, zeros)
 
 
-def _behind_test(op: If, condition: Op | None) -> Atomic | None:
+def _behind_test(op: If, condition: Op | None, zeros: set[Value]) -> Atomic | None:
     """`if (v != 0) atomicAdd(p, v)`."""
     updates = [inner for inner in op.then.ops if not isinstance(inner, _ADDRESS)]
     match condition, updates:
-        case Apply("ne", (value, _)), [Atomic("add", _, (added,)) as update] if value is added:
+        case Apply("ne", (value, zero)), [Atomic("add", _, (added,)) as update] if value is added and zero in zeros:
             return update if not op.orelse.ops and not op.results else None
     return None
 

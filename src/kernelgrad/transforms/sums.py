@@ -135,9 +135,9 @@ class _Sums:
         type = ptr.type.pointee if isinstance(ptr.type, Pointer) else None
         if self.aliases.root(ptr) not in self.shadows or not (isinstance(type, Scalar) and type.is_float):
             return False
-        if updates.atomics and updates.stores:
-            return False
         own = {id(op) for op in updates.ops}
+        if (updates.atomics and updates.stores) or not own <= {id(op) for op in inside}:
+            return False
         others = [op for op in inside if isinstance(op, Load | Store | Atomic) and id(op) not in own]
         harmless = {id(op) for op in others if self.only_adds(op)} if updates.atomics else set()
         return not any(self.aliases.may_alias(op.ptr, ptr) for op in others if id(op) not in harmless)
@@ -215,7 +215,11 @@ class _Sums:
         if len(atomics) != 1 or op.orelse.ops or op.results or not (isinstance(cond, Apply) and cond.fn == "ne"):
             return False
         others = all(inner in atomics or isinstance(inner, (Constant, Offset, Member)) for inner in op.then.ops)
-        return others and atomics[0].args[0] is cond.args[0]
+        return others and atomics[0].args[0] is cond.args[0] and self.is_zero(cond.args[1])
+
+    def is_zero(self, value: Value) -> bool:
+        op = self.definition.get(value)
+        return isinstance(op, Constant) and op.value == 0
 
 
 def _is_pure(op: Op) -> bool:

@@ -15,6 +15,10 @@ import pytest
 from run_text import run_emitted
 
 import kernelgrad as kg
+from kernelgrad.ir.builder import Builder
+from kernelgrad.ir.ops import Atomic, Block, Function, If, Param, Value
+from kernelgrad.ir.types import F32, I32, Pointer
+from kernelgrad.transforms.lane_sums import summed
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
@@ -224,3 +228,19 @@ def test_a_counter_that_would_wrap() -> None:
     wide = wide.replace("b[m * columns + column];", "b[m * columns + column]; }")
     source = kg.gradient(kg.compile(wide)["k"], "c, a, b").source
     assert re.search(r"(\w+) == \(int\)\1", source)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(0.0, If), (1.0, Atomic)])
+def test_only_tests_for_zero_are_part_of_an_update(number: float, kind: type) -> None:
+    adjoint, others = (Value(Pointer(F32, "global"), name) for name in ("adjoint", "others"))
+    n, counter, b = Value(I32, "n"), Value(I32, "k"), Builder()
+    value = b.convert(b.builtin("thread_idx"), F32)
+    with b.region() as region:
+        b.emit(Atomic, "add", b.offset(adjoint, counter), (value,), together=True, type=F32)
+        with b.region() as then:
+            b.atomic("add", b.offset(others, counter), value)
+        b.if_(b.apply("ne", value, b.constant(number, F32)), then.block())
+    b.for_(b.constant(0, I32), n, (), 1, region.block((counter,)))
+    params = (*(Param(p, "float *", restrict=True) for p in (adjoint, others)), Param(n, "int"))
+    (found,) = summed(Function("k", "kernel", params, Block((), tuple(b.ops), ()))).values()
+    assert [type(s.op) for s in found] == [Atomic, kind]

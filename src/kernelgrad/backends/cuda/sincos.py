@@ -40,9 +40,11 @@ def side_by_side(function: Function) -> Function:
 
 def pairs(block: Block) -> Iterator[Pair]:
     """Those of a function that `side_by_side` gave, in the block and inside."""
+    taken: Op | None = None
     for one, other in zip(block.ops, block.ops[1:], strict=False):
-        if isinstance(one, Apply) and isinstance(other, Apply) and _is_pair(one, other):
+        if one is not taken and isinstance(one, Apply) and isinstance(other, Apply) and _is_pair(one, other):
             yield Pair(one, other, other) if one.fn == "sin" else Pair(other, one, other)
+            taken = other
     for op in block.ops:
         for inner in blocks(op):
             yield from pairs(inner)
