@@ -21,6 +21,7 @@ from .workers import run_chunks, scratch_memory
 
 if TYPE_CHECKING:
     from ..backends.cpu.indexing import IndexArithmetic
+    from ..backends.cpu.own_sums import Candidate
     from ..backends.cpu.variant import Variant
 
 ENTRY_TYPE = ctypes.CFUNCTYPE(
@@ -48,11 +49,13 @@ class CpuExecutable:
         self.module, self.kernel = module, kernel
         self._printed = print_module(module)
         self._loaded: dict[Variant, _Loaded] = {}
-        self._last: tuple[tuple[Dim3, Dim3, tuple[str, ...]], _Loaded] | None = None
+        self._last: tuple[tuple[Dim3, Dim3, tuple[str, ...], tuple[str, ...]], _Loaded] | None = None
+        self._last_bounds: tuple[object, tuple[str, ...]] | None = None
 
     def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None:
         own_sums = self._own_sums(config, arguments)
-        loaded = self._code_for(config, tuple(own_sums))
+        checked = self._unbounded(config, arguments, own_sums) if own_sums else ()
+        loaded = self._code_for(config, tuple(own_sums), checked)
         status = LaunchStatus()
         run = loaded.runner(config, arguments, status, tuple(own_sums.values()))
         blocks = volume(config.grid)
@@ -67,12 +70,12 @@ class CpuExecutable:
         if status.which:
             raise kernel_failure(self.module, self.kernel, loaded.failing, config, status)
 
-    def _code_for(self, config: LaunchConfig, own_sums: tuple[str, ...]) -> _Loaded:
+    def _code_for(self, config: LaunchConfig, own_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
         """The code for a launch; the last launch's shape is likely to come again."""
-        shape = config.grid, config.block, own_sums
+        shape = config.grid, config.block, own_sums, checked
         last = self._last
         if last is None or last[0] != shape:
-            last = self._last = shape, self._variant_for(config, own_sums)
+            last = self._last = shape, self._variant_for(config, own_sums, checked)
         return last[1]
 
     def _own_sums(self, config: LaunchConfig, arguments: BoundArguments) -> dict[str, int]:
@@ -83,20 +86,34 @@ class CpuExecutable:
 
         threads = volume(config.grid) * volume(config.block)
         sizes = {b.name: b.nbytes for b in arguments.buffers if b.name in self._candidates}
-        found = (name for name in self._candidates if pays(sizes.get(name, 0), self._candidates[name], threads))
+        found = (name for name in self._candidates if pays(sizes.get(name, 0), self._candidates[name].size, threads))
         return {name: sizes[name] for name in found}
 
+    def _unbounded(self, config: LaunchConfig, arguments: BoundArguments, sizes: dict[str, int]) -> tuple[str, ...]:
+        """Those of them that threads of this launch might add to outside of the buffer."""
+        from ..backends.cpu.ranges import Ranges
+
+        indices = next(iter(self._candidates.values())).indices
+        ints = indices.ints(arguments.packed)
+        key = config.grid, config.block, tuple(ints.values()), tuple(sizes.items())
+        last = self._last_bounds
+        if last is None or last[0] != key:
+            ranges = Ranges(indices, config.grid, config.block, ints)
+            found = (name for name, size in sizes.items() if not self._candidates[name].stays_inside(ranges, size))
+            last = self._last_bounds = key, tuple(found)
+        return last[1]
+
     @cached_property
-    def _candidates(self) -> dict[str, int]:
+    def _candidates(self) -> dict[str, Candidate]:
         from ..backends.cpu.own_sums import candidates
 
         return candidates(self.module.functions[self.kernel])
 
-    def _variant_for(self, config: LaunchConfig, own_sums: tuple[str, ...]) -> _Loaded:
+    def _variant_for(self, config: LaunchConfig, own_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
         from ..backends.cpu.variant import Variant
 
         small = self._arithmetic.stays_small(config.grid, config.block)
-        variant = Variant(small, self._shape(config.block), own_sums=own_sums)
+        variant = Variant(small, self._shape(config.block), own_sums=own_sums, checked=checked)
         loaded = self._loaded.get(variant)
         if loaded is None:
             loaded = self._loaded[variant] = _load(self.module, self.kernel, self._printed, variant)

@@ -11,7 +11,10 @@ import kernelgrad as kg
 from kernelgrad.backends.cpu.kernel import lower
 from kernelgrad.backends.cpu.native import optimise
 from kernelgrad.backends.cpu.own_sums import candidates
+from kernelgrad.backends.cpu.ranges import Indices, Ranges
 from kernelgrad.backends.cpu.variant import Variant
+from kernelgrad.ir.ops import Store
+from kernelgrad.ir.traverse import walk
 
 HEAD = """
 __global__ void k({type} *{restrict} out, const {type} *__restrict__ x, int *__restrict__ at, int n) {{
@@ -45,7 +48,8 @@ def compiled(body: str, type: str = "float", restrict: str = "__restrict__") -> 
 
 @pytest.mark.parametrize("name", [*CASES, *OTHERS])
 def test_is_chosen_where_it_is_right(name: str) -> None:
-    assert candidates(compiled({**CASES, **OTHERS}[name]).function) == ({"out": 4} if name in CASES else {})
+    found = candidates(compiled({**CASES, **OTHERS}[name]).function)
+    assert {name: candidate.size for name, candidate in found.items()} == ({"out": 4} if name in CASES else {})
 
 
 def test_pointers_that_may_overlap() -> None:
@@ -86,3 +90,66 @@ def test_is_vectorised() -> None:
     kernel = compiled(CASES["columns"])
     text = str(optimise(lower(kernel.module, "k", Variant(True, (64, 1, 1), own_sums=("out",))).text))
     assert " x float>" in text
+
+
+# Whether the launch shows that all additions are inside of 64 elements.
+INSIDE = {
+    "columns": True,
+    "shared by neighbours": True,
+    "all of one block": True,
+    "a histogram": False,
+    "a long loop": True,
+    "two places": True,
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_may_be_outside_is_checked(name: str) -> None:
+    kernel, out = compiled(CASES[name]), np.zeros(64, np.float32)
+    kernel[BLOCKS, 64](out, np.ones(N, np.float32), np.zeros(N, np.int32), N)
+    (executable,) = kernel.compiled
+    assert {v.checked for v in executable._loaded} == {() if INSIDE[name] else ("out",)}
+
+
+@pytest.mark.parametrize(("body", "shift"), [("t - 8", -8), ("t + 8", 8), ("n - 60000 + t + 8", 8), ("at[i]", None)])
+def test_additions_outside_arrive_where_they_belong(body: str, shift: int | None) -> None:
+    """The buffer is a slice of an array; the kernel adds around it, too."""
+    kernel, whole = compiled(f"if (i < n) {{ atomicAdd(out + ({body}), x[i]); }}"), np.zeros(80, np.float32)
+    random = np.random.default_rng(3)
+    x, at = random.random(N, np.float32), random.integers(-8, 72, N, dtype=np.int32)
+    kernel[BLOCKS, 64](whole[8:72], x, at, N)
+    (executable,) = kernel.compiled
+    assert {(v.own_sums, v.checked) for v in executable._loaded} == {(("out",), ("out",))}
+    index = at if shift is None else np.arange(N) % 64 + shift
+    np.testing.assert_allclose(whole, np.bincount(index + 8, x, minlength=80), rtol=1e-4)
+
+
+def test_ranges() -> None:
+    kernel = kg.compile("""__global__ void k(int *y, int n, unsigned u, const int *x) {
+        int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+        y[i] = 0; y[n - i] = 1; y[i % 7] = 2; y[min(i, n) / 2] = 3; y[u & 12] = 4; y[x[i]] = 5;
+        y[2000000000 + t * 9999999] = 6;
+        for (int k = n; k > -3; --k) y[k] = 7;
+        for (int k = 2; k < t; k += 4) y[k] = 8;
+        y[t < 5 ? -t : i] = 9;
+    }""")["k"]
+    indices = Indices(kernel.function)
+    ints = dict(zip((p.value for p in kernel.function.params[1:3]), (50, 30), strict=True))
+    ranges = Ranges(indices, (4, 1, 1), (32, 1, 1), ints)
+    stored = {
+        indices.definitions[op.value].value: ranges.offset(op.ptr)
+        for op in walk(kernel.function.body)
+        if isinstance(op, Store)
+    }
+    assert stored == {
+        0: (0, 508),
+        1: (-77 * 4, 200),
+        2: (0, 24),
+        3: (0, 100),
+        4: (0, 48),
+        5: None,
+        6: None,
+        7: (-8, 200),
+        8: (8, 120),
+        9: (-124, 508),
+    }

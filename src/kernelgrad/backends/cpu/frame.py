@@ -53,6 +53,15 @@ class Thread:
     linear: ir.Value
 
 
+@dataclass(frozen=True)
+class Own:
+    """Memory that a worker adds to for itself: where it begins and ends, and what it stands for."""
+
+    begin: ir.Value
+    end: ir.Value
+    target: ir.Value
+
+
 @dataclass
 class Frame:
     """`values` holds what the current position can use. `thread` is None between the loops over threads."""
@@ -82,6 +91,7 @@ class Frame:
     known: dict[Value, ir.Value] = field(default_factory=dict)  # what need not be computed
     summed: Mapping[Op, Invariants] = field(default_factory=dict)  # Note [Totals]
     alone: frozenset[Op] = frozenset()  # atomics on memory that no other worker sees
+    strays: Mapping[Op, Own] = field(default_factory=dict)  # those of them that may be outside of it
     totals: dict[Op, ir.Value] = field(default_factory=dict)  # of the loops over threads at hand: where they are kept
 
     def get(self, value: Value) -> ir.Value:

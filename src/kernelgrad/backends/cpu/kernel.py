@@ -21,7 +21,7 @@ from ...ir.types import Array, Pointer, Scalar
 from . import block_sums, own_sums, strides, totals
 from . import llvm_types as lt
 from .blocks import BlockCode
-from .frame import Failing, Failure, Frame, failing_ops
+from .frame import Failing, Failure, Frame, Own, failing_ops
 from .indexing import IndexArithmetic
 from .invariant import Invariants
 from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
@@ -43,6 +43,15 @@ _MOST_SUMMED = 1 << 15  # threads of a row that one register adds up
 # then for each parameter with own sums, in the parameters' order, two u64 (Note [Own sums]).
 LAUNCH_FORMAT = "<6I3Q"
 _GRID, _BLOCK, _SHARED, _SLOT_LENGTH, _WATCH, _OWN_SUMS = 0, 12, 24, 32, 40, 48
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """The key of what a parameter with own sums stands for, or of the end of the worker's memory for it."""
+
+    param: int
+    end: bool = False
+
 
 _DYNAMIC = object()  # the key of the dynamic shared memory, which variables of any name share
 
@@ -126,8 +135,10 @@ class _Kernel:
 
     def block_function(self) -> ir.Function:
         """(params, status, watch context, linear block, block_idx[3], the end of a row's blocks, grid_dim[3],
-        block_dim[3], pointers, shared variables, dynamic shared memory, slots)"""
-        pointer_args: list[object] = [*self.pointers, *self.shared, _DYNAMIC, *self.plan.slots]
+        block_dim[3], pointers, shared variables, dynamic shared memory, slots, and for checked own sums what they stand
+        for and where they end)"""
+        checked = [key for k in self.checked for key in (_Outside(k), _Outside(k, end=True))]
+        pointer_args: list[object] = [*self.pointers, *self.shared, _DYNAMIC, *self.plan.slots, *checked]
         types = [PTR, PTR, PTR, I64, *[I32] * 10, *[PTR] * len(pointer_args)]
         function = ir.Function(self.llvm, ir.FunctionType(lt.VOID, types), "kg.block")
         function.linkage = "internal"
@@ -157,7 +168,8 @@ class _Kernel:
             address_parts=address_parts(self.function),
             watch=self.watch(context) if self.variant.watched else None,
             row=self.row(x, row_end) if self.by_row else None,
-            alone=self.alone(),
+            alone=self.alone(self.own_sums),
+            strays=self.strays(by_key),
             summed=self.summed,
         )
         self.load_params(frame, params, by_key)
@@ -169,9 +181,17 @@ class _Kernel:
             b.branch(body)
         return function
 
-    def alone(self) -> frozenset[Op]:
-        by_root = totals.additions_by_root(self.function) if self.variant.own_sums else {}
-        return frozenset(op for k in self.own_sums for op in by_root[self.function.params[k].value])
+    def alone(self, params: list[int]) -> frozenset[Op]:
+        by_root = totals.additions_by_root(self.function) if params else {}
+        return frozenset(op for k in params for op in by_root[self.function.params[k].value])
+
+    def strays(self, args: dict[object, ir.Argument]) -> dict[Op, Own]:
+        owns = {k: Own(args[k], args[_Outside(k, end=True)], args[_Outside(k)]) for k in self.checked}
+        return {op: own for k, own in owns.items() for op in self.alone([k])}
+
+    @property
+    def checked(self) -> list[int]:
+        return [k for k in self.own_sums if self.function.params[k].name in self.variant.checked]
 
     @property
     def own_sums(self) -> list[int]:
@@ -215,6 +235,9 @@ class _Kernel:
         pointers = [*self.pointer_params(b, params), *self.scratch_pointers(b, launch, scratch)]
         own = self.own_memory(b, launch, scratch)
         targets = [pointers[self.pointers.index(k)] for k in own]
+        for k, target in zip(own, targets, strict=True):
+            if k in self.checked:
+                pointers += target, own_sums.byte_offset_by(b, *own[k])
         for k, (memory, nbytes) in own.items():
             pointers[self.pointers.index(k)] = memory
             own_sums.clear(b, memory, nbytes)

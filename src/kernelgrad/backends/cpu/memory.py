@@ -139,6 +139,9 @@ def emit_atomic(frame: Frame, op: Atomic) -> None:
         _add_to_total(frame, op)
         return
     args = [frame.get(a) for a in op.args]
+    if op in frame.strays:
+        add_to_own(frame, op, args[0])
+        return
     guard = _guard(frame, op, Access.ATOMIC)
     assert isinstance(op.ptr.type, Pointer)
     alone = op.ptr.type.space == "shared" or op in frame.alone
@@ -151,6 +154,22 @@ def _add_to_total(frame: Frame, op: Atomic) -> None:
     b, cell, type, size = frame.b, frame.totals[op], register_type(op.result.type), op.result.type.size
     total = b.fadd(b.load(cell, typ=type, align=size), frame.get(op.args[0]), flags=("reassoc",))
     b.store(total, cell, align=size)
+    frame.values[op.result] = lt.zero(op.result.type)
+
+
+def add_to_own(frame: Frame, op: Atomic, value: ir.Value) -> None:
+    """Note [Own sums]: plainly if it is inside, else to where it would have been."""
+    b, own, size = frame.b, frame.strays[op], op.result.type.size
+    begin, end, at = (b.ptrtoint(p, lt.I64) for p in (own.begin, own.end, frame.get(op.ptr)))
+    distance = b.sub(at, begin)
+    inside = b.icmp_unsigned("<=", distance, b.sub(b.sub(end, begin), lt.i64(size)))
+    with b.if_else(inside) as (plainly, elsewhere):
+        with plainly:
+            total = b.fadd(b.load(frame.get(op.ptr), typ=value.type, align=size), value)
+            b.store(total, frame.get(op.ptr), align=size)
+        with elsewhere:
+            target = b.gep(own.target, [distance], source_etype=lt.I8)
+            b.atomic_rmw("fadd", target, value, _ORDER)
     frame.values[op.result] = lt.zero(op.result.type)
 
 

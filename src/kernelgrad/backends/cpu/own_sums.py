@@ -4,32 +4,52 @@ Where nothing else is done to such a buffer in the kernel, a worker adds to memo
 its blocks one after the other, and adds that to the buffer at the end. LLVM sees for itself whether neighbouring
 threads add to different elements, and vectorises then. The launch tells where that memory lies in the worker's scratch
 memory, and its bytes.
+
+A kernel may add outside of the buffer that it is given: to the array of which that is a slice. Where the launch does
+not show that it does not (`ranges`), each addition looks whether it is inside, and is made atomically where it is not.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from llvmlite import ir
 
 from ...ir.builder import pointee
-from ...ir.ops import Function
+from ...ir.ops import Atomic, Function
 from ...ir.types import F32, F64
 from . import block_sums, totals
 from . import llvm_types as lt
 from .llvm_types import i64
 from .loops import counted
+from .ranges import Indices, Ranges
 
 _MOST_BYTES = 1 << 18
 _CROWD = 64  # threads for each element, at least
 
 
-def candidates(function: Function) -> dict[str, int]:
-    """The parameters whose elements threads add to, other than in registers, and the size of an element."""
+@dataclass(frozen=True)
+class Candidate:
+    """A parameter whose elements threads add to, other than in registers; `size` of an element."""
+
+    indices: Indices
+    size: int
+    additions: tuple[Atomic, ...]
+
+    def stays_inside(self, ranges: Ranges, nbytes: int) -> bool:
+        offsets = [ranges.offset(op.ptr) for op in self.additions]
+        return all(o is not None and o[0] >= 0 and o[1] + self.size <= nbytes for o in offsets)
+
+
+def candidates(function: Function) -> dict[str, Candidate]:
+    """By the parameters' names."""
     expanded = block_sums.run(totals.expanded(function))
+    indices = Indices(expanded)
     once = set(totals.find(expanded, by_row=True))
     by_root = totals.additions_by_root(expanded)
     params = {p.value: p.name for p in function.params if p.variable is None}
     return {
-        params[root]: pointee(root).size
+        params[root]: Candidate(indices, pointee(root).size, tuple(ops))
         for root, ops in by_root.items()
         if root in params and not ops <= once and pointee(root) in (F32, F64)
         if all(op.result.type == pointee(root) for op in ops)

@@ -21,6 +21,7 @@ from ...transforms.unroll import constants_of, copies_of, trips, unroll
 from . import llvm_types as lt
 from .frame import Frame, failing_ops
 from .invariant import Invariants
+from .memory import add_to_own
 
 _MOST_TRIPS = 32
 _MOST_COPIES = 512  # operations that unrolling may make
@@ -134,4 +135,7 @@ def _flush(frame: Frame, op: Op, cell: ir.Value) -> None:
     total = b.load(cell, typ=type, align=op.result.type.size)
     with b.if_then(b.fcmp_unordered("!=", total, ir.Constant(type, 0.0))), frame.scope():
         frame.summed[op].emit(frame, op.ptr)
-        b.atomic_rmw("fadd", frame.get(op.ptr), total, "monotonic")
+        if op in frame.strays:
+            add_to_own(frame, op, total)
+        else:
+            b.atomic_rmw("fadd", frame.get(op.ptr), total, "monotonic")
