@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ..ir.ops import Function, Module
-from ..transforms import early, simplify
+from ..transforms import early, reciprocals, simplify
 from . import exchange, fills, rings, trees, warp_barriers
 
 _WARP = 32
@@ -52,6 +52,6 @@ def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset
     if tuning.block is not None:
         function = trees.run(function, module, tuning.block, gathering)
     if tuning.block is not None and tuning.row > 1:
-        function = early.run(function)
+        function = reciprocals.run(early.run(function), gathering)
         function = warp_barriers.run(function, tuning.block)
     return replace(module, functions={function.name: function}, globals=variables)
