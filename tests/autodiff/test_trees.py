@@ -179,3 +179,21 @@ def test_explain_tells() -> None:
         gradient = kg.gradient(kg.compile(SOURCES[name])["k"], "y, x")
         assert (row in gradient.explain(3, 64, *arguments(64))) == expected
         assert row not in gradient.explain()
+
+
+@pytest.mark.parametrize("source", [PASSED_ON["all threads read"], MAXIMA["maximum"], MAXIMA["upwards"]])
+def test_second_derivatives(source: str) -> None:
+    """Forward mode of a gradient with trees in one step, against its differences."""
+    gradient = kg.gradient(kg.compile(source.replace("x[i] * x[i]", "x[i] * x[i] * x[i]"))["k"], "y, x")
+    y, x, n = arguments(64)
+    x, seed, direction = x + 0.01 * np.arange(len(x)), np.ones_like(y), np.cos(np.arange(len(y)))
+
+    def at(step: float) -> Any:
+        d_x = np.zeros_like(x)
+        gradient[3, 64](y.copy(), x + step * direction, n, seed.copy(), d_x)
+        return d_x
+
+    tangents = [np.zeros_like(y), direction, np.zeros_like(y), np.zeros_like(y)]
+    kg.jvp(gradient)[3, 64](y.copy(), x, n, seed.copy(), np.zeros_like(x), *tangents)
+    expected = (at(1e-6) - at(-1e-6)) / 2e-6
+    np.testing.assert_allclose(tangents[3], expected, rtol=1e-6, atol=1e-6 * abs(expected).max())

@@ -170,11 +170,14 @@ class Play:
 
     def _if(self, op: If, mask: Any, sure: bool) -> None:
         chosen = self.threads.value(op.cond)
-        known = chosen is not None
-        self._block(op.then, mask & chosen if known else mask, sure and known)
-        self._block(op.orelse, mask & ~chosen if known else mask, sure and known)
+        if chosen is None:
+            self._block(op.then, mask, False)
+            self._block(op.orelse, mask, False)
+            return
+        self._block(op.then, mask & chosen, sure)
+        self._block(op.orelse, mask & ~chosen, sure)
         for result, one, other in zip(op.results, op.then.results, op.orelse.results, strict=True):
-            if known and (one in self.values or other in self.values or is_float(result.type)):
+            if one in self.values or other in self.values or is_float(result.type):
                 exchanges = max(self.exchanges.get(one, 0), self.exchanges.get(other, 0))
                 self._define(result, np.where(chosen, self.ids(one), self.ids(other)), exchanges)
 

@@ -50,6 +50,7 @@ from .forward_activity import ForwardActivity, has_tangent, may_pass
 from .roots import holds_pointers
 from .rules import rule_for, scaled
 from .shadows import dynamic_shadow
+from .tree_winner import tree_tangent
 from .views import apart
 
 
@@ -236,7 +237,9 @@ class _Forward:
             case Load(ptr, volatile):
                 return self.load(op, ptr, volatile)
             case BarrierReduce("sum", value):
-                return b.emit(BarrierReduce, "sum", self.tangent(value), type=op.result.type)
+                return b.emit(BarrierReduce, "sum", self.tangent(value), op.threads, type=op.result.type)
+            case BarrierReduce(_, value):
+                return tree_tangent(b, op, self.tangent(value))
             case Warp("reduce_add", (mask, value)):
                 return b.emit(Warp, "reduce_add", (mask, self.tangent(value)), type=op.result.type)
             case Warp(fn, (mask, value, lane, width)):

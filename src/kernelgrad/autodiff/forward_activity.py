@@ -177,7 +177,7 @@ class ForwardActivity:
             case Aggregate(args) | Warp(_, args):
                 if any(a in self.values for a in args):
                     self._mark(op.results[0])
-            case BarrierReduce("sum", value):
+            case BarrierReduce("sum" | "tree_add" | "tree_max" | "tree_min", value):
                 self._flow(op.results, (value,))
             case Insert(aggregate, value, _):
                 self._flow(op.results, (aggregate,), (value,))

@@ -10,9 +10,9 @@ from ..ir.ops import Atomic, Barrier, BarrierReduce, Block, Function, Load, Op, 
 from ..ir.traverse import rebuild, with_body
 from ..ir.types import I32, U32, Pointer, Type
 from .reductions import Tree
-from .tape import linear_thread
 from .terms import Combined, Leaf, Number, Total
 from .tree_choice import Choice
+from .tree_winner import has_won
 from .warps import ALL, WARP
 
 
@@ -71,19 +71,7 @@ class Rewrite:
         top = b.emit(BarrierReduce, kind, value, threads, tree.rising, type=type, name=tree.value.name)
         self.trees[tree] = top
         if any(winner.tree == tree for winner in self.choice.won.values()):
-            self.winners[tree] = self.has_won(tree, b, value, top)
-
-    def has_won(self, tree: Tree, b: Builder, value: Value, top: Value) -> Value:
-        """Whether this thread's number is the first, in the tree's order, that is the result. Where all are NaN, none
-        is: the tree takes the first of them."""
-        place = b.convert(linear_thread(b), U32)
-        if not tree.rising:
-            place = b.apply("shr", b.apply("brev", place), b.constant(WARP - len(tree.strides), U32))
-        last = b.constant(self.play.count, U32)
-        mine = b.apply("select", b.apply("eq", value, top), place, last)
-        first = b.emit(BarrierReduce, "min", mine, self.play.count, type=U32)
-        first = b.apply("select", b.apply("eq", first, last), b.constant(0, U32), first)
-        return b.apply("eq", place, first)
+            self.winners[tree] = has_won(b, value, top, threads, tree.rising)
 
     def block(self, block: Block, top: bool = False) -> Block:
         ops: list[Op] = []

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ..ir.ops import Function, Module
-from ..transforms import early, simplify
+from ..transforms import early, reciprocals, simplify
 from . import exchange, fills, rings, rows, trees, warp_barriers
 
 _WARP = 32
@@ -69,4 +69,6 @@ def _for_block(
             function, block = simplify.run(merged, module), rows.started(merged, block)
         function = rings.run(function, _row(block))
     function = trees.run(function, module, block, gathering)
-    return function if tuning.row == 1 else warp_barriers.run(early.run(function), block)
+    if tuning.row == 1:
+        return function
+    return warp_barriers.run(reciprocals.run(early.run(function), gathering), block)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from ...ir.ops import Alloca, GlobalRef, Load, Member, Offset, Op, PtrCast, Value
+from ...ir.ops import Alloca, BarrierReduce, GlobalRef, Load, Member, Offset, Op, PtrCast, Value
 from ...ir.types import Array, Pointer, Struct, Type
 from .folding import Folding
 from .syntax import Expr, Prec, as_index, cast, infix
@@ -23,7 +23,7 @@ class Places(ABC):
         self.volatility = volatility
         self.places: dict[Value, str] = {}  # names of local memory
         self.decayed: frozenset[str] = frozenset()  # global names that are already pointers to their first element
-        self.reductions: dict[Op, int] = {}  # over the block, met once
+        self.reductions: dict[BarrierReduce, int] = {}  # over the block, met once
 
     @abstractmethod
     def value(self, value: Value) -> Expr:
