@@ -10,14 +10,17 @@ extern "C" __global__ void scratch_grad(
 {
     int i = threadIdx.x;
     float _d_x_value = _d_x[i];
+    float _d_y_value = _d_y[i];
     float x_value = x[i];
     float t = x_value * x_value;
     float t_1;
     float t_2;
     sincosf(t, &t_2, &t_1);
-    float t_3 = -(_d_y[i] * t_2) * x_value;
+    float t_3 = -(_d_y_value * t_2) * x_value;
     tmp[i] = t;
     y[i] = t_1;
-    _d_y[i] = 0.0f;
+    if (_d_y_value != 0.0f) {
+        _d_y[i] = 0.0f;
+    }
     _d_x[i] = _d_x_value + (t_3 + t_3);
 }
