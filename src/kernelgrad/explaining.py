@@ -17,6 +17,7 @@ from .hidden import elements, tape_total
 from .ir.ops import Atomic, For, GlobalRef, Load, Store, While
 from .ir.traverse import walk
 from .kernels import Kernel
+from .known import integers_of
 from .runtime.config import Launch, make_launch
 from .runtime.signature import user_params
 from .transforms import jam, lane_sums
@@ -27,14 +28,15 @@ if TYPE_CHECKING:
 
 
 class _Launched(NamedTuple):
-    """The launch that is explained, its scalar arguments, its tape, adjoints that are cleared before it, and gathers:
-    their kernels, launches and scalars."""
+    """The launch that is explained, its scalar arguments, its tape, adjoints that are cleared before it, gathers (their
+    kernels, launches and scalars), and what comes after it."""
 
     launch: Launch
     scalars: dict[str, Any]
     tape: int
     cleared: int
     gathers: list[tuple[Kernel, Launch, dict[str, Any]]]
+    then: tuple[Kernel, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -48,7 +50,8 @@ def explain_any(gradient: Differentiated) -> str:
     columns = _columns(gradient.kernel, variant, None, {}, unknown)
     prepared = variant.derivative.prepared
     kept = tape_per_thread(prepared.plan, prepared.function, unknown)
-    rows = _table("bytes for each thread", columns, Amount.text)
+    rows = [_LARGE_IN_TWO, ""] if _is_in_two(gradient) else []
+    rows += _table("bytes for each thread", columns, Amount.text)
     if kept.terms:
         rows += ["", f"tape: {kept.text()} bytes for each thread"]
     return "\n".join([_explained(variant), "", *rows, *_legend(unknown)])
@@ -68,6 +71,10 @@ def explain_launch(
         raise ArgumentError(f"{gradient.kernel.name}: no adjoint is wanted, so there is nothing to explain")
     target, segment = gradient._within_budget(launch, args[:own])
     bound, placement = target.kernel.bind(args[:own])
+    halves = target.in_two.find(wanted, launch, bound, integers_of(target.kernel.function).known(bound.packed, segment))
+    then: tuple[Kernel, ...] = ()
+    if halves is not None and segment is None:
+        target, then = halves.reverse, (halves.forward,)
     variant = target.variant_for(wanted, launch, bound)
     sizes = elements(variant, launch, bound, placement, segment)
     scalars = target.scalars(bound, segment)
@@ -78,7 +85,7 @@ def explain_launch(
         for kernel, own, supplied in target.gathers(wanted, launch, bound)
     ]
     total = tape_total(sizes, launch)
-    told = _Launched(launch, scalars, total, sum(nbytes.get(n, 0) for n in cleared), gathers)
+    told = _Launched(launch, scalars, total, sum(nbytes.get(n, 0) for n in cleared), gathers, then)
     return "\n".join([_explained(variant), "", *_of_launch(target.kernel, variant, told, segment)])
 
 
@@ -112,7 +119,7 @@ def _of_launch(kernel: Kernel, variant: Variant, told: _Launched, segment: int |
     shape = Shape(told.launch.grid, told.launch.block)
     columns = [
         {kind: amount.times(told.threads) for kind, amount in column.items()}
-        for column in _columns(kernel, variant, shape, told.scalars, unknown)
+        for column in _columns(kernel, variant, shape, told.scalars, unknown, told.then)
     ]
     for gather, own, scalars in told.gathers:
         threads = math.prod(own.grid) * math.prod(own.block)
@@ -121,7 +128,7 @@ def _of_launch(kernel: Kernel, variant: Variant, told: _Launched, segment: int |
     if told.cleared:
         columns[1]["cleared"] = Amount.of(told.cleared)
     grid, block = (" x ".join(map(str, _trimmed(extents))) for extents in (told.launch.grid, told.launch.block))
-    rows = [f"launch: {told.threads:,} threads, grid {grid}, block {block}", ""]
+    rows = [f"launch: {told.threads:,} threads, grid {grid}, block {block}", *([_IN_TWO] if told.then else []), ""]
     rows += _table("bytes moved, estimated", columns, lambda amount: amount.text(size))
     if told.tape:
         rows += ["", f"tape: {told.tape // told.threads:,} bytes for each thread, {size(told.tape)} in all"]
@@ -131,12 +138,17 @@ def _of_launch(kernel: Kernel, variant: Variant, told: _Launched, segment: int |
 
 
 def _columns(
-    kernel: Kernel, variant: Variant, shape: Shape | None, scalars: dict[str, Any], unknown: dict[str, str]
+    kernel: Kernel,
+    variant: Variant,
+    shape: Shape | None,
+    scalars: dict[str, Any],
+    unknown: dict[str, str],
+    then: tuple[Kernel, ...] = (),
 ) -> list[Traffic]:
     """Of the kernel, and of all that its gradient launches in its place."""
     tape = {p.name for kept in variant.places for p in kept.params}
     found: list[Traffic] = []
-    for kernels in ((kernel,), variant.kernels):
+    for kernels in ((kernel,), (*variant.kernels, *then)):
         total = dict.fromkeys(KINDS, Amount())
         for one in kernels:
             function = rotate.run(one.function, one.module)
@@ -144,6 +156,21 @@ def _columns(
                 total[kind] += amount
         found.append(total)
     return found
+
+
+def _is_in_two(gradient: Differentiated) -> bool:
+    """Functions have no launches."""
+    found = getattr(gradient, "in_two", None)
+    return found is not None and bool(found.is_usual())
+
+
+_IN_TWO = (
+    "two launches, the reverse alone and then the kernel: together they load, store and compute no more than one would"
+)
+_LARGE_IN_TWO = (
+    "large launches are two, the reverse alone and then the kernel: together they load, store and compute no more than"
+    " one would"
+)
 
 
 def _table(title: str, columns: list[Traffic], show: Callable[[Amount], str]) -> list[str]:

@@ -10,7 +10,7 @@ from . import gather_parts, pipeline
 from .autodiff.accumulate import USUAL
 from .autodiff.affine import Sums
 from .autodiff.exclusive import Place
-from .autodiff.gather import Box, Finder, Gather
+from .autodiff.gather import WIDTH, Box, Finder, Gather
 from .autodiff.gathering import NotSliceable, cost, gather_function
 from .autodiff.private import is_stored_once, places_of
 from .autodiff.reverse import Gradient as Derivative
@@ -24,7 +24,7 @@ from .runtime.arguments import Supplied
 from .runtime.config import Launch, make_launch
 
 _COST_OF_ATOMIC = 44  # instructions that pass while a GPU does one
-_BLOCKS = ((256,), (32, 8), (32, 8, 1))
+_BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 
 
 Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradient's own, and what it is told
@@ -63,7 +63,7 @@ class Gathers:
         candidates = [(name, nbytes) for name, nbytes in sizes if _might(name, prepared, sums)]
         if not candidates or self.options.may_alias or self.options.mode == "split":
             return ()
-        pattern = self._pattern(_kept(prepared, sums, apart), apart)
+        pattern = self._pattern(kept_outputs(prepared, sums), apart)
         if pattern is None:
             return ()
         params = {p.name: p.value for p in prepared.function.params}
@@ -159,7 +159,7 @@ def _floats(type: Any) -> Iterable[Any]:
     return (t for t in leaves(type) if t.is_float)
 
 
-def _kept(prepared: Prepared, sums: Sums, apart: frozenset[Place]) -> tuple[str, ...]:
+def kept_outputs(prepared: Prepared, sums: Sums) -> tuple[str, ...]:
     """The outputs whose adjoint can be read without being consumed."""
     memory, places = prepared.memory, places_of(prepared.structure)
     loaded = frozenset().union(*(memory.of(op.ptr) for op in memory.loads)) if memory.loads else frozenset()

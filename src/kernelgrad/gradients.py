@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import starmap
 from typing import Any
 
@@ -18,6 +18,7 @@ from .autodiff.shadows import adjoint_c_type
 from .errors import ArgumentError, LaunchError
 from .half_adjoints import in_float
 from .hidden import elements, stream_of, tape_total
+from .in_two import InTwo, Spilled
 from .ir.ops import Function, Param
 from .ir.types import Struct
 from .kernels import Kernel
@@ -174,11 +175,15 @@ class Gradient(Differentiated):
     def __init__(self, kernel: Kernel, settings: Settings):
         self._launchers: Launchers[None] = Launchers(self._launch)
         self._binders: dict[tuple[str, ...], Kernel] = {}
-        self._plans = Plans()
+        self._plans, self.in_two = Plans(), InTwo(self)
         super().__init__(kernel, settings)
 
     def __repr__(self) -> str:
         return f"<gradient {self.signature}>"
+
+    @property
+    def compiled(self) -> tuple[Executable, ...]:
+        return (*super().compiled, *(e for reverse in self.in_two.gradients for e in reverse.compiled))
 
     @cached_property
     def checkpointed(self) -> Gradient:
@@ -230,7 +235,8 @@ class Gradient(Differentiated):
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
         plain = self.bytes_needed(launch, bound, placement)
         if self._fits(plain):
-            return plain
+            halves = self.in_two.find(self.settings.listed, launch, bound, self._known_of((), bound)[0])
+            return plain if halves is None else halves.reverse.bytes_needed(launch, bound, placement)
         segment = self.segment(launch, bound, placement)
         return self.checkpointed.bytes_needed(launch, bound, placement, segment)
 
@@ -307,7 +313,8 @@ class Gradient(Differentiated):
         own = Own()
         adjoints = in_float(self.kernel.function, adjoints, launch, own, self.settings.kept)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
-        plan = self._plan(wanted, launch, bound, self.ways(placement, single, watched), segment)
+        spilled = partial(Kernel.local_bytes, device=placement.cuda) if placement.cuda is not None else None
+        plan = self._plan(wanted, launch, bound, self.ways(placement, single, watched), segment, spilled)
         if not self.settings.may_alias:
             self.check_overlap(plan.variant, bound, own, plan.written)
         stream = stream_of(launch, placement)
@@ -320,7 +327,13 @@ class Gradient(Differentiated):
         return self._binders[wanted]
 
     def _plan(
-        self, wanted: tuple[str, ...], launch: Launch, bound: BoundArguments, ways: Ways, segment: int | None
+        self,
+        wanted: tuple[str, ...],
+        launch: Launch,
+        bound: BoundArguments,
+        ways: Ways,
+        segment: int | None,
+        spilled: Spilled | None = None,
     ) -> LaunchPlan:
         shape = launch.grid, launch.block, launch.shared_bytes
         sizes = tuple([buffer[::2] for buffer in bound.buffers])  # and names: some may be missing
@@ -329,17 +342,27 @@ class Gradient(Differentiated):
         integers = known.read(bound.packed)
         plan = self._plans.get(kind, integers)
         if plan is None:
-            plan = self._make_plan(wanted, launch, bound, ways, segment)
+            plan = self._make_plan(wanted, launch, bound, ways, segment, spilled)
             relevant = known.numbers((*self._usual_for(wanted, launch).relevant.parts, *plan.asked))
             self._plans.keep(kind, integers, plan, relevant)
         return plan
 
     def _make_plan(
-        self, wanted: tuple[str, ...], launch: Launch, bound: BoundArguments, ways: Ways, segment: int | None
+        self,
+        wanted: tuple[str, ...],
+        launch: Launch,
+        bound: BoundArguments,
+        ways: Ways,
+        segment: int | None,
+        spilled: Spilled | None = None,
     ) -> LaunchPlan:
         primal = self._without_adjoints(wanted, bound)
-        variant = self.variant_for(wanted, launch, primal, ways)
         looking = Looking(self._known_of(wanted, primal)[0])
+        halves = self.in_two.find(wanted, launch, primal, looking, ways, spilled) if segment is None else None
+        if halves is not None:
+            plan = halves.reverse._make_plan(wanted, launch, bound, ways, None)
+            return plan.followed_by(halves.forward, halves.takes_adjoints, halves.asked)
+        variant = self.variant_for(wanted, launch, primal, ways)
         if ways.on_gpu and (quads := facts_in_quads(variant, launch, looking, bound)):
             variant = self.variant(wanted, quads)
         gathers = () if ways.single else tuple(starmap(Gathering, self.gathers(wanted, launch, primal, ways)))

@@ -132,6 +132,11 @@ class Kernel:
         """Its machine code, for each device where it has run."""
         return tuple(self._executables.values())
 
+    def local_bytes(self, device: int) -> int:
+        """What the compiler keeps of each thread in memory, on a GPU: local arrays, and registers it had none for."""
+        found: int = self._executable(device).local_bytes  # type: ignore[attr-defined]
+        return found
+
     # ---- launching
 
     def bind(self, args: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> tuple[BoundArguments, Placement]:

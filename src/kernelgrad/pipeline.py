@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
-from .autodiff import tune
+from .autodiff import taps, tune
 from .autodiff.tune import PLAIN, Tuning
 from .cache import DiskCache, digest, source_digest
 from .errors import InternalError, LookupFailed
@@ -72,15 +72,17 @@ WIDENED = (
     Pass("tidy", _transform("simplify")),
 )
 
+TAPS = Pass("taps", taps.unrolled)  # likewise, over few elements each
 TURNS = Pass("turns", _transform("turns"))  # for sums over very many blocks
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
-# Lanes that run side by side add up together.
+# Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
     Pass("cuda-variables", module_variables.run_for({"global"})),
     Pass("block_tiles", _transform("block_tiles")),
     Pass("lane_sums", _transform("lane_sums")),
+    Pass("consumed", _transform("consumed")),
 )
 
 STAGES = ("frontend", *(p.name for p in KERNEL))
@@ -134,9 +136,9 @@ def finish_derivative(
         from .transforms import sums
         from .transforms.stores import positive_zeros
 
-        once = Pass("sums", lambda f, m: sums.run(f, m, gathering))
+        once = Pass("sums", lambda f, m: sums.run(f, m, gathering, taps.MOST if only_sums else sums.MOST))
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
-        clean = for_target(emitted, function.name, (*DERIVATIVE, once, *ARRANGED))
+        clean = for_target(emitted, function.name, (*((TAPS,) if only_sums else ()), *DERIVATIVE, once, *ARRANGED))
         tuned = _tuned(clean, function.name, tuning, gathering)
         result = for_target(tuned, function.name, (*LAST, *((TURNS,) if only_sums else ()), last))
         _check_addresses(result.functions[function.name])

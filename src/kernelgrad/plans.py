@@ -17,6 +17,7 @@ from .coarsening import add_grid
 from .crowds import add_copies, finish_copies
 from .finishing import add_partials, finish_partials
 from .hidden import Sizes, add_shadows, add_tape, by_arithmetic, by_counting
+from .ir.ops import Value
 from .kernels import Kernel
 from .known import Growing, Looking, integers_of
 from .ordering import add_logs, finish_logs, logged_in
@@ -82,7 +83,14 @@ class LaunchPlan:
         self.asked = (*looking.asked, *(looked.asked if looked is not None else ()))
         self.parts = tuple(part for is_needed, part in _PARTS if is_needed(self))
         self.kernels = claims.kernels_in_order(variant)
+        self.then: tuple[tuple[Kernel, bool], ...] = ()  # as `kernels`, but launched as the kernel is
         self.written = written_by(variant, *(g.kernel for g in gathers))
+
+    def followed_by(self, kernel: Kernel, takes_adjoints: bool, asked: Iterable[Value]) -> LaunchPlan:
+        """With a launch after those of the variant. `asked`: the integers on which that depends."""
+        self.then, self.written = ((kernel, takes_adjoints),), self.written | kernel.written
+        self.asked = (*self.asked, *asked)
+        return self
 
     def prepare(self, at: Preparation) -> list[claims.Step]:
         """Makes what the launch needs, and gives its steps, in order."""
@@ -101,6 +109,8 @@ class LaunchPlan:
             bound = at.bound if takes_adjoints else self.without_adjoints(at.bound)
             block = started(kernel.function, launch.block)
             steps.append(claims.Step(kernel, bound, launch._replace(block=block), supplied))
+        for kernel, takes_adjoints in self.then:
+            steps.append(claims.Step(kernel, given if takes_adjoints else self.without_adjoints(given), at.launch, {}))
         return steps
 
     def without_adjoints(self, bound: BoundArguments) -> BoundArguments:

@@ -249,7 +249,7 @@ class Variant:
             looking = Looking(known)
             found = self._find_facts(launch, looking, sizes, assigned, ways)
             facts = on_cores(found.facts) if ways.on_cpu else found.facts
-            found = Found(replace(facts, coarse=self._coarse_axes(launch) if ways.on_gpu else 0), found.gathers)
+            found = Found(replace(facts, coarse=self._coarse_axes(launch, facts) if ways.on_gpu else 0), found.gathers)
             self.relevant.add(looking.asked)
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
@@ -323,8 +323,9 @@ class Variant:
         places = places_of(prepared.structure)
         return any(places[id(op)].in_loop for op in prepared.memory.loads if prepared.accumulation.is_atomic(op))
 
-    def _coarse_axes(self, launch: Launch) -> int:
-        if not self.derivative.only_sums or not pays(launch.grid, launch.block):
+    def _coarse_axes(self, launch: Launch, facts: Facts) -> int:
+        crowded = self.options.mode == "reverse" and facts.copied  # with what is known of the launch, perhaps all
+        if not (self.derivative.only_sums or crowded) or not pays(launch.grid, launch.block):
             return 0
         return 1 if launch.grid[1:] == (1, 1) else 3
 

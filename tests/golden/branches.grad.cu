@@ -61,7 +61,9 @@ extern "C" __global__ void branches_grad(
         v_3 = v_2;
     }
     y[i] = v_3;
-    _d_y[i] = 0.0f;
+    if (_d_v != 0.0f) {
+        _d_y[i] = 0.0f;
+    }
     if (active_2) {
         if (v_2 > 1.0f) {
             _d_v = _d_v == 0.0f ? _d_v : _d_v * (0.5f / sqrtf(v_2));

@@ -78,7 +78,9 @@ extern "C" __global__ void horner_grad(
     }
     long long t_1 = max(k - -1LL, 0LL) - 1;
     y[i] = value;
-    _d_y[i] = 0.0;
+    if (_d_value != 0.0) {
+        _d_y[i] = 0.0;
+    }
     double _d_x_sum = -0.0;
     if (__activemask() == 0xffffffffu) {
         unsigned long long t_2 = t_1 > -1 ? t_1 - (unsigned long long)-1LL : 0ULL;

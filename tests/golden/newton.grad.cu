@@ -30,7 +30,9 @@ extern "C" __global__ void newton_grad(
         _top_f64 = _top_f64_1;
     }
     y[i] = root_1;
-    _d_y[i] = 0.0;
+    if (_d_root != 0.0) {
+        _d_y[i] = 0.0;
+    }
     // newton.cu:6
     double _d_root_1 = -0.0;
     for (long long k = count - 1; k > -1; --k) {

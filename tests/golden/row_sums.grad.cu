@@ -18,7 +18,9 @@ extern "C" __global__ void row_sums_grad(
         sum += m_value * m_value;
     }
     y[row] = sum;
-    _d_y[row] = 0.0f;
+    if (_d_sum != 0.0f) {
+        _d_y[row] = 0.0f;
+    }
     // row_sums.cu:6
     for (int c = columns - 1; c > -1; --c) {
         _d_m[t + c] += _d_sum * 2.0f * m[t + c];

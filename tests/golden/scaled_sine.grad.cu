@@ -49,7 +49,9 @@ extern "C" __global__ void scaled_sine_grad(
         float t_3 = _d_y_value * x_value;
         _d_a_1 = t_3 * t;
         y[i] = t_2 * x_value;
-        _d_y[i] = 0.0f;
+        if (_d_y_value != 0.0f) {
+            _d_y[i] = 0.0f;
+        }
         _d_x[i] = _d_x_value + (_d_y_value * t_2 + t_3 * a * t_1);
     }
     float t_4 = block_sum(_d_a_1);

@@ -15,7 +15,9 @@ extern "C" __global__ void stencil_grad(
     float x_value_1 = x[i + 1];
     float t = -_d_y_value * 2.0f;
     y[i] = x_value * x_value_1 - 2.0f * x[i];
-    _d_y[i] = 0.0f;
+    if (_d_y_value != 0.0f) {
+        _d_y[i] = 0.0f;
+    }
     if (t != 0.0f) {
         atomicAdd(&_d_x[i], t);
     }

@@ -42,7 +42,9 @@ extern "C" __global__ void window_grad(
     }
     double _d_ring_value = _d_ring[1];
     double _d_ring_value_1 = _d_ring[2];
-    _d_y[i] = 0.0;
+    if (_d_y_value != 0.0) {
+        _d_y[i] = 0.0;
+    }
     _d_ring[2] = _d_ring_value_1 + _d_y_value * ring_value_2;
     _d_ring[1] = _d_ring_value + _d_y_value * ring_value_3;
     _d_ring[0] += _d_y_value;

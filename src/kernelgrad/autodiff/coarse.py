@@ -1,4 +1,5 @@
-"""Fewer blocks that each do the work of many, for gradients that only sum up the adjoints of numbers.
+"""Fewer blocks that each do the work of many, for gradients that only sum up the adjoints of numbers, or of a few
+elements (see `taps`).
 
 A block of such a gradient loads a little and leaves one sum: with hundreds of thousands of them, starting blocks and
 adding up their sums takes longer than the loads. So a few thousand are started, and each runs through blocks of the
@@ -12,7 +13,7 @@ Nothing else is written, so that the loads of several turns can be under way tog
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ..ir.builder import Builder
@@ -59,9 +60,10 @@ def pays(grid: Extents, block: Extents) -> bool:
     return _TURNS * blocks_for(block) <= math.prod(grid) < _MOST_BLOCKS
 
 
-def only_sums(ops: Iterable[Op]) -> bool:
-    """Whether threads write nothing but their own variables, and do nothing together."""
-    return all(map(_is_alone, walk(Block((), tuple(ops), ()))))
+def only_sums(ops: Iterable[Op], updates: Collection[Op] = ()) -> bool:
+    """Whether threads write nothing but their own variables, and do nothing together. `updates`: but for these, which
+    are sums too."""
+    return all(op in updates or _is_alone(op) for op in walk(Block((), tuple(ops), ())))
 
 
 def _is_alone(op: Op) -> bool:

@@ -33,6 +33,8 @@ _FEW = 1 << 15  # elements: fewer do not fill a GPU
 _LONG = 256  # sums that a thread makes while there are few of them
 _MANY = 1 << 20  # elements: enough for each thread to have several
 _SPAN = 4
+_LONG_SPAN = 8
+WIDTH = 256  # threads of a gather's block, where there is one digit
 _MOST_WASTE = 3  # executions that are looked at for each that there is
 
 
@@ -64,9 +66,10 @@ class Site:
 class Gather:
     """How the adjoint of an input is gathered. `indices`: integers of the pattern that are a thread's index along an
     axis. `narrow`: 32 bits hold all indices. `span`: so many elements, one behind the other along the last digit, are
-    one thread's. `covers`: every element of the buffer has its digits. `writes`: and gets its adjoint written, not
-    added to. `part`: all of it; or, with a thread for each element and none besides, rows inside of the domain, or
-    some at its border. `contiguous`: the first digit is that of neighbours in memory."""
+    one thread's; where that is the only digit, they are a block apart. `covers`: every element of the buffer has its
+    digits. `writes`: and gets its adjoint written, not added to. `part`: all of it; or, with a thread for each element
+    and none besides, rows inside of the domain, or some at its border. `contiguous`: the first digit is that of
+    neighbours in memory."""
 
     name: str
     sites: tuple[Site, ...]
@@ -431,9 +434,12 @@ class Finder:
 
 
 def _span(sites: tuple[Site, ...], box: Box) -> int:
-    """Neighbours share loads, and the tests around them."""
-    apart = len(box.extents) > 1 and not any(site.summed for site in sites)
-    return _SPAN if apart and math.prod(box.extents) >= _MANY and box.extents[-1] >= 8 * _SPAN else 1
+    """Neighbours share loads, and the tests around them; what loops load besides, weights, elements in one row too."""
+    if math.prod(box.extents) < _MANY:
+        return 1
+    if len(box.extents) == 1:
+        return _LONG_SPAN if all(site.summed for site in sites) and box.extents[0] >= _LONG_SPAN * _MANY else 1
+    return _SPAN if not any(site.summed for site in sites) and box.extents[-1] >= 8 * _SPAN else 1
 
 
 def _own(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:

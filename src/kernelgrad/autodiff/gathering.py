@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from ..ir.builder import Builder, pointee
@@ -34,7 +34,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import blocks, operands, rebuild, walk
 from ..ir.types import I32, I64, U32, U64, Pointer, Scalar
-from .gather import Coordinate, Gather, Site, Solved, updates_of
+from .gather import WIDTH, Coordinate, Gather, Site, Solved, updates_of
 from .roots import UNKNOWN
 from .roots import analyse as roots_of
 from .structure import analyse
@@ -108,8 +108,11 @@ class _Emitter:
 
     def _whole(self) -> None:
         b, span = self.b, self.gather.span
-        *others, last = [self._thread(axis) for axis in range(self.gather.digits)]
-        offsets = [*others, b.apply("mul", last, b.constant(span, self.type)) if span > 1 else last]
+        if self.gather.digits == 1:
+            offsets = [self._thread(0, span)]
+        else:
+            *others, last = [self._thread(axis) for axis in range(self.gather.digits)]
+            offsets = [*others, b.apply("mul", last, b.constant(span, self.type)) if span > 1 else last]
         inside = [b.apply("lt", at, self.number(f"_extent_{k}")) for k, at in enumerate(offsets)]
         with b.region() as region:
             self._elements(
@@ -122,21 +125,22 @@ class _Emitter:
         b = self.b
         digits = [b.apply("add", self.number(f"_first_{k}"), self._thread(k)) for k in range(self.gather.digits)]
         with b.region() as tested:
-            self._update(digits, self._sums(digits, False))
+            self._update(digits, *self._sums([digits], False))
         if self.gather.part == "border":
             b.ops += tested.ops
             return
         with b.region() as untested:
-            self._update(digits, self._sums(digits, True))
+            self._update(digits, *self._sums([digits], True))
         after = b.apply("ge", digits[0], self.number("_inner_first_0"))
         before = b.apply("le", digits[0], self.number("_inner_last_0"))
         b.if_(together(b, [after, before]), untested.block(), tested.block())
 
-    def _thread(self, axis: int) -> Value:
-        """The thread's index in the grid of the gather."""
+    def _thread(self, axis: int, span: int = 1) -> Value:
+        """The thread's index in the grid of the gather, or in one of blocks that are `span` times as wide."""
         b = self.b
         wide = U64 if self.type == I64 else U32
         block, width, thread = (b.convert(b.builtin(n, axis), wide) for n in ("block_idx", "block_dim", "thread_idx"))
+        width = b.constant(WIDTH * span, wide) if span > 1 else width
         return b.convert(b.apply("add", b.apply("mul", block, width), thread), self.type)
 
     def _elements(self, digits: list[Value], offset: Value) -> None:
@@ -146,11 +150,11 @@ class _Emitter:
         tests = []
         for k, digit in enumerate(digits):
             tests.append(b.apply("ge", digit, self.number(f"_inner_first_{k}")))
-            end = b.apply("add", digit, b.constant(self.gather.span - 1, self.type)) if k == last else digit
+            end = self._next(digits, b.constant(self.gather.span - 1, self.type))[last] if k == last else digit
             tests.append(b.apply("le", end, self.number(f"_inner_last_{k}")))
         with b.region() as inside:
             rows = [self._next(digits, b.constant(k, self.type)) for k in range(self.gather.span)]
-            for row, sums in [(row, self._sums(row, True)) for row in rows]:
+            for row, sums in zip(rows, self._sums(rows, True), strict=True):
                 self._update(row, sums)
         with b.region() as outside:
             self._one_by_one(digits, offset)
@@ -159,29 +163,36 @@ class _Emitter:
     def _one_by_one(self, digits: list[Value], offset: Value) -> None:
         b, k = self.b, Value(self.type, "k")
         if self.gather.span == 1:
-            self._update(digits, self._sums(digits, False))
+            self._update(digits, *self._sums([digits], False))
             return
         with b.region() as body:
             row = self._next(digits, k)
             with b.region() as exists:
-                self._update(row, self._sums(row, False))
-            there = b.apply("lt", b.apply("add", offset, k), self.number(f"_extent_{self.gather.digits - 1}"))
+                self._update(row, *self._sums([row], False))
+            (last,) = self._next([offset], k)
+            there = b.apply("lt", last, self.number(f"_extent_{self.gather.digits - 1}"))
             b.if_(there, exists.block())
         b.for_(b.constant(0, self.type), b.constant(self.gather.span, self.type), (), 1, body.block((k,)), unroll=1)
 
     def _next(self, digits: list[Value], k: Value) -> list[Value]:
+        """The digits of an element of the thread's."""
+        if self.gather.digits == 1:
+            k = self.b.apply("mul", k, self.b.constant(WIDTH, self.type))
         return [*digits[:-1], self.b.apply("add", digits[-1], k)]
 
-    def _sums(self, digits: list[Value], inner: bool) -> dict[int, Value]:
-        """Of all reads, by residue."""
+    def _sums(self, rows: list[list[Value]], inner: bool) -> list[dict[int, Value]]:
+        """Of all reads, by residue, for each of some elements."""
         b, type = self.b, self.element
-        variables = {residue: b.alloca(type, "sum") for residue in sorted({s.residue for s in self.gather.sites})}
-        for variable in variables.values():
+        residues = sorted({s.residue for s in self.gather.sites})
+        variables = [{residue: b.alloca(type, "sum") for residue in residues} for _ in rows]
+        for variable in (v for own in variables for v in own.values()):
             b.store(variable, b.constant(0.0, type))
         for site in self.gather.sites:
-            Slice(self, site, digits, variables[site.residue], inner).emit()
+            b.span = self.updates[site.number].op.span
+            pairs = zip(rows, variables, strict=True)
+            over([Slice(self, site, row, own[site.residue], inner) for row, own in pairs], site.summed)
         b.span = self.pattern.span
-        return {residue: b.load(variable) for residue, variable in variables.items()}
+        return [{residue: b.load(variable) for residue, variable in own.items()} for own in variables]
 
     def _update(self, digits: list[Value], sums: dict[int, Value]) -> None:
         b, type = self.b, self.element
@@ -208,6 +219,25 @@ class _Emitter:
         b.if_(b.apply("ne", sum_, b.constant(0.0, self.element)), region.block())
 
 
+def over(slices: list[Slice], rest: tuple[Coordinate, ...]) -> None:
+    """Loops over the coordinates that do not follow from the digits: nor do their lengths, so several elements go
+    through them together."""
+    if not rest:
+        for one in slices:
+            with one.scope():
+                one.execution()
+        return
+    (start, *_), (first, *others) = slices, rest
+    b, at = start.b, Value(start.type, "at")
+    length = start.length(first)
+    with b.region() as body, ExitStack() as scopes:
+        for one in slices:
+            scopes.enter_context(one.scope())
+            one.at[first] = at
+        over(slices, tuple(others))
+    b.for_(b.constant(0, start.type), length, (), 1, body.block((at,)))
+
+
 class Slice:
     """The adjoint that one read gives to an element. `inner`: its executions are known to exist, and the bounds around
     them to hold."""
@@ -220,30 +250,13 @@ class Slice:
         self.at: dict[Coordinate, Value] = {}
         self.known: ChainMap[Value, Value] = ChainMap()
 
-    def emit(self) -> None:
-        self.b.span = self.update.op.span
-        self._over(self.site.summed)
-
-    def _over(self, rest: tuple[Coordinate, ...]) -> None:
-        """Loops over the coordinates that do not follow from the digits."""
-        if not rest:
-            self._execution()
-            return
-        b, (first, *others) = self.b, rest
-        length = self._length(first)
-        at = Value(self.type, "at")
-        with b.region() as body, self._scope():
-            self.at[first] = at
-            self._over(tuple(others))
-        b.for_(b.constant(0, self.type), length, (), 1, body.block((at,)))
-
     @contextmanager
-    def _scope(self) -> Iterator[None]:
+    def scope(self) -> Iterator[None]:
         self.known = self.known.new_child()
         yield
         self.known = self.known.parents
 
-    def _execution(self) -> None:
+    def execution(self) -> None:
         """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
         conditions = [
             c for digit, solved in zip(self.digits, self.site.solved, strict=True) for c in self._solve(digit, solved)
@@ -266,9 +279,9 @@ class Slice:
         at = rest if solved.sign > 0 else b.apply("neg", rest)
         self.at[solved.coordinate] = at
         unsigned = U64 if self.type == I64 else U32  # a negative one is too large
-        yield b.apply("lt", b.convert(at, unsigned), b.convert(self._length(solved.coordinate), unsigned))
+        yield b.apply("lt", b.convert(at, unsigned), b.convert(self.length(solved.coordinate), unsigned))
 
-    def _length(self, coordinate: Coordinate) -> Value:
+    def length(self, coordinate: Coordinate) -> Value:
         kind, k = coordinate
         if kind == "axis":
             return self.emitter.number(f"_threads_{k}")
@@ -295,7 +308,7 @@ class Slice:
             first, *guards = guards
             conditions.append(self._holds(*first))
         if conditions:
-            with b.region() as region, self._scope():
+            with b.region() as region, self.scope():
                 self._guarded([], guards)
             b.if_(together(b, conditions), region.block())
             return
@@ -348,7 +361,7 @@ class Slice:
     def _branches(self, op: If, k: int) -> Value:
         sides, cond = [], self.value(op.cond)
         for side in (op.then, op.orelse):
-            with self.b.region() as region, self._scope():
+            with self.b.region() as region, self.scope():
                 result = self.value(side.results[k])
             sides.append(region.block((), (result,)))
         then, orelse = sides

@@ -95,7 +95,7 @@ class Gradient:
     flow, by the buffer's name. `partials`: where each warp leaves its sum of a number's adjoint. `logs`: where updates
     are logged, parameters of the reverse. `stacks`: the tape's parameters, which follow those in every function.
     `shared`: the shadow of each shared variable that has one. `coarse`: of launches that start fewer blocks.
-    `only_sums`: nothing but adjoints of numbers is written."""
+    `only_sums`: nothing but adjoints of numbers, or of a few elements, is written."""
 
     functions: tuple[Function, ...]
     adjoints: dict[str, Param]
@@ -260,7 +260,8 @@ def _fill_first(
         emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared.of[name], shared.nbytes, type)
     shared_winners.fill_bids(emitter.prologue, decided.bids, cooperate.fill_together)
     for own in given.copies.values():
-        own.emit(emitter.prologue)
+        own.emit(emitter.outside)
+    emitter.spread = frozenset(own.pointer for own in given.copies.values())
 
 
 def _assembled(

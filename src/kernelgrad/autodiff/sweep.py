@@ -53,6 +53,7 @@ from .shadows import adjoint_type, shadow_name, zero_fill
 from .shuffles import Shuffle
 from .structure import Place
 from .tape import Tape, linear_warp
+from .taps import taps
 
 if TYPE_CHECKING:
     from .reverse import Prepared
@@ -83,9 +84,11 @@ class Sweep:
         self.logs = Logs(self.tape, not known, logs_of(prepared.sites))
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
         self.scopes: list[dict[Value, Value]] = [{}]
-        axes = prepared.options.facts.coarse if prepared.options.partials else 0
+        axes = prepared.options.facts.coarse
         self.coarse = coarse(axes) if axes else None
-        self.only_sums = False  # the adjoints of numbers, and nothing else to write
+        self.outside = Builder()  # what a block does once, however many it does the work of
+        self.spread: frozenset[Value] = frozenset()  # adjoints of which there are copies
+        self.only_sums = False  # the adjoints of numbers or of a few elements, and nothing else to write
 
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
@@ -103,7 +106,8 @@ class Sweep:
         for number in numbers:
             self.flush(number)
         start = self.tape.start_reverse() if self.mode == "split" else []
-        reverse = Block((), (*self.prologue.ops, *self.logs.prologue.ops, *start, *self.b.ops), ())
+        prologue = (*self.outside.ops, *self.prologue.ops, *self.logs.prologue.ops)
+        reverse = Block((), (*prologue, *start, *self.b.ops), ())
         if forward is None:
             return (reverse,)
         ends = self.tape.end_forward()
@@ -112,9 +116,11 @@ class Sweep:
     def add_work(self, work: list[Op], sums: bool) -> None:
         """What a block has to do; or, if that is only sums and there are many blocks, what many of them have."""
         beside = self.mode == "split" or self.tape.stacks or self.logs.all
-        self.only_sums = sums and not beside and only_sums((*self.prologue.ops, *work))
+        everything = (*self.prologue.ops, *work)
+        updates = taps(everything, self.spread)
+        self.only_sums = bool(sums or updates) and not beside and only_sums(everything, updates)
         if self.coarse is not None and self.only_sums:
-            self.coarse.emit(self.b, (*self.prologue.ops, *work))
+            self.coarse.emit(self.b, everything)
             self.prologue.ops.clear()
         else:
             self.coarse = None

@@ -26,6 +26,7 @@ from .tape import leaf_types
 READ, WRITTEN, ATOMIC, TAPE = KINDS = ("read", "written", "atomic", "tape")
 Traffic = dict[str, Amount]
 _SAMPLES = 512  # threads that are played
+_GOLDEN = 0.6180339887498949  # whose multiples, modulo 1, are spread evenly
 _LONGEST = 4096  # iterations of a loop that are played
 
 
@@ -34,9 +35,9 @@ def traffic(
 ) -> Traffic:
     """Bytes per thread, by kind. `tape`: the parameters that lead to it. `function`: with rotated loops. `unknown`: is
     filled with the names of loops whose length is not known."""
-    counter = _Counter(function, tape, unknown)
+    counter = Counter(function, tape, unknown)
     values = {p.value: scalars[p.name] for p in function.params if p.name in scalars}
-    threads = _Sample(shape, counter.structure, values.get)
+    threads = Sample(shape, counter.structure, values.get)
     return counter.block(function.body, np.ones(threads.count), threads)
 
 
@@ -61,7 +62,7 @@ def _frames(place: Place | None, plan: Plan, trips: Trips) -> Amount:
     return times
 
 
-class _Sample(Threads):
+class Sample(Threads):
     """Some threads of the grid; without a launch, one of which nothing is known."""
 
     def __init__(
@@ -73,7 +74,9 @@ class _Sample(Threads):
             return
         per_block, blocks = math.prod(shape.block), math.prod(shape.grid)
         count = min(_SAMPLES, per_block * blocks)
-        linear = (2 * np.arange(count) + 1) * (per_block * blocks) // (2 * count)
+        # Not at equal distances: along rows whose length divides them, all would be at the same place.
+        within = np.arange(count) * _GOLDEN % 1.0
+        linear = ((np.arange(count) + within) * (per_block * blocks / count)).astype(np.int64)
         self.block, self.count = shape.block, count
         self.indices = _axes(linear % per_block, shape.block)
         self.blocks = _axes(linear // per_block, shape.grid)
@@ -89,8 +92,8 @@ class _Sample(Threads):
                 return self._constant(self.launched.grid[axis])
         return super()._evaluate(value)
 
-    def _with(self, given: dict[Value, Numbers | None]) -> _Sample:
-        return _Sample(self.launched, self.structure, self.known, given)
+    def _with(self, given: dict[Value, Numbers | None]) -> Sample:
+        return Sample(self.launched, self.structure, self.known, given)
 
 
 def _axes(linear: Numbers, extents: tuple[int, int, int]) -> tuple[Numbers, Numbers, Numbers]:
@@ -98,7 +101,7 @@ def _axes(linear: Numbers, extents: tuple[int, int, int]) -> tuple[Numbers, Numb
     return linear % width, linear // width % height, linear // (width * height)
 
 
-class _Counter:
+class Counter:
     def __init__(self, function: Function, tape: set[str], unknown: dict[str, str]):
         self.structure = structure_analysis.analyse(function, apart=False)
         self.memory = memory_analysis.analyse(function)
@@ -110,7 +113,7 @@ class _Counter:
         """`weight`: how often each thread is here."""
         total: Traffic = {}
         for op in block.ops:
-            total = _plus(total, self.op(op, weight, threads))
+            total = plus(total, self.op(op, weight, threads))
         return total
 
     def op(self, op: Op, weight: Numbers, threads: Threads) -> Traffic:
@@ -138,9 +141,7 @@ class _Counter:
     def branches(self, op: If, weight: Numbers, threads: Threads) -> Traffic:
         chosen = threads.value(op.cond)
         if chosen is not None:
-            return _plus(
-                self.block(op.then, weight * chosen, threads), self.block(op.orelse, weight * ~chosen, threads)
-            )
+            return plus(self.block(op.then, weight * chosen, threads), self.block(op.orelse, weight * ~chosen, threads))
         return max((self.block(side, weight, threads) for side in (op.then, op.orelse)), key=_rough)
 
     def counted(self, loop: For, weight: Numbers, threads: Threads) -> Traffic:
@@ -192,7 +193,7 @@ def _chosen(running: Numbers, new: Numbers | None, old: Numbers | None) -> Numbe
     return None if new is None or old is None else np.where(running, new, old)
 
 
-def _plus(one: Traffic, other: Traffic) -> Traffic:
+def plus(one: Traffic, other: Traffic) -> Traffic:
     return {kind: one.get(kind, Amount()) + other.get(kind, Amount()) for kind in (*one, *other)}
 
 

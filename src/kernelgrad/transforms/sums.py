@@ -41,14 +41,14 @@ from . import promote, simplify
 from .aliases import MEETINGS, Aliases
 
 _PURE = (Constant, Apply, Offset, Member, PtrCast, Builtin, Extract, GlobalRef)
-_MOST = 16  # registers that sums of one loop may take
+MOST = 16  # registers that sums of one loop may take
 
 
-def run(function: Function, module: Module, shadows: frozenset[str]) -> Function:
-    """`shadows`: the parameters and variables that hold adjoints."""
+def run(function: Function, module: Module, shadows: frozenset[str], most: int = MOST) -> Function:
+    """`shadows`: the parameters and variables that hold adjoints. `most`: sums that a loop may have."""
     found = function
     while True:  # from loops to the loops around them
-        sums = _Sums(found, shadows)
+        sums = _Sums(found, shadows, most)
         body = sums.block(found.body)
         if not sums.variables:
             return found if found is function else simplify.run(promote.run(found, module), module)
@@ -69,8 +69,8 @@ class _Updates:
 
 
 class _Sums:
-    def __init__(self, function: Function, shadows: frozenset[str]):
-        self.aliases = Aliases(function)
+    def __init__(self, function: Function, shadows: frozenset[str], most: int):
+        self.aliases, self.most = Aliases(function), most
         self.used = uses(function.body)
         self.definition = {r: op for op in walk(function.body) for r in op.results}
         named = {p.value for p in function.params if p.name in shadows}
@@ -91,7 +91,7 @@ class _Sums:
         if any(isinstance(op, (*MEETINGS, Call)) for op in inside):
             return [loop]
         before, after, body = Builder(loop.span), Builder(loop.span), loop.body
-        for ptr, updates in list(self.updates(loop).items())[:_MOST]:
+        for ptr, updates in list(self.updates(loop).items())[: self.most]:
             address = self.address(ptr, loop, inside) if self.is_sum(ptr, updates, inside) else None
             if address is not None:
                 body = self.moved(body, ptr, updates, address, before, after)
