@@ -18,6 +18,8 @@ extern "C" __global__ void scratch_grad(
     sincosf(t, &t_2, &t_1);
     tmp[i] = t;
     y[i] = t_1;
-    _d_y[i] = 0.0f;
+    if (_d_y_value != 0.0f) {
+        _d_y[i] = 0.0f;
+    }
     _d_x[i] = _d_x_value + -(_d_y_value * t_2) * 2.0f * x_value;
 }
