@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import kernelgrad as kg
 from kernelgrad.errors import DeviceError, LaunchError
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.layout import param_layout
@@ -238,3 +239,32 @@ def test_cupy_arrays() -> None:
     config = LaunchConfig((1, 1, 1), (64, 1, 1), stream=stream)
     compiled(ir).launch(config, packed(ir, y.data.ptr, x.data.ptr, 2.0, 64))
     assert bool((y == 2).all())
+
+
+def test_blocks_larger_than_registers_allow() -> None:
+    """Such a launch gets the kernel compiled for fewer registers, with the constants that were set."""
+    cupy = pytest.importorskip("cupy")
+    module = kg.compile("""__constant__ float factor;
+    __global__ void k(float *y, const float *x, int turns, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        float v[120];
+        #pragma unroll
+        for (int k = 0; k < 120; ++k) v[k] = x[(i + k) % n];
+        for (int t = 0; t < turns; ++t) {
+            #pragma unroll
+            for (int k = 0; k < 120; ++k) v[k] = v[k] * factor + x[(i + k * t) % n];
+        }
+        float sum = 0;
+        #pragma unroll
+        for (int k = 0; k < 120; ++k) sum += v[k];
+        y[i] = sum;
+    }""")
+    kernel, n = module["k"], 4096
+    x = cupy.asarray(np.random.default_rng(0).random(n, np.float32))
+    for factor in (0.5, 0.25):
+        module["factor"] = np.float32(factor)
+        wide, narrow = cupy.zeros(n, np.float32), cupy.zeros(n, np.float32)
+        kernel[n // 128, 128](wide, x, 7, n)
+        kernel[n // 1024, 1024](narrow, x, 7, n)
+        assert kernel.compiled[0].max_threads < 1024
+        np.testing.assert_allclose(narrow.get(), wide.get(), rtol=1e-6)

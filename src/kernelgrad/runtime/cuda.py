@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from typing import Any
 
@@ -16,23 +17,29 @@ from .nvrtc import compile_only
 
 __all__ = ["CudaExecutable", "compile_cuda", "compile_only"]
 
+_REGISTERS = 8  # they are given out in steps of so many
+
 
 def compile_cuda(module: Module, kernel: str, device: int) -> CudaExecutable:
-    cubin = compile_only(emit(module, kernel), limits(device).arch)
-    return CudaExecutable(cubin, module, kernel, device)
+    return CudaExecutable(emit(module, kernel), module, kernel, device)
 
 
 class CudaExecutable:
     """A kernel loaded on one device. `registers`, `local_bytes`, `static_shared` and `max_threads` are the compiler's
-    figures for it."""
+    figures for it. Launches with more threads than have registers for it get it compiled for fewer: `narrower`."""
 
-    def __init__(self, cubin: bytes, module: Module, kernel: str, device: int):
+    def __init__(self, text: str, module: Module, kernel: str, device: int, registers: int | None = None):
         self.name, self.device = kernel, device
+        self._text, self._in_module = text, module
+        self._constants: dict[str, bytes] = {}
+        self._narrower: dict[int, CudaExecutable] = {}
+        self._lock = threading.Lock()
         self._driver = driver()
         self._context = int(primary_context(device))
         self._limits = limits(device)
         self._variables = global_names(module, kernel)
         self._shared = shared_layout(module, kernel)
+        cubin = compile_only(text, self._limits.arch, registers)
         with current(device):
             self._module = check(self._driver, self._driver.cuModuleLoadData(cubin))
             found = self._driver.cuModuleGetFunction(self._module, kernel_name(kernel).encode())
@@ -51,6 +58,9 @@ class CudaExecutable:
     # ---- launching
 
     def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None:
+        x, y, z = config.block
+        if x * y * z > self.max_threads:
+            return self._narrower_for(config).launch(config, arguments)
         bindings = self._driver
         _, context = bindings.cuCtxGetCurrent()
         if int(context) != self._context:
@@ -64,6 +74,20 @@ class CudaExecutable:
         (status,) = bindings.cuLaunchKernel(self._function, *config.grid, *config.block, shared, stream, parameters, 0)
         if status:
             raise self._launch_error(config, status)
+
+    def _narrower_for(self, config: LaunchConfig) -> CudaExecutable:
+        """The same kernel, with so few registers for a thread that a block of that size has enough of them."""
+        threads = math.prod(config.block)
+        registers = self._limits.registers_per_block // threads // _REGISTERS * _REGISTERS
+        if threads > self._limits.threads_per_block or self.registers <= registers:
+            raise self._launch_error(config, None)
+        with self._lock:
+            if registers not in self._narrower:
+                found = CudaExecutable(self._text, self._in_module, self.name, self.device, registers)
+                for name, data in self._constants.items():
+                    found.set_constant(name, data)
+                self._narrower[registers] = found
+        return self._narrower[registers]
 
     def _allow_dynamic(self, nbytes: int, config: LaunchConfig) -> None:
         """More than the usual 48 KB must be asked for, once per kernel."""
@@ -105,10 +129,13 @@ class CudaExecutable:
             address, size = check(bindings, bindings.cuModuleGetGlobal(self._module, symbol.encode()))
             if len(data) != size:
                 raise DeviceError(f"constant '{name}' has {size} bytes, not {len(data)}")
+            self._constants[name] = data
             check(bindings, bindings.cuCtxSynchronize())
             check(bindings, bindings.cuMemcpyHtoD(address, data, size))
             # The copy may still be under way on the default stream when the call returns.
             check(bindings, bindings.cuCtxSynchronize())
+        for other in self._narrower.values():
+            other.set_constant(name, data)
 
 
 class _Parameters(threading.local):

@@ -80,6 +80,7 @@ class Limits:
     name: str
     arch: str  # "sm_90"
     threads_per_block: int
+    registers_per_block: int
     block: tuple[int, int, int]
     grid: tuple[int, int, int]
     shared_per_block: int  # without asking
@@ -110,6 +111,7 @@ def limits(device: int) -> Limits:
         name,
         f"sm_{major}{minor}",
         get("CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK"),
+        get("CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK"),
         get_3d("BLOCK"),
         get_3d("GRID"),
         get("CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK"),

@@ -16,24 +16,31 @@ _HEADER = "cuda_fp16.h"
 _memory: dict[str, bytes] = {}
 
 
-def compile_only(text: str, arch: str) -> bytes:
-    """The cubin of `text` for `arch` ("sm_90"), from memory or disk where it was compiled before."""
-    key = digest("cubin", text, arch, _STANDARD, *_versions())
+def compile_only(text: str, arch: str, registers: int | None = None) -> bytes:
+    """The cubin of `text` for `arch` ("sm_90"), from memory or disk where it was compiled before. `registers`: at most
+    so many for each thread."""
+    key = digest("cubin", text, arch, str(registers), _STANDARD, *_versions())
     found = _memory.get(key)
     if found is None:
         disk = DiskCache("cuda")
         found = disk.get(key)
         if found is None:
-            found = _compile(text, arch)
+            found = _compile(text, arch, registers)
             disk.put(key, found)
         _memory[key] = found
     return found
 
 
-def _compile(text: str, arch: str) -> bytes:
+def _compile(text: str, arch: str, registers: int | None) -> bytes:
     core = _cuda_core()
     includes = [text_path] if (text_path := _include_dir()) else []
-    options = core.ProgramOptions(arch=arch, std=_STANDARD, include_path=includes or None, name="kernel.cu")
+    options = core.ProgramOptions(
+        arch=arch,
+        std=_STANDARD,
+        include_path=includes or None,
+        name="kernel.cu",
+        max_register_count=registers,
+    )
     try:
         return bytes(core.Program(text, "c++", options).compile("cubin").code)
     except Exception as error:
