@@ -262,7 +262,7 @@ def test_blocks_larger_than_registers_allow() -> None:
     kernel, n = module["k"], 4096
     x = cupy.asarray(np.random.default_rng(0).random(n, np.float32))
     for factor in (0.5, 0.25):
-        module["factor"] = np.float32(factor)
+        module.constant("factor")[...] = factor
         wide, narrow = cupy.zeros(n, np.float32), cupy.zeros(n, np.float32)
         kernel[n // 128, 128](wide, x, 7, n)
         kernel[n // 1024, 1024](narrow, x, 7, n)
