@@ -12,6 +12,7 @@ from .autodiff.amounts import Amount
 from .autodiff.explain import explain
 from .autodiff.quads import find_typical
 from .autodiff.traffic import KINDS, Traffic, tape_per_thread, traffic
+from .backends.cpu.notes import notes
 from .errors import ArgumentError
 from .hidden import elements, tape_total
 from .ir.ops import Atomic, For, Load, Store, While
@@ -86,7 +87,9 @@ def _explained(variant: Variant) -> str:
     function = variant.reverse.function
     quads = find_typical(function) if len(variant.kernels) == 1 else None
     width = None if quads is None else quads.width
-    return explain(variant.derivative, _once(variant), lane_sums.places(function), jam.applies(function), width)
+    told = explain(variant.derivative, _once(variant), lane_sums.places(function), jam.applies(function), width)
+    on_cpu = notes(function)
+    return "\n".join([told, *(["", "on the CPU:", *(f"  {note}" for note in on_cpu)] if on_cpu else [])])
 
 
 def _once(variant: Variant) -> list[str]:
