@@ -12,6 +12,7 @@ from .autodiff.amounts import Amount
 from .autodiff.explain import explain
 from .autodiff.quads import find_typical
 from .autodiff.traffic import KINDS, Traffic, tape_per_thread, traffic
+from .backends.cpu.notes import notes
 from .errors import ArgumentError
 from .hidden import elements, tape_total
 from .ir.ops import Atomic, For, GlobalRef, Load, Store, While
@@ -94,7 +95,9 @@ def _explained(variant: Variant) -> str:
     quads = find_typical(function) if len(variant.kernels) == 1 else None
     width = None if quads is None else quads.width
     places, jammed = lane_sums.places(function), jam.applies(function)
-    return explain(variant.derivative, _once(variant), places, jammed, width, _without_memory(variant))
+    told = explain(variant.derivative, _once(variant), places, jammed, width, _without_memory(variant))
+    on_cpu = notes(function)
+    return "\n".join([told, *(["", "on the CPU:", *(f"  {note}" for note in on_cpu)] if on_cpu else [])])
 
 
 def _without_memory(variant: Variant) -> list[str]:

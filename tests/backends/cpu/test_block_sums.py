@@ -129,3 +129,22 @@ def test_long_sums_keep_small_numbers() -> None:
     x, out = np.full(3 << 20, 0.1, np.float32), np.zeros(1, np.float32)
     kernel[x.size // 256, 256](out, x, x.size)
     np.testing.assert_allclose(out, x.sum(dtype=np.float64), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "listed", "said"),
+    [
+        ("y[i] = x[i] * a;", "y, a", ["'_d_a': added up in registers"]),
+        ("y[i] = x[i] * w[t];", "y, x, w", ["'_d_w': each core adds up in memory of its own"]),
+        ("y[i] = x[i] * x[i];", "y, x", []),
+    ],
+)
+def test_explain_tells(body: str, listed: str, said: list[str]) -> None:
+    source = f"""__global__ void k(float *y, const float *x, const float *w, float a) {{
+        int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+        {body}
+    }}"""
+    told = kg.gradient(kg.compile(source)["k"], listed).explain(5, 64, *(np.ones(320, np.float32),) * 3, 1.0)
+    section = told.split("on the CPU:\n")[1].split("\n\n")[0].splitlines() if said else []
+    assert len(section) == len(said) and all(part in line for part, line in zip(said, section, strict=True))
+    assert said or "on the CPU:" not in told

@@ -6,11 +6,13 @@ must meet. From the bottom up:
     llvm_types, metadata, expr                 LLVM's types and hints; formulas
     convert, scalars, elementary, special,
     rounding, bits -> functions                pure functions, one row each
-    frame, memory, threads                     the code of one thread
+    shared, frame, memory, threads             shared memory; the code of one thread
     indexing, strides, plan                    what is known about a kernel before its code is made (Note [Phases])
-    invariant, sections, totals, own_sums      rows between their bounds, additions to the same elements
+    invariant, sections, narrow                rows between their bounds, phases of some threads
+    totals, block_sums, own_sums, ranges       additions to the same elements
     loops, blocks, structure, collectives      the code of a block (Notes [Rows] and [Masks])
     watch                                      check mode's additions
     kernel                                     all of it: `lower`
+    notes                                      what `explain` tells
     native                                     LLVM's optimiser, and machine code in this process
 """

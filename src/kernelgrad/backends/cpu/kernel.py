@@ -15,9 +15,9 @@ from llvmlite import ir
 from ...errors import LookupFailed
 from ...ir.builder import pointee
 from ...ir.layout import param_layout
-from ...ir.ops import Apply, Function, GlobalRef, Module, Op, Value
+from ...ir.ops import Apply, Function, Module, Op, Value
 from ...ir.traverse import walk
-from ...ir.types import Array, Pointer, Scalar
+from ...ir.types import Pointer, Scalar
 from . import block_sums, own_sums, strides, totals
 from . import llvm_types as lt
 from .blocks import BlockCode
@@ -32,10 +32,10 @@ from .narrow import Narrow
 from .native import ENTRY
 from .plan import Plan, make_plan
 from .sections import find_bounds
+from .shared import shared_layout
 from .variant import Variant
 from .watch import RED_ZONE, Watch, root_names
 
-SHARED_ALIGN = 16
 _MOST_SUMMED = 1 << 15  # threads of a row that one register adds up
 
 # The launch, as the entry gets it: u32 grid[3], u32 block[3], u64 bytes of shared memory (static and dynamic, rounded
@@ -98,7 +98,7 @@ class _Kernel:
             function, in_step = strides.run(block_sums.run(totals.expanded(function)))
         self.function, self.variant = function, variant
         self.plan: Plan = make_plan(function, in_step, red_zone)
-        self.shared, self.dynamic, self.static_shared = _shared_layout(module, function, red_zone)
+        self.shared, self.dynamic, self.static_shared = shared_layout(module, function, red_zone)
         self.roots = root_names(function)
         self.regions = self.all_regions(module) if variant.watched else ()
         self.failing: list[Failing] = []
@@ -301,20 +301,3 @@ def _unflatten(b: ir.IRBuilder, index: ir.Value, grid: list[ir.Value]) -> list[i
     x, y, _ = (b.zext(g, I64) for g in grid)
     row = b.udiv(index, x)
     return [b.trunc(v, I32) for v in (b.urem(index, x), b.urem(row, y), b.udiv(row, y))]
-
-
-def _shared_layout(module: Module, function: Function, red_zone: int) -> tuple[dict[str, int], list[str], int]:
-    """Offsets of the static shared variables the kernel uses, the names of the dynamic ones, and where those start."""
-    used = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
-    offsets: dict[str, int] = {}
-    dynamic: list[str] = []
-    end = 0
-    for name, variable in module.globals.items():
-        if name not in used or variable.space != "shared":
-            continue
-        if isinstance(variable.type, Array) and variable.type.count == 0:
-            dynamic.append(name)
-            continue
-        offsets[name] = end
-        end += -(-variable.type.size // SHARED_ALIGN) * SHARED_ALIGN + red_zone
-    return offsets, dynamic, end

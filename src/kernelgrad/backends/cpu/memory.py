@@ -152,7 +152,7 @@ def emit_atomic(frame: Frame, op: Atomic) -> None:
 def _add_to_total(frame: Frame, op: Atomic) -> None:
     """Note [Totals]. The order is the compiler's choice, made once, so that the loop over threads can be vectorised."""
     b, cell, type, size = frame.b, frame.totals[op], register_type(op.result.type), op.result.type.size
-    total = b.fadd(b.load(cell, typ=type, align=size), frame.get(op.args[0]), flags=("reassoc",))
+    total = b.fadd(b.load(cell, typ=type, align=size), frame.get(op.args[0]), flags=("reassoc", "contract"))
     b.store(total, cell, align=size)
     frame.values[op.result] = lt.zero(op.result.type)
 

@@ -26,6 +26,10 @@ from .ranges import Indices, Ranges
 
 _MOST_BYTES = 1 << 18
 _CROWD = 64  # threads for each element, at least
+TOLD = (
+    f"each core adds up in memory of its own, if the buffer has at most {_MOST_BYTES >> 10} KB and each element"
+    f" {_CROWD} threads or more"
+)
 
 
 @dataclass(frozen=True)
