@@ -60,11 +60,10 @@ def test_values_and_races(name: str, block: int) -> None:
     kg.jvp(kernel, "y, x")[3, block](y.copy(), x, n, tangent, v)
     for form in ({}, {"primal": False, "keep": "y"}):
         gradient = kg.gradient(kernel, "y, x", **form)
-        for order in (None, 1):
-            d_x = np.zeros_like(x)
-            report = gradient.check(3, block, y.copy(), x, n, seed.copy(), d_x, seed=order)
-            assert not report.findings, str(report)
-            assert d_x @ v == pytest.approx(tangent @ seed, rel=1e-9)
+        d_x = np.zeros_like(x)
+        report = gradient.check(3, block, y.copy(), x, n, seed.copy(), d_x, seed=1)
+        assert not report.findings, str(report)
+        assert d_x @ v == pytest.approx(tangent @ seed, rel=1e-9)
         d_x = np.zeros_like(x)
         gradient[3, block](y.copy(), x, n, seed.copy(), d_x)
         assert d_x @ v == pytest.approx(tangent @ seed, rel=1e-9)
@@ -115,11 +114,10 @@ def test_sums_over_lanes(name: str) -> None:
     kg.jvp(kernel, "y, x")[3, 64](y.copy(), x, n, tangent, v)
     for form in ({}, {"primal": False}):
         gradient = kg.gradient(kernel, "y, x", **form)
-        for order in (None, 1):
-            d_x = np.zeros_like(x)
-            report = gradient.check(3, 64, y.copy(), x, n, seed.copy(), d_x, seed=order)
-            assert not report.findings, str(report)
-            assert d_x @ v == pytest.approx(tangent @ seed, rel=1e-9)
+        d_x = np.zeros_like(x)
+        report = gradient.check(3, 64, y.copy(), x, n, seed.copy(), d_x, seed=1)
+        assert not report.findings, str(report)
+        assert d_x @ v == pytest.approx(tangent @ seed, rel=1e-9)
         ops = _operations(gradient, 3, 64, y, x, n)
         shuffles = [op for op in ops if isinstance(op, Warp)]
         if name != "warps of a block":  # there, it is one of one warp alone

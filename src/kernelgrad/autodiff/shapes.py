@@ -5,6 +5,7 @@ only kernels with such loops are worth it."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import Span
@@ -40,13 +41,16 @@ def with_shape(function: Function, module: Module, shape: Shape, alone: bool) ->
 
 def _meets(loop: For | While) -> bool:
     """Whether threads have to do with each other in it."""
-    return has_barrier(loop) or any(isinstance(op, Warp) for block in blocks(loop) for op in walk(block))
+    return has_barrier(loop) or any(isinstance(op, Warp) for op in _inside(loop))
+
+
+def _inside(loop: For | While) -> Iterator[Op]:
+    return (op for block in blocks(loop) for op in walk(block))
 
 
 def _has_arrays(loop: For | While) -> bool:
     """Whether the loop touches memory of its thread alone."""
-    inside = (op for block in blocks(loop) for op in walk(block))
-    pointers = (op.ptr.type for op in inside if isinstance(op, Load | Store))
+    pointers = (op.ptr.type for op in _inside(loop) if isinstance(op, Load | Store))
     return any(isinstance(type, Pointer) and type.space == "local" for type in pointers)
 
 
@@ -70,13 +74,15 @@ def _known(op: Op, shape: Shape) -> Constant | None:
 
 
 def decided_by(function: Function, shape: Shape, taped: set[Span]) -> set[Span]:
-    """The short loops in which threads meet; and those with something on the tape whose number of iterations the shape
-    decides."""
-    meeting = {loop.span for loop in _loops(function) if _meets(loop)}
-    if not meeting | taped:
+    """The short loops with barriers, or with something on the tape, whose number of iterations the shape decides; and
+    short loops without others inside in which threads meet, which may be trees."""
+    found = _loops(function)
+    trees = {loop.span for loop in found if _meets(loop) and not any(inner in found for inner in _inside(loop))}
+    candidates = {loop.span for loop in found if has_barrier(loop) or loop.span in taped}
+    if not candidates | trees:
         return set()
     short = _short(with_extents(function, shape))
-    return (meeting & short) | (taped & (short - _short(function)))
+    return (trees & short) | (candidates & (short - _short(function)))
 
 
 def _loops(function: Function) -> list[For | While]:
