@@ -103,3 +103,9 @@ def test_loads_are_wide() -> None:
     text = steps[0].kernel.source
     wide, _, plain = text.partition("} else {")
     assert wide.count("float4 _d_y_value") == 3 and "*(float4 *)&_d_x[" in wide and "float4" not in plain
+
+
+def test_is_explained() -> None:
+    gradient, args = kg.gradient(compiled(WINDOWS["taps"], "float"), "y, x"), arguments("float", SIZE)
+    text = gradient.explain(GRID, BLOCK, *args, SIZE)
+    assert "each thread does 4 neighbouring elements, 16 bytes at a time" in text
