@@ -21,7 +21,7 @@ _MOST_THREADS = 256  # in a block
 
 def parts(gather: Gather, box: Box) -> Iterator[tuple[Gather, Box]]:
     """Together they have each element of the box once."""
-    plain = replace(gather, span=1, contiguous=box.steps[0] == 1)
+    plain = replace(gather, span=1, contiguous=box.steps[0] == 1, taps=0)
     if math.prod(box.extents) < _FEW or any(low > high for low, high in box.inner):
         yield replace(plain, part="border"), box
         return

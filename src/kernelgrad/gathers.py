@@ -111,7 +111,7 @@ class Gathers:
             kernel = self._finished(gather, pattern)
         except NotSliceable:
             return None
-        affordable = _COST_OF_ATOMIC * len(gather.sites) * gather.span
+        affordable = _COST_OF_ATOMIC * (gather.taps or len(gather.sites)) * gather.span
         return kernel if self.options.deterministic or cost(kernel.function.body) <= affordable else None
 
     def _finished(self, gather: Gather, pattern: _Pattern) -> Kernel:

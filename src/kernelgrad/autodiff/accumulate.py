@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..ir.ops import Alloca, Load, Store, Value
 from ..ir.types import Pointer
-from ..transforms.quads import Quads
+from ..transforms.quads import BYTES, Quads
 from .affine import Sums
 from .exclusive import Place, is_exclusive, place_of
 from .gather import Gather
@@ -98,7 +98,7 @@ def plan_updates(
     sums: Sums,
 ) -> Accumulation:
     plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
-    gathered = {gather.name for gather in facts.gathered}
+    gathered = {gather.name: gather for gather in facts.gathered}
     names = {root: name for name, root in memory.global_names.items()}
     plan.promised = {n: found for n, found in relied_on(memory, structure, sums.unique).items() if n in private}
     for store in memory.stores:
@@ -114,6 +114,8 @@ def plan_updates(
         elif all(names.get(root, root.name) in gathered for root in roots):
             plan.gathered.add(id(load))
             plan.reasons[id(load)] = "each element collects its adjoint from the threads that read it"
+            spans = {how for root in roots if (how := _span(gathered[names.get(root, root.name or "")]))}
+            plan.reasons[id(load)] += "".join(sorted(spans))
         elif all(names.get(root, root.name) in private for root in roots) and len(memory.of(load.ptr)) == 1:
             plan.reasons[id(load)] = "only this thread touches the element"
             for promise in (p for root in roots for p in plan.promised.get(names.get(root, root.name or ""), ())):
@@ -129,6 +131,13 @@ def plan_updates(
                 plan.together.add(id(load))
                 plan.reasons[id(load)] += "; one for a warp whose lanes all read the same"
     return plan
+
+
+def _span(gather: Gather) -> str:
+    if gather.span == 1:
+        return ""
+    wide = f"neighbouring elements, {BYTES} bytes at a time" if gather.taps else "elements"
+    return f"; on a GPU, each thread does {gather.span} {wide}"
 
 
 def _lanes_agree(load: Load, root: Value, sums: Sums) -> bool:

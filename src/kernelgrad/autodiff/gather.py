@@ -12,13 +12,15 @@ different elements is checked for the launch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ..ir.builder import pointee
 from ..ir.ops import Apply, Atomic, Block, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
 from ..ir.traverse import operands, uses, walk
 from ..ir.types import F32, F64, Scalar
+from ..transforms.quads import BYTES
+from ..transforms.unroll import constants_of, trips
 from .affine import Affine, Basis, Sums
 from .private import places_of
 from .structure import Place, analyse
@@ -34,6 +36,7 @@ _LONG = 256  # sums that a thread makes while there are few of them
 _MANY = 1 << 20  # elements: enough for each thread to have several
 _SPAN = 4
 _LONG_SPAN = 8
+_MOST_TAPS = 64
 WIDTH = 256  # threads of a gather's block, where there is one digit
 _MOST_WASTE = 3  # executions that are looked at for each that there is
 
@@ -69,7 +72,8 @@ class Gather:
     one thread's; where that is the only digit, they are a block apart. `covers`: every element of the buffer has its
     digits. `writes`: and gets its adjoint written, not added to. `part`: all of it; or, with a thread for each element
     and none besides, rows inside of the domain, or some at its border. `contiguous`: the first digit is that of
-    neighbours in memory."""
+    neighbours in memory. `taps`: so many executions, the same for every element, are written out, and a thread's
+    elements are neighbours (see `windows`); 0 where loops run over them."""
 
     name: str
     sites: tuple[Site, ...]
@@ -81,6 +85,7 @@ class Gather:
     writes: bool = False
     part: Part = "whole"
     contiguous: bool = False
+    taps: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,7 @@ class Finder:
     written that it reads."""
 
     def __init__(self, function: Function, sums: Sums):
-        self.function, self.sums = function, sums
+        self.function, self.sums, self.constants = function, sums, constants_of(function)
         shape = sums.shape
         self.threads = tuple(g * b for g, b in zip(shape.grid, shape.block, strict=True))
 
@@ -182,7 +187,22 @@ class Finder:
         if not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
             return None
         narrow = max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
-        return Gather(name, chosen, len(steps), self._indices(), narrow, _span(chosen, box), covers), box
+        gather = Gather(name, chosen, len(steps), self._indices(), narrow, _span(chosen, box), covers)
+        taps = self._taps(chosen, found, box, type)
+        return replace(gather, span=BYTES // type.size, contiguous=True, taps=taps) if taps else gather, box
+
+    def _taps(self, sites: tuple[Site, ...], reads: list[_Read], box: Box, type: Scalar) -> int:
+        """How many executions each element has, if it is few and they lie one behind the other in memory."""
+        if len(box.extents) != 1 or box.steps != (1,) or box.extents[0] < _MANY or any(s.residue for s in sites):
+            return 0
+        total = 0
+        for site, read in zip(sites, reads, strict=True):
+            loops = [read.loops[k] for kind, k in site.summed if kind == "loop"]
+            counts = [trips(loop, self.constants) for loop in loops if isinstance(loop, For)]
+            if not counts or len(counts) < len(site.summed) or None in counts:
+                return 0
+            total += math.prod(count or 0 for count in counts)
+        return total if total <= _MOST_TAPS else 0
 
     # ---- coordinates
 

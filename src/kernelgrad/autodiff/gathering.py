@@ -32,12 +32,15 @@ from ..ir.ops import (
     PtrDiff,
     Value,
 )
-from ..ir.traverse import blocks, operands, rebuild, walk
+from ..ir.traverse import blocks, clone, operands, rebuild, walk
 from ..ir.types import I32, I64, U32, U64, Pointer, Scalar
+from ..transforms.quads import BYTES
+from ..transforms.unroll import constants_of, trips
 from .gather import WIDTH, Coordinate, Gather, Site, Solved, updates_of
 from .roots import UNKNOWN
 from .roots import analyse as roots_of
 from .structure import analyse
+from .windows import Windows
 
 _PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff)
 _COSTS = {"div": 8, "add": 1, "sub": 1, "mul": 1, "neg": 1, "fma": 1, "select": 1, "convert": 1}
@@ -83,6 +86,7 @@ class _Emitter:
         self.memory = roots_of(pattern)
         self.written = self.memory.written()
         self.definition = analyse(pattern, apart=False).definition
+        self.constants = constants_of(pattern)
         self.params = {p.value for p in pattern.params if p.variable is None}
         ops = list(walk(pattern.body))
         self.indices = {ops[number].result: axis for number, axis in gather.indices}
@@ -108,7 +112,7 @@ class _Emitter:
 
     def _whole(self) -> None:
         b, span = self.b, self.gather.span
-        if self.gather.digits == 1:
+        if self.gather.digits == 1 and not self.gather.taps:
             offsets = [self._thread(0, span)]
         else:
             *others, last = [self._thread(axis) for axis in range(self.gather.digits)]
@@ -150,15 +154,32 @@ class _Emitter:
         tests = []
         for k, digit in enumerate(digits):
             tests.append(b.apply("ge", digit, self.number(f"_inner_first_{k}")))
-            end = self._next(digits, b.constant(self.gather.span - 1, self.type))[last] if k == last else digit
+            # Of windows, what is loaded besides must be there too.
+            reach = (self.gather.span - 1) * (2 if self.gather.taps else 1)
+            end = self._next(digits, b.constant(reach, self.type))[last] if k == last else digit
             tests.append(b.apply("le", end, self.number(f"_inner_last_{k}")))
         with b.region() as inside:
             rows = [self._next(digits, b.constant(k, self.type)) for k in range(self.gather.span)]
             for row, sums in zip(rows, self._sums(rows, True), strict=True):
-                self._update(row, sums)
+                self._update(row, sums, there=bool(self.gather.taps))
+        if self.gather.taps:
+            inside.ops = self._in_windows(inside.ops, digits[0])
         with b.region() as outside:
             self._one_by_one(digits, offset)
         b.if_(together(b, tests), inside.block(), outside.block())
+
+    def _in_windows(self, ops: list[Op], start: Value) -> list[Op]:
+        """16 bytes at a time where buffers and elements begin at multiples of that; else one by one."""
+        b, windows = self.b, Windows(ops, start, self.element)
+        with b.region() as region:
+            lanes, bytes_ = b.constant(windows.lanes, self.type), b.constant(BYTES, U64)
+            rests = [b.apply("rem", b.apply("address", buffer, type=U64), bytes_) for buffer in windows.buffers]
+            tests = [b.apply("eq", rest, b.constant(0, U64)) for rest in rests]
+            tests.append(b.apply("eq", b.apply("rem", self.number("_first_0"), lanes), b.constant(0, self.type)))
+            with b.region() as wide:
+                windows.emit(b)
+            b.if_(together(b, tests), wide.block(), clone(Block((), tuple(ops), ()), {}))
+        return region.ops
 
     def _one_by_one(self, digits: list[Value], offset: Value) -> None:
         b, k = self.b, Value(self.type, "k")
@@ -176,7 +197,7 @@ class _Emitter:
 
     def _next(self, digits: list[Value], k: Value) -> list[Value]:
         """The digits of an element of the thread's."""
-        if self.gather.digits == 1:
+        if self.gather.digits == 1 and not self.gather.taps:
             k = self.b.apply("mul", k, self.b.constant(WIDTH, self.type))
         return [*digits[:-1], self.b.apply("add", digits[-1], k)]
 
@@ -194,7 +215,8 @@ class _Emitter:
         b.span = self.pattern.span
         return [{residue: b.load(variable) for residue, variable in own.items()} for own in variables]
 
-    def _update(self, digits: list[Value], sums: dict[int, Value]) -> None:
+    def _update(self, digits: list[Value], sums: dict[int, Value], there: bool = False) -> None:
+        """`there`: the element is in the buffer for sure."""
         b, type = self.b, self.element
         assert isinstance(self.shadow.type, Pointer)
         steps = [self._step(digit, k) for k, digit in enumerate(digits)]
@@ -203,15 +225,15 @@ class _Emitter:
             at = b.apply("add", at, step)
         first = b.offset(b.cast_pointer(self.shadow.value, Pointer(type, self.shadow.type.space)), b.convert(at, I64))
         for residue, sum_ in sums.items():
-            self._add(b.offset(first, b.constant(residue // type.size, I64)), sum_)
+            self._add(b.offset(first, b.constant(residue // type.size, I64)), sum_, there)
 
     def _step(self, digit: Value, k: int) -> Value:
         return digit if k == 0 and self.gather.contiguous else self.b.apply("mul", digit, self.number(f"_step_{k}"))
 
-    def _add(self, place: Value, sum_: Value) -> None:
+    def _add(self, place: Value, sum_: Value, there: bool) -> None:
         b = self.b
-        if self.gather.writes:
-            b.store(place, sum_)
+        if self.gather.writes or there:
+            b.store(place, sum_ if self.gather.writes else b.apply("add", b.load(place), sum_))
             return
         # Where nothing was read, the place may lie outside of the buffer.
         with b.region() as region:
@@ -229,6 +251,14 @@ def over(slices: list[Slice], rest: tuple[Coordinate, ...]) -> None:
         return
     (start, *_), (first, *others) = slices, rest
     b, at = start.b, Value(start.type, "at")
+    if start.inner and start.emitter.gather.taps:
+        for number in range(start.trips(first)):
+            with ExitStack() as scopes:
+                for one in slices:
+                    scopes.enter_context(one.scope())
+                    one.at[first] = b.constant(number, start.type)
+                over(slices, tuple(others))
+        return
     length = start.length(first)
     with b.region() as body, ExitStack() as scopes:
         for one in slices:
@@ -280,6 +310,12 @@ class Slice:
         self.at[solved.coordinate] = at
         unsigned = U64 if self.type == I64 else U32  # a negative one is too large
         yield b.apply("lt", b.convert(at, unsigned), b.convert(self.length(solved.coordinate), unsigned))
+
+    def trips(self, coordinate: Coordinate) -> int:
+        """The number of iterations, where it is a constant."""
+        found = trips(self.loops[coordinate[1]], self.emitter.constants)
+        assert found is not None
+        return found
 
     def length(self, coordinate: Coordinate) -> Value:
         kind, k = coordinate
