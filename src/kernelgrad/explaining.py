@@ -19,7 +19,7 @@ from .ir.traverse import walk
 from .kernels import Kernel
 from .runtime.config import Launch, make_launch
 from .runtime.signature import user_params
-from .transforms import jam, lane_sums
+from .transforms import block_tiles, jam, lane_sums
 from .variants import Variant
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def _explained(variant: Variant) -> str:
     function = variant.reverse.function
     quads = find_typical(function) if len(variant.kernels) == 1 else None
     width = None if quads is None else quads.width
-    return explain(variant.derivative, _once(variant), lane_sums.places(function), jam.applies(function), width)
+    blocks = "tiles" if block_tiles.applies(function) else "pairs" if jam.applies(function) else None
+    return explain(variant.derivative, _once(variant), lane_sums.places(function), blocks, width)
 
 
 def _once(variant: Variant) -> list[str]:
