@@ -21,7 +21,7 @@ from .kernels import Kernel
 from .known import integers_of
 from .runtime.config import Launch, make_launch
 from .runtime.signature import user_params
-from .transforms import jam, lane_sums
+from .transforms import block_tiles, jam, lane_sums
 from .variants import Variant
 
 if TYPE_CHECKING:
@@ -94,8 +94,9 @@ def _explained(variant: Variant) -> str:
     function = variant.reverse.function
     quads = find_typical(function) if len(variant.kernels) == 1 else None
     width = None if quads is None else quads.width
-    places, jammed = lane_sums.places(function), jam.applies(function)
-    told = explain(variant.derivative, _once(variant), places, jammed, width, _without_memory(variant))
+    places = lane_sums.places(function)
+    blocks = "tiles" if block_tiles.applies(function) else "pairs" if jam.applies(function) else None
+    told = explain(variant.derivative, _once(variant), places, blocks, width, _without_memory(variant))
     on_cpu = notes(function)
     return "\n".join([told, *(["", "on the CPU:", *(f"  {note}" for note in on_cpu)] if on_cpu else [])])
 

@@ -142,7 +142,7 @@ def finish_derivative(
         tuned = _tuned(clean, function.name, tuning, gathering)
         result = for_target(tuned, function.name, (*LAST, *((TURNS,) if only_sums else ()), last))
         _check_addresses(result.functions[function.name])
-        return result if quads is None else _in_quads(result, function.name, quads)
+        return _in_tiles(result, function.name, tuning) if quads is None else _in_quads(result, function.name, quads)
 
     told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {quads}"
     return _remembered(emitted, f"derivative {function.name} {told}", compute)
@@ -152,6 +152,15 @@ def _in_quads(module: Module, name: str, quads: Quads) -> Module:
     from .transforms.quads import run
 
     return for_target(module, name, (Pass("quads", lambda f, m: run(f, m, quads)), *WIDENED))
+
+
+def _in_tiles(module: Module, name: str, tuning: Tuning) -> Module:
+    """With what the compiler must know of the launches, where warps are to do the work of several blocks."""
+    if tuning.block is None or tuning.row == 1:
+        return module
+    from .transforms.block_tiles import for_blocks
+
+    return replace(module, functions={name: for_blocks(module.functions[name], tuning.block)})
 
 
 def _tuned(module: Module, name: str, tuning: Tuning, gathering: frozenset[str]) -> Module:

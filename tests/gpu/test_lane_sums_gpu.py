@@ -19,7 +19,7 @@ SOURCE = """__global__ void k(double *c, const double *a, const double *b, const
     c[at] = sum;
 }"""
 
-# rows, inner, columns, block: few blocks and many, blocks that are rows and blocks that are not, iterations left over
+# rows, inner, columns, block: few blocks and many, blocks that are rows or two of them and others, iterations left over
 SHAPES = [
     (100, 64, 64, 64),
     (100, 37, 48, 64),
@@ -28,6 +28,9 @@ SHAPES = [
     (40001, 32, 16, 32),
     (40001, 32, 40, 64),
     (70000, 24, 8, 32),
+    (32768, 31, 128, 256),
+    (32768, 16, 256, 256),
+    (32768, 8, 1024, 1024),
 ]
 
 

@@ -21,12 +21,12 @@ def explain(
     gradient: Gradient,
     once: Iterable[str] = (),
     in_strips: Collection[str] = (),
-    jammed: bool = False,
+    blocks: str | None = None,
     quads: int | None = None,
     trees: Iterable[str] = (),
 ) -> str:
     """`once`: the places of updates that were moved out of their loops. On CUDA: `in_strips`: where the reads are whose
-    updates lanes add up in strips; `jammed`: blocks go at once; `quads`: how many elements a thread does. `trees`:
+    updates lanes add up in strips; `blocks`: which of them go at once; `quads`: how many elements a thread does. `trees`:
     the shared variables whose adjoints are in no memory."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
@@ -39,7 +39,7 @@ def explain(
         ],
         "variants for launches": _variants(gradient),
         "what the threads of a block add up first": _together(prepared),
-        "large grids": [_JAMMED] * jammed + ([_QUADS.format(quads)] if quads else []),
+        "large grids": ([_BLOCKS[blocks]] if blocks else []) + ([_QUADS.format(quads)] if quads else []),
         "promises": _promises(prepared),
         "tiles": _tiles(prepared.plan),
         "trees": [_AT_ONCE.format(name) for name in trees],
@@ -107,7 +107,11 @@ def _how(plan: Accumulation, load: Load) -> str:
     return "atomicAdd" if plan.is_atomic(load) else "plain +="
 
 
-_JAMMED = "on a GPU, one thread does the work of two neighbouring blocks and adds up what they have for one address"
+_BLOCKS = {
+    "pairs": "on a GPU, one thread does the work of two neighbouring blocks and adds up what they have for one address",
+    "tiles": "on a GPU, one warp does the work of two warps in eight neighbouring blocks and adds up what they have for"
+    " one address: where warps share some addresses, blocks the others",
+}
 _QUADS = (
     "on a GPU, each thread does {} neighbouring elements and loads and stores 16 bytes at a time, if they are aligned"
 )

@@ -215,7 +215,8 @@ class Warp(Op):
 
     On CUDA alone, where the whole warp is there (`transforms/lane_sums`):
     lanes_alike (mask, integer) -> u32: the value is the same for each 32, 16 or 8 neighbours; 1 if it is not;
-    lane_sums (mask, pointer to eight floats, lanes): for lane j, float j % 8 summed over its 32, 16 or 8 neighbours.
+    lane_sums (mask, pointer to eight floats, lanes): for lane j, float j % 8 summed over its 32, 16 or 8 neighbours;
+    warp_sums (mask, pointer to 32 floats): for lane j, float j summed over all lanes.
     """
 
     fn: str

@@ -14,14 +14,21 @@ warps have something to do: its first warps do the first eight blocks, the other
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..ir.ops import Apply, Atomic, Block, Builtin, Function, Module, Store, Value
 from ..ir.traverse import operands, walk, with_body
-from ..ir.types import BOOL, U32, Pointer, Scalar
+from ..ir.types import BOOL, F32, F64, U32, Pointer, Scalar, Type
 from . import jam
 from .jam import BLOCKS, Jam
-from .tile_loop import COLUMNS, ROWS, TILE, WARP, Tile
+from .tile import TILE, Tile
+from .tile_strips import COLUMNS, ROWS, WARP
 
 _MANY = 16384  # blocks: a sixteenth of them still fill a GPU
+_REGISTERS = 65536  # that the threads of a multiprocessor share
+# By a thread that adds up such numbers; and with how many it is fastest.
+_NEEDED: dict[Type, int] = {F32: 64, F64: 128}
+_WANTED: dict[Type, int] = {F32: 80, F64: 128}
 _DIFFERENT = frozenset(("add", "sub", "mul", "neg", "convert", "shl"))
 
 
@@ -29,12 +36,35 @@ def run(function: Function, module: Module) -> Function:
     found = jam.find(function)
     if found is None:
         return function
-    return with_body(function, _Grid(found).body() if _gains(found) else found.body())
+    return with_body(function, _Grid(found).body() if _is_worth(found) else found.body())
 
 
 def applies(function: Function) -> bool:
     found = jam.find(function)
-    return found is not None and _gains(found)
+    return found is not None and _is_worth(found)
+
+
+def for_blocks(function: Function, block: tuple[int, int, int]) -> Function:
+    """The function for launches with such blocks, which the compiler must know of: with as many registers as a tile
+    takes, the largest blocks could not be started."""
+    found = jam.find(function) if block[0] % (WARP * COLUMNS) == 0 and block[1:] == (1, 1) else None
+    if found is None or not _gains(found) or not _has_registers(found, block[0]):
+        return function
+    count = max(1, _REGISTERS // (block[0] * _most(found, _WANTED)))
+    return replace(function, launch_bounds=(block[0], *(function.launch_bounds[1:] or (count,))))
+
+
+def _is_worth(of: Jam) -> bool:
+    bounds = of.function.launch_bounds
+    return bool(bounds) and _has_registers(of, bounds[0]) and _gains(of)
+
+
+def _has_registers(of: Jam, threads: int) -> bool:
+    return threads * _most(of, _NEEDED) <= _REGISTERS
+
+
+def _most(of: Jam, registers: dict[Type, int]) -> int:
+    return max(registers[s.update.result.type] for s in of.sums)
 
 
 def _gains(of: Jam) -> bool:

@@ -73,6 +73,15 @@ def summed(function: Function) -> dict[For, tuple[Sum, ...]]:
     return {loop: sums for loop, sums in found.items() if sums}
 
 
+def fixed_loads(function: Function, loop: For) -> dict[Load, Address]:
+    """Those of each iteration that give the same whenever they are made, with their addresses."""
+    search = _Search(function)
+    fixed = {op for op in walk(loop.body) if isinstance(op, Load) and search.is_fixed(op)}
+    slices = _Slices(loop, fixed)
+    found = {op: slices.address(op) for op in loop.body.ops if isinstance(op, Load) and op in fixed}
+    return {op: address for op, address in found.items() if address is not None}
+
+
 def places(function: Function) -> frozenset[str]:
     """Where the reads are whose adjoints are added so."""
     return frozenset(str(s.update.span) for sums in summed(function).values() for s in sums if s.together)
@@ -186,7 +195,7 @@ def _behind_test(op: If, condition: Op | None, zeros: set[Value]) -> Atomic | No
 
 
 @dataclass(frozen=True)
-class _Address:
+class Address:
     """How an address in a loop is computed. `given`: from which values that the loop does not change."""
 
     ops: tuple[Op, ...]
@@ -207,7 +216,7 @@ class _Slices:
             if any(v in self.changing for v in operands(op)):
                 self.changing.update(op.results)
 
-    def address(self, op: Atomic) -> _Address | None:
+    def address(self, op: Atomic | Load) -> Address | None:
         needed: dict[Op, None] = {}
         if not self.collect(op.ptr, needed):
             return None
@@ -215,7 +224,7 @@ class _Slices:
         reads = [v for o in changing for v in operands(o)] or [op.ptr]
         given = dict.fromkeys(v for v in reads if v not in self.changing)
         linear = all(not isinstance(o, Load) and (not isinstance(o, Apply) or o.fn in _LINEAR) for o in changing)
-        return _Address(tuple(needed), tuple(given), linear)
+        return Address(tuple(needed), tuple(given), linear)
 
     def collect(self, value: Value, needed: dict[Op, None]) -> bool:
         """Adds what computes the value, in order; False if that is more than arithmetic and fixed loads, from the

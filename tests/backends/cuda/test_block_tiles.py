@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from run_text import EmulationError, run_emitted
 
 import kernelgrad as kg
+from kernelgrad.autodiff.tune import tuning_for
+from kernelgrad.explaining import _explained
 from kernelgrad.transforms import block_tiles, jam
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -33,9 +36,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jam, "_MANY", 16)
 
 
-def source(text: str, **options: Any) -> str:
+def source(text: str, block: int = 64, **options: Any) -> str:
+    """As a launch with such blocks gets it."""
     settings = {"primal": False, "keep": "c", **options}
-    return kg.gradient(kg.compile(text)["k"], "c, a, b", **settings).source
+    gradient = kg.gradient(kg.compile(text)["k"], "c, a, b", **settings)
+    return gradient.variant(facts=replace(gradient.usual, tuning=tuning_for((block, 1, 1)))).source(0)
 
 
 def run(text: str, rows: int, inner: int, columns: int, block: int) -> None:
@@ -61,8 +66,6 @@ SHAPES = {
     "blocks_left_over": ((17, 4, 64, 64), False),
     "few_blocks": ((8, 4, 64, 64), False),
     "guarded_off": ((31, 4, 32, 64), False),
-    "odd_warps": ((16, 4, 96, 96), False),
-    "warps_that_are_not_whole": ((16, 4, 48, 48), False),
 }
 
 
@@ -70,7 +73,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_values(name: str) -> None:
     shape, at_once = SHAPES[name]
-    text = source(CONTRACTION)
+    text = source(CONTRACTION, shape[-1])
     assert text.count(BY_PAIRS) == 1
     run(text, *shape)
     trapped = text.replace(BY_PAIRS, f"__trap(); {BY_PAIRS}")
@@ -79,6 +82,39 @@ def test_values(name: str) -> None:
     else:
         with pytest.raises(EmulationError):
             run(trapped, *shape)
+
+
+# Other loops, for 16 rows of 64 columns and blocks of a row.
+LOOPS = {
+    "a_row_is_a_block": CONTRACTION.replace("a[row * inner", "a[blockIdx.x * inner"),
+    "steps": CONTRACTION.replace("++m", "m += 3"),
+    "downwards": CONTRACTION.replace("int m = 0; m < inner; ++m", "int m = (int)inner - 1; m >= 0; --m"),
+    "long_counter": CONTRACTION.replace("int m = 0", "unsigned long long m = 0"),
+    "branch": CONTRACTION.replace("sum += a", "if (b[m * columns + column] > 0.5) sum += a"),
+    "more_sums": CONTRACTION.replace(
+        "+ column];", "+ column] + a[row * inner + (inner - 1 - m)] * b[(inner - 1 - m) * columns + column];"
+    ),
+    "not_linear": CONTRACTION.replace("sum += a", "sum += sin(a[row * inner + m]) * a"),
+    "floats": CONTRACTION.replace("double", "float"),
+}
+
+
+@EMULATED
+@pytest.mark.parametrize("name", LOOPS)
+def test_other_loops(name: str) -> None:
+    kernel = kg.compile(LOOPS[name])["k"]
+    text = source(LOOPS[name])
+    assert BY_PAIRS in text
+    rows, inner, columns, real = 16, 10, 64, np.float32 if name == "floats" else np.float64
+    rng = np.random.default_rng(3)
+    a, b, seed = (rng.random(shape).astype(real) for shape in ((rows, inner), (inner, columns), (rows, columns)))
+    c, sizes = np.zeros_like(seed), np.array([rows, inner, columns], "u8")
+    found, expected = ([np.ones_like(a), np.ones_like(b)] for _ in range(2))
+    kg.gradient(kernel, "c, a, b", primal=False, keep="c")[rows, columns](c, a, b, sizes, seed, *expected)
+    trapped = text.replace(BY_PAIRS, f"__trap(); {BY_PAIRS}")
+    run_emitted(trapped, "k_grad", rows, columns, [c, a, b, sizes, seed, *found])
+    for got, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-5 if name == "floats" else 1e-12)
 
 
 # Each with something that stands in the way.
@@ -92,3 +128,31 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_not_chosen(name: str) -> None:
     assert BY_PAIRS not in source(OTHERS[name])
+
+
+@pytest.mark.parametrize("block", [32, 48, 96, 1024])
+def test_other_blocks(block: int) -> None:
+    """Of an odd number of warps, or so large that there are not enough registers."""
+    assert BY_PAIRS in source(CONTRACTION) and BY_PAIRS not in source(CONTRACTION, block)
+
+
+def test_copies_of_small_adjoints() -> None:
+    """The blocks of a tile have the same copy."""
+    gradient = kg.gradient(kg.compile(CONTRACTION)["k"], "c, a, b", primal=False, keep="c")
+    facts = replace(gradient.usual, copied=frozenset("b"), tuning=tuning_for((64, 1, 1)))
+    text = gradient.variant(facts=facts).source(0)
+    assert "_copies_d_b" in text and BY_PAIRS in text
+
+
+def test_explained() -> None:
+    gradient = kg.gradient(kg.compile(CONTRACTION)["k"], "c, a, b", primal=False, keep="c")
+    shaped = gradient.variant(facts=replace(gradient.usual, tuning=tuning_for((64, 1, 1))))
+    assert "two warps in eight neighbouring blocks" in _explained(shaped)
+    assert "two warps in eight neighbouring blocks" not in gradient.explain()
+
+
+def test_compiles() -> None:
+    pytest.importorskip("cuda.core")
+    from kernelgrad.runtime.cuda import compile_only
+
+    assert compile_only(source(CONTRACTION.replace("double", "float"), 256), "sm_90")

@@ -285,6 +285,32 @@ __device__ T lane_sums(T *parts, unsigned int lanes)
     return sum;
 }
 """,
+    "warp_sums": """// Each lane gives away the half of its sums that its partner goes on with.
+template <unsigned int half, typename T>
+__device__ void give_half(T *parts, unsigned int lane)
+{
+    bool upper = lane & half;
+#pragma unroll
+    for (unsigned int j = 0; j < half; ++j) {
+        T given = upper ? parts[j] : parts[j + half];
+        T kept = upper ? parts[j + half] : parts[j];
+        parts[j] = kept + __shfl_xor_sync(0xffffffffu, given, half);
+    }
+}
+
+// For lane j, parts[j] summed over all 32 lanes.
+template <typename T>
+__device__ T warp_sums(T *parts)
+{
+    unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
+    give_half<16>(parts, lane);
+    give_half<8>(parts, lane);
+    give_half<4>(parts, lane);
+    give_half<2>(parts, lane);
+    give_half<1>(parts, lane);
+    return parts[0];
+}
+""",
     "bit_cast": """template <typename To, typename From>
 __device__ inline To bit_cast(From from)
 {

@@ -1,0 +1,129 @@
+"""A tile of blocks and warps, done by one warp: what the loop needs for each, and whether it can be done at once (Note
+[Tiles of a grid] in `block_tiles`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..ir.ops import Constant, Value
+from ..ir.types import BOOL, I32, U32, Array
+from .jam import Copy, Jam, sources
+from .lane_strips import Sum
+from .tile_strips import COLUMNS, ROWS, WARP, Place, TileLoop, Values, count
+
+TILE = ROWS * COLUMNS
+
+
+class Tile:
+    """The work of a warp. `block`: the first of the tile; `thread`: this one's index, were it the tile's first warp."""
+
+    def __init__(self, pairs: Jam, block: Value, thread: Value):
+        self.pairs, self.block, self.thread, self.b = pairs, block, thread, pairs.b
+        self.live = pairs.live
+        bounds = {pairs.loop.lower, pairs.loop.upper}
+        self.along_columns = [not shared for shared in pairs.shared]  # the warps of a block share the addresses
+        # What must be the same for all blocks, and for all warps of a block.
+        self.same_rows = pairs.alike
+        self.same_columns = bounds | {v for v in self.live if v in pairs.uniform}
+        self.same_columns |= {v for s in self.wide(pairs.sums) for v in sources(s)}
+
+    def wide(self, sums: Iterable[Sum]) -> list[Sum]:
+        """Those that lanes share, and the warps of a block."""
+        return [s for s, wide in zip(sums, self.along_columns, strict=True) if wide]
+
+    # ---- what the loop needs
+
+    def done(self) -> Value:
+        """Does the work and gives true; or does nothing, if it cannot."""
+        b = self.b
+        kept = self.cells()
+
+        def prepare(number: Value, carried: Values) -> Values:
+            columns = b.constant(COLUMNS, I32)
+            at = Place(b.apply("div", number, columns), b.apply("rem", number, columns))
+            return (b.apply("and", carried[0], self.prepare(kept, at)),)
+
+        (ready,) = count(b, TILE, (b.emit(Constant, True, type=BOOL, name="ready"),), prepare, unroll=1)
+        with b.region() as region:
+            done = self.tested(kept)
+        (done,) = b.if_(self.pairs.all(ready), region.block(results=(done,)), self.pairs.no())
+        return done
+
+    def cells(self) -> dict[Value, Value]:
+        return {v: self.b.alloca(Array(v.type, self.extent(v)), v.name) for v in self.live}
+
+    def extent(self, value: Value) -> int:
+        return (1 if value in self.same_rows else ROWS) * (1 if value in self.same_columns else COLUMNS)
+
+    def cell(self, cells: dict[Value, Value], value: Value, at: Place) -> Value:
+        b = self.b
+        match value in self.same_rows, value in self.same_columns:
+            case True, True:
+                index = b.constant(0, I32)
+            case True, False:
+                index = at.column
+            case False, True:
+                index = at.row
+            case _:
+                index = b.apply("add", b.apply("mul", at.row, b.constant(COLUMNS, I32)), at.column)
+        return b.offset(b.decay(cells[value]), index)
+
+    def prepare(self, kept: dict[Value, Value], at: Place) -> Value:
+        """Keeps what one block needs for one warp; gives whether it comes to the loop, and is like the others."""
+        b = self.b
+        block = b.apply("add", self.block, b.convert(at.row, U32))
+        lane = b.apply("mul", b.convert(at.column, U32), b.constant(WARP, U32))
+        self.pairs.thread = b.apply("add", self.thread, lane)
+        copy, values = self.pairs.copied(block)
+        fine, *live = self.pairs.before_loop(copy, values)
+        for value, found in zip(self.live, live, strict=True):
+            cell, first = self.cell(kept, value, at), self.first(value, at)
+            if first is None:
+                b.store(cell, found)
+                continue
+            with b.region() as keep:
+                b.store(cell, found)
+            b.if_(first, keep.block())
+            fine = b.apply("and", fine, b.apply("eq", b.load(cell), found))
+        return fine
+
+    def first(self, value: Value, at: Place) -> Value | None:
+        """Whether others must have the same value as this one; None if each has its own."""
+        b, zero = self.b, self.b.constant(0, I32)
+        rows = [at.row] if value in self.same_rows else []
+        columns = [at.column] if value in self.same_columns else []
+        conditions = [b.apply("eq", index, zero) for index in rows + columns]
+        return self.pairs.every(conditions) if conditions else None
+
+    def copy(self, cells: dict[Value, Value], at: Place) -> Copy:
+        """The loop, with what it needs in one place."""
+        return self.pairs.with_values({v: self.b.load(self.cell(cells, v, at)) for v in self.live})
+
+    # ---- conditions
+
+    def tested(self, kept: dict[Value, Value]) -> Value:
+        b = self.b
+        zero = b.constant(0, I32)
+        start = self.copy(kept, Place(zero, zero))
+        strips = self.pairs.strips(start)
+        bounds = [self.pairs.lanes(v) for v in dict.fromkeys((start.loop.lower, start.loop.upper))]
+        conditions = [*self.all_are(bounds, WARP), *strips.fitting()]
+        narrow = [s for s, wide in zip(start.sums, self.along_columns, strict=True) if not wide]
+        conditions += self.all_are((strips.lanes_of(s) for s in narrow), 1)
+
+        def compare(row: Value, carried: Values) -> Values:
+            copy = self.copy(kept, Place(row, zero))
+            lanes = (self.pairs.strips(copy).lanes_of(s) for s in self.wide(copy.sums))
+            return (self.pairs.every((carried[0], *self.all_are(lanes, WARP))),)
+
+        true = b.emit(Constant, True, type=BOOL, name="shared")
+        conditions += count(b, ROWS, (true,), compare, unroll=1)
+        with b.region() as region:
+            TileLoop(self, kept).emit()
+            done = b.constant(True, BOOL)
+        fine = self.pairs.all(self.pairs.every(conditions))
+        (done,) = b.if_(fine, region.block(results=(done,)), self.pairs.no())
+        return done
+
+    def all_are(self, lanes: Iterable[Value | None], count: int) -> list[Value]:
+        return [self.b.apply("eq", n, self.b.constant(count, U32)) for n in lanes if n is not None]
