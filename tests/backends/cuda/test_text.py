@@ -98,6 +98,13 @@ def test_template_arguments_in_names() -> None:
     assert 'extern "C" __global__ void scale_float(float *x)' in text
 
 
+@pytest.mark.parametrize("name", ["norm", "expf", "free", "umax", "scale"])
+def test_kernels_called_like_functions_of_cuda(name: str) -> None:
+    text = kg.compile(f"__global__ void {name}(float *y) {{ y[0] = 1.0f; }}")[name].source
+    assert compile_only(text, "sm_90")
+    assert (kernel_name(name) == name) == (name == "scale")
+
+
 def test_qualifiers() -> None:
     text = kg.compile("""
         __constant__ int table[3] = {1, 2, 3};

@@ -26,7 +26,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import walk
 from ...ir.types import Array, Pointer, Scalar, Type
-from ..names import Scope, identifier
+from ..names import C_FUNCTIONS, Scope, identifier
 from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
@@ -47,8 +47,9 @@ _HOST_HEADERS = {Print: "cstdio", Assert: "cassert"}
 
 
 def kernel_name(name: str) -> str:
-    """The name of the `extern "C"` function that a kernel becomes."""
-    return identifier(name)
+    """The name of the `extern "C"` function that a kernel becomes. Of C functions there is one for each name."""
+    found = identifier(name)
+    return f"{found}_" if {found, found.removesuffix("f")} & C_FUNCTIONS else found
 
 
 def global_names(module: Module, kernel: str) -> dict[str, str]:
