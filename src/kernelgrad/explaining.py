@@ -86,7 +86,8 @@ def _explained(variant: Variant) -> str:
     function = variant.reverse.function
     quads = find_typical(function) if len(variant.kernels) == 1 else None
     width = None if quads is None else quads.width
-    return explain(variant.derivative, _once(variant), lane_sums.places(function), jam.applies(function), width)
+    places, jammed = lane_sums.places(function), jam.applies(function)
+    return explain(variant.derivative, _once(variant), places, jammed, width, variant.merges_rows)
 
 
 def _once(variant: Variant) -> list[str]:

@@ -75,7 +75,7 @@ def test_values(case: Case, joint: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     tolerance = 1e-11 if case.dtype == np.float64 else 2e-5
     found = []
     for each, order in ((1, None), (8, None), (8, 1)):
-        monkeypatch.setattr(rows, "_EACH", (each,) if each == 1 else (8, 4, 2))
+        monkeypatch.setattr(rows, "_EACH", ((each,),) * 2 if each == 1 else ((8, 4, 2),) * 2)
         args, adjoints = typed(case, arguments(case)), typed(case, [seed, np.zeros(SIZE), np.zeros(SIZE)])
         _, gradient = gradient_of(case, primal=joint)
         if order is None:
@@ -99,29 +99,30 @@ def test_finite_differences(name: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_where_it_is_done(name: str) -> None:
     function = merged(ROWS[name])
-    assert function.launch_bounds == (32,) and rows.started(function, (8, 8, 1)) == (8, 4, 1)
+    assert function.launch_bounds[0] == 32 and rows.started(function, (8, 8, 1)) == (8, 4, 1)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_where_it_is_not(name: str) -> None:
     function = merged(Case(REFUSED[name], (8, 8), True, True))
-    assert not function.launch_bounds and rows.started(function, (8, 8, 1)) == (8, 8, 1)
+    assert rows.started(function, (8, 8, 1)) == (8, 8, 1)
 
 
 def test_what_one_row_has_of_lanes_stays() -> None:
     case = Case(tile("for (int j = 0; j < 32; ++j) sum += mine * s[j] * s[j];"), (128,), False, True)
-    assert merged(case, primal=False).launch_bounds == (32,)
-    assert not merged(Case(case.source, (32,), False, True), primal=False).launch_bounds
-    assert not merged(Case(case.source, (96,), False, True), primal=False).launch_bounds
+    assert merged(case, primal=False).launch_bounds[0] == 64
+    assert merged(Case(case.source, (32,), False, True), primal=False).launch_bounds[0] == 32
+    assert merged(Case(case.source, (96,), False, True), primal=False).launch_bounds[0] == 96
 
 
 @pytest.mark.parametrize(
     ("grid", "block", "each"),
     [
         ((64, 64, 1), (32, 32, 1), 8),
-        ((16, 32, 1), (32, 32, 1), 4),
-        ((16, 8, 1), (32, 32, 1), 1),
-        ((4096, 1, 1), (256, 1, 1), 4),
+        ((16, 8, 1), (32, 32, 1), 4),
+        ((8, 4, 1), (32, 32, 1), 1),
+        ((256, 1, 1), (256, 1, 1), 2),
+        ((255, 1, 1), (256, 1, 1), 1),
         ((4096, 1, 1), (96, 1, 1), 1),
         ((4096, 64, 1), (8, 8, 4), 1),
     ],
@@ -133,7 +134,7 @@ def test_how_many(grid: Any, block: Any, each: int, monkeypatch: pytest.MonkeyPa
 
 def test_a_bound_of_the_users_stays_one() -> None:
     source = CONTROL["kept_on_a_tape"].replace("__global__ void", "__global__ void __launch_bounds__(64)")
-    assert merged(Case(source, (8, 8), True, True, n=7)).launch_bounds == (32,)
+    assert merged(Case(source, (8, 8), True, True, n=7)).launch_bounds[0] == 32
     assert rows.started(kg.compile(source)["k"].function, (8, 8, 1)) == (8, 8, 1)
 
 
@@ -161,3 +162,12 @@ def test_as_text(name: str) -> None:
         results.append(adjoints)
     for got, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-11 * abs(wanted).max())
+
+
+def test_told() -> None:
+    kernel, gradient = gradient_of(ROWS["its_own_branch"])
+    assert "loads once what they load alike" in gradient.explain()
+    assert "loads once" not in gradient_of(Case(REFUSED["fences"], (8, 8), True, True))[1].explain()
+    bound, _ = kernel.bind(tuple(arguments(ROWS["its_own_branch"])))
+    variant = gradient.variant_for(("y", "x", "w"), make_launch(2, (8, 8)), bound, Ways(on_gpu=True))
+    assert "8 x 4 x 1 threads are started" in variant.source(0)

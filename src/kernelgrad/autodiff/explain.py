@@ -23,9 +23,11 @@ def explain(
     in_strips: Collection[str] = (),
     jammed: bool = False,
     quads: int | None = None,
+    merged: bool = False,
 ) -> str:
     """`once`: the places of updates that were moved out of their loops. On CUDA: `in_strips`: where the reads are whose
-    updates lanes add up in strips; `jammed`: blocks go at once; `quads`: how many elements a thread does."""
+    updates lanes add up in strips; `jammed`: blocks go at once; `quads`: how many elements a thread does; `merged`:
+    rows of a block go at once."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
@@ -37,7 +39,7 @@ def explain(
         ],
         "variants for launches": _variants(gradient),
         "what the threads of a block add up first": _together(prepared),
-        "large grids": [_JAMMED] * jammed + ([_QUADS.format(quads)] if quads else []),
+        "large grids": [_JAMMED] * jammed + ([_QUADS.format(quads)] if quads else []) + [_MERGED] * merged,
         "promises": _promises(prepared),
         "tiles": _tiles(prepared.plan),
         "winners": _winners(prepared),
@@ -105,6 +107,10 @@ def _how(plan: Accumulation, load: Load) -> str:
 _JAMMED = "on a GPU, one thread does the work of two neighbouring blocks and adds up what they have for one address"
 _QUADS = (
     "on a GPU, each thread does {} neighbouring elements and loads and stores 16 bytes at a time, if they are aligned"
+)
+_MERGED = (
+    "on a GPU, one thread does what two, four or eight rows of a block do, or both halves of its only row, and loads"
+    " once what they load alike"
 )
 _AFTERWARDS = "after the launch, in the order of blocks, slots and threads"
 

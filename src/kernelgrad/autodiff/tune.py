@@ -11,6 +11,7 @@ from ..transforms import simplify
 from . import exchange, fills, rings, rows, warp_barriers
 
 _WARP = 32
+_RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave room for
 
 
 @dataclass(frozen=True)
@@ -65,4 +66,13 @@ def _with_lanes(function: Function, module: Module, tuning: Tuning, block: tuple
     merged = rows.run(function, block, tuning.each)
     if merged is not function:
         function, block = simplify.run(merged, module), rows.started(merged, block)
-    return warp_barriers.run(rings.run(function, _row(block)), block)
+    function = warp_barriers.run(rings.run(function, _row(block)), block)
+    return _with_registers(function, math.prod(block)) if rings.is_unrolled(function) else function
+
+
+def _with_registers(function: Function, threads: int) -> Function:
+    """Unrolled code runs several iterations at a time if it has registers for them, rather than threads enough to fill
+    a multiprocessor."""
+    if function.launch_bounds[1:]:
+        return function
+    return replace(function, launch_bounds=(threads, max(1, _RESIDENT // threads)))
