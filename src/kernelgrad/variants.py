@@ -136,7 +136,7 @@ class Variant:
         shadows = [f"_d_{name}" for name in names if f"_d_{name}" in text]
         if self.options.facts.tuning.block is not None:
             yield f"// For blocks of {' x '.join(map(str, self.options.facts.tuning.block))} threads."
-            started = rows.started(self.reverse.function, self.options.facts.tuning.block)
+            started = self.started(self.reverse, self.options.facts.tuning.block)
             if started != self.options.facts.tuning.block:
                 yield f"// Each thread does what several do there: {' x '.join(map(str, started))} threads are started."
         if self.options.facts.quads is not None:
@@ -318,6 +318,13 @@ class Variant:
         if not self._adds_in_loops and usual.block is None:
             return usual.tuning
         return tuning_for(launch.block, rows.rows_for(launch.grid, launch.block) if ways.on_gpu else 1)
+
+    def started(self, kernel: Kernel, block: tuple[int, int, int]) -> tuple[int, int, int]:
+        """The block that is started of one of its kernels, for a launch with such blocks. Those that are larger than
+        the user allows stay what they are, and are refused."""
+        allowed = self.kernel.function.launch_bounds[:1]
+        merges = self.options.facts.tuning.each > 1 and not any(n < math.prod(block) for n in allowed)
+        return rows.started(kernel.function, block) if merges else block
 
     @property
     def merges_rows(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from exchange_cases import CASES, SIZE, Case, arguments, plane, tile, typed
+from exchange_cases import CASES, SIZE, Case, arguments, tile, typed
 from kernelgrad.autodiff import rows
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.gradients import Gradient
@@ -17,32 +17,10 @@ from kernelgrad.ir.layout import param_layout
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig
 from kernelgrad.variants import Ways
+from row_cases import CONTROL, REFUSED, ROWS
 
 from ..emulation.run_text import run_packed
 
-# Blocks of 8 x 8 threads, whose loop reads B[k][tx]: the same cells for all rows.
-CONTROL = {
-    "returns_early": plane("sum += mine * B[k][tx]").replace("y[i] =", "if (ty % 3 == 2) return; y[i] ="),
-    "its_own_length": plane("{ double v = mine; while (v * v > 0.1 * (1 + ty)) v *= 0.5; sum += v * B[k][tx]; }"),
-    "its_own_branch": plane("{ if (ty % 2) sum += sin(mine * B[k][tx]); else sum -= k < ty ? B[k][tx] : mine; }"),
-    "a_common_branch": plane("{ if (k % 2 == t % 2) sum += sin(mine * B[k][tx]); else sum -= B[k][tx] * ty; }"),
-    "a_loop_inside": plane("{ double b = B[k][tx]; for (int j = k; j < ty; ++j) sum += mine * b * j; }"),
-    "a_common_loop_inside": plane("{ for (int j = k; j < 5; ++j) sum += mine * B[k][tx] * j; }"),
-    "kept_on_a_tape": plane("sum = sin(sum * B[k][tx] + mine)", bound="n"),
-    "a_common_while": plane("{ int j = k; while (j > 0) { sum = sum * 0.5 + mine * B[j][tx]; j /= 2; } }"),
-    "an_array_of_its_own": plane("{ double own[3] = {mine, sum, 2}; sum += own[(k + ty) % 3] * B[k][tx]; }"),
-    "all_blocks_read_one": plane("sum += mine * B[k][tx] * w[1000] * w[1001 + k]"),
-    "its_own_cell_as_well": plane("sum += mine * B[k][tx] * P[ty][tx]", "P[ty][tx] = mine * mine;"),
-}
-REFUSED = {
-    "lanes": plane("sum += __shfl_xor_sync(~0u, mine, 1) * B[k][tx]"),
-    "a_barrier_of_its_own": plane("sum += mine * B[k][tx]").replace("t < 3", "t < 3 + (ty >> 10)"),
-    "warps_meet": plane("sum += mine * B[k][tx]", "__syncwarp();"),
-    "fences": plane("sum += mine * B[k][tx]", "__threadfence_block();"),
-    "counted": plane("sum += mine * B[k][tx]", "if (__syncthreads_count(tx < 3) < 0) return;"),
-    "nothing_shared": plane("sum += mine * B[(k + ty) % 8][tx]"),
-}
-ROWS = {name: Case(source, (8, 8), True, True, n=7) for name, source in CONTROL.items()}
 EVERY = pytest.mark.parametrize("case", [*ROWS.values(), *CASES.values()], ids=[*ROWS, *CASES])
 
 
@@ -130,6 +108,13 @@ def test_what_one_row_has_of_lanes_stays() -> None:
 def test_how_many(grid: Any, block: Any, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert rows.rows_for(grid, block) == each
+
+
+def test_a_block_that_the_user_does_not_allow_is_refused() -> None:
+    source = CONTROL["its_own_branch"].replace("__global__ void", "__global__ void __launch_bounds__(32)")
+    case = Case(source, (8, 8), True, True)
+    with pytest.raises(kg.LaunchError, match="launch_bounds"):
+        gradient_of(case)[1][case.launch](*arguments(case), *(np.zeros(SIZE) for _ in range(3)))
 
 
 def test_a_bound_of_the_users_stays_one() -> None:

@@ -29,7 +29,7 @@ def power_of(op: Apply, definition: Definitions) -> Power | None:
         return Power(left, 2, left)
     for below, base in ((left, right), (right, left)):
         inner = definition.get(below)
-        found = power_of(inner, definition) if isinstance(inner, Apply) else None
+        found = power_of(inner, definition) if isinstance(inner, Apply) and base in inner.args else None
         if found is not None and found.base is base and found.exponent < _HIGHEST:
             return Power(base, found.exponent + 1, below)
     return None

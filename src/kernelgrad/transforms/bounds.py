@@ -11,18 +11,22 @@ from ..ir.types import F32, F64
 Definitions = Mapping[Value, Op]
 
 
-def at_least(value: Value, definition: Definitions) -> float:
+_DEPTH = 8  # operations that are looked through
+
+
+def at_least(value: Value, definition: Definitions, depth: int = _DEPTH) -> float:
     """A bound from below that a float keeps, unless it is NaN; minus infinity where none is known."""
     op = definition.get(value)
-    if value.type not in (F32, F64):
+    if value.type not in (F32, F64) or not depth:
         return -math.inf
     match op:
         case Constant(number):
             return float(number)
         case Apply("mul", (a, b)) if a is b:
-            return 0.0
+            low = at_least(a, definition, depth - 1)
+            return max(0.0, _product(low, low))
         case Apply(fn, args) if fn in _BOUNDS:
-            return _BOUNDS[fn](*(at_least(a, definition) for a in args))
+            return _BOUNDS[fn](*(at_least(a, definition, depth - 1) for a in args))
     return -math.inf
 
 
