@@ -150,9 +150,10 @@ def test_as_text(name: str) -> None:
 
 
 def test_told() -> None:
-    kernel, gradient = gradient_of(ROWS["its_own_branch"])
+    case = ROWS["all_blocks_read_one"]
+    kernel, gradient = gradient_of(case)
     assert "loads once what they load alike" in gradient.explain()
     assert "loads once" not in gradient_of(Case(REFUSED["fences"], (8, 8), True, True))[1].explain()
-    bound, _ = kernel.bind(tuple(arguments(ROWS["its_own_branch"])))
+    bound, _ = kernel.bind(tuple(arguments(case)))
     variant = gradient.variant_for(("y", "x", "w"), make_launch(2, (8, 8)), bound, Ways(on_gpu=True))
     assert "8 x 4 x 1 threads are started" in variant.source(0)
