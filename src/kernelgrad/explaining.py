@@ -96,7 +96,9 @@ def _explained(variant: Variant) -> str:
     width = None if quads is None else quads.width
     places = lane_sums.places(function)
     blocks = "tiles" if block_tiles.applies(function) else "pairs" if jam.applies(function) else None
-    told = explain(variant.derivative, _once(variant), places, blocks, width, _without_memory(variant))
+    told = explain(
+        variant.derivative, _once(variant), places, blocks, width, _without_memory(variant), variant.merges_rows
+    )
     on_cpu = notes(function)
     return "\n".join([told, *(["", "on the CPU:", *(f"  {note}" for note in on_cpu)] if on_cpu else [])])
 

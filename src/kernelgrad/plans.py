@@ -12,7 +12,6 @@ from . import claims
 from .argument_copies import sparing
 from .autodiff import checkpoint
 from .autodiff.cooperate import SHARED_BYTES
-from .autodiff.rows import started
 from .coarsening import add_grid
 from .crowds import add_copies, finish_copies
 from .finishing import add_partials, finish_partials
@@ -107,8 +106,8 @@ class LaunchPlan:
         ]
         for kernel, takes_adjoints in self.kernels:
             bound = at.bound if takes_adjoints else self.without_adjoints(at.bound)
-            block = started(kernel.function, launch.block)
-            steps.append(claims.Step(kernel, bound, launch._replace(block=block), supplied))
+            started = launch._replace(block=self.variant.started(kernel, launch.block))
+            steps.append(claims.Step(kernel, bound, started, supplied))
         for kernel, takes_adjoints in self.then:
             steps.append(claims.Step(kernel, given if takes_adjoints else self.without_adjoints(given), at.launch, {}))
         return steps

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from . import pipeline
-from .autodiff import capacity, ordered
+from .autodiff import capacity, ordered, rows
 from .autodiff import roots as memory_analysis
 from .autodiff import structure as structure_analysis
 from .autodiff.accumulate import Facts, on_cores
@@ -25,7 +25,6 @@ from .autodiff.promises import HOLDS
 from .autodiff.quads import find as find_quads
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient, long_loops, unique_roots
-from .autodiff.rows import rows_for
 from .autodiff.shadows import adjoint_type, is_dynamic
 from .autodiff.shapes import decided_by
 from .autodiff.tape import Stack
@@ -136,6 +135,9 @@ class Variant:
         shadows = [f"_d_{name}" for name in names if f"_d_{name}" in text]
         if self.options.facts.tuning.block is not None:
             yield f"// For blocks of {' x '.join(map(str, self.options.facts.tuning.block))} threads."
+            started = self.started(self.reverse, self.options.facts.tuning.block)
+            if started != self.options.facts.tuning.block:
+                yield f"// Each thread does what several do there: {' x '.join(map(str, started))} threads are started."
         if self.options.facts.quads is not None:
             width = self.options.facts.quads.width
             yield f"// Each thread does what {width} threads of the kernel do, each row of a block what one of {GRID}"
@@ -314,7 +316,19 @@ class Variant:
         usual = self.options.facts
         if not self._adds_in_loops and usual.block is None:
             return usual.tuning
-        return tuning_for(launch.block, rows_for(launch.grid, launch.block) if ways.on_gpu else 1)
+        return tuning_for(launch.block, rows.rows_for(launch.grid, launch.block) if ways.on_gpu else 1)
+
+    def started(self, kernel: Kernel, block: tuple[int, int, int]) -> tuple[int, int, int]:
+        """The block that is started of one of its kernels, for a launch with such blocks. Those that are larger than
+        the user allows stay what they are, and are refused."""
+        allowed = self.kernel.function.launch_bounds[:1]
+        merges = self.options.facts.tuning.each > 1 and not any(n < math.prod(block) for n in allowed)
+        return rows.started(kernel.function, block) if merges else block
+
+    @property
+    def merges_rows(self) -> bool:
+        """Whether launches get code in which a thread does several rows of a block."""
+        return self._adds_in_loops and len(self.kernels) == 1 and rows.applies(self.reverse.function)
 
     @property
     def _adds_in_loops(self) -> bool:

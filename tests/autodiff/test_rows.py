@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from exchange_cases import CASES, SIZE, Case, arguments, plane, tile, typed
+from exchange_cases import CASES, SIZE, Case, arguments, tile, typed
 from kernelgrad.autodiff import rows
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.gradients import Gradient
@@ -17,32 +17,10 @@ from kernelgrad.ir.layout import param_layout
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig
 from kernelgrad.variants import Ways
+from row_cases import CONTROL, REFUSED, ROWS
 
 from ..emulation.run_text import run_packed
 
-# Blocks of 8 x 8 threads, whose loop reads B[k][tx]: the same cells for all rows.
-CONTROL = {
-    "returns_early": plane("sum += mine * B[k][tx]").replace("y[i] =", "if (ty % 3 == 2) return; y[i] ="),
-    "its_own_length": plane("{ double v = mine; while (v * v > 0.1 * (1 + ty)) v *= 0.5; sum += v * B[k][tx]; }"),
-    "its_own_branch": plane("{ if (ty % 2) sum += sin(mine * B[k][tx]); else sum -= k < ty ? B[k][tx] : mine; }"),
-    "a_common_branch": plane("{ if (k % 2 == t % 2) sum += sin(mine * B[k][tx]); else sum -= B[k][tx] * ty; }"),
-    "a_loop_inside": plane("{ double b = B[k][tx]; for (int j = k; j < ty; ++j) sum += mine * b * j; }"),
-    "a_common_loop_inside": plane("{ for (int j = k; j < 5; ++j) sum += mine * B[k][tx] * j; }"),
-    "kept_on_a_tape": plane("sum = sin(sum * B[k][tx] + mine)", bound="n"),
-    "a_common_while": plane("{ int j = k; while (j > 0) { sum = sum * 0.5 + mine * B[j][tx]; j /= 2; } }"),
-    "an_array_of_its_own": plane("{ double own[3] = {mine, sum, 2}; sum += own[(k + ty) % 3] * B[k][tx]; }"),
-    "all_blocks_read_one": plane("sum += mine * B[k][tx] * w[1000] * w[1001 + k]"),
-    "its_own_cell_as_well": plane("sum += mine * B[k][tx] * P[ty][tx]", "P[ty][tx] = mine * mine;"),
-}
-REFUSED = {
-    "lanes": plane("sum += __shfl_xor_sync(~0u, mine, 1) * B[k][tx]"),
-    "a_barrier_of_its_own": plane("sum += mine * B[k][tx]").replace("t < 3", "t < 3 + (ty >> 10)"),
-    "warps_meet": plane("sum += mine * B[k][tx]", "__syncwarp();"),
-    "fences": plane("sum += mine * B[k][tx]", "__threadfence_block();"),
-    "counted": plane("sum += mine * B[k][tx]", "if (__syncthreads_count(tx < 3) < 0) return;"),
-    "nothing_shared": plane("sum += mine * B[(k + ty) % 8][tx]"),
-}
-ROWS = {name: Case(source, (8, 8), True, True, n=7) for name, source in CONTROL.items()}
 EVERY = pytest.mark.parametrize("case", [*ROWS.values(), *CASES.values()], ids=[*ROWS, *CASES])
 
 
@@ -75,7 +53,7 @@ def test_values(case: Case, joint: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     tolerance = 1e-11 if case.dtype == np.float64 else 2e-5
     found = []
     for each, order in ((1, None), (8, None), (8, 1)):
-        monkeypatch.setattr(rows, "_EACH", (each,) if each == 1 else (8, 4, 2))
+        monkeypatch.setattr(rows, "_EACH", ((each,),) * 2 if each == 1 else ((8, 4, 2),) * 2)
         args, adjoints = typed(case, arguments(case)), typed(case, [seed, np.zeros(SIZE), np.zeros(SIZE)])
         _, gradient = gradient_of(case, primal=joint)
         if order is None:
@@ -99,29 +77,30 @@ def test_finite_differences(name: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_where_it_is_done(name: str) -> None:
     function = merged(ROWS[name])
-    assert function.launch_bounds == (32,) and rows.started(function, (8, 8, 1)) == (8, 4, 1)
+    assert function.launch_bounds[0] == 32 and rows.started(function, (8, 8, 1)) == (8, 4, 1)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_where_it_is_not(name: str) -> None:
     function = merged(Case(REFUSED[name], (8, 8), True, True))
-    assert not function.launch_bounds and rows.started(function, (8, 8, 1)) == (8, 8, 1)
+    assert rows.started(function, (8, 8, 1)) == (8, 8, 1)
 
 
 def test_what_one_row_has_of_lanes_stays() -> None:
     case = Case(tile("for (int j = 0; j < 32; ++j) sum += mine * s[j] * s[j];"), (128,), False, True)
-    assert merged(case, primal=False).launch_bounds == (32,)
-    assert not merged(Case(case.source, (32,), False, True), primal=False).launch_bounds
-    assert not merged(Case(case.source, (96,), False, True), primal=False).launch_bounds
+    assert merged(case, primal=False).launch_bounds[0] == 64
+    assert merged(Case(case.source, (32,), False, True), primal=False).launch_bounds[0] == 32
+    assert merged(Case(case.source, (96,), False, True), primal=False).launch_bounds[0] == 96
 
 
 @pytest.mark.parametrize(
     ("grid", "block", "each"),
     [
         ((64, 64, 1), (32, 32, 1), 8),
-        ((16, 32, 1), (32, 32, 1), 4),
-        ((16, 8, 1), (32, 32, 1), 1),
-        ((4096, 1, 1), (256, 1, 1), 4),
+        ((16, 8, 1), (32, 32, 1), 4),
+        ((8, 4, 1), (32, 32, 1), 1),
+        ((256, 1, 1), (256, 1, 1), 2),
+        ((255, 1, 1), (256, 1, 1), 1),
         ((4096, 1, 1), (96, 1, 1), 1),
         ((4096, 64, 1), (8, 8, 4), 1),
     ],
@@ -131,9 +110,16 @@ def test_how_many(grid: Any, block: Any, each: int, monkeypatch: pytest.MonkeyPa
     assert rows.rows_for(grid, block) == each
 
 
+def test_a_block_that_the_user_does_not_allow_is_refused() -> None:
+    source = CONTROL["its_own_branch"].replace("__global__ void", "__global__ void __launch_bounds__(32)")
+    case = Case(source, (8, 8), True, True)
+    with pytest.raises(kg.LaunchError, match="launch_bounds"):
+        gradient_of(case)[1][case.launch](*arguments(case), *(np.zeros(SIZE) for _ in range(3)))
+
+
 def test_a_bound_of_the_users_stays_one() -> None:
     source = CONTROL["kept_on_a_tape"].replace("__global__ void", "__global__ void __launch_bounds__(64)")
-    assert merged(Case(source, (8, 8), True, True, n=7)).launch_bounds == (32,)
+    assert merged(Case(source, (8, 8), True, True, n=7)).launch_bounds[0] == 32
     assert rows.started(kg.compile(source)["k"].function, (8, 8, 1)) == (8, 8, 1)
 
 
@@ -161,3 +147,13 @@ def test_as_text(name: str) -> None:
         results.append(adjoints)
     for got, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-11 * abs(wanted).max())
+
+
+def test_told() -> None:
+    case = ROWS["all_blocks_read_one"]
+    kernel, gradient = gradient_of(case)
+    assert "loads once what they load alike" in gradient.explain()
+    assert "loads once" not in gradient_of(Case(REFUSED["fences"], (8, 8), True, True))[1].explain()
+    bound, _ = kernel.bind(tuple(arguments(case)))
+    variant = gradient.variant_for(("y", "x", "w"), make_launch(2, (8, 8)), bound, Ways(on_gpu=True))
+    assert "8 x 4 x 1 threads are started" in variant.source(0)

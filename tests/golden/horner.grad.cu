@@ -29,19 +29,24 @@ __device__ T lane_sums(T *parts, unsigned int lanes)
     return sum;
 }
 
-// Adds atomically. Where all 32 lanes have the same address, one of them adds for all.
+// Adds atomically. Of neighbouring lanes with the same address, the first adds for all.
 template <typename T>
 __device__ void warp_add(T *address, T value)
 {
     unsigned int active = __activemask();
     if (active == 0xffffffffu) {
-        unsigned long long mine = (unsigned long long)address;
-        if (__all_sync(active, mine == __shfl_sync(active, mine, 0))) {
-            for (unsigned int distance = 16; distance > 0; distance /= 2) {
-                value += __shfl_xor_sync(active, value, distance);
+        unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
+        unsigned long long mine = (unsigned long long)address, before = __shfl_up_sync(active, mine, 1);
+        unsigned int firsts = __ballot_sync(active, lane == 0 || mine != before);
+        if (firsts != 0xffffffffu) {
+            unsigned int later = firsts & (0xfffffffeu << lane), end = later != 0 ? __ffs(later) - 1 : 32;
+            for (unsigned int distance = 1; distance < 32; distance *= 2) {
+                T more = __shfl_down_sync(active, value, distance);
+                if (lane + distance < end) {
+                    value += more;
+                }
             }
-            unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x;
-            if (thread % 32 != 0) {
+            if ((firsts >> lane & 1) == 0) {
                 return;
             }
         }

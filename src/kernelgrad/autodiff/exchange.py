@@ -56,7 +56,6 @@ from .partners import Needs, needs_of
 from .shadows import ZERO
 
 _MOST_BYTES = 16 << 10  # of what threads leave for each other
-_MOST_UNROLLED = 1024  # operations
 
 
 def run(function: Function, module: Module, block: tuple[int, int, int]) -> tuple[Function, dict[str, Global]]:
@@ -232,8 +231,7 @@ class _Emitter:
         other = Value(U32, "other")
         with b.region() as body:
             self.contribution(other, counter, sums)
-        whole = len(body.ops) * self.extent <= _MOST_UNROLLED
-        b.for_(b.constant(0, U32), b.constant(self.extent, U32), (), 1, body.block((other,)), 0 if whole else None)
+        b.for_(b.constant(0, U32), b.constant(self.extent, U32), (), 1, body.block((other,)))
         again, mapping = from_counter(self.loop, self.work.definition), {self.loop.body.args[0]: counter}
         for cell in self.cells:
             ptr = again.emit(b, cell.update.ptr, mapping)

@@ -24,10 +24,11 @@ def explain(
     blocks: str | None = None,
     quads: int | None = None,
     trees: Iterable[str] = (),
+    merged: bool = False,
 ) -> str:
     """`once`: the places of updates that were moved out of their loops. On CUDA: `in_strips`: where the reads are whose
     updates lanes add up in strips; `blocks`: which of them go at once; `quads`: how many elements a thread does. `trees`:
-    the shared variables whose adjoints are in no memory."""
+    the shared variables whose adjoints are in no memory. `merged`: rows of a block go at once."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
@@ -39,7 +40,11 @@ def explain(
         ],
         "variants for launches": _variants(gradient),
         "what the threads of a block add up first": _together(prepared),
-        "large grids": ([_BLOCKS[blocks]] if blocks else []) + ([_QUADS.format(quads)] if quads else []),
+        "large grids": [
+            *([_BLOCKS[blocks]] if blocks else []),
+            *([_QUADS.format(quads)] if quads else []),
+            *([_MERGED] if merged else []),
+        ],
         "promises": _promises(prepared),
         "tiles": _tiles(prepared.plan),
         "trees": [_AT_ONCE.format(name) for name in trees],
@@ -114,6 +119,10 @@ _BLOCKS = {
 }
 _QUADS = (
     "on a GPU, each thread does {} neighbouring elements and loads and stores 16 bytes at a time, if they are aligned"
+)
+_MERGED = (
+    "on a GPU, one thread does what two, four or eight rows of a block do, or both halves of its only row, and loads"
+    " once what they load alike"
 )
 _AFTERWARDS = "after the launch, in the order of blocks, slots and threads"
 

@@ -1,9 +1,10 @@
 """Whether each thread of a launch can do several neighbouring elements (see transforms/quads.py).
 
 That takes a gradient that does nothing but arithmetic behind guards, on elements next to those of the neighbouring
-threads: `_d_x[i] += ...`. Threads must have nothing to do with each other: no atomics, barriers or shared memory. What
-is read at the same address by all is allowed, and so are accesses in branches that depend on what was loaded, as long
-as they are at the thread's own element; these stay as they are.
+threads: `_d_x[i] += ...`. Threads must have nothing to do with each other: no barriers or shared memory. What is read
+at the same address by all is allowed, and so are accesses in branches that depend on what was loaded, as long as they
+are at the thread's own element; these stay as they are. Where an address is loaded itself, `x[index[i]]`, it may be
+read, and its adjoint be added to: a thread first adds up what neighbours add to the same element.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from ..ir.ops import (
     Aggregate,
     Apply,
+    Atomic,
     Block,
     Builtin,
     Constant,
@@ -32,8 +34,8 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import blocks, operands, walk
-from ..ir.types import Pointer, Scalar
+from ..ir.traverse import blocks, operands, uses, walk
+from ..ir.types import F32, F64, Pointer, Scalar
 from ..transforms.aliases import Aliases
 from ..transforms.quads import BYTES, VECTORS, Quads, accesses
 from . import structure as structure_analysis
@@ -77,23 +79,39 @@ class _Search:
         self.function, self.sums = function, sums
         self.aliases = Aliases(function)
         self.own = {p.value for p in function.params if p.variable is None}
+        self.used = uses(function.body)
         self.wide: list[Load | Store] = []
 
     def run(self) -> Quads | None:
         ops = list(walk(self.function.body))
-        if len(ops) > _MOST_WORK or not all(map(_is_harmless, ops)):
+        if len(ops) > _MOST_WORK or not all(_is_harmless(op) or self.is_sum(op) for op in ops):
             return None
         try:
             self.visit(self.function.body)
         except _Refused:
             return None
         sizes = {op.ptr.type.pointee.size for op in self.wide if isinstance(op.ptr.type, Pointer)}
-        if not any(isinstance(op, Store) for op in self.wide):
+        if not sizes or not any(isinstance(op, Store) or self.is_sum(op) for op in (*self.wide, *ops)):
             return None
         chosen = set(self.wide)
         ordinals = tuple(k for k, op in enumerate(accesses(self.function)) if op in chosen)
         roots = {self.aliases.root(op.ptr) for op in chosen}
         return Quads(BYTES // min(sizes), ordinals, tuple(p.name for p in self.function.params if p.value in roots))
+
+    def is_sum(self, op: Op) -> bool:
+        """Whether an element is added to whose place is not known before the launch."""
+        match op:
+            case Atomic("add", ptr, (value,)) if not self.used.get(op.result):
+                root = self.aliases.root(ptr)
+                return root in self.own and value.type in (F32, F64) and self.sums.address(ptr, root) is None
+        return False
+
+    def is_known(self, op: Load | Store) -> bool:
+        return self.is_neighbours(op) or self.is_common(op) or self.is_looked_up(op)
+
+    def is_looked_up(self, op: Load | Store) -> bool:
+        root = self.aliases.root(op.ptr)
+        return isinstance(op, Load) and root in self.own and self.sums.address(op.ptr, root) is None
 
     def visit(self, block: Block) -> None:
         """What stands behind nothing but guards."""
@@ -116,15 +134,14 @@ class _Search:
     def access(self, op: Load | Store) -> None:
         if self.is_neighbours(op):
             self.wide.append(op)
-        elif not self.is_common(op):
+        elif not self.is_known(op):
             raise _Refused
 
     def scattered(self, op: If) -> None:
         """A branch that each element takes or not, at its own element."""
         for inner in walk(Block((), (op,), ())):
             looped = isinstance(inner, For | While) and _touches((inner,))
-            strange = isinstance(inner, Load | Store) and not (self.is_neighbours(inner) or self.is_common(inner))
-            if looped or strange:
+            if looped or (isinstance(inner, Load | Store) and not self.is_known(inner)):
                 raise _Refused
 
     def is_neighbours(self, op: Load | Store) -> bool:

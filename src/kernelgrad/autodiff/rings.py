@@ -61,6 +61,12 @@ def run(function: Function, width: int) -> Function:
     return with_body(function, rewrite_loops(function.body, uniform, rings.change))
 
 
+def is_unrolled(function: Function) -> bool:
+    """Whether steps of a ring are known when the code is compiled."""
+    loops = (op for op in walk(function.body) if isinstance(op, For) and op.unroll == 0)
+    return any(isinstance(op, Warp) for loop in loops for op in walk(loop.body))
+
+
 class _Rings:
     def __init__(self, function: Function, width: int, uniform: set[Value]):
         self.width, self.uniform = width, uniform

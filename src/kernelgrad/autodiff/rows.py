@@ -51,10 +51,11 @@ from .lanes import skips_zeros
 Extents = tuple[int, int, int]
 
 _WARP = 32
-_EACH = (8, 4, 2)
-_ENOUGH = 1 << 17  # threads to be started: with fewer, a GPU would wait for them
+_EACH = ((2,), (8, 4, 2))  # parts of the only row, rows
+_ENOUGH = 1 << 15  # threads to be started: with fewer, a GPU would wait for them
 _FEWEST = 64  # threads of a block
 _MOST_WORK = 3200  # operations: of more, the values of all rows do not fit in registers
+_TYPICAL: tuple[Extents, ...] = ((32, 8, 1), (256, 1, 1))
 _INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
 _EFFECTS = (Store, Atomic, Alloca, Print, Assert, Trap)
 _REFUSED = (BarrierReduce, Call, Fence, Leave, Warp)
@@ -78,7 +79,7 @@ def shape(block: Extents, each: int) -> Extents | None:
 def rows_for(grid: Extents, block: Extents) -> int:
     """How many rows a thread had better do in a launch."""
     threads = math.prod(grid) * math.prod(block)
-    for each in _EACH:
+    for each in _EACH[axis_of(block)]:
         if threads >= each * _ENOUGH and shape(block, each) is not None:
             return each
     return 1
@@ -103,7 +104,14 @@ def run(function: Function, block: Extents, each: int) -> Function:
     rows = _Rows(function, block, each)
     if not rows.is_possible() or not rows.pays():
         return function
-    return replace(function, body=rows.body(), launch_bounds=(math.prod(left),))
+    bounds = (math.prod(left), *(each * n for n in function.launch_bounds[1:]))
+    return replace(function, body=rows.body(), launch_bounds=bounds)
+
+
+def applies(function: Function) -> bool:
+    """Whether a thread does several rows in blocks like those that tiles are made for."""
+    rows = (_Rows(function, block, 2) for block in _TYPICAL)
+    return any(r.is_possible() and r.pays() for r in rows)
 
 
 class _Rows:

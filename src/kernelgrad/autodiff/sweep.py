@@ -34,6 +34,7 @@ from ..ir.ops import (
     While,
 )
 from ..ir.types import I64, Scalar
+from ..transforms.bounds import at_least
 from ..transforms.spellings import picks
 from ..transforms.uniform import uniform_values
 from ..transforms.unroll import constants_of
@@ -47,7 +48,7 @@ from .logs import Logs
 from .memory import MemoryAdjoints
 from .ordered import is_known_before as is_log_known_before
 from .ordered import logs_of
-from .products import at_least, power_of
+from .products import power_of
 from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
 from .shuffles import Shuffle
@@ -303,7 +304,7 @@ class Sweep:
         rule = rule_for(op.fn)
         if rule is None:
             raise UnsupportedError(f"'{op.fn}' has no derivative and an active value passes through it", op.span)
-        singular = rule.singular and at_least(op.args[0], self.structure.definition) < rule.regular_from
+        singular = rule.singular and not at_least(op.args[0], self.structure.definition) >= rule.regular_from
         for k, arg in enumerate(op.args):
             if arg not in self.adjoints or rule.is_zero(k):
                 continue

@@ -11,6 +11,7 @@ from ..transforms import early, reciprocals, simplify
 from . import exchange, fills, rings, rows, trees, warp_barriers
 
 _WARP = 32
+_RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave room for
 
 
 @dataclass(frozen=True)
@@ -71,4 +72,13 @@ def _for_block(
     function = trees.run(function, module, block, gathering)
     if tuning.row == 1:
         return function
-    return warp_barriers.run(reciprocals.run(early.run(function), gathering), block)
+    function = warp_barriers.run(reciprocals.run(early.run(function), gathering), block)
+    return _with_registers(function, math.prod(block)) if rings.is_unrolled(function) else function
+
+
+def _with_registers(function: Function, threads: int) -> Function:
+    """Unrolled code runs several iterations at a time if it has registers for them, rather than threads enough to fill
+    a multiprocessor."""
+    if function.launch_bounds[1:]:
+        return function
+    return replace(function, launch_bounds=(threads, max(1, _RESIDENT // threads)))

@@ -27,6 +27,7 @@ from functools import reduce
 from ..ir.builder import Builder
 from ..ir.ops import (
     Apply,
+    Atomic,
     Block,
     Builtin,
     Constant,
@@ -181,11 +182,13 @@ class _Quadrupled:
         waiting: list[Op] = []
         for op in self.loads_first(_unnumbered(block).ops):
             guard = isinstance(op, If) and self.side(op) is not None
-            if not guard and op not in self.wide:
+            if not guard and op not in self.wide and not _is_sum(op):
                 waiting.append(op)
                 continue
             self.each(waiting)
-            if isinstance(op, Load):
+            if isinstance(op, Atomic):
+                self.add(op)
+            elif isinstance(op, Load):
                 self.load(op)
             elif isinstance(op, Store):
                 self.store(op)
@@ -219,6 +222,24 @@ class _Quadrupled:
             assert isinstance(part.type, Pointer) and isinstance(part.type.pointee, Struct)
             b.store(part, b.aggregate(part.type.pointee, tuple(stored[k * lanes : (k + 1) * lanes])))
 
+    def add(self, op: Atomic) -> None:
+        """Of neighbours that follow each other and add to the same element, the last adds for all."""
+        b, (value,) = self.b, op.args
+        places = [values.get(op.ptr, op.ptr) for values in self.maps]
+        added = [values.get(value, value) for values in self.maps]
+        nothing = b.constant(0.0, value.type)
+        for k in range(1, self.width):
+            same = b.apply("eq", places[k - 1], places[k])
+            added[k] = b.apply("select", same, b.apply("add", added[k - 1], added[k]), added[k])
+            added[k - 1] = b.apply("select", same, nothing, added[k - 1])
+        for k, (place, total) in enumerate(zip(places, added, strict=True)):
+            last = k == self.width - 1  # of which the lanes of a warp may have the same
+            made = replace(op, ptr=place, args=(total,), together=last, results=(Value(value.type),))
+            if last:
+                b.add(made)
+            else:
+                b.if_(b.apply("ne", total, nothing), Block((), (made,), ()))
+
     def parts(self, ptr: Value) -> tuple[int, list[Value]]:
         """How many elements go at once, and where those of the neighbours are."""
         b, first = self.b, self.maps[0].get(ptr, ptr)
@@ -248,6 +269,10 @@ class _Quadrupled:
             return False
         inside = (nested for one in before for nested in walk(Block((), (one,), ())))
         return not any(self.aliases.may_change(nested, op.ptr) for nested in inside)
+
+
+def _is_sum(op: Op) -> bool:
+    return isinstance(op, Atomic) and op.together
 
 
 def _is_addressing(op: Op) -> bool:

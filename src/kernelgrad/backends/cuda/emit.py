@@ -35,7 +35,7 @@ from .neighbours import gather_neighbours, neighbours
 from .reductions import REDUCTIONS, reduction_name, reductions_met_once
 from .shared import SharedText, shared_layout, used_globals
 from .sincos import pairs, side_by_side
-from .spellings import HELPERS, SPELLINGS
+from .spellings import HELPERS, SPELLINGS, has_normal_root
 from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
 from .variables import assign_variables
@@ -95,6 +95,7 @@ class _Emitter:
         groups = list(neighbours(self.function))
         found = {group.helper for group in groups}
         added = {op for group in groups for op in group.adds}
+        definition = {v: op for op in walk(self.function.body) for v in op.results}
         for op in walk(self.function.body):
             if isinstance(op, Builtin) and op.name in _BUILTIN_HELPERS:
                 found.add(_BUILTIN_HELPERS[op.name])
@@ -112,6 +113,8 @@ class _Emitter:
                 found.add("take")
             elif isinstance(op, Apply) and op.fn == "bitcast" and needs_bit_cast(op.args[0].type, op.result.type):
                 found.add("bit_cast")
+            elif isinstance(op, Apply) and has_normal_root(op, definition):
+                found.add("rsqrt_normal")
             elif isinstance(op, Apply) and op.fn in SPELLINGS:
                 found.update(HELPERS.keys() & SPELLINGS[op.fn].cells.values())
         return found

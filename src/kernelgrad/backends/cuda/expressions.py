@@ -22,7 +22,7 @@ from .conversions import bitcast, convert, convert_rounded
 from .literals import literal, zero
 from .places import ADDRESSES, Places
 from .reductions import reduction_name
-from .spellings import SPELLINGS
+from .spellings import SPELLINGS, has_normal_root
 from .syntax import (
     LONG,
     Expr,
@@ -121,6 +121,8 @@ class Expressions(Places):
         match op.fn:
             case "select":
                 return conditional(args[0], args[1], args[2], result)
+            case "rsqrt" if has_normal_root(op, self.folding.definition):
+                return call("rsqrt_normal", args, result)
             case "convert":
                 return convert(args[0], result, self.types)
             case "bitcast":

@@ -7,9 +7,14 @@ cell of its own computes in float. `convert`, `bitcast`, `address` and `select` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...ir.types import BOOL, I32, U32, Scalar
+from ...ir.ops import Apply, Op, Value
+from ...ir.types import BOOL, F32, I32, U32, Scalar
+from ...transforms.bounds import at_least
+
+_SMALLEST = 2.0**-126  # float that is not subnormal
 
 
 @dataclass(frozen=True)
@@ -226,19 +231,36 @@ __device__ inline double take(double *address)
     return __longlong_as_double(atomicExch((unsigned long long *)address, 0ull));
 }
 """,
-    "warp_add": """// Adds atomically. Where all 32 lanes have the same address, one of them adds for all.
+    "rsqrt_normal": """// rsqrtf of a number that is not subnormal, without the steps that those take.
+__device__ inline float rsqrt_normal(float x)
+{
+#ifdef __CUDA_ARCH__
+    float root;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
+    return root;
+#else
+    return rsqrtf(x);
+#endif
+}
+""",
+    "warp_add": """// Adds atomically. Of neighbouring lanes with the same address, the first adds for all.
 template <typename T>
 __device__ void warp_add(T *address, T value)
 {
     unsigned int active = __activemask();
     if (active == 0xffffffffu) {
-        unsigned long long mine = (unsigned long long)address;
-        if (__all_sync(active, mine == __shfl_sync(active, mine, 0))) {
-            for (unsigned int distance = 16; distance > 0; distance /= 2) {
-                value += __shfl_xor_sync(active, value, distance);
+        unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
+        unsigned long long mine = (unsigned long long)address, before = __shfl_up_sync(active, mine, 1);
+        unsigned int firsts = __ballot_sync(active, lane == 0 || mine != before);
+        if (firsts != 0xffffffffu) {
+            unsigned int later = firsts & (0xfffffffeu << lane), end = later != 0 ? __ffs(later) - 1 : 32;
+            for (unsigned int distance = 1; distance < 32; distance *= 2) {
+                T more = __shfl_down_sync(active, value, distance);
+                if (lane + distance < end) {
+                    value += more;
+                }
             }
-            unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x;
-            if (thread % 32 != 0) {
+            if ((firsts >> lane & 1) == 0) {
                 return;
             }
         }
@@ -321,3 +343,8 @@ __device__ inline To bit_cast(From from)
 }
 """,
 }
+
+
+def has_normal_root(op: Apply, definition: Mapping[Value, Op]) -> bool:
+    """Whether a reciprocal root is of a float that is known not to be subnormal."""
+    return op.fn == "rsqrt" and op.result.type == F32 and at_least(op.args[0], definition) >= _SMALLEST
