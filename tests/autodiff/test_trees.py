@@ -195,3 +195,18 @@ def test_second_derivatives(source: str) -> None:
     kg.jvp(gradient)[3, 64](y.copy(), x, n, seed.copy(), np.zeros_like(x), *tangents)
     expected = (at(1e-6) - at(-1e-6)) / 2e-6
     np.testing.assert_allclose(tangents[3], expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
+
+
+@pytest.mark.parametrize("source", [PASSED_ON["one thread stores"], LANES["warps of a block"]])
+def test_what_all_load_is_cleared_behind_a_barrier(source: str) -> None:
+    """An output's adjoint is consumed by one thread, now that all of them load it."""
+    gradient = kg.gradient(kg.compile(source)["k"], "y, x", primal=False)
+    y, x, n = arguments(64)
+    load, meeting = _places(_operations(gradient, 3, 64, y, x, n), "_d_y")
+    assert load < meeting
+    d_y, d_x = np.arange(1.0, len(y) + 1), np.zeros_like(x)
+    for order in (1, 2):
+        assert not gradient.check(3, 64, y, x, n, d_y.copy(), np.zeros_like(x), seed=order).findings
+    gradient[3, 64](y, x, n, d_y, d_x)
+    np.testing.assert_array_equal(d_y[:3], 0.0)
+    np.testing.assert_allclose(d_x[:n], 2 * x[:n] * np.repeat([1.0, 2.0, 3.0], 64)[:n])
