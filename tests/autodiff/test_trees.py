@@ -195,3 +195,41 @@ def test_second_derivatives(source: str) -> None:
     kg.jvp(gradient)[3, 64](y.copy(), x, n, seed.copy(), np.zeros_like(x), *tangents)
     expected = (at(1e-6) - at(-1e-6)) / 2e-6
     np.testing.assert_allclose(tangents[3], expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
+
+
+@pytest.mark.parametrize("source", [PASSED_ON["one thread stores"], LANES["warps of a block"]])
+def test_what_all_load_is_cleared_behind_a_barrier(source: str) -> None:
+    """An output's adjoint is consumed by one thread, now that all of them load it."""
+    gradient = kg.gradient(kg.compile(source)["k"], "y, x", primal=False)
+    y, x, n = arguments(64)
+    load, meeting = _places(_operations(gradient, 3, 64, y, x, n), "_d_y")
+    assert load < meeting
+    d_y, d_x = np.arange(1.0, len(y) + 1), np.zeros_like(x)
+    for order in (1, 2):
+        assert not gradient.check(3, 64, y, x, n, d_y.copy(), np.zeros_like(x), seed=order).findings
+    gradient[3, 64](y, x, n, d_y, d_x)
+    np.testing.assert_array_equal(d_y[:3], 0.0)
+    np.testing.assert_allclose(d_x[:n], 2 * x[:n] * np.repeat([1.0, 2.0, 3.0], 64)[:n])
+
+
+def test_loads_behind_the_meeting_of_a_warp_stay() -> None:
+    """A lane loads what its neighbour has stored, in a branch."""
+    source = f"""{HEAD} __shared__ double s[64];
+        s[t] = x[i];
+        __syncthreads();
+        double v = 0.0;
+        if (t < 32) {{
+            y[i] = x[i] * s[63 - t];
+            __syncwarp();
+            v = t < 31 ? y[i + 1] : 0.0;
+            __syncwarp();
+        }}
+        {TREE}
+        y[i] = v * s[0]; }}"""
+    gradient = kg.gradient(kg.compile(source)["k"], "y, x")
+    y, x, n = arguments(64)
+    seed = np.random.default_rng(4).standard_normal(len(x))
+    d_x, value, expected = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    gradient.check(3, 64, value, x, n, seed, d_x)
+    gradient.kernel[3, 64](expected, x, n)
+    np.testing.assert_array_equal(value, expected)

@@ -22,6 +22,7 @@ from ..ir.ops import (
     Builtin,
     Constant,
     Extract,
+    For,
     Function,
     If,
     Load,
@@ -31,6 +32,7 @@ from ..ir.ops import (
     PtrCast,
     Store,
     Value,
+    While,
 )
 from ..ir.traverse import operands, rebuild, substitute, walk, with_body
 from ..ir.types import Pointer, Scalar
@@ -71,14 +73,18 @@ class _Early:
 
     def find(self) -> None:
         for k, op in enumerate(self.function.body.ops):
+            inside = list(walk(Block((), (op,), ())))
+            meets = any(isinstance(inner, MEETINGS) for inner in inside)
             if k > self.first and isinstance(op, Load):
                 self.consider(op, None, True)
-            elif k > self.first and isinstance(op, If) and self.is_early(op.cond):
+            elif k > self.first and isinstance(op, If) and not meets and self.is_early(op.cond):
                 self.side(op.then, op.cond, True)
                 self.side(op.orelse, op.cond, False)
-            for inner in walk(Block((), (op,), ())):
+            if k > self.first and any(isinstance(inner, For | While) for inner in inside):
+                return  # a loop takes longer than a load behind it, and needs the registers
+            for inner in inside:
                 self.note(inner)
-            if any(isinstance(inner, MEETINGS) for inner in walk(Block((), (op,), ()))):
+            if meets:
                 self.written |= set(map(self.aliases.root, self.recent))
                 self.recent.clear()
 
