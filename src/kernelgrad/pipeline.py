@@ -133,14 +133,15 @@ def finish_derivative(
 
     def compute() -> Module:
         verify(emitted, "autodiff")
-        from .transforms import sums
+        from .transforms import linear, sums
         from .transforms.stores import positive_zeros
 
         once = Pass("sums", lambda f, m: sums.run(f, m, gathering, taps.MOST if only_sums else sums.MOST))
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
         clean = for_target(emitted, function.name, (*((TAPS,) if only_sums else ()), *DERIVATIVE, once, *ARRANGED))
         tuned = _tuned(clean, function.name, tuning, gathering)
-        result = for_target(tuned, function.name, (*LAST, *((TURNS,) if only_sums else ()), last))
+        factors = Pass("linear", lambda f, m: linear.run(f, m, shadows))
+        result = for_target(tuned, function.name, (factors, *LAST, *((TURNS,) if only_sums else ()), last))
         _check_addresses(result.functions[function.name])
         return _in_tiles(result, function.name, tuning) if quads is None else _in_quads(result, function.name, quads)
 

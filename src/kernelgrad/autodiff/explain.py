@@ -27,8 +27,8 @@ def explain(
     merged: bool = False,
 ) -> str:
     """`once`: the places of updates that were moved out of their loops. On CUDA: `in_strips`: where the reads are whose
-    updates lanes add up in strips; `blocks`: which of them go at once; `quads`: how many elements a thread does. `trees`:
-    the shared variables whose adjoints are in no memory. `merged`: rows of a block go at once."""
+    updates lanes add up in strips; `blocks`: which of them go at once; `quads`: how many elements a thread does;
+    `merged`: rows of a block go at once. `trees`: the shared variables whose adjoints are in no memory."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {

@@ -20,11 +20,11 @@ _CUDA_NAMES = """
 # Functions of CUDA's headers with C linkage, most of them with an `f` behind for floats too.
 _C_FUNCTIONS = """
     abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc
-    erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma fmax fmin fmod frexp hypot ilogb isfinite isinf
-    isnan j0 j1 jn ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint nextafter norm
-    norm3d norm4d normcdf normcdfinv pow rcbrt remainder remquo rhypot rint rnorm rnorm3d rnorm4d round rsqrt scalbln
-    scalbn signbit sin sincos sincospi sinh sinpi sqrt tan tanh tgamma trunc y0 y1 yn
-    free labs llabs llmax llmin malloc max memcpy memset min ullmax ullmin umax umin
+    erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma fmax fmin fmod frexp hypot ilogb isfinite
+    isinf isnan j0 j1 jn ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint
+    nextafter norm norm3d norm4d normcdf normcdfinv pow rcbrt remainder remquo rhypot rint rnorm rnorm3d rnorm4d round
+    rsqrt scalbln scalbn signbit sin sincos sincospi sinh sinpi sqrt tan tanh tgamma trunc y0 y1 yn free labs llabs
+    llmax llmin malloc max memcpy memset min ullmax ullmin umax umin
 """
 C_FUNCTIONS = frozenset(_C_FUNCTIONS.split())
 RESERVED = frozenset((_CPP_KEYWORDS + _CUDA_NAMES).split())
