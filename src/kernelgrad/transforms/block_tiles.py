@@ -1,19 +1,21 @@
-"""Tiles of a large grid: for CUDA, one warp does the work of two of its block's warps, in eight neighbouring blocks.
+"""Tiles of a large grid: for CUDA, one warp does the work of two warps, in eight neighbouring blocks.
 
 A loop may add to addresses of two kinds, as products of matrices do: to some that the lanes of a warp share, and the
 block's next warps (`d_a[row * n + k] += ...` where a block is a row), and to some that the next blocks share
-(`d_b[k * n + column] += ...`). A tile of warps and blocks adds up both in registers: of sixteen atomics of the second
-kind two are left, of sixteen sums over lanes eight, which are those that lanes add up at once (`lane_sums`).
+(`d_b[k * n + column] += ...`). A tile adds up both in registers: of sixteen atomics of the second kind two are left, of
+sixteen sums over lanes eight.
 
 Note [Tiles of a grid]
 It is a jam of more blocks (Note [Jam] in `jam`), with the same conditions, tested by each warp after it has computed
 what the loop needs: no thread is guarded off, the loops have the same iterations, and the addresses that should be the
-same are. Else the warp goes through the tile by pairs of blocks. A block does the work of sixteen, so that all of its
-warps have something to do: its first warps do the first eight blocks, the others the rest.
+same are. Else the warp goes through the tile by pairs of blocks, as a jam does.
+Of sixteen blocks the first does all the work, so that each of its warps has as much to do as the others: half of them
+do the first eight blocks, the others the rest.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ..ir.ops import Apply, Atomic, Block, Builtin, Function, Module, Store, Value
@@ -29,6 +31,7 @@ _REGISTERS = 65536  # that the threads of a multiprocessor share
 # By a thread that adds up such numbers; and with how many it is fastest.
 _NEEDED: dict[Type, int] = {F32: 64, F64: 128}
 _WANTED: dict[Type, int] = {F32: 80, F64: 128}
+_LARGE = 512  # threads: there are at most 128 registers for each
 _DIFFERENT = frozenset(("add", "sub", "mul", "neg", "convert", "shl"))
 
 
@@ -45,22 +48,27 @@ def applies(function: Function) -> bool:
 
 
 def for_blocks(function: Function, block: tuple[int, int, int]) -> Function:
-    """The function for launches with such blocks, which the compiler must know of: with as many registers as a tile
-    takes, the largest blocks could not be started."""
-    found = jam.find(function) if block[0] % (WARP * COLUMNS) == 0 and block[1:] == (1, 1) else None
-    if found is None or not _gains(found) or not _has_registers(found, block[0]):
+    """The function for launches with such blocks, which the compiler must know of: with as many registers as work on
+    several blocks takes, the largest could not be started."""
+    found, threads = jam.find(function), math.prod(block)
+    if found is None:
         return function
-    count = max(1, _REGISTERS // (block[0] * _most(found, _WANTED)))
-    return replace(function, launch_bounds=(block[0], *(function.launch_bounds[1:] or (count,))))
+    told = (threads, *function.launch_bounds[1:])
+    fits = block[0] % (WARP * COLUMNS) == 0 and block[1:] == (1, 1)
+    if fits and _has_registers(found, told) and _gains(found):
+        at_a_time = max(1, _REGISTERS // (threads * _most(found, _WANTED)))
+        return replace(function, launch_bounds=told if told[1:] else (threads, at_a_time))
+    return replace(function, launch_bounds=told) if threads > _LARGE else function
 
 
 def _is_worth(of: Jam) -> bool:
     bounds = of.function.launch_bounds
-    return bool(bounds) and _has_registers(of, bounds[0]) and _gains(of)
+    return bool(bounds) and _has_registers(of, bounds) and _gains(of)
 
 
-def _has_registers(of: Jam, threads: int) -> bool:
-    return threads * _most(of, _NEEDED) <= _REGISTERS
+def _has_registers(of: Jam, bounds: tuple[int, ...]) -> bool:
+    """`bounds`: threads of a block, and how many of them are to run at a time."""
+    return math.prod(bounds[:2]) * _most(of, _NEEDED) <= _REGISTERS
 
 
 def _most(of: Jam, registers: dict[Type, int]) -> int:

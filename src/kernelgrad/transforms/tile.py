@@ -57,7 +57,7 @@ class Tile:
 
     def cell(self, cells: dict[Value, Value], value: Value, at: Place) -> Value:
         b = self.b
-        match value in self.same_rows, value in self.same_columns:
+        match self.kind(value):
             case True, True:
                 index = b.constant(0, I32)
             case True, False:
@@ -76,24 +76,25 @@ class Tile:
         self.pairs.thread = b.apply("add", self.thread, lane)
         copy, values = self.pairs.copied(block)
         fine, *live = self.pairs.before_loop(copy, values)
-        for value, found in zip(self.live, live, strict=True):
-            cell, first = self.cell(kept, value, at), self.first(value, at)
-            if first is None:
-                b.store(cell, found)
-                continue
+        found = dict(zip(self.live, live, strict=True))
+        for kind in dict.fromkeys(map(self.kind, self.live)):
+            alike = [v for v in self.live if self.kind(v) == kind]
             with b.region() as keep:
-                b.store(cell, found)
-            b.if_(first, keep.block())
-            fine = b.apply("and", fine, b.apply("eq", b.load(cell), found))
+                for v in alike:
+                    b.store(self.cell(kept, v, at), found[v])
+            indices = [index for index, same in zip((at.row, at.column), kind, strict=True) if same]
+            if not indices:
+                b.ops += keep.ops
+                continue
+            first = [b.apply("eq", index, b.constant(0, I32)) for index in indices]
+            b.if_(self.pairs.every(first), keep.block())
+            same = [b.apply("eq", b.load(self.cell(kept, v, at)), found[v]) for v in alike]
+            fine = self.pairs.every((fine, *same))
         return fine
 
-    def first(self, value: Value, at: Place) -> Value | None:
-        """Whether others must have the same value as this one; None if each has its own."""
-        b, zero = self.b, self.b.constant(0, I32)
-        rows = [at.row] if value in self.same_rows else []
-        columns = [at.column] if value in self.same_columns else []
-        conditions = [b.apply("eq", index, zero) for index in rows + columns]
-        return self.pairs.every(conditions) if conditions else None
+    def kind(self, value: Value) -> tuple[bool, bool]:
+        """Whether it must be the same for all blocks, and for all warps of a block: the first keeps it then."""
+        return value in self.same_rows, value in self.same_columns
 
     def copy(self, cells: dict[Value, Value], at: Place) -> Copy:
         """The loop, with what it needs in one place."""

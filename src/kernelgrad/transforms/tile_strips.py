@@ -100,10 +100,12 @@ class TileLoop:
     def strips(self, strips: Strips, start: Value, end: Value, depth: int) -> None:
         b, first = self.b, Value(strips.type, self.loop.body.args[0].name)
         lane, size = b.builtin("lane_id"), b.constant(depth, U32)
-        row = b.apply("rem", b.apply("div", lane, size), b.constant(ROWS, U32))
+        row = b.apply("rem", lane, b.constant(ROWS, U32)) if depth == 1 else b.apply("div", lane, size)
         mine = self.tile.copy(self.kept, Place(b.convert(row, I32), self.zero))
         with b.region() as region:
-            counter = strips.iteration(first, b.convert(b.apply("rem", lane, size), strips.type))
+            counter = first
+            if depth > 1:
+                counter = strips.iteration(first, b.convert(b.apply("rem", lane, size), strips.type))
             self.strip(_Strip(first, depth, mine, counter))
         body = region.block((first,), ())
         b.add(For(start, end, (), self.loop.step * depth, body, 1, span=self.loop.span))
@@ -112,17 +114,22 @@ class TileLoop:
         sums = list(enumerate(self.tile.along_columns))
         held = self.held(strip)
         wide = {number: self.cells(number, ROWS * strip.depth) for number, is_wide in sums if is_wide}
-        self.each(strip.depth, lambda ahead: self.iteration(strip, ahead, held, wide))
+        if strip.depth == 1:
+            self.iteration(strip, None, held, wide)
+        else:
+            self.each(strip.depth, lambda ahead: self.iteration(strip, ahead, held, wide))
         for number, cells in wide.items():
             self.add_sums(strip, number, cells)
 
-    def iteration(self, strip: _Strip, ahead: Value, held: dict[Load, Value], wide: dict[int, Value]) -> None:
-        """One of them, for all places; `wide`: where sums go that all lanes share."""
+    def iteration(self, strip: _Strip, ahead: Value | None, held: dict[Load, Value], wide: dict[int, Value]) -> None:
+        """The one `ahead` of the first, for all places; `wide`: where sums go that all lanes share."""
         b, sums = self.b, list(enumerate(self.tile.along_columns))
         narrow = {number: self.cells(number, COLUMNS) for number, is_wide in sums if not is_wide}
 
         def row_of(row: Value) -> None:
-            number = b.apply("add", b.apply("mul", row, b.constant(strip.depth, I32)), ahead)
+            number = row
+            if ahead is not None:
+                number = b.apply("add", b.apply("mul", row, b.constant(strip.depth, I32)), ahead)
             passed = {load: self.passed(value, number) for load, value in held.items()}
             totals = {k: b.offset(b.decay(cells), number) for k, cells in wide.items()}
             self.each(COLUMNS, lambda column: one(Place(row, column), passed, totals))
@@ -135,8 +142,10 @@ class TileLoop:
         for number, cells in narrow.items():
             self.add_own(strip, ahead, number, cells)
 
-    def after(self, strip: _Strip, ahead: Value) -> Value:
+    def after(self, strip: _Strip, ahead: Value | None) -> Value:
         """The counter."""
+        if ahead is None:
+            return strip.first
         strips = self.tile.pairs.strips(strip.lane)
         return strips.iteration(strip.first, self.b.convert(ahead, strips.type))
 
@@ -220,7 +229,7 @@ class TileLoop:
             strips.add(Kept(of, cells, None), strip.counter, total)
         b.if_(adds, region.block())
 
-    def add_own(self, strip: _Strip, ahead: Value, number: int, cells: Value) -> None:
+    def add_own(self, strip: _Strip, ahead: Value | None, number: int, cells: Value) -> None:
         """Of each warp of a block, by each lane."""
         b, tile = self.b, self.tile
 

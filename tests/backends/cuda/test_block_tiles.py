@@ -132,8 +132,11 @@ def test_not_chosen(name: str) -> None:
 
 @pytest.mark.parametrize("block", [32, 48, 96, 1024])
 def test_other_blocks(block: int) -> None:
-    """Of an odd number of warps, or so large that there are not enough registers."""
-    assert BY_PAIRS in source(CONTRACTION) and BY_PAIRS not in source(CONTRACTION, block)
+    """Of an odd number of warps, or so large that there are not enough registers: which the compiler is told."""
+    text = source(CONTRACTION, block)
+    assert BY_PAIRS in source(CONTRACTION) and BY_PAIRS not in text
+    assert ("__launch_bounds__(1024)" in text) == (block == 1024)
+    assert "__launch_bounds__(1024, 1)" in source(CONTRACTION.replace("double", "float"), 1024)
 
 
 def test_copies_of_small_adjoints() -> None:
