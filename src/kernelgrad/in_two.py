@@ -5,7 +5,8 @@ One kernel that runs forward and then backward loads and computes once what both
 in common (sums and products, whose reverse asks for no result; loops that the reverse runs again anyway) it has nothing
 to gain, and to lose: it takes more registers and shared memory than each of the two, threads wait at the barriers
 of both, and the reverse alone may have plans that it has not. So for large launches both forms are derived, and what
-their threads load, store and compute is estimated (autodiff/work.py). Where one kernel does less, but the compiler
+their threads load, store and compute is estimated (autodiff/work.py); where they compute little for each byte, one
+kernel does it all. Where one kernel does less, but the compiler
 spills its registers and not those of the two, these may do half as much again.
 
 The reverse goes first: it wants buffers as they were before the kernel (rule 6), and writes none but adjoints. Of
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .gradients import Gradient
 
 ENOUGH = Work(moved=2e8, operations=1e9)  # of one of them: less takes so little time that a launch more counts
+DENSE = 32  # operations for each byte of the buffers: what does less waits for memory, in one launch or two
 MORE = 1 / 16  # that the two may do more than the one
 MORE_SPILLED = 1 / 2  # likewise, where the one spills
 SPILLED = 64  # bytes of a thread's registers: fewer hardly matter
@@ -88,7 +90,8 @@ class InTwo:
         joint = gradient.variant_for(wanted, launch, primal)
         measured = Measured(gradient.kernel, Shape(launch.grid, launch.block), known)
         together = measured.of(joint)
-        if len(joint.kernels) > 1 or not together.reaches(ENOUGH):
+        buffers = 2 * sum(b.nbytes for b in primal.buffers)  # with their adjoints, about
+        if len(joint.kernels) > 1 or not together.reaches(ENOUGH) or together.operations < DENSE * buffers:
             return None
         zeroed = self._zeroed(joint, Shape(launch.grid, launch.block), known)
         reverse = self._reverse((*gradient.settings.kept, *zeroed)) if set(zeroed) < set(wanted) else None
