@@ -104,8 +104,8 @@ class InTwo:
         if apart.exceeds(together, MORE):
             if spilled is None or apart.exceeds(together, MORE_SPILLED):
                 return None
-            forms = [g.variant_for(wanted, launch, primal, ways).reverse for g in (gradient, reverse)]
-            if not _spills(*forms, forward, spilled):
+            one, other = (g.variant_for(wanted, launch, primal, ways).reverse for g in (gradient, reverse))
+            if not _spills(one, (other, forward), spilled):
                 return None
         users = ((reverse, wanted), *(((gradient, zeroed),) if zeroed else ()))
         asked = (value for user, names in users for value in user._usual_for(names, launch).relevant.parts)
@@ -194,10 +194,10 @@ def _is_apart(alone: Variant, consuming: Variant | None, ways: Ways) -> bool:
     return not (alone.is_idle or loops or _hides(consuming))
 
 
-def _spills(joint: Kernel, alone: Kernel, forward: Kernel, spilled: Spilled) -> bool:
-    """Whether one kernel keeps in memory what the two have in registers."""
+def _spills(joint: Kernel, others: tuple[Kernel, ...], spilled: Spilled) -> bool:
+    """Whether one kernel keeps in memory what the others have in registers."""
     most = spilled(joint)
-    return most >= SPILLED and max(spilled(alone), spilled(forward)) < most // 4
+    return most >= SPILLED and max(map(spilled, others)) < most // 4
 
 
 def _hides(variant: Variant | None) -> bool:
