@@ -90,8 +90,16 @@ class InTwo:
         joint = gradient.variant_for(wanted, launch, primal)
         measured = Measured(gradient.kernel, Shape(launch.grid, launch.block), known)
         together = measured.of(joint)
+        if len(joint.kernels) > 1 or not together.reaches(ENOUGH):
+            return None
         buffers = 2 * sum(b.nbytes for b in primal.buffers)  # with their adjoints, about
-        if len(joint.kernels) > 1 or not together.reaches(ENOUGH) or together.operations < DENSE * buffers:
+        dense = together.operations >= DENSE * buffers
+
+        def kept(by: Gradient) -> int:
+            """In memory instead of registers. Its kernel is compiled for that: only asked of what may be launched."""
+            return 0 if spilled is None else spilled(by.variant_for(wanted, launch, primal, ways).reverse)
+
+        if not dense and kept(gradient) < SPILLED:
             return None
         zeroed = self._zeroed(joint, Shape(launch.grid, launch.block), known)
         reverse = self._reverse((*gradient.settings.kept, *zeroed)) if set(zeroed) < set(wanted) else None
@@ -101,11 +109,11 @@ class InTwo:
             return None
         forward = gradient.kernel if consuming is None else self._forward(consuming, wanted)
         apart = measured.of(alone) + measured.of_kernel(forward)
-        if apart.exceeds(together, MORE):
-            if spilled is None or apart.exceeds(together, MORE_SPILLED):
+        if not dense or apart.exceeds(together, MORE):
+            most = kept(gradient)
+            if spilled is None or most < SPILLED or apart.exceeds(together, MORE_SPILLED):
                 return None
-            one, other = (g.variant_for(wanted, launch, primal, ways).reverse for g in (gradient, reverse))
-            if not _spills(one, (other, forward), spilled):
+            if max(kept(reverse), spilled(forward)) >= most // 4:
                 return None
         users = ((reverse, wanted), *(((gradient, zeroed),) if zeroed else ()))
         asked = (value for user, names in users for value in user._usual_for(names, launch).relevant.parts)
@@ -192,12 +200,6 @@ def _is_apart(alone: Variant, consuming: Variant | None, ways: Ways) -> bool:
     alone already. On a CPU, a loop that only counts is run by each thread, where barriers had a block go round."""
     loops = ways.on_cpu and any(isinstance(op, While) for op in walk(alone.reverse.function.body))
     return not (alone.is_idle or loops or _hides(consuming))
-
-
-def _spills(joint: Kernel, others: tuple[Kernel, ...], spilled: Spilled) -> bool:
-    """Whether one kernel keeps in memory what the others have in registers."""
-    most = spilled(joint)
-    return most >= SPILLED and max(map(spilled, others)) < most // 4
 
 
 def _hides(variant: Variant | None) -> bool:
