@@ -92,32 +92,42 @@ class InTwo:
         together = measured.of(joint)
         if len(joint.kernels) > 1 or not together.reaches(ENOUGH):
             return None
-        buffers = 2 * sum(b.nbytes for b in primal.buffers)  # with their adjoints, about
-        dense = together.operations >= DENSE * buffers
 
         def kept(by: Gradient) -> int:
             """In memory instead of registers. Its kernel is compiled for that: only asked of what may be launched."""
             return 0 if spilled is None else spilled(by.variant_for(wanted, launch, primal, ways).reverse)
 
+        buffers = 2 * sum(b.nbytes for b in primal.buffers)  # with their adjoints, about
+        dense = together.operations >= DENSE * buffers
+        zeroed = self._zeroed(joint, Shape(launch.grid, launch.block), known)
         if not dense and kept(gradient) < SPILLED:
             return None
-        zeroed = self._zeroed(joint, Shape(launch.grid, launch.block), known)
+        halves = self._halves(zeroed, wanted, launch, primal, ways)
+        if halves is None:
+            return None
+        apart = measured.of(halves.reverse.variant_for(wanted, launch, primal)) + measured.of_kernel(halves.forward)
+        if not dense or apart.exceeds(together, MORE):
+            most = kept(gradient)
+            if spilled is None or most < SPILLED or apart.exceeds(together, MORE_SPILLED):
+                return None
+            if max(kept(halves.reverse), spilled(halves.forward)) >= most // 4:
+                return None
+        return halves._replace(asked=(*known.asked, *halves.asked))
+
+    def _halves(
+        self, zeroed: tuple[str, ...], wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways
+    ) -> Halves | None:
+        """If there are any that share the work."""
+        gradient = self.gradient
         reverse = self._reverse((*gradient.settings.kept, *zeroed)) if set(zeroed) < set(wanted) else None
         alone = None if reverse is None else _variant(reverse, wanted, launch, primal)
         consuming = gradient.variant_for(zeroed, launch, primal) if zeroed else None
         if reverse is None or alone is None or not _is_apart(alone, consuming, ways):
             return None
         forward = gradient.kernel if consuming is None else self._forward(consuming, wanted)
-        apart = measured.of(alone) + measured.of_kernel(forward)
-        if not dense or apart.exceeds(together, MORE):
-            most = kept(gradient)
-            if spilled is None or most < SPILLED or apart.exceeds(together, MORE_SPILLED):
-                return None
-            if max(kept(reverse), spilled(forward)) >= most // 4:
-                return None
         users = ((reverse, wanted), *(((gradient, zeroed),) if zeroed else ()))
         asked = (value for user, names in users for value in user._usual_for(names, launch).relevant.parts)
-        return Halves(reverse, forward, consuming is not None, (*known.asked, *asked))
+        return Halves(reverse, forward, consuming is not None, tuple(asked))
 
     def is_usual(self) -> bool:
         """Whether large launches are in two, as far as is known without one."""
