@@ -174,8 +174,8 @@ _IN_TWO = (
     "two launches, the reverse alone and then the kernel: together they load, store and compute no more than one would"
 )
 _LARGE_IN_TWO = (
-    "large launches are two, the reverse alone and then the kernel: together they load, store and compute no more than"
-    " one would"
+    "large launches that compute much for each byte are two, the reverse alone and then the kernel: together they load,"
+    " store and compute no more than one would"
 )
 
 

@@ -5,7 +5,8 @@ One kernel that runs forward and then backward loads and computes once what both
 in common (sums and products, whose reverse asks for no result; loops that the reverse runs again anyway) it has nothing
 to gain, and to lose: it takes more registers and shared memory than each of the two, threads wait at the barriers
 of both, and the reverse alone may have plans that it has not. So for large launches both forms are derived, and what
-their threads load, store and compute is estimated (autodiff/work.py). Where one kernel does less, but the compiler
+their threads load, store and compute is estimated (autodiff/work.py); where they compute little for each byte, one
+kernel does it all. Where one kernel does less, but the compiler
 spills its registers and not those of the two, these may do half as much again.
 
 The reverse goes first: it wants buffers as they were before the kernel (rule 6), and writes none but adjoints. Of
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .gradients import Gradient
 
 ENOUGH = Work(moved=2e8, operations=1e9)  # of one of them: less takes so little time that a launch more counts
+DENSE = 32  # operations for each byte of the buffers: what does less waits for memory, in one launch or two
 MORE = 1 / 16  # that the two may do more than the one
 MORE_SPILLED = 1 / 2  # likewise, where the one spills
 SPILLED = 64  # bytes of a thread's registers: fewer hardly matter
@@ -90,23 +92,42 @@ class InTwo:
         together = measured.of(joint)
         if len(joint.kernels) > 1 or not together.reaches(ENOUGH):
             return None
+
+        def kept(by: Gradient) -> int:
+            """In memory instead of registers. Its kernel is compiled for that: only asked of what may be launched."""
+            return 0 if spilled is None else spilled(by.variant_for(wanted, launch, primal, ways).reverse)
+
+        buffers = 2 * sum(b.nbytes for b in primal.buffers)  # with their adjoints, about
+        dense = together.operations >= DENSE * buffers
         zeroed = self._zeroed(joint, Shape(launch.grid, launch.block), known)
+        if not dense and kept(gradient) < SPILLED:
+            return None
+        halves = self._halves(zeroed, wanted, launch, primal, ways)
+        if halves is None:
+            return None
+        apart = measured.of(halves.reverse.variant_for(wanted, launch, primal)) + measured.of_kernel(halves.forward)
+        if not dense or apart.exceeds(together, MORE):
+            most = kept(gradient)
+            if spilled is None or most < SPILLED or apart.exceeds(together, MORE_SPILLED):
+                return None
+            if max(kept(halves.reverse), spilled(halves.forward)) >= most // 4:
+                return None
+        return halves._replace(asked=(*known.asked, *halves.asked))
+
+    def _halves(
+        self, zeroed: tuple[str, ...], wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways
+    ) -> Halves | None:
+        """If there are any that share the work."""
+        gradient = self.gradient
         reverse = self._reverse((*gradient.settings.kept, *zeroed)) if set(zeroed) < set(wanted) else None
         alone = None if reverse is None else _variant(reverse, wanted, launch, primal)
         consuming = gradient.variant_for(zeroed, launch, primal) if zeroed else None
         if reverse is None or alone is None or not _is_apart(alone, consuming, ways):
             return None
         forward = gradient.kernel if consuming is None else self._forward(consuming, wanted)
-        apart = measured.of(alone) + measured.of_kernel(forward)
-        if apart.exceeds(together, MORE):
-            if spilled is None or apart.exceeds(together, MORE_SPILLED):
-                return None
-            forms = [g.variant_for(wanted, launch, primal, ways).reverse for g in (gradient, reverse)]
-            if not _spills(*forms, forward, spilled):
-                return None
         users = ((reverse, wanted), *(((gradient, zeroed),) if zeroed else ()))
         asked = (value for user, names in users for value in user._usual_for(names, launch).relevant.parts)
-        return Halves(reverse, forward, consuming is not None, (*known.asked, *asked))
+        return Halves(reverse, forward, consuming is not None, tuple(asked))
 
     def is_usual(self) -> bool:
         """Whether large launches are in two, as far as is known without one."""
@@ -189,12 +210,6 @@ def _is_apart(alone: Variant, consuming: Variant | None, ways: Ways) -> bool:
     alone already. On a CPU, a loop that only counts is run by each thread, where barriers had a block go round."""
     loops = ways.on_cpu and any(isinstance(op, While) for op in walk(alone.reverse.function.body))
     return not (alone.is_idle or loops or _hides(consuming))
-
-
-def _spills(joint: Kernel, alone: Kernel, forward: Kernel, spilled: Spilled) -> bool:
-    """Whether one kernel keeps in memory what the two have in registers."""
-    most = spilled(joint)
-    return most >= SPILLED and max(spilled(alone), spilled(forward)) < most // 4
 
 
 def _hides(variant: Variant | None) -> bool:

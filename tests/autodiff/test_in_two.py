@@ -47,10 +47,14 @@ N = GRID * BLOCK - 3
 NAMES = ("y", "x", "w", "z", "a")
 
 
+def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_two, "ENOUGH", Work(0, 0))
+    monkeypatch.setattr(in_two, "DENSE", 0)
+
+
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for large launches."""
-    monkeypatch.setattr(in_two, "ENOUGH", Work(0, 0))
+    as_if_large(monkeypatch)
 
 
 def compiled(body: str) -> Any:
@@ -104,7 +108,7 @@ def test_values(name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPa
     """The same as from one kernel: values, adjoints, and what is zeroed or left."""
     kernel = compiled(IN_TWO[name])
     expected = run(kg.gradient(kernel, NAMES, **options))
-    monkeypatch.setattr(in_two, "ENOUGH", Work(0, 0))
+    as_if_large(monkeypatch)
     gradient = kg.gradient(kernel, NAMES, **options)
     assert is_in_two(gradient)
     compare(run(gradient), expected)
@@ -116,7 +120,7 @@ def test_values(name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPa
 def test_some_adjoints(name: str, without: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = compiled(IN_TWO[name])
     expected = run(kg.gradient(kernel, NAMES), *without)
-    monkeypatch.setattr(in_two, "ENOUGH", Work(0, 0))
+    as_if_large(monkeypatch)
     compare(run(kg.gradient(kernel, NAMES), *without), expected)
 
 
@@ -130,8 +134,14 @@ def test_not_chosen(name: str) -> None:
     assert steps[-1].kernel.name == "k_grad" and "y[i] = " in steps[-1].kernel.source
 
 
-def test_not_chosen_for_small_launches() -> None:
-    assert not is_in_two(kg.gradient(compiled(IN_TWO["a sum"]), NAMES))
+@pytest.mark.parametrize("limit", ["ENOUGH", "DENSE"])
+@pytest.mark.usefixtures("always")
+def test_not_chosen_for_little_work(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gradient = kg.gradient(compiled(IN_TWO["a product"]), NAMES)
+    assert is_in_two(gradient)
+    monkeypatch.undo()
+    monkeypatch.setattr(in_two, *{"ENOUGH": ("DENSE", 0), "DENSE": ("ENOUGH", Work(0, 0))}[limit])
+    assert not is_in_two(kg.gradient(compiled(IN_TWO["a product"]), NAMES))
 
 
 @pytest.mark.parametrize("options", [{"may_alias": True}, {"primal": False}])
@@ -192,7 +202,7 @@ def test_what_depends_on_integers_is_planned_anew(monkeypatch: pytest.MonkeyPatc
 
     plain = kg.gradient(kernel, "y, x, w")
     expected = {m: launched(plain, m) for m in (1, 2)}
-    monkeypatch.setattr(in_two, "ENOUGH", Work(0, 0))
+    as_if_large(monkeypatch)
     gradient = kg.gradient(kernel, "y, x, w")
     for m in (1, 2, 1):
         compare(launched(gradient, m), expected[m])
@@ -204,7 +214,7 @@ def test_what_depends_on_integers_is_planned_anew(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("joint", "alone", "expected"), [(200, 0, True), (200, 60, False), (32, 0, False)])
 def test_a_kernel_that_spills(joint: int, alone: int, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does less, but keeps registers in memory."""
-    monkeypatch.setattr(in_two, "ENOUGH", Work(0, 0))
+    as_if_large(monkeypatch)
     monkeypatch.setattr(in_two, "MORE", 0.0)
     body = f"{I} double s = x[i]; for (int k = 0; k < 9; k++) s += x[(i + k) % n] * w[k]; y[i] = s * x[i];"
     gradient = kg.gradient(compiled(body), NAMES)
@@ -225,7 +235,7 @@ def test_a_kernel_that_spills(joint: int, alone: int, expected: bool, monkeypatc
 @pytest.mark.usefixtures("always")
 def test_is_explained() -> None:
     gradient = kg.gradient(compiled(IN_TWO["a sum"]), NAMES)
-    assert "large launches are two, the reverse alone and then the kernel" in gradient.explain()
+    assert "large launches that compute much for each byte are two" in gradient.explain()
     assert "two launches, the reverse alone" in gradient.explain(GRID, BLOCK, *arguments().values())
     other = kg.gradient(compiled(IN_ONE["results that are needed"]), NAMES)
     assert "the reverse alone" not in other.explain() + other.explain(GRID, BLOCK, *arguments().values())

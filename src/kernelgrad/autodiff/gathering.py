@@ -129,12 +129,12 @@ class _Emitter:
         b = self.b
         digits = [b.apply("add", self.number(f"_first_{k}"), self._thread(k)) for k in range(self.gather.digits)]
         with b.region() as tested:
-            self._update(digits, *self._sums([digits], False))
+            self._update(digits, self._sums([digits], False)[0])
         if self.gather.part == "border":
             b.ops += tested.ops
             return
         with b.region() as untested:
-            self._update(digits, *self._sums([digits], True))
+            self._update(digits, self._sums([digits], True)[0])
         after = b.apply("ge", digits[0], self.number("_inner_first_0"))
         before = b.apply("le", digits[0], self.number("_inner_last_0"))
         b.if_(together(b, [after, before]), untested.block(), tested.block())
@@ -184,12 +184,12 @@ class _Emitter:
     def _one_by_one(self, digits: list[Value], offset: Value) -> None:
         b, k = self.b, Value(self.type, "k")
         if self.gather.span == 1:
-            self._update(digits, *self._sums([digits], False))
+            self._update(digits, self._sums([digits], False)[0])
             return
         with b.region() as body:
             row = self._next(digits, k)
             with b.region() as exists:
-                self._update(row, *self._sums([row], False))
+                self._update(row, self._sums([row], False)[0])
             (last,) = self._next([offset], k)
             there = b.apply("lt", last, self.number(f"_extent_{self.gather.digits - 1}"))
             b.if_(there, exists.block())

@@ -36,7 +36,7 @@ _SAME = ("thread_idx", "block_dim", "lane_id")
 def taps(ops: Iterable[Op], adjoints: frozenset[Value]) -> set[Op]:
     """The atomic additions among operations, if all of them are such updates; else none. `adjoints`: of the buffers."""
     block = Block((), tuple(ops), ())
-    atomics = {op for op in walk(block) if isinstance(op, Atomic)}
+    atomics: set[Op] = {op for op in walk(block) if isinstance(op, Atomic)}
     if not adjoints or not atomics:
         return set()
     search = _Search(block, adjoints)

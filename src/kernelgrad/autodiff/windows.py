@@ -35,7 +35,7 @@ class Windows:
         self.lanes, self.element = len(self.vector.fields), element
         self.definition = {v: op for op in ops for v in op.results}
         found = {op: self._place(op.ptr) for op in ops if isinstance(op, Load | Store)}
-        self.places = {op: place for op, place in found.items() if place is not None}
+        self.places: dict[Op, _Place] = {op: place for op, place in found.items() if place is not None}
 
     @property
     def buffers(self) -> list[Value]:

@@ -60,7 +60,7 @@ def work(function: Function, shape: Shape | None, known: Callable[[str], Any]) -
 
 
 def _rough(amount: Amount) -> float:
-    return sum(number * _LONG ** len(names) for names, number in amount.terms)
+    return float(sum(number * _LONG ** len(names) for names, number in amount.terms))
 
 
 class _Worker(Counter):
