@@ -368,13 +368,16 @@ class Variant:
         )
 
     def _is_long(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
-        """Whether the tape is so large that running loops again costs less."""
+        """Whether the tape is so large that running loops again costs less, or to count it takes a launch."""
         prepared = self.derivative.prepared
         extents = {"block_dim": launch.block, "grid_dim": launch.grid}
-        sizes = capacity.by_arithmetic(prepared.plan, known, lambda name, axis: extents[name][axis]) or {}
+        sizes = capacity.by_arithmetic(prepared.plan, known, lambda name, axis: extents[name][axis])
+        narrow, stripped = long_loops(prepared)
+        if sizes is None:
+            return bool(narrow)
         threads = math.prod(launch.grid) * math.prod(launch.block)
         large = threads * sum(type.size * count for type, count in sizes.items()) > _LARGE_TAPE
-        return large and any(long_loops(prepared))
+        return large and bool(narrow or stripped)
 
     def _check_kept(self, launch: Launch, known: Callable[[Any], Any]) -> None:
         """A loop that stores a kept output must store different elements."""

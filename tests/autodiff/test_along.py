@@ -110,6 +110,39 @@ def test_an_adjoint_of_zero_stays_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(d_x, 0)
 
 
+def test_one_loop_in_two_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is narrow where it is given constants, and not where it is given what is read."""
+    source = """
+    __device__ double go(double v, const double *c, int n) {
+        for (int k = 0; k < n; k++) v = 0.9 * v * v + 0.1 * c[k];
+        return v;
+    }
+    __global__ void k(double *y, const double *x, const double *c, int n) {
+        int i = threadIdx.x;
+        y[i] = go(x[i], c, n) + go(0.5 * x[i], x, n);
+    }"""
+    results = []
+    for long in (False, True):
+        gradient = kg.gradient(kg.compile(source)["k"], "y, x")
+        variant = gradient.variant(("y", "x"), replace(USUAL, strips=long))
+        monkeypatch.setattr(gradient, "variant_for", lambda *_, variant=variant: variant)
+        x = np.linspace(0.1, 0.6, 16)
+        d_x = np.zeros(16)
+        gradient[1, N](np.zeros(N), x, x[::-1].copy(), 13, np.ones(N), d_x)
+        results.append(d_x)
+        assert ("_slope" in variant.source(0)) == long
+    np.testing.assert_allclose(*results, rtol=1e-12)
+
+
+def test_nothing_is_counted() -> None:
+    """Where a launch would have to count how long the tape is, small ones carry derivatives along too."""
+    gradient = kg.gradient(compiled(LOOPS["until it is small"][0]), "y, x")
+    own = (np.zeros(N), np.linspace(0.3, 0.9, N), np.zeros(N), 0.7, 0)
+    assert "_segments" in gradient.source
+    assert "its derivative is carried along" in gradient.explain(1, N, *own)
+    assert gradient.tape_bytes(1, N, *own) == 0
+
+
 def test_large_launches_choose_it() -> None:
     kernel = compiled(LOOPS["one number"][0])
     gradient = kg.gradient(kernel, "y, x")

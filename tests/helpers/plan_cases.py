@@ -72,36 +72,41 @@ def _blocks(n: int, block: Any) -> int:
     return -(-n // int(np.prod(block)))
 
 
-# ---- strips: loops whose tape would be large -------------------------------------------------------------------------
+# ---- loops whose tape would be large: strips, derivatives carried along ----------------------------------------------
 
 
-def _strips(n: int, steps: int, block: int) -> PlanCase:
-    source = f"""__global__ void k(double *y, const double *x, double r, int steps, int n) {{
+def _long(n: int, steps: int, block: int, along: bool) -> PlanCase:
+    """By a division nothing is carried along."""
+    source = f"""__global__ void k(double *y, const double *x, double r, double c, int steps, int n) {{
         {INDEX}
         if (i >= n) return;
         double v = x[i];
-        for (int j = 0; j < steps; j++) v = r * v * (1 - v) + 0.01 * x[i];
+        for (int j = 0; j < steps; j++) v = r * v * (1 - v) {"*" if along else "/"} c + 0.01 * x[i];
         y[i] = v;
     }}"""
+    c = 0.9
+    factor = c if along else 1 / c
 
     def arguments() -> tuple[Arrays, Arrays]:
         rng = _random()
-        return [np.zeros(n), rng.random(n), 0.8, steps, n], [rng.standard_normal(n), rng.random(n), np.ones(1)]
+        return [np.zeros(n), rng.random(n), 0.8, c, steps, n], [rng.standard_normal(n), rng.random(n), np.ones(1)]
 
     def expected(own: Arrays, adjoints: Arrays) -> Arrays:
-        (_, x, r, _, _), (seed, d_x, d_r) = own, adjoints
+        (_, x, r, _, _, _), (seed, d_x, d_r) = own, adjoints
         states = [x]
         for _ in range(steps):
-            states.append(r * states[-1] * (1 - states[-1]) + 0.01 * x)
+            states.append(r * factor * states[-1] * (1 - states[-1]) + 0.01 * x)
         bar, total = seed.copy(), 0.0
         for v in reversed(states[:-1]):
-            total += bar @ (v * (1 - v))
+            total += bar @ (factor * v * (1 - v))
             d_x = d_x + 0.01 * bar
-            bar = bar * r * (1 - 2 * v)
+            bar = bar * r * factor * (1 - 2 * v)
         return [None, d_x + bar, d_r + total]
 
-    launch = (_blocks(n, block), block)
-    return PlanCase(source, launch, arguments, expected, lambda v: v.options.facts.strips, "y, x, r", rtol=1e-8)
+    def chosen(variant: Variant) -> bool:
+        return variant.options.facts.strips and ("_slope" in variant.source(0)) == along
+
+    return PlanCase(source, (_blocks(n, block), block), arguments, expected, chosen, "y, x, r", rtol=1e-8)
 
 
 # ---- many blocks: sums per warp with a finishing step, copies of small adjoints --------------------------------------
@@ -366,8 +371,9 @@ def _unkept(n: int, rows: int) -> PlanCase:
 
 
 CASES: dict[str, PlanCase] = {
-    "strips": _strips(33_001, 257, 127),
-    "strips, short of a strip": _strips(260_001, 33, 256),
+    "strips": _long(33_001, 257, 127, along=False),
+    "strips, short of a strip": _long(260_001, 33, 256, along=False),
+    "carried along": _long(33_001, 257, 127, along=True),
     "crowd": _crowd(3000 * 40 - 7, 40, 3, "double"),
     "crowd of floats": _crowd(2048 * 96 + 1, 96, 1001, "float"),
     "crowd in two dimensions": _crowd(2100 * 35 - 3, (5, 7), 17, "double"),

@@ -17,41 +17,50 @@ from dataclasses import replace
 from ..errors import Span
 from ..ir.builder import Builder
 from ..ir.functions import ONLY_IN_REVERSE
-from ..ir.ops import Apply, Block, For, Function, If, Op, Value, While
+from ..ir.ops import Apply, Atomic, Barrier, BarrierReduce, Block, For, Function, If, Leave, Op, Store, Value, While
 from ..ir.traverse import blocks, operands, rebuild, substitute, walk, with_body
 from ..ir.types import F32, F64
 from .activity import Activity
 from .plan import Plan
+from .roots import Memory
 from .rules import rule_for
 from .slope_sweep import Slopes
 
-_MOST = 4  # derivatives that a loop carries
+_MOST = 4  # derivatives that a loop carries: with six, strips are faster
 _TRANSPARENT = ("select", "convert")
 
 
-def candidates(function: Function, plan: Plan, activity: Activity) -> frozenset[Span]:
+def candidates(function: Function, plan: Plan, memory: Memory, activity: Activity) -> frozenset[Span]:
     """The loops that tape something, and that few numbers go through."""
     found = (op for op in walk(function.body) if isinstance(op, For | While) and _tapes(op, plan))
-    return frozenset(loop.span for loop in found if is_narrow(loop, activity, plan))
+    return frozenset(loop.span for loop in found if is_narrow(loop, memory, activity))
 
 
 def _tapes(loop: For | While, plan: Plan) -> bool:
     return any(plan.taped.get(id(b)) for op in (loop, *_inside(loop)) for b in blocks(op))
 
 
-def is_narrow(loop: For | While, activity: Activity, plan: Plan) -> bool:
+def is_narrow(loop: For | While, memory: Memory, activity: Activity) -> bool:
     ops, numbers = (loop, *_inside(loop)), sources(loop, activity)
-    plain = all(_is_plain(op) for op in ops if plan.has_adjoint(op))
     inside = (v for op in ops for v in (*op.results, *(arg for block in blocks(op) for arg in block.args)))
     types = {v.type for v in (*numbers, *inside) if v in activity}
-    return plain and types in ({F32}, {F64}) and 0 < len(numbers) * len(_carried(loop, activity)) <= _MOST
+    few = 0 < len(numbers) * len(_carried(loop, activity)) <= _MOST
+    return few and types in ({F32}, {F64}) and all(_is_plain(op, memory, activity) for op in ops)
 
 
-def _is_plain(op: Op) -> bool:
-    if isinstance(op, Apply):
-        rule = rule_for(op.fn)
-        return op.fn in _TRANSPARENT or (rule is not None and not rule.singular)
-    return isinstance(op, If | For | While)
+def _is_plain(op: Op, memory: Memory, activity: Activity) -> bool:
+    """Whether an operation has no adjoint, or is a part of what the loop's numbers go through."""
+    match op:
+        case If() | For() | While():
+            return True
+        case Barrier() | BarrierReduce() | Leave():
+            return False
+        case Store() | Atomic() if memory.of(op.ptr) & activity.roots:
+            return False
+        case Apply(fn) if op.result in activity:
+            rule = rule_for(fn)
+            return fn in _TRANSPARENT or (rule is not None and not rule.singular)
+    return not any(v in activity for v in op.results)
 
 
 def _carried(loop: For | While, activity: Activity) -> list[int]:
@@ -74,11 +83,13 @@ def _inside(loop: Op) -> list[Op]:
     return [op for block in blocks(loop) for op in walk(block)]
 
 
-def run(function: Function, chosen: frozenset[Span], activity: Activity) -> Function:
+def run(function: Function, chosen: frozenset[Span], memory: Memory, activity: Activity) -> Function:
+    """A loop may stand in several places, as what was inlined does: each is looked at by itself."""
+
     def block(b: Block) -> Block:
         ops: list[Op] = []
         for op in b.ops:
-            if isinstance(op, For | While) and op.span in chosen and sources(op, activity):
+            if isinstance(op, For | While) and op.span in chosen and is_narrow(op, memory, activity):
                 ops += _with_slopes(op, activity)
             else:
                 ops.append(rebuild(op, lambda v: v, block))
@@ -96,12 +107,12 @@ def _with_slopes(loop: For | While, activity: Activity) -> list[Op]:
     made = b.ops.pop()
     b.add(replace(made, results=tuple(raw.get(v, v) for v in made.results)))
     for result, value in raw.items():
-        by = [(x, slope) for x, slope in zip(numbers, slopes.tangents[result], strict=True) if slope is not None]
         current = b.apply("detach", value, name=result.name)
-        for x, slope in by[:-1]:
-            current = b.apply("along", current, x, slope)
-        last = ("along", (current, *by[-1])) if by else ("detach", (current,))
-        b.add(Apply(*last, results=(result,), span=loop.span))
+        for k, x in enumerate(numbers):
+            last = k == len(numbers) - 1
+            found = result if last else Value(result.type, result.name)
+            b.add(Apply("along", (current, x, slopes.full(result, k)), results=(found,), span=loop.span))
+            current = found
     return b.ops
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ..ir.functions import ONLY_IN_REVERSE
 from ..ir.ops import Apply, For, Op, While
 from ..ir.types import Scalar
 
-_SIMPLE = frozenset(
+_SIMPLE = ONLY_IN_REVERSE | frozenset(
     "add sub mul fma neg abs min max select convert bitcast copysign floor ceil trunc rint saturate fdim".split()
 )
 _FUNCTIONS = {**dict.fromkeys("div rem sqrt rsqrt exp exp2 log log2".split(), 8), "pow": 40}

@@ -166,7 +166,27 @@ class Prepared:
 
 
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
-    """The gradient; short loops of constant length that would need a tape are unrolled and need none."""
+    """The gradient; loops that would need a tape take forms that need less of it, or none."""
+    function = _ready(function, module, options)
+    found = _differentiate(function, module, options)
+    narrow, stripped = long_loops(found.prepared) if options.facts.strips else (frozenset[Span](), frozenset[Span]())
+    if stripped:
+        function = rotate.run(simplify.run(strip(function, stripped), module), module)
+        found = _differentiate(function, module, options)
+    short = _short_loops(function, found.prepared) - narrow
+    if short:
+        function = _unrolled(function, module, short)
+        found = _differentiate(function, module, options)
+    if narrow:
+        # Last: simplification knows nothing of what this says of derivatives.
+        memory = memory_analysis.analyse(function)
+        function = along.run(function, narrow, memory, _activity(function, memory, options))
+        found = _differentiate(function, module, options)
+    return found
+
+
+def _ready(function: Function, module: Module, options: Options) -> Function:
+    """The function in the form that reversal knows."""
     cooperate.check(function)
     function = cas_loops.run(function, module)
     if options.facts.block is not None:
@@ -178,32 +198,28 @@ def gradient(function: Function, module: Module, options: Options) -> Gradient:
     if predicate.is_needed(function, meets_at_end):
         # The body of a do-while loop is its condition, barriers included, until the loop is rotated.
         function = simplify.run(predicate.run(rotate.run(function, module), module), module)
-    function = rotate.run(invariant.run(function, module), module)
-    found = _differentiate(function, module, options)
-    narrow, stripped = long_loops(found.prepared) if options.facts.strips else (frozenset[Span](), frozenset[Span]())
-    if stripped:
-        function = rotate.run(simplify.run(strip(function, stripped), module), module)
-        found = _differentiate(function, module, options)
+    return rotate.run(invariant.run(function, module), module)
+
+
+def _short_loops(function: Function, prepared: Prepared) -> frozenset[Span]:
+    """Loops of constant length that would need a tape, and unrolled need none."""
     constants = constants_of(function)
-    taped = {place.owner for place in found.prepared.taped_loops()}
+    taped = {place.owner for place in prepared.taped_loops()}
     short = {op.span for op in walk(function.body) if isinstance(op, For | While) and is_short(op, constants)}
-    chosen = {loop.span for loop in taped if isinstance(loop, For | While)} & short - narrow
-    if chosen:
-        unrolled = unroll(function, lambda loop: loop.span in chosen and is_short(loop, constants))
-        # Simplification drops what a loop carries in vain, its condition too: hence rotated again.
-        promoted = promote.run(unrolled, module)  # arrays whose indices are constants now
-        function = rotate.run(simplify.run(promoted, module), module)
-        found = _differentiate(function, module, options)
-    if narrow:
-        # Last: simplification knows nothing of what this says of derivatives.
-        function = along.run(function, narrow, _activity(function, memory_analysis.analyse(function), options))
-        found = _differentiate(function, module, options)
-    return found
+    return frozenset(loop.span for loop in taped if isinstance(loop, For | While) and loop.span in short)
+
+
+def _unrolled(function: Function, module: Module, chosen: frozenset[Span]) -> Function:
+    constants = constants_of(function)
+    unrolled = unroll(function, lambda loop: loop.span in chosen and is_short(loop, constants))
+    # Simplification drops what a loop carries in vain, its condition too: hence rotated again.
+    promoted = promote.run(unrolled, module)  # arrays whose indices are constants now
+    return rotate.run(simplify.run(promoted, module), module)
 
 
 def long_loops(prepared: Prepared) -> tuple[frozenset[Span], frozenset[Span]]:
     """Of launches with large tapes: the loops that carry derivatives along, and those that go in strips."""
-    narrow = along.candidates(prepared.function, prepared.plan, prepared.activity)
+    narrow = along.candidates(prepared.function, prepared.plan, prepared.memory, prepared.activity)
     return narrow, candidates(prepared.function, prepared.plan) - narrow
 
 
