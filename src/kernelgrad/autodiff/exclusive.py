@@ -69,6 +69,7 @@ def crowded_stores(
         play.block(function.body, np.ones(threads.count, bool), threads)
     except _TooLong:
         return None
+    play.meet()
     return frozenset(play.crowded)
 
 
@@ -154,7 +155,15 @@ class _Play:
     def meet(self) -> None:
         for touched in self.phase.touched.values():
             self.judge(touched)
+            self.crowd([(op, at, mask) for op, at, mask in touched if isinstance(op, Store) and at is not None])
         self.phase = _Phase()
+
+    def crowd(self, stores: list[tuple[Op, Numbers, Numbers]]) -> None:
+        """Of stores to one variable: those by which a thread writes what another writes, in whatever iteration."""
+        if stores:
+            owners = np.concatenate([np.flatnonzero(mask) for _, _, mask in stores])
+            crowded = _crowded(np.concatenate([at[mask] for _, at, mask in stores]), owners)
+            self.crowded.update(op for op, at, mask in stores if np.isin(at[mask], crowded).any())
 
     def judge(self, touched: list[tuple[Op, Numbers | None, Numbers]]) -> None:
         sizes = {_size(op) for op, _, _ in touched}
