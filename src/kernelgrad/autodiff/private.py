@@ -121,6 +121,8 @@ def _spot(access: Access, sums: Sums, windows: bool) -> _Spot | None:
         if not isinstance(basis, Value):
             continue
         extent = sums.extents[basis]
+        if extent is None and basis in sums.wrapping:
+            return None
         reach = 0 if extent is None else coefficient * (extent - 1)
         if windows and extent is not None:
             start, end = start + min(0, reach), end + max(0, reach)
