@@ -45,7 +45,7 @@ class _TooLong(Exception):
 
 def exclusive_loads(function: Function, memory: Memory, active: frozenset[Value], threads: Threads) -> frozenset[Place]:
     """The reads of shared variables whose update may be plain."""
-    names = {root: name for name, root in memory.global_names.items() if root in active and _is_shared(root)}
+    names = {root: name for name, root in memory.global_names.items() if root in active and is_shared(root)}
     reads = {op: root for op in memory.loads for root in memory.of(op.ptr) if root in names}
     if not reads:
         return frozenset()
@@ -63,7 +63,7 @@ def crowded_stores(
     function: Function, memory: Memory, active: frozenset[Value], threads: Threads
 ) -> frozenset[Op] | None:
     """The stores by which several threads may write the same cell of shared memory; None if that is not known."""
-    roots = {root for root in memory.global_names.values() if root in active and _is_shared(root)}
+    roots = {root for root in memory.global_names.values() if root in active and is_shared(root)}
     play = _Play(memory, roots)
     try:
         play.block(function.body, np.ones(threads.count, bool), threads)
@@ -77,7 +77,7 @@ def place_of(op: Op, name: str) -> Place:
     return name, str(op.span)
 
 
-def _is_shared(root: Value) -> bool:
+def is_shared(root: Value) -> bool:
     return isinstance(root.type, Pointer) and root.type.space == "shared"
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ..ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ..ir.traverse import walk
-from ..ir.types import Pointer
 from .affine import Access, Basis, Guard, Shape, Sums
+from .exclusive import is_shared
 from .promises import promised, settled
 from .roots import Memory
 from .structure import Place, Structure
@@ -52,7 +52,7 @@ def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place]
     access = settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
     fixed = sums.fixed(places[id(store)])
     ways = (True, False) if access is not None else ()
-    return any(_is_injective(access or [], sums, _is_shared(root), windows, fixed=fixed) for windows in ways)
+    return any(_is_injective(access or [], sums, is_shared(root), windows, fixed=fixed) for windows in ways)
 
 
 def _is_injective(
@@ -90,10 +90,6 @@ def _is_injective(
         digits.append(_Digit(None, coefficient, longest))
     guards = set.intersection(*(access.guards for access in accesses))
     return _leaps(digits, width, shared, guards)
-
-
-def _is_shared(root: Value) -> bool:
-    return isinstance(root.type, Pointer) and root.type.space == "shared"
 
 
 def _thread_terms(access: Access) -> dict[Basis, int]:
