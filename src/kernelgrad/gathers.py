@@ -30,9 +30,13 @@ _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradient's own, and what it is told
 
 
+_Key = tuple[tuple[str, ...], frozenset[Place]]  # what a pattern is made for: outputs that are kept, stores apart
+
+
 class Chosen(NamedTuple):
     gather: Gather
     box: Box
+    pattern: _Key
 
 
 class _Pattern(NamedTuple):
@@ -47,9 +51,8 @@ class Gathers:
 
     def __init__(self, kernel: Kernel, options: Options):
         self.kernel, self.options = kernel, options
-        self._patterns: dict[Any, _Pattern | None] = {}
-        self._kernels: dict[Gather, Kernel | None] = {}
-        self._made_from: dict[Gather, _Pattern] = {}
+        self._patterns: dict[_Key, _Pattern | None] = {}
+        self._kernels: dict[tuple[Gather, _Key], Kernel | None] = {}
 
     def find(
         self,
@@ -63,7 +66,8 @@ class Gathers:
         candidates = [(name, nbytes) for name, nbytes in sizes if _might(name, prepared, sums)]
         if not candidates or self.options.may_alias or self.options.mode == "split":
             return ()
-        pattern = self._pattern(kept_outputs(prepared, sums), apart)
+        key = kept_outputs(prepared, sums), apart
+        pattern = self._pattern(key)
         if pattern is None:
             return ()
         params = {p.name: p.value for p in prepared.function.params}
@@ -80,51 +84,52 @@ class Gathers:
             chosen = finder.find(name, shadows[pattern.derivative.adjoints[name].name], nbytes)
             if chosen is not None:
                 gather = replace(chosen[0], writes=chosen[0].covers and name in assigned)
-                if self._build(gather, pattern) is not None:
-                    found.append(Chosen(gather, chosen[1]))
+                if self._build(gather, key) is not None:
+                    found.append(Chosen(gather, chosen[1], key))
         return tuple(found)
 
     def launches(self, chosen: Chosen, launch: Launch, on_cpu: bool) -> Iterator[Step]:
         """The kernels of a gather that was found, and what the launcher supplies to each."""
-        gather, box = chosen
+        gather, box, key = chosen
         if not on_cpu:
-            yield self._kernel(gather, gather), launch_of(gather, box, launch), numbers(box, launch)
+            yield self._kernel(gather, key), launch_of(gather, box, launch), numbers(box, launch)
             return
         for part, own in gather_parts.parts(gather, box):
-            yield self._kernel(part, gather), gather_parts.launch_of(own, launch), numbers(own, launch)
+            yield self._kernel(part, key), gather_parts.launch_of(own, launch), numbers(own, launch)
 
-    def _kernel(self, part: Gather, whole: Gather) -> Kernel:
-        if part not in self._kernels:
-            self._kernels[part] = self._finished(part, self._made_from[whole])
-        kernel = self._kernels[part]
+    def _kernel(self, part: Gather, key: _Key) -> Kernel:
+        if (part, key) not in self._kernels:
+            self._kernels[part, key] = self._finished(part, key)
+        kernel = self._kernels[part, key]
         assert kernel is not None
         return kernel
 
-    def _build(self, gather: Gather, pattern: _Pattern) -> Kernel | None:
+    def _build(self, gather: Gather, key: _Key) -> Kernel | None:
         """None where the gather would compute more than it saves, or cannot."""
-        if gather not in self._kernels:
-            self._kernels[gather], self._made_from[gather] = self._built(gather, pattern), pattern
-        return self._kernels[gather]
+        if (gather, key) not in self._kernels:
+            self._kernels[gather, key] = self._built(gather, key)
+        return self._kernels[gather, key]
 
-    def _built(self, gather: Gather, pattern: _Pattern) -> Kernel | None:
+    def _built(self, gather: Gather, key: _Key) -> Kernel | None:
         try:
-            kernel = self._finished(gather, pattern)
+            kernel = self._finished(gather, key)
         except NotSliceable:
             return None
         affordable = _COST_OF_ATOMIC * (gather.taps or len(gather.sites)) * gather.span
         return kernel if self.options.deterministic or cost(kernel.function.body) <= affordable else None
 
-    def _finished(self, gather: Gather, pattern: _Pattern) -> Kernel:
+    def _finished(self, gather: Gather, key: _Key) -> Kernel:
+        pattern = self._patterns[key]
+        assert pattern is not None
         shadow = pattern.derivative.adjoints[gather.name].name
         param = next(p for p in pattern.function.params if p.name == shadow)
         function = gather_function(pattern.function, gather, param)
         module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)))
         return Kernel(function.name, module, self.kernel.variable)
 
-    def _pattern(self, kept: tuple[str, ...], apart: frozenset[Place]) -> _Pattern | None:
-        key = kept, apart
+    def _pattern(self, key: _Key) -> _Pattern | None:
         if key not in self._patterns:
-            self._patterns[key] = self._derive(kept, apart)
+            self._patterns[key] = self._derive(*key)
         return self._patterns[key]
 
     def _derive(self, kept: tuple[str, ...], apart: frozenset[Place]) -> _Pattern | None:

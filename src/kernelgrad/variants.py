@@ -294,7 +294,8 @@ class Variant:
         others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private]
         chosen = () if ways.single else self._gathers.find(prepared, sums, others, apart, assigned)
         gathered = {c.gather.name for c in chosen}
-        written = {n for n in assigned if n in private and _read_whole(n, sizes[n], prepared, sums)}
+        own = frozenset[str]() if may_alias else private
+        written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}
         crowded = {n for n in sizes if n not in private | gathered and self._is_crowded(n, sizes[n], launch)}
         facts = replace(
             usual,

@@ -296,6 +296,14 @@ def test_may_alias(module: kg.Module) -> None:
     np.testing.assert_array_equal(adjoint, [4, 60])
 
 
+def test_assign_where_arguments_may_alias(module: kg.Module) -> None:
+    """Updates are atomic then, and what they are added to must be cleared."""
+    d_in = np.full(2, 7.0)
+    gradient = kg.gradient(module["square"], "out, in", assign="in", may_alias=True)
+    gradient[1, 2](np.zeros(2), np.array([2.0, 3.0]), 2, ones(2), d_in)
+    np.testing.assert_array_equal(d_in, [4, 6])
+
+
 def test_assign_clears_what_no_derivative_reaches() -> None:
     """Every element is read, but none has an adjoint that would be written."""
     source = "__global__ void k(double *y, const double *x) { int i = threadIdx.x; y[i] = x[i] > 0.5 ? 1.0 : 2.0; }"

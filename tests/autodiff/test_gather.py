@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from gather_cases import AT, ATOMIC, GATHERED, Case, arguments_of
+from gather_cases import AT, AT_2, ATOMIC, GATHERED, Case, arguments_of
 from kernelgrad import gather_parts
 from kernelgrad.autodiff.gather import Box, Gather
 from kernelgrad.runtime.config import make_launch
@@ -124,6 +124,21 @@ def test_one_kernel_serves_all_sizes() -> None:
         gradient[(3, 5), (8, 4)](y, x, n, m, np.ones(n * m), d_x)
         assert d_x.sum() == (1 + 3 + 5 + 5) * (n - 2) * (m - 2)
     assert len({gather for _, facts in gradient._variants for gather in facts.gathered}) == 1
+
+
+def test_launches_whose_threads_store_the_same_elements() -> None:
+    """They are not gathered, whatever came before; all threads of a column store the same value there."""
+    source = f"""__global__ void k(double *y, const double *x, int n, int step) {{ {AT_2}
+        if (i < n) y[i + j * step] = x[i] * x[i + 1];
+    }}"""
+    gradient = kg.gradient(kg.compile(source)["k"], "y, x")
+    x, seed = np.arange(21.0), np.arange(80.0)
+    for step in (20, 0, 20):
+        d_x = np.zeros(21)
+        gradient[1, (32, 4)](np.zeros(80), x, 20, step, seed.copy(), d_x)
+        total = sum(seed[j * 20 : j * 20 + 20] for j in range(4 if step else 1))
+        want = np.append(total * x[1:], 0) + np.append(0, total * x[:-1])
+        np.testing.assert_allclose(d_x, want, rtol=1e-13)
 
 
 # ---- on a CPU --------------------------------------------------------------------------------------------------------

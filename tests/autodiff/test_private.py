@@ -71,6 +71,37 @@ CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
         4,
         {"y"},
     ),
+    "grid stride, unsigned": (
+        "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;"
+        "for (; i < w * h; i += blockDim.x * gridDim.x) y[i] = x[i] * x[i];",
+        2,
+        4,
+        {"y", "x"},
+    ),
+    "grid stride, unsigned, to an unknown end": (
+        f"{I} unsigned end = w * h - i / 100; for (unsigned k = i; k < end; k += blockDim.x * gridDim.x) y[k] = x[k];",
+        2,
+        4,
+        {"y", "x"},
+    ),
+    # Nothing says how far these go: unsigned numbers come round to elements of other threads.
+    "around, in steps": (
+        f"""{I} double s = 0; unsigned at = i;
+        for (int k = 0; k < 12 + i / 100; k++, at += 0x40000001u) if (at < 8) s += x[at] * x[at] * k;
+        y[i] = s;""",
+        2,
+        4,
+        {"y"},
+    ),
+    "around, by a product": (
+        f"""{I} double s = 0;
+        for (unsigned k = 0; k < 12 + i / 100; k++)
+            if (k * 0x40000001u + i < 8) s += x[k * 0x40000001u + i] * x[k * 0x40000001u + i] * k;
+        y[i] = s;""",
+        2,
+        4,
+        {"y"},
+    ),
     "two loops over one sum": (
         f"{I} double s = 0; for (int a = 0; a < 4; a++) for (int b = 0; b < 4; b++) s += x[4 * i + a + b]; y[i] = s;",
         2,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.autodiff import warp_barriers
 from kernelgrad.ir.ops import Barrier
 from kernelgrad.ir.traverse import walk
 from kernelgrad.runtime.config import make_launch
@@ -104,3 +105,17 @@ def test_what_nobody_reads_is_not_summed_again() -> None:
     d_x = np.zeros(192)
     gradient[3, 64](np.zeros(3), np.ones(192), np.array([1.0, 2.0, 3.0]), d_x)
     np.testing.assert_array_equal(d_x, np.repeat([1.0, 2.0, 3.0], 64))
+
+
+@pytest.mark.parametrize("first, scope", [(28, "warp"), (29, "block")])
+def test_what_begins_within_a_cell(first: int, scope: str) -> None:
+    """Eight bytes at an odd multiple of two end in a third cell, of the next warp."""
+    kernel = kg.compile(f"""struct S {{ short a, b, c, d; }};
+    __global__ void k(S *y) {{
+        __shared__ short s[64];
+        s[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        if (threadIdx.x == 27) y[0] = *(S *)&s[{first}];
+    }}""")["k"]
+    body = warp_barriers.run(kernel.function, (64, 1, 1)).body
+    assert [op.scope for op in walk(body) if isinstance(op, Barrier)] == [scope]

@@ -156,6 +156,7 @@ CASES = {
     "own_cell_changes": Case(
         plane("sum += P[ty][tx] * B[k][tx]", "P[ty][tx] = mine;", "P[ty][tx] = sum;"), (8, 8), False, False
     ),
+    "around": Case(plane("if (k % 2 == 0) sum += mine * B[0][k * 0x80000000u + tx] * (k + 1)"), (8, 8), False, False),
     "deep": Case(plane("sum += mine * B[k][tx]"), (8, 2, 4), False, False),
     "rows_until_n": Case(plane("sum += mine * B[k][tx]", bound="n"), (8, 8), True, False, n=7),
     "structs": Case(STRUCTS, (8, 8), True, False),

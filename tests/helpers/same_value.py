@@ -55,6 +55,13 @@ CASES = {
         """,
         before="struct Pair { double sum; int count; double square; };",
     ),
+    "cells_of_neighbours_in_turn": SameValue("""
+        __shared__ double s[32];
+        double v = x[blockIdx.x] * x[blockIdx.x];
+        for (int k = 0; k < 3; k++) s[(t + k) % 32] = v;
+        __syncthreads();
+        y[i] = s[t] * x[i];
+        """),
     "rows_of_threads_that_do_the_same": SameValue("y[i] = x[i] * x[i];", 3, (16, 4)),
     "element_by_data": SameValue("int k = (int)x[i / 8 * 8] & 3; y[k] = 2 * x[i / 8 * 8] * n;", 1, 8),
 }

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..ir.ops import Alloca, Load, Store, Value
-from ..ir.types import Pointer
 from ..transforms.quads import BYTES, Quads
 from .affine import Sums
-from .exclusive import Place, is_exclusive, place_of
+from .exclusive import Place, is_exclusive, is_shared, place_of
 from .gather import Gather
 from .promises import HOLDS, relied_on
 from .roots import Memory
@@ -144,12 +143,8 @@ def _lanes_agree(load: Load, root: Value, sums: Sums) -> bool:
     """Whether neighbouring threads may read the same element; in shared memory, where atomics are cheap, for sure."""
     address = sums.address(load.ptr, root)
     if address is None:
-        return not _is_shared(root)
+        return not is_shared(root)
     return ("thread_idx", 0) not in address.coefficients
-
-
-def _is_shared(root: Value) -> bool:
-    return isinstance(root.type, Pointer) and root.type.space == "shared"
 
 
 def _is_local(root: Value, structure: Structure) -> bool:

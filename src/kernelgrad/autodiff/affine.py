@@ -14,6 +14,7 @@ from ..ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offse
 from ..ir.types import Pointer, Scalar, Struct, Type
 from ..transforms.fold import evaluate as fold
 from ..transforms.fold import limits
+from .ends import ends_of
 from .induction import unconverted
 from .structure import Place, Structure
 
@@ -79,11 +80,15 @@ class Access(NamedTuple):
 
 class Sums:
     """Finds the form of integers and addresses in one launch. `extents`: how many values a basis takes; None for a
-    loop whose number of iterations is not known. `unique`: index buffers that hold no value twice, as promised."""
+    loop whose number of iterations is not known. `most`: of such a loop, at most how many. `wrapping`: counters of such
+    loops in whose multiples unsigned numbers may wrap around. `unique`: index buffers that hold no value twice, as
+    promised."""
 
     def __init__(self, structure: Structure, shape: Shape, known: Known, unique: frozenset[Value] = frozenset()):
         self.structure, self.shape, self.known, self.unique = structure, shape, known, unique
         self.extents: dict[Basis, int | None] = {}
+        self.most: dict[Basis, int] = {}
+        self.wrapping: set[Basis] = set()
         self._found: dict[Value, Affine | None] = {}
 
     def of(self, value: Value) -> Affine | None:
@@ -91,6 +96,11 @@ class Sums:
             self._found[value] = None  # what a loop carries may depend on itself
             self._found[value] = self._in_range(self._compute(value), value.type)
         return self._found[value]
+
+    def common(self, values: tuple[Value, ...]) -> Affine | None:
+        """The sum that all of them are."""
+        found = {self.of(value) for value in values}
+        return found.pop() if len(found) == 1 else None
 
     def _compute(self, value: Value) -> Affine | None:
         op = self.structure.definition.get(value)
@@ -143,15 +153,21 @@ class Sums:
         """Arithmetic that could wrap around is not a sum any more."""
         if found is None or not isinstance(type, Scalar) or type.kind == "bool":
             return found
-        low, high = self.range(found)
         least, most = limits(type)
+        if not type.is_signed:
+            low, high = self.range(found, _ENDLESS)
+            if low < least or high > most:
+                self.wrapping |= {b for b, _ in found.terms if isinstance(b, Value) and self.extents[b] is None}
+        low, high = self.range(found)
         return found if least <= low and high <= most else None
 
-    def range(self, sum_: Affine) -> tuple[int, int]:
-        """The least and greatest value; loops of unknown length are taken to stay in range, as C++ demands."""
+    def range(self, sum_: Affine, endless: int = 1) -> tuple[int, int]:
+        """The least and greatest value; loops of unknown length are taken to stay in range, as C++ demands of signed
+        numbers. `endless`: their length instead, if nothing is known of it."""
         low = high = sum_.const
         for basis, coefficient in sum_.terms:
-            reach = coefficient * ((self.extents[basis] or 1) - 1)
+            length = self.extents[basis] or min(endless, self.most.get(basis, endless))
+            reach = coefficient * (length - 1)
             low, high = low + min(0, reach), high + max(0, reach)
         return low, high
 
@@ -172,7 +188,23 @@ class Sums:
         if start is None or step is None:
             return None
         self.extents[value] = None
+        self._bound(loop, value, start, step)
         return start.plus(Affine(0, ((value, step),)))
+
+    def _bound(self, loop: For | While, value: Value, start: Affine, step: int) -> None:
+        """How often at most a loop goes on, by its condition on what it carries."""
+        for end in ends_of(loop, self.structure) if isinstance(loop, While) and step > 0 else ():
+            if end.value is value:
+                self._most(value, start, self.common(end.bounds), step, end.more)
+
+    def _most(self, value: Value, start: Affine, end: Affine | None, step: int, more: int = 0) -> None:
+        """From a start to an end. Where that is not known, small steps are taken to stop before they wrap around."""
+        least, most = limits(value.type)  # type: ignore[arg-type]
+        if end is None and abs(step) <= _STRIDE:
+            end = Affine(most - 2 * _STRIDE if step > 0 else least + 2 * _STRIDE)
+        if end is not None:
+            distances = self.range(end.plus(start, -1), _ENDLESS)
+            self.most[value] = max(1, *(-(-(distance + more) // step) for distance in distances))
 
     def _counter(self, loop: For, value: Value) -> Affine | None:
         lower, upper = self.of(loop.lower), self.of(loop.upper)
@@ -182,6 +214,7 @@ class Sums:
         known = distance is not None and not distance.terms
         trips = -(-distance.const // loop.step) if known and distance is not None else None
         self.extents[value] = None if trips is None else max(1, trips)
+        self._most(value, lower, upper, loop.step)
         return lower.plus(Affine(0, ((value, loop.step),)))
 
     def _step(self, following: Value, arg: Value) -> int | None:
@@ -300,6 +333,9 @@ class Sums:
         if small is not None and large is not None and not large.terms and small.terms:
             found.add(Guard(small, large.const + (fn == "le")))
 
+
+_ENDLESS = 1 << 32  # iterations: more are not run
+_STRIDE = 1 << 24  # as many threads as a grid may have that goes through a buffer in strides
 
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 

@@ -8,10 +8,9 @@ depends on the launch (rule 11): by arithmetic on the address, else, in shared m
 from __future__ import annotations
 
 from ..ir.ops import Function, Store, Value
-from ..ir.types import Pointer
 from .affine import Sums
 from .coverage import Threads
-from .exclusive import Place, crowded_stores, place_of
+from .exclusive import Place, crowded_stores, is_shared, place_of
 from .private import is_apart, places_of
 from .roots import Memory
 from .structure import Structure
@@ -37,12 +36,8 @@ def stores_apart(
                 found.add(where)
             else:
                 others.append((op, root, where))
-    crowded = crowded_stores(function, memory, active, threads) if any(_is_shared(r) for _, r, _ in others) else None
+    crowded = crowded_stores(function, memory, active, threads) if any(is_shared(r) for _, r, _ in others) else None
     for op, root, where in others:
-        apart = crowded is not None and _is_shared(root) and op not in crowded
+        apart = crowded is not None and is_shared(root) and op not in crowded
         (found if apart else contested).add(where)
     return frozenset(found - contested)
-
-
-def _is_shared(root: Value) -> bool:
-    return isinstance(root.type, Pointer) and root.type.space == "shared"

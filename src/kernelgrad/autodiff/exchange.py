@@ -150,12 +150,15 @@ class _Emitter:
     # ---- barriers
 
     def met(self, before: list[Op]) -> int | None:
-        """The barrier before the loop that serves for what threads leave, too."""
+        """The barrier before the loop that serves for what threads leave, too. Nobody looks at the cells behind it."""
+        cells = [c.update.ptr for c in self.cells]
         for at in range(len(before) - 1, -1, -1):
             op = before[at]
             if isinstance(op, Barrier) and op.scope == "block":
                 return at
             if not isinstance(op, (*PURE, Load)) or any(v in self.left for v in op.results):
+                return None
+            if isinstance(op, Load) and any(self.work.aliases.may_alias(op.ptr, p) for p in cells):
                 return None
         return None
 

@@ -45,7 +45,7 @@ class _TooLong(Exception):
 
 def exclusive_loads(function: Function, memory: Memory, active: frozenset[Value], threads: Threads) -> frozenset[Place]:
     """The reads of shared variables whose update may be plain."""
-    names = {root: name for name, root in memory.global_names.items() if root in active and _is_shared(root)}
+    names = {root: name for name, root in memory.global_names.items() if root in active and is_shared(root)}
     reads = {op: root for op in memory.loads for root in memory.of(op.ptr) if root in names}
     if not reads:
         return frozenset()
@@ -63,12 +63,13 @@ def crowded_stores(
     function: Function, memory: Memory, active: frozenset[Value], threads: Threads
 ) -> frozenset[Op] | None:
     """The stores by which several threads may write the same cell of shared memory; None if that is not known."""
-    roots = {root for root in memory.global_names.values() if root in active and _is_shared(root)}
+    roots = {root for root in memory.global_names.values() if root in active and is_shared(root)}
     play = _Play(memory, roots)
     try:
         play.block(function.body, np.ones(threads.count, bool), threads)
     except _TooLong:
         return None
+    play.meet()
     return frozenset(play.crowded)
 
 
@@ -76,7 +77,7 @@ def place_of(op: Op, name: str) -> Place:
     return name, str(op.span)
 
 
-def _is_shared(root: Value) -> bool:
+def is_shared(root: Value) -> bool:
     return isinstance(root.type, Pointer) and root.type.space == "shared"
 
 
@@ -154,7 +155,15 @@ class _Play:
     def meet(self) -> None:
         for touched in self.phase.touched.values():
             self.judge(touched)
+            self.crowd([(op, at, mask) for op, at, mask in touched if isinstance(op, Store) and at is not None])
         self.phase = _Phase()
+
+    def crowd(self, stores: list[tuple[Op, Numbers, Numbers]]) -> None:
+        """Of stores to one variable: those by which a thread writes what another writes, in whatever iteration."""
+        if stores:
+            owners = np.concatenate([np.flatnonzero(mask) for _, _, mask in stores])
+            crowded = _crowded(np.concatenate([at[mask] for _, at, mask in stores]), owners)
+            self.crowded.update(op for op, at, mask in stores if np.isin(at[mask], crowded).any())
 
     def judge(self, touched: list[tuple[Op, Numbers | None, Numbers]]) -> None:
         sizes = {_size(op) for op, _, _ in touched}

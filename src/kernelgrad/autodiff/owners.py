@@ -73,7 +73,7 @@ def _have_owners(cells: list[Cell], axis: int, block: tuple[int, int, int], trip
 
 def _owned(cell: Cell, axis: int, block: tuple[int, int, int], trips: Trips) -> tuple[_Numbers, _Numbers] | None:
     """Every cell that an update may reach, and its owner: the thread's other indices, and the iteration. A loop of
-    unknown length runs no further than the variable's end."""
+    unknown length runs no further than the variable's end. What would reach further wraps around."""
     slopes = [cell.address.slope(("thread_idx", a)) for a in range(3)]
     by = cell.address.slope(trips.loop.body.args[0]) * trips.loop.step
     count = (cell.nbytes - cell.update.value.type.size) // abs(by) + 1 if trips.number is None else trips.number
@@ -82,4 +82,6 @@ def _owned(cell: Cell, axis: int, block: tuple[int, int, int], trips: Trips) -> 
         return None
     *indices, iteration = np.indices((*extents, max(1, count)))
     places = sum(slope * index for slope, index in zip(slopes, indices, strict=True)) + by * iteration
+    if max(np.ptp(places), abs(by)) > cell.nbytes - cell.update.value.type.size:
+        return None
     return (places + cell.address.const).ravel(), np.arange(places.size)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ..ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ..ir.traverse import walk
-from ..ir.types import Pointer
 from .affine import Access, Basis, Guard, Shape, Sums
+from .exclusive import is_shared
 from .promises import promised, settled
 from .roots import Memory
 from .structure import Place, Structure
@@ -52,7 +52,7 @@ def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place]
     access = settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
     fixed = sums.fixed(places[id(store)])
     ways = (True, False) if access is not None else ()
-    return any(_is_injective(access or [], sums, _is_shared(root), windows, fixed=fixed) for windows in ways)
+    return any(_is_injective(access or [], sums, is_shared(root), windows, fixed=fixed) for windows in ways)
 
 
 def _is_injective(
@@ -92,10 +92,6 @@ def _is_injective(
     return _leaps(digits, width, shared, guards)
 
 
-def _is_shared(root: Value) -> bool:
-    return isinstance(root.type, Pointer) and root.type.space == "shared"
-
-
 def _thread_terms(access: Access) -> dict[Basis, int]:
     return {b: c for b, c in access.address.terms if not isinstance(b, Value)}
 
@@ -121,6 +117,8 @@ def _spot(access: Access, sums: Sums, windows: bool) -> _Spot | None:
         if not isinstance(basis, Value):
             continue
         extent = sums.extents[basis]
+        if extent is None and basis in sums.wrapping:
+            return None
         reach = 0 if extent is None else coefficient * (extent - 1)
         if windows and extent is not None:
             start, end = start + min(0, reach), end + max(0, reach)

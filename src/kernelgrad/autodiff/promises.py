@@ -14,8 +14,8 @@ from ..ir.ops import Apply, Atomic, For, Load, Member, Offset, PtrCast, Store, V
 from ..ir.types import I64, Pointer, Scalar, Type
 from ..transforms.fold import limits
 from .affine import Access, Affine, Basis, Guard, Looked, Sums
+from .ends import End, ends_of
 from .roots import Memory
-from .rotate import is_rotated
 from .structure import Place, Structure
 
 
@@ -86,33 +86,15 @@ class _Lookups(Sums):
 
     def _of_loop(self, loop: For | While) -> set[Guard]:
         if isinstance(loop, For):
-            bounds = [(loop.body.args[0], loop.upper, 0)] if loop.step > 0 else []
+            ends = [End(loop.body.args[0], (loop.upper,), 0)] if loop.step > 0 else []
         else:
-            bounds = self._carried_below(loop) if is_rotated(loop) else []
+            ends = ends_of(loop, self.structure)
         found = set()
-        for value, bound, more in bounds:
-            small, large = self.of(value), self.of(bound)
+        for value, bounds, more in ends:
+            small, large = self.of(value), self.common(bounds)
             if small is not None and large is not None and small.terms and not large.terms:
                 found.add(Guard(small, large.const + more))
         return found
-
-    def _carried_below(self, loop: While) -> list[tuple[Value, Value, int]]:
-        """What the condition bounds: it is computed before the loop, and again at the end of each iteration."""
-        first, again = (self._comparison(v) for v in (loop.inits[0], loop.body.results[0]))
-        if first is None or again is None or first[1:] != again[1:]:
-            return []
-        before, after = first[0], again[0]
-        carried = zip(loop.body.args, loop.inits, loop.body.results, strict=True)
-        return [(arg, *first[1:]) for arg, init, result in carried if init is before and result is after]
-
-    def _comparison(self, cond: Value) -> tuple[Value, Value, int] | None:
-        """`x < bound`, or with 1, `x < bound + 1`."""
-        match self.structure.definition.get(cond):
-            case Apply("lt" | "le" as fn, (left, right)):
-                return left, right, int(fn == "le")
-            case Apply("gt" | "ge" as fn, (left, right)):
-                return right, left, int(fn == "ge")
-        return None
 
 
 def _looked(sum_: Affine) -> list[tuple[Looked, int]]:

@@ -136,7 +136,7 @@ class _Warps:
         if address is None or (address[who] < 0).any() or (address[who] + size > cells * _CELL).any():
             touched[:, np.unique(who // _WARP)] = True
         else:
-            for k in range(0, size, _CELL):
+            for k in (*range(0, size, _CELL), size - 1):  # what begins within a cell may end in one more
                 touched[(address[who] + k) // _CELL, who // _WARP] = True
         nothing = np.zeros_like(touched)
         found = _Touched(nothing, touched) if writes else _Touched(touched, nothing)
