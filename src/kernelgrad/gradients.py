@@ -14,19 +14,19 @@ from .autodiff import checkpoint
 from .autodiff import roots as memory_analysis
 from .autodiff.accumulate import USUAL, Facts
 from .autodiff.reverse import Options
-from .autodiff.shadows import adjoint_c_type
+from .autodiff.shadows import adjoint_c_type, adjoint_type
 from .errors import ArgumentError, LaunchError
 from .half_adjoints import in_float
 from .hidden import elements, stream_of, tape_total
 from .ir.ops import Function, Param
-from .ir.types import Struct
+from .ir.types import Pointer, Struct
 from .kernels import Kernel
 from .known import Looking, integers_of
 from .plans import Cleared, Gathering, LaunchPlan, Plans, Preparation
 from .quads import facts_in_quads
 from .runtime.arguments import Placement
 from .runtime.config import Launch, Launchers, make_launch
-from .runtime.launch import BoundArguments, Executable
+from .runtime.launch import BoundArguments, Buffer, Executable
 from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .runtime.signature import c_signature, declare, user_params
@@ -338,11 +338,12 @@ class Gradient(Differentiated):
         self, wanted: tuple[str, ...], launch: Launch, bound: BoundArguments, ways: Ways, segment: int | None
     ) -> LaunchPlan:
         primal = self._without_adjoints(bound)
-        variant = self.variant_for(wanted, launch, primal, ways)
+        sized = primal._replace(buffers=tuple(self._with_whole_adjoints(wanted, primal, bound)))
+        variant = self.variant_for(wanted, launch, sized, ways)
         looking = Looking(self._known_of(wanted, primal)[0])
         if ways.on_gpu and (quads := facts_in_quads(variant, launch, looking, bound)):
             variant = self.variant(wanted, quads)
-        gathers = () if ways.single else tuple(starmap(Gathering, self.gathers(wanted, launch, primal, ways)))
+        gathers = () if ways.single else tuple(starmap(Gathering, self.gathers(wanted, launch, sized, ways)))
         return LaunchPlan(variant, launch, primal, gathers, tuple(self._cleared(variant, bound)), segment, looking)
 
     @staticmethod
@@ -355,6 +356,17 @@ class Gradient(Differentiated):
         names = {p.name for p in user_params(self.kernel.function)}
         buffers = tuple(b for b in bound.buffers if b.name.partition(".")[0] in names)
         return BoundArguments(bound.packed[: self.kernel.packed_bytes], buffers, bound.keep_alive)
+
+    def _with_whole_adjoints(
+        self, wanted: tuple[str, ...], primal: BoundArguments, bound: BoundArguments
+    ) -> Iterator[Buffer]:
+        """Without the buffers whose adjoint is shorter: it is touched where the kernel reads, and nowhere else."""
+        adjoints, given = self.variant(wanted).derivative.adjoints, {b.name: b for b in bound.buffers}
+        params = {p.name: p for p in self.kernel.function.params}
+        for buffer in primal.buffers:
+            adjoint = given.get(adjoints[buffer.name].name) if buffer.name in adjoints else None
+            if adjoint is None or _is_whole(params[buffer.name], buffer, adjoint):
+                yield buffer
 
     def _cleared(self, variant: Variant, bound: BoundArguments) -> Iterator[Cleared]:
         """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""
@@ -374,6 +386,13 @@ def _fresh(name: str, taken: set[str]) -> str:
     while name in taken:
         name = f"_{name}"
     return name
+
+
+def _is_whole(param: Param, buffer: Buffer, adjoint: Buffer) -> bool:
+    """Whether an adjoint has an element for each of the buffer's; those of halves are floats."""
+    types = (param.type, adjoint_type(param.type))
+    size, wide = (type.pointee.size if isinstance(type, Pointer) else 1 for type in types)
+    return adjoint.nbytes * size >= buffer.nbytes * wide
 
 
 def _adjoint_type(param: Param) -> str:
