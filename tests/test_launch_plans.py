@@ -192,6 +192,29 @@ def test_module_variables_are_read_anew(module: kg.Module) -> None:
         assert (d_x == 2 * gain).all()
 
 
+STENCIL = """__global__ void k(double *y, const double *x, const double *w, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = w[0] * x[i] + w[1] * x[i + 1] * x[i] + x[i + 2];
+}"""
+
+
+def test_adjoints_that_are_shorter_than_their_buffers() -> None:
+    """They are long enough for what the kernel reads: nothing behind that is touched, whoever adds up."""
+    n, gradient = 200, kg.gradient(kg.compile(STENCIL)["k"], "y, x, w", assign="x, w")
+    rng = np.random.default_rng(1)
+    x, w, d_y = rng.random(3 * n), rng.random(n), rng.random(n)
+    found = []
+    for length in (3 * n, n + 2, 3 * n):
+        d_x, d_w = np.full(3 * n, 7.0), np.full(n, 7.0)
+        gradient[4, 64](np.zeros(n), x, w, n, d_y.copy(), d_x[:length], d_w[: 2 if length < 3 * n else n])
+        found.append((d_x, d_w))
+    (whole_x, whole_w), (d_x, d_w), again = found
+    np.testing.assert_allclose(d_x[: n + 2], whole_x[: n + 2])
+    np.testing.assert_allclose(d_w[:2], whole_w[:2])
+    assert (d_x[n + 2 :] == 7).all() and (d_w[2:] == 7).all()
+    np.testing.assert_array_equal(again[0], whole_x)
+
+
 def test_overlap_is_checked_in_every_launch(module: kg.Module) -> None:
     g = kg.gradient(module["scale"], "y, x, a")
     memory, d_x, d_a = np.zeros(12), np.zeros(6), np.zeros(1)

@@ -31,16 +31,18 @@ def finish_copies(variant: Variant, bound: BoundArguments, launch: Launch, place
     """After the launch, adds the copies to the adjoints the user gave."""
     for name, copies in variant.derivative.copies.items():
         adjoint = variant.derivative.adjoints[name].name
-        target = next(b.address for b in bound.buffers if b.name == adjoint)
+        target = next(b for b in bound.buffers if b.name == adjoint)
         memory, length = (int(own.supplied[p.name].value) for p in copies.params)
         type = pointee(copies.memory.value)
         assert isinstance(type, Scalar)
-        own.after.append(partial(_add, type, target, memory, length, launch, placement))
+        count = min(length, target.nbytes // type.size)  # an adjoint may be shorter than its buffer
+        packed = struct.pack("<QQq", target.address, memory, length)
+        if count:
+            own.after.append(partial(_add, type, packed, count, launch, placement))
 
 
-def _add(type: Scalar, target: int, copies: int, length: int, launch: Launch, placement: Placement) -> None:
-    packed = struct.pack("<QQq", target, copies, length)
-    plain = flat_launch(length, COPIES, launch.stream)
+def _add(type: Scalar, packed: bytes, count: int, launch: Launch, placement: Placement) -> None:
+    plain = flat_launch(count, COPIES, launch.stream)
     _adder(type).run(plain, BoundArguments(packed, ()), placement, {})
 
 

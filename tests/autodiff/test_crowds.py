@@ -56,3 +56,16 @@ def test_an_adjoint_shorter_than_its_input(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_array_equal(d_w[50:53], np.bincount(np.arange(N) % 3) - 7)
     assert (d_w[:50] == -7).all() and (d_w[53:] == -7).all()
     assert any(facts.copied == {"w"} for _, facts in gradient._variants)
+
+
+def test_an_adjoint_that_is_shorter_than_its_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing behind it is touched, not even by adding zero, which -0.0 would show."""
+    monkeypatch.setattr("kernelgrad.variants.on_cores", lambda facts: facts)
+    forward, reverse = kg.split(kg.compile(SOURCE)["k"], "y, w")
+    x, w, seed, y = np.ones(N), np.ones(60), np.ones(N), np.zeros(N)
+    memory = np.full(60, -0.0)
+    tape = forward[LAUNCH](y, x, w, 1.0, N)
+    assert tape.variant.options.facts.copied == {"w"}
+    reverse[LAUNCH](tape, y, x, w, 1.0, N, seed, memory[:3])
+    np.testing.assert_array_equal(memory[:3], np.bincount(np.arange(N) % 3))
+    assert np.signbit(memory[3:]).all()
