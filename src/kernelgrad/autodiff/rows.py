@@ -14,7 +14,6 @@ the other. In a block that is one row, its threads are taken in as many parts, s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 
@@ -24,31 +23,21 @@ from ..ir.ops import (
     Assert,
     Atomic,
     Barrier,
-    BarrierReduce,
     Block,
     Builtin,
-    Call,
-    Fence,
     For,
     Function,
-    GlobalRef,
     If,
-    Leave,
-    Load,
     Op,
     Print,
     Store,
     Trap,
     Value,
-    Warp,
     While,
 )
-from ..ir.traverse import blocks, clone, operands, rebuild, uses, walk
-from ..ir.types import F32, F64, U32, Pointer
-from ..transforms.uniform import uniform_values
-from .lanes import skips_zeros
-
-Extents = tuple[int, int, int]
+from ..ir.traverse import blocks, clone, operands, rebuild, walk
+from ..ir.types import U32
+from .alike_rows import AlikeRows, Extents, axis_of
 
 _WARP = 32
 _EACH = ((2,), (8, 4, 2))  # parts of the only row, rows
@@ -56,14 +45,7 @@ _ENOUGH = 1 << 15  # threads to be started: with fewer, a GPU would wait for the
 _FEWEST = 64  # threads of a block
 _MOST_WORK = 3200  # operations: of more, the values of all rows do not fit in registers
 _TYPICAL: tuple[Extents, ...] = ((32, 8, 1), (256, 1, 1))
-_INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
 _EFFECTS = (Store, Atomic, Alloca, Print, Assert, Trap)
-_REFUSED = (BarrierReduce, Call, Fence, Leave, Warp)
-
-
-def axis_of(block: Extents) -> int:
-    """Along which threads are taken together: rows, or parts of the only one."""
-    return 1 if block[1] > 1 else 0
 
 
 def shape(block: Extents, each: int) -> Extents | None:
@@ -101,7 +83,7 @@ def run(function: Function, block: Extents, each: int) -> Function:
     left = shape(block, each)
     if each == 1 or left is None:
         return function
-    rows = _Rows(function, block, each)
+    rows = _Merged(function, block, each)
     if not rows.is_possible() or not rows.pays():
         return function
     bounds = (math.prod(left), *(each * n for n in function.launch_bounds[1:]))
@@ -110,76 +92,17 @@ def run(function: Function, block: Extents, each: int) -> Function:
 
 def applies(function: Function) -> bool:
     """Whether a thread does several rows in blocks like those that tiles are made for."""
-    rows = (_Rows(function, block, 2) for block in _TYPICAL)
+    rows = (AlikeRows(function, block, 2) for block in _TYPICAL)
     return any(r.is_possible() and r.pays() for r in rows)
 
 
-class _Rows:
+class _Merged(AlikeRows):
     """`maps`: for each row, its own values in place of the function's."""
 
     def __init__(self, function: Function, block: Extents, each: int):
-        self.function, self.extents, self.each = function, block, each
-        self.axis = axis_of(block)
-        others = frozenset(("thread_idx", axis) for axis in range(3) if axis != self.axis)
-        self.alike = uniform_values(function, others, at_once=True)
-        self.used = uses(function.body)
-        self.definition = {v: op for op in walk(function.body) for v in op.results}
+        super().__init__(function, block, each)
         self.b = Builder(function.span)
         self.maps: list[dict[Value, Value]] = [{} for _ in range(each)]
-
-    # ---- whether
-
-    def is_possible(self) -> bool:
-        ops = list(walk(self.function.body))
-        known = all(op.name in _INDICES for op in ops if isinstance(op, Builtin))
-        strange = any(isinstance(op, _REFUSED) or _is_strange(op) for op in ops)
-        return known and not strange and self.meets_together(self.function.body)
-
-    def meets_together(self, block: Block) -> bool:
-        """Whether rows come to each barrier at the same time."""
-        for op in block.ops:
-            inside = blocks(op)
-            if inside and not self.is_together(op) and any(isinstance(o, Barrier) for b in inside for o in walk(b)):
-                return False
-            if not all(map(self.meets_together, inside)):
-                return False
-        return True
-
-    def pays(self) -> bool:
-        """Whether rows load the same words of shared memory, or add to the same elements, in an inner loop."""
-        reached = self.together(self.function.body)
-        loops = [op for op in reached if isinstance(op, For | While) and self.is_together(op)]
-        inner = [op for op in loops if not any(o in loops for b in blocks(op) for o in walk(b))]
-        return any(self.is_shared(op) for loop in inner for b in blocks(loop) for op in self.together(b))
-
-    def together(self, block: Block) -> Iterator[Op]:
-        """What is done for all rows at once, or would be if they added to different elements."""
-        for op in block.ops:
-            yield op
-            if self.is_together(op) or (isinstance(op, If) and self.skipped(op)):
-                for inner in blocks(op):
-                    yield from self.together(inner)
-
-    def is_shared(self, op: Op) -> bool:
-        match op:
-            case Load(ptr):
-                return ptr in self.alike and _space(ptr) == "shared" and not isinstance(self.definition[ptr], GlobalRef)
-            case Atomic(_, ptr):
-                return self.is_sum(op)
-        return False
-
-    def is_together(self, op: Op) -> bool:
-        """Whether all rows go the same way through an operation's blocks."""
-        match op:
-            case If(cond):
-                return cond in self.alike
-            case For(lower, upper):
-                return lower in self.alike and upper in self.alike
-            case While(_, before):
-                return before.results[0] in self.alike
-        return True
-
-    # ---- the work
 
     def body(self) -> Block:
         self.block(self.function.body)
@@ -248,16 +171,6 @@ class _Rows:
 
     # ---- sums
 
-    def is_sum(self, op: Atomic) -> bool:
-        unused = not op.results or not self.used.get(op.result)
-        return op.kind == "add" and unused and op.ptr in self.alike and _is_float(op.args[0])
-
-    def skipped(self, op: If) -> Atomic | None:
-        """The addition of which only zeros are left out."""
-        (atomic,) = op.then.ops if len(op.then.ops) == 1 else (None,)
-        found = isinstance(atomic, Atomic) and self.is_sum(atomic) and skips_zeros(op, atomic, self.definition)
-        return atomic if found else None  # type: ignore[return-value]
-
     def add(self, op: Atomic, guarded: bool = False) -> None:
         """One addition of what all rows add."""
         b, (value,) = self.b, op.args
@@ -314,27 +227,6 @@ class _Rows:
         before = self.inner(op.before, op.results, first=1)
         body = self.inner(op.body, op.before.args)
         self.b.add(replace(op, inits=inits, before=before, body=body, results=self.fresh(op.results)))
-
-
-def _is_strange(op: Op) -> bool:
-    """What one row might wait for while another one has it, or what is not of the block as a whole."""
-    match op:
-        case Load(_, volatile) | Store(_, _, volatile):
-            return volatile
-        case Atomic(kind):
-            return kind in ("cas", "exch")
-        case Barrier(scope):
-            return scope != "block"
-    return False
-
-
-def _space(ptr: Value) -> str:
-    assert isinstance(ptr.type, Pointer)
-    return ptr.type.space
-
-
-def _is_float(value: Value) -> bool:
-    return value.type in (F32, F64)
 
 
 def _staying(block: Block) -> Block:
