@@ -227,7 +227,7 @@ def test_loads_behind_the_meeting_of_a_warp_stay() -> None:
         {TREE}
         y[i] = v * s[0]; }}"""
     gradient = kg.gradient(kg.compile(source)["k"], "y, x")
-    y, x, n = arguments(64)
+    _, x, n = arguments(64)
     seed = np.random.default_rng(4).standard_normal(len(x))
     d_x, value, expected = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
     gradient.check(3, 64, value, x, n, seed, d_x)
