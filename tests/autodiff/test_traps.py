@@ -270,7 +270,7 @@ def test_integer_arithmetic_gets_no_code() -> None:
     derivative, original = (text[text.index('extern "C"') :] for text in (gradient.source, target.source))
     divisions, primal = (len(re.findall(r"[/%]", re.sub(r"//.*", "", text))) for text in (derivative, original))
     assert divisions == primal
-    assert len(derivative.splitlines()) < 2 * len(original.splitlines())
+    assert len(derivative.splitlines()) <= 2 * len(original.splitlines())
 
 
 def test_a_scalar_parameter_costs_one_update_per_thread() -> None:
