@@ -44,7 +44,7 @@ from ..ir.ops import (
     Warp,
 )
 from ..ir.traverse import blocks, clone, free_values, operands, substitute, walk, with_body
-from ..ir.types import BOOL, I32, U32, U64, Array, Pointer
+from ..ir.types import BOOL, I32, U16, U32, U64, Array, Pointer, Scalar
 from .lane_strips import STRIP, Kept, Strips, Sum
 from .lane_sums import summed
 from .uniform import uniform_values
@@ -54,6 +54,7 @@ BLOCKS = 2  # more take so many registers that fewer threads are under way
 _MANY = 16384  # blocks: half of them still fill a GPU
 _WARP = 32
 _EVERYONE = 0xFFFFFFFF
+_BITS = {2: U16, 4: U32, 8: U64}
 _BEFORE = (
     *(Constant, Undef, Apply, Aggregate, Extract, Insert, Builtin, GlobalRef, Offset, Member, PtrCast, PtrDiff),
     *(Load, If),
@@ -170,7 +171,8 @@ class Jam:
         moving = _moving(function)
         self.shared = [s.together and not (sources(s) & moving) for s in sums]
         # What must be the same for all of the blocks.
-        self.alike = {loop.lower, loop.upper, *(v for v in self.live if v not in moving)}
+        comparable = (v for v in self.live if isinstance(v.type, Scalar | Pointer))
+        self.alike = {loop.lower, loop.upper, *(v for v in comparable if v not in moving)}
         self.alike |= {v for s, shared in zip(sums, self.shared, strict=True) if shared for v in sources(s)}
 
     def body(self) -> Block:
@@ -284,7 +286,7 @@ class Jam:
             alike, *counts = carried
             for value, cells in zip(self.live, kept, strict=True):
                 if value in self.alike:
-                    one, other = (self.load(cells, at) for at in (b.constant(0, I32), number))
+                    one, other = (self.bits(self.load(cells, at)) for at in (b.constant(0, I32), number))
                     alike = b.apply("and", alike, b.apply("eq", one, other))
             copy = self.copy(kept, number)
             sums = [s for s, shared in zip(copy.sums, self.shared, strict=True) if s.together and not shared]
@@ -342,6 +344,11 @@ class Jam:
 
     def load(self, cells: Value, number: Value) -> Value:
         return self.b.load(self.b.offset(self.b.decay(cells), number))
+
+    def bits(self, value: Value) -> Value:
+        """What is the same for equal numbers alone: 0.0 is not -0.0."""
+        is_float = isinstance(value.type, Scalar) and value.type.is_float
+        return self.b.apply("bitcast", value, type=_BITS[value.type.size]) if is_float else value
 
     def copy(self, kept: list[Value], number: Value) -> Copy:
         """The loop, with what it needs for one of the blocks."""
