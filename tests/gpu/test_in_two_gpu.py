@@ -36,6 +36,7 @@ def expected(x: Any, w: Any, d_y: Any, start: float) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("first", [0, 1])
 def test_convolution(type: str, form: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`first`: buffers that begin there are not aligned."""
+    monkeypatch.setattr(in_two, "DENSE", 0)
     if form == "one kernel":
         monkeypatch.setattr(in_two, "ENOUGH", Work(1e99, 1e99))
     dtype = {"float": np.float32, "double": np.float64}[type]
