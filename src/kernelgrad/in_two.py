@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .gradients import Gradient
 
 ENOUGH = Work(moved=2e8, operations=1e9)  # of one of them: less takes so little time that a launch more counts
+AT_MOST = 16  # times what the kernel does: a gradient. To look at the gradient itself takes longer
 DENSE = 32  # operations for each byte of the buffers: what does less waits for memory, in one launch or two
 MORE = 1 / 16  # that the two may do more than the one
 MORE_SPILLED = 1 / 2  # likewise, where the one spills
@@ -82,15 +83,19 @@ class InTwo:
         ways: Ways = ANY,
         spilled: Spilled | None = None,
     ) -> Halves | None:
-        """None where one kernel had better do both. `answers`: the integers among the arguments. `spilled`: what the
-        compiler says of a kernel, on a GPU."""
+        """None where one kernel had better do both, also since its threads can do several rows of a block each.
+        `answers`: the integers among the arguments. `spilled`: what the compiler says of a kernel, on a GPU."""
         known, gradient = Looking(answers), self.gradient
         if not self._might(ways):
             return None
-        joint = gradient.variant_for(wanted, launch, primal)
         measured = Measured(gradient.kernel, Shape(launch.grid, launch.block), known)
+        if not measured.of_kernel(gradient.kernel).times(AT_MOST).reaches(ENOUGH):
+            return None
+        joint = gradient.variant_for(wanted, launch, primal)
+        if len(joint.kernels) > 1 or (ways.on_gpu and joint.merges_rows):
+            return None
         together = measured.of(joint)
-        if len(joint.kernels) > 1 or not together.reaches(ENOUGH):
+        if not together.reaches(ENOUGH):
             return None
 
         def kept(by: Gradient) -> int:

@@ -38,6 +38,9 @@ class Work(NamedTuple):
     def __add__(self, other: Work) -> Work:  # type: ignore[override]
         return Work(self.moved + other.moved, self.operations + other.operations)
 
+    def times(self, number: float) -> Work:
+        return Work(self.moved * number, self.operations * number)
+
     def reaches(self, other: Work) -> bool:
         """Whether it is as much in any respect."""
         return any(mine >= its for mine, its in zip(self, other, strict=True))
