@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -49,12 +50,9 @@ def exclusive_loads(function: Function, memory: Memory, active: frozenset[Value]
     reads = {op: root for op in memory.loads for root in memory.of(op.ptr) if root in names}
     if not reads:
         return frozenset()
-    play = _Play(memory, set(names))
-    try:
-        play.block(function.body, np.ones(threads.count, bool), threads)
-    except _TooLong:
+    play = _played(function, memory, active, threads)
+    if play is None:
         return frozenset()
-    play.meet()
     contended = {place_of(op, names[root]) for op, root in reads.items() if op in play.contended}
     return frozenset(place_of(op, names[root]) for op, root in reads.items()) - contended
 
@@ -63,14 +61,30 @@ def crowded_stores(
     function: Function, memory: Memory, active: frozenset[Value], threads: Threads
 ) -> frozenset[Op] | None:
     """The stores by which several threads may write the same cell of shared memory; None if that is not known."""
-    roots = {root for root in memory.global_names.values() if root in active and is_shared(root)}
-    play = _Play(memory, roots)
+    play = _played(function, memory, active, threads)
+    return None if play is None else frozenset(play.crowded)
+
+
+# The last that the same threads played: loads and stores are asked for one after the other.
+_last: WeakKeyDictionary[Threads, tuple[Function, frozenset[Value], _Play | None]] = WeakKeyDictionary()
+
+
+def _played(function: Function, memory: Memory, active: frozenset[Value], threads: Threads) -> _Play | None:
+    """The block played through; None if that takes too long."""
+    known = _last.get(threads)
+    if known is None or known[0] is not function or known[1] != active:
+        roots = {root for root in memory.global_names.values() if root in active and is_shared(root)}
+        known = _last[threads] = function, active, _play(function, _Play(memory, roots), threads)
+    return known[2]
+
+
+def _play(function: Function, play: _Play, threads: Threads) -> _Play | None:
     try:
         play.block(function.body, np.ones(threads.count, bool), threads)
     except _TooLong:
         return None
     play.meet()
-    return frozenset(play.crowded)
+    return play
 
 
 def place_of(op: Op, name: str) -> Place:
@@ -148,7 +162,7 @@ class _Play:
             known = len(self.memory.of(op.ptr)) == 1 and mask.any()
             address = threads.address(op.ptr) if known else None
             if mask.any():
-                if address is None or len(np.unique(address[mask])) < mask.sum():
+                if op not in self.crowded and (address is None or _has_twice(address[mask])):
                     self.crowded.add(op)
                 self.phase.touched.setdefault(root, []).append((op, address, mask))
 
@@ -160,34 +174,38 @@ class _Play:
 
     def crowd(self, stores: list[tuple[Op, Numbers, Numbers]]) -> None:
         """Of stores to one variable: those by which a thread writes what another writes, in whatever iteration."""
-        if stores:
-            owners = np.concatenate([np.flatnonzero(mask) for _, _, mask in stores])
-            crowded = _crowded(np.concatenate([at[mask] for _, at, mask in stores]), owners)
-            self.crowded.update(op for op, at, mask in stores if np.isin(at[mask], crowded).any())
+        if not all(op in self.crowded for op, _, _ in stores):
+            self.crowded.update(_crowded(stores))
 
     def judge(self, touched: list[tuple[Op, Numbers | None, Numbers]]) -> None:
-        sizes = {_size(op) for op, _, _ in touched}
-        alike = len(sizes) == 1 and all(a is not None and not (a % min(sizes)).any() for _, a, _ in touched)
-        if not alike:
-            self.contended.update(op for op, _, _ in touched)
+        if all(op in self.contended for op, _, _ in touched):
             return
-        cells = np.concatenate([address[mask] for _, address, mask in touched if address is not None])
-        owners = np.concatenate([np.flatnonzero(mask) for _, _, mask in touched])
-        crowded = _crowded(cells, owners)
-        for op, address, mask in touched:
-            if address is not None and np.isin(address[mask], crowded).any():
-                self.contended.add(op)
+        sizes = {_size(op) for op, _, _ in touched}
+        known = [(op, address, mask) for op, address, mask in touched if address is not None]
+        alike = len(sizes) == 1 and len(known) == len(touched) and not any((a % min(sizes)).any() for _, a, _ in known)
+        self.contended.update(_crowded(known) if alike else (op for op, _, _ in touched))
 
 
-def _crowded(cells: Numbers, owners: Numbers) -> Numbers:
-    """The cells that more than one thread touches."""
+def _has_twice(cells: Numbers) -> bool:
+    ordered = np.sort(cells)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def _crowded(touched: list[tuple[Op, Numbers, Numbers]]) -> set[Op]:
+    """Those that touch a cell which more than one thread touches."""
+    cells = np.concatenate([address[mask] for _, address, mask in touched])
+    owners = np.concatenate([np.flatnonzero(mask) for _, _, mask in touched])
     order = np.argsort(cells, kind="stable")
-    cells, owners = cells[order], owners[order]
-    starts = np.flatnonzero(np.r_[True, cells[1:] != cells[:-1]]) if len(cells) else np.zeros(0, int)
-    if not len(starts):
-        return cells
-    several = np.minimum.reduceat(owners, starts) != np.maximum.reduceat(owners, starts)
-    return cells[starts[several]]
+    sorted_cells, sorted_owners = cells[order], owners[order]
+    starts = np.flatnonzero(np.r_[True, sorted_cells[1:] != sorted_cells[:-1]])
+    several = np.minimum.reduceat(sorted_owners, starts) != np.maximum.reduceat(sorted_owners, starts)
+    if not several.any():
+        return set()
+    is_crowded = np.empty(len(cells), bool)
+    is_crowded[order] = np.repeat(several, np.diff(np.r_[starts, len(cells)]))
+    ends = np.cumsum([np.count_nonzero(mask) for _, _, mask in touched])
+    parts = np.split(is_crowded, ends[:-1])
+    return {op for (op, _, _), part in zip(touched, parts, strict=True) if part.any()}
 
 
 def _size(op: Op) -> int:
