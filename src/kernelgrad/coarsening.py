@@ -1,8 +1,8 @@
-"""The launcher's part in gradients of fewer blocks (see autodiff/coarse.py): the grid to start, and the launch's."""
+"""The launcher's part in gradients of fewer blocks (autodiff/adding/coarse.py): the grid to start, and the launch's."""
 
 from __future__ import annotations
 
-from .autodiff.coarse import blocks_for
+from .autodiff.adding.coarse import blocks_for
 from .runtime.arguments import Supplied
 from .runtime.config import Launch
 from .runtime.own import Own

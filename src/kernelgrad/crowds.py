@@ -1,4 +1,4 @@
-"""The launcher's part in copies of adjoints (see autodiff/crowds.py): memory for them, and adding them up."""
+"""The launcher's part in copies of adjoints (see autodiff/adding/crowds.py): memory for them, and adding them up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from functools import cache, partial
 from typing import Any
 
-from .autodiff.crowds import COPIES
+from .autodiff.adding.crowds import COPIES
 from .ir.builder import Builder, pointee
 from .ir.ops import BarrierReduce, Block, Function, Module, Param, Value
 from .ir.types import I64, Pointer, Scalar

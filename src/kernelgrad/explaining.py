@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .autodiff import rotate
-from .autodiff.affine import Shape
-from .autodiff.amounts import Amount
-from .autodiff.explain import explain
-from .autodiff.quads import find_typical
-from .autodiff.traffic import KINDS, Traffic, tape_per_thread, traffic
+from .autodiff.adding.affine import Shape
+from .autodiff.adding.quads import find_typical
+from .autodiff.telling.amounts import Amount
+from .autodiff.telling.explain import explain
+from .autodiff.telling.traffic import KINDS, Traffic, tape_per_thread, traffic
 from .backends.cpu.notes import notes
 from .errors import ArgumentError
 from .hidden import elements, tape_total
@@ -104,7 +104,7 @@ def _explained(variant: Variant) -> str:
 
 
 def _without_memory(variant: Variant) -> list[str]:
-    """The shared variables of which no adjoints are kept, since all threads have them (`autodiff/trees`)."""
+    """The shared variables of which no adjoints are kept, since all threads have them (`autodiff/tuning/trees`)."""
     used = {op.name for k in variant.kernels for op in walk(k.function.body) if isinstance(op, GlobalRef)}
     return [name for name, shadow in variant.derivative.shared.items() if shadow.name not in used]
 

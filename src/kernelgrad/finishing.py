@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from .autodiff.coarse import blocks_for
+from .autodiff.adding.coarse import blocks_for
 from .ir.builder import Builder, pointee
 from .ir.ops import BarrierReduce, Block, Function, Module, Param, Value
 from .ir.types import I64, Array, Pointer, Scalar, Struct, Type

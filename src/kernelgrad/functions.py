@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .autodiff.accumulate import Facts
+from .autodiff.adding.accumulate import Facts
 from .errors import LaunchError, UnsupportedError
 from .gradients import Differentiated
 from .half_adjoints import in_float

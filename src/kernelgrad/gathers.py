@@ -1,4 +1,4 @@
-"""The launcher's part in gathers (see autodiff/gather.py): which inputs get their adjoint so, and their launches."""
+"""The launcher's part in gathers (autodiff/adding/gather.py): which inputs get their adjoint so, and their launches."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from . import gather_parts, pipeline
-from .autodiff.accumulate import USUAL
-from .autodiff.affine import Sums
-from .autodiff.exclusive import Place
-from .autodiff.gather import WIDTH, Box, Finder, Gather
-from .autodiff.gathering import NotSliceable, cost, gather_function
-from .autodiff.private import is_stored_once, places_of
+from .autodiff.adding.accumulate import USUAL
+from .autodiff.adding.affine import Sums
+from .autodiff.adding.exclusive import Place
+from .autodiff.adding.gather import WIDTH, Box, Finder, Gather
+from .autodiff.adding.gathering import NotSliceable, cost, gather_function
+from .autodiff.adding.private import is_stored_once, places_of
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
 from .autodiff.structure import analyse

@@ -10,9 +10,9 @@ from itertools import starmap
 from typing import Any
 
 from . import claims
-from .autodiff import checkpoint
 from .autodiff import roots as memory_analysis
-from .autodiff.accumulate import USUAL, Facts
+from .autodiff.adding.accumulate import USUAL, Facts
+from .autodiff.keeping import checkpoint
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
 from .errors import ArgumentError, LaunchError

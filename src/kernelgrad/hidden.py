@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .argument_copies import copy_variables, on_copies
-from .autodiff import checkpoint
+from .autodiff.keeping import checkpoint
 from .autodiff.logs import Logged
 from .errors import LaunchError
 from .ir.ops import Param

@@ -5,9 +5,9 @@ One kernel that runs forward and then backward loads and computes once what both
 in common (sums and products, whose reverse asks for no result; loops that the reverse runs again anyway) it has nothing
 to gain, and to lose: it takes more registers and shared memory than each of the two, threads wait at the barriers
 of both, and the reverse alone may have plans that it has not. So for large launches both forms are derived, and what
-their threads load, store and compute is estimated (autodiff/work.py); where they compute little for each byte, one
-kernel does it all. Where one kernel does less, but the compiler
-spills its registers and not those of the two, these may do half as much again.
+their threads load, store and compute is estimated (autodiff/telling/work.py); where they compute little for each byte,
+one kernel does it all. Where one kernel does less, but the compiler spills its registers and not those of the two, these
+may do half as much again.
 
 The reverse goes first: it wants buffers as they were before the kernel (rule 6), and writes none but adjoints. Of
 outputs whose elements are stored once the adjoints are only read there, and zeroed by the kernel where it stores, as
@@ -22,10 +22,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .autodiff import rotate
-from .autodiff.affine import Shape, Sums
-from .autodiff.private import typical
+from .autodiff.adding.affine import Shape, Sums
+from .autodiff.adding.private import typical
 from .autodiff.reverse import unique_roots
-from .autodiff.work import Work, work
+from .autodiff.telling.work import Work, work
 from .errors import ArgumentError, KernelGradError
 from .gathers import kept_outputs
 from .ir.ops import Barrier, BarrierReduce, For, Function, Value, Warp, While

@@ -8,7 +8,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any, Generic, TypeVar
 
-from .autodiff import checkpoint
+from .autodiff.keeping import checkpoint
 from .ir.layout import param_layout
 from .ir.ops import Function, Value
 from .ir.types import Scalar

@@ -10,8 +10,9 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
-from .autodiff import taps, tune
-from .autodiff.tune import PLAIN, Tuning
+from .autodiff.adding import taps
+from .autodiff.tuning import tune
+from .autodiff.tuning.tune import PLAIN, Tuning
 from .cache import DiskCache, digest, source_digest
 from .errors import InternalError, LookupFailed
 from .frontend.lowering import Lowering

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from . import claims
 from .argument_copies import sparing
-from .autodiff import checkpoint
 from .autodiff.cooperate import SHARED_BYTES
+from .autodiff.keeping import checkpoint
 from .coarsening import add_grid
 from .crowds import add_copies, finish_copies
 from .finishing import add_partials, finish_partials

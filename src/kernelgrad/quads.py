@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .autodiff.accumulate import Facts
-from .autodiff.quads import fits
+from .autodiff.adding.accumulate import Facts
+from .autodiff.adding.quads import fits
 from .runtime.arguments import Supplied
 from .runtime.config import Launch
 from .runtime.launch import BoundArguments

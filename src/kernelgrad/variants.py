@@ -9,28 +9,30 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from . import pipeline
-from .autodiff import capacity, ordered, rows
+from .autodiff import ordered
 from .autodiff import roots as memory_analysis
 from .autodiff import structure as structure_analysis
-from .autodiff.accumulate import Facts, on_cores
-from .autodiff.affine import Shape, Sums
-from .autodiff.apart import stores_apart
-from .autodiff.coarse import pays
+from .autodiff.adding.accumulate import Facts, on_cores
+from .autodiff.adding.affine import Shape, Sums
+from .autodiff.adding.apart import stores_apart
+from .autodiff.adding.coarse import pays
+from .autodiff.adding.exclusive import Place, exclusive_loads, place_of
+from .autodiff.adding.private import is_stored_once, places_of, private_roots
+from .autodiff.adding.promises import HOLDS
+from .autodiff.adding.quads import find as find_quads
+from .autodiff.adding.whole import bytes_read_once
 from .autodiff.cooperate import widening
-from .autodiff.coverage import Threads, is_covered
-from .autodiff.exclusive import Place, exclusive_loads, place_of
+from .autodiff.keeping import capacity
+from .autodiff.keeping.coverage import Threads, is_covered
+from .autodiff.keeping.tape import Stack
+from .autodiff.keeping.tiles import Tile
 from .autodiff.logs import Log, Logged
-from .autodiff.private import is_stored_once, places_of, private_roots
-from .autodiff.promises import HOLDS
-from .autodiff.quads import find as find_quads
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient, long_loops, unique_roots
 from .autodiff.shadows import adjoint_type, is_dynamic
-from .autodiff.shapes import decided_by
-from .autodiff.tape import Stack
-from .autodiff.tiles import Tile
-from .autodiff.tune import Tuning, tuning_for
-from .autodiff.whole import bytes_read_once
+from .autodiff.tuning import rows
+from .autodiff.tuning.shapes import decided_by
+from .autodiff.tuning.tune import Tuning, tuning_for
 from .errors import ArgumentError
 from .gathers import Chosen, Gathers, Step
 from .ir.ops import Atomic, Function, Module, Print, Store, Value

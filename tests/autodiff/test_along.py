@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff.accumulate import USUAL
+from kernelgrad.autodiff.adding.accumulate import USUAL
 
 N = 8
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff import coarse
+from kernelgrad.autodiff.adding import coarse
 from kernelgrad.gradients import Gradient
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.variants import Ways

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff.flow import Network
+from kernelgrad.autodiff.keeping.flow import Network
 
 N, TRIPS = 8, 5
 

@@ -10,7 +10,7 @@ import pytest
 
 import kernelgrad as kg
 from exchange_cases import CASES, SIZE, Case, arguments, typed
-from kernelgrad.autodiff.accumulate import Facts
+from kernelgrad.autodiff.adding.accumulate import Facts
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.ir.layout import param_layout
 from kernelgrad.ir.ops import Atomic, For, Warp

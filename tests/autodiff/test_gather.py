@@ -10,7 +10,7 @@ import pytest
 import kernelgrad as kg
 from gather_cases import AT, AT_2, ATOMIC, GATHERED, Case, arguments_of
 from kernelgrad import gather_parts
-from kernelgrad.autodiff.gather import Box, Gather
+from kernelgrad.autodiff.adding.gather import Box, Gather
 from kernelgrad.runtime.config import make_launch
 
 CASES = {**GATHERED, **ATOMIC}
@@ -91,7 +91,7 @@ def test_no_races(name: str) -> None:
 @pytest.mark.parametrize("name", GATHERED)
 def test_several_elements_a_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for large buffers."""
-    monkeypatch.setattr("kernelgrad.autodiff.gather._span", lambda sites, box: 4)
+    monkeypatch.setattr("kernelgrad.autodiff.adding.gather._span", lambda sites, box: 4)
     test_against_finite_differences(name)
     test_assigned_and_kept(name)
     test_no_races(name)

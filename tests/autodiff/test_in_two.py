@@ -9,7 +9,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad import in_two
-from kernelgrad.autodiff.work import Work
+from kernelgrad.autodiff.telling.work import Work
 from kernelgrad.kernels import Kernel
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.variants import ANY

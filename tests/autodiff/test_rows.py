@@ -10,7 +10,7 @@ import pytest
 
 import kernelgrad as kg
 from exchange_cases import CASES, SIZE, Case, arguments, tile, typed
-from kernelgrad.autodiff import rows
+from kernelgrad.autodiff.tuning import rows
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.gradients import Gradient
 from kernelgrad.ir.layout import param_layout

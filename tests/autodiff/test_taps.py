@@ -9,7 +9,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad import variants
-from kernelgrad.autodiff import coarse
+from kernelgrad.autodiff.adding import coarse
 from kernelgrad.gradients import Gradient
 from kernelgrad.ir.ops import Atomic, For, While
 from kernelgrad.ir.traverse import walk

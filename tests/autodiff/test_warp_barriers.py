@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff import warp_barriers
+from kernelgrad.autodiff.tuning import warp_barriers
 from kernelgrad.ir.ops import Barrier
 from kernelgrad.ir.traverse import walk
 from kernelgrad.runtime.config import make_launch

@@ -38,7 +38,7 @@ SIZE = GRID * BLOCK
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for large buffers on a GPU."""
-    monkeypatch.setattr("kernelgrad.autodiff.gather._MANY", 1)
+    monkeypatch.setattr("kernelgrad.autodiff.adding.gather._MANY", 1)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways()))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad import in_two
-from kernelgrad.autodiff.work import Work
+from kernelgrad.autodiff.telling.work import Work
 
 cupy = pytest.importorskip("cupy")
 CONVOLUTION = """__global__ void k(T *y, const T *x, const T *w, int n) {

@@ -9,7 +9,7 @@ import pytest
 
 import kernelgrad as kg
 from exchange_cases import CASES, SIZE, Case, arguments, typed
-from kernelgrad.autodiff import rows
+from kernelgrad.autodiff.tuning import rows
 from row_cases import ROWS
 
 cupy = pytest.importorskip("cupy")

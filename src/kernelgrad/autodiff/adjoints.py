@@ -8,8 +8,8 @@ from ..ir.builder import Builder, pointee
 from ..ir.ops import Apply, Constant, Op, Value
 from ..ir.types import I32, Array, Scalar, Struct, Type
 from .activity import holds_floats
+from .keeping.tape import part_types
 from .shadows import ZERO, adjoint_type, shadow_name, zero_fill
-from .tape import part_types
 
 
 class Adjoints:

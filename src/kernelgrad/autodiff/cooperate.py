@@ -11,22 +11,12 @@ from collections.abc import Callable
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import (
-    Atomic,
-    Barrier,
-    Fence,
-    Function,
-    Global,
-    Load,
-    Module,
-    Store,
-    Value,
-)
+from ..ir.ops import Atomic, Barrier, Fence, Function, Global, Load, Module, Store, Value
 from ..ir.traverse import walk
 from ..ir.types import I64, U32, Array, Pointer, Scalar, Struct, Type
+from .keeping.tape import linear_thread
 from .roots import Memory
 from .shadows import adjoint_type, dynamic_shadow, is_dynamic, zero_fill
-from .tape import linear_thread
 from .views import leaves
 
 SHARED_BYTES = "_shared_bytes"

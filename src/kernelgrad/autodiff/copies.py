@@ -10,9 +10,9 @@ from ..ir.ops import Barrier, Block, Builtin, For, If, Load, Op, Value, While
 from ..ir.traverse import blocks, rebuild, walk
 from ..ir.types import I64
 from ..transforms.spellings import emit
-from .again import PURE_OPS
-from .plan import Plan
-from .tiles import Tile
+from .keeping.again import PURE_OPS
+from .keeping.plan import Plan
+from .keeping.tiles import Tile
 
 _RERUN = (*PURE_OPS, Load, Builtin)
 

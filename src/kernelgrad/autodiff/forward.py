@@ -50,7 +50,7 @@ from .forward_activity import ForwardActivity, has_tangent, may_pass
 from .roots import holds_pointers
 from .rules import rule_for, scaled
 from .shadows import dynamic_shadow
-from .tree_winner import tree_tangent
+from .tuning.tree_winner import tree_tangent
 from .views import apart
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ..ir.builder import Builder, pointee
 from ..ir.ops import Barrier, BarrierReduce, Param, Value
 from ..ir.types import BOOL, I32, I64, U32, U64, Pointer, Scalar
+from .keeping.tape import Tape, linear_block, linear_thread
 from .shadows import ZERO
-from .tape import Tape, linear_block, linear_thread
 
 
 @dataclass(frozen=True)

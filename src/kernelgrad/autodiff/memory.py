@@ -9,12 +9,12 @@ from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
 from ..ir.ops import Atomic, BarrierReduce, Block, If, Load, Store, Value, Warp
 from ..ir.types import I64, U32, Array, Scalar, Struct
-from .accumulate import Accumulation
 from .activity import holds_floats
+from .adding.accumulate import Accumulation
 from .adjoints import Adjoints, part_of, zero
+from .keeping.tape import part_types
 from .logs import Logged, Logs
 from .shadows import ZERO
-from .tape import part_types
 
 
 class MemoryAdjoints:

@@ -20,14 +20,14 @@ from ..ir.builder import pointee
 from ..ir.ops import Alloca, Atomic, Barrier, BarrierReduce, For, Load, Op, Store, Value, While
 from ..ir.traverse import blocks, walk
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
-from . import capacity
-from .accumulate import Accumulation
+from .adding.accumulate import Accumulation
+from .keeping import capacity
+from .keeping.plan import Plan
+from .keeping.tape import part_types
 from .logs import Logged
-from .plan import Plan
 from .roots import Memory
 from .shadows import adjoint_type
 from .structure import Place, Structure
-from .tape import part_types
 
 Sites = Mapping[int, Mapping[Logged, int]]  # by block: the floats that one run of it logs
 

@@ -9,7 +9,7 @@ from ..errors import UnsupportedError
 from ..ir.ops import Function, Param, Value
 from ..ir.types import Pointer
 from .activity import Activity
-from .crowds import Copies, spread
+from .adding.crowds import Copies, spread
 from .roots import holds_pointers
 from .shadows import adjoint_c_type, adjoint_type, shadow_name
 

@@ -10,55 +10,44 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ..errors import Span
-from ..ir.ops import (
-    Atomic,
-    Block,
-    For,
-    Function,
-    Global,
-    Module,
-    Op,
-    Param,
-    Print,
-    Value,
-    While,
-)
+from ..ir.ops import Atomic, Block, For, Function, Global, Module, Op, Param, Print, Value, While
 from ..ir.traverse import clone, closed, uses, walk
 from ..ir.types import I64, Pointer
 from ..transforms import cas_loops, invariant, predicate, promote, simplify
 from ..transforms.unroll import constants_of, unroll
 from . import activity as activity_analysis
-from . import along, cooperate, rotate, shared_winners
+from . import cooperate, rotate, shared_winners
 from . import roots as memory_analysis
 from . import structure as structure_analysis
-from .accumulate import USUAL, Accumulation, Facts, plan_updates
 from .activity import Activity
-from .affine import Sums
-from .apart import stores_apart
+from .adding.accumulate import USUAL, Accumulation, Facts, plan_updates
+from .adding.affine import Sums
+from .adding.apart import stores_apart
+from .adding.coarse import Coarse
+from .adding.crowds import Copies
+from .adding.exclusive import Place as SharedPlace
+from .adding.exclusive import exclusive_loads
+from .adding.private import private_roots, typical
 from .bits import refuse_bits
-from .choices import with_choices
 from .claiming import ClaimSweep
-from .coarse import Coarse
-from .coverage import Threads
-from .crowds import Copies
-from .exclusive import Place as SharedPlace
-from .exclusive import exclusive_loads
+from .keeping import along
+from .keeping.choices import with_choices
+from .keeping.coverage import Threads
+from .keeping.plan import Plan
+from .keeping.planner import Task, make_plan
+from .keeping.refusals import refuse_shadow_pointers, refuse_tape
+from .keeping.strips import candidates, strip
+from .keeping.tape import Stack
 from .logs import Log
 from .ordered import Sites, order_updates, sites
 from .parameters import AdjointParams, adjoint_params, is_number, partial_sums
 from .passing import refuse_waiting
-from .plan import Plan
-from .planner import Task, make_plan
-from .private import private_roots, typical
-from .refusals import refuse_shadow_pointers, refuse_tape
 from .roots import Memory, holds_pointers
 from .shadows import Shadowed, add_shadows, is_dynamic
-from .shapes import is_short, with_extents, with_shape
 from .shared_winners import SharedWinners
-from .strips import candidates, strip
 from .structure import Place, Structure
 from .sweep import Number, Sweep
-from .tape import Stack
+from .tuning.shapes import is_short, with_extents, with_shape
 from .winners import Claim, Winners, find_claims, refuse_alone
 
 Mode = Literal["joint", "split", "reverse"]

@@ -13,28 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import (
-    Atomic,
-    Barrier,
-    BarrierReduce,
-    Block,
-    For,
-    Function,
-    Global,
-    If,
-    Load,
-    Module,
-    Op,
-    Value,
-    While,
-)
+from ..ir.ops import Atomic, Barrier, BarrierReduce, Block, For, Function, Global, If, Load, Module, Op, Value, While
 from ..ir.traverse import blocks, uses, walk, with_body
 from ..ir.types import BOOL, I64, U16, U32, U64, Array, Pointer
 from ..transforms.spellings import Spelled, Spelling, picks
 from .activity import Activity
+from .keeping.tape import linear_thread
 from .roots import Memory
 from .shadows import is_dynamic
-from .tape import linear_thread
 
 NOBODY = 0xFFFFFFFF
 _BITS = {2: U16, 4: U32, 8: U64}

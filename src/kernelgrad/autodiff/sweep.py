@@ -39,11 +39,13 @@ from ..transforms.spellings import picks
 from ..transforms.uniform import uniform_values
 from ..transforms.unroll import constants_of
 from . import winners
+from .adding.coarse import coarse, only_sums
+from .adding.taps import taps
 from .adjoints import Adjoints, add_into, part_of, zero
-from .capacity import is_known_before
-from .coarse import coarse, only_sums
 from .copies import Copier, Rematerialized
-from .induction import value_at
+from .keeping.capacity import is_known_before
+from .keeping.induction import value_at
+from .keeping.tape import Tape, linear_warp
 from .logs import Logs
 from .memory import MemoryAdjoints
 from .ordered import is_known_before as is_log_known_before
@@ -53,8 +55,6 @@ from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
 from .shuffles import Shuffle
 from .structure import Place
-from .tape import Tape, linear_warp
-from .taps import taps
 
 if TYPE_CHECKING:
     from .reverse import Prepared

@@ -37,8 +37,8 @@ from ..ir.traverse import operands
 from ..ir.types import I64, U64, Pointer, Scalar, Struct
 from ..transforms.spellings import picks
 from .activity import Activity, holds_floats
+from .keeping.tape import linear_block, linear_thread
 from .roots import UNKNOWN, Memory
-from .tape import linear_block, linear_thread
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from run_text import EmulationError, run_emitted
 
 import kernelgrad as kg
-from kernelgrad.autodiff.tune import tuning_for
+from kernelgrad.autodiff.tuning.tune import tuning_for
 from kernelgrad.explaining import _explained
 from kernelgrad.transforms import block_tiles, jam
 

@@ -1,0 +1,151 @@
+"""The accumulation plan: how each read's adjoint is added to the shadow of what it read.
+
+Memory of this thread alone is updated plainly: local arrays, and buffers of which no two threads touch the same element
+(`private`). That proof depends on the launch (rule 11): a launch for which it fails uses the variant in which such
+updates are atomic too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ...ir.ops import Alloca, Load, Store, Value
+from ...transforms.quads import BYTES, Quads
+from ..roots import Memory
+from ..structure import Structure
+from ..tuning.tune import USUAL as USUAL_TUNING
+from ..tuning.tune import Tuning
+from .affine import Sums
+from .exclusive import Place, is_exclusive, is_shared, place_of
+from .gather import Gather
+from .promises import HOLDS, relied_on
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a launch. `private`: the buffers and shared variables whose elements are touched by one thread
+    each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between
+    two barriers (rule 17), by where they are read. `apart`: the stores by which no two threads write the same
+    element. `refill`: the tiles' fills cover what is read (rule 8). `partials`: the warps leave their sums for a
+    finishing step, since so many blocks would wait for each other at one address. `coarse`: along so many axes
+    there are so many blocks that fewer may be started, each for many of the launch's. `overwritten`: inputs all
+    of whose elements are read once each, so that their adjoints can be written instead of cleared first and added
+    to. `copied`: small inputs that very many threads read: each block adds to one of several copies of their
+    adjoints. `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large,
+    and loops go in strips. `unkept`: outputs to be kept whose elements several threads may store: their adjoints
+    are consumed, on copies. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its
+    threads add up together. `quads`: threads do several neighbouring elements each. `alone`: there is one thread."""
+
+    private: frozenset[str] | None = None
+    exclusive: frozenset[Place] | None = None
+    apart: frozenset[Place] | None = None
+    refill: bool = True
+    partials: bool = False
+    coarse: int = 0
+    overwritten: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()
+    gathered: frozenset[Gather] = frozenset()
+    strips: bool = False
+    unkept: frozenset[str] = frozenset()
+    block: tuple[int, int, int] | None = None
+    tuning: Tuning = USUAL_TUNING
+    quads: Quads | None = None
+    alone: bool = False
+
+
+USUAL = Facts()  # of most launches
+
+
+def on_cores(facts: Facts) -> Facts:
+    """The same on a CPU, whose few cores hardly wait for each other, and where a block's sum costs less than those of
+    its warps. Each core has copies of what many threads add to (Note [Own sums] in backends/cpu/own_sums.py)."""
+    return replace(facts, partials=False, copied=frozenset(), tuning=facts.tuning.on_cpu)
+
+
+@dataclass
+class Accumulation:
+    atomic: set[int] = field(default_factory=set)  # loads whose update is atomic
+    logged: dict[int, str] = field(
+        default_factory=dict
+    )  # loads whose update is logged: for this shared variable, or ""
+    taken: dict[int, tuple[str, ...]] = field(default_factory=dict)  # stores before them that want to see the log
+    reasons: dict[int, str] = field(default_factory=dict)
+    private: frozenset[str] = frozenset()  # what is updated plainly, by a proof that depends on the launch
+    exclusive: frozenset[Place] = frozenset()
+    apart: frozenset[Place] = frozenset()
+    contested: set[int] = field(default_factory=set)  # stores by which several threads may write the same element
+    together: set[int] = field(default_factory=set)  # of the atomic ones, those that a warp may make as one
+    writes: set[int] = field(default_factory=set)  # loads whose adjoint is written, not added to
+    gathered: set[int] = field(default_factory=set)  # loads whose update another launch makes
+    promised: dict[str, tuple[str, ...]] = field(default_factory=dict)  # for private buffers: by promises of which
+
+    def is_atomic(self, op: Load) -> bool:
+        return id(op) in self.atomic
+
+    def is_logged(self, op: Load) -> bool:
+        return id(op) in self.logged
+
+
+def plan_updates(
+    memory: Memory,
+    structure: Structure,
+    active: frozenset[Value],
+    private: frozenset[str],
+    exclusive: frozenset[Place],
+    apart: frozenset[Place],
+    facts: Facts,
+    sums: Sums,
+) -> Accumulation:
+    plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
+    gathered = {gather.name: gather for gather in facts.gathered}
+    names = {root: name for name, root in memory.global_names.items()}
+    plan.promised = {n: found for n, found in relied_on(memory, structure, sums.unique).items() if n in private}
+    for store in memory.stores:
+        roots = memory.of(store.ptr) & active if isinstance(store, Store) else frozenset()
+        if any(not _is_local(r, structure) and place_of(store, names.get(r, r.name or "")) not in apart for r in roots):
+            plan.contested.add(id(store))
+    for load in memory.loads:
+        roots = memory.of(load.ptr) & active
+        if not roots:
+            continue
+        if all(_is_local(root, structure) for root in roots):
+            plan.reasons[id(load)] = "a local array of this thread"
+        elif all(names.get(root, root.name) in gathered for root in roots):
+            plan.gathered.add(id(load))
+            plan.reasons[id(load)] = "each element collects its adjoint from the threads that read it"
+            spans = {how for root in roots if (how := _span(gathered[names.get(root, root.name or "")]))}
+            plan.reasons[id(load)] += "".join(sorted(spans))
+        elif all(names.get(root, root.name) in private for root in roots) and len(memory.of(load.ptr)) == 1:
+            plan.reasons[id(load)] = "only this thread touches the element"
+            for promise in (p for root in roots for p in plan.promised.get(names.get(root, root.name or ""), ())):
+                plan.reasons[id(load)] += f", since {HOLDS.format(promise)}"
+            if all(root.name in facts.overwritten for root in roots):
+                plan.writes.add(id(load))
+        elif is_exclusive(load, [names.get(root, "") for root in memory.of(load.ptr)], exclusive):
+            plan.reasons[id(load)] = "only this thread touches the cell between two barriers"
+        else:
+            plan.atomic.add(id(load))
+            plan.reasons[id(load)] = "other threads may read the element too"
+            if all(_lanes_agree(load, root, sums) for root in roots):
+                plan.together.add(id(load))
+                plan.reasons[id(load)] += "; one for a warp whose lanes all read the same"
+    return plan
+
+
+def _span(gather: Gather) -> str:
+    if gather.span == 1:
+        return ""
+    wide = f"neighbouring elements, {BYTES} bytes at a time" if gather.taps else "elements"
+    return f"; on a GPU, each thread does {gather.span} {wide}"
+
+
+def _lanes_agree(load: Load, root: Value, sums: Sums) -> bool:
+    """Whether neighbouring threads may read the same element; in shared memory, where atomics are cheap, for sure."""
+    address = sums.address(load.ptr, root)
+    if address is None:
+        return not is_shared(root)
+    return ("thread_idx", 0) not in address.coefficients
+
+
+def _is_local(root: Value, structure: Structure) -> bool:
+    return isinstance(structure.definition.get(root), Alloca)

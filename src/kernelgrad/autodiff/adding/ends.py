@@ -1,0 +1,66 @@
+"""Where loops end: bounds on what they carry, from the condition that is tested before each iteration."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...ir.ops import Apply, Value, While
+from ...ir.types import Scalar, Type
+from ..rotate import is_rotated
+from ..structure import Structure
+
+
+class End(NamedTuple):
+    """In the loop's body, `value < bound + more`; with several bounds, one of them holds for each iteration."""
+
+    value: Value
+    bounds: tuple[Value, ...]
+    more: int
+
+
+def ends_of(loop: While, structure: Structure) -> list[End]:
+    """What the condition bounds, of the body's arguments."""
+    return _carried(loop, structure) if is_rotated(loop) else _tested(loop, structure)
+
+
+def _carried(loop: While, structure: Structure) -> list[End]:
+    """It is computed before the loop, and again at the end of each iteration."""
+    first, again = (_comparison(v, structure) for v in (loop.inits[0], loop.body.results[0]))
+    if first is None or again is None or first.more != again.more:
+        return []
+    bounds, carried = first.bounds + again.bounds, zip(loop.body.args, loop.inits, loop.body.results, strict=True)
+    return [
+        End(arg, bounds, first.more) for arg, init, result in carried if init is first.value and result is again.value
+    ]
+
+
+def _tested(loop: While, structure: Structure) -> list[End]:
+    condition, *forwarded = loop.before.results
+    found = _comparison(condition, structure)
+    if found is None:
+        return []
+    return [End(arg, *found[1:]) for arg, v in zip(loop.body.args, forwarded, strict=True) if v is found.value]
+
+
+def _comparison(cond: Value, structure: Structure) -> End | None:
+    match structure.definition.get(cond):
+        case Apply("lt" | "le" as fn, (left, right)):
+            return End(_converted(left, structure), (right,), int(fn == "le"))
+        case Apply("gt" | "ge" as fn, (left, right)):
+            return End(_converted(right, structure), (left,), int(fn == "ge"))
+    return None
+
+
+def _converted(value: Value, structure: Structure) -> Value:
+    """What a bounded value was before conversions that make no value smaller: `i < n` with an int and an unsigned."""
+    op = structure.definition.get(value)
+    while isinstance(op, Apply) and op.fn == "convert" and _grows(op.args[0].type, value.type):
+        value = op.args[0]
+        op = structure.definition.get(value)
+    return value
+
+
+def _grows(old: Type, new: Type) -> bool:
+    if not isinstance(old, Scalar) or not isinstance(new, Scalar) or "float" in (old.kind, new.kind):
+        return False
+    return new.bits > old.bits or (new.bits == old.bits and (old.is_signed or not new.is_signed))

@@ -1,0 +1,1 @@
+"""What a gradient does and why, in words and bytes."""

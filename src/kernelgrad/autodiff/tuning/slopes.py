@@ -1,0 +1,97 @@
+"""Integers of a gradient as sums over one block's threads: multiples of thread indices and of chosen counters, and a
+part that is the same for all threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.ops import Apply, Builtin, Constant, GlobalRef, Member, Offset, Op, PtrCast, Value
+from ...ir.types import Pointer, Scalar, Struct
+
+Axis = tuple[str, int]
+Basis = Axis | Value  # ("thread_idx", axis), a counter, or a value that is the same for all threads
+
+
+@dataclass(frozen=True)
+class Sum:
+    const: int
+    terms: dict[Basis, int]
+
+    def plus(self, other: Sum, times: int = 1) -> Sum:
+        total = {k: self.terms.get(k, 0) + times * other.terms.get(k, 0) for k in {**self.terms, **other.terms}}
+        return Sum(self.const + times * other.const, {k: c for k, c in total.items() if c})
+
+    def times(self, factor: int) -> Sum:
+        return Sum(0, {}).plus(self, factor)
+
+    def slope(self, basis: Basis) -> int:
+        return self.terms.get(basis, 0)
+
+    def rest(self, *bases: Basis) -> dict[Basis, int]:
+        return {k: c for k, c in self.terms.items() if k not in bases}
+
+
+class Slopes:
+    def __init__(self, definition: dict[Value, Op], uniform: set[Value], counter: Value):
+        self.definition, self.uniform, self.counter = definition, uniform, counter
+        self._found: dict[Value, Sum | None] = {}
+
+    def of(self, value: Value) -> Sum | None:
+        if value not in self._found:
+            self._found[value] = self._compute(value)
+        return self._found[value]
+
+    def _compute(self, value: Value) -> Sum | None:
+        if value is self.counter:
+            return Sum(0, {value: 1})
+        op = self.definition.get(value)
+        found = None
+        match op:
+            case Constant(number) if isinstance(number, int):
+                return Sum(int(number), {})
+            case Builtin("thread_idx", axis):
+                return Sum(0, {("thread_idx", axis): 1})
+            case Apply(fn, args) if _is_index(value) and all(map(_is_index, args)):
+                found = self._apply(fn, args)
+        return Sum(0, {value: 1}) if found is None and value in self.uniform else found
+
+    def _apply(self, fn: str, args: tuple[Value, ...]) -> Sum | None:
+        parts = [self.of(a) for a in args]
+        known = [p for p in parts if p is not None]
+        if len(known) < len(parts):
+            return None
+        match fn, known:
+            case "add", [a, b]:
+                return a.plus(b)
+            case "sub", [a, b]:
+                return a.plus(b, -1)
+            case "neg", [a]:
+                return a.times(-1)
+            case "convert", [a]:
+                return a
+            case "mul", [a, b] if not a.terms or not b.terms:
+                return a.times(b.const) if not b.terms else b.times(a.const)
+            case "shl", [a, b] if not b.terms and 0 <= b.const < 31:
+                return a.times(1 << b.const)
+        return None
+
+    def address(self, ptr: Value) -> Sum | None:
+        """In bytes from where the pointer's memory begins."""
+        op = self.definition.get(ptr)
+        match op:
+            case PtrCast(base):
+                return self.address(base)
+            case Offset(base, index):
+                start, by = self.address(base), self.of(index)
+                assert isinstance(ptr.type, Pointer)
+                return None if start is None or by is None else start.plus(by, ptr.type.pointee.size)
+            case Member(base, index):
+                start = self.address(base)
+                assert isinstance(base.type, Pointer) and isinstance(base.type.pointee, Struct)
+                return None if start is None else start.plus(Sum(base.type.pointee.fields[index].offset, {}))
+        return Sum(0, {}) if isinstance(op, GlobalRef) or ptr in self.uniform else None
+
+
+def _is_index(value: Value) -> bool:
+    """Arithmetic that wraps around would lead out of any array that a kernel has."""
+    return isinstance(value.type, Scalar) and value.type.kind in ("int", "uint") and value.type.bits >= 32

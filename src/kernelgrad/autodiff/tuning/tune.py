@@ -1,0 +1,84 @@
+"""What is done to a finished gradient for the launches it is for: no needless fills, exchanged loops and rings
+instead of atomics, several rows for each thread, barriers of warps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ...ir.ops import Function, Module
+from ...transforms import early, reciprocals, simplify
+from . import exchange, fills, rings, rows, trees, warp_barriers
+
+_WARP = 32
+_RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave room for
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """`row`: a power of two that the rows of a block are multiples of, where its warps are whole; 1 if not known.
+    `block`: its shape, where that is known. `each`: how many rows of it a thread may do. `refilled`: the tiles that are
+    filled again wherever they are read."""
+
+    row: int = 1
+    block: tuple[int, int, int] | None = None
+    each: int = 1
+    refilled: frozenset[str] = frozenset()
+
+    @property
+    def on_cpu(self) -> Tuning:
+        """Lanes that exchange values cost more there than they save."""
+        return self if self.block is None else replace(self, row=1, each=1)
+
+    def __str__(self) -> str:
+        return f"{self.row} {self.block} {self.each} {sorted(self.refilled)}"
+
+
+PLAIN = Tuning()
+USUAL = PLAIN  # what a launch of any shape can use
+
+
+def tuning_for(block: tuple[int, int, int], each: int = 1) -> Tuning:
+    return Tuning(_row(block), block, each)
+
+
+def _row(block: tuple[int, int, int]) -> int:
+    return math.gcd(block[0], _WARP) if math.prod(block) % _WARP == 0 else 1
+
+
+def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset[str]) -> Module:
+    """The module with the function as it is best for the launches; what it needs is still in local variables.
+    `gathering`: the memory in which adjoints are added up, in any order."""
+    variables = dict(module.globals)
+    function = fills.run(function, tuning.refilled)
+    if tuning.block is None:
+        function = rings.run(function, tuning.row)
+    else:
+        exchanged, own = exchange.run(function, module, tuning.block)
+        if exchanged is not function:
+            function, variables = simplify.run(exchanged, module), variables | own
+        function = _for_block(function, module, tuning, tuning.block, gathering)
+    return replace(module, functions={function.name: function}, globals=variables)
+
+
+def _for_block(
+    function: Function, module: Module, tuning: Tuning, block: tuple[int, int, int], gathering: frozenset[str]
+) -> Function:
+    if tuning.row > 1:
+        merged = rows.run(function, block, tuning.each)
+        if merged is not function:
+            function, block = simplify.run(merged, module), rows.started(merged, block)
+        function = rings.run(function, _row(block))
+    function = trees.run(function, module, block, gathering)
+    if tuning.row == 1:
+        return function
+    function = warp_barriers.run(reciprocals.run(early.run(function), gathering), block)
+    return _with_registers(function, math.prod(block)) if rings.is_unrolled(function) else function
+
+
+def _with_registers(function: Function, threads: int) -> Function:
+    """Unrolled code runs several iterations at a time if it has registers for them, rather than threads enough to fill
+    a multiprocessor."""
+    if function.launch_bounds[1:]:
+        return function
+    return replace(function, launch_bounds=(threads, max(1, _RESIDENT // threads)))
