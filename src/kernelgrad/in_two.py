@@ -6,8 +6,8 @@ in common (sums and products, whose reverse asks for no result; loops that the r
 to gain, and to lose: it takes more registers and shared memory than each of the two, threads wait at the barriers
 of both, and the reverse alone may have plans that it has not. So for large launches both forms are derived, and what
 their threads load, store and compute is estimated (autodiff/telling/work.py); where they compute little for each byte,
-one kernel does it all. Where one kernel does less, but the compiler spills its registers and not those of the two, these
-may do half as much again.
+one kernel does it all. Where one kernel does less, but the compiler spills its registers and not those of the two,
+these may do half as much again.
 
 The reverse goes first: it wants buffers as they were before the kernel (rule 6), and writes none but adjoints. Of
 outputs whose elements are stored once the adjoints are only read there, and zeroed by the kernel where it stores, as
