@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .autodiff import rotate
 from .autodiff.adding.affine import Shape, Sums
+from .autodiff.adding.exclusive import is_shared
 from .autodiff.adding.private import typical
 from .autodiff.reverse import unique_roots
 from .autodiff.telling.work import Work, work
 from .errors import ArgumentError, KernelGradError
 from .gathers import kept_outputs
-from .ir.ops import Barrier, BarrierReduce, For, Function, Value, Warp, While
+from .ir.ops import Barrier, BarrierReduce, For, Function, GlobalRef, Value, Warp, While
 from .ir.traverse import walk
 from .kernels import Kernel
 from .known import Looking
@@ -92,7 +93,7 @@ class InTwo:
         if not measured.of_kernel(gradient.kernel).times(AT_MOST).reaches(ENOUGH):
             return None
         joint = gradient.variant_for(wanted, launch, primal)
-        if len(joint.kernels) > 1 or (ways.on_gpu and joint.merges_rows):
+        if len(joint.kernels) > 1 or (ways.on_gpu and _shares_tiles(joint)):
             return None
         together = measured.of(joint)
         if not together.reaches(ENOUGH):
@@ -138,7 +139,7 @@ class InTwo:
         """Whether large launches are in two, as far as is known without one."""
         gradient, wanted = self.gradient, self.gradient.settings.listed
         joint = gradient.variant()
-        if not self._might(ANY) or len(joint.kernels) > 1:
+        if not self._might(ANY) or len(joint.kernels) > 1 or _shares_tiles(joint):
             return False
         measured = Measured(gradient.kernel, None, lambda _: None)
         zeroed = self._zeroed(joint, None, lambda _: None)
@@ -201,6 +202,13 @@ class Measured:
 
     def of_kernel(self, kernel: Kernel) -> Work:
         return work(rotate.run(kernel.function, kernel.module), self.shape, self.known)
+
+
+def _shares_tiles(joint: Variant) -> bool:
+    """Whether a thread of one kernel does several rows of a block, for which it loads what is in shared memory once:
+    the forward's and the reverse's."""
+    ops = walk(joint.kernel.function.body)
+    return joint.merges_rows and any(isinstance(op, GlobalRef) and is_shared(op.result) for op in ops)
 
 
 def _variant(reverse: Gradient, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant | None:
