@@ -93,7 +93,7 @@ class InTwo:
         if not measured.of_kernel(gradient.kernel).times(AT_MOST).reaches(ENOUGH):
             return None
         joint = gradient.variant_for(wanted, launch, primal)
-        if len(joint.kernels) > 1 or (ways.on_gpu and _shares_tiles(joint)):
+        if len(joint.kernels) > 1 or (ways.on_gpu and self._shares_tiles(wanted, launch, primal, ways)):
             return None
         together = measured.of(joint)
         if not together.reaches(ENOUGH):
@@ -139,7 +139,7 @@ class InTwo:
         """Whether large launches are in two, as far as is known without one."""
         gradient, wanted = self.gradient, self.gradient.settings.listed
         joint = gradient.variant()
-        if not self._might(ANY) or len(joint.kernels) > 1 or _shares_tiles(joint):
+        if not self._might(ANY) or len(joint.kernels) > 1 or (self._has_tiles and joint.merges_rows):
             return False
         measured = Measured(gradient.kernel, None, lambda _: None)
         zeroed = self._zeroed(joint, None, lambda _: None)
@@ -149,6 +149,19 @@ class InTwo:
             return False
         forward = gradient.kernel if consuming is None else self._forward(consuming, wanted)
         return not (measured.of(reverse.variant()) + measured.of_kernel(forward)).exceeds(measured.of(joint), MORE)
+
+    @property
+    def _has_tiles(self) -> bool:
+        ops = walk(self.gradient.kernel.function.body)
+        return any(isinstance(op, GlobalRef) and is_shared(op.result) for op in ops)
+
+    def _shares_tiles(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways) -> bool:
+        """Whether a thread of one kernel does several rows of a block, and loads what is in shared memory once for them:
+        the forward's and the reverse's."""
+        if not self._has_tiles:
+            return False
+        one = self.gradient.variant_for(wanted, launch, primal, ways)
+        return one.started(one.reverse, launch.block) != launch.block
 
     def _might(self, ways: Ways) -> bool:
         """What has neither loops nor barriers takes its time for memory, of which one kernel moves less."""
@@ -202,13 +215,6 @@ class Measured:
 
     def of_kernel(self, kernel: Kernel) -> Work:
         return work(rotate.run(kernel.function, kernel.module), self.shape, self.known)
-
-
-def _shares_tiles(joint: Variant) -> bool:
-    """Whether a thread of one kernel does several rows of a block, for which it loads what is in shared memory once:
-    the forward's and the reverse's."""
-    ops = walk(joint.kernel.function.body)
-    return joint.merges_rows and any(isinstance(op, GlobalRef) and is_shared(op.result) for op in ops)
 
 
 def _variant(reverse: Gradient, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant | None:

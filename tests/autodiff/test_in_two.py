@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from exchange_cases import CASES
+from exchange_cases import arguments as case_arguments
 from kernelgrad import in_two
 from kernelgrad.autodiff.telling.work import Work
 from kernelgrad.kernels import Kernel
@@ -229,28 +231,15 @@ def test_a_kernel_that_spills(joint: int, alone: int, expected: bool, monkeypatc
     assert (find(NAMES, make_launch(GRID, BLOCK), primal, known, ANY, spilled) is not None) == expected
 
 
-PRODUCT = """__global__ void k(double *y, const double *x, const double *w, int n) {
-    __shared__ double a[8][8], b[8][8];
-    int tx = threadIdx.x, ty = threadIdx.y;
-    double s = 0;
-    for (int t = 0; t < n / 8; t++) {
-        a[ty][tx] = x[ty * n + 8 * t + tx]; b[ty][tx] = w[(8 * t + ty) * 8 + tx];
-        __syncthreads();
-        for (int k = 0; k < 8; k++) s += a[ty][k] * b[k][tx];
-        __syncthreads();
-    }
-    y[ty * 8 + tx] = s;
-}"""
-
-
 @pytest.mark.parametrize(("ways", "expected"), [(ANY, True), (Ways(on_gpu=True), False)])
 def test_rows_that_share_tiles(ways: Ways, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One kernel loads the tiles once for several rows, on a GPU."""
     as_if_large(monkeypatch)
-    gradient = kg.gradient(kg.compile(PRODUCT)["k"])
-    primal, _ = gradient.kernel.bind((np.zeros(64), np.zeros(128), np.zeros(128), 16))
+    case = CASES["square"]
+    gradient = kg.gradient(kg.compile(case.source)["k"])
+    primal, _ = gradient.kernel.bind(tuple(case_arguments(case)))
     known = gradient._known_of(("y", "x", "w"), primal)[0]
-    found = gradient.in_two.find(("y", "x", "w"), make_launch(1, (8, 8)), primal, known, ways)
+    found = gradient.in_two.find(("y", "x", "w"), make_launch(4096, case.launch[1]), primal, known, ways)
     assert (found is not None) == expected
 
 
