@@ -156,7 +156,7 @@ class InTwo:
         return any(isinstance(op, GlobalRef) and is_shared(op.result) for op in ops)
 
     def _shares_tiles(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways) -> bool:
-        """Whether a thread of one kernel does several rows of a block, and loads once what is in shared memory for them,
+        """Whether a thread of one kernel does several rows of a block: it loads once for them what is in shared memory,
         the forward's and the reverse's."""
         if not self._has_tiles:
             return False
