@@ -206,9 +206,18 @@ def _check_addresses(function: Function) -> None:
 
 
 def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:
-    for stage in passes:
-        module = _apply(stage, module, name)
-    return module
+    """Verified at the end; if anything is wrong, after each pass, which tells whose fault it is."""
+    try:
+        result = module
+        for stage in passes:
+            result = replace(result, functions={name: stage.run(result.functions[name], result)})
+        result = _only(result, name)
+        verify(result, passes[-1].name)
+        return result
+    except Exception:
+        for stage in passes:
+            module = _apply(stage, module, name)
+        raise
 
 
 def _apply(stage: Pass, module: Module, name: str) -> Module:
