@@ -14,7 +14,7 @@ from kernelgrad.ir.traverse import walk
 from kernelgrad.kernels import Kernel
 from kernelgrad.transforms import consumed
 
-HEAD = "__global__ void k(double *y, double *z, const double *x, int n)"
+HEAD = "__global__ void k(double *_d_y, double *z, const double *x, int n)"
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 # What a kernel does, and how many of its zeros wait.
 CASES = {
@@ -36,7 +36,7 @@ N = 16
 
 def compiled(body: str) -> tuple[Any, Any]:
     """The kernel, and with zeros that wait."""
-    kernel = kg.compile(f"{HEAD} {{ {body} }}")["k"]
+    kernel = kg.compile(f"{HEAD} {{ double *y = _d_y; {body} }}")["k"]
     changed = consumed.run(kernel.function, kernel.module)
     return kernel, Kernel("k", replace(kernel.module, functions={"k": changed}), kernel.variable)
 
@@ -67,3 +67,11 @@ def test_adjoints_that_are_consumed_wait_and_kept_ones_are_not_written() -> None
     kernel = kg.compile("__global__ void k(float *y, const float *x) { y[threadIdx.x] = x[0] * x[threadIdx.x]; }")["k"]
     assert "if (_d_y_value != 0.0f) {\n        _d_y[threadIdx.x] = 0.0f;\n    }" in kg.gradient(kernel).source
     assert "_d_y[threadIdx.x] = " not in kg.gradient(kernel, primal=False, keep="y").source.replace("*", "")
+
+
+def test_what_the_kernel_stores_is_left_alone() -> None:
+    """Where -0.0 was, 0.0 must be."""
+    source = "__global__ void k(float *y, float *x) { int i = threadIdx.x; float v = x[i]; x[i] = 0.0f; y[i] = v * v; }"
+    kernel = kg.compile(source)["k"]
+    for text in (kernel.source, kg.gradient(kernel).source):
+        assert "    x[i] = 0.0f;" in text and "if (v != 0.0f)" not in text

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import Atomic, Barrier, Fence, Function, Global, Load, Module, Store, Value
+from ..ir.ops import ADJOINT, Atomic, Barrier, Fence, Function, Global, Load, Module, Store, Value
 from ..ir.traverse import walk
 from ..ir.types import I64, U32, Array, Pointer, Scalar, Struct, Type
 from .keeping.tape import linear_thread
@@ -58,7 +58,7 @@ def shared_shadows(module: Module, memory: Memory, active: frozenset[Value]) -> 
             _check_halves(memory, root)
             found[name] = variable
         else:
-            found[name] = Global(f"_d_{name}", adjoint_type(variable.type), "shared", None, variable.span)
+            found[name] = Global(f"{ADJOINT}{name}", adjoint_type(variable.type), "shared", None, variable.span)
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from ..errors import Span, UnsupportedError
 from ..ir.builder import Builder, pointee
 from ..ir.ops import (
+    ADJOINT,
     Aggregate,
     Alloca,
     Apply,
@@ -220,7 +221,7 @@ def dynamic_shadow(b: Builder, base: Value, shared_bytes: Value) -> Value:
 
 
 def shadow_name(name: str | None) -> str | None:
-    return None if name is None else f"_d_{name}"
+    return None if name is None else f"{ADJOINT}{name}"
 
 
 _C_HALVES = re.compile(r"\b(?:__half|half|__nv_bfloat16|nv_bfloat16)\b")

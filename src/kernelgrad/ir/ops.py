@@ -319,6 +319,9 @@ class While(Op):
 # ---- functions ----------------------------------------------------------------------------------------------------
 
 
+ADJOINT = "_d_"  # what the names of memory that holds adjoints begin with
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Param:
     """A parameter: its value in the body, and how the C++ source wrote it."""

@@ -6,12 +6,14 @@ A store to a line of which a load is still under way keeps a multiprocessor from
 compilers put the two as close together as they can. On an H200 a sum of d * x[i] over 64 Mi elements took 2.6 ms with
 the store and 0.26 ms with it behind the test, which cannot be made before the load has come back. Where another
 store of the block stands before it and needs the same value, it waits anyway.
+
+An adjoint of -0.0 stays: it is as good as 0.0. What the kernel itself stores is left as it is written.
 """
 
 from __future__ import annotations
 
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Atomic, Block, Constant, Function, Load, Module, Op, Store, Value
+from ..ir.ops import ADJOINT, Apply, Atomic, Block, Constant, Function, Load, Module, Op, Store, Value
 from ..ir.traverse import blocks, operands, rebuild, walk, with_body
 from ..ir.types import Pointer, Scalar
 from .aliases import MEETINGS, Aliases
@@ -28,13 +30,14 @@ class _Search:
         self.aliases = Aliases(function)
         zeros = (op for op in walk(function.body) if isinstance(op, Constant) and op.value == 0.0)
         self.zeros = {op.result for op in zeros}
+        self.adjoints = {p.value for p in function.params if p.name.startswith(ADJOINT)}
         self.found = False
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
         taken = _Taken(self.aliases)
         for op in block.ops:
-            value = taken.by(op) if isinstance(op, Store) and op.value in self.zeros else None
+            value = taken.by(op) if isinstance(op, Store) and self.is_emptied(op) else None
             taken.note(op)
             if value is None:
                 ops.append(rebuild(op, lambda v: v, self.block))
@@ -42,6 +45,9 @@ class _Search:
                 ops += _tested(op, value)
                 self.found = True
         return Block(block.args, tuple(ops), block.results)
+
+    def is_emptied(self, store: Store) -> bool:
+        return store.value in self.zeros and self.aliases.root(store.ptr) in self.adjoints
 
 
 class _Taken:
