@@ -84,7 +84,7 @@ class CudaExecutable:
         with self._lock:
             if registers not in self._narrower:
                 found = CudaExecutable(self._text, self._in_module, self.name, self.device, registers)
-                for name, data in self._constants.items():
+                for name, data in list(self._constants.items()):
                     found.set_constant(name, data)
                 self._narrower[registers] = found
         return self._narrower[registers]
@@ -134,7 +134,9 @@ class CudaExecutable:
             check(bindings, bindings.cuMemcpyHtoD(address, data, size))
             # The copy may still be under way on the default stream when the call returns.
             check(bindings, bindings.cuCtxSynchronize())
-        for other in self._narrower.values():
+        with self._lock:  # one that is being made has the constants that were there before
+            others = list(self._narrower.values())
+        for other in others:
             other.set_constant(name, data)
 
 
