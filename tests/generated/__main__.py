@@ -16,7 +16,7 @@ from .processes import spread
 from .program import Program, reduced
 
 KINDS = ("plain", "cooperating")
-Task = tuple[str, int, int, bool]  # kind, seed, size, whether it also runs under the check mode
+Task = tuple[str, int, int, bool, bool]  # kind, seed, size, whether it also runs under the check mode, and on the GPU
 
 
 def main() -> int:
@@ -26,10 +26,10 @@ def main() -> int:
     started = time.monotonic()
     kinds = KINDS if options.kind == "all" else (options.kind,)
     seeds = [(kinds[k % len(kinds)], options.seed + k // len(kinds)) for k in range(options.count)]
-    tasks: list[Task] = [(kind, seed, options.size, seed % options.watch == 0) for kind, seed in seeds]
+    tasks: list[Task] = [(kind, seed, options.size, seed % options.watch == 0, options.gpu) for kind, seed in seeds]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERNELGRAD_CACHE_DIR"] = folder
-        for done, (task, answer) in enumerate(spread(_outcome, tasks, options.jobs), 1):
+        for done, (task, answer) in enumerate(spread(_outcome, tasks, options.jobs, options.each), 1):
             outcome: Outcome = answer or Outcome("wrong", "the process crashed or did not end")
             counts[outcome.kind, outcome.summary] += 1
             differences += outcome.differences
@@ -49,6 +49,8 @@ def _options() -> argparse.Namespace:
         "--seed", type=int, default=1, help="of each kind's first kernel; each further one has the next"
     )
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--each", type=int, default=1, metavar="N", help="kernels a process does")
+    parser.add_argument("--gpu", action="store_true", help="also on the GPU; cupy is needed")
     parser.add_argument("--size", type=int, default=14, help="of a cooperating kernel: about so many statements")
     parser.add_argument("--watch", type=int, default=2, metavar="N", help="every n-th also under the check mode")
     parser.add_argument("--reduce", type=int, default=120, metavar="SECONDS", help="to make each failure smaller")
@@ -56,13 +58,13 @@ def _options() -> argparse.Namespace:
 
 
 def _program(task: Task) -> Program:
-    kind, seed, size, _ = task
+    kind, seed, size, *_ = task
     return random_cooperating(seed, size) if kind == "cooperating" else random_program(seed)
 
 
 def _outcome(task: Task) -> Outcome:
-    _, seed, _, watched = task
-    return check(_program(task), watched, _way(seed))
+    _, seed, _, watched, gpu = task
+    return check(_program(task), watched, _way(seed), gpu)
 
 
 def _way(seed: int) -> str:
@@ -70,11 +72,11 @@ def _way(seed: int) -> str:
 
 
 def _report(task: Task, outcome: Outcome, seconds: int) -> None:
-    kind, seed, *_ = task
+    kind, seed, _, _, gpu = task
     watched = "check mode" in outcome.summary
     program = _program(task)
-    if outcome.kind == "wrong":
-        program = reduced(program, lambda p: fails_alike(outcome, p, watched, _way(seed)), seconds)
+    if outcome.kind == "wrong" and seconds:
+        program = reduced(program, lambda p: fails_alike(outcome, p, watched, _way(seed), gpu), seconds)
     print(f"---- {outcome.kind.upper()}, {kind} {seed}: {outcome.detail[:2000]}\n\n{program.describe()}\n", flush=True)
 
 

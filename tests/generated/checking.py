@@ -20,6 +20,7 @@ import kernelgrad as kg
 from kernelgrad.errors import InternalError, KernelGradError, ParseError, UnsupportedError
 from kernelgrad.kernels import Kernel
 
+from . import device
 from .generator import BUFFERS
 from .processes import Child
 from .program import Program
@@ -62,10 +63,11 @@ class Invalid(Exception):
     pass
 
 
-def check(program: Program, watched: bool = False, way: str = "joint") -> Outcome:
-    """`watched`: also under the check mode, in a shuffled order of threads. `way`: another way to the same adjoints."""
+def check(program: Program, watched: bool = False, way: str = "joint", gpu: bool = False) -> Outcome:
+    """`watched`: also under the check mode, in a shuffled order of threads. `way`: another way to the same adjoints.
+    `gpu`: both on the GPU, too."""
     try:
-        return _Checker(program).run(watched, way)
+        return _Checker(program).run(watched, way, gpu)
     except Wrong as error:
         return Outcome("wrong", str(error))
     except Skipped as error:
@@ -99,7 +101,7 @@ class _Checker:
         self.args = self._arguments()
         self.launch = (program.grid, program.block, program.shared)
 
-    def run(self, watched: bool, way: str) -> Outcome:
+    def run(self, watched: bool, way: str, gpu: bool) -> Outcome:
         listed = self.program.listed
         if watched and self.program.cooperating:
             self._check_primal()
@@ -112,6 +114,10 @@ class _Checker:
         differences = self._compare_adjoints(seeds, adjoints, rng)
         if way in WAYS:
             self._compare_way(way, seeds, adjoints)
+        if gpu:
+            self._compare_on_device(gradient, seeds, adjoints)
+            if way in WAYS:
+                self._compare_way(way, seeds, adjoints, device.to_device)
         if watched:
             self._watch(gradient, seeds)
         return Outcome("right", differences=differences)
@@ -169,13 +175,18 @@ class _Checker:
     def _compare_results(self, after: Arrays) -> None:
         plain = self._copies(self.args)
         self.kernel[self.launch](*plain.values())
+        self._compare_contents(plain, after)
+
+    def _compare_contents(self, plain: Arrays, after: Arrays, where: str = "") -> None:
         for name in ("y", "t", "s", "q", "x", "w", "ps", "idx", "c"):
             for one, other in zip(_fields(plain[name]), _fields(after[name]), strict=True):
                 if not np.all(np.isfinite(one)):
                     raise Skipped("a result is not finite")
                 rtol = 1e-5 if self.program.narrow == "float" else 1e-12
                 if not np.allclose(one, other, rtol=rtol, atol=rtol):
-                    raise Wrong(f"the gradient leaves other contents in '{name}' than the kernel: {other} for {one}")
+                    raise Wrong(
+                        f"{where}the gradient leaves other contents in '{name}' than the kernel: {other} for {one}"
+                    )
 
     def _compare_adjoints(self, seeds: Arrays, adjoints: Arrays, rng: np.random.Generator) -> bool:
         try:
@@ -203,22 +214,35 @@ class _Checker:
         left_sum, right_sum = float(left.sum()), float(right.sum())
         size = float(np.abs(left).sum() + np.abs(right).sum())
         if not math.isfinite(left_sum):
-            raise Skipped("a tangent is not finite")
+            raise Wrong("a tangent is not finite, though the results are")
         if not abs(left_sum - right_sum) <= TOLERANCE[self.program.narrow] * (size + 1e-6):
             raise Wrong(f"adjoint of '{name}' is wrong\nforward mode gives {left_sum}, the gradient {right_sum}")
 
     # ---- other ways to the adjoints
 
-    def _compare_way(self, way: str, seeds: Arrays, adjoints: Arrays) -> None:
-        found, args = self._copies(seeds), self._copies(self.args)
+    def _compare_on_device(self, gradient: Any, seeds: Arrays, adjoints: Arrays) -> None:
+        args, found = device.to_device(self.args), device.to_device(seeds)
+        gradient[self.launch](*args.values(), *found.values())
+        plain = device.to_device(self.args)
+        self.kernel[self.launch](*plain.values())
+        self._compare_contents(device.to_host(plain), device.to_host(args), "on the GPU, ")
+        self._compare_found("on the GPU", adjoints, device.to_host(found))
+
+    def _compare_way(
+        self, way: str, seeds: Arrays, adjoints: Arrays, place: Callable[[Arrays], Arrays] = lambda arrays: arrays
+    ) -> None:
+        found, args = place(self._copies(seeds)), place(self._copies(self.args))
         try:
             WAYS[way](self, args, found)
         except InternalError:
             raise
         except KernelGradError:
             return  # not every kernel has it
+        self._compare_found(way, adjoints, device.to_host(found))
+
+    def _compare_found(self, way: str, adjoints: Arrays, found: Arrays) -> None:
         tolerance = 1e-3 if self.program.narrow == "float" else 1e-9
-        for name in self.program.listed:
+        for name in found:
             for one, other in zip(_floats(adjoints[name]), _floats(found[name]), strict=True):
                 if not np.allclose(one, other, rtol=tolerance, atol=tolerance * (1e-3 + np.abs(one).max())):
                     raise Wrong(f"{way}: the adjoint of '{name}' differs from the gradient's\n{other} for {one}")
@@ -230,6 +254,28 @@ class _Checker:
 
     def _alone(self, args: Arrays, adjoints: Arrays) -> None:
         gradient = kg.gradient(self.kernel, ", ".join(self.program.listed), primal=False)
+        gradient[self.launch](*args.values(), *adjoints.values())
+
+    def _kept(self, args: Arrays, adjoints: Arrays) -> None:
+        """The adjoint of the output is left as it is: what the gradient makes of it is put in its place."""
+        gradient = kg.gradient(self.kernel, ", ".join(self.program.listed), keep="y")
+        before = device.to_host(self._copies({"y": adjoints["y"]}))["y"]
+        gradient[self.launch](*args.values(), *adjoints.values())
+        if not np.array_equal(before, device.to_host(adjoints)["y"]):
+            raise Wrong("keep: the adjoint of 'y' was changed")
+        adjoints.pop("y")
+
+    def _assigned(self, args: Arrays, adjoints: Arrays) -> None:
+        """The adjoints of pure inputs are written instead of added to."""
+        inputs = [name for name in ("x", "w") if name in self.program.listed]
+        gradient = kg.gradient(self.kernel, ", ".join(self.program.listed), assign=", ".join(inputs))
+        before = device.to_host(self._copies({name: adjoints[name] for name in inputs}))
+        gradient[self.launch](*args.values(), *adjoints.values())
+        after = device.to_host(adjoints)
+        adjoints.update({name: after[name] + before[name] for name in inputs})
+
+    def _deterministic(self, args: Arrays, adjoints: Arrays) -> None:
+        gradient = kg.gradient(self.kernel, ", ".join(self.program.listed), deterministic=True)
         gradient[self.launch](*args.values(), *adjoints.values())
 
     def _budget(self, args: Arrays, adjoints: Arrays) -> None:
@@ -299,6 +345,9 @@ WAYS: dict[str, Callable[[_Checker, Arrays, Arrays], None]] = {
     "split": _Checker._split,
     "primal=False": _Checker._alone,
     "tape_budget": _Checker._budget,
+    "keep": _Checker._kept,
+    "assign": _Checker._assigned,
+    "deterministic": _Checker._deterministic,
 }
 
 
@@ -324,11 +373,11 @@ def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 # ---- taking a failure apart -----------------------------------------------------------------------------------------
 
 
-def fails_alike(outcome: Outcome, program: Program, watched: bool, way: str = "joint") -> bool:
+def fails_alike(outcome: Outcome, program: Program, watched: bool, way: str = "joint", gpu: bool = False) -> bool:
     """Whether a program, which may be invalid in any way, fails as another did. In a process of its own."""
 
     def run() -> bool:
-        found = check(program, watched, way)
+        found = check(program, watched, way, gpu)
         return found.kind == outcome.kind and _key(found) == _key(outcome) and _valid(program)
 
     child = Child(run)

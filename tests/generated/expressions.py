@@ -51,6 +51,7 @@ class Variable:
     elements: tuple[str, ...] = ()  # indices of the thread's own elements
     columns: int = 0  # of a shared array that has rows
     members: tuple[str, ...] = ()  # of a shared array of structs
+    readable: bool = True  # False: only stored to
 
 
 class Expressions:
@@ -141,6 +142,8 @@ class Expressions:
             return "i" if any(v.name == "i" for v in self.visible("int")) else "0"
         if size.isdigit() and self.chance(35):
             return str(self.below(int(size)))
+        if "bool_index" in self.features and size in ("n", "2", "3", "4", "8") and self.chance(25):
+            return self.truth(0)
         return self.within(self.integer(2), size)
 
     # ---- conditions
@@ -153,7 +156,20 @@ class Expressions:
             return f"!({self.truth(depth - 1)})"
         if kind < 3:
             return f"({self.integer(1).text} {self.pick(('<', '>=', '==', '!='))} {self.integer(1).text})"
+        if "boundary" in self.features and self.chance(25):
+            return self.rounded_truth()
         return f"({self.real(min(depth, 1)).text} {self.pick('<>')} {self.real(min(depth, 1)).text})"
+
+    def rounded_truth(self) -> str:
+        """A condition that hangs on the rounding of a product: fused with the subtraction, it comes out otherwise."""
+        left, right, step = self.real_atom().text, self.real_atom().text, self.integer_atom().text
+        rows = (
+            f"({left} * {right} - {right} * {left} >= 0.0)",
+            f"({left} * {right} - {right} * {left} < 0.0)",
+            f"((0.01f * (float)({step})) * 100.0f - (float)({step}) >= 0.0f)",
+            f"((0.1 * {step}) * 10.0 - {step} < 0.0)",
+        )
+        return self.pick(rows)
 
     # ---- reals
 
@@ -180,6 +196,7 @@ class Expressions:
             value = self.integer(1)
             return Real(f"(0.1 * {value.text})", 0.1 * value.bound) if value.bound <= 200 else Real("0.3", 0.3)
         places = self.visible("real", "array", "pointer", "record", "records", "slots", "record_slots")
+        places = [v for v in places if v.readable]
         tables = self.visible("table", "record_table", "shared")
         if kind < 5 and tables:
             return self.place_in(self.pick(tables))

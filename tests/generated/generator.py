@@ -12,14 +12,15 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from .expressions import BOUNDED, INTEGERS, SUMS, Choices, Expressions, Real, Variable
+from .expressions import BOUNDED, INTEGERS, SUMS, Choices, Real, Variable
+from .hazards import Hazards
 from .program import Nest, Program
 
 Nodes = list["str | Nest"]
 
 FEATURES = tuple(
     "for while do break continue return switch ternary short_circuit kinks casts int_of_real arrays pointers records"
-    " functions atomics scratch narrow swap sums".split()
+    " functions atomics scratch narrow swap sums masked boundary bool_index stored".split()
 )
 
 PAIR = ("2 * i", "2 * i + 1", "2 * i + {}")
@@ -59,7 +60,7 @@ def generate(choices: Choices) -> Program:
     return Generator(choices, narrow, features).program()
 
 
-class Generator(Expressions):
+class Generator(Hazards):
     def __init__(self, choices: Choices, narrow: str, features: frozenset[str]):
         super().__init__(choices, narrow, features)
         self.names = 0
@@ -97,7 +98,7 @@ class Generator(Expressions):
         layout = self.pick((PAIR, APART))
         sums = SUMS if "sums" in self.features and self.chance(50) else BOUNDED
         scope = [
-            Variable("y", "slots", sums, elements=layout),
+            Variable("y", "slots", sums, elements=layout, readable="stored" not in self.features),
             Variable("q", "record_slots", elements=("i",)),
             Variable("x", "table", writable=False),
             Variable("w", "table", writable=False),
@@ -178,6 +179,8 @@ class Generator(Expressions):
             ("pointers", 1, self.declare_pointer),
             ("pointers", 1, self.move_pointer),
             ("sums", 1, self.declare_sum),
+            ("masked", 2, self.masked),
+            ("boundary", 1, self.boundary),
             ("functions", 3, self.call),
         ]
         if not self.returns:
@@ -208,6 +211,10 @@ class Generator(Expressions):
             if v.writable
         ]
 
+    def read_places(self) -> list[Variable]:
+        """Bounded places that may be read as well as written."""
+        return [v for v in self.places() if v.bound == BOUNDED and v.readable]
+
     def assign(self) -> Nodes:
         if not self.places():
             return self.declare()
@@ -215,7 +222,7 @@ class Generator(Expressions):
         place = self.place_in(variable).text
         if variable.bound == SUMS:
             return [f"{place} {self.pick(('+=', '-='))} {self.bounded()};"]
-        kind = self.below(6)
+        kind = self.below(6) if variable.readable else 5
         if kind == 0:
             return [f"{place} *= 0.9 + 0.1 * sin({self.real(2).text});"]
         if kind == 1:
@@ -287,11 +294,12 @@ class Generator(Expressions):
 
     def address(self, level: int) -> str:
         """The address of a bounded real that lives at least as long as a scope at that level."""
-        found = [v for v in self.places() if v.level <= level and v.bound == BOUNDED and v.name not in ("b", "p", "q")]
+        found = [v for v in self.read_places() if v.level <= level and v.name not in ("b", "p", "q")]
         found = [v for v in found if v.kind in ("array", "slots", "pointer")] or [v for v in found if v.kind == "real"]
         found = [v for v in found if not v.name.startswith("v") or self.narrow == "double"]
         if not found:
-            return f"(y + {self.scopes[0][0].elements[0]})" if not self.returns else ""
+            own = self.scopes[0][0]
+            return f"(y + {own.elements[0]})" if not self.returns and own.readable else ""
         variable = self.pick(found)
         if variable.kind == "pointer":
             return variable.name
@@ -340,7 +348,7 @@ class Generator(Expressions):
             case "record":
                 return self.some_record()
             case "ref":
-                reals = [v for v in self.places() if v.bound == BOUNDED and v.kind in ("real", "array", "slots")]
+                reals = [v for v in self.read_places() if v.kind in ("real", "array", "slots")]
                 reals = [v for v in reals if not (v.kind == "real" and self.narrow == "float")]
                 return self.place_in(self.pick(reals)).text if reals else None
             case "array":
@@ -429,7 +437,7 @@ class Generator(Expressions):
     def swap(self) -> Nodes:
         """Two places of which each in turn is made of the other."""
         level = len(self.scopes)
-        places = [v for v in self.visible("array", "slots") if v.bound == BOUNDED]
+        places = [v for v in self.visible("array", "slots") if v.bound == BOUNDED and v.readable]
         if not places:
             return self.declare_array()
         first, second = (self.place_in(self.pick(places)).text for _ in range(2))

@@ -6,47 +6,58 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class Child:
-    """A forked process that runs a function. It dies after `seconds` of work."""
+    """A forked process that runs functions, each for at most `seconds` of work, and passes on what they return."""
 
-    def __init__(self, run: Callable[[], Any], seconds: int = 60):
+    def __init__(self, *runs: Callable[[], Any], seconds: int = 60):
         self._reading, writing = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            signal.setitimer(signal.ITIMER_PROF, seconds)
-            signal.alarm(10 * seconds)  # in case that it only waits
             try:
-                os.write(writing, pickle.dumps(run()))
+                for run in runs:
+                    signal.setitimer(signal.ITIMER_PROF, seconds)
+                    signal.alarm(10 * seconds)  # in case that it only waits
+                    data = pickle.dumps(run())
+                    os.write(writing, len(data).to_bytes(8, "little") + data)
             finally:
                 os._exit(0)
         os.close(writing)
 
     def wait(self) -> Any:
-        """What the function returned; None if it did not."""
+        """What the only function returned; None if it did not."""
         os.waitpid(self.pid, 0)
-        return self.answer()
+        return next(iter(self.answers()), None)
 
-    def answer(self) -> Any:
+    def answers(self) -> list[Any]:
+        """What the functions returned, up to the one that did not."""
         with os.fdopen(self._reading, "rb") as pipe:
-            data = pipe.read()
-        return pickle.loads(data) if data else None
+            found = []
+            while header := pipe.read(8):
+                found.append(pickle.loads(pipe.read(int.from_bytes(header, "little"))))
+            return found
 
 
-def spread(run: Callable[[T], Any], tasks: Iterable[T], jobs: int) -> Iterator[tuple[T, Any]]:
-    """The answers for all tasks as they come, `jobs` at a time."""
-    running: dict[int, tuple[T, Child]] = {}
-    waiting = iter(tasks)
+def spread(run: Callable[[T], Any], tasks: Iterable[T], jobs: int, each: int = 1) -> Iterator[tuple[T, Any]]:
+    """The answers for all tasks as they come, `jobs` processes at a time, which do `each` so many."""
+    running: dict[int, tuple[list[T], Child]] = {}
+    waiting = list(tasks)[::-1]
     while True:
-        while len(running) < jobs and (task := next(waiting, None)) is not None:
-            child = Child(lambda task=task: run(task))  # type: ignore[misc]
-            running[child.pid] = (task, child)
+        while len(running) < jobs and waiting:
+            batch = [waiting.pop() for _ in range(min(each, len(waiting)))]
+            child = Child(*(partial(run, task) for task in batch))
+            running[child.pid] = (batch, child)
         if not running:
             return
         pid, _ = os.wait()
-        task, child = running.pop(pid)
-        yield task, child.answer()
+        batch, child = running.pop(pid)
+        answers = child.answers()
+        yield from zip(batch, answers, strict=False)
+        if len(answers) < len(batch):  # one ended its process: the others go on in a new one
+            yield batch[len(answers)], None
+            waiting += batch[len(answers) + 1 :][::-1]
