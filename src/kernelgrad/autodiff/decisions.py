@@ -229,6 +229,8 @@ def _fusable_products(found: Decisions) -> set[Value]:
             todo += op.args
     for op in found.jumps:
         todo += op.args if op.fn not in _SINGLE else ()
+    for update in found.memory.stores:
+        todo += update.args if isinstance(update, Atomic) and update.kind in _SUMS else ()
     while todo:
         value = todo.pop()
         if value not in seen:
