@@ -31,6 +31,12 @@ class Pass(NamedTuple):
     run: Callable[[Function, Module], Function]
 
 
+def _decisions(function: Function, module: Module) -> Function:
+    from .autodiff import decisions
+
+    return decisions.run(function, module)
+
+
 def _transform(name: str) -> Callable[[Function, Module], Function]:
     """`run` of a file in transforms/, imported when it is first needed: cached results need none of them."""
 
@@ -49,6 +55,7 @@ KERNEL = (
     Pass("spaces", _transform("spaces")),
     Pass("loads", _transform("loads")),
     Pass("tidy", _transform("simplify")),
+    Pass("decisions", _decisions),
 )
 
 # What reverse and forward mode emit is full of local variables for adjoints and tape positions.

@@ -66,6 +66,12 @@ SmallFloat<T> __hmin(SmallFloat<T> a, SmallFloat<T> b) { return std::fmin((float
 template <typename T>
 SmallFloat<T> __hmax(SmallFloat<T> a, SmallFloat<T> b) { return std::fmax((float)a, (float)b); }
 template <typename T>
+SmallFloat<T> __hadd_rn(SmallFloat<T> a, SmallFloat<T> b) { return a + b; }
+template <typename T>
+SmallFloat<T> __hsub_rn(SmallFloat<T> a, SmallFloat<T> b) { return a - b; }
+template <typename T>
+SmallFloat<T> __hmul_rn(SmallFloat<T> a, SmallFloat<T> b) { return a * b; }
+template <typename T>
 SmallFloat<T> __hfma(SmallFloat<T> a, SmallFloat<T> b, SmallFloat<T> c) { return (double)a * (double)b + (double)c; }
 
 // ---- integers -------------------------------------------------------------------------------------------------------

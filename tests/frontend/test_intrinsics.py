@@ -95,7 +95,8 @@ def test_pure_rows_name_functions_of_the_ir_with_their_arity() -> None:
         ("sin", [F64], F64, ["sin"]),
         ("__expf", [F32], F32, ["fast_exp"]),
         ("fmaxf", [F32, F32], F32, ["max"]),
-        ("__fadd_rn", [F32, F32], F32, ["add"]),
+        ("__fadd_rn", [F32, F32], F32, ["add_rn"]),
+        ("__ddiv_rn", [F64, F64], F64, ["div"]),
         ("__dmul_ru", [F64, F64], F64, ["mul_ru"]),
         ("__fmaf_rz", [F32, F32, F32], F32, ["fma_rz"]),
         ("__float2int_rz", [F32], I32, ["convert"]),
@@ -105,6 +106,7 @@ def test_pure_rows_name_functions_of_the_ir_with_their_arity() -> None:
         ("__float_as_int", [F32], I32, ["bitcast"]),
         ("__popcll", [U64], I32, ["popc"]),
         ("__umul64hi", [U64, U64], U64, ["mulhi"]),
+        ("__hmul_rn", [F16, F16], F16, ["mul_rn"]),
         ("__hfma", [F16, F16, F16], F16, ["fma"]),
     ],
 )

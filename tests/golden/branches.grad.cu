@@ -41,7 +41,7 @@ extern "C" __global__ void branches_grad(
     bool active = t == 0;
     float v_1;
     if (active) {
-        v_1 = v * v;
+        v_1 = __fmul_rn(v, v);
     } else {
         v_1 = v;
     }

@@ -20,7 +20,7 @@ extern "C" __global__ void newton_grad(
     long long count = 0;
     long long _top_f64 = _segments_f64[blockIdx.x + (blockIdx.y + blockIdx.z * (long long)gridDim.y) * gridDim.x] + (threadIdx.x + (threadIdx.y + threadIdx.z * (long long)blockDim.y) * blockDim.x);
     while (go) {
-        double step = (root_1 * root_1 - root) / (2.0 * root_1);
+        double step = (__dmul_rn(root_1, root_1) - root) / (2.0 * root_1);
         double root_2 = root_1 - step;
         long long _top_f64_1 = _top_f64 + t;
         _tape_f64[_top_f64] = root_1;
@@ -39,7 +39,7 @@ extern "C" __global__ void newton_grad(
         _top_f64 -= t;
         double root_2 = _tape_f64[_top_f64];
         double t_1 = 2.0 * root_2;
-        double step = (root_2 * root_2 - root) / t_1;
+        double step = (__dmul_rn(root_2, root_2) - root) / t_1;
         double _d_step = -_d_root;
         bool t_2 = _d_step == 0.0;
         double t_3 = t_2 ? _d_step : _d_step / t_1;

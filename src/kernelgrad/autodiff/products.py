@@ -22,7 +22,7 @@ class Power(NamedTuple):
 
 def power_of(op: Apply, definition: Definitions) -> Power | None:
     """A product of nothing but one value, such as `r * r * r`: its derivative is `3 * (r * r)`, in one piece."""
-    if op.fn != "mul":
+    if op.fn not in ("mul", "mul_rn"):
         return None
     left, right = op.args
     if left is right:

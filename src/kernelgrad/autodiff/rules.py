@@ -253,9 +253,9 @@ _TWO, _THREE, _FOUR = (REAL,) * 2, (REAL,) * 3, (REAL,) * 4
 
 _TABLE: list[Rule] = [
     # Arithmetic, with all rounding modes.
-    *_alike("add add_rd add_ru add_rz", lambda r, x, y: (1.0, 1.0), _TWO),
-    *_alike("sub sub_rd sub_ru sub_rz", lambda r, x, y: (1.0, -1.0), _TWO),
-    *_alike("mul mul_rd mul_ru mul_rz", lambda r, x, y: (y, x), _TWO),
+    *_alike("add add_rn add_rd add_ru add_rz", lambda r, x, y: (1.0, 1.0), _TWO),
+    *_alike("sub sub_rn sub_rd sub_ru sub_rz", lambda r, x, y: (1.0, -1.0), _TWO),
+    *_alike("mul mul_rn mul_rd mul_ru mul_rz", lambda r, x, y: (y, x), _TWO),
     *_alike("div div_rd div_ru div_rz", lambda r, x, y: (1.0 / y, -(r / y)), _TWO, singular=True),
     Rule("fast_div", lambda r, x, y: (fast_div(1.0, y), -fast_div(r, y)), _TWO, singular=True),
     *_alike("fma fma_rd fma_ru fma_rz", lambda r, x, y, z: (y, x, 1.0), _THREE),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
+from ..ir.functions import UNFUSED
 from ..ir.ops import (
     Aggregate,
     Apply,
@@ -167,7 +168,7 @@ def is_repeatable(
 
 
 _EXACT = frozenset(("neg", "abs", "min", "max", "select", "bitcast", "convert", "copysign"))
-_BASIC = frozenset(("add", "sub", "mul"))
+_BASIC = frozenset(UNFUSED).union(UNFUSED.values())
 
 
 # ---- the code of the claims -----------------------------------------------------------------------------------------

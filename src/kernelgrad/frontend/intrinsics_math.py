@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ir.functions import UNFUSED
 from .intrinsics_rows import Intrinsic, Pure
 
 # Overloaded names that are also the IR's, with their C forms for float: sin(float), sin(double), sinf.
@@ -57,6 +58,7 @@ _INTEGER = {
 _REINTERPRET = "__float_as_int __float_as_uint __int_as_float __uint_as_float __double_as_longlong __longlong_as_double"
 
 _HALF = {"__habs": "abs", "__hfma": "fma", "__hmax": "max", "__hmin": "min"}
+_HALF |= {f"__h{fn}_rn": unfused for fn, unfused in UNFUSED.items()}
 _HALVES = ("half", "bfloat16")
 
 _MODES = ("rn", "rd", "ru", "rz")
@@ -65,12 +67,13 @@ _INTEGERS = ("int", "uint", "ll", "ull")
 
 
 def _rounded_arithmetic() -> dict[str, str]:
-    """__fadd_rd and its like. To nearest is what the plain operation does."""
+    """__fadd_rd and its like. To nearest is what the plain operation does, unless it is fused with another one."""
     rows: dict[str, str] = {}
     for mode in _MODES:
         suffix = "" if mode == "rn" else f"_{mode}"
         for operation in "add sub mul div sqrt rcp".split():
-            rows |= {f"__{letter}{operation}_{mode}": operation + suffix for letter in "fd"}
+            fn = UNFUSED.get(operation, operation) if mode == "rn" else operation + suffix
+            rows |= {f"__{letter}{operation}_{mode}": fn for letter in "fd"}
         rows |= {f"__{name}_{mode}": f"fma{suffix}" for name in ("fmaf", "fmaf_ieee", "fma")}
     return rows
 

@@ -73,7 +73,9 @@ _TABLE = [
     # Fast, approximate forms of the above (__sinf, ...); CPU backends may use the exact ones.
     *_rows("fast_sin fast_cos fast_tan fast_exp fast_exp10 fast_log fast_log2 fast_log10 fast_tanh", 1, "float"),
     *_rows("fast_div fast_pow", 2, "float"),
-    # Rounding-mode arithmetic (__fadd_rd, ...): d down, u up, z to zero. Nearest is the plain operation.
+    # Rounding-mode arithmetic (__fadd_rd, ...): d down, u up, z to zero. To nearest (n) the plain operation rounds too,
+    # but these three are never fused with others.
+    *_rows("add_rn sub_rn mul_rn", 2, "float"),
     *_rows("add_rd add_ru add_rz sub_rd sub_ru sub_rz mul_rd mul_ru mul_rz div_rd div_ru div_rz", 2, "float"),
     *_rows("sqrt_rd sqrt_ru sqrt_rz rcp_rd rcp_ru rcp_rz", 1, "float"),
     *_rows("fma_rd fma_ru fma_rz", 3, "float"),
@@ -100,4 +102,7 @@ PURE: dict[str, PureFunction] = {row.name: row for row in _TABLE}
 # Never in a function that is emitted.
 ONLY_IN_REVERSE = frozenset(("along", "detach"))
 
-COMMUTATIVE = frozenset("add mul and or xor eq ne min max".split())
+COMMUTATIVE = frozenset("add mul add_rn mul_rn and or xor eq ne min max".split())
+
+# Products and sums of floats that compilers may fuse, and as they are where they must not.
+UNFUSED = {fn: f"{fn}_rn" for fn in ("add", "sub", "mul")}

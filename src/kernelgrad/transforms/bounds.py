@@ -22,7 +22,7 @@ def at_least(value: Value, definition: Definitions, depth: int = _DEPTH) -> floa
     match op:
         case Constant(number):
             return float(number)
-        case Apply("mul", (a, b)) if a is b:
+        case Apply("mul" | "mul_rn", (a, b)) if a is b:
             low = at_least(a, definition, depth - 1)
             return max(0.0, _product(low, low))
         case Apply(fn, args) if fn in _BOUNDS:
@@ -35,8 +35,8 @@ def _product(a: float, b: float) -> float:
 
 
 _BOUNDS: dict[str, Callable[..., float]] = {
-    "add": lambda a, b: a + b,
-    "mul": _product,
+    **dict.fromkeys(("add", "add_rn"), lambda a, b: a + b),
+    **dict.fromkeys(("mul", "mul_rn"), _product),
     "max": max,
     "abs": lambda a: 0.0,
     "exp": lambda a: 0.0,

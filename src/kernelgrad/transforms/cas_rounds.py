@@ -125,8 +125,8 @@ class Rounds:
         if fn in ("eq", "ne"):
             same = self.same(*args)
             return ("made", id(op)) if same is None else same == (fn == "eq")
-        if op.result.type in FLOATS and fn in ("add", "sub"):
-            return _summed(fn, *args)
+        if op.result.type in FLOATS and fn.removesuffix("_rn") in ("add", "sub"):
+            return _summed(fn.removesuffix("_rn"), *args)
         return ("made", id(op))
 
     def same(self, one: Symbol, other: Symbol) -> bool | None:

@@ -124,9 +124,9 @@ def _integral(function: Callable[[float], float]) -> Callable[[float], float]:
 
 _FLOAT: dict[str, Callable[..., Number | None]] = {
     **_COMPARE,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
+    **dict.fromkeys(("add", "add_rn"), operator.add),
+    **dict.fromkeys(("sub", "sub_rn"), operator.sub),
+    **dict.fromkeys(("mul", "mul_rn"), operator.mul),
     "div": _divide_floats,
     "neg": operator.neg,
     "abs": abs,

@@ -256,9 +256,9 @@ def _bitcast(make: Maker, value: Value, target: Type) -> Value | None:
 _CONVERSIONS: dict[str, Callable[[Maker, Value, Type], Value | None]] = {"convert": _convert, "bitcast": _bitcast}
 
 _RULES: dict[str, Rule] = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
+    **dict.fromkeys(("add", "add_rn"), _add),
+    **dict.fromkeys(("sub", "sub_rn"), _sub),
+    **dict.fromkeys(("mul", "mul_rn"), _mul),
     "div": _div,
     "rem": _rem,
     "neg": _neg,

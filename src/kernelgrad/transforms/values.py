@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import UNKNOWN, Span
 from ..ir.builder import result_type
-from ..ir.functions import COMMUTATIVE
+from ..ir.functions import COMMUTATIVE, UNFUSED
 from ..ir.ops import (
     Aggregate,
     Apply,
@@ -111,13 +111,19 @@ class Values:
         key = _key(op)
         if key is None:
             self.emit(op)
-        elif key not in self.available:
+        elif (same := self.available.get(key) or self.unfused(op)) is not None:
+            return same
+        else:
             self.emit(op)
             self.available[key] = op.result
             self.added.append(key)
-        else:
-            return self.available[key]
         return op.result
+
+    def unfused(self, op: Op) -> Value | None:
+        """A product or sum that is there already, in the form that is never fused: it serves as well."""
+        if isinstance(op, Apply) and op.fn in UNFUSED:
+            return self.available.get(_key(replace(op, fn=UNFUSED[op.fn])))
+        return None
 
     def shortened(self, op: Op) -> Value | None:
         match op:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from ...ir.builder import Builder, pointee
+from ...ir.functions import UNFUSED
 from ...ir.ops import (
     Aggregate,
     Apply,
@@ -43,7 +44,17 @@ from .gather import WIDTH, Coordinate, Gather, Site, Solved, updates_of
 from .windows import Windows
 
 _PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff)
-_COSTS = {"div": 8, "add": 1, "sub": 1, "mul": 1, "neg": 1, "fma": 1, "select": 1, "convert": 1}
+_COSTS = {
+    "div": 8,
+    "add": 1,
+    "sub": 1,
+    "mul": 1,
+    "neg": 1,
+    "fma": 1,
+    "select": 1,
+    "convert": 1,
+    **dict.fromkeys(UNFUSED.values(), 1),
+}
 _COST_OF_LOAD, _COST_OF_FUNCTION = 4, 16
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ...ir.functions import ONLY_IN_REVERSE
+from ...ir.functions import ONLY_IN_REVERSE, UNFUSED
 from ...ir.ops import Apply, For, Op, While
 from ...ir.types import Scalar
 
-_SIMPLE = ONLY_IN_REVERSE | frozenset(
-    "add sub mul fma neg abs min max select convert bitcast copysign floor ceil trunc rint saturate fdim".split()
+_SIMPLE = ONLY_IN_REVERSE.union(
+    "add sub mul fma neg abs min max select convert bitcast copysign floor ceil trunc rint saturate fdim".split(),
+    UNFUSED.values(),
 )
 _FUNCTIONS = {**dict.fromkeys("div rem sqrt rsqrt exp exp2 log log2".split(), 8), "pow": 40}
 _OTHER, _LOOP = 20, 100

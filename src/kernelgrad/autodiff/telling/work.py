@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...ir.functions import UNFUSED
 from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Function, Load, Op, Store, Warp
 from ...ir.types import Scalar
 from ..adding.affine import Shape
@@ -20,7 +21,17 @@ from .amounts import Amount
 from .traffic import Counter, Sample, Traffic, plus
 
 _OPERATIONS = "operations"
-_ARITHMETIC = {"div": 8, "add": 1, "sub": 1, "mul": 1, "neg": 1, "fma": 1, "select": 1, "convert": 1}
+_ARITHMETIC = {
+    "div": 8,
+    "add": 1,
+    "sub": 1,
+    "mul": 1,
+    "neg": 1,
+    "fma": 1,
+    "select": 1,
+    "convert": 1,
+    **dict.fromkeys(UNFUSED.values(), 1),
+}
 _FUNCTION = 16
 _LONG = 256  # iterations of a loop whose length is not known
 _WEIGHTS: tuple[tuple[tuple[type[Op], ...], int], ...] = (

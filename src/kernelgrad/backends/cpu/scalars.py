@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
+from ...ir.functions import UNFUSED
 from ...ir.types import F32, Pointer, Scalar, Type
 from . import llvm_types as lt
 from .convert import bitcast, convert, is_short_float, narrow, widen
@@ -70,6 +71,11 @@ def _arithmetic(fn: str) -> Row:
         return result
 
     return row
+
+
+def _unfused(fn: str) -> Row:
+    name, _ = _INSTRUCTIONS[fn]["float"]
+    return lambda call: getattr(call.b, name)(*call.args)
 
 
 def _div(call: Application) -> ir.Value:
@@ -186,6 +192,7 @@ def _compare(fn: str) -> Row:
 
 ROWS: dict[str, Row] = {
     **{fn: _arithmetic(fn) for fn in _INSTRUCTIONS},
+    **{unfused: _unfused(fn) for fn, unfused in UNFUSED.items()},
     "div": _div,
     "rem": _rem,
     "neg": _neg,

@@ -96,6 +96,7 @@ _TABLE: list[Spelling] = [
     _floats("fast_tanh", "__tanhf", "tanh"),
     _floats("fast_pow", "__powf", "pow"),
     _floats("fast_div", "__fdividef", "__ddiv_rn"),
+    *(_floats(f"{n}_rn", f"__f{n}_rn", f"__d{n}_rn", **_both_halves(f"__h{n}_rn")) for n in ("add", "sub", "mul")),
     *_rounded("add", "fadd", "dadd"),
     *_rounded("sub", "fsub", "dsub"),
     *_rounded("mul", "fmul", "dmul"),

@@ -7,9 +7,9 @@
   inline H __hsub(H a, H b) { return a - b; }                                                                          \
   inline H __hmul(H a, H b) { return a * b; }                                                                          \
   inline H __hdiv(H a, H b) { return a / b; }                                                                          \
-  inline H __hadd_rn(H a, H b) { return a + b; }                                                                       \
-  inline H __hsub_rn(H a, H b) { return a - b; }                                                                       \
-  inline H __hmul_rn(H a, H b) { return a * b; }                                                                       \
+  H __hadd_rn(H a, H b);                                                                                               \
+  H __hsub_rn(H a, H b);                                                                                               \
+  H __hmul_rn(H a, H b);                                                                                               \
   inline H __hneg(H a) { return -a; }                                                                                  \
   H __habs(H a);                                                                                                       \
   H __hfma(H a, H b, H c);                                                                                             \
@@ -130,9 +130,9 @@ inline unsigned int __kg_clamp_ushort(unsigned int x) { return min(x, 65535u); }
   KG_PAIRWISE(H2, __hsub2, __hsub)                                                                                     \
   KG_PAIRWISE(H2, __hmul2, __hmul)                                                                                     \
   KG_PAIRWISE(H2, __h2div, __hdiv)                                                                                     \
-  KG_PAIRWISE(H2, __hadd2_rn, __hadd)                                                                                  \
-  KG_PAIRWISE(H2, __hsub2_rn, __hsub)                                                                                  \
-  KG_PAIRWISE(H2, __hmul2_rn, __hmul)                                                                                  \
+  KG_PAIRWISE(H2, __hadd2_rn, __hadd_rn)                                                                               \
+  KG_PAIRWISE(H2, __hsub2_rn, __hsub_rn)                                                                               \
+  KG_PAIRWISE(H2, __hmul2_rn, __hmul_rn)                                                                               \
   KG_PAIRWISE(H2, __hadd2_sat, __hadd_sat)                                                                             \
   KG_PAIRWISE(H2, __hsub2_sat, __hsub_sat)                                                                             \
   KG_PAIRWISE(H2, __hmul2_sat, __hmul_sat)                                                                             \
