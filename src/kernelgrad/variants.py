@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from . import pipeline
-from .autodiff import ordered
+from .autodiff import converge, ordered
 from .autodiff import roots as memory_analysis
 from .autodiff import structure as structure_analysis
 from .autodiff.adding.accumulate import Facts, on_cores
@@ -312,8 +312,17 @@ class Variant:
             copied=frozenset(crowded),
             gathered=frozenset(c.gather for c in chosen),
             tuning=self._tuning(launch, ways),
+            ragged=self._is_ragged(launch.block),
         )
         return Found(facts, chosen)
+
+    def _is_ragged(self, block: tuple[int, int, int]) -> bool:
+        """Whether loops part the warps of such a block that those of whole rows go through together."""
+        return block[0] % converge.LANES != 0 and self._parts_ragged_warps
+
+    @cached_property
+    def _parts_ragged_warps(self) -> bool:
+        return converge.is_needed(self.kernel.function, whole_rows=False)
 
     def _tuning(self, launch: Launch, ways: Ways) -> Tuning:
         usual = self.options.facts

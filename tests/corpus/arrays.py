@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .case import F32, I32, U8, Theme, floats, ints, zeros
+from .case import F32, I8, I16, I32, U8, Theme, floats, ints, of, zeros
 
 theme = Theme()
 
@@ -256,3 +256,55 @@ def arrays_are_private(y: Any) -> Any:
 )
 def accumulators(y: Any, x: Any) -> Any:
     return np.array([(x[:8] - x[8:]).max()], F32)
+
+
+@theme.case(
+    """
+    enum Flag : bool { no, yes };
+    __global__ void k(float* y, const float* x, const float* w, const bool* m) {
+      __shared__ float s[2][2];
+      int t = threadIdx.x;
+      if (t < 4) s[t / 2][t % 2] = x[t];
+      __syncthreads();
+      bool b = w[t] > 0;
+      Flag f = b ? yes : no;
+      float l[2] = {w[t], 2 * w[t]};
+      l[b] *= 3;
+      const float* p = x;
+      p += f;
+      y[t] = x[w[t] > 0] + 2 * s[b][!b] + 3 * l[b] + 5 * *(x + 2 + b) + 7 * (x + 1)[-b]
+           + 11 * f[x + 1] + 13 * *p + x[m[t]];
+    }
+    """,
+    zeros(32),
+    floats(4),
+    floats(32),
+    of(np.arange(32) % 3 == 0, np.bool_),
+)
+def a_bool_as_an_index(y: Any, x: Any, w: Any, m: Any) -> Any:
+    b = (w > 0).astype(I32)
+    shared = x.reshape(2, 2)[b, 1 - b]
+    one = np.where(b, 6, 3) * w
+    return x[b] + 2 * shared + 3 * one + 5 * x[2 + b] + 7 * x[1 - b] + 11 * x[1 + b] + 13 * x[b] + x[m.astype(I32)]
+
+
+@theme.case(
+    """
+    __global__ void k(float* y, const float* x, const signed char* c, const unsigned char* u, const short* s) {
+      int t = threadIdx.x;
+      unsigned short us = (unsigned short)(40000 + t);
+      unsigned large = 4294967295u;
+      y[t] = (x + 128)[c[t]] + 2 * x[u[t]] + 3 * (x + 128)[s[t]] + 5 * (x - 40000)[us]
+           + 7 * (x + 1 - (size_t)large)[large] + 11 * (x - 97)['a'] + 13 * *(x + 255 - u[t]);
+    }
+    """,
+    zeros(32),
+    floats(256),
+    of(np.arange(32) * 8 - 128, I8),
+    of(255 - np.arange(32) * 8, U8),
+    of(np.arange(32) * -4, I16),
+)
+def narrow_and_unsigned_indices(y: Any, x: Any, c: Any, u: Any, s: Any) -> Any:
+    wide = [v.astype(I32) for v in (c, u, s)]
+    fixed = 5 * x[:32] + 7 * x[1] + 11 * x[0]
+    return x[128 + wide[0]] + 2 * x[wide[1]] + 3 * x[128 + wide[2]] + fixed + 13 * x[255 - wide[1]]

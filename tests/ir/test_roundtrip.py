@@ -7,7 +7,7 @@ from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import Block, Function, Global, Module, Param, Value
 from kernelgrad.ir.parser import parse_module
 from kernelgrad.ir.printer import print_module
-from kernelgrad.ir.types import BOOL, F32, I32, U32, Array, Field, Pointer, Struct
+from kernelgrad.ir.types import BOOL, F32, I8, I32, U16, U32, Array, Field, Pointer, Scalar, Struct
 from kernelgrad.ir.verifier import verify
 
 
@@ -55,6 +55,16 @@ def test_use_before_definition_blames_the_pass() -> None:
     b.apply("add", stray, stray)
     with pytest.raises(InternalError, match="after 'cse'.*stray.*before its definition"):
         verify(Module({"f": Function("f", "device", (), Block((), tuple(b.ops), ()))}), "cse")
+
+
+@pytest.mark.parametrize("type", [BOOL, I8, U16, F32])
+def test_index_must_be_32_or_64_bits_wide(type: Scalar) -> None:
+    x, k = Value(Pointer(F32, "global"), "x"), Value(type, "k")
+    b = Builder()
+    b.offset(x, k)
+    function = Function("f", "device", (Param(x, "float *"), Param(k, "")), Block((), tuple(b.ops), ()))
+    with pytest.raises(InternalError, match="index is .*, not an integer of 32 or 64 bits"):
+        verify(Module({"f": function}), "test")
 
 
 def test_condition_must_be_bool() -> None:

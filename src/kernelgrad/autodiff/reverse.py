@@ -16,7 +16,7 @@ from ..ir.types import I64, Pointer
 from ..transforms import cas_loops, invariant, predicate, promote, simplify
 from ..transforms.unroll import constants_of, unroll
 from . import activity as activity_analysis
-from . import cooperate, rotate, shared_winners
+from . import converge, cooperate, rotate, shared_winners
 from . import roots as memory_analysis
 from . import structure as structure_analysis
 from .activity import Activity
@@ -187,7 +187,8 @@ def _ready(function: Function, module: Module, options: Options) -> Function:
     if predicate.is_needed(function, meets_at_end):
         # The body of a do-while loop is its condition, barriers included, until the loop is rotated.
         function = simplify.run(predicate.run(rotate.run(function, module), module), module)
-    return rotate.run(invariant.run(function, module), module)
+    function = rotate.run(invariant.run(function, module), module)
+    return converge.run(function, module, whole_rows=not options.facts.ragged)
 
 
 def _short_loops(function: Function, prepared: Prepared) -> frozenset[Span]:

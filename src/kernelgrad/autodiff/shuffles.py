@@ -2,7 +2,8 @@
 
 Where all lanes read at the same distance, each has one reader at most, at that distance the other way. Where all read
 from one lane, that lane gets the sum. Otherwise every lane in turn shows its adjoint and whom it read from. Lanes that
-do not take part count for nothing: a ballot tells.
+do not take part count for nothing: a ballot tells. CUDA leaves open what is read from a lane that the mask does not
+name; here it is the reader's own value, as on the CPU, and so it is in the reverse.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from ..ir.types import BOOL, I32, U32
 from .adjoints import zero
 
 _LANES = 32
+FULL_WARP = 2**_LANES - 1  # the mask of all lanes
 _BACK = {"shfl_up": "shfl_down", "shfl_down": "shfl_up", "shfl_xor": "shfl_xor"}
 
 
 @dataclass(frozen=True)
 class Shuffle:
     """A shuffle to reverse, with forward values. `uniform`: whether `by` is the same for all lanes; `segment`: the
-    width, where it is a constant."""
+    width, where it is a constant; `of_all`: whether the mask is known to name all lanes."""
 
     fn: str
     mask: Value
@@ -29,6 +31,7 @@ class Shuffle:
     width: Value
     uniform: bool
     segment: int | None
+    of_all: bool
 
     def adjoint(self, b: Builder, adjoint: Value) -> Value:
         """What each lane gets back, given the adjoint of what it received."""
@@ -66,7 +69,7 @@ class Shuffle:
         lane = _lane(b)
         source, _ = self._source(b, lane, self._distance(b))
         present = self._ballot(b, b.constant(True, BOOL), "present")
-        whole = b.apply("eq", present, b.constant(2**_LANES - 1, U32))
+        whole = b.apply("eq", present, b.constant(FULL_WARP, U32))
         assert self.segment is not None
         with b.region() as steps:
             total, distance = adjoint, self.segment // 2
@@ -83,7 +86,7 @@ class Shuffle:
         present = self._ballot(b, b.constant(True, BOOL), "present") if present is None else present
         asked, received = self._source(b, lane, by)
         source = b.apply("select", received, asked, lane, name="source")
-        alike = self.uniform and self.segment is not None and self.fn == "shfl_idx"
+        alike = self.uniform and self.segment is not None and self.fn == "shfl_idx" and self.of_all
         total = b.alloca(adjoint.type)
         b.store(total, zero(b, adjoint.type))
         s = Value(I32, "s")
@@ -105,7 +108,16 @@ class Shuffle:
         return by if self.fn == "shfl_idx" else b.apply("and", by, b.constant(_LANES - 1, I32))
 
     def _source(self, b: Builder, lane: Value, by: Value) -> tuple[Value, Value]:
-        """The lane that a lane asked for and whether it got that lane's value, by CUDA's rules for segments."""
+        """The lane that a lane asked for and whether it got that lane's value."""
+        source, inside = self._inside(b, lane, by)
+        if self.of_all:
+            return source, inside
+        number = b.convert(b.apply("and", source, b.constant(_LANES - 1, I32)), U32)
+        named = _lowest_bit(b, b.apply("shr", self.mask, number))
+        return source, b.apply("and", inside, named)
+
+    def _inside(self, b: Builder, lane: Value, by: Value) -> tuple[Value, Value]:
+        """The lane that a lane asked for and whether it lies in its segment, by CUDA's rules."""
         width = b.convert(self.width, I32)
         start = b.constant(0, I32) if self.segment == _LANES else b.apply("and", lane, b.apply("neg", width))
         end = b.apply("add", start, width)

@@ -53,7 +53,7 @@ from .ordered import logs_of
 from .products import power_of
 from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
-from .shuffles import Shuffle
+from .shuffles import FULL_WARP, Shuffle
 from .structure import Place
 
 if TYPE_CHECKING:
@@ -342,7 +342,9 @@ class Sweep:
         if value in self.adjoints:
             adjoint = self.adjoints.get(op.result)
             uniform, segment = lane in self.uniform, self.constants.get(width)
-            shuffle = Shuffle(op.fn, self.value(mask), self.value(lane), self.value(width), uniform, segment)
+            operands = self.value(mask), self.value(lane), self.value(width)
+            of_all = self.constants.get(mask) == FULL_WARP
+            shuffle = Shuffle(op.fn, *operands, uniform, segment, of_all)
             self.adjoints.add(value, shuffle.adjoint(self.b, adjoint))
 
     # ---- control

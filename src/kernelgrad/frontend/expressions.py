@@ -195,7 +195,12 @@ def _subscript(fn: Fn, c: Cursor) -> Place:
     if not isinstance(pointer.type, Pointer):
         pointer, index = index, pointer
     fn.at(c)
-    return Place(fn.b.offset(pointer, index))
+    return Place(fn.b.offset(pointer, _index(fn, index)))
+
+
+def _index(fn: Fn, v: Value) -> Value:
+    """What a pointer moves by. Of bools and small integers, clang's tree does not show the promotion."""
+    return fn.b.convert(v, promoted(v.type))
 
 
 # ---- operators ----------------------------------------------------------------------------------------------------
@@ -288,7 +293,7 @@ def _pointer_binary(fn: Fn, c: Cursor, operator: str, a: Value, b: Value) -> Val
         if operator in _COMPARE:
             return fn.b.apply(_COMPARE[operator], a, b)
         return fn.b.pointer_difference(a, b)
-    return fn.b.offset(a, b if operator == "+" else fn.b.apply("neg", fn.b.convert(b, I64)))
+    return fn.b.offset(a, _index(fn, b) if operator == "+" else fn.b.apply("neg", fn.b.convert(b, I64)))
 
 
 def _short_circuit(fn: Fn, operator: str, left: Cursor, right: Cursor) -> Value:

@@ -119,7 +119,7 @@ class GlobalRef(Op):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Offset(Op):
-    """`ptr + index`, counted in elements of the pointee."""
+    """`ptr + index`, counted in elements of the pointee; the index is an integer of 32 or 64 bits."""
 
     ptr: Value
     index: Value

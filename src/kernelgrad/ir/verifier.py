@@ -99,7 +99,8 @@ class _Verifier:
                     self.pointee(op, ptr, arg.type)
             case Offset(ptr, index):
                 self.check(op.result.type == ptr.type, op, "offset changes the pointer's type")
-                self.check(isinstance(index.type, Scalar) and not index.type.is_float, op, "index is not an integer")
+                wide = _KINDS["int"](index.type) and index.type.size >= 4
+                self.check(wide, op, f"index is {index.type}, not an integer of 32 or 64 bits")
             case PtrCast(ptr):
                 both = isinstance(ptr.type, Pointer) and isinstance(op.result.type, Pointer)
                 self.check(both, op, "pointer cast of a non-pointer")

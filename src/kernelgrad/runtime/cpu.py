@@ -154,6 +154,8 @@ def kernel_failure(
         Failure.ASSERT: f"assertion failed: {op.message}" if isinstance(op, Assert) else "assertion failed",
         Failure.TRAP: "trap",
         Failure.DIVERGENT_BARRIER: "divergent barrier: this thread of the block is still running but does not reach it",
+        Failure.OTHER_MASK: "lanes out of step: this one's mask names a lane that is here with another mask; a GPU has "
+        "it wait, but the CPU runs a loop's k-th iteration for all lanes together",
     }
     block, thread = unflatten(status.block, config.grid), unflatten(status.thread, config.block)
     return KernelError(f"{words[Failure(kind)]} (block {block}, thread {thread})", op.span)

@@ -182,7 +182,7 @@ class _Predicated:
             case For() if live is not None and self.same_bounds(op):
                 self.counted(op, live)
             case For():
-                self.while_(self.as_while(op), live)
+                self.while_(as_while(op), live)
             case While():
                 self.while_(op, live)
 
@@ -245,18 +245,6 @@ class _Predicated:
         updated, unchanged = Block((), (), tuple(map(self.value, new))), Block((), (), tuple(old))
         return self.b.if_(live, updated, unchanged) if updated.results else ()
 
-    def as_while(self, op: For) -> While:
-        """The same loop, counting by hand."""
-        iv, *carried = (Value(a.type, a.name) for a in op.body.args)
-        inner = Builder(op.span)
-        more = inner.apply("lt" if op.step > 0 else "gt", iv, op.upper)
-        before = Block((iv, *carried), tuple(inner.ops), (more, iv, *carried))
-        inner = Builder(op.span)
-        following = inner.apply("add", op.body.args[0], inner.constant(op.step, iv.type))
-        body = Block(op.body.args, (*op.body.ops, *inner.ops), (following, *op.body.results))
-        results = (Value(iv.type, iv.name), *op.results)
-        return While((op.lower, *op.inits), before, body, op.unroll, results=results, span=op.span)
-
     # ---- bounds
 
     def note_uniform(self, op: Op) -> None:
@@ -284,6 +272,19 @@ class _Predicated:
         result = Value(value.type, value.name)
         self.b.add(replace(op, results=(result,)))
         return result
+
+
+def as_while(op: For) -> While:
+    """The same loop, counting by hand."""
+    iv, *carried = (Value(a.type, a.name) for a in op.body.args)
+    inner = Builder(op.span)
+    more = inner.apply("lt" if op.step > 0 else "gt", iv, op.upper)
+    before = Block((iv, *carried), tuple(inner.ops), (more, iv, *carried))
+    inner = Builder(op.span)
+    following = inner.apply("add", op.body.args[0], inner.constant(op.step, iv.type))
+    body = Block(op.body.args, (*op.body.ops, *inner.ops), (following, *op.body.results))
+    results = (Value(iv.type, iv.name), *op.results)
+    return While((op.lower, *op.inits), before, body, op.unroll, results=results, span=op.span)
 
 
 def _among(ops: Iterable[Op], present: Value) -> list[Op]:

@@ -27,12 +27,15 @@ from ..ir.ops import (
     PtrDiff,
     Undef,
     Value,
+    Warp,
     While,
 )
 from ..ir.traverse import operands, walk
 from ..ir.types import Pointer
 
 _UNIFORM_BUILTINS = frozenset(("block_idx", "block_dim", "grid_dim", "warp_size"))
+_LANES = 32
+_LANE_WIDE = frozenset(("vote_any", "vote_all", "vote_uni", "vote_ballot"))
 _PURE = (Constant, Undef, Apply, Aggregate, Extract, Insert, GlobalRef, Offset, Member, PtrCast, PtrDiff)
 
 
@@ -42,7 +45,17 @@ def uniform_values(
     """Values that every thread of a block that computes them computes alike. `alike`: indices that are the same for the
     threads asked about, (thread_idx, 1) and (thread_idx, 2) for the threads of one row. `at_once`: they load at the
     same time, so that what they load at one address is the same."""
-    analysis = _Varying(function, alike, at_once)
+    return _all_values(function) - _Varying(function, alike, at_once).values
+
+
+def warp_uniform_values(function: Function, whole_rows: bool) -> set[Value]:
+    """Values that the lanes of a warp compute alike, if they go the same way. `whole_rows`: the rows of a block are
+    whole warps, so that lanes share `threadIdx.y` and `threadIdx.x / 32`."""
+    rows = frozenset((("thread_idx", 1), ("thread_idx", 2))) if whole_rows else frozenset[tuple[str, int]]()
+    return _all_values(function) - _VaryingInWarp(function, rows, whole_rows).values
+
+
+def _all_values(function: Function) -> set[Value]:
     everything = {p.value for p in function.params}
     for op in walk(function.body):
         everything.update(op.results)
@@ -51,7 +64,7 @@ def uniform_values(
                 everything.update(body.args)
             case While(before=before, body=body):
                 everything.update(before.args, body.args)
-    return everything - analysis.values
+    return everything
 
 
 class _Varying:
@@ -128,3 +141,41 @@ class _Varying:
     ) -> None:
         for target, init, value in zip(targets, inits, following, strict=True):
             self.mark((target,), always or self.any(init, value))
+
+
+class _VaryingInWarp(_Varying):
+    """What differs between the lanes of a warp, which load at the same time."""
+
+    def __init__(self, function: Function, alike: frozenset[tuple[str, int]], whole_rows: bool):
+        self.whole_rows = whole_rows
+        self.constants = {op.result: op.value for op in walk(function.body) if isinstance(op, Constant)}
+        self.along: set[Value] = set()  # that count up with threadIdx.x, from a multiple of 32
+        super().__init__(function, alike, at_once=True)
+
+    def visit(self, op: Op) -> None:
+        match op:
+            case Builtin("thread_idx", 0):
+                self.along.add(op.result)
+                self.mark(op.results)
+            case Apply("div" | "shr" as fn, (a, b)) if self.whole_rows and a in self.along and self.drops_lane(fn, b):
+                pass
+            case Apply("convert", (a,)) if a in self.along:
+                self.along.add(op.result)
+                self.mark(op.results)
+            case Apply("add", (a, b)) if self.is_start(a, b) or self.is_start(b, a):
+                self.along.add(op.result)
+                self.mark(op.results)
+            case Warp(fn, args) if fn in _LANE_WIDE or fn.startswith("reduce_"):
+                self.mark(op.results, self.any(args[0]))
+            case Warp("shfl_idx", (mask, _, lane, width)) if self.constants.get(width) == _LANES:
+                self.mark(op.results, self.any(mask, lane))
+            case _:
+                super().visit(op)
+
+    def drops_lane(self, fn: str, by: Value) -> bool:
+        number = self.constants.get(by)
+        return isinstance(number, int) and (number >= 5 if fn == "shr" else number > 0 and number % _LANES == 0)
+
+    def is_start(self, start: Value, index: Value) -> bool:
+        """Whether this is `blockIdx.x * blockDim.x + threadIdx.x`: products of the block's extents."""
+        return index in self.along and not self.any(start)

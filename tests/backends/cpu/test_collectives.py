@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kernelgrad as kg
 from kernelgrad.backends.cpu.kernel import lower
 from kernelgrad.backends.cpu.native import optimise
 from kernelgrad.errors import KernelError
@@ -404,3 +405,29 @@ def test_warp_barriers_split_phases(make: Any) -> None:
     out = np.zeros(32, np.int32)
     k.run(1, 32, out=out)
     np.testing.assert_array_equal(out, np.arange(32)[::-1])
+
+
+@pytest.mark.parametrize("call", ["__shfl_down_sync(masks[r], v, 1)", "__popc(__ballot_sync(masks[r], v > 0))"])
+def test_lanes_out_of_step_are_an_error(call: str) -> None:
+    """Each counts down from its own number: a GPU would have those with more iterations go first."""
+    source = f"""
+        __global__ void k(double *y, const int *m, const unsigned *masks) {{
+          int i = threadIdx.x; double v = i;
+          for (int r = m[i] - 1; r >= 0; r--) v += {call};
+          y[i] = v;
+        }}"""
+    m = np.arange(32, dtype=np.int32) % 4
+    masks = np.array([sum(1 << lane for lane in range(32) if m[lane] > r) for r in range(4)], np.uint32)
+    with pytest.raises(kg.KernelError, match="lanes out of step"):
+        kg.compile(source)["k"][1, 32](np.zeros(32), m, masks)
+
+
+def test_a_lane_that_the_mask_does_not_name_is_not_read() -> None:
+    source = """
+        __global__ void k(int *y, unsigned mask) {
+          int t = threadIdx.x;
+          if (mask >> t & 1) y[t] = __shfl_xor_sync(mask & 0xff, t, 8);
+        }"""
+    y = np.full(32, -1, np.int32)
+    kg.compile(source)["k"][1, 32](y, 0xFFFF)
+    np.testing.assert_array_equal(y[:16], [*range(8), *range(8)])

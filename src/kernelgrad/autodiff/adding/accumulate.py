@@ -34,7 +34,8 @@ class Facts:
     adjoints. `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large,
     and loops go in strips. `unkept`: outputs to be kept whose elements several threads may store: their adjoints
     are consumed, on copies. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its
-    threads add up together. `quads`: threads do several neighbouring elements each. `alone`: there is one thread."""
+    threads add up together. `quads`: threads do several neighbouring elements each. `alone`: there is one thread.
+    `ragged`: the rows of a block are not whole warps, and lanes may leave a loop at different times for it."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -51,6 +52,7 @@ class Facts:
     tuning: Tuning = USUAL_TUNING
     quads: Quads | None = None
     alone: bool = False
+    ragged: bool = False
 
 
 USUAL = Facts()  # of most launches

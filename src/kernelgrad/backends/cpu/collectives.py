@@ -2,7 +2,8 @@
 
 A warp is 32 threads that follow one another by linear id; the last may be partial. A function sees the lanes that are
 both active and named in the caller's mask. Lanes a mask names that are not active count as absent, and reading one
-gives the caller its own value (CUDA leaves it open).
+gives the caller its own value (CUDA leaves it open). Lanes that name each other have the same mask; where they do not,
+they are in different iterations of a loop, and a GPU would have one wait for the other: that is an error.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...ir.ops import BarrierReduce, Value, Warp
 from ...ir.types import BOOL, Scalar
 from . import llvm_types as lt
 from .block_trees import block_least, block_tree
+from .frame import Failing, Failure
 from .functions import TABLE
 from .llvm_types import i32, i64
 from .loops import counted
@@ -131,7 +133,7 @@ _SHUFFLES: dict[str, Callable[[_Lane], tuple[ir.Value, ir.Value]]] = {
 
 def _shuffle(code: BlockCode, op: Warp, active: Active) -> None:
     b, frame = code.b, code.frame
-    _, value, operand, width = op.args
+    mask, value, operand, width = op.args
 
     def exchange() -> None:
         assert frame.thread is not None
@@ -147,10 +149,29 @@ def _shuffle(code: BlockCode, op: Warp, active: Active) -> None:
         other = b.select(readable, other, own)
         if active.mask is not None:
             other = b.select(code.test(active.mask, other), other, own)
+        if not _names_all(frame.get(mask)):
+            other = b.select(_is_named(b, frame.get(mask), b.sub(other, start)), other, own)
+            _check_same_mask(code, op, active, other)
         code.put(op.result, _value_of(code, value, other))
 
     if code.plan.has_slot(op.result):
-        code.phase([], active, [Step((value, operand, width), exchange)])
+        code.phase([], active, [Step((mask, value, operand, width), exchange)])
+
+
+def _names_all(mask: ir.Value) -> bool:
+    return isinstance(mask, ir.Constant) and mask.constant in (-1, 2**_LANES - 1)
+
+
+def _is_named(b: ir.IRBuilder, mask: ir.Value, lane: ir.Value) -> ir.Value:
+    return b.icmp_unsigned("!=", b.and_(mask, b.shl(i32(1), b.trunc(lane, lt.I32))), i32(0))
+
+
+def _check_same_mask(code: BlockCode, op: Warp, active: Active, other: ir.Value) -> None:
+    """Fails if a lane that this one exchanges with has another mask."""
+    mask = op.args[0]
+    if active.parted and mask in code.plan.varying:
+        differs = code.b.icmp_unsigned("!=", code.frame.get(mask), code.fetch(mask, other))
+        code.frame.fail_if(differs, Failing(Failure.OTHER_MASK, op))
 
 
 def _value_of(code: BlockCode, value: Value, thread: ir.Value) -> ir.Value:
@@ -284,7 +305,11 @@ def _warp_reduce(code: BlockCode, op: Warp, active: Active) -> None:
         assert frame.thread is not None and mask is not None and value is not None
         start = code.b.and_(frame.thread.linear, i64(-_LANES))
         own = frame.get(value)
-        results = _combine(code, active, reduction, type, value, start, frame.get(mask), own)
+
+        def check(thread: ir.Value) -> None:
+            _check_same_mask(code, op, active, thread)
+
+        results = _combine(code, active, reduction, type, value, start, frame.get(mask), own, check)
         for result, content in zip(op.results, results, strict=True):
             if code.plan.has_slot(result):
                 code.put(result, content)
@@ -314,8 +339,9 @@ def _combine(
     start: ir.Value,
     mask: ir.Value,
     own: ir.Value | None,
+    check: Callable[[ir.Value], None] = lambda thread: None,
 ) -> list[ir.Value]:
-    """The reduction over the lanes of the warp that begins at thread `start`."""
+    """The reduction over the lanes of the warp that begins at thread `start`; `check` looks at each."""
     b, frame = code.b, code.frame
     totals = [frame.stack(8, 8) for _ in reduction.start(lt.register_type(type))]
     members = frame.stack(4, 4)
@@ -329,6 +355,7 @@ def _combine(
         if active.mask is not None:
             taking_part = b.and_(taking_part, code.test(active.mask, thread))
         with b.if_then(taking_part):
+            check(thread)
             seen = b.or_(b.load(members, typ=lt.I32, align=4), bit)
             b.store(seen, members, align=4)
             theirs = ir.Constant(lt.I1, 1) if value is None else _value_of(code, value, thread)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
-from ...ir.ops import Apply, Assert, Barrier, BarrierReduce, Block, Op, Trap, Value
+from ...ir.ops import Apply, Assert, Barrier, BarrierReduce, Block, Op, Trap, Value, Warp
 from ...ir.traverse import walk
 from . import llvm_types as lt
 from .llvm_types import I8, PTR, i32
@@ -30,6 +30,7 @@ class Failure(IntEnum):
     ASSERT = 1
     TRAP = 2
     DIVERGENT_BARRIER = 3
+    OTHER_MASK = 4
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Failing:
 
 def failing_ops(body: Block) -> list[Op]:
     """The operations that can fail, in program order: the order stays when other operations come and go."""
-    return [op for op in walk(body) if isinstance(op, Assert | Trap | Barrier | BarrierReduce)]
+    return [op for op in walk(body) if isinstance(op, Assert | Trap | Barrier | BarrierReduce | Warp)]
 
 
 @dataclass(frozen=True)

@@ -353,7 +353,7 @@ class _Lifetimes:
 
     def exchange(self, op: Warp | BarrierReduce) -> None:
         """What other threads read must lie in a slot, however cheap; the result is always one."""
-        exchanged = operands(op)[1:2] if isinstance(op, Warp) else operands(op)
+        exchanged = operands(op)[:2] if isinstance(op, Warp) else operands(op)
         for value in exchanged:
             self.need_slot(value, even_if_cheap=True)
         self.next_phase()
