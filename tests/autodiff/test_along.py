@@ -44,7 +44,7 @@ WIDE = {
     ),
     "two, coupled": ("for (int k = 0; k < n; k++) { double t = v - 0.1 * w; w = w + 0.1 * sin(t); v = t; }", "y, x"),
     "two, in an inner loop": (
-        "for (int k = 0; k < n; k++) { double q = v; for (int j = 0; j < 3; j++) { v = v * q; q = 0.9 * q * q; } v += q; }",
+        "for (int k = 0; k < n; k++) { double q = v; for (int j = 0; j < 3; j++) { v *= q; q = 0.9 * q * q; } v += q; }",
         "y, x",
     ),
     "a sum beside it": ("for (int k = 0; k < n; k++) { v = sin(v) + 0.1 * r; w += v * v; }", "y, r"),
@@ -158,7 +158,7 @@ def test_large_launches_choose_it() -> None:
     assert "its derivative is carried along" not in gradient.explain()
 
 
-# Loops of `k(T *y, const T *x, const T *s, T r, int n)` that start with v = 0.5 or near it, whose slopes leave the range
+# Loops of `k(T *y, const T *x, const T *s, T r, int n)` that start with v = 0.5, whose slopes leave the range
 # of floats while no adjoint does: what is listed, the adjoint of y, r and n.
 RANGES = {
     "grows": ("for (int k = 0; k < n; k++) v = v * v * r;", "y, x", 1e-20, 2, 150),

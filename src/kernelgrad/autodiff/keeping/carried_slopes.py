@@ -9,7 +9,6 @@ from ...ir.builder import Builder
 from ...ir.ops import (
     Aggregate,
     Apply,
-    Block,
     Builtin,
     Constant,
     Extract,
@@ -38,7 +37,7 @@ _INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
 def slopes_of(
     b: Builder, loop: For | While, activity: Activity, numbers: Sequence[Value], named: dict[Value, Value]
 ) -> list[Slope]:
-    """Emits the loop, its results renamed; the derivatives of what it carries by the numbers, as floats and exponents."""
+    """Emits the loop, its results renamed. The derivatives of what it carries by the numbers: floats and exponents."""
     if not is_smooth(loop):
         found = _with_exponents(b, loop, activity, numbers)
         _rename(b, named)

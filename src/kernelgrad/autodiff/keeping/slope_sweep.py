@@ -20,8 +20,8 @@ Tangents = tuple[Slope | None, ...]  # by each of the numbers; None: zero
 
 
 class Arithmetic(Protocol):
-    """Derivatives as numbers. `times`: by partial k of an operation; None where that is zero. `finished`: the derivative
-    of an operation's result is complete."""
+    """Derivatives as numbers. `times`: by partial k of an operation, None where that is zero. `finished`: the slope
+    of an operation is complete."""
 
     def zero(self, b: Builder, type: Type) -> Slope: ...
     def times(self, b: Builder, slope: Slope, rule: Rule, k: int, op: Apply) -> Slope | None: ...
