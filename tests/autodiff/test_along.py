@@ -17,8 +17,9 @@ N = 8
 LOOPS = {
     "one number": ("for (int k = 0; k < n; k++) v = 0.9 * v * (1 - v);", "y, x"),
     "a parameter too": ("for (int k = 0; k < n; k++) v = r * v * (1 - v);", "y, x, r"),
-    "two, coupled": ("for (int k = 0; k < n; k++) { double t = v - 0.1 * w; w = w + 0.1 * sin(t); v = t; }", "y, x"),
-    "a sum beside it": ("for (int k = 0; k < n; k++) { v = sin(v) + 0.1 * r; w += v * v; }", "y, r"),
+    "a parameter in a long body": (
+        "for (int k = 0; k < n; k++) { double t = r * v; v = 0.5 * sin(t * t) + 0.1 * r * r * k; }", "y, x, r"
+    ),
     "a branch": ("for (int k = 0; k < n; k++) { if (v > 0.4) v = v * v; else v = r * v + 0.3; }", "y, x, r"),
     "a choice": ("for (int k = 0; k < n; k++) v = fmax(v * v, 0.2 * v) + (k % 2 ? 0.1 * v : 0.3);", "y, x"),
     "a loop in a loop": (
@@ -41,6 +42,12 @@ WIDE = {
         "{ v = p * q; p = v * w; q = o * p; o = w * 0.5; w = v * o; }",
         "y, x, r",
     ),
+    "two, coupled": ("for (int k = 0; k < n; k++) { double t = v - 0.1 * w; w = w + 0.1 * sin(t); v = t; }", "y, x"),
+    "two, in an inner loop": (
+        "for (int k = 0; k < n; k++) { double q = v; for (int j = 0; j < 3; j++) { v *= q; q = 0.9 * q * q; } v += q; }",
+        "y, x",
+    ),
+    "a sum beside it": ("for (int k = 0; k < n; k++) { v = sin(v) + 0.1 * r; w += v * v; }", "y, r"),
     "nothing taped": ("for (int k = 0; k < n; k++) v += 0.5 * r;", "y, x, r"),
 }  # fmt: skip
 
@@ -149,3 +156,72 @@ def test_large_launches_choose_it() -> None:
     text = gradient.explain(1024, 1024, np.zeros(1024), np.ones(1024), np.ones(1024), 0.7, 100)
     assert "its derivative is carried along" in text
     assert "its derivative is carried along" not in gradient.explain()
+
+
+# Loops of `k(T *y, const T *x, const T *s, T r, int n)` that start with v = 0.5, whose slopes leave the range
+# of floats while no adjoint does: what is listed, the adjoint of y, r and n.
+RANGES = {
+    "grows": ("for (int k = 0; k < n; k++) v = v * v * r;", "y, x", 1e-20, 2, 150),
+    "shrinks": ("for (int k = 0; k < n; k++) v = v * (r + v * T(1e-3));", "y, x", 1e30, 0.25, 100),
+    "shrinks, then grows": (
+        "for (int k = 0; k < n; k++) v = v * (k < 70 ? T(0.25) : T(4)) * (1 + v * r);", "y, x", 1, 0.01, 140
+    ),
+    "by what is read": (
+        "for (int k = 0; k < n; k++) v = T(0.5) + (v - T(0.5)) * s[k] * (v + T(0.5));", "y, x", 1, 0, 200
+    ),
+    "within its body": (
+        "for (int k = 0; k < n; k++) v = v * T(1e-20) * r * (T(1e-20) + T(1e-25) * v) * T(1e20) * T(1e20);",
+        "y, x", 1, 0.9, 5
+    ),
+    "a parameter": ("for (int k = 0; k < n; k++) v = v * v * r;", "y, x, r", 1e-20, 2, 150),
+    "in a branch": ("for (int k = 0; k < n; k++) { if (v < 1) v = v * v * r; }", "y, x", 1e-20, 2, 150),
+    "until it is large": ("while (v < T(1e35)) v = r * v * (1 + v * T(1e-36));", "y, x", 1e-3, 2.5, 0),
+    "a loop in a loop": (
+        "for (int k = 0; k < n; k++) for (int j = 0; j < 10; j++) v = v * v * r;", "y, x, r", 1e-20, 2, 15
+    ),
+}  # fmt: skip
+
+
+def along_a_loop(name: str, type: str, long: bool, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Any:
+    """The adjoints of the inputs."""
+    loop, listed, seed, r, n = RANGES[name]
+    dtype, names = "f4" if type == "float" else "f8", tuple(listed.split(", "))
+    source = f"""typedef {type} T;
+    __global__ void k(T *y, const T *x, const T *s, T r, int n) {{
+        int i = threadIdx.x;
+        T v = x[i];
+        {loop}
+        y[i] = v;
+    }}"""
+    gradient = kg.gradient(kg.compile(source)["k"], listed, **settings)
+    variant = gradient.variant(names, replace(USUAL, strips=long))
+    monkeypatch.setattr(gradient, "variant_for", lambda *_: variant)
+    assert ("_slope" in variant.source(0)) == long
+    adjoints = {"y": np.full(4, seed, dtype), "x": np.zeros(4, dtype), "r": np.zeros(1, dtype)}
+    scales = np.where((np.arange(n) < n // 4) | (np.arange(n) >= 3 * n // 4), 4.0, 0.25).astype(dtype)
+    gradient[1, 4](np.zeros(4, dtype), np.full(4, 0.5, dtype), scales, r, n, *(adjoints[name] for name in names))
+    return np.concatenate([adjoints[name] for name in names[1:]])
+
+
+@pytest.mark.parametrize("type", ("float", "double"))
+@pytest.mark.parametrize("name", RANGES)
+def test_slopes_out_of_range(name: str, type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = along_a_loop(name, "double", False, monkeypatch)
+    got = along_a_loop(name, type, True, monkeypatch)
+    assert np.all(want != 0) and np.all(np.abs(want) < 3e38)
+    np.testing.assert_allclose(got, want, rtol=1e-12 if type == "double" else 1e-4)
+
+
+@pytest.mark.parametrize("settings", ({"deterministic": True}, {"tape_budget": 64}))
+def test_slopes_out_of_range_settings(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = along_a_loop("a parameter", "double", False, monkeypatch)
+    got = along_a_loop("a parameter", "float", True, monkeypatch, **settings)
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def test_a_zero_slope_stays_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = "for (int k = 0; k < n; k++) v = (v - x[i]) * (v - x[i]) * r;"
+    got, _, source = gradients(loop, "y, r", 13, True, monkeypatch)
+    want, _, _ = gradients(loop, "y, r", 13, False, monkeypatch)
+    assert "_slope" in source
+    np.testing.assert_allclose(got, want, rtol=1e-12)

@@ -71,7 +71,7 @@ extern "C" __global__ void branches_grad(
     }
     if (active_2) {
         if (v_2 > 1.0f) {
-            _d_v = _d_v == 0.0f ? _d_v : _d_v * (0.5f / sqrtf(v_2));
+            _d_v = _d_v == 0.0f ? _d_v : _d_v * (0.5f / fabsf(sqrtf(v_2)));
         } else {
             float _d_v_1 = _d_v * *x;
             warp_add(_d_x, _d_v * v_2);

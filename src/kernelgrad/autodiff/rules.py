@@ -9,8 +9,10 @@ Conventions, where there is no derivative or more than one:
 - min, max: at a tie the first argument gets it all, so that nothing is counted twice or lost and `fmaxf(x, 0)` passes
   a derivative at 0 as saturate does at 0 and 1. A NaN argument is the one that was not chosen.
 - floor, ceil, trunc, round, rint, logb: 0 everywhere, jumps included. fmod, remainder: the jumps are left out as well.
-- sqrt and its kind: infinite at 0. hypot, norm3d, ..., atan2 at the origin, and their reciprocals: 0.
-- pow: by the exponent, 0 for bases that are not positive; by the base, 0 where the exponent is 0.
+- sqrt and its kind: infinite at 0, +inf for sqrt(-0.0) too. hypot, norm3d, ..., atan2 at the origin, and their
+  reciprocals: 0. Infinite arguments: the limit, so that norms grow as the infinite one does and atan2 stays.
+- pow: by the exponent, 0 for bases that are not positive; by the base, 0 where the exponent is 0. Infinite arguments:
+  0 where the power is 0.
 - nextafter: the step is left out. Rounding modes: as without.
 
 `singular` marks the rows whose partial can be infinite or NaN at finite arguments. There, an adjoint of exactly zero
@@ -33,10 +35,10 @@ from ..ir.ops import Value
 from ..ir.types import I32, Scalar
 from .expression import RESULT, Emitter, Expr, Leaf, Number, apply, functions, leaves, lift, polynomial, real, where
 
-sqrt, rsqrt, exp, log, sin, cos, sinpi, cospi, tanpi, sinh, cosh = functions(
-    "sqrt rsqrt exp log sin cos sinpi cospi tanpi sinh cosh"
+sqrt, abs_of, rsqrt, exp, log, sin, cos, sinpi, cospi, tanpi, sinh, cosh = functions(
+    "sqrt abs rsqrt exp log sin cos sinpi cospi tanpi sinh cosh"
 )
-fast_sin, fast_cos, fast_div = functions("fast_sin fast_cos fast_div")
+fast_sin, fast_cos, fast_exp, fast_div = functions("fast_sin fast_cos fast_exp fast_div")
 pow, hypot, rhypot, copysign, rint, isinf, isnan = functions("pow hypot rhypot copysign rint isinf isnan")
 j0, j1, y0, y1, cyl_bessel_i0, cyl_bessel_i1 = functions("j0 j1 y0 y1 cyl_bessel_i0 cyl_bessel_i1")
 jn, yn, ldexp = functions("jn yn ldexp")
@@ -169,29 +171,47 @@ def _at_origin_zero(r: Expr, *partials: Expr) -> Partials:
 
 
 def _norm(r: Expr, *args: Expr) -> Partials:
-    return _at_origin_zero(r, *(x / r for x in args))
+    return _at_origin_zero(r, *(where(isinf(x), copysign(1.0, x), x / r) for x in args))
 
 
 def _reciprocal_norm(r: Expr, *args: Expr) -> Partials:
     """-x r^3, with the factors in an order that keeps x r at most 1."""
-    return tuple(where(isinf(r), 0.0, -(x * r * r * r)) for x in args)
+    return tuple(where((x == 0.0) | isinf(x), 0.0, -(x * r * r * r)) for x in args)
 
 
 def _atan2(r: Expr, y: Expr, x: Expr) -> Partials:
     h = hypot(y, x)
-    return _at_origin_zero(h, x / h / h, -(y / h / h))
+    return tuple(where((h == 0.0) | isinf(a), 0.0, partial) for a, partial in ((x, x / h / h), (y, -(y / h / h))))
 
 
 def _pow(r: Expr, x: Expr, y: Expr) -> Partials:
-    """y x^(y-1) is 0 * infinity where the constant x^0 is meant; elsewhere y = 0 needs no care, which keeps the mixed
-    second derivative right."""
-    below = pow(x, y - 1.0)
-    by_base = where((y == 0.0) & isinf(below), 0.0, y * below)
-    return by_base, where(x > 0.0, r * log(x), 0.0)
+    """y x^(y-1) is 0 * infinity where the constant x^0 is meant, and where x^y is 0 for infinite y; elsewhere y = 0
+    needs no care, which keeps the mixed second derivative right. An exponent so large that y - 1 is rounded is even:
+    there the slope has the sign of x, which x^(y-1) has lost."""
+    lower = y - 1.0
+    power = pow(x, lower)
+    below = where(y - lower == 1.0, power, copysign(power, x))
+    constant = ((y == 0.0) & isinf(below)) | ((below == 0.0) & isinf(y))
+    by_base = where(constant, 0.0, y * below)
+    return by_base, where((x > 0.0) & (r != 0.0), r * log(x), 0.0)
 
 
 def _powi(r: Expr, x: Expr, n: Expr) -> Partials:
-    return _pow(r, x, real(n))[0], 0.0
+    """With the exponent below as an integer: as a float, a large one might be even where it is odd."""
+    below = apply("powi", x, n - 1)
+    return where((n == 0) & isinf(below), 0.0, real(n) * below), 0.0
+
+
+def _squared_sech(exponential: Callable[..., Expr]) -> Callable[..., Partials]:
+    """For tanh, whose 1 - r^2 cancels: sech is 2 t / (1 + t^2) for t = exp(-|x|), and its square comes last, so that
+    nothing underflows before it does."""
+
+    def partials(r: Expr, x: Expr) -> Partials:
+        t = exponential(-abs_of(x))
+        sech = 2.0 * t / (1.0 + t * t)
+        return (sech * sech,)
+
+    return partials
 
 
 def _quotient(r: Expr, x: Expr, y: Expr) -> Expr:
@@ -224,14 +244,25 @@ def _erfcx(r: Expr, x: Expr) -> Partials:
     return (where(x > 10.0, far, 2.0 * x * r - 2 / SQRT_PI),)
 
 
+def _between(below: Expr, above: Expr) -> Expr:
+    """From the functions of the orders below and above, of which the latter grows faster where both do."""
+    return where(isinf(above), -above, 0.5 * (below - above))
+
+
 def _bessel_order(function: Callable[..., Expr]) -> Callable[..., Partials]:
     """For jn and yn, whose order may not be negative on a GPU."""
 
     def partials(r: Expr, n: Expr, x: Expr) -> Partials:
         above = function(n + 1, x)
-        return 0.0, where(n == 0, -above, 0.5 * (function(n - 1, x) - above))
+        return 0.0, where(n == 0, -above, _between(function(n - 1, x), above))
 
     return partials
+
+
+def _cyl_bessel_i1(r: Expr, x: Expr) -> Partials:
+    """i0 - r / x: r may be subnormal for small x, and infinite where i0 is."""
+    i0 = cyl_bessel_i0(x)
+    return (where(abs_of(x) < 1e-9, 0.5, where(isinf(r), i0, i0 - r / x)),)
 
 
 def _unscaled(r: Expr, x: Expr) -> Partials:
@@ -273,7 +304,9 @@ _TABLE: list[Rule] = [
     *_alike("convert convert_rn convert_rd convert_ru convert_rz", lambda r, x: (1.0,)),
     *(Zero(name) for name in "floor ceil trunc round rint logb".split()),
     # Roots and powers.
-    *_alike("sqrt sqrt_rd sqrt_ru sqrt_rz", lambda r, x: (0.5 / r,), (POSITIVE,), singular=True, regular_from=_SMALL),
+    *_alike(
+        "sqrt sqrt_rd sqrt_ru sqrt_rz", lambda r, x: (0.5 / abs_of(r),), (POSITIVE,), singular=True, regular_from=_SMALL
+    ),
     Rule("rsqrt", lambda r, x: (-0.5 * (r * r * r),), (POSITIVE,), singular=True, regular_from=_SMALL),
     Rule("cbrt", lambda r, x: (1.0 / (3.0 * r * r),), singular=True),
     Rule("rcbrt", lambda r, x: (r / (-3.0 * x),), singular=True),
@@ -307,7 +340,8 @@ _TABLE: list[Rule] = [
     # Hyperbolic functions.
     Rule("sinh", lambda r, x: (cosh(x),), singular=True),
     Rule("cosh", lambda r, x: (sinh(x),), singular=True),
-    *_alike("tanh fast_tanh", lambda r, x: ((1.0 - r) * (1.0 + r),)),
+    Rule("tanh", _squared_sech(exp)),
+    Rule("fast_tanh", _squared_sech(fast_exp)),
     Rule("asinh", lambda r, x: (rhypot(x, 1.0),)),
     Rule("acosh", lambda r, x: (1.0 / (sqrt(x - 1.0) * sqrt(x + 1.0)),), (ABOVE_ONE,), singular=True),
     Rule("atanh", lambda r, x: (1.0 / ((1.0 - x) * (1.0 + x)),), (UNIT,), singular=True),
@@ -326,10 +360,10 @@ _TABLE: list[Rule] = [
     Rule("j1", lambda r, x: (0.5 * (j0(x) - jn(2, x)),)),
     Rule("jn", _bessel_order(jn), (ORDER, REAL), singular=True),
     Rule("y0", lambda r, x: (-y1(x),), (POSITIVE,), singular=True),
-    Rule("y1", lambda r, x: (0.5 * (y0(x) - yn(2, x)),), (POSITIVE,), singular=True),
+    Rule("y1", lambda r, x: (_between(y0(x), yn(2, x)),), (POSITIVE,), singular=True),
     Rule("yn", _bessel_order(yn), (ORDER, POSITIVE), singular=True),
     Rule("cyl_bessel_i0", lambda r, x: (cyl_bessel_i1(x),), singular=True),
-    Rule("cyl_bessel_i1", lambda r, x: (where(x == 0.0, 0.5, cyl_bessel_i0(x) - r / x),), singular=True),
+    Rule("cyl_bessel_i1", _cyl_bessel_i1, singular=True),
     # Norms.
     Rule("hypot", _norm, _TWO),
     Rule("norm3d", _norm, _THREE),

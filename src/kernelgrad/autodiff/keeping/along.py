@@ -1,18 +1,21 @@
-"""Derivatives carried along: a loop that few numbers go into and few come out of needs no tape.
+"""Derivatives carried along: a loop that few numbers go into and one comes out of needs no tape.
 
     for (k = 0; k < n; ++k) v = f(v);   becomes   for (k = 0; k < n; ++k) { slope = f'(v) * slope; v = f(v); }
 
-The loop then computes, beside each number that it carries, its derivative by each active number from outside, and its
+The loop then computes, beside the number that it carries, its derivative by each active number from outside, and its
 reverse is a product. In the function that is reversed stands `along(v, x, slope)`: v, with that derivative by x, where
 v itself is detached from the loop. For launches whose tape would be large, that is faster than any tape.
+
+The product of all slopes has another range than the adjoint that the reverse would multiply with one after the other:
+see Note [Scaled slopes] (`slope_numbers`). A loop of smooth arithmetic carries plain floats, and runs again with
+exponents where these did not suffice; what runs again decides nothing. Other loops carry exponents at once. Of two
+numbers that are carried, the slopes may cancel where their adjoints would not: such loops are left alone.
 
 Only operations whose partial derivatives are finite take part: an infinite one times zero would be no number, where the
 reverse sweep leaves out what is zero. What the loop does to memory must have no adjoint.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from ...errors import Span
 from ...ir.builder import Builder
@@ -23,8 +26,9 @@ from ...ir.types import F32, F64
 from ..activity import Activity
 from ..roots import Memory
 from ..rules import rule_for
+from .carried_slopes import slopes_of
 from .plan import Plan
-from .slope_sweep import Slopes
+from .slope_sweep import carried
 
 _MOST = 4  # derivatives that a loop carries: with six, strips are faster
 _TRANSPARENT = ("select", "convert")
@@ -44,8 +48,14 @@ def is_narrow(loop: For | While, memory: Memory, activity: Activity) -> bool:
     ops, numbers = (loop, *_inside(loop)), sources(loop, activity)
     inside = (v for op in ops for v in (*op.results, *(arg for block in blocks(op) for arg in block.args)))
     types = {v.type for v in (*numbers, *inside) if v in activity}
-    few = 0 < len(numbers) * len(_carried(loop, activity)) <= _MOST
-    return few and types in ({F32}, {F64}) and all(_is_plain(op, memory, activity) for op in ops)
+    loops = [op for op in ops if isinstance(op, For | While)]
+    alone = len(carried(loop, activity)) == 1 and all(len(carried(inner, activity)) <= 1 for inner in loops)
+    return (
+        0 < len(numbers) <= _MOST
+        and alone
+        and types in ({F32}, {F64})
+        and all(_is_plain(op, memory, activity) for op in ops)
+    )
 
 
 def _is_plain(op: Op, memory: Memory, activity: Activity) -> bool:
@@ -61,11 +71,6 @@ def _is_plain(op: Op, memory: Memory, activity: Activity) -> bool:
             rule = rule_for(fn)
             return fn in _TRANSPARENT or (rule is not None and not rule.singular)
     return not any(v in activity for v in op.results)
-
-
-def _carried(loop: For | While, activity: Activity) -> list[int]:
-    args = loop.body.args[1:] if isinstance(loop, For) else loop.body.args
-    return [k for k, arg in enumerate(args) if arg in activity or loop.results[k] in activity]
 
 
 def sources(loop: For | While, activity: Activity) -> list[Value]:
@@ -99,20 +104,18 @@ def run(function: Function, chosen: frozenset[Span], memory: Memory, activity: A
 
 
 def _with_slopes(loop: For | While, activity: Activity) -> list[Op]:
+    """A derivative is a float and an exponent: in reverse, the adjoint is multiplied with the one, then scaled."""
     b = Builder(loop.span)
     numbers = sources(loop, activity)
-    slopes = Slopes(b, activity, numbers)
-    raw = {r: Value(r.type, r.name) for r in loop.results if r in activity}
-    slopes.op(loop)
-    made = b.ops.pop()
-    b.add(replace(made, results=tuple(raw.get(v, v) for v in made.results)))
-    for result, value in raw.items():
-        current = b.apply("detach", value, name=result.name)
-        for k, x in enumerate(numbers):
-            last = k == len(numbers) - 1
-            found = result if last else Value(result.type, result.name)
-            b.add(Apply("along", (current, x, slopes.full(result, k)), results=(found,), span=loop.span))
-            current = found
+    result = loop.results[carried(loop, activity)[0]]
+    raw = Value(result.type, result.name)
+    found = slopes_of(b, loop, activity, numbers, {result: raw})
+    current = b.apply("detach", raw, name=result.name)
+    for k, (x, (slope, exponent)) in enumerate(zip(numbers, found, strict=True)):
+        following = result if k == len(numbers) - 1 else Value(result.type, result.name)
+        x = b.apply("ldexp", x, exponent)
+        b.add(Apply("along", (current, x, slope), results=(following,), span=loop.span))
+        current = following
     return b.ops
 
 

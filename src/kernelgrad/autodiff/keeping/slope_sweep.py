@@ -1,27 +1,44 @@
-"""Operations with, beside every active value, its derivatives by some numbers: forward mode for a few at once."""
+"""Operations with, beside every active value, its derivatives by some numbers: forward mode for a few at once.
+
+In what a derivative is held is left to an `Arithmetic`: a float, or a float and an exponent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Block, For, If, Op, Value, While
+from ...ir.types import Type
 from ..activity import Activity
-from ..rules import rule_for, scaled
+from ..rules import Rule, rule_for
 
-Tangents = tuple[Value | None, ...]  # by each of the numbers; None: zero
+Slope = tuple[Value, ...]  # the parts of one derivative
+Tangents = tuple[Slope | None, ...]  # by each of the numbers; None: zero
+
+
+class Arithmetic(Protocol):
+    """Derivatives as numbers. `times`: by partial k of an operation, None where that is zero. `finished`: the slope
+    of an operation is complete."""
+
+    def zero(self, b: Builder, type: Type) -> Slope: ...
+    def times(self, b: Builder, slope: Slope, rule: Rule, k: int, op: Apply) -> Slope | None: ...
+    def plus(self, b: Builder, left: Slope, right: Slope) -> Slope: ...
+    def product(self, b: Builder, left: Slope, right: Slope) -> Slope: ...
+    def finished(self, b: Builder, op: Apply, slope: Slope) -> None: ...
+    def fresh(self, value: Value) -> Slope: ...
 
 
 class Slopes:
-    """Emits operations. Arithmetic and control flow alone may be active: what `along` takes."""
+    """Emits operations. Arithmetic and control flow alone may be active: what `along` takes. `seeds`: the derivatives
+    of values that are there before."""
 
-    def __init__(self, b: Builder, activity: Activity, numbers: Sequence[Value]):
-        self.b, self.activity, self.count = b, activity, len(numbers)
-        one = range(self.count)
-        self.tangents: dict[Value, Tangents] = {
-            x: tuple(b.constant(1.0, x.type) if j == k else None for j in one) for k, x in enumerate(numbers)
-        }
+    def __init__(self, b: Builder, activity: Activity, arithmetic: Arithmetic, seeds: dict[Value, Tangents]):
+        self.b, self.activity, self.arithmetic = b, activity, arithmetic
+        self.tangents = dict(seeds)
+        self.count = len(next(iter(seeds.values()))) if seeds else 0
 
     def op(self, op: Op) -> None:
         self.b.span = op.span
@@ -40,40 +57,45 @@ class Slopes:
 
     # ---- numbers
 
-    def tangent(self, op: Apply, number: int) -> Value | None:
+    def tangent(self, op: Apply, number: int) -> Slope | None:
         if op.fn == "select":
-            cond, *sides = op.args
-            if all(self.known(v, number) is None for v in sides):
-                return None
-            return self.b.apply("select", cond, *(self.full(v, number) for v in sides))
+            return self.chosen(op, number)
         rule = rule_for(op.fn)
         assert rule is not None
-        total: Value | None = None
+        total: Slope | None = None
         for k, arg in enumerate(op.args):
             inner = self.known(arg, number)
-            term = None if inner is None else scaled(self.b, inner, rule, k, op.result, op.args)
+            term = None if inner is None else self.arithmetic.times(self.b, inner, rule, k, op)
             if term is not None:
-                term = self.b.convert(term, op.result.type)
-                total = term if total is None else self.b.apply("add", total, term)
+                total = term if total is None else self.arithmetic.plus(self.b, total, term)
+        if total is not None:
+            self.arithmetic.finished(self.b, op, total)
         return total
 
-    def known(self, value: Value, number: int) -> Value | None:
+    def chosen(self, op: Apply, number: int) -> Slope | None:
+        cond, *sides = op.args
+        if all(self.known(v, number) is None for v in sides):
+            return None
+        parts = zip(*(self.full(v, number) for v in sides), strict=True)
+        return tuple(self.b.apply("select", cond, *both) for both in parts)
+
+    def known(self, value: Value, number: int) -> Slope | None:
         return self.tangents[value][number] if value in self.tangents else None
 
-    def full(self, value: Value, number: int) -> Value:
+    def full(self, value: Value, number: int) -> Slope:
         found = self.known(value, number)
-        return self.b.constant(0.0, value.type) if found is None else found
+        return self.arithmetic.zero(self.b, value.type) if found is None else found
 
     def all_of(self, values: Iterable[Value]) -> tuple[Value, ...]:
-        return tuple(self.full(v, k) for v in values for k in range(self.count))
+        return tuple(part for v in values for k in range(self.count) for part in self.full(v, k))
 
     def twins(self, values: Iterable[Value]) -> tuple[Value, ...]:
         """Fresh values to be the derivatives of what control flow defines."""
         found: list[Value] = []
         for value in values:
-            own = tuple(Value(value.type, value.name and f"{value.name}_slope") for _ in range(self.count))
+            own = tuple(self.arithmetic.fresh(value) for _ in range(self.count))
             self.tangents[value] = own
-            found += own
+            found += [part for slope in own for part in slope]
         return tuple(found)
 
     # ---- control
@@ -92,22 +114,29 @@ class Slopes:
         self.b.add(replace(op, then=then, orelse=orelse, results=results))
 
     def for_(self, op: For) -> None:
-        carried = op.body.args[1:]
-        wanted = self.carried(op, carried)
-        inits = (*op.inits, *self.all_of(op.inits[k] for k in wanted))
-        body = self.block(op.body, wanted, self.twins(carried[k] for k in wanted))
-        results = (*op.results, *self.twins(op.results[k] for k in wanted))
-        self.b.add(replace(op, inits=inits, body=body, results=results))
+        wanted = carried(op, self.activity)
+        inits = self.all_of(op.inits[k] for k in wanted)
+        body = self.block(op.body, wanted, self.twins(op.body.args[1 + k] for k in wanted))
+        self.b.add(carrying(op, inits, body, self.twins(op.results[k] for k in wanted)))
 
     def while_(self, op: While) -> None:
-        """Rotated: its test is the first value it carries."""
-        wanted = self.carried(op, op.body.args)
-        inits = (*op.inits, *self.all_of(op.inits[k] for k in wanted))
+        wanted = carried(op, self.activity)
+        inits = self.all_of(op.inits[k] for k in wanted)
         body = self.block(op.body, wanted, self.twins(op.body.args[k] for k in wanted))
-        passed = tuple(Value(v.type, v.name) for v in body.args)
-        results = (*op.results, *self.twins(op.results[k] for k in wanted))
-        before = Block(passed, (), (passed[0], *passed))
-        self.b.add(replace(op, inits=inits, before=before, body=body, results=results))
+        self.b.add(carrying(op, inits, body, self.twins(op.results[k] for k in wanted)))
 
-    def carried(self, op: For | While, args: Sequence[Value]) -> list[int]:
-        return [k for k, arg in enumerate(args) if arg in self.activity or op.results[k] in self.activity]
+
+def carried(loop: For | While, activity: Activity) -> list[int]:
+    """Which of the values that a loop carries are active."""
+    args = loop.body.args[1:] if isinstance(loop, For) else loop.body.args
+    return [k for k, arg in enumerate(args) if arg in activity or loop.results[k] in activity]
+
+
+def carrying(loop: For | While, inits: tuple[Value, ...], body: Block, results: tuple[Value, ...]) -> Op:
+    """The loop with more values that it carries. While loops are rotated: their test is the first value they carry."""
+    inits, results = (*loop.inits, *inits), (*loop.results, *results)
+    if isinstance(loop, For):
+        return replace(loop, inits=inits, body=body, results=results)
+    passed = tuple(Value(v.type, v.name) for v in body.args)
+    before = Block(passed, (), (passed[0], *passed))
+    return replace(loop, inits=inits, before=before, body=body, results=results)
