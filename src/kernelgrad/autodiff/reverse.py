@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ..errors import Span
-from ..ir.ops import Atomic, Block, For, Function, Global, Module, Op, Param, Print, Value, While
+from ..ir.ops import Atomic, Block, For, Function, Global, Module, Op, Param, Print, Store, Value, While
 from ..ir.traverse import clone, closed, uses, walk
 from ..ir.types import I64, Pointer
 from ..transforms import cas_loops, invariant, predicate, promote, simplify
+from ..transforms.passed import meets
 from ..transforms.unroll import constants_of, unroll
 from . import activity as activity_analysis
 from . import converge, cooperate, rotate, shared_winners
@@ -26,7 +28,7 @@ from .adding.apart import stores_apart
 from .adding.coarse import Coarse
 from .adding.crowds import Copies
 from .adding.exclusive import Place as SharedPlace
-from .adding.exclusive import exclusive_loads
+from .adding.exclusive import exclusive_loads, place_of
 from .adding.private import private_roots, typical
 from .bits import refuse_bits
 from .claiming import ClaimSweep
@@ -296,8 +298,10 @@ def _assembled(
         "reverse": (("_grad", whole),),
         "split": (("_forward", (*function.params, *tape)), ("_reverse", (*whole, *winners.params))),
     }
+    kept: tuple[Stack | Log, ...] = (*stacks, *(log for log in logs if not log.of.variable))
+    own = _own_memory(function, prepared, {**given.adjoints, **given.internal}, kept)
     functions = tuple(
-        _function(function, suffix, parameters, body, options)
+        _function(function, suffix, parameters, body, options, own)
         for (suffix, parameters), body in zip(shapes[options.mode], bodies, strict=True)
     )
     if winners.claims:
@@ -322,10 +326,40 @@ def _claiming(prepared: Prepared) -> Function:
     return _function(prepared.function, "_claim", params, body, prepared.options)
 
 
-def _function(primal: Function, suffix: str, params: tuple[Param, ...], body: Block, options: Options) -> Function:
+def _own_memory(
+    primal: Function, prepared: Prepared, adjoints: Mapping[str, Param], kept: tuple[Stack | Log, ...]
+) -> frozenset[Value]:
+    """The parameters through which no thread passes another a value (rule 21): what threads keep for themselves;
+    buffers whose elements are one thread's each, and their adjoints; all of the kernel's own, if its threads never
+    meet."""
+    alone = prepared.options.facts.alone or not meets(primal)
+    names = {p.name for p in primal.params if alone or _is_one_threads(p, prepared)}
+    found = [p.value for p in primal.params if p.name in names]
+    found += [p.value for name, p in adjoints.items() if name in names]
+    return frozenset((*found, *(p.value for each in kept for p in each.params)))
+
+
+def _is_one_threads(param: Param, prepared: Prepared) -> bool:
+    """Whether each element of a buffer is touched by one thread alone: by all the proofs there are, or since there is
+    but one store that keeps its threads apart."""
+    memory, plan = prepared.memory, prepared.accumulation
+    if param.name in plan.private:
+        return True
+    touching = [op for op in (*memory.loads, *memory.stores) if param.value in memory.of(op.ptr)]  # type: ignore[attr-defined]
+    return len(touching) == 1 and isinstance(touching[0], Store) and place_of(touching[0], param.name) in plan.apart
+
+
+def _function(
+    primal: Function,
+    suffix: str,
+    params: tuple[Param, ...],
+    body: Block,
+    options: Options,
+    own: frozenset[Value] = frozenset(),
+) -> Function:
     """The two functions of a split share forward values, so each gets a copy of its own."""
     # The launcher has checked that no two buffers overlap (rule 12), unless the user said they may.
-    params = tuple(_restricted(p, options.may_alias) for p in params)
+    params = tuple(replace(_restricted(p, options.may_alias), own=p.value in own) for p in params)
     body = clone(closed(along.erased(body), (p.value for p in params)), {})
     function = replace(primal, name=primal.name + suffix, params=params, body=body)
     return function if options.facts.block is None else with_extents(function, options.facts.block)

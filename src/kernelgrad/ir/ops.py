@@ -329,7 +329,8 @@ class Param:
     value: Value
     c_type: str
     const: bool = False  # a pointer to const
-    restrict: bool = False
+    restrict: bool = False  # overlaps no other
+    own: bool = False  # no thread sees what another one wrote there in the same launch
     variable: str | None = (
         None  # the module variable whose address the launcher passes here; not an argument of the user
     )

@@ -139,8 +139,9 @@ class _Parser:
 
     def param(self) -> Param:
         value = self.definition()
-        c_type, const, restrict = self.literal(), self.accept("const"), self.accept("restrict")
-        return Param(value, c_type, const, restrict, self.optional("variable"))
+        c_type = self.literal()
+        const, restrict, own = (self.accept(flag) for flag in ("const", "restrict", "own"))
+        return Param(value, c_type, const, restrict, own, self.optional("variable"))
 
     # ---- bodies
 

@@ -64,7 +64,7 @@ def print_function(function: Function) -> str:
 
 
 def _param(param: Any, names: Names) -> str:
-    flags = (" const" if param.const else "") + (" restrict" if param.restrict else "")
+    flags = "".join(f" {flag}" for flag in ("const", "restrict", "own") if getattr(param, flag))
     flags += f" variable={json.dumps(param.variable)}" if param.variable else ""
     return f"{names(param.value)}: {param.type} {json.dumps(param.c_type)}{flags}"
 

@@ -46,6 +46,7 @@ from ..ir.traverse import blocks, operands, rebuild, uses, walk, with_body
 from ..ir.types import F32, F64, Array, Pointer, Scalar
 from .aliases import Aliases
 from .lane_strips import Strips, Sum
+from .passed import only_read
 from .uniform import uniform_values
 from .unroll import constants_of, iterations
 
@@ -112,7 +113,7 @@ class _Search:
         self.variables = {
             op.result: op.name for op in walk(function.body) if isinstance(op, GlobalRef) and not _is_dynamic(op.result)
         }
-        self.read_only = {p.value for p in function.params if p.const and p.restrict}
+        self.read_only = only_read(function)
         self.zeros = {op.result for op in walk(function.body) if isinstance(op, Constant) and op.value == 0}
 
     def sums(self, loop: For) -> tuple[Sum, ...]:

@@ -32,6 +32,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import operands, walk
 from ..ir.types import Pointer
+from .passed import only_read
 
 _UNIFORM_BUILTINS = frozenset(("block_idx", "block_dim", "grid_dim", "warp_size"))
 _LANES = 32
@@ -71,7 +72,7 @@ class _Varying:
     def __init__(self, function: Function, alike: frozenset[tuple[str, int]], at_once: bool):
         self.values: set[Value] = set()
         self.alike, self.at_once = alike, at_once
-        self.read_only: set[Value] = {p.value for p in function.params if p.const and p.restrict}
+        self.read_only: set[Value] = set(only_read(function))
         if function.kind != "kernel":
             self.values.update(p.value for p in function.params)
         while True:

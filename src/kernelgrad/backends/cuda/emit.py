@@ -25,7 +25,8 @@ from ...ir.ops import (
     Warp,
 )
 from ...ir.traverse import walk
-from ...ir.types import Array, Pointer, Scalar, Type
+from ...ir.types import Array, Scalar, Type
+from ...transforms.passed import unshared
 from ..names import C_FUNCTIONS, Scope, identifier
 from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
@@ -67,6 +68,7 @@ class _Emitter:
         if function.kind != "kernel":
             raise InternalError(f"{function.name} is not a kernel")
         self.used = used_globals(module, function)
+        self.unshared = unshared(self.function)
         self.all_types = list(self._types())
         self.types = Types(struct_names(self.all_types))
         self.reductions = reductions_met_once(self.function)
@@ -182,7 +184,7 @@ class _Emitter:
         return line if len(line) <= 120 else head + "\n    " + ",\n    ".join(params) + ")"
 
     def _param(self, param: Param, name: str, volatility: Volatility) -> str:
-        if param.restrict and isinstance(param.type, Pointer):
+        if param.value in self.unshared:
             name = f"__restrict__ {name}"
         qualifier = "volatile " if volatility.holds(param.value) else ""
         return qualifier + self.types.declare(param.type, name, param.const)

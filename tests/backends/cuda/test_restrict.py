@@ -1,0 +1,84 @@
+"""`__restrict__` in the text: nowhere that threads pass values through (rule 21), everywhere else that is known."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from kernelgrad.runtime.nvrtc import compile_only
+from passing_cases import BLOCK, CASES, arguments, run, text
+
+ALL = [(name, mode) for name, case in CASES.items() for mode in case.modes]
+
+
+def restricted(source: str) -> dict[str, list[bool]]:
+    """For each pointer parameter, whether it is printed `__restrict__` in the kernels that use it."""
+    found: dict[str, list[bool]] = {}
+    for kernel in source.split("__global__ void")[1:]:
+        signature, _, body = kernel.partition("{")
+        for qualifier, name in re.findall(r"\*(__restrict__ )?(\w+)[,)]", signature):
+            if re.search(rf"\b{name}\b", body):
+                found.setdefault(name, []).append(bool(qualifier))
+    return found
+
+
+@pytest.mark.parametrize(("name", "mode"), ALL)
+def test_what_is_printed(name: str, mode: str) -> None:
+    case, source = CASES[name], text(CASES[name], mode)
+    found = restricted(source)
+    assert found
+    for parameter in case.passed:
+        assert True not in found.get(parameter, []), parameter
+    for parameter in case.kept:
+        assert False not in found.get(parameter, []), parameter
+    assert compile_only(source, "sm_90")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_right(name: str) -> None:
+    case = CASES[name]
+    (*own, n), _ = arguments(case)
+    kg.check_gradient(kg.compile(case.source)["k"], case.listed, 1, BLOCK, (*own, n))
+    first, *others = [run(case, mode) for mode in case.modes if mode != "R"]
+    for other in others:
+        for one, two in zip(first, other, strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["restrict by the user", "const cast away"])
+def test_kernels_themselves(name: str) -> None:
+    """They are launched as a part of gradients, too."""
+    assert restricted(kg.compile(CASES[name].source)["k"].source)["u"] == [False]
+
+
+def test_tangents() -> None:
+    assert restricted(kg.jvp(kg.compile(CASES["restrict by the user"].source)["k"], "y, u, f").source)["u"] == [False]
+
+
+BODIES = {
+    "x[t] = x[t] * 2;": True,  # no thread meets another
+    "x[t] = x[t ^ 1]; __syncthreads();": False,
+    "y[t] = x[t]; __syncthreads(); y[t + 32] = x[t ^ 1];": True,
+    "*(t > 3 ? x : y) = t; __syncthreads(); y[t + 32] = x[t ^ 1];": False,
+    "for (int k = 0; k < 3; k++) { y[t] = *x; x += 2; } __syncthreads();": True,
+    "float *p = x; for (int k = 0; k < 3; k++) { *p = y[t]; p += 2; } __syncthreads(); y[t] += x[t];": False,
+    "atomicAdd(&x[t / 2], 1.0f); __syncthreads(); atomicAdd(&x[t / 3], 2.0f);": True,
+    "x[t] = 0; __syncthreads(); atomicAdd(&x[t / 3], 2.0f);": False,
+    "x[t] = 1; __syncthreads(); x[t ^ 1] = y[t];": False,
+    "y[t] = atomicAdd(&x[t / 2], 1.0f);": False,
+    "y[t] = ((volatile float *)x)[t]; x[t] = 1;": False,
+    "y[t] = x[t]; x[t ^ 1] = __shfl_sync(0xffffffffu, y[t], 0);": False,
+    "x[t] = 1; __threadfence(); y[t] = x[t ^ 1];": False,
+    "*table[t] = 1; __syncthreads(); y[t] = x[t ^ 1];": False,
+    "y[t] = *table[t]; __syncthreads(); y[t] += x[t ^ 1];": True,
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_by_what_is_done(body: str) -> None:
+    """Of a parameter `x` that the user calls `__restrict__`."""
+    source = f"__global__ void k(float *__restrict__ x, float *y, float **table) {{ int t = threadIdx.x; {body} }}"
+    assert restricted(kg.compile(source)["k"].source)["x"] == [BODIES[body]]
