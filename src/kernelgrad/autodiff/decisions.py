@@ -30,7 +30,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import blocks, operands, walk
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
-from .roots import analyse
+from .roots import Roots, analyse
 
 _DECIDES = frozenset(
     "lt le gt ge eq ne isnan isinf isfinite signbit min max abs fdim saturate copysign floor ceil trunc round rint "
@@ -51,6 +51,7 @@ class Decisions:
         self.loops: dict[int, Op] = {}  # the outermost around an access to memory
         self._index(function.body, None)
         self.jumps = [op for op in walk(function.body) if isinstance(op, Apply) and op.fn in _DECIDES]
+        self._written: dict[Roots, list[Store | Atomic]] = {}
         self.values: set[Value] = set()
         self._follow([v for op in walk(function.body) for v in self._decided(op)])
 
@@ -105,15 +106,22 @@ class Decisions:
     def _stored(self, read: Load | Atomic) -> list[Value]:
         """What may have been stored where an operation reads."""
         found: list[Value] = []
-        for op in self.memory.stores:
-            if self._may_share(_pointer(op), read.ptr) and self._may_precede(op, read):
-                found += op.args if isinstance(op, Atomic) else [op.value]  # type: ignore[attr-defined]
+        for op in self._writes(self.memory.of(read.ptr)):
+            if self._may_precede(op, read) and not self._are_apart(op.ptr, read.ptr):
+                found += op.args if isinstance(op, Atomic) else [op.value]
         return found
 
-    def _may_share(self, one: Value, other: Value) -> bool:
-        roots = [self.memory.of(one), self.memory.of(other)]
-        dynamic = all(any(map(_is_dynamic, found)) for found in roots)  # shared memory under several names
-        return bool(dynamic or roots[0] & roots[1]) and not self._are_apart(one, other)
+    def _writes(self, roots: Roots) -> list[Store | Atomic]:
+        """The stores of floats to memory that has one of those roots; dynamic shared memory may have several names."""
+        if roots not in self._written:
+            dynamic = any(map(_is_dynamic, roots))
+            self._written[roots] = [
+                op
+                for op in self.memory.stores
+                if isinstance(op, Store | Atomic) and any(holds_floats(v.type) for v in operands(op))
+                if (found := self.memory.of(op.ptr)) & roots or (dynamic and any(map(_is_dynamic, found)))
+            ]
+        return self._written[roots]
 
     def _are_apart(self, one: Value, other: Value) -> bool:
         """Whether they are different fields of records of one type."""
@@ -132,11 +140,6 @@ def _is_dynamic(root: Value) -> bool:
     """Whether it is the launch's dynamic shared memory."""
     type = root.type.pointee if isinstance(root.type, Pointer) else None
     return isinstance(type, Array) and type.count == 0
-
-
-def _pointer(op: Op) -> Value:
-    assert isinstance(op, Store | Atomic)
-    return op.ptr
 
 
 def _flows(op: Op) -> Iterable[tuple[Value, tuple[Value, ...]]]:
