@@ -31,10 +31,10 @@ class Pass(NamedTuple):
     run: Callable[[Function, Module], Function]
 
 
-def _decisions(function: Function, module: Module) -> Function:
-    from .autodiff import decisions
+def _unfused(function: Function, module: Module) -> Function:
+    from .autodiff import unfused
 
-    return decisions.run(function, module)
+    return unfused.run(function, module)
 
 
 def _transform(name: str) -> Callable[[Function, Module], Function]:
@@ -55,7 +55,7 @@ KERNEL = (
     Pass("spaces", _transform("spaces")),
     Pass("loads", _transform("loads")),
     Pass("tidy", _transform("simplify")),
-    Pass("decisions", _decisions),
+    Pass("unfused", _unfused),
 )
 
 # What reverse and forward mode emit is full of local variables for adjoints and tape positions.

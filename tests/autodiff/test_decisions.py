@@ -23,6 +23,7 @@ from decision_cases import (
     recorded,
 )
 from kernelgrad import in_two
+from kernelgrad.autodiff import unfused
 from kernelgrad.autodiff.adding.accumulate import USUAL
 from kernelgrad.autodiff.telling.work import Work
 from kernelgrad.ir.ops import Apply
@@ -146,6 +147,19 @@ MARKS = {
     "float s[4]; for (int k = 0; k < n; k++) s[k % 3] += x[k] * w[k]; y[i] = fmaxf(s[i % 3], 0);": "fma",
     "__shared__ float s[32]; s[i] = x[i] * a - 1; __syncthreads(); if (s[i ^ 1] > 0) y[i] = 1;": "mul_rn",
     "__shared__ float s[32]; if (s[i] > 0) y[i] = 1; s[i] = x[i] * a - 1; __syncthreads(); y[i] += s[i ^ 1];": "",
+    "extern __shared__ float s[]; extern __shared__ int q[]; s[i] = x[i] * a - 1; if (q[i] > 0) y[i] = 1;": "mul_rn",
+    "struct P { float v; int c; }; __shared__ P p[32]; p[i].v = x[i] * a - 1; if (p[i ^ 1].c > 0) y[i] = p[i].v;": "",
+    "struct P { float v, c; }; __shared__ P p[32]; p[i].v = x[i] * a - 1; if (p[i ^ 1].v > 0) y[i] = p[i].c;": "mul_rn",
+    "float2 p = make_float2(x[i] * a - 1, w[i] * a - 1); if (p.x > 0) y[i] = p.y;": "mul_rn",
+    "float s = x[i]; do { s = s * a - 1; } while (s > 0); y[i] = s;": "mul_rn",
+    "float s = x[i]; do { s = s * a + 1; } while (s > 0); y[i] = s;": "fma",
+    "double s = x[i] * a; if (s - w[i] > 0) y[i] = 1;": "mul_rn",
+    "if (__float_as_int(x[i] * a - 1) & 1) y[i] = 1;": "mul_rn",
+    "if (__shfl_xor_sync(~0u, x[i] * a - 1, 1) > 0) y[i] = 1;": "mul_rn",
+    "float v = x[i] * a; if (i > 3) v = -v; if (v + 1 > 0) y[i] = 1;": "mul_rn",
+    "atomicAdd(&y[i], x[i] * a - 1);": "",
+    "if (roundf(x[i] * a) > 0) y[i] = 1;": "mul_rn",
+    "if (floorf(x[i] * a) > 0) y[i] = 1;": "",
     "if (__fadd_rn(x[i] * a, 1) > 0) y[i] = __fmul_rn(x[i], a) + 1;": "add_rn mul_rn",
     "if (fmaf(x[i], a, 1) > 0) y[i] = x[i] * a + 1;": "fma",
 }
@@ -159,11 +173,9 @@ def test_only_what_decides_is_marked(body: str) -> None:
 
 
 def test_marked_twice_is_marked_once() -> None:
-    from kernelgrad.autodiff import decisions
-
     for name in BODIES:
         compiled = kernel(name, "float", "PLAIN")
-        again = decisions.run(compiled.function, compiled.module)
+        again = unfused.run(compiled.function, compiled.module)
         fns = [[op.fn for op in walk(f.body) if isinstance(op, Apply)] for f in (compiled.function, again)]
         assert fns[0] == fns[1], name
 

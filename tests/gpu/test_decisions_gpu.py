@@ -73,3 +73,27 @@ def test_functions_that_end_with_a_product(condition: str) -> None:
     module["sides"][n // 128, 128](c, x)
     kg.gradient(module["k"], "y, w")[n // 128, 128](y, x, c, w, d_y, d_w)
     np.testing.assert_array_equal(cupy.asnumpy(d_w), 3)
+
+
+@pytest.mark.parametrize("type", ["float", "double"])
+def test_sines_alone_have_the_bits_of_sines_with_cosines(type: str) -> None:
+    """A kernel that decides by a sine has a gradient that computes the cosine with it."""
+    source = f"""__global__ void apart({type} *s, {type} *c, const {type} *x, int which) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (which == 0) s[i] = sin(x[i]); else c[i] = cos(x[i]);
+    }}
+    __global__ void both({type} *s, {type} *c, const {type} *x, int which) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        {type} v = x[i], sine = sin(v), cosine = cos(v);
+        s[i] = sine;
+        c[i] = cosine;
+    }}"""
+    module, n, dtype = kg.compile(source), 1 << 20, {"float": np.float32, "double": np.float64}[type]
+    assert "sincos" in module["both"].source and "sincos" not in module["apart"].source
+    x = cupy.random.default_rng(3).uniform(-300, 300, n).astype(dtype)
+    one, other = (tuple(cupy.zeros(n, dtype) for _ in range(2)) for _ in range(2))
+    for which in range(2):
+        module["apart"][n // 256, 256](*one, x, which)
+    module["both"][n // 256, 256](*other, x, 0)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(cupy.asnumpy(a), cupy.asnumpy(b))

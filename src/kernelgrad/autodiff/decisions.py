@@ -1,16 +1,5 @@
-"""What decides is rounded the same way wherever it is computed (rule 27): the last pass of a kernel.
+"""Which floats decide: what branches, indices, trip counts and the like are computed from. For `unfused`.
 
-Compilers fuse a product with a sum as they please, and with other uses around it differently: in the kernel, in the
-forward sweep, in the reverse. That does no harm to numbers, but what jumps must not come out another way when it is
-computed again: a branch, an index, a trip count, a rounding to a whole number, the side that a maximum took. So in all
-that such a decision is computed from, products are rounded (`mul_rn`), and nothing is left for a compiler to choose.
-Every derivative is made from the marked kernel, and copies keep the mark.
-
-Sums need no mark, unless there is a function in one that may end with a product: 1 + expf(x) is fused as well. A sum
-that a loop carries is fused here, once and for all, since a dot product would take twice as long otherwise; what
-cannot be is marked, so that nobody changes its order.
-
-Note [Decisions]
 Floats decide where they turn into something else, by a comparison, a conversion or the like, or where they jump or
 have a kink themselves: `_DECIDES`. From there on back, through values, loops, branches, what lanes exchange, and
 memory: a load has its value from the stores of the launch that may come before it.
@@ -19,9 +8,7 @@ memory: a load has its value from the stores of the launch that may come before 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from ..ir.functions import UNFUSED
 from ..ir.ops import (
     Aggregate,
     Apply,
@@ -34,40 +21,23 @@ from ..ir.ops import (
     If,
     Insert,
     Load,
-    Module,
+    Member,
     Op,
     Store,
     Value,
     Warp,
     While,
 )
-from ..ir.traverse import blocks, operands, rebuild, uses, walk, with_body
-from ..ir.types import F32, F64, Array, Scalar, Struct, Type
-from .roots import analyse
+from ..ir.traverse import blocks, operands, walk
+from ..ir.types import Array, Pointer, Scalar, Struct, Type
+from .roots import Roots, analyse
 
 _DECIDES = frozenset(
     "lt le gt ge eq ne isnan isinf isfinite signbit min max abs fdim saturate copysign floor ceil trunc round rint "
     "fmod remainder logb ilogb frexp_mantissa frexp_exponent atan2 nextafter".split()
 )
 _TURNS = frozenset("convert bitcast convert_rn convert_rd convert_ru convert_rz".split())
-_SUMS = frozenset(("add", "sub"))
-_PASSES = frozenset(("neg", "select", "convert"))  # a product stays one
-# What is one instruction, or is made of none that could be fused with what is before or behind it.
-_BASIC = ("add", "sub", "mul", "div", "sqrt", "rcp", "fma", "convert")
-_SINGLE = _PASSES.union(
-    _BASIC,
-    (f"{fn}_{mode}" for fn in _BASIC for mode in ("rn", "rd", "ru", "rz")),
-    "lt le gt ge eq ne isnan isinf isfinite signbit min max abs saturate copysign floor ceil trunc rint".split(),
-    "bitcast rsqrt".split(),
-)
-_FUSED = (F32, F64)
-
-
-def run(function: Function, module: Module) -> Function:
-    found = Decisions(function)
-    if not found.values:
-        return function
-    return with_body(function, _Marking(function, found).block(function.body))
+PASSES = frozenset(("neg", "select", "convert"))  # a product stays one
 
 
 class Decisions:
@@ -81,6 +51,7 @@ class Decisions:
         self.loops: dict[int, Op] = {}  # the outermost around an access to memory
         self._index(function.body, None)
         self.jumps = [op for op in walk(function.body) if isinstance(op, Apply) and op.fn in _DECIDES]
+        self._written: dict[Roots, list[Store | Atomic]] = {}
         self.values: set[Value] = set()
         self._follow([v for op in walk(function.body) for v in self._decided(op)])
 
@@ -129,25 +100,46 @@ class Decisions:
         """The values that a value is one of, or a part of, as they were computed."""
         op = self.definition.get(value)
         if isinstance(op, Apply):
-            return op.args if op.fn in _PASSES else ()
+            return op.args if op.fn in PASSES else ()
         return () if isinstance(op, Atomic | Warp | BarrierReduce) else self._computed_from(value)
 
     def _stored(self, read: Load | Atomic) -> list[Value]:
         """What may have been stored where an operation reads."""
         found: list[Value] = []
-        for op in self.memory.stores:
-            if self.memory.of(read.ptr) & self.memory.of(_pointer(op)) and self._may_precede(op, read):
-                found += op.args if isinstance(op, Atomic) else [op.value]  # type: ignore[attr-defined]
+        for op in self._writes(self.memory.of(read.ptr)):
+            if self._may_precede(op, read) and not self._are_apart(op.ptr, read.ptr):
+                found += op.args if isinstance(op, Atomic) else [op.value]
         return found
+
+    def _writes(self, roots: Roots) -> list[Store | Atomic]:
+        """The stores of floats to memory that has one of those roots; dynamic shared memory may have several names."""
+        if roots not in self._written:
+            dynamic = any(map(_is_dynamic, roots))
+            self._written[roots] = [
+                op
+                for op in self.memory.stores
+                if isinstance(op, Store | Atomic) and any(holds_floats(v.type) for v in operands(op))
+                if (found := self.memory.of(op.ptr)) & roots or (dynamic and any(map(_is_dynamic, found)))
+            ]
+        return self._written[roots]
+
+    def _are_apart(self, one: Value, other: Value) -> bool:
+        """Whether they are different fields of records of one type."""
+        match self.definition.get(one), self.definition.get(other):
+            case Member(left, k), Member(right, j):
+                record = left.type.pointee if isinstance(left.type, Pointer) else None
+                return left.type == right.type and k != j and isinstance(record, Struct) and not record.is_union
+        return False
 
     def _may_precede(self, write: Op, read: Op) -> bool:
         loop = self.loops.get(id(write))
         return self.order[id(write)] < self.order[id(read)] or (loop is not None and loop is self.loops.get(id(read)))
 
 
-def _pointer(op: Op) -> Value:
-    assert isinstance(op, Store | Atomic)
-    return op.ptr
+def _is_dynamic(root: Value) -> bool:
+    """Whether it is the launch's dynamic shared memory."""
+    type = root.type.pointee if isinstance(root.type, Pointer) else None
+    return isinstance(type, Array) and type.count == 0
 
 
 def _flows(op: Op) -> Iterable[tuple[Value, tuple[Value, ...]]]:
@@ -172,126 +164,4 @@ def holds_floats(type: Type) -> bool:
             return any(holds_floats(f.type) for f in type.fields)
         case Array():
             return holds_floats(type.element)
-    return False
-
-
-# ---- marks ----------------------------------------------------------------------------------------------------------
-
-
-class _Marking:
-    def __init__(self, function: Function, found: Decisions):
-        self.found = found
-        self.used = uses(function.body)
-        self.carried = _carried_sums(function, found)
-        self.products = _fusable_products(found)
-        self.open = _open_results(found)
-        self.fused: set[Value] = set()  # products that are part of a sum now
-
-    def block(self, block: Block) -> Block:
-        here = {op.result: op for op in block.ops if isinstance(op, Apply) and op.fn == "mul"}
-        marked = [self.op(op, here) for op in block.ops]
-        ops = (op for op in marked if self.fused.isdisjoint(op.results))
-        return Block(block.args, tuple(ops), block.results)
-
-    def op(self, op: Op, here: dict[Value, Apply]) -> Op:
-        if not isinstance(op, Apply):
-            return rebuild(op, lambda v: v, self.block)
-        if op.result not in self.found.values:
-            return op
-        fused = self.fuse(op, here) if op.result in self.carried else None
-        return fused or (replace(op, fn=UNFUSED[op.fn]) if self.needs_mark(op) else op)
-
-    def needs_mark(self, op: Apply) -> bool:
-        """Whether a product may be fused with what decides; whether a sum may be with a function's last product, or may
-        be taken for one that can be added up in any order."""
-        if op.fn not in _SUMS:
-            return op.result in self.products
-        summed = (v for v in op.args if v not in self.found.definition and self.used[v] == 1)
-        return not self.open.isdisjoint(op.args) or (op.result in self.carried and any(summed))
-
-    def fuse(self, op: Apply, here: dict[Value, Apply]) -> Op | None:
-        """A sum with a product that nothing else uses."""
-        left, right = op.args
-        for value, other in ((right, left), (left, right)) if op.fn == "add" else ():
-            if value in here and self.used[value] == 1 and value.type in _FUSED:
-                self.fused.add(value)
-                return replace(op, fn="fma", args=(*here[value].args, other))
-        return None
-
-
-def _fusable_products(found: Decisions) -> set[Value]:
-    """Products that decisions get by way of a sum, or of a function that may begin with one."""
-    seen: set[Value] = set()
-    todo: list[Value] = []
-    for value in found.values:
-        op = found.definition.get(value)
-        if isinstance(op, Apply) and (op.fn in _SUMS or op.fn not in _SINGLE):
-            todo += op.args
-    for op in found.jumps:
-        todo += op.args if op.fn not in _SINGLE else ()
-    for update in found.memory.stores:
-        todo += update.args if isinstance(update, Atomic) and update.kind in _SUMS else ()
-    while todo:
-        value = todo.pop()
-        if value not in seen:
-            seen.add(value)
-            todo += found.passed(value)
-    return {v for v in seen if isinstance(op := found.definition.get(v), Apply) and op.fn == "mul"} & found.values
-
-
-def _open_results(found: Decisions) -> set[Value]:
-    """Floats that may come from a function which ends with a product."""
-    targets: dict[Value, list[Value]] = {}
-    todo: list[Value] = []
-    for value in found.values:
-        op = found.definition.get(value)
-        if isinstance(op, Apply) and op.fn not in _SINGLE:
-            todo.append(value)
-        for source in found.passed(value):
-            targets.setdefault(source, []).append(value)
-    reached: set[Value] = set()
-    while todo:
-        value = todo.pop()
-        if value not in reached:
-            reached.add(value)
-            todo += targets.get(value, ())
-    return reached
-
-
-def _carried_sums(function: Function, found: Decisions) -> set[Value]:
-    """The sums, and sums in them, that give a loop the next value of what it carries, also in memory."""
-    carried: set[Value] = set()
-    for loop in walk(function.body):
-        if isinstance(loop, For | While):
-            inside = [op for block in blocks(loop) for op in walk(block)]
-            updates = [op.value for op in inside if isinstance(op, Store) and _adds_to(op, found)]
-            carried |= _sums_in([*loop.body.results, *updates], {v for op in inside for v in op.results}, found)
-    return carried & found.values
-
-
-def _sums_in(todo: list[Value], inside: set[Value], found: Decisions) -> set[Value]:
-    """The sums that values end with, as far as they are computed inside."""
-    seen: set[Value] = set()
-    while todo:
-        value = todo.pop()
-        op = found.definition.get(value)
-        if value in seen or not (op is None or value in inside):
-            continue
-        seen.add(value)
-        if op is None or isinstance(op, If):
-            todo += found.sources.get(value, ())
-        elif isinstance(op, Apply) and op.fn in _SUMS:
-            todo += op.args
-    return {v for v in seen if isinstance(op := found.definition.get(v), Apply) and op.fn in _SUMS}
-
-
-def _adds_to(store: Store, found: Decisions) -> bool:
-    """Whether what is stored is a sum with something that was in the same memory."""
-    todo = [store.value]
-    while todo:
-        op = found.definition.get(todo.pop())
-        if isinstance(op, Load) and found.memory.of(op.ptr) & found.memory.of(store.ptr):
-            return True
-        if isinstance(op, Apply) and op.fn in _SUMS:
-            todo += op.args
     return False
