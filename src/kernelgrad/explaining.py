@@ -13,6 +13,7 @@ from .autodiff.telling.amounts import Amount
 from .autodiff.telling.explain import explain
 from .autodiff.telling.traffic import KINDS, Traffic, tape_per_thread, traffic
 from .backends.cpu.notes import notes
+from .deep import deeply
 from .errors import ArgumentError
 from .hidden import elements, tape_total
 from .ir.ops import Atomic, For, GlobalRef, Load, Store, While
@@ -90,6 +91,7 @@ def explain_launch(
     return "\n".join([_explained(variant), "", *_of_launch(target.kernel, variant, told, segment)])
 
 
+@deeply
 def _explained(variant: Variant) -> str:
     function = variant.reverse.function
     quads = find_typical(function) if len(variant.kernels) == 1 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,13 +17,16 @@ from .autodiff.adding.private import is_stored_once, places_of
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
 from .autodiff.structure import analyse
+from .deep import deeply
 from .errors import KernelGradError
 from .ir.ops import Function, Value
+from .ir.traverse import walk
 from .ir.types import F32, F64, Pointer
 from .kernels import Kernel
 from .runtime.arguments import Supplied
 from .runtime.config import Launch, make_launch
 
+_MOST_OPERATIONS = 8000  # that a gather may begin with: a stencil of 27 weighted points has 2,600
 _COST_OF_ATOMIC = 44  # instructions that pass while a GPU does one
 _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 
@@ -112,18 +116,22 @@ class Gathers:
 
     def _built(self, gather: Gather, key: _Key) -> Kernel | None:
         try:
-            kernel = self._finished(gather, key)
+            kernel = self._finished(gather, key, _MOST_OPERATIONS)
         except NotSliceable:
             return None
         affordable = _COST_OF_ATOMIC * (gather.taps or len(gather.sites)) * gather.span
         return kernel if self.options.deterministic or cost(kernel.function.body) <= affordable else None
 
-    def _finished(self, gather: Gather, key: _Key) -> Kernel:
+    @deeply
+    def _finished(self, gather: Gather, key: _Key, most: float = math.inf) -> Kernel:
+        """`most`: the operations that it may begin with."""
         pattern = self._patterns[key]
         assert pattern is not None
         shadow = pattern.derivative.adjoints[gather.name].name
         param = next(p for p in pattern.function.params if p.name == shadow)
         function = gather_function(pattern.function, gather, param)
+        if sum(1 for _ in walk(function.body)) > most:
+            raise NotSliceable
         module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)))
         return Kernel(function.name, module, self.kernel.variable)
 

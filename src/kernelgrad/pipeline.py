@@ -14,6 +14,7 @@ from .autodiff.adding import taps
 from .autodiff.tuning import tune
 from .autodiff.tuning.tune import PLAIN, Tuning
 from .cache import DiskCache, digest, source_digest
+from .deep import deeply, on_large_stack
 from .errors import InternalError, LookupFailed
 from .frontend.lowering import Lowering
 from .frontend.unit import Unit
@@ -96,6 +97,7 @@ CUDA = (
 STAGES = ("frontend", *(p.name for p in KERNEL))
 
 
+@on_large_stack
 def lower(unit: Unit, name: str) -> tuple[Module, str]:
     """The IR of the function a user names, and of all it calls, as the frontend gives it; and its name there."""
     found, cursor = unit.find(name)
@@ -114,6 +116,7 @@ def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:
         yield stage.name, module
 
 
+@deeply
 def compile_kernel(module: Module, name: str) -> Module:
     """One function ready for the backends, with the variables and records it uses."""
 
@@ -124,6 +127,7 @@ def compile_kernel(module: Module, name: str) -> Module:
     return _remembered(module, f"kernel {name}", compute)
 
 
+@deeply
 def finish_derivative(
     function: Function,
     module: Module,
@@ -212,6 +216,7 @@ def _check_addresses(function: Function) -> None:
             raise InternalError(f"internal error in {function.name}: an address is undefined (from {op.span})")
 
 
+@deeply
 def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:
     """Verified at the end; if anything is wrong, after each pass, which tells whose fault it is."""
     try:

@@ -16,6 +16,7 @@ from .autodiff import activity, roots, rotate
 from .autodiff.bits import refuse_bits
 from .autodiff.forward import TANGENT_SHARED, jvp
 from .autodiff.forward_activity import has_tangent
+from .deep import deeply
 from .errors import ArgumentError, LaunchError, UnsupportedError
 from .functions import DeviceFunction, read_result, result_memory
 from .gradients import Gradient
@@ -62,6 +63,7 @@ class Code:
     `internal`: parameters and module variables that are not wanted but through which derivatives flow.
     """
 
+    @deeply
     def __init__(self, kernel: Kernel, listed: tuple[str, ...]):
         function = cas_loops.run(kernel.function, kernel.module)
         self.internal = _flowing(function, kernel.module, listed)

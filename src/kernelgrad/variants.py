@@ -33,6 +33,7 @@ from .autodiff.shadows import adjoint_type, is_dynamic
 from .autodiff.tuning import rows
 from .autodiff.tuning.shapes import decided_by
 from .autodiff.tuning.tune import Tuning, tuning_for
+from .deep import deeply
 from .errors import ArgumentError
 from .gathers import Chosen, Gathers, Step
 from .ir.ops import Atomic, Function, Module, Print, Store, Value
@@ -190,6 +191,7 @@ class Variant:
         """Where threads put what they keep, each on its own part of it."""
         return (*self.derivative.stacks, *self.derivative.logs)
 
+    @deeply
     def elements(self, known: Callable[[Any], Any], launch: Launch) -> dict[Type | Logged, int] | None:
         """What each thread needs of the tape and of the logs, by arithmetic; None where it must be counted."""
         prepared = self.derivative.prepared
@@ -239,6 +241,7 @@ class Variant:
         for chosen in self._find(launch, known, sizes, assigned, ways).gathers:
             yield from self._gathers.launches(chosen, launch, ways.on_cpu)
 
+    @deeply
     def _find(
         self,
         launch: Launch,

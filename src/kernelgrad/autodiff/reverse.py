@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from ..deep import deeply
 from ..errors import Span
 from ..ir.ops import Atomic, Block, For, Function, Global, Module, Op, Param, Print, Store, Value, While
 from ..ir.traverse import clone, closed, uses, walk
@@ -156,6 +157,7 @@ class Prepared:
         return found
 
 
+@deeply
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
     """The gradient; loops that would need a tape take forms that need less of it, or none."""
     function = _ready(function, module, options)

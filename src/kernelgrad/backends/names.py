@@ -15,7 +15,13 @@ _CPP_KEYWORDS = """
 """
 _CUDA_NAMES = """
     threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 assert printf clock clock64 main NULL INFINITY NAN
-    min max abs
+    min max abs uint uchar ushort ulong
+"""
+# The spellings of functions that emitted code calls, so that no parameter or variable hides one.
+_CUDA_FUNCTIONS = """
+    atomicAdd atomicSub atomicExch atomicMin atomicMax atomicInc atomicDec atomicCAS atomicAnd atomicOr atomicXor
+    make_float2 make_float4 make_double2 float2 float4 double2 double4 int2 int4 uint2 uint4 saturate fminf fmaxf
+    fabsf lane_id sin cos tan exp exp2 log log2 sqrt rsqrt pow fma sinh cosh tanh
 """
 # Functions of CUDA's headers with C linkage, most of them with an `f` behind for floats too.
 _C_FUNCTIONS = """
@@ -27,7 +33,7 @@ _C_FUNCTIONS = """
     llmax llmin malloc max memcpy memset min ullmax ullmin umax umin
 """
 C_FUNCTIONS = frozenset(_C_FUNCTIONS.split())
-RESERVED = frozenset((_CPP_KEYWORDS + _CUDA_NAMES).split())
+RESERVED = frozenset((_CPP_KEYWORDS + _CUDA_NAMES + _CUDA_FUNCTIONS).split()) | {f"{name}f" for name in C_FUNCTIONS}
 
 
 def identifier(text: str) -> str:

@@ -28,6 +28,8 @@ def call(fn: Fn, c: Cursor) -> Value | None:
         return _construct(fn, c)
     target = _callee(c)
     if clang.statement_class(c) == 0x5B:
+        if fn.kind == "host":
+            raise fn.unsupported(c, "a host function that launches kernels is not supported", "look up the kernel")
         raise fn.unsupported(c, "a kernel launch inside a kernel (dynamic parallelism) is not supported")
     if target is None or target.kind not in _FUNCTION_KINDS:
         raise fn.unsupported(c, "a call through a function pointer is not supported", "call the function by its name")
@@ -107,6 +109,8 @@ def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
         if template is not None:
             fn.unit.check_errors(template)  # an instance with errors has no body
         reason = REFUSED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
+        if fn.kind == "host":
+            reason = reason.replace("on the device", "in a host function")
         raise fn.unsupported(c, reason)
     arguments = call_arguments(fn, c, target)
     span = fn.at(c)

@@ -41,7 +41,10 @@ def value_or_none(fn: Fn, c: Cursor) -> Value | None:
         return fn.load(found)
     handler = _VALUES.get(c.kind)
     if handler is None and c.kind in REFUSED:
-        raise fn.unsupported(c, *REFUSED[c.kind])
+        reason, hint = REFUSED[c.kind]
+        if fn.kind == "host":
+            reason = reason.replace("on the device", "in a host function").replace("device code", "host functions")
+        raise fn.unsupported(c, reason, hint)
     if handler is None:
         raise fn.unsupported(c, f"this expression ({c.kind.name.lower()}) is not supported")
     return handler(fn, c)

@@ -68,7 +68,7 @@ class Unit:
             raise LookupFailed(f"'{request}' is not the name of a function")
         candidates = self._named(match["name"], request)
         if match["template"]:
-            return self._instance(match, request)
+            return self._instance(match, request, candidates)
         plain = [c for c in candidates if c.kind == Kind.FUNCTION_DECL]
         if not plain:
             shape = self.signature(candidates[0])
@@ -102,8 +102,10 @@ class Unit:
             raise LookupFailed(f"no overload '{request}'; there are:\n  {listed}")
         return found
 
-    def _instance(self, match: re.Match[str], request: str) -> tuple[Unit, Cursor]:
-        address = f"&{match['name']}{match['template']}"
+    def _instance(self, match: re.Match[str], request: str, candidates: list[Cursor]) -> tuple[Unit, Cursor]:
+        names = {self.qualified_name(c, arguments=False) for c in candidates}
+        name = f"::{names.pop()}" if len(names) == 1 else match["name"]  # also where its namespace is left out
+        address = f"&{name}{match['template']}"
         if match["params"]:
             address = f"static_cast<void (*){match['params']}>({address})"
         probe = f"auto {_PROBE} = {address};"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..deep import deeply
 from ..ir.ops import (
     Alloca,
     Apply,
@@ -52,6 +53,7 @@ Roots = frozenset[Root]
 _NOTHING: Roots = frozenset()
 
 
+@deeply
 def written_params(function: Function) -> frozenset[str]:
     """The pointers that the kernel may write through: "p", "s.p" for a member, or "s" for all pointers in a struct."""
     trace = _Trace(function)

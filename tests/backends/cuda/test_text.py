@@ -188,3 +188,17 @@ def test_union_members_share_their_place() -> None:
     text = built([p], b, bits)
     assert "union {" in text
     assert "p->i = p->tag;" in text
+
+
+@pytest.mark.parametrize("name", "atomicAdd sinf cosf sqrtf cos exp lane_id make_float4 threadIdx min".split())
+def test_parameters_named_like_what_emitted_code_calls(name: str) -> None:
+    call = {"sinf": "cosf(v)", "sqrtf": "rsqrtf(v)"}.get(name, "v * v")
+    source = f"""
+        __global__ void k(float *y, const float *{name}, int n) {{
+          float v = {name}[n] * {name}[0];
+          for (int r = 0; r < n; r++) v = {call} * {name}[r];
+          y[blockIdx.x] = v;
+        }}"""
+    kernel = kg.compile(source)["k"]
+    for text in (kernel.source, kg.gradient(kernel, f"y, {name}").source, kg.jvp(kernel, f"y, {name}").source):
+        assert compile_only(text, "sm_90")

@@ -12,6 +12,7 @@ from typing import Literal
 
 from llvmlite import ir
 
+from ...deep import deeply
 from ...errors import LookupFailed
 from ...ir.builder import pointee
 from ...ir.layout import param_layout
@@ -83,6 +84,7 @@ class Region:
     stride: int = 0
 
 
+@deeply
 def lower(module: Module, kernel: str, variant: Variant | None = None) -> KernelCode:
     """The kernel (calls inlined, module variables turned into parameters) as LLVM IR."""
     if kernel not in module.functions:

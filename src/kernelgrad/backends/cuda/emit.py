@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from ...deep import deeply
 from ...errors import InternalError
 from ...ir.ops import (
     Alloca,
@@ -58,6 +59,7 @@ def global_names(module: Module, kernel: str) -> dict[str, str]:
     return _Emitter(module, module.functions[kernel]).names
 
 
+@deeply
 def emit(module: Module, kernel: str) -> str:
     return _Emitter(module, module.functions[kernel]).text()
 

@@ -1,0 +1,128 @@
+"""Passes walk values back to where they come from and blocks down to what they hold, one Python call per step. How far
+that goes is up to the user's program, so Python's limit on calls must not decide: what runs into it is run again, on a
+stack as large as it takes. Passes are pure, so that they can be.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from .errors import UNKNOWN, Span, UnsupportedError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_STACKS = (1 << 30, 1 << 28, 1 << 26)  # bytes, of address space; the largest that can be had
+_BYTES_PER_CALL = 1 << 12  # more than a call takes, also through C
+_HINT = "split it into several kernels, or write what repeats as a loop"
+
+_own = threading.local()  # .large: whether this thread has such a stack
+_raising = threading.Lock()
+_users = 0
+_usual_limit = sys.getrecursionlimit()
+
+
+def deeply(work: Callable[P, R]) -> Callable[P, R]:
+    """`work`, which changes nothing but its result, with as many nested calls as it takes."""
+
+    @wraps(work)
+    def run(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return work(*args, **keywords)
+        except RecursionError:
+            if getattr(_own, "large", False):
+                raise
+        return _on_large_stack(lambda: work(*args, **keywords), args)
+
+    return run
+
+
+def on_large_stack(work: Callable[P, R]) -> Callable[P, R]:
+    """The same from the start, for what passes through C code that would lose the error."""
+
+    @wraps(work)
+    def run(*args: P.args, **keywords: P.kwargs) -> R:
+        if getattr(_own, "large", False):
+            return work(*args, **keywords)
+        return _on_large_stack(lambda: work(*args, **keywords), args)
+
+    return run
+
+
+def _on_large_stack(work: Callable[[], R], args: tuple[Any, ...]) -> R:
+    found: list[R] = []
+    failed: list[BaseException] = []
+
+    def body() -> None:
+        _own.large = True
+        try:
+            found.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    for size in _STACKS:
+        if _finishes(body, size):
+            break
+    else:
+        raise _too_deep(args)
+    if failed and isinstance(failed[0], RecursionError):
+        raise _too_deep(args) from None
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def _finishes(body: Callable[[], None], size: int) -> bool:
+    """Runs it in a thread with so large a stack, if there is the memory."""
+    global _users, _usual_limit
+    with _raising:
+        if _users == 0:
+            _usual_limit = sys.getrecursionlimit()
+        _users += 1
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), size // _BYTES_PER_CALL))
+    try:
+        thread = _started(body, size)
+        if thread is None:
+            return False
+        try:
+            thread.join()
+        finally:
+            thread.join()  # also when interrupted: what it works on is the caller's
+        return True
+    finally:
+        with _raising:
+            _users -= 1
+            if _users == 0:
+                sys.setrecursionlimit(_usual_limit)
+
+
+def _started(body: Callable[[], None], size: int) -> threading.Thread | None:
+    with _raising:  # the size is that of all threads started from here on
+        before = threading.stack_size(size)
+        try:
+            thread = threading.Thread(target=body, name="kernelgrad", daemon=True)
+            thread.start()
+            return thread
+        except (RuntimeError, MemoryError):
+            return None
+        finally:
+            threading.stack_size(before)
+
+
+def _too_deep(args: tuple[Any, ...]) -> UnsupportedError:
+    return UnsupportedError("this function is too long or nested too deeply", _place(args), _HINT)
+
+
+def _place(args: tuple[Any, ...]) -> Span:
+    """Of the function among the arguments, or the one that a name among them picks from a module."""
+    for arg in args:
+        span = getattr(arg, "span", None)
+        if isinstance(span, Span):
+            return span
+        for function in getattr(arg, "functions", {}).values() if hasattr(arg, "globals") else ():
+            return function.span if isinstance(function.span, Span) else UNKNOWN
+    return UNKNOWN

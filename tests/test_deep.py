@@ -1,0 +1,88 @@
+"""Long and deeply nested programs: Python's limit on nested calls decides nothing but the time it takes."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from kernelgrad.deep import deeply, on_large_stack
+from kernelgrad.errors import Source, Span
+
+N = 48
+BODIES = {
+    "products": "".join(f"v = v * (1 + 0.01 * x[i + {k}]);" for k in range(N)),
+    "one_sum": "v = " + " + ".join(f"x[i] * x[i + {k}]" for k in range(N)) + ";",
+    "nested_calls": "v = " + "sin(" * N + "x[i]" + ")" * N + ";",
+    "else_ifs": " else ".join(f"if (v < {0.02 * k + 0.0071}) v = v * x[i] + {k};" for k in range(1, N)),
+    "cases": "switch (i) {" + "".join(f"case {k}: v = x[i] * x[i + {k}]; break;" for k in range(N)) + "}",
+}
+
+
+@pytest.fixture
+def little_stack() -> Iterator[None]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 160)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("little_stack")
+@pytest.mark.parametrize("name", BODIES)
+def test_gradient(name: str) -> None:
+    source = f"""
+        __global__ void k(double *y, const double *x, int n) {{
+          int i = threadIdx.x; double v = x[i];
+          {BODIES[name]}
+          y[i] = v;
+        }}"""
+    kernel = kg.compile(source)["k"]
+    x, seed, step = np.linspace(0.1, 0.9, N + 4), np.array([1.0, -0.5, 2.0, 0.3]), 1e-6
+
+    def primal(x: np.ndarray) -> float:
+        y = np.zeros(4)
+        kernel[1, 4](y, x, 4)
+        return float(y @ seed)
+
+    d_x, gradient = np.zeros_like(x), kg.gradient(kernel, "y, x")
+    gradient[1, 4](np.zeros(4), x, 4, seed.copy(), d_x)
+    direction = np.random.default_rng(0).standard_normal(x.size)
+    change = (primal(x + step * direction) - primal(x - step * direction)) / (2 * step)
+    assert d_x @ direction == pytest.approx(change, rel=1e-6)
+    assert "k_grad" in gradient.source
+
+
+def _depth(n: int) -> int:
+    return 0 if n == 0 else 1 + _depth(n - 1)
+
+
+def test_as_many_calls_as_it_takes() -> None:
+    limit = sys.getrecursionlimit()
+    assert deeply(_depth)(20_000) == on_large_stack(_depth)(20_000) == 20_000
+    assert sys.getrecursionlimit() == limit
+
+
+def test_too_many_are_an_error_with_a_place() -> None:
+    class Endless:
+        span = Span(Source("a.cu", "void f();"), 1, 1)
+
+    def endless(at: Endless) -> int:
+        return endless(at)
+
+    for run in (deeply(endless), on_large_stack(endless)):
+        with pytest.raises(
+            kg.UnsupportedError, match="a.cu:1:1: error: this function is too long or nested too deeply"
+        ):
+            run(Endless())
+
+
+def test_other_errors_are_passed_on() -> None:
+    def divided(by: int) -> float:
+        return _depth(20_000) / by
+
+    with pytest.raises(ZeroDivisionError):
+        deeply(divided)(0)
