@@ -30,6 +30,7 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Pointer, Struct
 from ...transforms.aliases import MEETINGS, Aliases
+from ...transforms.uniform import uniform_values
 
 _SUMS = ("add", "sub", "convert", "neg")
 _PRODUCTS = ("mul", "shl")
@@ -81,6 +82,7 @@ class _Search:
     def __init__(self, function: Function):
         self.aliases = Aliases(function)
         self.params = {p.value for p in function.params}
+        self.uniform = uniform_values(function)
         self.definition = {v: op for op in walk(function.body) for v in op.results}
 
     def must_stay(self, store: _Access, other: _Access) -> bool:
@@ -131,6 +133,9 @@ class _Search:
         return ptr not in self.params
 
     def is_multiple(self, index: Value) -> bool:
+        """Whether a constant times something that threads differ in is among what an index is the sum of."""
+        if index in self.uniform:
+            return False
         match self.definition.get(index):
             case Apply(fn, args) if fn in _PRODUCTS:
                 return any(isinstance(self.definition.get(v), Constant) for v in args)
