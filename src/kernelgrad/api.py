@@ -78,7 +78,7 @@ def gradient(
     floating-point ones by default.
 
     `primal=False`: only the reverse; buffers hold what they held before the kernel. `keep`: pure outputs whose adjoint
-    is read and left as it is. `assign`: pure inputs whose adjoint is written, not added to. `may_alias=True`: arguments
+    is left as it is. `assign`: pure inputs whose adjoint is written, not added to. `may_alias=True`: arguments
     may share memory. `deterministic=True`: bitwise the same adjoints from run to run, without floating-point atomics of
     the gradient's own; what threads would add at once is logged and added in a fixed order after the launch. Atomics of
     the kernel itself stay, and what is computed from their results may vary. `assume=kg.assume(...)`: what you promise

@@ -19,17 +19,22 @@ def sparing(
     variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
 ) -> BoundArguments:
     """The arguments with copies for adjoints that are to be kept and would be consumed."""
-    function = variant.reverse.function
-    offsets = dict(zip((p.name for p in function.params), param_layout(function)[0], strict=True))
-    packed, buffers = bytearray(bound.packed), list(bound.buffers)
-    for name in variant.options.facts.unkept:
-        adjoint = variant.derivative.adjoints[name].name
-        k = next(k for k, b in enumerate(buffers) if b.name == adjoint)
-        copy = Scratch(buffers[k].nbytes, placement.cuda, stream).copy_from(buffers[k].address)
-        own.kept.append(copy)
-        packed[offsets[adjoint] : offsets[adjoint] + 8] = copy.address.to_bytes(8, "little")
-        buffers[k] = buffers[k]._replace(address=copy.address)
-    return bound._replace(packed=bytes(packed), buffers=tuple(buffers)) if variant.options.facts.unkept else bound
+    function, spared = variant.reverse.function, variant.options.facts.unkept
+    names = {variant.derivative.adjoints[name].name for name in spared}
+    copies: dict[int, int] = {}
+    buffers = list(bound.buffers)
+    for k, buffer in enumerate(buffers):
+        if buffer.name.partition(".")[0] in names and buffer.nbytes:
+            copy = Scratch(buffer.nbytes, placement.cuda, stream).copy_from(buffer.address)
+            own.kept.append(copy)
+            copies[buffer.address] = copy.address
+            buffers[k] = buffer._replace(address=copy.address)
+    packed = bytearray(bound.packed)
+    for param, offset in zip(function.params, param_layout(function)[0], strict=True):
+        for at in (offset + k for k in _pointers(param.type)) if param.name in names else ():
+            given = int.from_bytes(packed[at : at + 8], "little")
+            packed[at : at + 8] = copies.get(given, given).to_bytes(8, "little")
+    return bound._replace(packed=bytes(packed), buffers=tuple(buffers))
 
 
 def on_copies(

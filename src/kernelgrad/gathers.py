@@ -13,7 +13,8 @@ from .autodiff.adding.affine import Sums
 from .autodiff.adding.exclusive import Place
 from .autodiff.adding.gather import WIDTH, Box, Finder, Gather
 from .autodiff.adding.gathering import NotSliceable, cost, gather_function
-from .autodiff.adding.private import is_stored_once, places_of
+from .autodiff.adding.once import is_stored_once
+from .autodiff.adding.private import places_of
 from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient
 from .autodiff.structure import analyse

@@ -49,9 +49,15 @@ class Differentiated:
 
     def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
         """`wanted`: the listed parameters whose adjoint was given; `facts`: what holds for the launch."""
+        listed = self.settings.listed if wanted is None else wanted
+        if facts is not None:
+            return self._variant(listed, facts)
+        usual = self._variant(listed, self.usual)
+        unkept = usual.typically_unkept
+        return self._variant(listed, replace(self.usual, unkept=unkept)) if unkept else usual
+
+    def _variant(self, listed: tuple[str, ...], facts: Facts) -> Variant:
         settings = self.settings
-        listed = settings.listed if wanted is None else wanted
-        facts = self.usual if facts is None else facts
         with self._lock:
             if (listed, facts) not in self._variants:
                 kept = tuple(n for n in settings.kept if n in listed and n not in facts.unkept)
@@ -323,7 +329,7 @@ class Gradient(Differentiated):
     def _binder(self, wanted: tuple[str, ...]) -> Kernel:
         """All variants take the same arguments of the user's."""
         if wanted not in self._binders:
-            self._binders[wanted] = self.variant(wanted).binder
+            self._binders[wanted] = self.variant(wanted, self.usual).binder
         return self._binders[wanted]
 
     def _plan(

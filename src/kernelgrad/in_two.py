@@ -27,7 +27,7 @@ from .autodiff.adding.exclusive import is_shared
 from .autodiff.adding.private import typical
 from .autodiff.reverse import unique_roots
 from .autodiff.telling.work import Work, work
-from .errors import ArgumentError, KernelGradError
+from .errors import KernelGradError
 from .gathers import kept_outputs
 from .ir.ops import Barrier, BarrierReduce, For, Function, GlobalRef, Value, Warp, While
 from .ir.traverse import walk
@@ -126,9 +126,11 @@ class InTwo:
         """If there are any that share the work."""
         gradient = self.gradient
         reverse = self._reverse((*gradient.settings.kept, *zeroed)) if set(zeroed) < set(wanted) else None
-        alone = None if reverse is None else _variant(reverse, wanted, launch, primal)
+        alone = None if reverse is None else reverse.variant_for(wanted, launch, primal)
         consuming = gradient.variant_for(zeroed, launch, primal) if zeroed else None
         if reverse is None or alone is None or not _is_apart(alone, consuming, ways):
+            return None
+        if alone.options.facts.unkept & set(zeroed):  # it would have the adjoints to itself, and the kernel zero them
             return None
         forward = gradient.kernel if consuming is None else self._forward(consuming, wanted)
         users = ((reverse, wanted), *(((gradient, zeroed),) if zeroed else ()))
@@ -215,13 +217,6 @@ class Measured:
 
     def of_kernel(self, kernel: Kernel) -> Work:
         return work(rotate.run(kernel.function, kernel.module), self.shape, self.known)
-
-
-def _variant(reverse: Gradient, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments) -> Variant | None:
-    try:
-        return reverse.variant_for(wanted, launch, primal)
-    except ArgumentError:  # an output that cannot be kept after all
-        return None
 
 
 def _is_apart(alone: Variant, consuming: Variant | None, ways: Ways) -> bool:

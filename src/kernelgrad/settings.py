@@ -9,7 +9,7 @@ from .autodiff import roots as memory_analysis
 from .autodiff.activity import holds_floats
 from .autodiff.reverse import Mode
 from .errors import ArgumentError
-from .ir.ops import Function, Param, Store
+from .ir.ops import Function, Param
 from .ir.types import Array, Pointer, Scalar, Struct, Type
 from .promises import NONE, Promises, check_promises
 from .promises import Names as Names
@@ -85,16 +85,14 @@ def _check_listed(name: str, params: Mapping[str, Param], function: Function) ->
 
 
 def check_kept(function: Function, names: tuple[str, ...]) -> None:
-    """A kept adjoint is read and not cleared: right only for a pure output that is stored once per element. Whether a
-    loop stores different elements, the launch tells."""
+    """What is not read is overwritten by stores alone, or added to: its adjoint can be left as it is, if need be by
+    working on a copy. The adjoint of what is read and written has one value before and another after."""
     memory = memory_analysis.analyse(function)
     by_name = {p.name: p.value for p in function.params}
     for name in names:
         root = by_name[name]
-        stores = [op for op in memory.stores if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
-        pure = len(stores) == 1 and isinstance(stores[0], Store)
-        if not pure or any(root in memory.of(op.ptr) for op in memory.loads):
-            raise ArgumentError(f"keep: '{name}' is not a pure output: it is read, or stored more than once")
+        if any(root in memory.of(op.ptr) for op in memory.loads) or root not in memory.written():
+            raise ArgumentError(f"keep: '{name}' is not a pure output: it is read, or nothing writes it")
 
 
 def check_assigned(function: Function, names: tuple[str, ...]) -> None:

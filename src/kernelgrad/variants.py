@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 from . import pipeline
 from .autodiff import converge, ordered
-from .autodiff import roots as memory_analysis
-from .autodiff import structure as structure_analysis
 from .autodiff.adding.accumulate import Facts, on_cores
 from .autodiff.adding.affine import Shape, Sums
 from .autodiff.adding.apart import stores_apart
 from .autodiff.adding.coarse import pays
-from .autodiff.adding.exclusive import Place, exclusive_loads, place_of
-from .autodiff.adding.private import is_stored_once, places_of, private_roots
+from .autodiff.adding.exclusive import exclusive_loads
+from .autodiff.adding.once import is_consumed, is_stored_once
+from .autodiff.adding.private import places_of, private_roots, typical
 from .autodiff.adding.promises import HOLDS
 from .autodiff.adding.quads import find as find_quads
 from .autodiff.adding.whole import bytes_read_once
@@ -34,7 +33,6 @@ from .autodiff.tuning import rows
 from .autodiff.tuning.shapes import decided_by
 from .autodiff.tuning.tune import Tuning, tuning_for
 from .deep import deeply
-from .errors import ArgumentError
 from .gathers import Chosen, Gathers, Step
 from .ir.ops import Atomic, Function, Module, Print, Store, Value
 from .ir.traverse import walk
@@ -151,6 +149,8 @@ class Variant:
             if f"_d_{name}" in shadows:
                 holding = " and ".join(HOLDS.format(promise) for promise in promises)
                 yield f"// _d_{name} is among them since {holding}."
+        for name in sorted(self.options.facts.unkept):
+            yield f"// _d_{name} is consumed: what is to be kept is given as a copy."
         for log in self.derivative.logs:
             if not log.of.variable:
                 yield f"// After the launch, {log.values.name} is to be added in order where {log.places.name} says."
@@ -282,11 +282,10 @@ class Variant:
         ways: Ways,
     ) -> Found:
         usual, prepared = self.options.facts, self.derivative.prepared
-        if usual.alone:
-            return Found(usual)
-        self._check_kept(launch, known)
         unique = unique_roots(prepared.function, self.options)
         sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, unique)
+        if usual.alone:
+            return Found(replace(usual, unkept=self._unkept(sums)))
         private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
         always = self.options.deterministic  # has a finishing step, however few blocks there are
         partials = self.derivative.sums and math.prod(launch.grid) > _MANY_BLOCKS and not always
@@ -311,7 +310,7 @@ class Variant:
             partials=partials,
             overwritten=frozenset(written | {c.gather.name for c in chosen if c.gather.writes}),
             strips=self._is_long(launch, known),
-            unkept=self._unkept(apart),
+            unkept=self._unkept(sums),
             copied=frozenset(crowded),
             gathered=frozenset(c.gather for c in chosen),
             tuning=self._tuning(launch, ways),
@@ -372,14 +371,24 @@ class Variant:
         few = nbytes <= _SMALL_BUFFER and blocks * math.prod(launch.block) >= _CROWD * (nbytes // type.size)
         return few and blocks >= _MANY_BLOCKS
 
-    def _unkept(self, apart: frozenset[Place]) -> frozenset[str]:
-        memory = self.derivative.prepared.memory
-        stores = [op for op in memory.stores if isinstance(op, Store)]
-        roots = {p.name: p.value for p in self.derivative.prepared.function.params if p.name in self.options.kept}
+    @cached_property
+    def typically_unkept(self) -> frozenset[str]:
+        """Those of a launch like the ones the kernel is made for."""
+        prepared = self.derivative.prepared
+        unique = unique_roots(prepared.function, self.options)
+        return (
+            self._unkept(typical(prepared.structure, prepared.function, unique)) if self.options.kept else frozenset()
+        )
+
+    def _unkept(self, sums: Sums) -> frozenset[str]:
+        """The outputs to be kept whose adjoints the reverse takes, perhaps more than once."""
+        prepared, places = self.derivative.prepared, places_of(self.derivative.prepared.structure)
+        roots = {p.name: p.value for p in prepared.function.params}
         return frozenset(
             name
-            for name, root in roots.items()
-            if any(root in memory.of(op.ptr) and place_of(op, name) not in apart for op in stores)
+            for name in (*self.options.kept, *self.options.facts.unkept)
+            if is_consumed(roots[name], prepared.memory)
+            and not is_stored_once(roots[name], prepared.memory, places, sums)
         )
 
     def _is_long(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
@@ -393,18 +402,6 @@ class Variant:
         threads = math.prod(launch.grid) * math.prod(launch.block)
         large = threads * sum(type.size * count for type, count in sizes.items()) > _LARGE_TAPE
         return large and bool(narrow or stripped)
-
-    def _check_kept(self, launch: Launch, known: Callable[[Any], Any]) -> None:
-        """A loop that stores a kept output must store different elements."""
-        function = self.kernel.function
-        memory, structure = memory_analysis.analyse(function), structure_analysis.analyse(function, apart=False)
-        places = places_of(structure)
-        sums = Sums(structure, Shape(launch.grid, launch.block), known, unique_roots(function, self.options))
-        for param in function.params:
-            stores = [op for op in memory.stores if param.value in memory.of(op.ptr)]  # type: ignore[attr-defined]
-            looped = param.name in self.options.kept and any(places[id(op)].in_loop for op in stores)
-            if looped and not is_stored_once(param.value, memory, places, sums):
-                raise ArgumentError(f"keep: in this launch, '{param.name}' may be stored more than once per element")
 
     def can_refill(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
         """Whether every tile that the reverse fills again is filled wherever it is read."""

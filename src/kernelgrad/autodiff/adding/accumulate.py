@@ -32,7 +32,7 @@ class Facts:
     of whose elements are read once each, so that their adjoints can be written instead of cleared first and added
     to. `copied`: small inputs that very many threads read: each block adds to one of several copies of their
     adjoints. `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large,
-    and loops go in strips. `unkept`: outputs to be kept whose elements several threads may store: their adjoints
+    and loops go in strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints
     are consumed, on copies. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its
     threads add up together. `quads`: threads do several neighbouring elements each. `alone`: there is one thread.
     `ragged`: the rows of a block are not whole warps, and lanes may leave a loop at different times for it."""

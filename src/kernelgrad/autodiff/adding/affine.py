@@ -81,14 +81,15 @@ class Access(NamedTuple):
 class Sums:
     """Finds the form of integers and addresses in one launch. `extents`: how many values a basis takes; None for a
     loop whose number of iterations is not known. `most`: of such a loop, at most how many. `wrapping`: counters of such
-    loops in whose multiples unsigned numbers may wrap around. `unique`: index buffers that hold no value twice, as
-    promised."""
+    loops in whose multiples unsigned numbers may wrap around. `loops`: whose iterations a basis counts. `unique`: index
+    buffers that hold no value twice, as promised."""
 
     def __init__(self, structure: Structure, shape: Shape, known: Known, unique: frozenset[Value] = frozenset()):
         self.structure, self.shape, self.known, self.unique = structure, shape, known, unique
         self.extents: dict[Basis, int | None] = {}
         self.most: dict[Basis, int] = {}
         self.wrapping: set[Basis] = set()
+        self.loops: dict[Basis, For | While] = {}
         self._found: dict[Value, Affine | None] = {}
 
     def of(self, value: Value) -> Affine | None:
@@ -183,11 +184,13 @@ class Sums:
             return self._counter(loop, value)
         if not _is_integer(value.type):
             return None
-        index = position - isinstance(loop, For)
+        index = _carried(loop, position)
+        if index is None:
+            return None
         start, step = self.of(loop.inits[index]), self._step(loop.body.results[index], value)
         if start is None or step is None:
             return None
-        self.extents[value] = None
+        self.extents[value], self.loops[value] = None, loop
         self._bound(loop, value, start, step)
         return start.plus(Affine(0, ((value, step),)))
 
@@ -213,7 +216,7 @@ class Sums:
         distance = None if upper is None else upper.plus(lower, -1)
         known = distance is not None and not distance.terms
         trips = -(-distance.const // loop.step) if known and distance is not None else None
-        self.extents[value] = None if trips is None else max(1, trips)
+        self.extents[value], self.loops[value] = None if trips is None else max(1, trips), loop
         self._most(value, lower, upper, loop.step)
         return lower.plus(Affine(0, ((value, loop.step),)))
 
@@ -338,6 +341,14 @@ _ENDLESS = 1 << 32  # iterations: more are not run
 _STRIDE = 1 << 24  # as many threads as a grid may have that goes through a buffer in strides
 
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+
+
+def _carried(loop: For | While, position: int) -> int | None:
+    """Which of the values that a loop carries an argument of its body is; none, if it is computed before the body."""
+    if isinstance(loop, For):
+        return position - 1
+    forwarded, carried = loop.before.results[position + 1], loop.before.args
+    return carried.index(forwarded) if forwarded in carried else None
 
 
 def _is_integer(type: Type) -> bool:

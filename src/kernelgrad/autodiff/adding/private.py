@@ -19,7 +19,7 @@ from .exclusive import is_shared
 from .promises import promised, settled
 
 
-class _Digit(NamedTuple):
+class Digit(NamedTuple):
     basis: Basis | None
     coefficient: int
     extent: int | None
@@ -77,19 +77,19 @@ def _is_injective(
         return False
     found = [spot for spot in spots if spot is not None]
     width = max(spot.end for spot in found) - min(spot.start for spot in found)
-    digits = [_Digit(b, abs(c), sums.extents[b]) for b, c in shared.items()]
+    digits = [Digit(b, abs(c), sums.extents[b]) for b, c in shared.items()]
     if constants:
         first = min(spot.start for spot in found)
         apart = math.gcd(*(spot.start - first for spot in found))
         width = max(spot.end - spot.start for spot in found)
         if apart:
-            digits.append(_Digit(None, apart, (max(spot.start for spot in found) - first) // apart + 1))
+            digits.append(Digit(None, apart, (max(spot.start for spot in found) - first) // apart + 1))
     for coefficient in {c for spot in found for c in spot.loops}:
         extents = [spot.loops.get(coefficient, 1) for spot in found]
         longest = None if None in extents else max(e for e in extents if e is not None)
-        digits.append(_Digit(None, coefficient, longest))
+        digits.append(Digit(None, coefficient, longest))
     guards = set.intersection(*(access.guards for access in accesses))
-    return _leaps(digits, width, shared, guards)
+    return leaps(digits, width, shared, guards)
 
 
 def _thread_terms(access: Access) -> dict[Basis, int]:
@@ -132,7 +132,7 @@ def _spot(access: Access, sums: Sums, windows: bool) -> _Spot | None:
     return _Spot(start, end, loops)
 
 
-def _leaps(digits: list[_Digit], width: int, shared: dict[Basis, int], guards: set[Guard]) -> bool:
+def leaps(digits: list[Digit], width: int, shared: dict[Basis, int], guards: set[Guard]) -> bool:
     """Whether each digit's step leaps over all that the smaller digits and the window of one thread reach."""
     digits = sorted(digits, key=lambda d: d.coefficient)
     reach = 0
@@ -171,19 +171,6 @@ def bounds(guard: Guard, shared: dict[Basis, int]) -> list[int]:
     if len(factors) != 1 or min(factors) <= 0:
         return []
     return [min(factors) * max(0, guard.bound - 1 - guard.sum.const)]
-
-
-def is_stored_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
-    """Whether no element is stored twice, by any thread in any iteration."""
-    accesses, sums = [], promised(sums, memory)
-    for op in memory.stores:
-        if root in memory.of(op.ptr):  # type: ignore[attr-defined]
-            address = sums.address(op.ptr, root) if isinstance(op, Store) else None
-            if address is None or not isinstance(op, Store):
-                return False
-            accesses.append(Access(address, op.value.type.size, sums.guards(places[id(op)])))
-    found = settled(accesses, sums)
-    return found is not None and len(found) == 1 and _is_injective(found, sums, own_block=False, windows=False)
 
 
 # ---- launches -----------------------------------------------------------------------------------------------------

@@ -176,8 +176,10 @@ def _bounded(rest: Affine, row: int, sums: Sums) -> Affine:
     terms: list[tuple[Basis, int]] = []
     for basis, coefficient in rest.terms:
         if sums.extents[basis] is None and isinstance(basis, Value):
-            basis = Value(I64, basis.name)
-            sums.extents[basis] = (row - 1) // coefficient + 1
+            bounded = Value(I64, basis.name)
+            sums.extents[bounded] = (row - 1) // coefficient + 1
+            sums.loops[bounded] = sums.loops[basis]
+            basis = bounded
         terms.append((basis, coefficient))
     return Affine(rest.const, tuple(terms))
 

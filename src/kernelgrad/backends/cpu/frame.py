@@ -91,6 +91,7 @@ class Frame:
     row: Row | None = None  # the blocks to run, where a row of them is run at once (Note [Rows] in `loops`)
     known: dict[Value, ir.Value] = field(default_factory=dict)  # what need not be computed
     summed: Mapping[Op, Invariants] = field(default_factory=dict)  # Note [Totals]
+    ordered: frozenset[Op] = frozenset()  # Note [Interleaved accesses]
     alone: frozenset[Op] = frozenset()  # atomics on memory that no other worker sees
     strays: Mapping[Op, Own] = field(default_factory=dict)  # those of them that may be outside of it
     totals: dict[Op, ir.Value] = field(default_factory=dict)  # of the loops over threads at hand: where they are kept

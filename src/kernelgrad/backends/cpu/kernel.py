@@ -24,6 +24,7 @@ from . import llvm_types as lt
 from .blocks import BlockCode
 from .frame import Failing, Failure, Frame, Own, failing_ops
 from .indexing import IndexArithmetic
+from .interleaved import ordered_accesses
 from .invariant import Invariants
 from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
@@ -168,6 +169,7 @@ class _Kernel:
             failing=self.failing,
             nowrap=self.bounded(),
             address_parts=address_parts(self.function),
+            ordered=ordered_accesses(self.function),
             watch=self.watch(context) if self.variant.watched else None,
             row=self.row(x, row_end) if self.by_row else None,
             alone=self.alone(self.own_sums),

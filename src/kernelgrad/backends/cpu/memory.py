@@ -81,7 +81,7 @@ def emit_load(frame: Frame, op: Load) -> None:
         bits = b.load_atomic(guard(ptr, type.size), _ORDER, type.align, typ=_integer(type))
         frame.values[op.result] = _from_integer(b, bits, type)
     else:
-        frame.values[op.result] = load(b, ptr, type, _group(frame, op.ptr.type), guard)
+        frame.values[op.result] = load(b, ptr, type, _group(frame, op), guard)
 
 
 def emit_store(frame: Frame, op: Store) -> None:
@@ -90,7 +90,7 @@ def emit_store(frame: Frame, op: Store) -> None:
         # An exchange whose old value nobody wants: llvmlite's atomic store does not take opaque pointers.
         b.atomic_rmw("xchg", guard(ptr, type.size), _to_integer(b, frame.get(op.value), type), _ORDER)
     else:
-        store(b, ptr, frame.get(op.value), type, _group(frame, op.ptr.type), guard)
+        store(b, ptr, frame.get(op.value), type, _group(frame, op), guard)
 
 
 def _guard(frame: Frame, op: Load | Store | Atomic, kind: Access) -> Guard:
@@ -100,10 +100,11 @@ def _guard(frame: Frame, op: Load | Store | Atomic, kind: Access) -> Guard:
     return frame.watch.guard(frame.b, op, op.ptr, kind, frame.thread.linear)
 
 
-def _group(frame: Frame, type: Type) -> Any:
+def _group(frame: Frame, op: Load | Store) -> Any:
     """Thread-private memory is reused by thread after thread, so its accesses are not independent."""
-    assert isinstance(type, Pointer)
-    return frame.access_group if type.space in ("global", "shared", "constant") else None
+    assert isinstance(op.ptr.type, Pointer)
+    grouped = op.ptr.type.space in ("global", "shared", "constant") and op not in frame.ordered
+    return frame.access_group if grouped else None
 
 
 def _other_blocks_matter(op: Load | Store) -> bool:

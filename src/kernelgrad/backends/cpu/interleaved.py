@@ -1,0 +1,144 @@
+"""Note [Interleaved accesses]: a workaround for a miscompilation in LLVM 22.1.
+
+Where neighbouring iterations are several elements apart, p[5 * i + 1] and p[5 * i + 3], the vectoriser makes groups of
+accesses: the loads of a group move up to its first, its stores down to its last. Whether something in between touches
+the same element it looks up among the dependences that were found, and in loops marked as parallel it looks for none.
+So what a thread stores and then loads or stores again is not marked, where its steps are such.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+from ...ir.ops import (
+    Apply,
+    Block,
+    Constant,
+    For,
+    Function,
+    GlobalRef,
+    Load,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Value,
+    While,
+)
+from ...ir.traverse import blocks, walk
+from ...ir.types import Array, Pointer, Struct
+from ...transforms.aliases import MEETINGS, Aliases
+from ...transforms.uniform import uniform_values
+
+_SUMS = ("add", "sub", "convert", "neg")
+_PRODUCTS = ("mul", "shl")
+_MOST = 128  # accesses whose pairs are looked at
+
+
+class _Access(NamedTuple):
+    op: Load | Store
+    number: int  # in the order of the program
+    phase: int  # between which meetings: each has its own loop over threads
+    loops: tuple[Op, ...]  # inside of that
+
+
+def ordered_accesses(function: Function) -> frozenset[Op]:
+    """The loads and stores that must stay in their order."""
+    search = _Search(function)
+    found = [a for a in _accesses(function) if search.is_spread(a.op.ptr)]
+    if len(found) > _MOST:
+        return frozenset(a.op for a in found)
+    stores = [a for a in found if isinstance(a.op, Store)]
+    return frozenset(a.op for pair in product(stores, found) if search.must_stay(*pair) for a in pair)
+
+
+def _accesses(function: Function) -> list[_Access]:
+    found: list[_Access] = []
+    meetings = 0
+
+    def visit(block: Block, loops: tuple[Op, ...]) -> None:
+        nonlocal meetings
+        for op in block.ops:
+            meetings += isinstance(op, MEETINGS)
+            if isinstance(op, Load | Store) and _is_visible(op):
+                found.append(_Access(op, len(found), meetings, loops))
+            inside = isinstance(op, For | While) and not any(
+                isinstance(o, MEETINGS) for b in blocks(op) for o in walk(b)
+            )
+            for inner in blocks(op):
+                visit(inner, (*loops, op) if inside else loops)
+
+    visit(function.body, ())
+    return found
+
+
+def _is_visible(op: Load | Store) -> bool:
+    return isinstance(op.ptr.type, Pointer) and op.ptr.type.space != "local"
+
+
+class _Search:
+    def __init__(self, function: Function):
+        self.aliases = Aliases(function)
+        self.params = {p.value for p in function.params}
+        self.uniform = uniform_values(function)
+        self.definition = {v: op for op in walk(function.body) for v in op.results}
+
+    def must_stay(self, store: _Access, other: _Access) -> bool:
+        """Whether an access may be to what a store of the same thread wrote."""
+        one, two = store.op.ptr, other.op.ptr
+        if store.phase != other.phase or not self.aliases.may_share(self.aliases.root(one), self.aliases.root(two)):
+            return False
+        again = [loop for loop in store.loops if loop in other.loops]
+        if one is two:
+            return not self.moves(one, again) or other.number > store.number
+        if again:
+            return True
+        follows = isinstance(other.op, Store) or other.number > store.number
+        return follows and self.aliases.may_alias(one, two)
+
+    def moves(self, ptr: Value, loops: list[Op]) -> bool:
+        """Whether it is another address in every iteration."""
+        counters = [loop.body.args[0] for loop in loops if isinstance(loop, For)]
+        return not loops or (len(loops) == len(counters) == 1 and self.times(ptr, counters[0]) == 1)
+
+    def times(self, value: Value, counter: Value) -> int:
+        """How often a counter is among what an address is the sum of."""
+        if value is counter:
+            return 1
+        match self.definition.get(value):
+            case Offset(ptr, index):
+                return self.times(ptr, counter) + self.times(index, counter)
+            case Member(ptr, _) | PtrCast(ptr):
+                return self.times(ptr, counter)
+            case Apply(fn, args) if fn in (*_SUMS, *_PRODUCTS):
+                return sum(self.times(v, counter) for v in args)
+        return 0
+
+    def is_spread(self, ptr: Value) -> bool:
+        """Whether neighbouring threads may be a known number of elements apart, several of them."""
+        type = ptr.type.pointee if isinstance(ptr.type, Pointer) else None
+        assert type is not None
+        if isinstance(type, Struct | Array):
+            return True
+        while (op := self.definition.get(ptr)) is not None:
+            if isinstance(op, Offset):
+                step = op.ptr.type.pointee if isinstance(op.ptr.type, Pointer) else type
+                if step.size != type.size or self.is_multiple(op.index):
+                    return True
+            elif not isinstance(op, Member | PtrCast):
+                return not isinstance(op, GlobalRef)
+            ptr = op.ptr
+        return ptr not in self.params
+
+    def is_multiple(self, index: Value) -> bool:
+        """Whether a constant times something that threads differ in is among what an index is the sum of."""
+        if index in self.uniform:
+            return False
+        match self.definition.get(index):
+            case Apply(fn, args) if fn in _PRODUCTS:
+                return any(isinstance(self.definition.get(v), Constant) for v in args)
+            case Apply(fn, args) if fn in _SUMS:
+                return any(map(self.is_multiple, args))
+        return False
