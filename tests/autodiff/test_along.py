@@ -44,7 +44,7 @@ WIDE = {
     ),
     "two, coupled": ("for (int k = 0; k < n; k++) { double t = v - 0.1 * w; w = w + 0.1 * sin(t); v = t; }", "y, x"),
     "two, in an inner loop": (
-        "for (int k = 0; k < n; k++) { double q = v; for (int j = 0; j < 3; j++) { v *= q; q = 0.9 * q * q; } v += q; }",
+        "for (int k = 0; k < n; k++) { double q = v; for (int j = 0; j < 3; j++) { v *= q; q *= 0.9 * q; } v += q; }",
         "y, x",
     ),
     "a sum beside it": ("for (int k = 0; k < n; k++) { v = sin(v) + 0.1 * r; w += v * v; }", "y, r"),

@@ -73,3 +73,17 @@ def test_zeros_stay_zeros() -> None:
         np.zeros(4, np.float32), x, np.zeros(4, np.float32), x_adj
     )
     np.testing.assert_array_equal(x_adj, 0.0)
+
+
+@pytest.mark.parametrize(("value", "adjoint"), [(1e4, 1e-25), (1e-12, 1e20), (3.0, 1.0), (1e-3, 1e35)])
+def test_factors_out_of_range(value: float, adjoint: float) -> None:
+    """Where the factor overflows or underflows, and the adjoint does not: all steps in double are the reference."""
+    body = "T v = x[i], p = v; for (int k = 0; k < 9; ++k) p = p * v + v; y[i] = p;"
+    found = []
+    for type, dtype in (("double", "f8"), ("float", "f4")):
+        source = f"typedef {type} T; __global__ void k(T *y, const T *x) {{ int i = threadIdx.x; {body} }}"
+        d_y, d_x = np.full(4, adjoint, dtype), np.zeros(4, dtype)
+        kg.gradient(kg.compile(source)["k"])[1, 4](np.zeros(4, dtype), np.full(4, value, dtype), d_y, d_x)
+        found.append(d_x)
+    assert np.all((found[0] != 0) & (np.abs(found[0]) < 3e38))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)

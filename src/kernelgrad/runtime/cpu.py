@@ -197,7 +197,7 @@ class _Loaded:
         launch, _, scratch_bytes = pack_launch(config, self.static_shared, self.slot_bytes, room=room)
         for nbytes in own_sums:
             launch += _OWN_SUM.pack(scratch_bytes, nbytes)
-            scratch_bytes += _round_up(nbytes)
+            scratch_bytes += _round_up(nbytes) + _round_up(2 * nbytes)  # sums, and doubles behind them
         where = ctypes.addressof(status)
 
         def run(begin: int, end: int) -> None:

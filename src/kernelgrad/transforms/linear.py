@@ -8,6 +8,11 @@ computed in the order in which it did, and does not scale an adjoint down to whe
 
 Only sums that autodiff made are taken apart: of adjoints that are loaded from the user's shadows. An adjoint of zero
 stays zero, also where the factor, a product of many numbers, is too large for a float.
+
+A factor has another range than the adjoint that is scaled step by step. One that overflows on the way is infinite or no
+number in the end. What it loses where it is too small on the way is less than 2^-149 for each step (for floats), times
+what comes after: no more than 2^40 if no step multiplies by more than the root of that. So a factor that is finite and
+not below 2^-64 then has lost nothing. Where that does not hold, the chain is run as it was.
 """
 
 from __future__ import annotations
@@ -18,10 +23,12 @@ from functools import reduce
 
 from ..ir.builder import Builder
 from ..ir.ops import Apply, Block, Function, Load, Member, Module, Offset, Op, PtrCast, Value
-from ..ir.traverse import blocks, free_values, operands, rebuild, walk, with_body
+from ..ir.traverse import blocks, clone, free_values, operands, rebuild, walk, with_body
 from ..ir.types import Scalar
 
 _FEWER = 4  # operations that must be saved
+_GROWTH = 40  # exponent of what all steps together may multiply with
+_LEAST = 2.0**-64
 _SAME = frozenset(("add", "sub", "neg"))
 
 
@@ -59,8 +66,15 @@ def _factored(block: Block, seed: Value) -> Block:
         return block
     b = factor.b
     b.span = made[last].span
+    enough = factor.suffices(total)
+    with b.region() as product:
+        scaled = b.apply("mul", seed, total)
+    mapping: dict[Value, Value] = {}
+    chain = clone(Block((), tuple(op for op in block.ops if op in factor.needed), ()), mapping)
+    steps = Block((), chain.ops, (mapping[last],))
+    (found,) = b.if_(enough, product.block((), (scaled,)), steps)
     some = b.apply("ne", seed, b.constant(0.0, seed.type))
-    b.add(Apply("select", (some, b.apply("mul", seed, total), seed), results=(last,), span=b.span))
+    b.add(Apply("select", (some, found, seed), results=(last,), span=b.span))
     kept = [op for op in block.ops if op not in factor.needed]
     return Block(block.args, _placed(kept, b.ops), block.results)
 
@@ -100,6 +114,7 @@ class _Factor:
         self.seed, self.made = seed, made
         self.b = Builder()
         self.needed: set[Op] = set()
+        self.steps: list[Value] = []  # what factors are multiplied with, one after the other
 
     def transpose(self, last: Value) -> Weight:
         weights: dict[Value, list[Weight]] = defaultdict(list)
@@ -117,12 +132,26 @@ class _Factor:
         match op.fn, op.args:
             case "mul", (left, right):
                 multiple, factor = (left, right) if left is self.seed or left in self.made else (right, left)
+                if weight is not None:
+                    self.steps.append(factor)
                 yield multiple, factor if weight is None else self.b.apply("mul", weight, factor)
             case "neg", (arg,):
                 yield arg, self._negated(weight)
             case fn, (left, right):
                 yield left, weight
                 yield right, self._negated(weight) if fn == "sub" else weight
+
+    def suffices(self, total: Value) -> Value:
+        """Whether the factor has lost nothing to the range of floats."""
+        b, type = self.b, self.seed.type
+        size = b.apply("abs", total)
+        least = b.apply("ge", size, b.constant(_LEAST, type))
+        holds = b.apply("and", least, b.apply("isfinite", total))
+        if not self.steps:
+            return holds
+        largest = reduce(lambda x, y: b.apply("max", x, y), (b.apply("abs", v) for v in dict.fromkeys(self.steps)))
+        most = 2.0 ** (_GROWTH // len(self.steps)) if len(self.steps) <= _GROWTH else 1.0
+        return b.apply("and", holds, b.apply("le", largest, b.constant(most, type)))
 
     def _negated(self, weight: Weight) -> Weight:
         return self._number(-1) if weight is None else self.b.apply("neg", weight)
@@ -146,7 +175,7 @@ def _placed(ops: list[Op], new: list[Op]) -> tuple[Op, ...]:
         if op is not None:
             placed.append(op)
             later.difference_update(op.results)
-        while new and not later.intersection(operands(new[0])):
+        while new and not later.intersection((*operands(new[0]), *_inner(new[0]))):
             placed.append(new[0])
             later.difference_update(new[0].results)
             new = new[1:]

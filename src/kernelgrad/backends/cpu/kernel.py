@@ -18,7 +18,7 @@ from ...ir.builder import pointee
 from ...ir.layout import param_layout
 from ...ir.ops import Apply, Function, Module, Op, Value
 from ...ir.traverse import walk
-from ...ir.types import Pointer, Scalar
+from ...ir.types import F32, Pointer, Scalar
 from . import block_sums, own_sums, strides, totals
 from . import llvm_types as lt
 from .blocks import BlockCode
@@ -244,7 +244,10 @@ class _Kernel:
                 pointers += target, own_sums.byte_offset_by(b, *own[k])
         for k, (memory, nbytes) in own.items():
             pointers[self.pointers.index(k)] = memory
-            own_sums.clear(b, memory, nbytes)
+            own_sums.clear(b, memory, nbytes, self.is_float(k))
+        folded = {k: parts for k, parts in own.items() if self.is_float(k)}
+        since = b.alloca(I64)
+        b.store(i64(0), since)
         entry = b.block
         watch = b.load(byte_offset(b, launch, _WATCH), typ=PTR)
         b.cbranch(b.icmp_unsigned("<", begin, end), loop, done)
@@ -253,8 +256,10 @@ class _Kernel:
         index.add_incoming(begin, entry)
         x, y, z = _unflatten(b, index, grid)
         row_end = self.row_end(b, x, b.sub(end, index), grid[0], threads[0])
+        row_end = self.until_fold(b, x, row_end, threads[0], folded)
         b.call(block, [params, status, watch, index, x, y, z, row_end, *grid, *threads, *pointers])
         following = b.add(index, b.zext(b.sub(row_end, x), I64), flags=("nuw", "nsw"))
+        self.fold(b, b.sub(row_end, x), threads, since, folded)
         index.add_incoming(following, b.block)
         failed = b.icmp_unsigned("!=", b.load_atomic(status, "monotonic", 4, typ=I32), i32(0))
         b.cbranch(b.or_(failed, b.icmp_unsigned(">=", following, end)), done, loop)
@@ -272,6 +277,44 @@ class _Kernel:
             at, nbytes = (b.load(byte_offset(b, launch, _OWN_SUMS + 16 * number + 8 * n), typ=I64) for n in range(2))
             found[k] = own_sums.byte_offset_by(b, scratch, at), nbytes
         return found
+
+    def is_float(self, k: int) -> bool:
+        return pointee(self.function.params[k].value) == F32
+
+    def until_fold(
+        self,
+        b: ir.IRBuilder,
+        x: ir.Value,
+        row_end: ir.Value,
+        threads: ir.Value,
+        folded: dict[int, tuple[ir.Value, ir.Value]],
+    ) -> ir.Value:
+        """No later than where sums of floats have become long (Note [Own sums])."""
+        for _, nbytes in folded.values() if self.by_row else ():
+            blocks = b.udiv(own_sums.threads_between_folds(b, nbytes), b.zext(threads, I64))
+            last = b.add(b.zext(x, I64), b.add(blocks, i64(1)))
+            row_end = b.select(b.icmp_unsigned("<", last, b.zext(row_end, I64)), b.trunc(last, I32), row_end)
+        return row_end
+
+    def fold(
+        self,
+        b: ir.IRBuilder,
+        blocks: ir.Value,
+        threads: list[ir.Value],
+        since: ir.Value,
+        folded: dict[int, tuple[ir.Value, ir.Value]],
+    ) -> None:
+        if not folded:
+            return
+        each = reduce(b.mul, (b.zext(t, I64) for t in threads))
+        run = b.add(b.load(since, typ=I64), b.mul(each, b.zext(blocks, I64)))
+        b.store(run, since)
+        lengths = [own_sums.threads_between_folds(b, nbytes) for _, nbytes in folded.values()]
+        least = reduce(lambda one, other: b.select(b.icmp_unsigned("<", one, other), one, other), lengths)
+        with b.if_then(b.icmp_unsigned(">=", run, least)):
+            for memory, nbytes in folded.values():
+                own_sums.fold(b, memory, nbytes)
+            b.store(i64(0), since)
 
     def row_end(self, b: ir.IRBuilder, x: ir.Value, left: ir.Value, width: ir.Value, threads: ir.Value) -> ir.Value:
         """Where the blocks of one call end: after one block, or at the end of its row or of the range; earlier where

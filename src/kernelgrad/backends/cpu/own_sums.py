@@ -5,6 +5,9 @@ its blocks one after the other, and adds that to the buffer at the end. LLVM see
 threads add to different elements, and vectorises then. The launch tells where that memory lies in the worker's scratch
 memory, and its bytes.
 
+A long sum of floats loses what is added to it. So those of floats are added to doubles behind them, each time that so
+many threads have run, and begin again at zero.
+
 A kernel may add outside of the buffer that it is given: to the array of which that is a slice. Where the launch does
 not show that it does not (`ranges`), each addition looks whether it is inside, and is made atomically where it is not.
 """
@@ -26,6 +29,9 @@ from .ranges import Indices, Ranges
 
 _MOST_BYTES = 1 << 18
 _CROWD = 64  # threads for each element, at least
+_LENGTH = 512  # of a sum of floats: threads, and for each element
+_LENGTH_EACH = 8
+_LINE = 64  # bytes: where doubles begin
 TOLD = (
     f"each core adds up in memory of its own, if the buffer has at most {_MOST_BYTES >> 10} KB and each element"
     f" {_CROWD} threads or more"
@@ -64,15 +70,42 @@ def pays(nbytes: int, size: int, threads: int) -> bool:
     return 0 < nbytes <= _MOST_BYTES and nbytes % size == 0 and threads >= _CROWD * (nbytes // size)
 
 
-def clear(b: ir.IRBuilder, memory: ir.Value, nbytes: ir.Value) -> None:
-    with counted(b, i64(0), nbytes, 4) as at:
-        b.store(lt.i32(0), byte_offset_by(b, memory, at), align=4)
+def threads_between_folds(b: ir.IRBuilder, nbytes: ir.Value) -> ir.Value:
+    return b.add(b.mul(nbytes, i64(_LENGTH_EACH // F32.size)), i64(_LENGTH))
+
+
+def _doubles(b: ir.IRBuilder, memory: ir.Value, nbytes: ir.Value) -> ir.Value:
+    return byte_offset_by(b, memory, b.and_(b.add(nbytes, i64(_LINE - 1)), i64(-_LINE)))
+
+
+def clear(b: ir.IRBuilder, memory: ir.Value, nbytes: ir.Value, is_float: bool) -> None:
+    doubles = [(_doubles(b, memory, nbytes), b.mul(nbytes, i64(2)))] if is_float else []
+    for start, length in ((memory, nbytes), *doubles):
+        with counted(b, i64(0), length, 4) as at:
+            b.store(lt.i32(0), byte_offset_by(b, start, at), align=4)
+
+
+def fold(b: ir.IRBuilder, memory: ir.Value, nbytes: ir.Value) -> None:
+    """Adds sums of floats to the doubles behind them."""
+    float_, double = lt.memory_type(F32), lt.memory_type(F64)
+    doubles = _doubles(b, memory, nbytes)
+    with counted(b, i64(0), nbytes, F32.size) as at:
+        place, total = byte_offset_by(b, memory, at), byte_offset_by(b, doubles, b.mul(at, i64(2)))
+        more = b.fpext(b.load(place, typ=float_, align=F32.size), double)
+        b.store(b.fadd(b.load(total, typ=double, align=F64.size), more), total, align=F64.size)
+        b.store(ir.Constant(float_, 0.0), place, align=F32.size)
 
 
 def flush(b: ir.IRBuilder, memory: ir.Value, nbytes: ir.Value, target: ir.Value, type: ir.Type, size: int) -> None:
     """Adds what the worker has added up to the buffer."""
+    is_float, double = size == F32.size, lt.memory_type(F64)
+    if is_float:
+        fold(b, memory, nbytes)
+        memory = _doubles(b, memory, nbytes)
     with counted(b, i64(0), nbytes, size) as at:
-        total = b.load(byte_offset_by(b, memory, at), typ=type, align=size)
+        place = byte_offset_by(b, memory, b.mul(at, i64(F64.size // size)))
+        whole = b.load(place, typ=double, align=F64.size)
+        total = b.fptrunc(whole, type) if is_float else whole
         with b.if_then(b.fcmp_unordered("!=", total, ir.Constant(type, 0.0))):
             b.atomic_rmw("fadd", byte_offset_by(b, target, at), total, "monotonic")
 
