@@ -95,13 +95,14 @@ def gradient(
     from .functions import DeviceFunction, FunctionGradient
     from .gradients import Gradient
     from .module_variables import with_variables
-    from .settings import make_settings
+    from .settings import check_outputs, make_settings
 
     target = with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
         target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
     )
+    check_outputs(target.function, parameters, settings.shown)
     made = FunctionGradient(target, settings) if isinstance(target, DeviceFunction) else Gradient(target, settings)
     _warn_if_zero(made)
     return made
@@ -173,7 +174,7 @@ def split(
     it is broken. `shorter`, `may_alias`, `deterministic`, `assume`: as of `gradient`."""
     from .module_variables import with_variables
     from .saving import changing
-    from .settings import make_settings
+    from .settings import check_outputs, make_settings
     from .splits import Forward, Reverse
 
     kernel = with_variables(kernel, parameters)
@@ -181,6 +182,7 @@ def split(
     settings = make_settings(
         kernel.function, parameters, "split", None, None, may_alias, None, deterministic, assume, saved, shorter
     )
+    check_outputs(kernel.function, parameters, settings.shown)
     forward = Forward(kernel, settings)
     _warn_if_zero(forward)
     return forward, Reverse(forward)

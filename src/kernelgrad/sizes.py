@@ -30,7 +30,8 @@ def check_sizes(name: str, what: str, pairs: Iterable[Pair], bound: BoundArgumen
         for own, path, other, shown in _pointers(pair):
             wanted, size = _elements(own, path, pair.param, sizes), sizes.get(f"{pair.derivative.name}{path}")
             each = _element(other).size
-            if wanted is None or size is None or (pair.shorter and size < wanted * each):
+            fewer = pair.shorter and own is not None  # a number has one
+            if wanted is None or size is None or (fewer and size < wanted * each):
                 continue
             if size != wanted * each:
                 given = f"{size // each:,}" if size % each == 0 else f"{size / each:,.1f}"

@@ -129,5 +129,8 @@ def test_large_launches_in_two_leave_what_the_kernel_would(monkeypatch: pytest.M
     want = adjoints(kernel, True)
     monkeypatch.setattr(in_two, "ENOUGH", Work(moved=1, operations=1))
     monkeypatch.setattr(in_two, "DENSE", 0)
+    monkeypatch.setattr(in_two, "MORE", 100)
+    args = (np.ones(N), np.ones(N), N)
+    assert "two launches, the reverse alone and then the kernel" in kg.gradient(kernel, "p, g").explain(1, N, *args)
     for one, other in zip(want, adjoints(kernel, True), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-13)
