@@ -14,6 +14,7 @@ from .corpus.build import build
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*nothing that is differentiable:UserWarning")
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in ALL if "gradient" not in case.skip])
 def test_right_or_refused(case: Case) -> None:
     kernel = build(case)

@@ -200,7 +200,7 @@ STENCIL = """__global__ void k(double *y, const double *x, const double *w, int 
 
 def test_adjoints_that_are_shorter_than_their_buffers() -> None:
     """They are long enough for what the kernel reads: nothing behind that is touched, whoever adds up."""
-    n, gradient = 200, kg.gradient(kg.compile(STENCIL)["k"], "y, x, w", assign="x, w")
+    n, gradient = 200, kg.gradient(kg.compile(STENCIL)["k"], "y, x, w", assign="x, w", shorter="x, w")
     rng = np.random.default_rng(1)
     x, w, d_y = rng.random(3 * n), rng.random(n), rng.random(n)
     found = []

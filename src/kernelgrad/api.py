@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from .checking import GradientReport
     from .frontend.unit import Unit
     from .functions import DeviceFunction
-    from .gradients import Gradient
+    from .gradients import Differentiated, Gradient
     from .kernels import Kernel
     from .promises import Promises
     from .runtime.variables import Variable
@@ -69,6 +70,7 @@ def gradient(
     primal: bool = True,
     keep: str | Sequence[str] | None = None,
     assign: str | Sequence[str] | None = None,
+    shorter: str | Sequence[str] | None = None,
     may_alias: bool = False,
     tape_budget: int | None = None,
     deterministic: bool = False,
@@ -77,28 +79,41 @@ def gradient(
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
     floating-point ones by default.
 
-    `primal=False`: only the reverse; buffers hold what they held before the kernel. `keep`: pure outputs whose adjoint
-    is left as it is. `assign`: pure inputs whose adjoint is written, not added to. `may_alias=True`: arguments
-    may share memory. `deterministic=True`: bitwise the same adjoints from run to run, without floating-point atomics of
-    the gradient's own; what threads would add at once is logged and added in a fixed order after the launch. Atomics of
-    the kernel itself stay, and what is computed from their results may vary. `assume=kg.assume(...)`: what you promise
-    of the arguments.
+    `primal=False`: only the reverse; buffers hold what they held before the kernel, also those that it writes in place.
+    `keep`: pure outputs whose adjoint is left as it is. `assign`: pure inputs whose adjoint is written, not
+    added to. `may_alias=True`: arguments may share memory. `deterministic=True`: bitwise the same adjoints from run to
+    run, without floating-point atomics of the gradient's own; what threads would add at once is logged and added in a
+    fixed order after the launch. Atomics of the kernel itself stay, and what is computed from their results may vary.
+    `assume=kg.assume(...)`: what you promise of the arguments. `shorter`: parameters whose adjoint may have fewer
+    elements than the argument, since the launch reaches no more of them.
 
-    An adjoint has its argument's form: a number's is an array of one, a struct's a pointer to one struct, that of a
-    struct with pointers a struct of adjoints. Half-precision buffers take half or float adjoints, accumulated in float.
-    `__constant__` and `__device__` variables are listed by their names.
+    An adjoint has its argument's form and size: a number's is an array of one, a struct's a pointer to one struct, that
+    of a struct with pointers a struct of adjoints, in which a number's is an array of one. Half-precision buffers take
+    half or float adjoints, accumulated in float. `__constant__` and `__device__` variables are listed by their names,
+    the parameters of a pack by the pack's.
     """
     from .functions import DeviceFunction, FunctionGradient
     from .gradients import Gradient
     from .module_variables import with_variables
-    from .settings import make_settings
+    from .settings import check_outputs, make_settings
 
     target = with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
-        target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume
+        target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
     )
-    return FunctionGradient(target, settings) if isinstance(target, DeviceFunction) else Gradient(target, settings)
+    check_outputs(target.function, parameters, settings.shown)
+    made = FunctionGradient(target, settings) if isinstance(target, DeviceFunction) else Gradient(target, settings)
+    _warn_if_zero(made)
+    return made
+
+
+def _warn_if_zero(made: Differentiated) -> None:
+    if made.is_zero:
+        problem = (
+            "nothing that is differentiable leads from a listed input to a listed output: every adjoint becomes zero"
+        )
+        warnings.warn(f"{made.shown.name}: {problem}", stacklevel=3)
 
 
 def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
@@ -121,8 +136,8 @@ def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[s
 def check_gradient(
     target: Kernel | DeviceFunction,
     parameters: str | Sequence[str] | None = None,
-    grid: Any = 1,
-    block: Any = 1,
+    grid: Any = None,
+    block: Any = None,
     args: Sequence[Any] = (),
     *,
     shared: int = 0,
@@ -131,8 +146,8 @@ def check_gradient(
 ) -> GradientReport:
     """Compares reverse mode, forward mode and finite differences, on copies of the arguments and in double precision.
 
-    Raises `GradientError` where reverse and forward mode differ; where finite differences differ from both, the report
-    has a note: the function is not differentiable there.
+    Of a kernel, `grid` and `block` are the launch to check. Raises `GradientError` where reverse and forward mode
+    differ; where finite differences differ from both, the report has a note: the function is not differentiable there.
     """
     from .checking import check
 
@@ -143,19 +158,33 @@ def split(
     kernel: Kernel,
     parameters: str | Sequence[str] | None = None,
     *,
+    unchanged: str | Sequence[str] | None = None,
+    shorter: str | Sequence[str] | None = None,
     may_alias: bool = False,
     deterministic: bool = False,
     assume: Promises | None = None,
 ) -> Any:
     """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
-    *arguments, *adjoints)`. `may_alias`, `deterministic`, `assume`: as of `gradient`."""
+    *arguments, *adjoints)`.
+
+    Between the two anything may change: buffers, structs' buffers, `__device__` and `__constant__` variables. What the
+    reverse needs of them is kept with the tape, as a copy of the buffer or as the values that were read, whichever is
+    fewer bytes for the launch. `unchanged="x, w"`: your promise that these hold the same when the reverse runs; nothing
+    of them is kept. `tape = forward.check(grid, block, *arguments)` and `reverse.check(grid, block, tape, ...)` tell if
+    it is broken. `shorter`, `may_alias`, `deterministic`, `assume`: as of `gradient`."""
     from .module_variables import with_variables
-    from .settings import make_settings
+    from .saving import changing
+    from .settings import check_outputs, make_settings
     from .splits import Forward, Reverse
 
     kernel = with_variables(kernel, parameters)
-    settings = make_settings(kernel.function, parameters, "split", None, None, may_alias, None, deterministic, assume)
+    saved = changing(kernel, unchanged)
+    settings = make_settings(
+        kernel.function, parameters, "split", None, None, may_alias, None, deterministic, assume, saved, shorter
+    )
+    check_outputs(kernel.function, parameters, settings.shown)
     forward = Forward(kernel, settings)
+    _warn_if_zero(forward)
     return forward, Reverse(forward)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .ir.layout import param_layout
+from .ir.layout import leaves, param_layout
 from .ir.ops import Function
-from .ir.types import Array, Pointer, Struct, Type
+from .ir.types import Pointer, Type
 from .kernels import Kernel
 from .runtime.arguments import Placement
 from .runtime.launch import BoundArguments
@@ -31,7 +31,7 @@ def sparing(
             buffers[k] = buffer._replace(address=copy.address)
     packed = bytearray(bound.packed)
     for param, offset in zip(function.params, param_layout(function)[0], strict=True):
-        for at in (offset + k for k in _pointers(param.type)) if param.name in names else ():
+        for at in _pointers(param.type, offset) if param.name in names else ():
             given = int.from_bytes(packed[at : at + 8], "little")
             packed[at : at + 8] = copies.get(given, given).to_bytes(8, "little")
     return bound._replace(packed=bytes(packed), buffers=tuple(buffers))
@@ -59,18 +59,11 @@ def _addresses(function: Function, end: int) -> Iterator[int]:
     """Where in the packed arguments, up to `end`, there are addresses."""
     for param, offset in zip(function.params, param_layout(function)[0], strict=True):
         if offset < end:
-            yield from (offset + k for k in _pointers(param.type))
+            yield from _pointers(param.type, offset)
 
 
-def _pointers(type: Type) -> Iterator[int]:
-    """The offsets of the pointers in a value."""
-    match type:
-        case Pointer():
-            yield 0
-        case Array(element, count):
-            yield from (k * element.size + inner for k in range(count) for inner in _pointers(element))
-        case Struct(fields=fields):
-            yield from (f.offset + inner for f in fields for inner in _pointers(f.type))
+def _pointers(type: Type, offset: int) -> Iterator[int]:
+    return (at for _, at, leaf in leaves(type, offset=offset) if isinstance(leaf, Pointer))
 
 
 def copy_variables(kernel: Kernel, placement: Placement, stream: int | None, own: Own) -> None:

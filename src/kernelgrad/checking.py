@@ -26,7 +26,7 @@ from .runtime.config import Launch, make_launch
 from .runtime.overlap import check_overlap
 from .runtime.signature import c_signature, user_params
 from .runtime.variables import Variable
-from .settings import Names, make_settings
+from .settings import Names, check_outputs, make_settings
 from .tangents import Tangent
 from .transforms import widen
 from .variants import RESULT
@@ -72,8 +72,10 @@ def check(
     rtol: float,
     seed: int,
 ) -> GradientReport:
+    grid, block = _launch_of(target, grid, block)
     target = with_variables(target, parameters)
-    listed = make_settings(target.function, parameters, "joint", None, None, False, None).listed
+    listed = make_settings(target.function, parameters, "joint", None, None, False, None).shown
+    check_outputs(target.function, parameters, listed)
     kernel = _with_result(target) if isinstance(target, DeviceFunction) else target
     own = user_params(kernel.function)
     if isinstance(target, DeviceFunction):
@@ -85,6 +87,16 @@ def check(
     launch = make_launch(grid, block, shared * _growth(kernel.function))
     subject = Subject(kernel, listed, launch, args)
     return _Comparison(subject, np.random.default_rng(seed), rtol).run()
+
+
+def _launch_of(target: Kernel | DeviceFunction, grid: Any, block: Any) -> tuple[Any, Any]:
+    """A function runs once; what a kernel does is told by the launch."""
+    if isinstance(target, DeviceFunction):
+        return 1 if grid is None else grid, 1 if block is None else block
+    if grid is None or block is None:
+        problem = f"{target.name}: say for which launch: check_gradient(kernel, parameters, grid, block, args)"
+        raise ArgumentError(problem)
+    return grid, block
 
 
 # ---- what is compared ---------------------------------------------------------------------------------------------
@@ -140,7 +152,9 @@ class Subject:
     def _with_shadows(self, derivative: Gradient | Tangent, x: Vector, shadows: Vector) -> tuple[Vector, Vector]:
         arguments = self._arguments(x)
         parts = dict(zip(self.listed, self._split(shadows), strict=True))
-        passed = {name: self.pieces[name].shadow(part) for name, part in parts.items()}
+        forward = isinstance(derivative, Tangent)
+        pieces = {name: self.pieces[name] for name in parts}
+        passed = {n: p.tangent(parts[n]) if forward else p.shadow(parts[n]) for n, p in pieces.items()}
         derivative[self._key](*arguments.values(), *passed.values())
         return self._read(arguments), self._read(passed)
 

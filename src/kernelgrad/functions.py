@@ -116,6 +116,7 @@ class FunctionGradient(Differentiated):
         own = Own()
         given = in_float(self.kernel.function, given, _ONE_THREAD, own)
         bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
+        self.check_sizes(variant, bound)
         plan = LaunchPlan(variant, _ONE_THREAD, primal)
         self.check_overlap(variant, bound, own, plan.written)
         result = result_memory(self.target.function.result_type, placement, own)

@@ -13,13 +13,15 @@ from . import claims
 from .autodiff import roots as memory_analysis
 from .autodiff.adding.accumulate import USUAL, Facts
 from .autodiff.keeping import checkpoint
+from .autodiff.members import Member, members_of
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
 from .errors import ArgumentError, LaunchError
 from .half_adjoints import in_float
 from .hidden import elements, stream_of, tape_total
 from .in_two import InTwo, Spilled
-from .ir.ops import Function, Param
+from .ir.ops import Atomic, Function, Param, Value
+from .ir.traverse import operands
 from .ir.types import Struct
 from .kernels import Kernel
 from .known import Looking, integers_of
@@ -32,6 +34,8 @@ from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
+from .sizes import Pair, check_sizes
+from .struct_adjoints import with_members
 from .transforms.quads import BYTES
 from .variants import ANY, Variant, Ways
 
@@ -69,6 +73,7 @@ class Differentiated:
                     facts,
                     deterministic=settings.deterministic,
                     unique=settings.promises.unique,
+                    changing=settings.changing,
                 )
                 self._variants[listed, facts] = Variant(self.kernel, options)
             return self._variants[listed, facts]
@@ -113,7 +118,7 @@ class Differentiated:
     def adjoint_names(self) -> tuple[str, ...]:
         """`d_x` for each listed parameter x, or a fresh name where the kernel has a d_x of its own."""
         taken = {p.name for p in user_params(self.kernel.function)}
-        return tuple(_fresh(f"d_{name}", taken) for name in self.settings.listed)
+        return tuple(_fresh(f"d_{name}", taken) for name in self.settings.shown)
 
     def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The kernel's own arguments, and the adjoint of each listed parameter."""
@@ -132,7 +137,8 @@ class Differentiated:
                     f"takes {own} arguments and {len(names)} adjoints, got {len(args)}\n  {self.signature}"
                 )
             given = args[own:]
-        return args[:own], dict(zip(self.settings.listed, given, strict=True))
+        adjoints = dict(zip(self.settings.shown, given, strict=True))
+        return args[:own], with_members(adjoints, self._members) if self._members else adjoints
 
     def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:
         """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
@@ -141,9 +147,28 @@ class Differentiated:
                 _check_members(name, type, args[number], adjoints[name])
 
     @cached_property
+    def _members(self) -> tuple[Member, ...]:
+        """The numbers in structs of pointers that have adjoints."""
+        return tuple(m for m in members_of(self.kernel.function) if m.struct in self.settings.shown)
+
+    @cached_property
     def _structs(self) -> tuple[tuple[int, str, Struct], ...]:
         params = enumerate(user_params(self.kernel.function))
         return tuple((k, p.name, p.type) for k, p in params if isinstance(p.type, Struct))
+
+    def check_sizes(self, variant: Variant, bound: BoundArguments) -> None:
+        """`bound`: the kernel's own arguments and the adjoints."""
+        params, adjoints = {p.name: p for p in self.kernel.function.params}, variant.derivative.adjoints
+        shown = dict(zip(self.settings.shown, self.adjoint_names, strict=True))
+        shorter = self.settings.shorter
+        pairs = [
+            Pair(params[name], param, shown[name], name in shorter) for name, param in adjoints.items() if name in shown
+        ]
+        for member in self._members:
+            if member.name in adjoints:
+                param = Param(Value(member.type, f"{member.struct}{member.shown}"), "")
+                pairs.append(Pair(param, adjoints[member.name], f"{shown[member.struct]}{member.shown}"))
+        check_sizes(self.kernel.name, "adjoint", pairs, bound)
 
     def check_overlap(self, variant: Variant, bound: BoundArguments, own: Own, written: frozenset[str]) -> None:
         """Also of adjoints that float copies stand for. `written`: the parameters through which the launch writes."""
@@ -151,6 +176,15 @@ class Differentiated:
             bound = bound._replace(buffers=(*bound.buffers, *own.originals))
             written |= {b.name for b in own.originals}
         check_overlap(variant.reverse.function, bound, written)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether no derivative gets from a listed parameter to what one holds in the end; what atomics add to has its
+        own."""
+        prepared = self.variant().derivative.prepared
+        memory, activity = prepared.memory, prepared.activity
+        kept = any(isinstance(op, Atomic) and memory.of(op.ptr) & activity.roots for op in memory.stores)
+        return not kept and not any(value in activity for op in memory.stores for value in operands(op))
 
     @property
     def shown(self) -> Function:
@@ -162,7 +196,7 @@ class Differentiated:
         function = self.shown
         by_name = {p.name: p for p in function.params}
         adjoints = [
-            declare(_adjoint_type(by_name[n]), a) for n, a in zip(self.settings.listed, self.adjoint_names, strict=True)
+            declare(_adjoint_type(by_name[n]), a) for n, a in zip(self.settings.shown, self.adjoint_names, strict=True)
         ]
         head, _, tail = c_signature(function).rpartition(")")
         separator = ", " if user_params(function) else ""
@@ -206,7 +240,7 @@ class Gradient(Differentiated):
         self, grid: Any, block: Any, *args: Any, shared: Any = None, stream: Any = None, **adjoints: Any
     ) -> None:
         """Runs the kernel and its gradient. After block, both or neither: shared_bytes, stream."""
-        expected = len(user_params(self.kernel.function)) + (0 if adjoints else len(self.settings.listed))
+        expected = len(user_params(self.kernel.function)) + (0 if adjoints else len(self.settings.shown))
         if len(args) == expected + 2:
             if shared is not None or stream is not None:
                 raise ArgumentError("shared and stream are given twice: by position and by name")
@@ -348,6 +382,7 @@ class Gradient(Differentiated):
         integers = known.read(bound.packed)
         plan = self._plans.get(kind, integers)
         if plan is None:
+            self.check_sizes(self.variant(wanted), bound)
             plan = self._make_plan(wanted, launch, bound, ways, segment, spilled)
             relevant = known.numbers((*self._usual_for(wanted, launch).relevant.parts, *plan.asked))
             self._plans.keep(kind, integers, plan, relevant)

@@ -32,7 +32,10 @@ def in_float(
     if not _has_halves(function):
         return adjoints
     params = {p.name: p for p in function.params}
-    return {name: _in_float(params[name], value, launch, own, name in kept) for name, value in adjoints.items()}
+    return {
+        name: _in_float(params[name], value, launch, own, name in kept) if name in params else value
+        for name, value in adjoints.items()
+    }
 
 
 @lru_cache(1024)

@@ -148,13 +148,24 @@ class Kernel:
         bound, placement = self._binder.bind(args, keywords)
         self.run(launch, bound, placement, hidden or {})
 
-    def run(self, launch: Launch, bound: BoundArguments, placement: Placement, hidden: Hidden) -> None:
-        """Launches with arguments that are bound already; `hidden` gives what is neither theirs nor the module's."""
+    def run(
+        self,
+        launch: Launch,
+        bound: BoundArguments,
+        placement: Placement,
+        hidden: Hidden,
+        constants: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Launches with arguments that are bound already; `hidden` gives what is neither theirs nor the module's.
+        `constants`: what `__constant__` variables are to hold on a GPU, instead of what the module's do."""
         check_launch_bounds(self.name, self.function.launch_bounds, launch.block)
         config = _config(launch, placement)
         module = self._cpu_module if placement.cuda is None else self._cuda_module
         executable = self._executable(placement.cuda)
-        executable.launch(config, self._with_variables(module, bound, config, placement.cuda, hidden))
+        arguments = self._with_variables(module, bound, config, placement.cuda, hidden)
+        if placement.cuda is not None and constants:
+            self._replace_constants(placement.cuda, constants)
+        executable.launch(config, arguments)
 
     def _with_variables(
         self,
@@ -190,6 +201,14 @@ class Kernel:
             if self._constants.get((device, name), 0) != variable.version:
                 executable.set_constant(name, variable.bytes())  # type: ignore[attr-defined]
                 self._constants[device, name] = variable.version
+
+    def _replace_constants(self, device: int, contents: Mapping[str, bytes]) -> None:
+        """Until the next launch, which brings the module's own again."""
+        for name in self._constant_names:
+            variable = self.variable(name)
+            if name in contents and contents[name] != variable.bytes():
+                self._executables[device].set_constant(name, contents[name])  # type: ignore[attr-defined]
+                self._constants[device, name] = -1
 
     def _executable(self, device: int | None) -> Executable:
         found = self._executables.get(device)

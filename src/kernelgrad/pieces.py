@@ -28,7 +28,10 @@ class Piece(Protocol):
         """A fresh argument that holds these numbers."""
 
     def shadow(self, floats: Vector) -> Any:
-        """A fresh adjoint or tangent that holds these numbers."""
+        """A fresh adjoint that holds these numbers."""
+
+    def tangent(self, floats: Vector) -> Any:
+        """A fresh tangent that holds these numbers."""
 
     def read(self, argument: Any) -> Vector:
         """The numbers that an argument or a shadow holds after a launch."""
@@ -37,16 +40,20 @@ class Piece(Protocol):
 
 
 class Number:
-    """A floating-point parameter; its adjoint and tangent are arrays of one."""
+    """A floating-point parameter; its adjoint is an array of one, and so is its tangent, but for that of a number in a
+    record, which is a number."""
 
-    def __init__(self, name: str, value: Any):
-        self.name, self.floats = name, np.array([float(value)])
+    def __init__(self, name: str, value: Any, in_record: bool = False):
+        self.name, self.floats, self.in_record = name, np.array([float(value)]), in_record
 
     def primal(self, floats: Vector) -> Any:
         return float(floats[0])
 
     def shadow(self, floats: Vector) -> Any:
         return floats.copy()
+
+    def tangent(self, floats: Vector) -> Any:
+        return self.primal(floats) if self.in_record else floats.copy()
 
     def read(self, argument: Any) -> Vector:
         return np.array(argument, np.float64).reshape(1)
@@ -68,6 +75,9 @@ class Fixed:
 
     def shadow(self, floats: Vector) -> Any:
         return None if self.value is None else 0
+
+    def tangent(self, floats: Vector) -> Any:
+        return self.shadow(floats)
 
     def read(self, argument: Any) -> Vector:
         return self.floats
@@ -105,6 +115,9 @@ class Buffer:
     def shadow(self, floats: Vector) -> Any:
         return self._filled(np.zeros_like(self.data), floats)
 
+    def tangent(self, floats: Vector) -> Any:
+        return self.shadow(floats)
+
     def read(self, argument: Any) -> Vector:
         return self._floats_of(np.atleast_1d(argument).view(np.uint8)).copy()
 
@@ -134,6 +147,10 @@ class Record:
         parts = zip(self.members.items(), self._split(floats), strict=True)
         return {name: member.shadow(part) for (name, member), part in parts}
 
+    def tangent(self, floats: Vector) -> Any:
+        parts = zip(self.members.items(), self._split(floats), strict=True)
+        return {name: member.tangent(part) for (name, member), part in parts}
+
     def read(self, argument: Any) -> Vector:
         return np.concatenate([member.read(argument[name]) for name, member in self.members.items()])
 
@@ -149,8 +166,7 @@ def make_piece(name: str, value: Any, old: Type, new: Type, in_record: bool = Fa
     """`old`: the type of the user's argument; `new`: the same in double precision."""
     match old, new:
         case Scalar(), Scalar():
-            # A float inside a struct of pointers is passed by value and has nowhere to leave an adjoint: held fixed.
-            return Number(name, value) if old.is_float and not in_record else Fixed(value)
+            return Number(name, value, in_record) if old.is_float else Fixed(value)
         case Pointer(), Pointer():
             return Fixed(None) if value is None else _buffer(name, value, old.pointee, new.pointee)
         case Struct(), Struct():

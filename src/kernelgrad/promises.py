@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .autodiff import roots as memory_analysis
@@ -31,6 +31,16 @@ def names_of(given: Names) -> tuple[str, ...]:
     return tuple(part.strip() for part in parts if part.strip())
 
 
+def names_in(given: Names, params: Iterable[Param]) -> tuple[str, ...]:
+    """The same, with the elements of a parameter pack for its name."""
+    known = tuple(params)
+    packs: dict[str, list[str]] = {}
+    for param in known:
+        if param.pack is not None:
+            packs.setdefault(param.pack, []).append(param.name)
+    return tuple(element for name in names_of(given) for element in packs.get(name, (name,)))
+
+
 def check_promises(function: Function, promises: Promises | None) -> Promises:
     """The promises, if they can be about the function."""
     if promises is None:
@@ -41,6 +51,7 @@ def check_promises(function: Function, promises: Promises | None) -> Promises:
         )
     params = {p.name: p for p in user_params(function)}
     written = memory_analysis.analyse(function).written()
+    promises = Promises(names_in(promises.unique, params.values()))
     for name in promises.unique:
         if name not in params:
             raise ArgumentError(f"assume: {function.name} has no parameter '{name}'\n  {c_signature(function)}")

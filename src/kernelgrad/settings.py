@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from .autodiff import roots as memory_analysis
 from .autodiff.activity import holds_floats
+from .autodiff.members import members_of
 from .autodiff.reverse import Mode
 from .errors import ArgumentError
 from .ir.ops import Function, Param
-from .ir.types import Array, Pointer, Scalar, Struct, Type
+from .ir.types import Array, Pointer, Struct, Type
 from .promises import NONE, Promises, check_promises
 from .promises import Names as Names
+from .promises import names_in as names_in
 from .promises import names_of as names_of
 from .runtime.signature import c_signature, user_params
 
@@ -21,7 +23,7 @@ from .runtime.signature import c_signature, user_params
 class Settings:
     """What the user asked for."""
 
-    listed: tuple[str, ...]
+    listed: tuple[str, ...]  # also members of structs, see autodiff/members.py
     mode: Mode = "joint"
     kept: tuple[str, ...] = ()
     assigned: tuple[str, ...] = ()
@@ -29,6 +31,9 @@ class Settings:
     tape_budget: int | None = None
     deterministic: bool = False
     promises: Promises = NONE
+    changing: frozenset[str] = frozenset()  # between the two launches of a split
+    shown: tuple[str, ...] = ()  # the parameters of the user's among the listed
+    shorter: tuple[str, ...] = ()  # whose adjoints may have fewer elements
 
 
 def has_derivative(type: Type) -> bool:
@@ -36,12 +41,13 @@ def has_derivative(type: Type) -> bool:
     if isinstance(type, Pointer):
         return holds_floats(type.pointee)
     if memory_analysis.holds_pointers(type):
-        return isinstance(type, Struct) and any(has_derivative(f.type) for f in type.fields if not _is_number(f.type))
+        return isinstance(type, Struct) and any(_is_active(f.type) for f in type.fields)
     return holds_floats(type) and not isinstance(type, Array)
 
 
-def _is_number(type: Type) -> bool:
-    return isinstance(type, Scalar)
+def _is_active(member: Type) -> bool:
+    """Of a struct that holds pointers."""
+    return has_derivative(member) or (holds_floats(member) and not memory_analysis.holds_pointers(member))
 
 
 def make_settings(
@@ -54,10 +60,12 @@ def make_settings(
     budget: int | None,
     deterministic: bool = False,
     promises: Promises | None = None,
+    changing: frozenset[str] = frozenset(),
+    shorter: Names = None,
 ) -> Settings:
     """The user's choices, checked against the function."""
     params = {p.name: p for p in function.params}
-    listed = names_of(parameters)
+    listed = names_in(parameters, function.params)
     if parameters is None:
         listed = tuple(p.name for p in user_params(function) if has_derivative(p.type))
     for name in listed:
@@ -66,14 +74,18 @@ def make_settings(
         raise ArgumentError(f"nothing to differentiate: no floating-point parameter\n  {c_signature(function)}")
     if len(set(listed)) != len(listed):
         raise ArgumentError(f"a parameter is listed twice in '{', '.join(listed)}'")
-    kept, assigned = names_of(keep), names_of(assign)
-    for name in (*kept, *assigned):
+    kept, assigned = names_in(keep, function.params), names_in(assign, function.params)
+    fewer = names_in(shorter, function.params)
+    for name in (*kept, *assigned, *fewer):
         if name not in listed:
             raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")
     check_kept(function, kept)
     check_assigned(function, assigned)
     promises = check_promises(function, promises)
-    return Settings(listed, mode, kept, assigned, may_alias, budget, deterministic, promises)
+    inside = tuple(m.name for m in members_of(function) if m.struct in listed)
+    everything = (*listed, *inside)
+    asked = (kept, assigned, may_alias, budget, deterministic, promises, changing)
+    return Settings(everything, mode, *asked, shown=listed, shorter=fewer)
 
 
 def _check_listed(name: str, params: Mapping[str, Param], function: Function) -> None:
@@ -82,6 +94,22 @@ def _check_listed(name: str, params: Mapping[str, Param], function: Function) ->
     if not has_derivative(params[name].type):
         reason = f"parameter '{name}' ({params[name].c_type}) holds no floating-point numbers"
         raise ArgumentError(f"{reason} and cannot be differentiated\n  {c_signature(function)}")
+
+
+def check_outputs(function: Function, parameters: Names, listed: tuple[str, ...]) -> None:
+    """A list without an output has no derivative but zero: whoever wrote it left something out."""
+    if parameters is None:
+        return
+    memory = memory_analysis.analyse(function)
+    written = memory.written()
+    returns = function.result_type is not None and holds_floats(function.result_type)
+    by_name = {p.name: p for p in function.params}
+    if returns or memory_analysis.UNKNOWN in written or any(by_name[n].value in written for n in listed):
+        return
+    outputs = [f"'{p.name}'" for p in function.params if p.value in written and has_derivative(p.type)]
+    what = f"it writes {', '.join(outputs)}, which must be listed too" if outputs else "it writes nothing to list"
+    problem = f"none of '{', '.join(listed)}' is an output of {function.name}, so that every derivative is zero"
+    raise ArgumentError(f"{problem}: {what}\n  {c_signature(function)}")
 
 
 def check_kept(function: Function, names: tuple[str, ...]) -> None:

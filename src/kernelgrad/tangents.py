@@ -32,7 +32,8 @@ from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature, declare, user_params
-from .settings import Names, has_derivative, names_of
+from .settings import Names, check_outputs, has_derivative, names_in
+from .sizes import Pair, check_sizes
 from .transforms import cas_loops
 from .variants import RESULT
 
@@ -68,6 +69,7 @@ class Code:
         function = cas_loops.run(kernel.function, kernel.module)
         self.internal = _flowing(function, kernel.module, listed)
         made = jvp(function, kernel.module, (*listed, *self.internal))
+        self.given = dict(zip(listed, made.tangents, strict=False))
         self.tangents = dict(zip(self.internal, made.tangents[len(listed) :], strict=True))
         params = [_supplied(p, self.tangents.values(), made.tangents) for p in made.function.params]
         ordered = tuple(sorted(params, key=lambda p: p.variable is not None))
@@ -151,6 +153,9 @@ class Differential:
     def run(self, code: Code, primal: Prepared, args: tuple[Any, ...]) -> dict[str, Scratch]:
         """Launches; what is internal gets zeros as its tangent, and is given back."""
         bound, placement = code.kernel.bind(args)
+        params = {p.name: p for p in (*primal.kernel.function.params, *code.kernel.function.params)}
+        pairs = (Pair(params[name], params[tangent], tangent) for name, tangent in code.given.items() if name in params)
+        check_sizes(primal.kernel.name, "tangent", pairs, bound)
         check_overlap(code.kernel.function, bound, code.kernel.written)
         made: dict[str, Scratch] = {}
         for name, tangent in code.tangents.items():
@@ -164,12 +169,15 @@ class Differential:
 
 
 class Tangent(Differential):
-    """The forward-mode derivative of a kernel or of a gradient: `t[grid, block](*arguments, *tangents)`."""
+    """The forward-mode derivative of a kernel or of a gradient: `t[grid, block](*arguments, *tangents)`. `outputs`: the
+    list must have one."""
 
-    def __init__(self, target: Kernel | Gradient, parameters: Names):
+    def __init__(self, target: Kernel | Gradient, parameters: Names, outputs: bool = False):
         self.target = target if isinstance(target, Gradient) else with_variables(target, parameters)
         super().__init__(parameters, _interface(self.target))
         kernel = _only_kernel(self.target) if isinstance(self.target, Gradient) else self.target
+        if outputs:
+            check_outputs(kernel.function, parameters, self._names(self.listed))
         # What cannot be differentiated is known now, not at the first launch.
         self._first = self.code(kernel, self._names(self.listed))
 
@@ -198,7 +206,7 @@ class Tangent(Differential):
         if not isinstance(self.target, Gradient):
             return listed
         inside = self.target.variant().derivative.adjoints
-        shown = dict(zip(self.target.adjoint_names, (inside[n].name for n in self.target.settings.listed), strict=True))
+        shown = dict(zip(self.target.adjoint_names, (inside[n].name for n in self.target.settings.shown), strict=True))
         return tuple(shown.get(name, name) for name in listed)
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
@@ -259,7 +267,11 @@ class FunctionTangent(Differential):
 
 
 def make_tangent(target: Kernel | Gradient | DeviceFunction, parameters: Names) -> Tangent | FunctionTangent:
-    return FunctionTangent(target, parameters) if isinstance(target, DeviceFunction) else Tangent(target, parameters)
+    if isinstance(target, DeviceFunction):
+        function = FunctionTangent(target, parameters)
+        check_outputs(function.target.function, parameters, function.listed)
+        return function
+    return Tangent(target, parameters, outputs=True)
 
 
 def _only_kernel(target: Gradient) -> Kernel:
@@ -268,6 +280,9 @@ def _only_kernel(target: Gradient) -> Kernel:
         reason = f"{target.kernel.name}: a gradient with deterministic=True has no derivative"
         help = "differentiate the gradient without it"
         raise UnsupportedError(reason, target.kernel.function.span, help)
+    if target.settings.shown != target.settings.listed:
+        reason = f"{target.kernel.name}: a struct with numbers beside pointers has no second derivative here"
+        raise UnsupportedError(reason, target.kernel.function.span, "pass the numbers as parameters of their own")
     if len(variant.kernels) > 1:
         reason = f"{target.kernel.name}: an atomic maximum, minimum or exchange has no second derivative here"
         raise UnsupportedError(reason, target.kernel.function.span)
@@ -280,7 +295,7 @@ def _interface(target: Kernel | Gradient | DeviceFunction) -> Interface:
     inside = target.variant().derivative.adjoints
     adjoints = [
         replace(inside[n], value=Value(inside[n].type, shown))
-        for n, shown in zip(target.settings.listed, target.adjoint_names, strict=True)
+        for n, shown in zip(target.settings.shown, target.adjoint_names, strict=True)
     ]
     own = _interface_of(target.kernel.function)
     return Interface((*own.params, *adjoints), own.variables, target.signature)
@@ -294,7 +309,7 @@ def _interface_of(function: Function) -> Interface:
 def _listed(parameters: Names, known: Mapping[str, Param], interface: Interface) -> tuple[str, ...]:
     if parameters is None:
         return tuple(p.name for p in interface.params if _can_list(p.type))
-    listed = names_of(parameters)
+    listed = names_in(parameters, known.values())
     for name in listed:
         if name not in known:
             raise ArgumentError(f"no parameter '{name}'\n  {interface.signature}")

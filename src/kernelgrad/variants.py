@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from . import pipeline
-from .autodiff import converge, ordered
+from .autodiff import converge, members, ordered
 from .autodiff.adding.accumulate import Facts, on_cores
 from .autodiff.adding.affine import Shape, Sums
 from .autodiff.adding.apart import stores_apart
@@ -424,6 +424,7 @@ class Variant:
         counted = capacity.counting_function(prepared.function, prepared.plan, prepared.memory, self.stack_types, logs)
         *params, counts = counted.function.params
         function = replace(counted.function, params=(*params, replace(counts, variable="_counts")))
+        function = members.bound(function, prepared.function)
         return self._finished(function, each=1), counted.stores
 
 

@@ -50,7 +50,7 @@ def test_many_blocks(form: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_adjoint_shorter_than_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelgrad.variants.on_cores", lambda facts: facts)
-    gradient = kg.gradient(kg.compile(SOURCE)["k"], "y, w")
+    gradient = kg.gradient(kg.compile(SOURCE)["k"], "y, w", shorter="w")
     x, w, y, seed, d_w = np.ones(N), np.ones(1000), np.zeros(N), np.ones(N), np.full(100, -7.0)
     gradient[LAUNCH](y, x, w, 1.0, N, seed, d_w[50:53])
     np.testing.assert_array_equal(d_w[50:53], np.bincount(np.arange(N) % 3) - 7)
@@ -61,7 +61,7 @@ def test_an_adjoint_shorter_than_its_input(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_adjoint_that_is_shorter_than_its_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing behind it is touched, not even by adding zero, which -0.0 would show."""
     monkeypatch.setattr("kernelgrad.variants.on_cores", lambda facts: facts)
-    forward, reverse = kg.split(kg.compile(SOURCE)["k"], "y, w")
+    forward, reverse = kg.split(kg.compile(SOURCE)["k"], "y, w", shorter="w")
     x, w, seed, y = np.ones(N), np.ones(60), np.ones(N), np.zeros(N)
     memory = np.full(60, -0.0)
     tape = forward[LAUNCH](y, x, w, 1.0, N)

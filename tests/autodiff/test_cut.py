@@ -11,6 +11,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad.autodiff.keeping.flow import Network
+from scrambling import scramble
 
 N, TRIPS = 8, 5
 
@@ -91,6 +92,7 @@ def test_in_a_split(name: str) -> None:
         if split:
             forward, reverse = kg.split(kernel)
             tape = forward[1, N](*own)
+            scramble(own)
             reverse[1, N](tape, *own, *adjoints)
         else:
             kg.gradient(kernel)[1, N](*own, *adjoints)

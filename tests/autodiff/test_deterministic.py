@@ -10,6 +10,7 @@ import pytest
 
 import kernelgrad as kg
 from deterministic_cases import CASES, Case, indices, numbers
+from scrambling import scramble
 
 ATOMIC = re.compile(r"atomicAdd|warp_add|atomicCAS")
 
@@ -82,6 +83,7 @@ def test_split(name: str) -> None:
     args = case.arguments(n)
     given = case.adjoints(args)
     tape = forward[case.grid(n), case.block](*args)
+    scramble(args)
     reverse[case.grid(n), case.block](tape, *args, *given)
     for a, b in zip(want, map(numbers_of, given), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5 * np.abs(a).max())

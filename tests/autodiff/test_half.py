@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from scrambling import scramble
 
 SOURCE = """
 #include <cuda_fp16.h>
@@ -89,6 +90,7 @@ def test_split(module: kg.Module) -> None:
     forward, reverse = kg.split(module["loop"], "y, x")
     args = (numbers(4), numbers(4), numbers(4), 3)
     tape = forward[1, 4](*args)
+    scramble(args)
     d_x, want = np.zeros(4, "f2"), np.zeros(4, "f2")
     reverse[1, 4](tape, *args, np.ones(4, "f2"), d_x)
     kg.gradient(module["loop"], "y, x")[1, 4](numbers(4), numbers(4), numbers(4), 3, np.ones(4, "f2"), want)

@@ -49,7 +49,7 @@ def test_signature_and_source(module: kg.Module) -> None:
 
 
 def test_fresh_names(module: kg.Module) -> None:
-    assert "_t_x" in repr(kg.jvp(module["named"], "x"))
+    assert "_t_x" in repr(kg.jvp(module["named"], "t_x, x"))
 
 
 def test_positions_keywords_and_missing_tangents(module: kg.Module) -> None:

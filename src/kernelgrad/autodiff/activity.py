@@ -85,7 +85,7 @@ class _Varied:
 
     def __init__(self, memory: Memory, inputs: frozenset[Value]):
         self.memory = memory
-        # A number beside pointers in a struct has no adjoint to go to: a constant.
+        # A number beside pointers in a struct is a parameter of its own here (`members`).
         self.values: set[Value] = {v for v in inputs if not holds_pointers(v.type)}
         self.roots: set[Value] = {v for v in inputs if v in memory.roots}
         self.changed = True

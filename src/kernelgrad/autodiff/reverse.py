@@ -19,7 +19,7 @@ from ..transforms import cas_loops, invariant, predicate, promote, simplify
 from ..transforms.passed import meets
 from ..transforms.unroll import constants_of, unroll
 from . import activity as activity_analysis
-from . import converge, cooperate, rotate, shared_winners
+from . import converge, cooperate, members, rotate, shared_winners
 from . import roots as memory_analysis
 from . import structure as structure_analysis
 from .activity import Activity
@@ -34,6 +34,7 @@ from .adding.private import private_roots, typical
 from .bits import refuse_bits
 from .claiming import ClaimSweep
 from .keeping import along
+from .keeping.before import Before
 from .keeping.choices import with_choices
 from .keeping.coverage import Threads
 from .keeping.plan import Plan
@@ -45,7 +46,7 @@ from .logs import Log
 from .ordered import Sites, order_updates, sites
 from .parameters import AdjointParams, adjoint_params, is_number, partial_sums
 from .passing import refuse_waiting
-from .roots import Memory, holds_pointers
+from .roots import UNKNOWN, Memory, holds_pointers, leads_on, named_roots
 from .shadows import Shadowed, add_shadows, is_dynamic
 from .shared_winners import SharedWinners
 from .structure import Place, Structure
@@ -73,6 +74,7 @@ class Options:
     silent: bool = False
     deterministic: bool = False
     unique: tuple[str, ...] = ()  # buffers that hold no value twice, as the user promises
+    changing: frozenset[str] = frozenset()  # buffers that may hold something else when the reverse of a split runs
 
     @property
     def partials(self) -> bool:
@@ -136,6 +138,7 @@ class Prepared:
     kept: frozenset[Value]
     winners: Winners
     sites: Sites  # of logged updates
+    task: Task  # what the plan was made for
 
     @property
     def function(self) -> Function:
@@ -160,7 +163,7 @@ class Prepared:
 @deeply
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
     """The gradient; loops that would need a tape take forms that need less of it, or none."""
-    function = _ready(function, module, options)
+    function = _ready(members.apart(function, module, options.listed), module, options)
     found = _differentiate(function, module, options)
     narrow, stripped = long_loops(found.prepared) if options.facts.strips else (frozenset[Span](), frozenset[Span]())
     if stripped:
@@ -363,7 +366,7 @@ def _function(
     # The launcher has checked that no two buffers overlap (rule 12), unless the user said they may.
     params = tuple(replace(_restricted(p, options.may_alias), own=p.value in own) for p in params)
     body = clone(closed(along.erased(body), (p.value for p in params)), {})
-    function = replace(primal, name=primal.name + suffix, params=params, body=body)
+    function = members.bound(replace(primal, name=primal.name + suffix, params=params, body=body), primal)
     return function if options.facts.block is None else with_extents(function, options.facts.block)
 
 
@@ -387,10 +390,12 @@ def _prepare(
     structure = structure_analysis.analyse(function, apart=options.mode != "joint")
     for param in (*pointers, *(p.value for p in winners.params)):
         structure.home[param] = structure.launch
+    changing, early = changing_roots(function, memory, options), early_loads(function, memory, options)
     alias, refill = options.may_alias, options.facts.refill
-    plan = make_plan(Task(function, structure, memory, activity, shadow, alias, refill, winners, choices))
+    task = Task(function, structure, memory, activity, shadow, alias, refill, winners, choices, changing, early)
+    plan = make_plan(task)
     if options.mode == "reverse":
-        refuse_tape(plan, structure)
+        refuse_tape(plan, structure, Before(function, memory, options.may_alias))
     elif options.mode == "split":
         refuse_shadow_pointers(plan, structure, shadowed.of.values())
     if options.silent:
@@ -405,7 +410,27 @@ def _prepare(
         accumulation = order_updates(accumulation, memory, structure, plan, alone, options.may_alias)
     logged = sites(accumulation, structure, plan)
     kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
-    return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners, logged)
+    return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners, logged, task)
+
+
+def changing_roots(function: Function, memory: Memory, options: Options) -> frozenset[Value]:
+    """The memory that may change before the reverse runs, and of which no copy is kept: the launcher has none of what
+    is behind pointers that memory holds."""
+    behind = any(leads_on(root.type) for root in named_roots(function, memory, options.changing))
+    taped = named_roots(function, memory, options.changing & options.facts.taped)
+    return taped | {UNKNOWN} if behind else taped
+
+
+def early_loads(function: Function, memory: Memory, options: Options) -> frozenset[int]:
+    """Loads of what buffers held before the kernel, where the reverse finds that: in the buffers themselves if it runs
+    alone, else in copies."""
+    if options.mode == "joint":
+        return frozenset()
+    copied = named_roots(function, memory, options.changing - options.facts.taped)
+    old = memory.lasting() | {UNKNOWN} if options.mode == "reverse" else copied
+    loads = (op for op in memory.loads if memory.of(op.ptr) and memory.of(op.ptr) <= old)
+    before = Before(function, memory, options.may_alias)
+    return frozenset(id(op) for op in loads if before.store_before(op) is None)
 
 
 def unique_roots(function: Function, options: Options) -> frozenset[Value]:

@@ -7,7 +7,7 @@ pointer that the function itself puts into memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ..ir.ops import (
@@ -48,6 +48,15 @@ def holds_pointers(type: Type) -> bool:
     return isinstance(type, Array) and holds_pointers(type.element)
 
 
+def leads_on(type: Type) -> bool:
+    """Whether there are pointers behind the pointers in a value of the type."""
+    if isinstance(type, Pointer):
+        return holds_pointers(type.pointee)
+    if isinstance(type, Struct):
+        return any(leads_on(f.type) for f in type.fields)
+    return isinstance(type, Array) and leads_on(type.element)
+
+
 @dataclass
 class Memory:
     """The roots of every pointer (or pointer-holding value) of a function, and what it writes and reads."""
@@ -72,6 +81,12 @@ class Memory:
 
 def _is_of_launch(root: Value) -> bool:
     return isinstance(root.type, Pointer) and root.type.space in ("local", "shared")
+
+
+def named_roots(function: Function, memory: Memory, names: Collection[str]) -> Roots:
+    """The memory of parameters and module variables."""
+    by_name = {p.name: p.value for p in function.params if p.value in memory.roots} | memory.global_names
+    return frozenset(by_name[name] for name in names if name in by_name)
 
 
 def analyse(function: Function) -> Memory:

@@ -158,10 +158,12 @@ class FunctionLowering:
             self.this = Value(Pointer(self.types.lower(record, self.span)), "this")
             params.append(Param(self.this, "void *"))
             self._bind_captures()
-        params += [self._param(argument) for argument in self.cursor.get_arguments()]
+        arguments = list(self.cursor.get_arguments())
+        names = _distinct([argument.spelling for argument in arguments])
+        params += [self._param(argument, name) for argument, name in zip(arguments, names, strict=True)]
         return tuple(params)
 
-    def _param(self, argument: Cursor) -> Param:
+    def _param(self, argument: Cursor, name: str) -> Param:
         span = self.unit.span(argument)
         if clang.is_invalid(argument):
             raise ParseError(f"parameter '{argument.spelling}' has an invalid type", span)
@@ -169,15 +171,16 @@ class FunctionLowering:
         self.types.check_destructor(type, span)
         if self.kind == "kernel" and isinstance(type, Pointer):
             type = Pointer(type.pointee, "global")
-        value = Value(type, argument.spelling or None)
+        value = Value(type, name or None)
         self.b.span = span
         incoming = self.generic(value)
         if is_reference(argument.type):
             self.variables[identity(argument)] = Place(incoming, self._volatile(argument.type.get_pointee()))
         else:
-            storage = self.variable(incoming.type, argument.spelling or None, incoming)
+            storage = self.variable(incoming.type, name or None, incoming)
             self.variables[identity(argument)] = Place(storage, self._volatile(argument.type))
-        return Param(value, argument.type.spelling, *_qualifiers(argument.type))
+        pack = argument.spelling if name != argument.spelling else None
+        return Param(value, argument.type.spelling, *_qualifiers(argument.type), pack=pack)
 
     def _bind_captures(self) -> None:
         """In a lambda's body, captured variables are fields of the closure object."""
@@ -293,6 +296,17 @@ def _is_dynamic(variable: Global) -> bool:
 def _free(name: str, taken: set[str], separator: str) -> str:
     candidates = (name if k == 0 else f"{name}{separator}{k}" for k in count())
     return next(c for c in candidates if c not in taken)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """The elements of a parameter pack `t` all have its name, and become t0, t1, ...; parameters without a name too."""
+    taken, found = set(names), list[str]()
+    for name in names:
+        if names.count(name) > 1:
+            name = next(f"{name or '_'}{k}" for k in count() if f"{name or '_'}{k}" not in taken)
+            taken.add(name)
+        found.append(name)
+    return found
 
 
 def _qualifiers(type: clang.Type) -> tuple[bool, bool]:

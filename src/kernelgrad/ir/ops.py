@@ -334,6 +334,7 @@ class Param:
     variable: str | None = (
         None  # the module variable whose address the launcher passes here; not an argument of the user
     )
+    pack: str | None = None  # the parameter pack that it is an element of
 
     @property
     def name(self) -> str:

@@ -35,7 +35,7 @@ class Act:
 @dataclass(frozen=True)
 class Finding:
     """`act` is the access at fault; of a race, `other` is the access it conflicts with. `count`: how often. Of a
-    promise, both read the `value` that was to occur once."""
+    promise, both read the `value` that was to occur once; or `act` reads what was not to change."""
 
     kind: Kind
     act: Act
@@ -53,6 +53,9 @@ class Finding:
         if self.kind == "promise" and other is not None:
             places = f"{act.place}, read by {act.who}, and in {other.place}, read by {other.who}"
             return f"a promise is broken: '{act.buffer}' holds a value twice: {self.value} is in {places}"
+        if self.kind == "promise":
+            problem = f"{act.place} is not what it was in the forward launch"
+            return f"a promise is broken: '{act.buffer}' was to be unchanged, and {problem}"
         if other is not None:
             return f"data race on {act.place}: {act.verb} by {act.who}, {other.verb} by {other.who}"
         if self.kind == "out of bounds":

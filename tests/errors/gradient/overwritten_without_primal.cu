@@ -2,7 +2,7 @@
 __global__ void k(float *a, int n) {
     int i = threadIdx.x;
     for (int j = 0; j < n; j++) {
-        float v = a[i];  // error: with primal=False the reverse cannot get 'v' again
-        a[i] = v * v;
+        float v = a[i];
+        a[i] = v * v;  // error: with primal=False the reverse cannot get 'v' again
     }
 }

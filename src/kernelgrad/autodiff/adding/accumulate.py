@@ -33,9 +33,11 @@ class Facts:
     to. `copied`: small inputs that very many threads read: each block adds to one of several copies of their
     adjoints. `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large,
     and loops go in strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints
-    are consumed, on copies. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its
-    threads add up together. `quads`: threads do several neighbouring elements each. `alone`: there is one thread.
-    `ragged`: the rows of a block are not whole warps, and lanes may leave a loop at different times for it."""
+    are consumed, on copies. `taped`: buffers that may change before the reverse runs, of which what is read is
+    kept on the tape, and not a copy of all. `block`: its shape, where loops depend on it. `tuning`: its shape, for
+    what its threads add up together. `quads`: threads do several neighbouring elements each. `alone`: there is one
+    thread. `ragged`: the rows of a block are not whole warps, and lanes may leave a loop at different times for
+    it."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -48,6 +50,7 @@ class Facts:
     gathered: frozenset[Gather] = frozenset()
     strips: bool = False
     unkept: frozenset[str] = frozenset()
+    taped: frozenset[str] = frozenset()
     block: tuple[int, int, int] | None = None
     tuning: Tuning = USUAL_TUNING
     quads: Quads | None = None

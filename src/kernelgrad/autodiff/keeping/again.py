@@ -27,7 +27,7 @@ from ...ir.ops import (
     While,
 )
 from ...ir.traverse import operands
-from ..roots import UNKNOWN, Memory
+from ..roots import UNKNOWN, Memory, Roots
 from ..structure import Place, Structure
 from .tiles import Tile
 
@@ -45,10 +45,13 @@ class Trace(NamedTuple):
 
 
 class Again:
-    """`tiles`: shared arrays that are there, or filled again, when the reverse of their block runs."""
+    """`tiles`: shared arrays that are there, or filled again, when the reverse of their block runs. `changing`: memory
+    that may hold something else by then, whoever wrote it (rule 25). `early`: loads of what memory held before the
+    kernel, and holds again."""
 
-    def __init__(self, structure: Structure, memory: Memory, may_alias: bool):
+    def __init__(self, structure: Structure, memory: Memory, may_alias: bool, changing: Roots, early: frozenset[int]):
         self.structure, self.memory, self.may_alias = structure, memory, may_alias
+        self.changing, self.early = changing, early
         self.written = memory.written()
         self.tiles: dict[Value, Tile] = {}
 
@@ -91,7 +94,7 @@ class Again:
             tile = self.tile_of(op)
             if tile is not None and tile.contains(place):
                 return False
-            return op.volatile or not self._unwritten(op.ptr)
+            return op.volatile or not (id(op) in self.early or self._unwritten(op.ptr))
         if isinstance(op, Builtin):
             return op.name in _CLOCKS
         return not isinstance(op, (*PURE_OPS, If, For, While))
@@ -99,6 +102,8 @@ class Again:
     def _unwritten(self, ptr: Value) -> bool:
         """Rule 3: nothing in the whole grid writes that memory, through any pointer."""
         roots = self.memory.of(ptr)
+        if roots & self.changing:
+            return False
         if self.may_alias and any(not isinstance(self.structure.definition.get(r), Alloca) for r in roots):
             return not self.written
         if UNKNOWN in roots or UNKNOWN in self.written:

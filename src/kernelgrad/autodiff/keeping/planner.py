@@ -9,7 +9,7 @@ from ...ir.ops import Atomic, Block, For, Function, If, Op, Value, While
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import I64
 from ..activity import Activity
-from ..roots import Memory
+from ..roots import Memory, Roots
 from ..structure import Place, Structure
 from ..winners import Winners, is_repeatable
 from . import induction
@@ -23,7 +23,9 @@ from .refills import Refills, choose_tiles
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be planned. `shadow`: of pointers. `choices`: of maxima and minima, by their results."""
+    """What is to be planned. `shadow`: of pointers. `choices`: of maxima and minima, by their results. `changing`:
+    memory that may hold something else when the reverse runs, and of which there is no copy. `early`: loads of what
+    memory held before the kernel, where the reverse finds that again."""
 
     function: Function
     structure: Structure
@@ -34,6 +36,8 @@ class Task:
     refill: bool = True
     winners: Winners = field(default_factory=Winners)
     choices: dict[Value, Value] = field(default_factory=dict)
+    changing: Roots = frozenset()
+    early: frozenset[int] = frozenset()
 
 
 def make_plan(task: Task) -> Plan:
@@ -52,7 +56,7 @@ class Planner:
     def __init__(self, task: Task, saved: Collection[Value] = ()):
         self.function, self.structure, self.memory = task.function, task.structure, task.memory
         self.winners, self.saved = task.winners, saved
-        self.again = Again(task.structure, task.memory, task.may_alias)
+        self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early)
         self.plan = Plan(task.structure, slice_of=lambda values, op: self.again.trace(values, op).seen)
         self.needs = Needs(self.plan, task.memory, task.activity, task.shadow, task.winners)
         self.plan.wanted_of = self.needs.inside

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...errors import UNKNOWN, UnsupportedError
-from ...ir.ops import Value
+from ...errors import UNKNOWN, Span, UnsupportedError
+from ...ir.ops import Load, Value, While
+from ...ir.traverse import walk
 from ..structure import Place, Structure
+from .again import dependencies
+from .before import Before
 from .plan import Plan
 
 
-def refuse_tape(plan: Plan, structure: Structure) -> None:
+def refuse_tape(plan: Plan, structure: Structure, before: Before) -> None:
     """A reverse alone has no forward sweep to tape anything: what it needs must be there or be recomputed (rule 6)."""
     for key, frame in plan.taped.items():
         place: Place | None = structure.places[key]
@@ -18,13 +21,31 @@ def refuse_tape(plan: Plan, structure: Structure) -> None:
             place = place.parent
         if place is None and frame:
             value = next(iter(frame))
-            op = structure.definition.get(value)
             what = f"'{value.name}'" if value.name else "a value"
             raise UnsupportedError(
                 f"with primal=False the reverse cannot get {what} again: the kernel overwrites what it came from",
-                op.span if op is not None else UNKNOWN,
+                _lost_at(value, plan, structure, before),
                 "use kernelgrad.split, which keeps it between the forward and the reverse launch",
             )
+
+
+def _lost_at(value: Value, plan: Plan, structure: Structure, before: Before) -> Span:
+    """The store that something a value comes from was loaded after; else where the value is computed."""
+    loops = (op for op in walk(structure.top.block) if isinstance(op, While) and plan.counts.get(id(op)) is value)
+    todo = next(([op.inits[0], op.body.results[0]] for op in loops), [value])  # what decides how often one runs
+    seen = set[Value]()
+    while todo:
+        found = todo.pop()
+        if found in seen:
+            continue
+        seen.add(found)
+        op = structure.definition.get(found)
+        store = before.store_before(op) if isinstance(op, Load) else None
+        if store is not None:
+            return store.span
+        todo += structure.argument_sources(found) if op is None else dependencies(op, found)
+    op = structure.definition.get(value)
+    return op.span if op is not None else UNKNOWN
 
 
 def refuse_shadow_pointers(plan: Plan, structure: Structure, shadows: Iterable[Value]) -> None:

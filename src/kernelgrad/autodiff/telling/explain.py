@@ -6,14 +6,12 @@ from collections.abc import Collection, Iterable
 
 from ...ir.ops import Apply, Load, Op, Value
 from ...ir.traverse import blocks, walk
-from ...ir.types import Pointer, Scalar, Struct
+from ...ir.types import Pointer, Scalar
 from ...transforms.spellings import picks
-from ..activity import holds_floats
 from ..adding.accumulate import Accumulation
 from ..adding.promises import HOLDS
 from ..keeping.plan import Plan
 from ..reverse import Gradient, Prepared
-from ..roots import holds_pointers
 from ..tuning.shapes import decided_by
 
 
@@ -204,18 +202,11 @@ def _has_tape(op: Op, prepared: Prepared) -> bool:
 
 def _ends(prepared: Prepared) -> list[str]:
     """Rule 15: conversions of active values to integers, whose derivative is zero."""
-    cuts = [
+    return [
         f"{op.span}: converted to an integer, which has derivative zero"
         for op in walk(prepared.function.body)
         if isinstance(op, Apply) and op.fn == "convert" and _cuts(op, op.args[0], prepared)
     ]
-    constants = [
-        f"{prepared.function.span}: numbers beside the pointers in '{p.name}' are constants: pass them as parameters"
-        for p in prepared.function.params
-        if p.name in prepared.options.listed and isinstance(p.type, Struct) and holds_pointers(p.type)
-        if holds_floats(p.type)
-    ]
-    return cuts + constants
 
 
 def _cuts(op: Op, source: Value, prepared: Prepared) -> bool:

@@ -1,0 +1,69 @@
+"""The adjoint of a struct with pointers, as the user gives it: a struct of adjoints, in which a number's is an array of
+one. For the launch these are arguments of their own (autodiff/members.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .autodiff.members import Member
+from .errors import ArgumentError
+from .ir.types import Array, Struct, Type
+from .runtime.arrays import view
+
+
+def with_members(adjoints: Mapping[str, Any], members: Iterable[Member]) -> dict[str, Any]:
+    """The adjoints with those of the members after them, and zeros in the places of these."""
+    found = dict(adjoints)
+    for member in members:
+        whole = found.get(member.struct)
+        cell = None if whole is None else _part(whole, member, member.path, _names(member))
+        if cell is not None and view(cell) is None:
+            where, got = f"{member.struct}{member.shown}", type(cell).__name__
+            raise ArgumentError(
+                f"the adjoint of '{where}' is an array of one element, or None where it is not wanted, got {got}"
+            )
+        found[member.name] = cell
+        if whole is not None:
+            found[member.struct] = _without(whole, member, member.path, _names(member))
+    return found
+
+
+def _names(member: Member) -> tuple[str, ...]:
+    return tuple(member.shown.split(".")[1:])
+
+
+def _key(whole: Any, member: Member, path: tuple[int, ...], names: tuple[str, ...]) -> Any:
+    if isinstance(whole, Mapping):
+        return names[0] if names[0] in whole else None
+    if isinstance(whole, tuple | list):
+        return path[0] if path[0] < len(whole) else None
+    raise ArgumentError(
+        f"the adjoint of '{member.struct}' is a dict or a tuple of adjoints, got {type(whole).__name__}"
+    )
+
+
+def _part(whole: Any, member: Member, path: tuple[int, ...], names: tuple[str, ...]) -> Any:
+    key = _key(whole, member, path, names)
+    if key is None:  # the binder says what is missing
+        return None
+    return whole[key] if len(path) == 1 else _part(whole[key], member, path[1:], names[1:])
+
+
+def _without(whole: Any, member: Member, path: tuple[int, ...], names: tuple[str, ...]) -> Any:
+    key = _key(whole, member, path, names)
+    if key is None:
+        return whole
+    part = _zero(member.type) if len(path) == 1 else _without(whole[key], member, path[1:], names[1:])
+    if isinstance(whole, Mapping):
+        return {**whole, key: part}
+    return (*whole[:key], part, *whole[key + 1 :])
+
+
+def _zero(type: Type) -> Any:
+    match type:
+        case Array(element, count):
+            return [_zero(element)] * count
+        case Struct(fields=fields):
+            return {f.name: _zero(f.type) for f in fields}
+    return 0
