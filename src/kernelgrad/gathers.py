@@ -124,7 +124,8 @@ class Gathers:
         shadow = pattern.derivative.adjoints[gather.name].name
         param = next(p for p in pattern.function.params if p.name == shadow)
         function = gather_function(pattern.function, gather, param)
-        module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)))
+        adjoints = frozenset(p.name for p in pattern.derivative.adjoints.values())
+        module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)), adjoints=adjoints)
         return Kernel(function.name, module, self.kernel.variable)
 
     def _pattern(self, key: _Key) -> _Pattern | None:

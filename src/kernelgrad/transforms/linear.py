@@ -59,8 +59,7 @@ def _factored(block: Block, seed: Value) -> Block:
         return block
     b = factor.b
     b.span = made[last].span
-    some = b.apply("ne", seed, b.constant(0.0, seed.type))
-    b.add(Apply("select", (some, b.apply("mul", seed, total), seed), results=(last,), span=b.span))
+    b.add(Apply("masked", (b.apply("mul", seed, total), seed), results=(last,), span=b.span))
     kept = [op for op in block.ops if op not in factor.needed]
     return Block(block.args, _placed(kept, b.ops), block.results)
 

@@ -35,6 +35,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, clone, operands, rebuild, walk
 from ...ir.types import I32, I64, U32, U64, Pointer, Scalar
+from ...transforms.masks import is_second_run
 from ...transforms.quads import BYTES
 from ...transforms.unroll import constants_of, trips
 from ..roots import UNKNOWN
@@ -53,6 +54,7 @@ _COSTS = {
     "fma": 1,
     "select": 1,
     "convert": 1,
+    "masked": 0,
     **dict.fromkeys(UNFUSED.values(), 1),
 }
 _COST_OF_LOAD, _COST_OF_FUNCTION = 4, 16
@@ -76,7 +78,7 @@ def cost(block: Block) -> int:
     for op in block.ops:
         if isinstance(op, Load):
             total += _COST_OF_LOAD
-        elif isinstance(op, If):
+        elif isinstance(op, If) and not is_second_run(op):
             total += max(cost(op.then), cost(op.orelse))
         elif isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float:
             total += _COSTS.get(op.fn, _COST_OF_FUNCTION)

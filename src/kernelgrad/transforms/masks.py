@@ -1,0 +1,276 @@
+"""Zero adjoints stay zero, whatever they are multiplied by (DESIGN, rule 23): where that has to be tested.
+
+Note [Masks]
+A masked infinity is common: `inv = 1 / (d * d); ...; if (j == i) v = 0;`. Reversed, the mask gives an adjoint of zero,
+and zero times infinity would be no number. So an adjoint of zero contributes zero to all that lies before it. With
+that, what follows from an adjoint by multiplications is right unless the adjoint is zero, and needs no test until
+something else is made of it than a product: until it is added to another, or to memory. There stands one `masked(v, g)`:
+v, but zero where g is zero. The `guards` of a value are the adjoints on which it still hangs in this way: its chain's
+source (what was loaded, chosen by a select, or summed up), and those that autodiff itself has masked, since functions
+with infinite derivatives follow.
+
+A sum of numbers with the same guards has these guards; so has what a loop carries, if it does nothing but scale it.
+
+Note [Careful loops]
+Where a loop would test in each iteration, and writes nothing but its results, it runs without tests, and again with
+them if a result is NaN: where there is none, no zero met an infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import NamedTuple
+
+from ..ir.builder import Builder
+from ..ir.ops import Aggregate, Apply, Block, Builtin, Constant, Extract, For, Function, GlobalRef, If, Insert, Load
+from ..ir.ops import Member, Module, Offset, Op, PtrCast, PtrDiff, Undef, Value
+from ..ir.traverse import clone, free_values, operands, rebuild, walk, with_body
+from ..ir.types import Scalar
+from . import simplify
+from .adjoint_values import adjoint_values
+
+_MOST = 6  # guards of a value
+_PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff, Builtin, GlobalRef, Undef)
+_SCALED = frozenset(("mul", "div", "fast_div", "ldexp"))  # by something: the first argument, of `mul` also the second
+_ALIKE = frozenset("neg convert convert_rn convert_rd convert_ru convert_rz".split())
+_PASSING = _SCALED | _ALIKE | {"add", "sub", "select", "masked"}  # NaN, if only to where it is dropped
+
+
+class Known(NamedTuple):
+    """A value stands for `raw`, but for zero where one of the `guards` is zero. `fresh`: it may itself be a zero that no
+    guard tells of."""
+
+    raw: Value
+    guards: tuple[Value, ...] = ()
+    fresh: bool = True
+
+
+def run(function: Function, module: Module, memory: frozenset[str]) -> Function:
+    """`memory`: what holds adjoints (see `adjoint_values`)."""
+    adjoints = adjoint_values(function, memory)
+    masks = _Masks(adjoints)
+    body = masks.block(function.body)
+    return simplify.run(with_body(function, body), module) if masks.changed else function
+
+
+def is_second_run(op: If) -> bool:
+    """Of a loop, see Note [Careful loops]: rare."""
+    match op.then.ops, op.orelse.ops:
+        case (For(unroll=1),), ():
+            return bool(op.results)
+    return False
+
+
+class _Masks:
+    def __init__(self, adjoints: set[Value]):
+        self.adjoints = adjoints
+        self.b = Builder()
+        self.known: dict[Value, Known] = {}
+        self.definition: dict[Value, Op] = {}
+        self.scopes: list[dict[tuple[Value, tuple[Value, ...]], Value]] = []
+        self.masked = 0  # how many tests there are so far
+        self.changed = False
+        self.careful = False
+
+    # ---- values
+
+    def of(self, value: Value) -> Known:
+        return self.known.get(value) or Known(value)
+
+    def is_adjoint(self, value: Value) -> bool:
+        return value in self.adjoints and _is_float(value)
+
+    def exact(self, value: Value) -> Value:
+        known = self.of(value)
+        if not known.guards:
+            return known.raw
+        key = known.raw, known.guards
+        for scope in self.scopes:
+            if key in scope:
+                return scope[key]
+        self.masked += 1
+        found = self.scopes[-1][key] = self.test(known)
+        return found
+
+    def test(self, known: Known) -> Value:
+        op = self.definition.get(known.raw)
+        match op:
+            case Apply("mul", (a, p)) if known.guards in ((a,), (p,)):  # the product may still become a part of an fma
+                a, p = (a, p) if known.guards == (a,) else (p, a)
+                return self.b.apply("mul", a, self.b.apply("masked", p, a), name=known.raw.name)
+        return reduce(lambda v, guard: self.b.apply("masked", v, guard), known.guards, known.raw)
+
+    def number(self, value: Value) -> float | None:
+        op = self.definition.get(value)
+        return float(op.value) if isinstance(op, Constant) else None
+
+    def is_zero(self, value: Value) -> bool:
+        return self.number(value) == 0
+
+    def is_finite(self, factor: Value) -> bool:
+        """For sure."""
+        number, op = self.number(factor), self.definition.get(factor)
+        converted = isinstance(op, Apply) and op.fn == "convert" and not _is_float(op.args[0])
+        return converted if number is None else math.isfinite(number)
+
+    # ---- operations
+
+    def block(self, block: Block, raw: Sequence[int] = ()) -> Block:
+        """`raw`: the results that go on as they are."""
+        self.scopes.append({})
+        with self.b.region() as region:
+            for op in block.ops:
+                self.b.span = op.span
+                self.op(op)
+            results = tuple(
+                self.of(v).raw if k in raw else self.exact(v) for k, v in enumerate(block.results)
+            )
+        self.scopes.pop()
+        return region.block(block.args, results)
+
+    def op(self, op: Op) -> None:
+        if isinstance(op, Apply) and _is_float(op.result) and any(map(self.is_adjoint, op.args)):
+            self.apply(op)
+        elif isinstance(op, For) and any(map(self.is_adjoint, op.results)):
+            self.for_(op)
+        else:
+            self.generic(op)
+
+    def generic(self, op: Op) -> None:
+        self.emit(rebuild(op, self.exact, self.block))
+
+    def emit(self, op: Op) -> None:
+        self.b.add(op)
+        self.definition.update((v, op) for v in op.results)
+
+    def passed(self, op: Apply, guards: tuple[Value, ...], fresh: bool) -> None:
+        """With its arguments as they are."""
+        self.emit(rebuild(op, lambda v: self.of(v).raw, self.block))
+        self.known[op.result] = Known(op.result, guards, fresh)
+        self.changed |= bool(guards)
+
+    def apply(self, op: Apply) -> None:
+        match op.fn, op.args:
+            case "masked", (value, guard):
+                self.guard(op, self.of(value), guard)
+            case fn, (a, p) if fn in _SCALED and not self.is_adjoint(p):
+                self.product(op, a, p)
+            case "mul", (p, a) if not self.is_adjoint(p):
+                self.product(op, a, p)
+            case fn, (a,) if fn in _ALIKE:
+                self.passed(op, self.of(a).guards, self.of(a).fresh)
+            case "add" | "sub", (x, y):
+                self.joined(op, x, y, sums=True)
+            case "select", (_, x, y):
+                self.joined(op, x, y, sums=False)
+            case _:
+                self.generic(op)
+
+    def guard(self, op: Apply, value: Known, by: Value) -> None:
+        """What autodiff masked itself: the test waits as others do. Before functions with infinite derivatives it is
+        made of the adjoint there, which the functions after may have made zero."""
+        own = self.of(by)
+        guards = _union(value.guards, own.guards, (own.raw,))
+        self.known[op.result] = Known(value.raw, guards, value.fresh or by in self.adjoints)
+        if len(guards) > _MOST:
+            self.known[op.result] = Known(self.exact(op.result))
+        self.changed = True
+
+    def product(self, op: Apply, a: Value, p: Value) -> None:
+        source = self.of(a)
+        if self.is_finite(p):
+            self.passed(op, source.guards, source.fresh)
+        elif len(guards := _guards(source)) <= _MOST:
+            self.passed(op, guards, False)
+        else:
+            self.known[a] = Known(self.exact(a))
+            self.product(op, a, p)
+
+    def joined(self, op: Apply, x: Value, y: Value, sums: bool) -> None:
+        one, other = self.of(x), self.of(y)
+        if self.is_zero(x) or self.is_zero(y):
+            self.passed(op, one.guards or other.guards, True)
+        elif one.guards == other.guards:
+            self.passed(op, one.guards, one.fresh and other.fresh if sums and one.guards else True)
+        else:
+            self.generic(op)
+
+    # ---- loops
+
+    def for_(self, op: For) -> None:
+        again = not self.careful and self.can_run_again(op)
+        self.careful |= again
+        with self.b.region() as region:
+            tests = self.scaling(op)
+        self.careful &= not again
+        if again and tests:
+            self.run_again(op, region.ops)
+        else:
+            self.b.ops += region.ops
+
+    def scaling(self, op: For) -> int:
+        """How many tests are in the loop. Carried adjoints that are only scaled keep the guards they have before it."""
+        args = op.body.args[1:]
+        starts = {k: self.of(v) for k, v in enumerate(op.inits) if self.is_adjoint(args[k]) and self.number(v) is None}
+        while True:
+            before = self.masked
+            self.known.update({arg: Known(arg) for arg in args})
+            self.known.update({args[k]: Known(args[k], _guards(start), False) for k, start in starts.items()})
+            body = self.block(op.body, list(starts))
+            changed = {k for k, start in starts.items() if self.of(op.body.results[k]).guards != _guards(start)}
+            if not changed:
+                break
+            starts = {k: start for k, start in starts.items() if k not in changed}
+        tests = self.masked - before
+        inits = tuple(starts[k].raw if k in starts else self.exact(v) for k, v in enumerate(op.inits))
+        self.emit(replace(op, inits=inits, body=body))
+        self.known.update({op.results[k]: Known(op.results[k], _guards(start), False) for k, start in starts.items()})
+        return tests
+
+    def can_run_again(self, loop: For) -> bool:
+        """It writes nothing, and NaN in it is NaN in a result."""
+        inside = list(walk(loop.body))
+        if not all(isinstance(op, (*_PURE, Load, If, For)) for op in inside):
+            return False
+        scalars = all(_is_float(v) for v in loop.results if v in self.adjoints)
+        return scalars and all(self.passes_on(op) for op in inside)
+
+    def passes_on(self, op: Op) -> bool:
+        match op:
+            case Apply() if any(map(self.is_adjoint, op.args)):
+                return op.fn in _PASSING and _is_float(op.result)
+            case Load() | If() | For():
+                return not (isinstance(op, Load) and op.volatile)
+        return not any(map(self.is_adjoint, operands(op)))
+
+    def run_again(self, op: For, careful: list[Op]) -> None:
+        """The loop without tests, then the other one where that is needed. What comes before it is made once."""
+        *first, last = careful
+        assert isinstance(last, For)
+        self.b.ops += first
+        given = {v: self.exact(v) for v in (*op.inits, *free_values(op.body)) if self.of(v).guards}
+        plain = clone(Block((), (op,), ()), given).ops[0]
+        self.b.add(plain)
+        pairs = zip(plain.results, op.results, strict=True)
+        wrong = [self.b.apply("ne", new, new) for new, old in pairs if self.is_adjoint(old)]
+        some = reduce(lambda x, y: self.b.apply("or", x, y), wrong)
+        results: dict[Value, Value] = {}
+        tested = clone(Block((), (replace(last, unroll=1),), last.results), results)
+        self.emit(If(some, tested, Block((), (), plain.results), results=last.results, span=op.span))
+
+
+def _guards(known: Known) -> tuple[Value, ...]:
+    """Of what is made of a value by multiplication."""
+    return _union(known.guards, (known.raw,)) if known.fresh else known.guards
+
+
+def _union(*guards: tuple[Value, ...]) -> tuple[Value, ...]:
+    return tuple(dict.fromkeys(v for some in guards for v in some))
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.is_float
+
