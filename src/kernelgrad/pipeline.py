@@ -89,9 +89,9 @@ CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})), 
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
     Pass("cuda-variables", module_variables.run_for({"global"})),
-    UNMASK,
     Pass("block_tiles", _transform("block_tiles")),
     Pass("lane_sums", _transform("lane_sums")),
+    UNMASK,
     Pass("consumed", _transform("consumed")),
 )
 

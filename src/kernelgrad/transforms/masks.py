@@ -13,7 +13,8 @@ A sum of numbers with the same guards has these guards; so has what a loop carri
 
 Note [Careful loops]
 Where a loop would test in each iteration, and writes nothing but its results, it runs without tests, and again with
-them if a result is NaN: where there is none, no zero met an infinity.
+them if a result is NaN: where there is none, no zero met an infinity. If lanes exchange values in it, all of them run it
+again.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from typing import NamedTuple
 
 from ..ir.builder import Builder
 from ..ir.ops import Aggregate, Apply, Block, Builtin, Constant, Extract, For, Function, GlobalRef, If, Insert, Load
-from ..ir.ops import Member, Module, Offset, Op, PtrCast, PtrDiff, Undef, Value
+from ..ir.ops import Member, Module, Offset, Op, PtrCast, PtrDiff, Undef, Value, Warp
 from ..ir.traverse import clone, free_values, operands, rebuild, walk, with_body
-from ..ir.types import Scalar
+from ..ir.types import BOOL, U32, Scalar
 from . import simplify
 from .adjoint_values import adjoint_values
 
 _MOST = 6  # guards of a value
+_EVERYONE = 0xFFFFFFFF  # the lanes of a warp
 _PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff, Builtin, GlobalRef, Undef)
 _SCALED = frozenset(("mul", "div", "fast_div", "ldexp"))  # by something: the first argument, of `mul` also the second
 _ALIKE = frozenset("neg convert convert_rn convert_rd convert_ru convert_rz".split())
@@ -233,13 +235,21 @@ class _Masks:
     def can_run_again(self, loop: For) -> bool:
         """It writes nothing, and NaN in it is NaN in a result."""
         inside = list(walk(loop.body))
-        if not all(isinstance(op, (*_PURE, Load, If, For)) for op in inside):
+        fixed = self.number(loop.lower) is not None and self.number(loop.upper) is not None
+        allowed = all(isinstance(op, (*_PURE, Load, If, For)) or (fixed and self.is_of_warp(op)) for op in inside)
+        if not allowed:
             return False
         scalars = all(_is_float(v) for v in loop.results if v in self.adjoints)
         return scalars and all(self.passes_on(op) for op in inside)
 
+    def is_of_warp(self, op: Op) -> bool:
+        """An exchange in which all lanes take part."""
+        return isinstance(op, Warp) and op.fn.startswith("shfl") and self.number(op.args[0]) == _EVERYONE
+
     def passes_on(self, op: Op) -> bool:
         match op:
+            case Warp():
+                return True
             case Apply() if any(map(self.is_adjoint, op.args)):
                 return op.fn in _PASSING and _is_float(op.result)
             case Load() | If() | For():
@@ -257,6 +267,8 @@ class _Masks:
         pairs = zip(plain.results, op.results, strict=True)
         wrong = [self.b.apply("ne", new, new) for new, old in pairs if self.is_adjoint(old)]
         some = reduce(lambda x, y: self.b.apply("or", x, y), wrong)
+        if any(isinstance(inner, Warp) for inner in walk(op.body)):
+            some = self.b.emit(Warp, "vote_any", (self.b.constant(_EVERYONE, U32), some), type=BOOL)
         results: dict[Value, Value] = {}
         tested = clone(Block((), (replace(last, unroll=1),), last.results), results)
         self.emit(If(some, tested, Block((), (), plain.results), results=last.results, span=op.span))

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from ..ir.builder import Builder
 from ..ir.ops import Apply, Block, Function, Module, Op, Value
-from ..ir.traverse import rebuild, walk, with_body
+from ..ir.traverse import rebuild, substitute, walk, with_body
 
 
 def run(function: Function, module: Module) -> Function:
     if not any(isinstance(op, Apply) and op.fn == "masked" for op in walk(function.body)):
         return function
     return with_body(function, _Tests().block(function.body))
+
+
+def guards_in(block: Block) -> frozenset[Value]:
+    return frozenset(op.args[1] for op in walk(block) if isinstance(op, Apply) and op.fn == "masked")
+
+
+def without_tests(block: Block, nonzero: frozenset[Value]) -> Block:
+    """For where some guards are known not to be zero. The operations stay, if only to be dead."""
+    masks = (op for op in walk(block) if isinstance(op, Apply) and op.fn == "masked" and op.args[1] in nonzero)
+    found: dict[Value, Value] = {}
+    for op in masks:
+        found[op.result] = found.get(op.args[0], op.args[0])
+    return substitute(block, found)
 
 
 class _Tests:
