@@ -495,7 +495,7 @@ def test_formulas_are_ir_of_any_width_that_has_rules_itself(name: str, type: Sca
     params = tuple(Param(v, "") for v in (adjoint, result, *args))
     verify(Module({"f": Function("f", "device", params, Block((), tuple(b.ops), ()))}), "rules")
     used = {op.fn for op in b.ops if hasattr(op, "fn") and op.result.type == type}
-    assert used - {"select"} <= set(RULES)
+    assert all(rule_for(fn) is not None for fn in used - {"select"})
 
 
 def test_half_precision_is_differentiated_in_the_type_of_the_adjoint() -> None:

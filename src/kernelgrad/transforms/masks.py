@@ -14,13 +14,13 @@ A sum of numbers with the same guards has these guards; so has what a loop carri
 Note [Careful loops]
 Where a loop would test in each iteration, and writes nothing but its results, it runs without tests, and again with
 them if a result is NaN: where there is none, no zero met an infinity. If lanes exchange values in it, all of them run it
-again.
+again. So do long sums in straight code.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
@@ -32,6 +32,7 @@ from ..ir.traverse import clone, free_values, operands, rebuild, walk, with_body
 from ..ir.types import BOOL, U32, Scalar
 from . import simplify
 from .adjoint_values import adjoint_values
+from .long_sums import LongSums, long_sums
 
 _MOST = 6  # guards of a value
 _EVERYONE = 0xFFFFFFFF  # the lanes of a warp
@@ -58,12 +59,16 @@ def run(function: Function, module: Module, memory: frozenset[str]) -> Function:
     return simplify.run(with_body(function, body), module) if masks.changed else function
 
 
-def is_second_run(op: If) -> bool:
-    """Of a loop, see Note [Careful loops]: rare."""
-    match op.then.ops, op.orelse.ops:
-        case (For(unroll=1),), ():
-            return bool(op.results)
-    return False
+def is_second_run(op: If, definition: Mapping[Value, Op]) -> bool:
+    """See Note [Careful loops]: rare."""
+    test = definition.get(op.cond)
+    while isinstance(test, Warp) or (isinstance(test, Apply) and test.fn == "or"):
+        test = definition.get(test.args[-1])
+    return bool(op.results) and not op.orelse.ops and _is_nan_test(test)
+
+
+def _is_nan_test(op: Op | None) -> bool:
+    return isinstance(op, Apply) and op.fn == "ne" and op.args[0] is op.args[1]
 
 
 class _Masks:
@@ -123,10 +128,17 @@ class _Masks:
     def block(self, block: Block, raw: Sequence[int] = ()) -> Block:
         """`raw`: the results that go on as they are."""
         self.scopes.append({})
+        sums = None if self.careful else long_sums(block, self.is_part)
+        members, plain = set(sums.ops) if sums else set(), dict[Value, Value]()
         with self.b.region() as region:
             for op in block.ops:
                 self.b.span = op.span
-                self.op(op)
+                if op not in members:
+                    self.op(op)
+                    continue
+                self.term(op, plain)
+                if sums is not None and op is sums.ops[-1]:
+                    self.sums(sums, plain)
             results = tuple(
                 self.of(v).raw if k in raw else self.exact(v) for k, v in enumerate(block.results)
             )
@@ -200,6 +212,35 @@ class _Masks:
         else:
             self.generic(op)
 
+    # ---- sums
+
+    def is_part(self, op: Apply) -> bool:
+        return self.is_adjoint(op.result) and op.fn in _PASSING
+
+    def term(self, op: Op, plain: dict[Value, Value]) -> None:
+        """A part of a long sum, without tests."""
+        plain.update((v, self.exact(v)) for v in operands(op) if v not in plain and self.of(v).guards)
+        self.b.ops += clone(Block((), (op,), ()), plain).ops
+
+    def sums(self, sums: LongSums, plain: dict[Value, Value]) -> None:
+        """With tests, where a sum without them is NaN."""
+        names: dict[Value, Value] = {}
+        copies = clone(Block((), sums.ops, sums.roots), names)
+        self.adjoints.update(copy for v, copy in names.items() if v in self.adjoints)
+        before, self.careful = self.masked, True
+        tested = self.block(copies)
+        self.careful = False
+        results = tuple(plain[v] for v in sums.roots)
+        if self.masked > before:
+            some = self.any_nan(results)
+            self.emit(If(some, tested, Block((), (), results), results=sums.roots, span=self.b.span))
+        else:
+            self.known.update({v: Known(plain[v]) for v in sums.roots})
+        self.changed = True
+
+    def any_nan(self, values: Sequence[Value]) -> Value:
+        return reduce(lambda x, y: self.b.apply("or", x, y), (self.b.apply("ne", v, v) for v in values))
+
     # ---- loops
 
     def for_(self, op: For) -> None:
@@ -265,8 +306,7 @@ class _Masks:
         plain = clone(Block((), (op,), ()), given).ops[0]
         self.b.add(plain)
         pairs = zip(plain.results, op.results, strict=True)
-        wrong = [self.b.apply("ne", new, new) for new, old in pairs if self.is_adjoint(old)]
-        some = reduce(lambda x, y: self.b.apply("or", x, y), wrong)
+        some = self.any_nan([new for new, old in pairs if self.is_adjoint(old)])
         if any(isinstance(inner, Warp) for inner in walk(op.body)):
             some = self.b.emit(Warp, "vote_any", (self.b.constant(_EVERYONE, U32), some), type=BOOL)
         results: dict[Value, Value] = {}

@@ -74,11 +74,11 @@ def gather_function(pattern: Function, gather: Gather, shadow: Param) -> Functio
 
 def cost(block: Block) -> int:
     """Of a thread that makes every sum once: its loads and its arithmetic on floats."""
-    total = 0
+    total, definition = 0, {v: op for op in block.ops for v in op.results}
     for op in block.ops:
         if isinstance(op, Load):
             total += _COST_OF_LOAD
-        elif isinstance(op, If) and not is_second_run(op):
+        elif isinstance(op, If) and not is_second_run(op, definition):
             total += max(cost(op.then), cost(op.orelse))
         elif isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float:
             total += _COSTS.get(op.fn, _COST_OF_FUNCTION)

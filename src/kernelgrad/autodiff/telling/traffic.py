@@ -140,7 +140,7 @@ class Counter:
         return {TAPE if roots <= self.tape else kind: Amount.of(float(weight.mean()) * size)}
 
     def branches(self, op: If, weight: Numbers, threads: Threads) -> Traffic:
-        if is_second_run(op):
+        if is_second_run(op, self.structure.definition):
             return {}
         chosen = threads.value(op.cond)
         if chosen is not None:
