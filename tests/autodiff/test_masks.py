@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.gradients import Gradient
+from kernelgrad.variants import Ways
+from mask_cases import SOURCE, bodies, check, convolution, product
 
 N = 5
 POINTS = {"x": [0.0, 0.7, 2.5, 0.0, 1.3], "a": [2.0, -1.0, 0.5, 3.0, 1.2]}
@@ -47,13 +50,15 @@ MASKED = {
 }
 GUARDED = {name for name in MASKED if name != "shuffle"}
 BEFORE = (
-    "struct V { T u, w; };\n__device__ T bond(T a, T x) { T r = 1 / (x * x), s = r * r * r; return a * s * (s - 1) + sqrt(a) * r; }\n"
+    "struct V { T u, w; };\n__device__ T bond(T a, T x) { T r = 1 / (x * x), s = r * r * r;"
+    " return a * s * (s - 1) + sqrt(a) * r; }\n"
 )
 
 
 def compiled(name: str, type: str) -> Any:
     guard = "if (i >= n) return;" if name in GUARDED - {"shared"} else ""
-    text = f"{BEFORE}__global__ void k(T *y, const T *x, const T *a, int n) {{ int i = threadIdx.x; {guard} {MASKED[name]} }}"
+    body = f"int i = threadIdx.x; {guard} {MASKED[name]}"
+    text = f"{BEFORE}__global__ void k(T *y, const T *x, const T *a, int n) {{ {body} }}"
     return kg.compile(text.replace("T ", f"{type} ").replace("T(", f"{type}("), name=f"{name}.cu")["k"]
 
 
@@ -146,14 +151,20 @@ def test_forward_mode(name: str) -> None:
     np.testing.assert_allclose(t_y @ seed, d_x @ direction[0] + d_a @ direction[1], rtol=1e-9)
 
 
-# ---- zero seeds, and infinities in memory -----------------------------------------------------------------------------
+# ---- zero seeds, and infinities in memory ---------------------------------------------------------------------------
 
-PRODUCT = "int i = threadIdx.x; if (i >= n) return; T s = 0; for (int k = 0; k < n; k++) s += x[i * n + k] * a[k]; y[i] = s;"
-SQUARE = (
-    "__shared__ T A[4][4], B[4][4]; int i = threadIdx.y, j = threadIdx.x; A[i][j] = x[i * n + j]; B[i][j] = a[i * n + j];"
-    " __syncthreads(); T s = 0; for (int k = 0; k < 4; k++) s += A[i][k] * B[k][j]; y[i * n + j] = s;"
+PRODUCT = (
+    "int i = threadIdx.x; if (i >= n) return; T s = 0; for (int k = 0; k < n; k++) s += x[i * n + k] * a[k]; y[i] = s;"
 )
-WINDOW = "int i = blockIdx.x * blockDim.x + threadIdx.x; T s = 0; for (int k = 0; k < 11; k++) s += x[i + k] * a[k]; if (i < n) y[i] = s;"
+SQUARE = (
+    "__shared__ T A[4][4], B[4][4]; int i = threadIdx.y, j = threadIdx.x; A[i][j] = x[i * n + j];"
+    " B[i][j] = a[i * n + j]; __syncthreads(); T s = 0;"
+    " for (int k = 0; k < 4; k++) s += A[i][k] * B[k][j]; y[i * n + j] = s;"
+)
+WINDOW = (
+    "int i = blockIdx.x * blockDim.x + threadIdx.x; T s = 0;"
+    " for (int k = 0; k < 11; k++) s += x[i + k] * a[k]; if (i < n) y[i] = s;"
+)
 
 
 def plain(text: str) -> Any:
@@ -188,7 +199,9 @@ def test_a_zero_seed_in_tiles(deterministic: bool) -> None:
 
 
 @pytest.mark.parametrize("n", [40, 3000])
-@pytest.mark.parametrize("settings", [{}, {"primal": False, "keep": "y", "assign": "x"}, {"deterministic": True}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"primal": False, "keep": "y", "assign": "x"}, {"deterministic": True}], ids=str
+)
 def test_a_zero_seed_in_windows(n: int, settings: dict[str, Any]) -> None:
     """Long sums in straight code, where they are gathered."""
     rng = np.random.default_rng(4)
@@ -205,7 +218,18 @@ def test_a_zero_seed_in_windows(n: int, settings: dict[str, Any]) -> None:
     np.testing.assert_allclose(d_a, x[7:18])
 
 
-# ---- what is no number stays so ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("form", ["J", "R"])
+@pytest.mark.parametrize("name", ["product", "bodies", "convolution"])
+def test_zero_seeds_in_loops_for_a_gpu(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exchanged, in rings of lanes, and in windows."""
+    monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
+    problem = {"product": product, "bodies": bodies, "convolution": convolution}[name]({"product": 64}.get(name, 512))
+    kernel = kg.load(SOURCE)[problem.kernel]
+    names = [*problem.outputs, *problem.inputs]
+    check(problem, kg.gradient(kernel, names, **({"primal": False} if form == "R" else {})))
+
+
+# ---- what is no number stays so -------------------------------------------------------------------------------------
 
 REAL = {
     "nan loaded": ("y[i] = a[i] * x[i];", np.nan, np.nan),
@@ -231,7 +255,7 @@ def test_what_is_not_masked_is_seen(name: str) -> None:
     np.testing.assert_equal(t_y[0], want)
 
 
-# ---- the convention's own cases -----------------------------------------------------------------------------------------
+# ---- the convention's own cases -------------------------------------------------------------------------------------
 
 
 def slope(body: str, at: float, type: str = "double") -> tuple[float, float]:
@@ -264,7 +288,10 @@ def test_zero_partials(body: str, at: float, want: float) -> None:
 
 def test_second_derivatives_where_adjoints_are_zero() -> None:
     """y = (x - 1)^2 * x: at 1 the adjoint of the square's argument is 0, and its tangent is not."""
-    kernel = kg.compile("__global__ void k(double *y, const double *x) { double v = x[0] - 1, w = v + 0 * x[0]; y[0] = (w * w + w * 0) * x[0]; }")["k"]
+    kernel = kg.compile(
+        "__global__ void k(double *y, const double *x) { double v = x[0] - 1, w = v + 0 * x[0];"
+        " y[0] = (w * w + w * 0) * x[0]; }"
+    )["k"]
     gradient = kg.gradient(kernel, "y, x")
     second = kg.jvp(gradient, "y, x, d_y, d_x")
     x = np.array([1.0])

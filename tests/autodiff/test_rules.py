@@ -29,7 +29,17 @@ DTYPES: dict[Scalar, Any] = {F32: np.float32, F64: np.float64}
 # Functions of floats with a float result that have no derivative: forward and reverse mode refuse them.
 REFUSED = {"bitcast"}
 # select is control flow; `address` gives an integer.
-NOT_FUNCTIONS_OF_FLOATS = {"select", "masked", "address", "sad", "dp4a", "dp2a_lo", "dp2a_hi", "ilogb", "frexp_exponent"}
+NOT_FUNCTIONS_OF_FLOATS = {
+    "select",
+    "masked",
+    "address",
+    "sad",
+    "dp4a",
+    "dp2a_lo",
+    "dp2a_hi",
+    "ilogb",
+    "frexp_exponent",
+}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -171,8 +171,8 @@ def rounded(value: float, type: Scalar) -> float:
 
 
 class Emitter:
-    """Writes formulas as IR, computing in `type`: `known` gives the leaves, whose floats are converted to it. `drops`: a
-    product with a formula that is zero is zero, whatever the factor."""
+    """Writes formulas as IR, computing in `type`: `known` gives the leaves, whose floats are converted to it. `drops`:
+    a product with a formula that is zero is zero, whatever the factor."""
 
     def __init__(self, builder: Builder, type: Scalar, known: Mapping[int, Value], drops: bool = False):
         self.builder, self.type, self.known, self.drops = builder, type, known, drops

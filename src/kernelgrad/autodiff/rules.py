@@ -15,10 +15,10 @@ Conventions, where there is no derivative or more than one:
   0 where the power is 0.
 - nextafter: the step is left out. Rounding modes: as without.
 
-An adjoint of exactly zero contributes exactly zero, whatever it is multiplied by: Note [Masks]. `singular` marks the
-rows whose partial can be infinite or NaN at finite arguments. There, that holds also for a zero that is no mask, but the
-partial of a function after it: `1 / (1 + expf(-x))` has the derivative 0 at -100, not NaN. `regular_from` says from
-which argument on there is nothing to fear: `rsqrtf(x * x + 1e-3f)` needs no such care.
+An adjoint of exactly zero contributes exactly zero, whatever it is multiplied by: Note [Masks] in `transforms/masks`.
+`singular` marks the rows whose partial can be infinite or NaN at finite arguments. There, that holds also for a zero
+that is no mask, but the partial of a function after it: `1 / (1 + expf(-x))` has the derivative 0 at -100, not NaN.
+`regular_from` says from which argument on there is nothing to fear: `rsqrtf(x * x + 1e-3f)` needs no such care.
 """
 
 from __future__ import annotations

@@ -76,5 +76,3 @@ class _Search:
 def _is_dynamic(root: Value) -> bool:
     type = root.type.pointee if isinstance(root.type, Pointer) else None
     return isinstance(type, Array) and type.count == 0
-
-

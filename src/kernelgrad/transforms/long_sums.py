@@ -20,7 +20,7 @@ class LongSums:
     roots: tuple[Value, ...]
 
 
-def long_sums(block: Block, is_part: Callable[[Op], bool]) -> LongSums | None:
+def long_sums(block: Block, is_part: Callable[[Apply], bool]) -> LongSums | None:
     """`is_part`: whether an operation may belong to a sum. None where there are none, or where some are used before
     others are complete."""
     parts = {op.result: op for op in block.ops if isinstance(op, Apply) and is_part(op)}

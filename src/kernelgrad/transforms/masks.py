@@ -2,19 +2,19 @@
 
 Note [Masks]
 A masked infinity is common: `inv = 1 / (d * d); ...; if (j == i) v = 0;`. Reversed, the mask gives an adjoint of zero,
-and zero times infinity would be no number. So an adjoint of zero contributes zero to all that lies before it. With
-that, what follows from an adjoint by multiplications is right unless the adjoint is zero, and needs no test until
-something else is made of it than a product: until it is added to another, or to memory. There stands one `masked(v, g)`:
-v, but zero where g is zero. The `guards` of a value are the adjoints on which it still hangs in this way: its chain's
-source (what was loaded, chosen by a select, or summed up), and those that autodiff itself has masked, since functions
-with infinite derivatives follow.
+and zero times infinity would be no number. So an adjoint of zero contributes zero to all that lies before it. What is
+made of an adjoint by multiplications is right unless the adjoint is zero, and needs no test until something else is
+made of it than a product: until it is added to another, or to memory. There stands one `masked(v, g)`: v, but zero
+where g is zero. The `guards` of a value are the adjoints on which it still hangs in this way: its chain's source (what
+was loaded, chosen by a select, or summed up), and those that autodiff itself has masked, since functions with infinite
+derivatives follow.
 
 A sum of numbers with the same guards has these guards; so has what a loop carries, if it does nothing but scale it.
 
 Note [Careful loops]
 Where a loop would test in each iteration, and writes nothing but its results, it runs without tests, and again with
-them if a result is NaN: where there is none, no zero met an infinity. If lanes exchange values in it, all of them run it
-again. So do long sums in straight code.
+them if a result is NaN: where there is none, no zero met an infinity. If lanes exchange values in it, all of them run
+it again. Long sums in straight code are made so, too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,29 @@ from functools import reduce
 from typing import NamedTuple
 
 from ..ir.builder import Builder
-from ..ir.ops import Aggregate, Apply, Block, Builtin, Constant, Extract, For, Function, GlobalRef, If, Insert, Load
-from ..ir.ops import Member, Module, Offset, Op, PtrCast, PtrDiff, Undef, Value, Warp
+from ..ir.ops import (
+    Aggregate,
+    Apply,
+    Block,
+    Builtin,
+    Constant,
+    Extract,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Insert,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    PtrCast,
+    PtrDiff,
+    Undef,
+    Value,
+    Warp,
+)
 from ..ir.traverse import clone, free_values, operands, rebuild, walk, with_body
 from ..ir.types import BOOL, U32, Scalar
 from . import simplify
@@ -43,12 +64,18 @@ _PASSING = _SCALED | _ALIKE | {"add", "sub", "select", "masked"}  # NaN, if only
 
 
 class Known(NamedTuple):
-    """A value stands for `raw`, but for zero where one of the `guards` is zero. `fresh`: it may itself be a zero that no
-    guard tells of."""
+    """A value stands for `raw`, but for zero where one of the `guards` is zero. `fresh`: it may itself be a zero that
+    no guard tells of; it is one where its `source` is, of which it is a multiple."""
 
     raw: Value
     guards: tuple[Value, ...] = ()
     fresh: bool = True
+    source: Value | None = None
+
+    @property
+    def following(self) -> tuple[Value, ...]:
+        """The guards of what is made of it by multiplication."""
+        return _union(self.guards, (self.source or self.raw,)) if self.fresh else self.guards
 
 
 def run(function: Function, module: Module, memory: frozenset[str]) -> Function:
@@ -139,9 +166,7 @@ class _Masks:
                 self.term(op, plain)
                 if sums is not None and op is sums.ops[-1]:
                     self.sums(sums, plain)
-            results = tuple(
-                self.of(v).raw if k in raw else self.exact(v) for k, v in enumerate(block.results)
-            )
+            results = tuple(self.of(v).raw if k in raw else self.exact(v) for k, v in enumerate(block.results))
         self.scopes.pop()
         return region.block(block.args, results)
 
@@ -160,11 +185,16 @@ class _Masks:
         self.b.add(op)
         self.definition.update((v, op) for v in op.results)
 
-    def passed(self, op: Apply, guards: tuple[Value, ...], fresh: bool) -> None:
+    def passed(self, op: Apply, guards: tuple[Value, ...], fresh: bool, source: Value | None = None) -> None:
         """With its arguments as they are."""
         self.emit(rebuild(op, lambda v: self.of(v).raw, self.block))
-        self.known[op.result] = Known(op.result, guards, fresh)
+        self.known[op.result] = Known(op.result, guards, fresh, source)
         self.changed |= bool(guards)
+
+    def multiple(self, op: Apply, a: Value, exact: bool) -> None:
+        """By a number. `exact`: not by zero, nor is it rounded to zero."""
+        known = self.of(a)
+        self.passed(op, known.guards, known.fresh or not exact, (known.source or known.raw) if exact else None)
 
     def apply(self, op: Apply) -> None:
         match op.fn, op.args:
@@ -175,7 +205,7 @@ class _Masks:
             case "mul", (p, a) if not self.is_adjoint(p):
                 self.product(op, a, p)
             case fn, (a,) if fn in _ALIKE:
-                self.passed(op, self.of(a).guards, self.of(a).fresh)
+                self.multiple(op, a, fn == "neg")
             case "add" | "sub", (x, y):
                 self.joined(op, x, y, sums=True)
             case "select", (_, x, y):
@@ -194,21 +224,22 @@ class _Masks:
         self.changed = True
 
     def product(self, op: Apply, a: Value, p: Value) -> None:
-        source = self.of(a)
         if self.is_finite(p):
-            self.passed(op, source.guards, source.fresh)
-        elif len(guards := _guards(source)) <= _MOST:
+            self.multiple(op, a, bool(self.number(p)))
+        elif len(guards := self.of(a).following) <= _MOST:
             self.passed(op, guards, False)
         else:
             self.known[a] = Known(self.exact(a))
             self.product(op, a, p)
 
     def joined(self, op: Apply, x: Value, y: Value, sums: bool) -> None:
-        one, other = self.of(x), self.of(y)
+        one, other = sorted((self.of(x), self.of(y)), key=lambda known: len(known.guards))
         if self.is_zero(x) or self.is_zero(y):
             self.passed(op, one.guards or other.guards, True)
         elif one.guards == other.guards:
             self.passed(op, one.guards, one.fresh and other.fresh if sums and one.guards else True)
+        elif sums and not one.guards and one.following == other.guards:  # a multiple of the other's guard
+            self.passed(op, other.guards, False)
         else:
             self.generic(op)
 
@@ -261,16 +292,16 @@ class _Masks:
         while True:
             before = self.masked
             self.known.update({arg: Known(arg) for arg in args})
-            self.known.update({args[k]: Known(args[k], _guards(start), False) for k, start in starts.items()})
+            self.known.update({args[k]: Known(args[k], start.following, False) for k, start in starts.items()})
             body = self.block(op.body, list(starts))
-            changed = {k for k, start in starts.items() if self.of(op.body.results[k]).guards != _guards(start)}
+            changed = {k for k, start in starts.items() if self.of(op.body.results[k]).guards != start.following}
             if not changed:
                 break
             starts = {k: start for k, start in starts.items() if k not in changed}
         tests = self.masked - before
         inits = tuple(starts[k].raw if k in starts else self.exact(v) for k, v in enumerate(op.inits))
         self.emit(replace(op, inits=inits, body=body))
-        self.known.update({op.results[k]: Known(op.results[k], _guards(start), False) for k, start in starts.items()})
+        self.known.update({op.results[k]: Known(op.results[k], start.following, False) for k, start in starts.items()})
         return tests
 
     def can_run_again(self, loop: For) -> bool:
@@ -314,15 +345,9 @@ class _Masks:
         self.emit(If(some, tested, Block((), (), plain.results), results=last.results, span=op.span))
 
 
-def _guards(known: Known) -> tuple[Value, ...]:
-    """Of what is made of a value by multiplication."""
-    return _union(known.guards, (known.raw,)) if known.fresh else known.guards
-
-
 def _union(*guards: tuple[Value, ...]) -> tuple[Value, ...]:
     return tuple(dict.fromkeys(v for some in guards for v in some))
 
 
 def _is_float(value: Value) -> bool:
     return isinstance(value.type, Scalar) and value.type.is_float
-
