@@ -1,4 +1,4 @@
-"""Zero seeds against infinities in memory, in the loops that are tuned for a GPU: exchanged, in rings, tiles and windows."""
+"""Zero seeds against infinities in memory, in loops tuned for a GPU: exchanged, in rings, tiles and windows."""
 
 from __future__ import annotations
 
