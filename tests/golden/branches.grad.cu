@@ -41,7 +41,7 @@ extern "C" __global__ void branches_grad(
     bool active = t == 0;
     float v_1;
     if (active) {
-        v_1 = v * v;
+        v_1 = __fmul_rn(v, v);
     } else {
         v_1 = v;
     }
@@ -71,7 +71,7 @@ extern "C" __global__ void branches_grad(
     }
     if (active_2) {
         if (v_2 > 1.0f) {
-            _d_v *= _d_v != 0.0f ? 0.5f / sqrtf(v_2) : 0.0f;
+            _d_v *= _d_v != 0.0f ? 0.5f / fabsf(sqrtf(v_2)) : 0.0f;
         } else {
             float x_value = *x;
             bool t_3 = _d_v != 0.0f;

@@ -20,7 +20,7 @@ extern "C" __global__ void newton_grad(
     long long count = 0;
     long long _top_f64 = _segments_f64[blockIdx.x + (blockIdx.y + blockIdx.z * (long long)gridDim.y) * gridDim.x] + (threadIdx.x + (threadIdx.y + threadIdx.z * (long long)blockDim.y) * blockDim.x);
     while (go) {
-        double step = (root_1 * root_1 - root) / (2.0 * root_1);
+        double step = (__dmul_rn(root_1, root_1) - root) / (2.0 * root_1);
         double root_2 = root_1 - step;
         long long _top_f64_1 = _top_f64 + t;
         _tape_f64[_top_f64] = root_1;
@@ -42,7 +42,7 @@ extern "C" __global__ void newton_grad(
         _top_f64_2 -= t;
         double root_2 = _tape_f64[_top_f64_2];
         double t_2 = 2.0 * root_2;
-        double step = (root_2 * root_2 - root) / t_2;
+        double step = (__dmul_rn(root_2, root_2) - root) / t_2;
         double _d_step = -_d_root_2;
         bool t_3 = _d_step != 0.0;
         double t_4 = t_3 ? _d_step / t_2 : 0.0;
@@ -59,13 +59,13 @@ extern "C" __global__ void newton_grad(
             _top_f64 -= t;
             double root_2 = _tape_f64[_top_f64];
             double t_2 = 2.0 * root_2;
-            double step = (root_2 * root_2 - root) / t_2;
+            double step = (__dmul_rn(root_2, root_2) - root) / t_2;
             double _d_step = -_d_root_2;
             double t_3 = _d_step / t_2;
-            bool t_4 = _d_root_2 != 0.0 && _d_step != 0.0;
-            double _d_root_3 = _d_root_2 + (t_4 ? -(_d_step * (step / t_2)) * 2.0 : 0.0);
+            double _d_root_3 = _d_root_2 + -(_d_step * (step / t_2)) * 2.0;
+            bool t_4 = _d_root_2 != 0.0;
             _d_root_1 += t_4 ? -t_3 : 0.0;
-            _d_root_2 = _d_root_3 + (t_4 && t_3 != 0.0 ? t_3 * 2.0 * root_2 : 0.0);
+            _d_root_2 = (t_4 ? _d_root_3 : 0.0) + (t_4 && t_3 != 0.0 ? t_3 * 2.0 * root_2 : 0.0);
         }
     }
     _d_root_2 += _d_root_1;

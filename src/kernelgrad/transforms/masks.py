@@ -217,7 +217,7 @@ class _Masks:
         """What autodiff masked itself: the test waits as others do. Before functions with infinite derivatives it is
         made of the adjoint there, which the functions after may have made zero."""
         own = self.of(by)
-        guards = _union(value.guards, own.guards, (own.raw,))
+        guards = _union(value.guards, own.guards, (own.source or own.raw,))
         self.known[op.result] = Known(value.raw, guards, value.fresh or by in self.adjoints)
         if len(guards) > _MOST:
             self.known[op.result] = Known(self.exact(op.result))
