@@ -133,7 +133,8 @@ class Gathers:
         function = gather_function(pattern.function, gather, param)
         if sum(1 for _ in walk(function.body)) > most:
             raise NotSliceable
-        module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)))
+        adjoints = frozenset(p.name for p in pattern.derivative.adjoints.values())
+        module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)), adjoints=adjoints)
         return Kernel(function.name, module, self.kernel.variable)
 
     def _pattern(self, key: _Key) -> _Pattern | None:

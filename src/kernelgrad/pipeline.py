@@ -85,12 +85,14 @@ TAPS = Pass("taps", taps.unrolled)  # likewise, over few elements each
 TURNS = Pass("turns", _transform("turns"))  # for sums over very many blocks
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
-CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})),)
+UNMASK = Pass("unmask", _transform("unmask"))
+CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})), UNMASK)
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
     Pass("cuda-variables", module_variables.run_for({"global"})),
     Pass("block_tiles", _transform("block_tiles")),
     Pass("lane_sums", _transform("lane_sums")),
+    UNMASK,
     Pass("consumed", _transform("consumed")),
 )
 
@@ -136,16 +138,17 @@ def finish_derivative(
     tuning: Tuning = PLAIN,
     only_sums: bool = False,
     quads: Quads | None = None,
+    adjoints: frozenset[str] = frozenset(),
 ) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
     through which the user sees adjoints. `gathering`: all memory in which adjoints are added up. `tuning`: what is
     known of its launches. `only_sums`: that is all its loop does, which may take several turns at a time. `quads`: how
-    a thread does several elements."""
+    a thread does several elements. `adjoints`: the memory of adjoints, if those of zero are to stay zero."""
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
         verify(emitted, "autodiff")
-        from .transforms import linear, sums
+        from .transforms import linear, masks, sums
         from .transforms.stores import positive_zeros
 
         once = Pass("sums", lambda f, m: sums.run(f, m, gathering, taps.MOST if only_sums else sums.MOST))
@@ -153,11 +156,12 @@ def finish_derivative(
         clean = for_target(emitted, function.name, (*((TAPS,) if only_sums else ()), *DERIVATIVE, once, *ARRANGED))
         tuned = _tuned(clean, function.name, tuning, gathering)
         factors = Pass("linear", lambda f, m: linear.run(f, m, shadows))
-        result = for_target(tuned, function.name, (factors, *LAST, *((TURNS,) if only_sums else ()), last))
+        zeros = (Pass("masks", lambda f, m: masks.run(f, m, adjoints)),) if adjoints else ()
+        result = for_target(tuned, function.name, (factors, *zeros, *LAST, *((TURNS,) if only_sums else ()), last))
         _check_addresses(result.functions[function.name])
         return _in_tiles(result, function.name, tuning) if quads is None else _in_quads(result, function.name, quads)
 
-    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {quads}"
+    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {quads} {sorted(adjoints)}"
     return _remembered(emitted, f"derivative {function.name} {told}", compute)
 
 

@@ -74,7 +74,10 @@ class Code:
         params = [_supplied(p, self.tangents.values(), made.tangents) for p in made.function.params]
         ordered = tuple(sorted(params, key=lambda p: p.variable is not None))
         function = replace(made.function, params=ordered)
-        self.kernel = Kernel(function.name, pipeline.finish_derivative(function, made.module), kernel.variable)
+        own = made.module.globals.keys() - kernel.module.globals.keys()
+        memory = frozenset((*made.tangents, *own, TANGENT_SHARED))
+        module = pipeline.finish_derivative(function, made.module, adjoints=memory)
+        self.kernel = Kernel(function.name, module, kernel.variable)
 
 
 def _supplied(param: Param, internal: Iterable[str], tangents: Iterable[str]) -> Param:

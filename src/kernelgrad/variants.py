@@ -20,7 +20,7 @@ from .autodiff.adding.private import places_of, private_roots, typical
 from .autodiff.adding.promises import HOLDS
 from .autodiff.adding.quads import find as find_quads
 from .autodiff.adding.whole import bytes_read_once
-from .autodiff.cooperate import widening
+from .autodiff.cooperate import SHARED_BYTES, widening
 from .autodiff.keeping import capacity
 from .autodiff.keeping.coverage import Threads, is_covered
 from .autodiff.keeping.tape import Stack
@@ -114,6 +114,7 @@ class Variant:
             tuning,
             self.derivative.coarse is not None,
             self.options.facts.quads,
+            gathering | {SHARED_BYTES},
         )
         return self._as_kernel(function, module)
 

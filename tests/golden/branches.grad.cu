@@ -71,19 +71,21 @@ extern "C" __global__ void branches_grad(
     }
     if (active_2) {
         if (v_2 > 1.0f) {
-            _d_v = _d_v == 0.0f ? _d_v : _d_v * (0.5f / fabsf(sqrtf(v_2)));
+            _d_v *= _d_v != 0.0f ? 0.5f / fabsf(sqrtf(v_2)) : 0.0f;
         } else {
-            float _d_v_1 = _d_v * *x;
-            warp_add(_d_x, _d_v * v_2);
-            _d_v = _d_v_1;
+            float x_value = *x;
+            bool t_3 = _d_v != 0.0f;
+            warp_add(_d_x, _d_v * (t_3 ? v_2 : 0.0f));
+            _d_v *= t_3 ? x_value : 0.0f;
         }
     }
     if (active_1) {
         float v_4 = expf(v_1);
-        _d_v = _d_v == 0.0f ? _d_v : _d_v * v_4;
+        _d_v *= _d_v != 0.0f ? v_4 : 0.0f;
     }
     if (active) {
-        _d_v = _d_v * 2.0f * v;
+        float _d_v_1 = _d_v * 2.0f * v;
+        _d_v = _d_v != 0.0f ? _d_v_1 : 0.0f;
     }
     if (_d_v != 0.0f) {
         atomicAdd(&_d_x[i], _d_v);

@@ -86,12 +86,14 @@ extern "C" __global__ void horner_grad(
     if (_d_value != 0.0) {
         _d_y[i] = 0.0;
     }
+    double _d_value_1;
     double _d_x_sum = -0.0;
     if (__activemask() == 0xffffffffu) {
         unsigned long long t_2 = t_1 > -1 ? t_1 - (unsigned long long)-1LL : 0ULL;
         if (t_2 >= 8) {
             long long t_3 = t_1 - (long long)(t_2 - t_2 % 8);
             // horner.cu:6
+            _d_value_1 = _d_value;
             _d_x_sum = -0.0;
             for (long long k_1 = t_1; k_1 > t_3; k_1 -= 8) {
                 double _d_c_parts[8];
@@ -100,10 +102,11 @@ extern "C" __global__ void horner_grad(
                     _top_f64 -= t;
                     double value_1 = _tape_f64[_top_f64];
                     double x_value = x[i];
-                    _d_c_parts[j] = _d_value;
-                    double _d_value_1 = _d_value * x_value;
-                    _d_x_sum += _d_value * value_1;
-                    _d_value = _d_value_1;
+                    bool t_4 = _d_value != 0.0;
+                    _d_c_parts[j] = t_4 ? _d_value_1 : 0.0;
+                    double _d_value_2 = _d_value_1 * x_value;
+                    _d_x_sum += t_4 ? _d_value_1 * value_1 : 0.0;
+                    _d_value_1 = _d_value_2;
                 }
                 double total = lane_sums(_d_c_parts, 32u);
                 if (lane_id() < 8 && total != 0.0) {
@@ -112,21 +115,25 @@ extern "C" __global__ void horner_grad(
             }
             t_1 = t_3;
         } else {
+            _d_value_1 = _d_value;
             _d_x_sum = -0.0;
         }
+    } else {
+        _d_value_1 = _d_value;
     }
     // horner.cu:6
     for (long long k_1 = t_1; k_1 > -1; --k_1) {
         _top_f64 -= t;
         double value_1 = _tape_f64[_top_f64];
         double x_value = x[i];
-        warp_add(&_d_c[(int)(k + k_1 * -1)], _d_value);
-        double _d_value_1 = _d_value * x_value;
-        _d_x_sum += _d_value * value_1;
-        _d_value = _d_value_1;
+        bool t_2 = _d_value != 0.0;
+        warp_add(&_d_c[(int)(k + k_1 * -1)], t_2 ? _d_value_1 : 0.0);
+        double _d_value_2 = _d_value_1 * x_value;
+        _d_x_sum += t_2 ? _d_value_1 * value_1 : 0.0;
+        _d_value_1 = _d_value_2;
     }
     if (_d_x_sum != 0.0) {
         _d_x[i] += _d_x_sum;
     }
-    warp_add(&_d_c[degree], _d_value);
+    warp_add(&_d_c[degree], _d_value != 0.0 ? _d_value_1 : 0.0);
 }

@@ -29,24 +29,45 @@ extern "C" __global__ void newton_grad(
         ++count;
         _top_f64 = _top_f64_1;
     }
+    long long t_1 = count - 1;
     y[i] = root_1;
     if (_d_root != 0.0) {
         _d_y[i] = 0.0;
     }
     // newton.cu:6
+    long long _top_f64_2 = _top_f64;
     double _d_root_1 = -0.0;
-    for (long long k = count - 1; k > -1; --k) {
-        _top_f64 -= t;
-        double root_2 = _tape_f64[_top_f64];
-        double t_1 = 2.0 * root_2;
-        double step = (__dmul_rn(root_2, root_2) - root) / t_1;
-        double _d_step = -_d_root;
-        bool t_2 = _d_step == 0.0;
-        double t_3 = t_2 ? _d_step : _d_step / t_1;
-        double _d_root_2 = _d_root + (t_2 ? _d_step : -(_d_step * (step / t_1))) * 2.0;
-        _d_root_1 += -t_3;
-        _d_root = _d_root_2 + t_3 * 2.0 * root_2;
+    double _d_root_2 = _d_root;
+    for (long long k = t_1; k > -1; --k) {
+        _top_f64_2 -= t;
+        double root_2 = _tape_f64[_top_f64_2];
+        double t_2 = 2.0 * root_2;
+        double step = (__dmul_rn(root_2, root_2) - root) / t_2;
+        double _d_step = -_d_root_2;
+        bool t_3 = _d_step != 0.0;
+        double t_4 = t_3 ? _d_step / t_2 : 0.0;
+        double _d_root_3 = _d_root_2 + (t_3 ? -(_d_step * (step / t_2)) : 0.0) * 2.0;
+        _d_root_1 += -t_4;
+        _d_root_2 = _d_root_3 + t_4 * 2.0 * root_2;
     }
-    _d_root += _d_root_1;
-    _d_x[i] = _d_x_value + _d_root;
+    if (_d_root_1 != _d_root_1 || _d_root_2 != _d_root_2) {
+        // newton.cu:6
+        _d_root_1 = -0.0;
+        _d_root_2 = _d_root;
+        #pragma unroll 1
+        for (long long k = t_1; k > -1; --k) {
+            _top_f64 -= t;
+            double root_2 = _tape_f64[_top_f64];
+            double t_2 = 2.0 * root_2;
+            double step = (__dmul_rn(root_2, root_2) - root) / t_2;
+            double _d_step = -_d_root_2;
+            double t_3 = _d_step / t_2;
+            double _d_root_3 = _d_root_2 + -(_d_step * (step / t_2)) * 2.0;
+            bool t_4 = _d_root_2 != 0.0;
+            _d_root_1 += t_4 ? -t_3 : 0.0;
+            _d_root_2 = (t_4 ? _d_root_3 : 0.0) + (t_4 && t_3 != 0.0 ? t_3 * 2.0 * root_2 : 0.0);
+        }
+    }
+    _d_root_2 += _d_root_1;
+    _d_x[i] = _d_x_value + _d_root_2;
 }

@@ -51,21 +51,22 @@ extern "C" __global__ void particles_grad(
         float t = force / p_value;
         float t_1 = p[i].v + t * dt;
         p[i].v = t_1;
-        float _d_dt_2 = _d_p_value_1 * t_1;
-        float t_2 = _d_p_value_1 * dt + _d_p_value;
-        float t_3 = t_2 * dt;
-        _d_dt_1 = _d_dt_2 + t_2 * t;
-        bool t_4 = t_3 == 0.0f;
-        float _d_force = t_4 ? t_3 : t_3 / p_value;
+        bool t_2 = _d_p_value_1 != 0.0f;
+        float t_3 = _d_p_value_1 * (t_2 ? dt : 0.0f) + _d_p_value;
+        float t_4 = t_3 * dt;
+        float _d_dt_2 = _d_p_value_1 * (t_2 ? t_1 : 0.0f);
+        bool t_5 = t_3 != 0.0f;
+        _d_dt_1 = _d_dt_2 + t_3 * (t_5 ? t : 0.0f);
         p[i].x += t_1 * dt;
-        _d_p[i].v = t_2;
-        _d_p[i].mass += t_4 ? t_3 : -(t_3 * (t / p_value));
-        _d_p[i].x += -_d_force;
+        _d_p[i].v = t_3;
+        bool t_6 = t_5 && t_4 != 0.0f;
+        _d_p[i].mass += t_6 ? -(t_4 * (t / p_value)) : 0.0f;
+        _d_p[i].x += t_6 ? -(t_4 / p_value) : 0.0f;
     }
-    float t_5 = block_sum(_d_dt_1);
+    float t_7 = block_sum(_d_dt_1);
     if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
-        if (t_5 != 0.0f) {
-            atomicAdd(_d_dt, t_5);
+        if (t_7 != 0.0f) {
+            atomicAdd(_d_dt, t_7);
         }
     }
 }

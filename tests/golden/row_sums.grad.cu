@@ -23,6 +23,7 @@ extern "C" __global__ void row_sums_grad(
     }
     // row_sums.cu:6
     for (int c = columns - 1; c > -1; --c) {
-        _d_m[t + c] += _d_sum * 2.0f * m[t + c];
+        float m_value = m[t + c];
+        _d_m[t + c] += _d_sum != 0.0f ? _d_sum * 2.0f * m_value : 0.0f;
     }
 }

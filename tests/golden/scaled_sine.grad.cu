@@ -47,17 +47,19 @@ extern "C" __global__ void scaled_sine_grad(
         sincosf(x_value, &t, &t_1);
         float t_2 = a * t;
         float t_3 = _d_y_value * x_value;
-        _d_a_1 = t_3 * t;
+        float _d_a_2 = t_3 * t;
+        bool t_4 = _d_y_value != 0.0f;
         y[i] = t_2 * x_value;
         if (_d_y_value != 0.0f) {
             _d_y[i] = 0.0f;
         }
-        _d_x[i] = _d_x_value + (_d_y_value * t_2 + t_3 * a * t_1);
+        _d_x[i] = _d_x_value + (t_4 ? _d_y_value * t_2 + t_3 * a * t_1 : 0.0f);
+        _d_a_1 = t_4 ? _d_a_2 : 0.0f;
     }
-    float t_4 = block_sum(_d_a_1);
+    float t_5 = block_sum(_d_a_1);
     if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
-        if (t_4 != 0.0f) {
-            atomicAdd(_d_a, t_4);
+        if (t_5 != 0.0f) {
+            atomicAdd(_d_a, t_5);
         }
     }
 }

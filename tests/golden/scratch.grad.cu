@@ -21,5 +21,5 @@ extern "C" __global__ void scratch_grad(
     if (_d_y_value != 0.0f) {
         _d_y[i] = 0.0f;
     }
-    _d_x[i] = _d_x_value + -(_d_y_value * t_2) * 2.0f * x_value;
+    _d_x[i] = _d_x_value + (_d_y_value != 0.0f ? -(_d_y_value * t_2) * 2.0f * x_value : 0.0f);
 }

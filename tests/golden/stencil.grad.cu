@@ -21,12 +21,13 @@ extern "C" __global__ void stencil_grad(
     if (t != 0.0f) {
         atomicAdd(&_d_x[i], t);
     }
-    float t_1 = _d_y_value * x_value_1;
-    float t_2 = _d_y_value * x_value;
+    bool t_1 = _d_y_value != 0.0f;
+    float t_2 = _d_y_value * (t_1 ? x_value : 0.0f);
     if (t_2 != 0.0f) {
         atomicAdd(&_d_x[i + 1], t_2);
     }
-    if (t_1 != 0.0f) {
-        atomicAdd(&_d_x[i - 1], t_1);
+    float t_3 = _d_y_value * (t_1 ? x_value_1 : 0.0f);
+    if (t_3 != 0.0f) {
+        atomicAdd(&_d_x[i - 1], t_3);
     }
 }

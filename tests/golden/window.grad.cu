@@ -42,14 +42,15 @@ extern "C" __global__ void window_grad(
     }
     double _d_ring_value = _d_ring[1];
     double _d_ring_value_1 = _d_ring[2];
+    bool t_1 = _d_y_value != 0.0;
     if (_d_y_value != 0.0) {
         _d_y[i] = 0.0;
     }
-    _d_ring[2] = _d_ring_value_1 + _d_y_value * ring_value_2;
-    _d_ring[1] = _d_ring_value + _d_y_value * ring_value_3;
+    _d_ring[2] = _d_ring_value_1 + _d_y_value * (t_1 ? ring_value_2 : 0.0);
+    _d_ring[1] = _d_ring_value + _d_y_value * (t_1 ? ring_value_3 : 0.0);
     _d_ring[0] += _d_y_value;
     // window.cu:6
-    double t_1 = -0.0;
+    double t_2 = -0.0;
     for (int k = n - 1; k > -1; --k) {
         long long _top_f64_1 = _top_f64 - t;
         double _tape_f64_value = _tape_f64[_top_f64_1];
@@ -58,9 +59,10 @@ extern "C" __global__ void window_grad(
         int k_1 = k + 1;
         double _d_ring_value_2 = _d_ring[k % 3];
         _d_ring[k % 3] = -0.0;
-        _d_ring[(k + 2) % 3] += _d_ring_value_2 * _tape_f64_value;
-        _d_ring[k_1 % 3] += _d_ring_value_2 * _tape_f64_value_1;
-        t_1 += _d_ring_value_2;
+        bool t_3 = _d_ring_value_2 != 0.0;
+        _d_ring[(k + 2) % 3] += _d_ring_value_2 * (t_3 ? _tape_f64_value : 0.0);
+        _d_ring[k_1 % 3] += _d_ring_value_2 * (t_3 ? _tape_f64_value_1 : 0.0);
+        t_2 += _d_ring_value_2;
     }
     double _d_ring_value_3 = _d_ring[1];
     double _d_ring_value_4 = _d_ring[2];
@@ -73,9 +75,9 @@ extern "C" __global__ void window_grad(
     if (_d_ring_value_3 != 0.0) {
         atomicAdd(&_d_x[i + 1], _d_ring_value_3);
     }
-    double t_2 = t_1 + _d_ring_value_5;
+    double t_4 = t_2 + _d_ring_value_5;
     _d_ring[0] = -0.0;
-    if (t_2 != 0.0) {
-        atomicAdd(&_d_x[i], t_2);
+    if (t_4 != 0.0) {
+        atomicAdd(&_d_x[i], t_4);
     }
 }

@@ -171,10 +171,11 @@ def rounded(value: float, type: Scalar) -> float:
 
 
 class Emitter:
-    """Writes formulas as IR, computing in `type`: `known` gives the leaves, whose floats are converted to it."""
+    """Writes formulas as IR, computing in `type`: `known` gives the leaves, whose floats are converted to it. `drops`:
+    a product with a formula that is zero is zero, whatever the factor."""
 
-    def __init__(self, builder: Builder, type: Scalar, known: Mapping[int, Value]):
-        self.builder, self.type, self.known = builder, type, known
+    def __init__(self, builder: Builder, type: Scalar, known: Mapping[int, Value], drops: bool = False):
+        self.builder, self.type, self.known, self.drops = builder, type, known, drops
         self.done: dict[Expr, Value] = {}
 
     def value(self, expr: Expr, beside: Type | None = None) -> Value:
@@ -224,11 +225,20 @@ class Emitter:
                 product = self.scaled(factor, other)
                 return b.apply("mul", product, self.number(value, self.type))
             case Applied("div" | "fast_div" | "ldexp" as fn, (Number(value), other)) if abs(value) == 1:
-                return b.apply(fn, self.scaled(factor, Number(value)), self.value(other))
+                return self.quotient(fn, self.scaled(factor, Number(value)), self.value(other))
             case Applied("select", (condition, one, other)) if _is_number(one) or _is_number(other):
                 chosen = self.value(condition)
                 return b.apply("select", chosen, self.scaled(factor, one), self.scaled(factor, other))
-        return b.apply("mul", factor, self.value(expr))
+        partial = self.value(expr)
+        product = b.apply("mul", factor, partial)
+        return b.apply("masked", product, partial) if self.drops else product
+
+    def quotient(self, fn: str, factor: Value, by: Value) -> Value:
+        b = self.builder
+        found = b.apply(fn, factor, by)
+        if not self.drops or fn == "ldexp":
+            return found
+        return b.apply("select", b.apply("isinf", by), self.number(0.0, self.type), found)
 
 
 def _is_number(expr: Expr) -> bool:

@@ -48,7 +48,7 @@ from ..transforms import simplify
 from ..transforms.spellings import emit, picks
 from .forward_activity import ForwardActivity, has_tangent, may_pass
 from .roots import holds_pointers
-from .rules import rule_for, scaled
+from .rules import pushed, rule_for
 from .shadows import dynamic_shadow
 from .tuning.tree_winner import tree_tangent
 from .views import apart
@@ -214,6 +214,8 @@ class _Forward:
         match op:
             case Apply("select", (cond, one, other)):
                 return b.apply("select", cond, self.tangent(one), self.tangent(other))
+            case Apply("masked", (value, guard)):
+                return self.masked(self.tangent(value), guard)
             case Apply():
                 return self.apply(op)
             case Aggregate(args):
@@ -258,11 +260,18 @@ class _Forward:
         for k, arg in enumerate(op.args):
             if arg not in self.tangents or not may_pass(op.fn, k):
                 continue
-            term = scaled(self.b, self.tangents[arg], rule, k, op.result, op.args)
+            term = pushed(self.b, self.tangents[arg], rule, k, op.result, op.args)
             if term is not None:
                 term = self.b.convert(term, op.result.type)
                 total = term if total is None else self.b.apply("add", total, term)
         return self.zero(op.result.type) if total is None else total
+
+    def masked(self, tangent: Value, guard: Value) -> Value:
+        """An adjoint that is zero here may have a tangent that is not."""
+        if guard not in self.tangents:
+            return self.b.apply("masked", tangent, guard)
+        here, moving = (self.b.apply("ne", v, self.zero(v.type)) for v in (guard, self.tangents[guard]))
+        return self.b.apply("select", self.b.apply("or", here, moving), tangent, self.zero(tangent.type))
 
     def variable(self, op: GlobalRef, name: str) -> Value:
         assert isinstance(op.result.type, Pointer)

@@ -15,9 +15,10 @@ Conventions, where there is no derivative or more than one:
   0 where the power is 0.
 - nextafter: the step is left out. Rounding modes: as without.
 
-`singular` marks the rows whose partial can be infinite or NaN at finite arguments. There, an adjoint of exactly zero
-contributes exactly zero: `q = a / b; y = b > 0 ? q : 0` has the derivative 0 at b = 0, not NaN. `regular_from` says
-from which argument on there is nothing to fear: `rsqrtf(x * x + 1e-3f)` needs no such care.
+An adjoint of exactly zero contributes exactly zero, whatever it is multiplied by: Note [Masks] in `transforms/masks`.
+`singular` marks the rows whose partial can be infinite or NaN at finite arguments. There, that holds also for a zero
+that is no mask, but the partial of a function after it: `1 / (1 + expf(-x))` has the derivative 0 at -100, not NaN.
+`regular_from` says from which argument on there is nothing to fear: `rsqrtf(x * x + 1e-3f)` needs no such care.
 """
 
 from __future__ import annotations
@@ -108,14 +109,19 @@ class Rule:
         return self.emitter(builder, type, result, args).value(self.formulas[k])
 
     def emitter(
-        self, builder: Builder, type: Scalar | None, result: Value | None, args: tuple[Value | None, ...]
+        self,
+        builder: Builder,
+        type: Scalar | None,
+        result: Value | None,
+        args: tuple[Value | None, ...],
+        drops: bool = False,
     ) -> Emitter:
         known = {k: v for k, v in ((RESULT, result), *enumerate(args)) if v is not None}
         floats = (v.type for v in known.values() if isinstance(v.type, Scalar) and v.type.is_float)
         type = type or next(floats, None)
         if type is None:
             raise InternalError(f"nothing says in which type to compute the derivative of '{self.name}'")
-        return Emitter(builder, type, known)
+        return Emitter(builder, type, known, drops)
 
 
 class Zero(Rule):
@@ -139,7 +145,7 @@ def scaled(
     args: tuple[Value | None, ...],
     singular: bool | None = None,
 ) -> Value | None:
-    """The chain rule: adjoint (or tangent) times partial k, in the adjoint's type; None where it is exactly zero.
+    """The chain rule: adjoint times partial k, in the adjoint's type; None where it is exactly zero.
     `singular`: whether the partial may be infinite here, where more is known than the rule says."""
     if rule.is_zero(k):
         return None
@@ -148,8 +154,18 @@ def scaled(
     product = rule.emitter(builder, adjoint.type, result, args).scaled(adjoint, formula)
     if not (rule.singular if singular is None else singular) or isinstance(formula, Number):
         return product
-    vanishes = builder.apply("eq", adjoint, builder.constant(0.0, adjoint.type))
-    return builder.apply("select", vanishes, adjoint, product)
+    return builder.apply("masked", product, adjoint)
+
+
+def pushed(
+    builder: Builder, tangent: Value, rule: Rule, k: int, result: Value, args: tuple[Value, ...]
+) -> Value | None:
+    """The chain rule in forward mode: a partial of zero drops the tangent, be it infinite. That a tangent of zero stays
+    zero is left to Note [Masks]."""
+    if rule.is_zero(k):
+        return None
+    assert isinstance(tangent.type, Scalar)
+    return rule.emitter(builder, tangent.type, result, args, drops=True).scaled(tangent, rule.formulas[k])
 
 
 # ---- longer formulas ----------------------------------------------------------------------------------------------
@@ -375,8 +391,9 @@ _TABLE: list[Rule] = [
 
 RULES: dict[str, Rule] = {row.name: row for row in _TABLE}
 
-# What reverse mode itself puts into functions: no functions of numbers.
+# What derivatives themselves put into functions: no functions of numbers.
 _OWN = {
     "detach": Zero("detach"),
+    "masked": Rule("masked", lambda r, v, g: (where(g != 0.0, 1.0, 0.0), 0.0), _TWO),
     "along": Rule("along", lambda r, v, x, slope: (1.0, slope, 0.0), _THREE, singular=True),
 }

@@ -46,6 +46,8 @@ _TABLE = [
     *_rows("lt le gt ge eq ne", 2, "any", "bool"),
     # select(condition, if_true, if_false): any type; its result is that of the second argument (see result_type).
     *_rows("select", 3, "any"),
+    # masked(v, g): v, but zero where g is zero; in derivatives alone.
+    *_rows("masked", 2, "any"),
     # Conversion to the type of the result: by value, by bit pattern (same size), a pointer's address as u64.
     *_rows("convert bitcast address", 1, "any", "given"),
     # Floating point classification.

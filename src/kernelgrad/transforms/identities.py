@@ -213,6 +213,14 @@ def _select_bool(make: Maker, cond: Value, a: Value, b: Value) -> Value | None:
     return None
 
 
+def _masked(make: Maker, value: Value, guard: Value) -> Value | None:
+    number = make.constant_of(guard)
+    if number is not None:
+        return value if number != 0 else make.constant(0.0, value.type)
+    inner = _as_apply(make, value, "masked")
+    return value if value is guard or (inner is not None and inner.args[1] is guard) else None
+
+
 # ---- conversion
 
 
@@ -277,6 +285,7 @@ _RULES: dict[str, Rule] = {
     "lt": _reflexive(False),
     "gt": _reflexive(False),
     "select": _select,
+    "masked": _masked,
 }
 
 _COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))

@@ -48,6 +48,7 @@ from ..ir.types import BOOL, I32, U16, U32, U64, Array, Pointer, Scalar
 from .lane_strips import STRIP, Kept, Strips, Sum
 from .lane_sums import summed
 from .uniform import uniform_values
+from .unmask import without_tests
 from .unroll import constants_of, iterations
 
 BLOCKS = 2  # more take so many registers that fewer threads are under way
@@ -357,9 +358,10 @@ class Jam:
         cells = zip(self.live, kept, strict=True)
         return self.with_values({v: self.load(c, first if v in self.alike else number) for v, c in cells})
 
-    def with_values(self, values: dict[Value, Value]) -> Copy:
+    def with_values(self, values: dict[Value, Value], nonzero: frozenset[Value] = frozenset()) -> Copy:
+        """`nonzero`: what the loop need not test again."""
         lower, upper = (values.get(v, v) for v in (self.loop.lower, self.loop.upper))
-        body = clone(self.loop.body, values)
+        body = clone(without_tests(self.loop.body, nonzero), values)
         ops = dict(zip(walk(self.loop.body), walk(body), strict=True))
         sums = tuple(
             replace(

@@ -73,8 +73,7 @@ def _factored(block: Block, seed: Value) -> Block:
     chain = clone(Block((), tuple(op for op in block.ops if op in factor.needed), ()), mapping)
     steps = Block((), chain.ops, (mapping[last],))
     (found,) = b.if_(enough, product.block((), (scaled,)), steps)
-    some = b.apply("ne", seed, b.constant(0.0, seed.type))
-    b.add(Apply("select", (some, found, seed), results=(last,), span=b.span))
+    b.add(Apply("masked", (found, seed), results=(last,), span=b.span))
     kept = [op for op in block.ops if op not in factor.needed]
     return Block(block.args, _placed(kept, b.ops), block.results)
 

@@ -10,6 +10,7 @@ from ..ir.types import BOOL, I32, U32, Array
 from .jam import Copy, Jam, sources
 from .lane_strips import Sum
 from .tile_strips import COLUMNS, ROWS, WARP, Place, TileLoop, Values, count
+from .unmask import guards_in
 
 TILE = ROWS * COLUMNS
 
@@ -26,6 +27,8 @@ class Tile:
         self.same_rows = pairs.alike
         self.same_columns = bounds | {v for v in self.live if v in pairs.uniform}
         self.same_columns |= {v for s in self.wide(pairs.sums) for v in sources(s)}
+        # What is tested once, not in the loop: with a zero there, the tile is not done at once.
+        self.nonzero = guards_in(pairs.loop.body).intersection(self.live)
 
     def wide(self, sums: Iterable[Sum]) -> list[Sum]:
         """Those that lanes share, and the warps of a block."""
@@ -77,6 +80,8 @@ class Tile:
         copy, values = self.pairs.copied(block)
         fine, *live = self.pairs.before_loop(copy, values)
         found = dict(zip(self.live, live, strict=True))
+        some = (b.apply("ne", found[v], b.constant(0.0, v.type)) for v in self.live if v in self.nonzero)
+        fine = self.pairs.every((fine, *some))
         for kind in dict.fromkeys(map(self.kind, self.live)):
             alike = [v for v in self.live if self.kind(v) == kind]
             with b.region() as keep:
@@ -98,7 +103,8 @@ class Tile:
 
     def copy(self, cells: dict[Value, Value], at: Place) -> Copy:
         """The loop, with what it needs in one place."""
-        return self.pairs.with_values({v: self.b.load(self.cell(cells, v, at)) for v in self.live})
+        values = {v: self.b.load(self.cell(cells, v, at)) for v in self.live}
+        return self.pairs.with_values(values, self.nonzero)
 
     # ---- conditions
 

@@ -31,7 +31,7 @@ from kernelgrad.runtime.nvrtc import compile_only
 FLOATS = (F16, BF16, F32, F64)
 INTS = (I32, U32, I64, U64)
 NARROW = (I8, U8, I16, U16)
-WRITTEN_BY_CODE = {"select", "convert", "bitcast", "address"} | {f"convert_r{mode}" for mode in "nduz"}
+WRITTEN_BY_CODE = {"select", "masked", "convert", "bitcast", "address"} | {f"convert_r{mode}" for mode in "nduz"}
 ONLY_32_BIT = "mul24 byte_perm funnel_left funnel_right funnel_left_clamp funnel_right_clamp sad hadd rhadd".split()
 ONLY_32_BIT += "dp4a dp2a_lo dp2a_hi".split()
 WITHOUT_HALF = {"nextafter"}

@@ -35,6 +35,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, clone, operands, rebuild, walk
 from ...ir.types import I32, I64, U32, U64, Pointer, Scalar
+from ...transforms.masks import is_second_run
 from ...transforms.quads import BYTES
 from ...transforms.unroll import constants_of, trips
 from ..roots import UNKNOWN
@@ -53,6 +54,7 @@ _COSTS = {
     "fma": 1,
     "select": 1,
     "convert": 1,
+    "masked": 0,
     **dict.fromkeys(UNFUSED.values(), 1),
 }
 _COST_OF_LOAD, _COST_OF_FUNCTION = 4, 16
@@ -72,11 +74,11 @@ def gather_function(pattern: Function, gather: Gather, shadow: Param) -> Functio
 
 def cost(block: Block) -> int:
     """Of a thread that makes every sum once: its loads and its arithmetic on floats."""
-    total = 0
+    total, definition = 0, {v: op for op in block.ops for v in op.results}
     for op in block.ops:
         if isinstance(op, Load):
             total += _COST_OF_LOAD
-        elif isinstance(op, If):
+        elif isinstance(op, If) and not is_second_run(op, definition):
             total += max(cost(op.then), cost(op.orelse))
         elif isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float:
             total += _COSTS.get(op.fn, _COST_OF_FUNCTION)

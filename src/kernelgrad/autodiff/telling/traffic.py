@@ -14,6 +14,7 @@ import numpy as np
 
 from ...ir.ops import Atomic, Block, Builtin, For, Function, If, Load, Op, Store, Value, While
 from ...ir.types import Pointer
+from ...transforms.masks import is_second_run
 from .. import roots as memory_analysis
 from .. import structure as structure_analysis
 from ..adding.affine import Shape
@@ -139,6 +140,8 @@ class Counter:
         return {TAPE if roots <= self.tape else kind: Amount.of(float(weight.mean()) * size)}
 
     def branches(self, op: If, weight: Numbers, threads: Threads) -> Traffic:
+        if is_second_run(op, self.structure.definition):
+            return {}
         chosen = threads.value(op.cond)
         if chosen is not None:
             return plus(self.block(op.then, weight * chosen, threads), self.block(op.orelse, weight * ~chosen, threads))

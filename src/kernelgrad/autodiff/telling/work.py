@@ -30,6 +30,7 @@ _ARITHMETIC = {
     "fma": 1,
     "select": 1,
     "convert": 1,
+    "masked": 0,
     **dict.fromkeys(UNFUSED.values(), 1),
 }
 _FUNCTION = 16

@@ -190,6 +190,12 @@ def _compare(fn: str) -> Row:
     return row
 
 
+def _masked(call: Application) -> ir.Value:
+    value, guard = call.args
+    some = call.b.fcmp_unordered("!=", guard, ir.Constant(guard.type, 0.0))
+    return call.b.select(some, value, ir.Constant(value.type, 0.0))
+
+
 ROWS: dict[str, Row] = {
     **{fn: _arithmetic(fn) for fn in _INSTRUCTIONS},
     **{unfused: _unfused(fn) for fn, unfused in UNFUSED.items()},
@@ -207,6 +213,7 @@ ROWS: dict[str, Row] = {
     "shr": _shr,
     **{fn: _compare(fn) for fn in _COMPARE},
     "select": lambda c: c.b.select(*c.args),
+    "masked": _masked,
     "convert": lambda c: convert(c.b, c.args[0], c.types[0], c.result),
     "bitcast": lambda c: bitcast(c.b, c.args[0], c.types[0], c.result),
     "address": lambda c: c.b.ptrtoint(c.args[0], lt.register_type(c.result)),
