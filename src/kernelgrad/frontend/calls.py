@@ -17,6 +17,7 @@ from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .prelude import prelude_dir
 from .types import is_reference
+from .visiting import children_of, walk
 
 _ZERO_INITIALIZED = 1 << 22  # of a constructor call's raw word: `T()` rather than plain `T x;`
 _FUNCTION_KINDS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONVERSION_FUNCTION, Kind.CONSTRUCTOR)
@@ -75,8 +76,8 @@ def _callee(c: Cursor) -> Cursor | None:
     target = c.referenced
     if target is not None and target.kind in _FUNCTION_KINDS:
         return target
-    children = list(c.get_children())
-    for node in clang.walk(children[0]) if children else ():
+    children = children_of(c)
+    for node in walk(children[0]) if children else ():
         if node.kind == Kind.DECL_REF_EXPR and node.referenced is not None and node.referenced.kind in _FUNCTION_KINDS:
             return node.referenced
     return target
@@ -85,7 +86,7 @@ def _callee(c: Cursor) -> Cursor | None:
 def _with_body(target: Cursor) -> Cursor | None:
     """The declaration of the function that holds its body."""
     for candidate in (target, target.get_definition()):
-        if candidate is not None and any(k.kind == Kind.COMPOUND_STMT for k in candidate.get_children()):
+        if candidate is not None and any(k.kind == Kind.COMPOUND_STMT for k in children_of(candidate)):
             return candidate
     return None
 
@@ -123,10 +124,10 @@ def _object_argument(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
         return []
     if _is_operator_call(c):
         return [fn.generic(place(fn, next(iter(c.get_arguments()))).ptr)]
-    callee = next(iter(c.get_children()))
+    callee = children_of(c)[0]
     while callee.kind != Kind.MEMBER_REF_EXPR:
-        callee = next(iter(callee.get_children()))
-    bases = [k for k in callee.get_children() if k.kind.is_expression()]
+        callee = children_of(callee)[0]
+    bases = [k for k in children_of(callee) if k.kind.is_expression()]
     if not bases:
         from .expressions import this_pointer
 
@@ -161,7 +162,7 @@ def call_arguments(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
 def _argument(fn: Fn, given: Cursor | None, param: Cursor) -> Value:
     expression = given
     if given is None or clang.statement_class(given) == clang.DEFAULT_ARG or given.kind.is_invalid():
-        expression = next(k for k in reversed(list(param.get_children())) if k.kind.is_expression())
+        expression = next(k for k in reversed(children_of(param)) if k.kind.is_expression())
     assert expression is not None
     if is_reference(param.type):
         return fn.generic(place(fn, expression).ptr)
@@ -201,7 +202,7 @@ def _copies_by_code(fn: Fn, type: Type) -> bool:
         type = type.element
     if not isinstance(type, Struct):
         return False
-    for child in fn.types.clang_type(type).get_declaration().get_children():
+    for child in children_of(fn.types.clang_type(type).get_declaration()):
         written = child.kind == Kind.CONSTRUCTOR and child.is_copy_constructor() and not child.is_default_method()
         if written:
             return True

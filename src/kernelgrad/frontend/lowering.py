@@ -18,6 +18,7 @@ from . import clang
 from .clang import Cursor, Kind, identity
 from .types import Bits, Types, is_reference
 from .unit import Unit
+from .visiting import children_of
 
 _METHODS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION)
 
@@ -143,7 +144,7 @@ class FunctionLowering:
 
     def _body(self) -> Cursor:
         self.unit.check_errors(self.cursor)
-        for child in self.cursor.get_children():
+        for child in children_of(self.cursor):
             if child.kind == Kind.COMPOUND_STMT:
                 return child
             if child.kind == Kind.CXX_TRY_STMT:

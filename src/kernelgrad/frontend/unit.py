@@ -10,6 +10,7 @@ from typing import Literal
 from ..errors import LookupFailed, ParseError, Span
 from . import clang
 from .clang import Cursor, Kind, Sources
+from .visiting import children_of, walk
 
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
@@ -94,7 +95,7 @@ class Unit:
 
     def _with_params(self, candidates: list[Cursor], params: str, request: str) -> list[Cursor]:
         unit = Unit(self.name, self.text, self.options, f"using {_PROBE} = void (*){params};")
-        alias = next(c for c in unit.tree.cursor.get_children() if c.spelling == _PROBE)
+        alias = next(c for c in children_of(unit.tree.cursor) if c.spelling == _PROBE)
         wanted = [t.get_canonical().spelling for t in alias.underlying_typedef_type.get_pointee().argument_types()]
         found = [c for c in candidates if [p.type.get_canonical().spelling for p in _params(c)] == wanted]
         if not found:
@@ -117,9 +118,9 @@ class Unit:
             ):
                 listed = "\n  ".join(self.signature(c) for c in self._named(match["name"], request))
                 raise LookupFailed(f"no instance '{request}': {error.spelling}\n  {listed}")
-        for declaration in unit.tree.cursor.get_children():
+        for declaration in children_of(unit.tree.cursor):
             if declaration.spelling == _PROBE:
-                for node in clang.walk(declaration):
+                for node in walk(declaration):
                     target = node.referenced if node.kind == Kind.DECL_REF_EXPR else None
                     if target is not None and target.kind == Kind.FUNCTION_DECL and target.is_definition():
                         return unit, target
@@ -199,16 +200,16 @@ _VARIABLE_ATTRIBUTES = {Kind.CUDACONSTANT_ATTR, Kind.CUDADEVICE_ATTR, Kind.CUDAS
 
 
 def _attributes(cursor: Cursor) -> set[Kind]:
-    return {child.kind for child in cursor.get_children() if child.kind.is_attribute()}
+    return {child.kind for child in children_of(cursor) if child.kind.is_attribute()}
 
 
 def _params(function: Cursor) -> list[Cursor]:
     """Also of a template, for which get_arguments() gives nothing."""
-    return [c for c in function.get_children() if c.kind == Kind.PARM_DECL]
+    return [c for c in children_of(function) if c.kind == Kind.PARM_DECL]
 
 
 def _declarations(scope: Cursor) -> Iterator[Cursor]:
-    for cursor in scope.get_children():
+    for cursor in children_of(scope):
         if cursor.kind in _SCOPES:
             yield from _declarations(cursor)
         else:
