@@ -40,6 +40,7 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if target.is_virtual_method():
         raise fn.unsupported(c, f"'{target.spelling}' is virtual: not supported", "use a template")
     body = _with_body(target)
+    fn.unit.check_body(target)
     if body is None:
         return _intrinsic(fn, c, target)
     span = fn.unit.span(c)
@@ -104,9 +105,6 @@ def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
     if number is not None:  # __builtin_inff() and its like
         return constant_of(fn, number, fn.type(c))
     if row is None:
-        template = clang.specialized_template(target)
-        if template is not None:
-            fn.unit.check_errors(template)  # an instance with errors has no body
         reason = REFUSED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
         raise fn.unsupported(c, reason)
     arguments = call_arguments(fn, c, target)

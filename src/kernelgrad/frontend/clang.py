@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -144,11 +145,13 @@ class Sources:
         )
 
 
-def parse(name: str, text: str, include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str) -> Any:
-    """A translation unit of the text, the prelude before it."""
+def parse(
+    name: str, texts: Mapping[str, bytes], include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str
+) -> Any:
+    """A translation unit of the text of that name, the prelude before it; other texts stand in for files."""
     arguments = [*parse_arguments(std), "-include-pch", str(_precompiled_prelude(std))]
     arguments += [f"-I{d}" for d in include_dirs] + [f"-D{d}" for d in defines]
-    return _index().parse(name, args=arguments, unsaved_files=[(name, text)], options=KEEP_GOING)
+    return _index().parse(name, args=arguments, unsaved_files=list(texts.items()), options=KEEP_GOING)
 
 
 @cache

@@ -143,7 +143,7 @@ class FunctionLowering:
         return self.types.returned(self.cursor.result_type, self.span)
 
     def _body(self) -> Cursor:
-        self.unit.check_errors(self.cursor)
+        self.unit.check_body(self.cursor)
         for child in children_of(self.cursor):
             if child.kind == Kind.COMPOUND_STMT:
                 return child

@@ -281,9 +281,6 @@ def _declarations(fn: Fn, c: Cursor) -> None:
 
 def _variable(fn: Fn, c: Cursor) -> None:
     span = fn.at(c)
-    if clang.is_invalid(c):
-        fn.unit.check_errors(fn.cursor)
-        raise fn.unsupported(c, f"the declaration of '{c.spelling}' has errors")
     space = memory_space(c)
     if space is not None:
         fn.variables[identity(c)] = Place(global_reference(fn, c, space), _is_volatile(c.type))

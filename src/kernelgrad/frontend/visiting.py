@@ -47,7 +47,7 @@ def children_of(cursor: Any) -> list[Any]:
 def fields_of(type: Any) -> list[Any]:
     """The fields of a record type, in order."""
     found: list[Any] = []
-    _apart(lambda: _whole(ci.conf.lib.clang_Type_visitFields(type, _FIELDS, found)))
+    _apart(lambda: ci.conf.lib.clang_Type_visitFields(type, _FIELDS, found))  # whose result says nothing
     for field in found:
         field._tu = type._tu
     return found
@@ -82,7 +82,7 @@ def _whole(cut: int) -> None:
         raise InternalError("libclang did not show all of the source")
 
 
-def _apart(visit: Callable[[], None]) -> None:
+def _apart(visit: Callable[[], object]) -> None:
     """Runs a visit in a thread of its own, and waits for its end even if this thread is interrupted."""
     failures: list[BaseException] = []
 
