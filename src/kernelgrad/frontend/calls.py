@@ -35,7 +35,7 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     special = _SPECIAL.get(target.spelling)
     if special is not None and target.kind == Kind.FUNCTION_DECL:
         return special(fn, c)
-    if _is_defaulted_assignment(target):
+    if _is_defaulted_assignment(fn, target, c):
         return _assign(fn, c)
     if target.is_virtual_method():
         raise fn.unsupported(c, f"'{target.spelling}' is virtual: not supported", "use a template")
@@ -173,7 +173,7 @@ def _argument(fn: Fn, given: Cursor | None, param: Cursor) -> Value:
 
 def _construct(fn: Fn, c: Cursor) -> Value:
     target = c.referenced
-    if _is_copy(target):
+    if _is_copy(fn, target, c):
         _check_plain_copy(fn, c)
         return value(fn, next(iter(c.get_arguments())))
     storage = fn.object(fn.type(c))
@@ -181,9 +181,9 @@ def _construct(fn: Fn, c: Cursor) -> Value:
     return fn.b.load(storage)
 
 
-def _is_copy(target: Cursor) -> bool:
+def _is_copy(fn: Fn, target: Cursor, c: Cursor) -> bool:
     copies = target.is_copy_constructor() or target.is_move_constructor()
-    return copies and _with_body_of_user(target) is None
+    return copies and _with_body_of_user(fn, target, c) is None
 
 
 def _check_plain_copy(fn: Fn, c: Cursor) -> None:
@@ -207,8 +207,15 @@ def _copies_by_code(fn: Fn, type: Type) -> bool:
     return any(_copies_by_code(fn, field.type) for field in type.fields)
 
 
-def _with_body_of_user(target: Cursor) -> Cursor | None:
-    return None if target.is_default_method() else _with_body(target)
+def _with_body_of_user(fn: Fn, target: Cursor, at: Cursor) -> Cursor | None:
+    """The body of a special member function that the user wrote; None for one that the compiler makes."""
+    if target.is_default_method():
+        return None
+    body = _with_body(target)
+    if body is None:
+        fn.unit.check_body(target)
+        raise fn.unsupported(at, f"'{target.spelling}' of '{target.semantic_parent.spelling}' has no body here")
+    return body
 
 
 def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
@@ -227,10 +234,10 @@ def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
         for k in range(array.count):
             constructor_call(fn, _part(fn, ptr, k), c)
         return
-    if _is_copy(target):
+    if _is_copy(fn, target, c):
         fn.b.store(ptr, value(fn, next(iter(c.get_arguments()))))
         return
-    body = _with_body_of_user(target)
+    body = _with_body_of_user(fn, target, c)
     if body is not None and inherited_construct(fn, ptr, c):
         return
     if body is not None:
@@ -241,8 +248,9 @@ def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
         raise fn.unsupported(c, f"this constructor of '{target.spelling}' has no body here")
 
 
-def _is_defaulted_assignment(target: Cursor) -> bool:
-    return target.kind == Kind.CXX_METHOD and target.spelling == "operator=" and _with_body_of_user(target) is None
+def _is_defaulted_assignment(fn: Fn, target: Cursor, c: Cursor) -> bool:
+    is_assignment = target.kind == Kind.CXX_METHOD and target.spelling == "operator="
+    return is_assignment and _with_body_of_user(fn, target, c) is None
 
 
 def _assign(fn: Fn, c: Cursor) -> Value:

@@ -268,6 +268,8 @@ def _default_constructor(fn: Fn, type: Struct) -> Cursor | None:
     """A default constructor written by the user; class template instances show none of theirs."""
     for child in children_of(fn.types.clang_type(type).get_declaration()):
         written = child.kind == Kind.CONSTRUCTOR and child.is_default_constructor() and not child.is_default_method()
+        if written:
+            fn.unit.check_body(child)
         if written and child.get_definition() is not None:
             return child.get_definition()
     return None

@@ -49,6 +49,7 @@ class Lowering:
         self.types = Types()
         self.functions: dict[str, Function] = {}
         self.globals: dict[str, Global] = {}
+        self.reached: list[Cursor] = []  # the functions that were lowered
         self._names: dict[int, str] = {}  # declaration -> IR name
         self._in_progress: list[int] = []
         self.closures: dict[int, Closure] = {}  # a lambda's class -> what it captures
@@ -66,6 +67,7 @@ class Lowering:
         if key not in self._names:
             self._names[key] = name = self._fresh_name(cursor)
             self._in_progress.append(key)
+            self.reached.append(cursor)
             parent = cursor.semantic_parent
             closure = self.closures.get(identity(parent)) if parent is not None else None
             self.functions[name] = FunctionLowering(self, cursor, name, closure).run()

@@ -23,6 +23,7 @@ from .visiting import children_of
 
 _ROUNDS = 60
 _MISSING = re.compile(r"'(.*)' file not found")
+_REQUEST = re.compile(r"requested here$|^while (substituting|checking)")
 _QUOTED = re.compile(r"'([^']*)'")
 _FUNCTIONS = (
     Kind.FUNCTION_DECL,
@@ -168,7 +169,7 @@ class _Cutter:
 
     def _place(self, error: Diagnostic) -> tuple[str, int] | None:
         """Where to cut: of an error inside an instance of a template, at what asked for the instance."""
-        requests = [note for note in error.children if note.spelling.endswith("requested here")]
+        requests = [note for note in error.children if _REQUEST.search(note.spelling)]
         for where in [note.location for note in reversed(requests)] + [error.location]:
             if where.file is not None and self._is_users(where.file.name):
                 return where.file.name, where.offset
@@ -280,18 +281,18 @@ class _Cutter:
         arity: tuple[int, int] | None = None,
         is_conversion: bool = False,
     ) -> Cut:
-        root = self._cause(flaw, file, start, end)
+        root = self._cause(flaw)
         return Cut(file, start, end, frozenset(names), root, body_of, is_member, arity, is_conversion)
 
-    def _cause(self, flaw: Flaw, file: str, start: int, end: int) -> Flaw:
+    def _cause(self, flaw: Flaw) -> Flaw:
         """The error for which the thing is gone that this error is about."""
         about = {name for quoted in _QUOTED.findall(flaw.message) for name in re.findall(r"\w+", quoted)}
         if flaw.file in self._before:
             token = next(text.tokens(self._text(flaw.file), flaw.offset), None)
             about |= {token.text.decode()} if token is not None and token.kind == "name" else set()
         for cut in self.sound.cuts:
-            overlaps = cut.file == file and cut.start < end and start < cut.end
-            if cut.names & about and not overlaps:
+            is_itself = cut.file == flaw.file and cut.start <= flaw.offset < cut.end
+            if cut.names & about and not is_itself:
                 return cut.flaw
         return flaw
 
@@ -345,8 +346,9 @@ def _first_brace(data: bytes, start: int, end: int) -> int | None:
 
 def _after_directives(data: bytes, start: int, end: int) -> int:
     """Attributes and the like before a declaration belong to it; what stands before a directive does not."""
-    found = [t for t in text.tokens(data, start, end) if t.kind == "directive"]
-    return found[-1].end if found else start
+    found = list(text.tokens(data, start, end))
+    after = 1 + max((k for k, token in enumerate(found) if token.kind == "directive"), default=-1)
+    return found[after].start if after < len(found) else end
 
 
 def _only_function(chunk: _Chunk) -> Cursor | None:

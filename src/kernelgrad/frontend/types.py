@@ -111,6 +111,10 @@ class Types:
     def clang_type(self, struct: Struct) -> clang.Type:
         return self._clang_types[struct.name]
 
+    def declarations(self) -> list[Cursor]:
+        """The declarations of all records that were met."""
+        return [type.get_declaration() for type in self._clang_types.values()]
+
     def is_union(self, struct: Struct) -> bool:
         """A union as C++ has it; fields that overlap may also be bit-fields in one unit."""
         return bool(self.clang_type(struct).get_declaration().kind == Kind.UNION_DECL)

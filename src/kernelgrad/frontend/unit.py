@@ -11,7 +11,7 @@ from ..errors import LookupFailed, ParseError, Span
 from . import clang
 from .clang import Cursor, Kind, Sources
 from .sound import Flaw, Sound, errors_of, flaw_of, make_sound
-from .visiting import children_of, walk
+from .visiting import children_of, told_plainly, walk
 
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
@@ -32,26 +32,27 @@ class Unit:
     `sound` has what of the text parses (Note [Sound text]); only from that are functions lowered.
     """
 
+    @told_plainly
     def __init__(self, name: str, text: str, options: Options, sound: Sound | None = None, probe: str = ""):
         self.name, self.text, self.options = name, text, options
         self.sources = Sources(name, text)
         texts = dict(sound.texts) if sound is not None else {name: text.encode()}
         if probe:
             texts[name] += f"\n{probe}".encode()
-        self.tree = sound.tree if sound is not None and not probe else self._parse(texts)
+        self.tree = sound.tree if sound is not None and not probe else self.parse(texts)
         self.errors = errors_of(self.tree)
         self._sound = sound
         self._whole: Unit | None = None
         self.warned: set[str] = set()
 
-    def _parse(self, texts: dict[str, bytes]) -> Any:
+    def parse(self, texts: dict[str, bytes]) -> Any:
         return clang.parse(self.name, texts, self.options.include_dirs, self.options.defines, self.options.std)
 
     @property
     def sound(self) -> Sound:
         """What of the text parses, and what had to go for that."""
         if self._sound is None:
-            self._sound = make_sound(self._parse, self.tree, self.name, self.text)
+            self._sound = make_sound(self.parse, self.tree, self.name, self.text)
         return self._sound
 
     def whole(self) -> Unit:
@@ -91,6 +92,7 @@ class Unit:
 
     # ---- lookup
 
+    @told_plainly
     def find(self, request: str) -> tuple[Unit, Cursor]:
         """The function a user means by 'f', 'ns::f', 'f<float, 4>' or 'f(float, int)', and the unit it stands in."""
         match = _REQUEST.match(request)
@@ -247,6 +249,10 @@ class Unit:
         if not missing or not _UNKNOWN_NAME.search(flaw.message):
             return None
         return header_hint(missing)
+
+    @property
+    def has_headers(self) -> bool:
+        return re.search(r"^\s*#\s*include", self.text, re.MULTILINE) is not None
 
     @property
     def missing(self) -> list[str]:

@@ -9,13 +9,17 @@ more than append to a list. One such thread collects all that is below a declara
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import clang.cindex as ci
 
 from ..errors import InternalError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _CONTINUE = 1  # 0, which ends a visit, is the one result of which libclang tells
 _MANY = (ci.CursorKind.TRANSLATION_UNIT, ci.CursorKind.NAMESPACE, ci.CursorKind.LINKAGE_SPEC)
@@ -51,6 +55,19 @@ def fields_of(type: Any) -> list[Any]:
     for field in found:
         field._tu = type._tu
     return found
+
+
+def told_plainly(function: F) -> F:
+    """The function; where it runs out of stack inside a call of libclang's, ctypes calls that an ArgumentError."""
+
+    @wraps(function)
+    def run(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except ctypes.ArgumentError as error:
+            raise RecursionError("the call stack is too deep to compile here") from error
+
+    return run  # type: ignore[return-value]
 
 
 def walk(cursor: Any) -> Iterator[Any]:
