@@ -149,6 +149,7 @@ class _Cutter:
         self.sound, self.name = sound, name
         self._before = dict(sound.texts)  # the text that the tree is of
         self._chunks: dict[tuple[Any, str], list[_Chunk]] = {}
+        self._directives: dict[str, list[text.Token]] = {}
 
     def cut(self, error: Diagnostic) -> None:
         flaw = flaw_of(error, self.name)
@@ -157,7 +158,7 @@ class _Cutter:
             self.sound.hopeless = self.sound.hopeless or flaw
             return
         file, offset = place
-        directive = next((d for d in text.directives(self._text(file)) if d.start <= offset < d.end), None)
+        directive = next((d for d in self._directives_of(file) if d.start <= offset < d.end), None)
         if directive is not None:
             self._cut_directive(directive, file, flaw)
             return
@@ -182,6 +183,11 @@ class _Cutter:
         if file not in self._before:
             self._before[file] = self.sound.texts[file] = Path(file).read_bytes()
         return self._before[file]
+
+    def _directives_of(self, file: str) -> list[text.Token]:
+        if file not in self._directives:
+            self._directives[file] = text.directives(self._text(file))
+        return self._directives[file]
 
     def _apply(self, cut: Cut, first: bytes = b"") -> bool:
         """Blanks the part out; whether there was something in it."""
