@@ -67,7 +67,11 @@ __global__ void k(float *y, const float *x, int n) {
   __syncthreads();
   Body body(tile[(i + 1) % n]);
   auto twice = [=](float v) { return 2 * v + lib::mix(v, 1.0f); };
-  switch (i & 3) { case 0: y[i] = power<float, 3>(x[i]); break; case 1: y[i] = body.energy(2); break; default: y[i] = twice(x[i]); }
+  switch (i & 3) {
+    case 0: y[i] = power<float, 3>(x[i]); break;
+    case 1: y[i] = body.energy(2); break;
+    default: y[i] = twice(x[i]);
+  }
   bodies[i] = y[i];
   y[i] += lib::Limits<float>::bits;
 }
