@@ -118,7 +118,8 @@ class Unit:
         """The same function where everything parses."""
         if not self.errors:
             return function
-        same = [c for c in self.whole().functions() if _place(c) == _place(function)]
+        wanted = (_place(function), function.kind, function.get_usr())  # an instance stands where its template does
+        same = [c for c in self.whole().functions() if (_place(c), c.kind, c.get_usr()) == wanted]
         if not same:
             raise self._gone(function) or ParseError(f"'{function.spelling}' does not parse", self.span(function))
         return same[0]
