@@ -112,6 +112,11 @@ class Unit:
             raise LookupFailed(
                 f"'{request}' is overloaded: name its parameter types, as in '{request}(float, int)'\n  {listed}"
             )
+        if self.errors and plain[0].get_num_template_arguments() > 0:  # an instance of the host's code, which may go
+            name = self.qualified_name(plain[0])
+            instance = _REQUEST.match(name)
+            if instance is not None and instance["template"]:
+                return self._instance(instance, name)
         return self.whole(), self._in_whole(plain[0])
 
     def _in_whole(self, function: Cursor) -> Cursor:
