@@ -16,9 +16,12 @@ from .autodiff.tuning.tune import PLAIN, Tuning
 from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
 from .errors import InternalError, LookupFailed
+from .frontend.custom_derivatives import check_custom_derivatives
 from .frontend.lowering import Lowering
+from .frontend.reached import check_missing_parts
 from .frontend.unit import Unit
 from .frontend.variables import module_variable
+from .frontend.visiting import told_plainly
 from .ir.ops import Atomic, Function, Global, Load, Member, Module, Offset, PtrCast, Store, Undef
 from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
@@ -100,11 +103,14 @@ STAGES = ("frontend", *(p.name for p in KERNEL))
 
 
 @on_large_stack
+@told_plainly
 def lower(unit: Unit, name: str) -> tuple[Module, str]:
     """The IR of the function a user names, and of all it calls, as the frontend gives it; and its name there."""
     found, cursor = unit.find(name)
     lowering = Lowering(found)
     ir_name = lowering.function(cursor, found.span(cursor))
+    check_custom_derivatives(found, lowering.reached)
+    check_missing_parts(found, lowering.reached, lowering.types.declarations())
     module = lowering.module()
     verify(module, "frontend")
     return module, ir_name
@@ -253,6 +259,7 @@ def _only(module: Module, name: str) -> Module:
 
 def declared_variable(unit: Unit, name: str) -> Global:
     """The module variable of that name, as kernels see it."""
+    unit = unit.whole()
     found = [v for v in unit.variables() if name in (v.spelling, unit.qualified_name(v))]
     if not found:
         listed = ", ".join(unit.qualified_name(v) for v in unit.variables()) or "none"

@@ -17,6 +17,7 @@ from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .prelude import prelude_dir
 from .types import is_reference
+from .visiting import children_of, walk
 
 _ZERO_INITIALIZED = 1 << 22  # of a constructor call's raw word: `T()` rather than plain `T x;`
 _FUNCTION_KINDS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONVERSION_FUNCTION, Kind.CONSTRUCTOR)
@@ -36,11 +37,12 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     special = _SPECIAL.get(target.spelling)
     if special is not None and target.kind == Kind.FUNCTION_DECL:
         return special(fn, c)
-    if _is_defaulted_assignment(target):
+    if _is_defaulted_assignment(fn, target, c):
         return _assign(fn, c)
     if target.is_virtual_method():
         raise fn.unsupported(c, f"'{target.spelling}' is virtual: not supported", "use a template")
     body = _with_body(target)
+    fn.unit.check_body(target)
     if body is None:
         return _intrinsic(fn, c, target)
     span = fn.unit.span(c)
@@ -77,8 +79,8 @@ def _callee(c: Cursor) -> Cursor | None:
     target = c.referenced
     if target is not None and target.kind in _FUNCTION_KINDS:
         return target
-    children = list(c.get_children())
-    for node in clang.walk(children[0]) if children else ():
+    children = children_of(c)
+    for node in walk(children[0]) if children else ():
         if node.kind == Kind.DECL_REF_EXPR and node.referenced is not None and node.referenced.kind in _FUNCTION_KINDS:
             return node.referenced
     return target
@@ -87,7 +89,7 @@ def _callee(c: Cursor) -> Cursor | None:
 def _with_body(target: Cursor) -> Cursor | None:
     """The declaration of the function that holds its body."""
     for candidate in (target, target.get_definition()):
-        if candidate is not None and any(k.kind == Kind.COMPOUND_STMT for k in candidate.get_children()):
+        if candidate is not None and any(k.kind == Kind.COMPOUND_STMT for k in children_of(candidate)):
             return candidate
     return None
 
@@ -105,9 +107,6 @@ def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
     if number is not None:  # __builtin_inff() and its like
         return constant_of(fn, number, fn.type(c))
     if row is None:
-        template = clang.specialized_template(target)
-        if template is not None:
-            fn.unit.check_errors(template)  # an instance with errors has no body
         reason = REFUSED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
         if fn.kind == "host":
             reason = reason.replace("on the device", "in a host function")
@@ -127,10 +126,10 @@ def _object_argument(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
         return []
     if _is_operator_call(c):
         return [fn.generic(place(fn, next(iter(c.get_arguments()))).ptr)]
-    callee = next(iter(c.get_children()))
+    callee = children_of(c)[0]
     while callee.kind != Kind.MEMBER_REF_EXPR:
-        callee = next(iter(callee.get_children()))
-    bases = [k for k in callee.get_children() if k.kind.is_expression()]
+        callee = children_of(callee)[0]
+    bases = [k for k in children_of(callee) if k.kind.is_expression()]
     if not bases:
         from .expressions import this_pointer
 
@@ -165,7 +164,7 @@ def call_arguments(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
 def _argument(fn: Fn, given: Cursor | None, param: Cursor) -> Value:
     expression = given
     if given is None or clang.statement_class(given) == clang.DEFAULT_ARG or given.kind.is_invalid():
-        expression = next(k for k in reversed(list(param.get_children())) if k.kind.is_expression())
+        expression = next(k for k in reversed(children_of(param)) if k.kind.is_expression())
     assert expression is not None
     if is_reference(param.type):
         return fn.generic(place(fn, expression).ptr)
@@ -178,7 +177,7 @@ def _argument(fn: Fn, given: Cursor | None, param: Cursor) -> Value:
 
 def _construct(fn: Fn, c: Cursor) -> Value:
     target = c.referenced
-    if _is_copy(target):
+    if _is_copy(fn, target, c):
         _check_plain_copy(fn, c)
         return value(fn, next(iter(c.get_arguments())))
     storage = fn.object(fn.type(c))
@@ -186,9 +185,9 @@ def _construct(fn: Fn, c: Cursor) -> Value:
     return fn.b.load(storage)
 
 
-def _is_copy(target: Cursor) -> bool:
+def _is_copy(fn: Fn, target: Cursor, c: Cursor) -> bool:
     copies = target.is_copy_constructor() or target.is_move_constructor()
-    return copies and _with_body_of_user(target) is None
+    return copies and _with_body_of_user(fn, target, c) is None
 
 
 def _check_plain_copy(fn: Fn, c: Cursor) -> None:
@@ -205,15 +204,22 @@ def _copies_by_code(fn: Fn, type: Type) -> bool:
         type = type.element
     if not isinstance(type, Struct):
         return False
-    for child in fn.types.clang_type(type).get_declaration().get_children():
+    for child in children_of(fn.types.clang_type(type).get_declaration()):
         written = child.kind == Kind.CONSTRUCTOR and child.is_copy_constructor() and not child.is_default_method()
         if written:
             return True
     return any(_copies_by_code(fn, field.type) for field in type.fields)
 
 
-def _with_body_of_user(target: Cursor) -> Cursor | None:
-    return None if target.is_default_method() else _with_body(target)
+def _with_body_of_user(fn: Fn, target: Cursor, at: Cursor) -> Cursor | None:
+    """The body of a special member function that the user wrote; None for one that the compiler makes."""
+    if target.is_default_method():
+        return None
+    body = _with_body(target)
+    if body is None:
+        fn.unit.check_body(target)
+        raise fn.unsupported(at, f"'{target.spelling}' of '{target.semantic_parent.spelling}' has no body here")
+    return body
 
 
 def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
@@ -232,10 +238,10 @@ def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
         for k in range(array.count):
             constructor_call(fn, _part(fn, ptr, k), c)
         return
-    if _is_copy(target):
+    if _is_copy(fn, target, c):
         fn.b.store(ptr, value(fn, next(iter(c.get_arguments()))))
         return
-    body = _with_body_of_user(target)
+    body = _with_body_of_user(fn, target, c)
     if body is not None and inherited_construct(fn, ptr, c):
         return
     if body is not None:
@@ -246,8 +252,9 @@ def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
         raise fn.unsupported(c, f"this constructor of '{target.spelling}' has no body here")
 
 
-def _is_defaulted_assignment(target: Cursor) -> bool:
-    return target.kind == Kind.CXX_METHOD and target.spelling == "operator=" and _with_body_of_user(target) is None
+def _is_defaulted_assignment(fn: Fn, target: Cursor, c: Cursor) -> bool:
+    is_assignment = target.kind == Kind.CXX_METHOD and target.spelling == "operator="
+    return is_assignment and _with_body_of_user(fn, target, c) is None
 
 
 def _assign(fn: Fn, c: Cursor) -> Value:

@@ -11,11 +11,12 @@ from . import clang, expressions
 from .clang import Cursor
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
+from .visiting import children_of
 
 
 def operand_of(c: Cursor) -> Cursor | None:
     """The expression inside a cast or wrapper, past type references."""
-    inner = [child for child in c.get_children() if child.kind.is_expression()]
+    inner = [child for child in children_of(c) if child.kind.is_expression()]
     return inner[-1] if inner else None
 
 

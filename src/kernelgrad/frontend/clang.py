@@ -10,7 +10,7 @@ import ctypes
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +19,7 @@ import clang.cindex as ci
 
 from ..errors import InternalError, Source, Span
 from .prelude import parse_arguments, prelude_dir
+from .visiting import children_of, walk
 
 if TYPE_CHECKING:  # cindex has no types of its own
     Cursor: TypeAlias = Any
@@ -79,7 +80,7 @@ def for_parts(cursor: Cursor) -> dict[str, Cursor]:
     """The parts of a `for`, by name: absent ones are missing children, so clang's own slots tell which are there."""
     slots = (ctypes.c_void_p * 5).from_address(cursor.data[1] + 8)
     roles = {slots[k]: name for k, name in enumerate(("init", "variable", "cond", "step", "body")) if slots[k]}
-    return {roles.get(child.data[1], "variable"): child for child in cursor.get_children()}
+    return {roles.get(child.data[1], "variable"): child for child in children_of(cursor)}
 
 
 def identity(cursor: Cursor) -> int:
@@ -144,11 +145,13 @@ class Sources:
         )
 
 
-def parse(name: str, text: str, include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str) -> Any:
-    """A translation unit of the text, the prelude before it."""
+def parse(
+    name: str, texts: Mapping[str, bytes], include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str
+) -> Any:
+    """A translation unit of the text of that name, the prelude before it; other texts stand in for files."""
     arguments = [*parse_arguments(std), "-include-pch", str(_precompiled_prelude(std))]
     arguments += [f"-I{d}" for d in include_dirs] + [f"-D{d}" for d in defines]
-    return _index().parse(name, args=arguments, unsaved_files=[(name, text)], options=KEEP_GOING)
+    return _index().parse(name, args=arguments, unsaved_files=list(texts.items()), options=KEEP_GOING)
 
 
 @cache
@@ -240,17 +243,10 @@ def _self_test(lib: Any) -> None:
     """Note [Raw words] on a small text; fails where a libclang build lays out its objects in another way."""
     text = "int f(int n) { for (;n;) return n; return 1.5; }"
     unit = ci.Index.create().parse("t.cpp", unsaved_files=[("t.cpp", text)], args=["-w"])
-    nodes = list(unit.cursor.walk_preorder())
+    nodes = list(walk(unit.cursor))
     loop = next(c for c in nodes if c.kind == Kind.FOR_STMT)
     reference = next(c for c in nodes if c.kind == Kind.DECL_REF_EXPR)
     casts = [cast_kind(c) for c in nodes if c.kind == Kind.UNEXPOSED_EXPR]
     good = set(for_parts(loop)) == {"cond", "body"} and is_place(reference) and casts == [28, 4, 4, 36]
     if not good:
         raise InternalError("this build of libclang is not the one kernelgrad knows: install libclang==18.1.1")
-
-
-def walk(cursor: Cursor) -> Iterator[Cursor]:
-    """The cursor and everything below it; never descends into the prelude, which is precompiled."""
-    yield cursor
-    for child in cursor.get_children():
-        yield from walk(child)

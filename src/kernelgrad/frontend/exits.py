@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .clang import Cursor, Kind
+from .visiting import children_of
 
 _LOOPS = (Kind.FOR_STMT, Kind.WHILE_STMT, Kind.DO_STMT, Kind.CXX_FOR_RANGE_STMT)
 _EXITS = {Kind.RETURN_STMT: "return", Kind.BREAK_STMT: "break", Kind.CONTINUE_STMT: "continue"}
@@ -15,7 +16,7 @@ def exits(c: Cursor) -> frozenset[str]:
         return frozenset((_EXITS[c.kind],))
     if not c.kind.is_statement():
         return _NOTHING
-    inside = _NOTHING.union(*(exits(child) for child in c.get_children()))
+    inside = _NOTHING.union(*(exits(child) for child in children_of(c)))
     if c.kind in _LOOPS:
         return inside - {"break", "continue"}
     return inside - {"break"} if c.kind == Kind.SWITCH_STMT else inside
@@ -26,7 +27,7 @@ def always_exits(c: Cursor) -> bool:
     if c.kind in _EXITS:
         return True
     if c.kind in (Kind.COMPOUND_STMT, Kind.UNEXPOSED_STMT, Kind.CASE_STMT, Kind.DEFAULT_STMT):
-        return any(always_exits(child) for child in c.get_children())
+        return any(always_exits(child) for child in children_of(c))
     if c.kind == Kind.IF_STMT:
         branches = if_parts(c)[2:]
         return all(branch is not None and always_exits(branch) for branch in branches)
@@ -35,7 +36,7 @@ def always_exits(c: Cursor) -> bool:
 
 def if_parts(c: Cursor) -> tuple[list[Cursor], Cursor, Cursor, Cursor | None]:
     """Declarations before the condition, the condition, and both branches."""
-    children = list(c.get_children())
+    children = children_of(c)
     count = 0
     while children[count].kind in (Kind.DECL_STMT, Kind.VAR_DECL):
         count += 1

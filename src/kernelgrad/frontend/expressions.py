@@ -15,6 +15,7 @@ from .clang import Cursor, Kind
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .variables import variable_place
+from .visiting import children_of
 
 _ARITHMETIC = {"*": "mul", "/": "div", "%": "rem", "+": "add", "-": "sub", "<<": "shl", ">>": "shr"}
 _ARITHMETIC |= {"&": "and", "^": "xor", "|": "or"}
@@ -112,7 +113,7 @@ def null(fn: Fn, c: Cursor) -> Value:
 def string_text(fn: Fn, c: Cursor) -> str | None:
     """The text of a string literal, looking through decay and parentheses."""
     while c.kind != Kind.STRING_LITERAL:
-        children = list(c.get_children())
+        children = children_of(c)
         if len(children) != 1:
             return None
         c = children[0]
@@ -154,7 +155,7 @@ def _member_place(fn: Fn, c: Cursor) -> Place:
     target = c.referenced
     if target is not None and target.kind == Kind.VAR_DECL:  # a static member
         return variable_place(fn, target, c)
-    bases = [child for child in c.get_children() if child.kind.is_expression()]
+    bases = [child for child in children_of(c) if child.kind.is_expression()]
     base = _member_base(fn, bases[0]) if bases else this_pointer(fn, c)
     base = _through_anonymous(fn, base, target) if target is not None else base
     struct = pointee(base)
@@ -193,7 +194,7 @@ def this_pointer(fn: Fn, c: Cursor) -> Value:
 
 
 def _subscript(fn: Fn, c: Cursor) -> Place:
-    left, right = c.get_children()
+    left, right = children_of(c)
     pointer, index = value(fn, left), value(fn, right)
     if not isinstance(pointer.type, Pointer):
         pointer, index = index, pointer
@@ -210,7 +211,7 @@ def _index(fn: Fn, v: Value) -> Value:
 
 
 def _unary_value(fn: Fn, c: Cursor) -> Value | None:
-    operator, (operand,) = clang.unary_operator(c), c.get_children()
+    operator, (operand,) = clang.unary_operator(c), children_of(c)
     if operator in ("p++", "p--"):
         target = place(fn, operand)
         old = fn.load(target)
@@ -233,7 +234,7 @@ def _unary_value(fn: Fn, c: Cursor) -> Value | None:
 
 
 def _unary_place(fn: Fn, c: Cursor) -> Place:
-    operator, (operand,) = clang.unary_operator(c), c.get_children()
+    operator, (operand,) = clang.unary_operator(c), children_of(c)
     if operator == "*":
         return Place(value(fn, operand))
     if operator in ("++", "--"):
@@ -266,7 +267,7 @@ def promoted(type: Type) -> Type:
 
 def _binary_value(fn: Fn, c: Cursor) -> Value | None:
     operator = clang.binary_operator(c)
-    left, right = c.get_children()
+    left, right = children_of(c)
     if operator in ("&&", "||"):
         return _short_circuit(fn, operator, left, right)
     if operator == ",":
@@ -313,7 +314,7 @@ def _short_circuit(fn: Fn, operator: str, left: Cursor, right: Cursor) -> Value:
 
 def _assignment_place(fn: Fn, c: Cursor) -> Place:
     operator = clang.binary_operator(c)
-    left, right = c.get_children()
+    left, right = children_of(c)
     if operator == ",":
         effect(fn, left)
         return place(fn, right)
@@ -328,7 +329,7 @@ def _assignment_place(fn: Fn, c: Cursor) -> Place:
 
 def _compound_assignment(fn: Fn, c: Cursor) -> Place:
     operator = clang.binary_operator(c).removesuffix("=")
-    left, right = c.get_children()
+    left, right = children_of(c)
     operand = value(fn, right)
     target = place(fn, left)
     fn.at(c)
@@ -344,7 +345,7 @@ def _compound_assignment(fn: Fn, c: Cursor) -> Place:
 
 
 def _conditional_value(fn: Fn, c: Cursor) -> Value | None:
-    parts = list(c.get_children())
+    parts = children_of(c)
     cond = condition(fn, parts[0])
     with fn.b.region() as then:
         first = value_or_none(fn, parts[1])
@@ -358,7 +359,7 @@ def _conditional_value(fn: Fn, c: Cursor) -> Value | None:
 
 
 def _conditional_place(fn: Fn, c: Cursor) -> Place:
-    parts = list(c.get_children())
+    parts = children_of(c)
     cond = condition(fn, parts[0])
     with fn.b.region() as then:
         first = place(fn, parts[1])

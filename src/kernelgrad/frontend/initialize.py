@@ -16,6 +16,7 @@ from .clang import Cursor, Kind, identity
 from .expressions import numeric, place, string_text, value
 from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
+from .visiting import children_of, fields_of
 
 _ADDRESSES = (clang.TypeKind.POINTER, clang.TypeKind.NULLPTR)
 _UNROLL = 16  # longer runs of zeros are written by a loop
@@ -109,7 +110,7 @@ def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
         inner = operand_of(c)
         fn.b.store(ptr, fn.zero(type) if inner is None else fitted(fn, inner, type))
         return
-    children = [k for k in c.get_children() if k.kind.is_expression()]
+    children = [k for k in children_of(c) if k.kind.is_expression()]
     alone = children[0] if len(children) == 1 and children[0].kind != Kind.INIT_LIST_EXPR else None
     if alone is not None and isinstance(type, Struct | Array) and _same_record(fn.module, alone, type):
         initialize(fn, ptr, children[0])  # T{other_T}, or char[] = {"text"}
@@ -165,7 +166,7 @@ def flat_elements(module: Lowering, c: Cursor, type: Type) -> Iterator[Element]:
 
     An element of None means that the part is value-initialised; for an array, from that index to its end.
     """
-    elements = deque(child for child in c.get_children() if child.kind.is_expression())
+    elements = deque(child for child in children_of(c) if child.kind.is_expression())
     if elements and clang.statement_class(elements[0]) == 0x42:
         yield from _designated(module, elements, type)
         return
@@ -175,7 +176,7 @@ def flat_elements(module: Lowering, c: Cursor, type: Type) -> Iterator[Element]:
 def _designated(module: Lowering, elements: deque[Cursor], type: Type) -> Iterator[Element]:
     given: dict[int, Cursor] = {}
     for element in elements:
-        children = list(element.get_children())
+        children = children_of(element)
         field = next(child.referenced for child in children if child.kind == Kind.MEMBER_REF)
         index = module.types.field_index(field)
         assert index is not None
@@ -265,8 +266,10 @@ def _has_defaults(type: Type) -> bool:
 
 def _default_constructor(fn: Fn, type: Struct) -> Cursor | None:
     """A default constructor written by the user; class template instances show none of theirs."""
-    for child in fn.types.clang_type(type).get_declaration().get_children():
+    for child in children_of(fn.types.clang_type(type).get_declaration()):
         written = child.kind == Kind.CONSTRUCTOR and child.is_default_constructor() and not child.is_default_method()
+        if written:
+            fn.unit.check_body(child)
         if written and child.get_definition() is not None:
             return child.get_definition()
     return None
@@ -276,8 +279,8 @@ def _member_defaults(fn: Fn, type: Struct) -> dict[int, Cursor]:
     """Default member initialisers by field index. A field's children mix array size, bit width and initialiser:
     a token `=` or `{` after the name tells that the last one is an initialiser."""
     found: dict[int, Cursor] = {}
-    for field in fn.types.clang_type(type).get_fields():
-        children = [child for child in field.get_children() if child.kind.is_expression()]
+    for field in fields_of(fn.types.clang_type(type)):
+        children = [child for child in children_of(field) if child.kind.is_expression()]
         index = fn.types.field_index(field)
         if children and index is not None and any(t.spelling in ("=", "{") for t in field.get_tokens()):
             if field.is_bitfield():  # libclang shows only the width
@@ -336,7 +339,7 @@ def inherited_construct(fn: Fn, ptr: Value, c: Cursor) -> bool:
 def _constructor_like(fn: Fn, type: Type, inherited: Cursor) -> Cursor | None:
     assert isinstance(type, Struct)
     wanted = [t.get_canonical().spelling for t in inherited.type.argument_types()]
-    for child in fn.types.clang_type(type).get_declaration().get_children():
+    for child in children_of(fn.types.clang_type(type).get_declaration()):
         same = child.kind == Kind.CONSTRUCTOR and len(child.type.argument_types()) == len(wanted)
         if same and [t.get_canonical().spelling for t in child.type.argument_types()] == wanted:
             return child.get_definition()
@@ -360,7 +363,7 @@ def _initialize_member(fn: Fn, target: Value, start: Cursor) -> None:
 def _written_initializers(fn: Fn, constructor: Cursor, struct: Struct) -> dict[int, Cursor] | None:
     given: dict[int, Cursor] = {}
     pending: int | None = None
-    for child in constructor.get_children():
+    for child in children_of(constructor):
         if child.kind == Kind.MEMBER_REF:
             pending = fn.types.field_index(child.referenced)
         elif child.kind in (Kind.TYPE_REF, Kind.TEMPLATE_REF):

@@ -10,6 +10,7 @@ from .lowering import Closure, Place
 from .lowering import FunctionLowering as Fn
 from .types import is_reference
 from .variables import variable_place
+from .visiting import children_of, fields_of, walk
 
 
 def closure_value(fn: Fn, c: Cursor) -> Value:
@@ -17,7 +18,7 @@ def closure_value(fn: Fn, c: Cursor) -> Value:
     struct = fn.type(c)
     assert isinstance(struct, Struct)
     captured = _captures(c)
-    fields = list(c.type.get_fields())
+    fields = fields_of(c.type)
     takes_this = len(fields) == len(captured) + 1 and fn.this is not None
     if len(fields) != len(captured) and not takes_this:
         raise fn.unsupported(c, "this lambda's captures are not supported", "capture the variables by name")
@@ -77,12 +78,12 @@ def _init_capture(fn: Fn, variable: Cursor) -> Place:
 def _captures(c: Cursor) -> list[Cursor]:
     """Captured variables in the order of the closure's fields: explicit ones, then implicit ones by first use."""
     found: dict[int, Cursor] = {}
-    for child in c.get_children():
+    for child in children_of(c):
         if child.kind == Kind.VARIABLE_REF:
             found.setdefault(identity(child.referenced), child.referenced)
         elif child.kind == Kind.VAR_DECL:
             found.setdefault(identity(child), child)
-    for node in clang.walk(c):
+    for node in walk(c):
         captured = node.kind == Kind.DECL_REF_EXPR and clang.is_captured(node) and node.referenced is not None
         if captured and _declared_outside(node.referenced, c):
             found.setdefault(identity(node.referenced), node.referenced)

@@ -18,6 +18,7 @@ from . import clang
 from .clang import Cursor, Kind, identity
 from .types import Bits, Types, is_reference
 from .unit import Unit
+from .visiting import children_of
 
 _METHODS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION)
 
@@ -48,6 +49,7 @@ class Lowering:
         self.types = Types()
         self.functions: dict[str, Function] = {}
         self.globals: dict[str, Global] = {}
+        self.reached: list[Cursor] = []  # the functions that were lowered
         self._names: dict[int, str] = {}  # declaration -> IR name
         self._in_progress: list[int] = []
         self.closures: dict[int, Closure] = {}  # a lambda's class -> what it captures
@@ -65,6 +67,7 @@ class Lowering:
         if key not in self._names:
             self._names[key] = name = self._fresh_name(cursor)
             self._in_progress.append(key)
+            self.reached.append(cursor)
             parent = cursor.semantic_parent
             closure = self.closures.get(identity(parent)) if parent is not None else None
             self.functions[name] = FunctionLowering(self, cursor, name, closure).run()
@@ -142,8 +145,8 @@ class FunctionLowering:
         return self.types.returned(self.cursor.result_type, self.span)
 
     def _body(self) -> Cursor:
-        self.unit.check_errors(self.cursor)
-        for child in self.cursor.get_children():
+        self.unit.check_body(self.cursor)
+        for child in children_of(self.cursor):
             if child.kind == Kind.COMPOUND_STMT:
                 return child
             if child.kind == Kind.CXX_TRY_STMT:

@@ -21,6 +21,7 @@ from .lowering import FunctionLowering as Fn
 from .switch import lower_switch
 from .types import is_reference
 from .variables import check_storage, global_reference, memory_space
+from .visiting import children_of
 
 
 def lower_body(fn: Fn, body: Cursor) -> None:
@@ -32,7 +33,7 @@ def sequence(fn: Fn, statements: list[Cursor], tail: bool = False) -> None:
     for k, statement in enumerate(statements):
         rest = statements[k + 1 :]
         if statement.kind == Kind.COMPOUND_STMT:
-            sequence(fn, [*statement.get_children(), *rest], tail)
+            sequence(fn, [*children_of(statement), *rest], tail)
             return
         ways = exits(statement)
         if statement.kind == Kind.IF_STMT and (not rest or ways):
@@ -127,7 +128,7 @@ def _for(fn: Fn, c: Cursor) -> None:
 
 
 def _while(fn: Fn, c: Cursor) -> None:
-    *before, test, body = c.get_children()
+    *before, test, body = children_of(c)
     _loop_statement(fn, c, test, body, None, before[0] if before else None)
 
 
@@ -155,7 +156,7 @@ def _loop_statement(
 
 def _do(fn: Fn, c: Cursor) -> None:
     unroll = fn.pending_unroll()
-    body, test = c.get_children()
+    body, test = children_of(c)
     ways = exits(body)
     fn.loops.append(_loop_flags(fn, ways))
     with fn.b.region() as before:
@@ -207,7 +208,7 @@ def _unless(fn: Fn, stops: frozenset[str], action: Callable[[], None]) -> None:
 
 def _range_for(fn: Fn, c: Cursor) -> None:
     """Over an array: an index loop."""
-    variable, container, body = c.get_children()
+    variable, container, body = children_of(c)
     container_place = place(fn, container) if clang.is_place(container) else None
     array = container_place.ptr.type.pointee if container_place is not None else None  # type: ignore[union-attr]
     if container_place is None or not isinstance(array, Array):
@@ -237,7 +238,7 @@ def _range_for(fn: Fn, c: Cursor) -> None:
 
 
 def _return(fn: Fn, c: Cursor) -> None:
-    children = list(c.get_children())
+    children = children_of(c)
     if children:
         _return_value(fn, children[0])
     fn.at(c)
@@ -274,15 +275,12 @@ def _continue(fn: Fn, c: Cursor) -> None:
 
 
 def _declarations(fn: Fn, c: Cursor) -> None:
-    for child in c.get_children():
+    for child in children_of(c):
         lower_statement(fn, child)
 
 
 def _variable(fn: Fn, c: Cursor) -> None:
     span = fn.at(c)
-    if clang.is_invalid(c):
-        fn.unit.check_errors(fn.cursor)
-        raise fn.unsupported(c, f"the declaration of '{c.spelling}' has errors")
     space = memory_space(c)
     if space is not None:
         fn.variables[identity(c)] = Place(global_reference(fn, c, space), _is_volatile(c.type))
@@ -326,7 +324,7 @@ def _is_volatile(type: clang.Type) -> bool:
 
 
 def _compound(fn: Fn, c: Cursor) -> None:
-    sequence(fn, list(c.get_children()))
+    sequence(fn, children_of(c))
 
 
 def _if(fn: Fn, c: Cursor) -> None:
@@ -336,7 +334,7 @@ def _if(fn: Fn, c: Cursor) -> None:
 def _attributed(fn: Fn, c: Cursor) -> None:
     """`#pragma unroll` hides its loop inside a statement that libclang does not expose."""
     fn.unroll = _unroll_factor(c)
-    for child in c.get_children():
+    for child in children_of(c):
         if not child.kind.is_attribute():
             lower_statement(fn, child)
     fn.unroll = None

@@ -12,6 +12,7 @@ from .exits import always_exits, exits
 from .expressions import constant_of, value
 from .lowering import Flags
 from .lowering import FunctionLowering as Fn
+from .visiting import children_of
 
 
 @dataclass
@@ -30,9 +31,9 @@ class Group:
 def lower_switch(fn: Fn, c: Cursor) -> None:
     from .statements import lower_statement
 
-    *before, selector, body = c.get_children()
+    *before, selector, body = children_of(c)
     _check_head(fn, c, selector)
-    for declaration in [*before, *filter(_is_shared_by_groups, body.get_children())]:
+    for declaration in [*before, *filter(_is_shared_by_groups, children_of(body))]:
         lower_statement(fn, declaration)
     selected = value(fn, selector)
     groups = _groups(fn, body)
@@ -48,7 +49,7 @@ def lower_switch(fn: Fn, c: Cursor) -> None:
 
 def _groups(fn: Fn, body: Cursor) -> list[Group]:
     groups: list[Group] = []
-    for statement in body.get_children():
+    for statement in children_of(body):
         if statement.kind in (Kind.CASE_STMT, Kind.DEFAULT_STMT):
             groups.append(Group())
             statement = _labels(fn, statement, groups[-1])
@@ -60,7 +61,7 @@ def _groups(fn: Fn, body: Cursor) -> list[Group]:
 def _is_shared_by_groups(c: Cursor) -> bool:
     """Variables that later groups see too: C++ lets a label jump past a declaration only if it initialises nothing."""
     return c.kind == Kind.DECL_STMT and all(
-        v.kind == Kind.VAR_DECL and clang.initializer(v) is None for v in c.get_children()
+        v.kind == Kind.VAR_DECL and clang.initializer(v) is None for v in children_of(c)
     )
 
 
@@ -74,7 +75,7 @@ def _check_head(fn: Fn, c: Cursor, selector: Cursor) -> None:
 def _labels(fn: Fn, statement: Cursor, group: Group) -> Cursor:
     """Collects nested labels (`case 1: case 2: default:`) and returns the statement they stand before."""
     while statement.kind in (Kind.CASE_STMT, Kind.DEFAULT_STMT):
-        *labels, inner = statement.get_children()
+        *labels, inner = children_of(statement)
         if statement.kind == Kind.DEFAULT_STMT:
             group.is_default = True
         else:

@@ -28,6 +28,7 @@ from ..ir.types import (
 )
 from . import clang
 from .clang import Cursor, Kind, TypeKind, identity
+from .visiting import children_of, fields_of
 
 _SCALARS: dict[TypeKind, Scalar] = {
     TypeKind.BOOL: BOOL,
@@ -110,6 +111,10 @@ class Types:
     def clang_type(self, struct: Struct) -> clang.Type:
         return self._clang_types[struct.name]
 
+    def declarations(self) -> list[Cursor]:
+        """The declarations of all records that were met."""
+        return [type.get_declaration() for type in self._clang_types.values()]
+
     def is_union(self, struct: Struct) -> bool:
         """A union as C++ has it; fields that overlap may also be bit-fields in one unit."""
         return bool(self.clang_type(struct).get_declaration().kind == Kind.UNION_DECL)
@@ -134,7 +139,7 @@ class Types:
             return
         declaration = self.clang_type(type).get_declaration()
         shown = [declaration, clang.specialized_template(declaration)]  # an instance shows no members of its own
-        children = [c for d in shown if d is not None for c in d.get_children()]
+        children = [c for d in shown if d is not None for c in children_of(d)]
         if any(c.kind == Kind.DESTRUCTOR and _does_something(c) for c in children):
             raise UnsupportedError(f"'{type.name}' has a destructor: not supported", span, "call a function instead")
         for field in type.fields:
@@ -159,7 +164,7 @@ class Types:
         self.structs[struct.name] = self._by_declaration[key] = struct
         self._clang_types[struct.name] = type
         bases = self._base_fields(struct, declaration, span)
-        members = [self._field(k + len(bases), field, struct, span) for k, field in enumerate(type.get_fields())]
+        members = [self._field(k + len(bases), field, struct, span) for k, field in enumerate(fields_of(type))]
         struct.define(tuple(bases + members), type.get_size(), type.get_align())
         return struct
 
@@ -209,7 +214,7 @@ def _does_something(destructor: Cursor) -> bool:
     body = destructor.get_definition()
     if body is None:
         return not destructor.is_default_method()
-    return any(c.kind == Kind.COMPOUND_STMT and any(True for _ in c.get_children()) for c in body.get_children())
+    return any(c.kind == Kind.COMPOUND_STMT and any(True for _ in children_of(c)) for c in children_of(body))
 
 
 def _check_virtual(derived: Cursor, base: Cursor, span: Span) -> None:
@@ -222,18 +227,18 @@ def _check_virtual(derived: Cursor, base: Cursor, span: Span) -> None:
 
 def _is_polymorphic(declaration: Cursor) -> bool:
     methods = (Kind.CXX_METHOD, Kind.DESTRUCTOR)
-    own = any(c.kind in methods and c.is_virtual_method() for c in declaration.get_children())
+    own = any(c.kind in methods and c.is_virtual_method() for c in children_of(declaration))
     return own or any(_is_polymorphic(base.type.get_declaration()) for base in _bases(declaration))
 
 
 def _bases(declaration: Cursor) -> list[Cursor]:
-    found = [c for c in declaration.get_children() if c.kind == Kind.CXX_BASE_SPECIFIER]
+    found = [c for c in children_of(declaration) if c.kind == Kind.CXX_BASE_SPECIFIER]
     if found:
         return found
     template = clang.specialized_template(declaration)
     if template is None:
         return []
-    return [c for c in template.get_children() if c.kind == Kind.CXX_BASE_SPECIFIER]
+    return [c for c in children_of(template) if c.kind == Kind.CXX_BASE_SPECIFIER]
 
 
 def _field_offset(field: Cursor) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import LookupFailed, ParseError, Span
 from . import clang
 from .clang import Cursor, Kind, Sources
+from .sound import Flaw, Sound, errors_of, flaw_of, make_sound
+from .visiting import children_of, told_plainly, walk
 
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
@@ -25,15 +27,44 @@ class Options:
 
 
 class Unit:
-    """One translation unit. Template instances are had by parsing the text once more with a line that names them."""
+    """One translation unit. Template instances are had by parsing the text once more with a line that names them.
 
-    def __init__(self, name: str, text: str, options: Options, probe: str = ""):
+    `sound` has what of the text parses (Note [Sound text]); only from that are functions lowered.
+    """
+
+    @told_plainly
+    def __init__(self, name: str, text: str, options: Options, sound: Sound | None = None, probe: str = ""):
         self.name, self.text, self.options = name, text, options
-        self.tree = clang.parse(
-            name, f"{text}\n{probe}" if probe else text, options.include_dirs, options.defines, options.std
-        )
         self.sources = Sources(name, text)
-        self.errors = [d for d in self.tree.diagnostics if d.severity >= clang.Diagnostic.Error]
+        texts = dict(sound.texts) if sound is not None else {name: text.encode()}
+        if probe:
+            texts[name] += f"\n{probe}".encode()
+        self.tree = sound.tree if sound is not None and not probe else self.parse(texts)
+        self.errors = errors_of(self.tree)
+        self._sound = sound
+        self._whole: Unit | None = None
+        self.warned: set[str] = set()
+
+    def parse(self, texts: dict[str, bytes]) -> Any:
+        return clang.parse(self.name, texts, self.options.include_dirs, self.options.defines, self.options.std)
+
+    @property
+    def sound(self) -> Sound:
+        """What of the text parses, and what had to go for that."""
+        if self._sound is None:
+            self._sound = make_sound(self.parse, self.tree, self.name, self.text)
+        return self._sound
+
+    def whole(self) -> Unit:
+        """The unit of what parses; this one where all of it does."""
+        if not self.errors:
+            return self
+        if self.sound.hopeless is not None:
+            raise self.error(self.sound.hopeless)
+        if self._whole is None:
+            self._whole = Unit(self.name, self.text, self.options, self.sound)
+            self._whole.warned = self.warned
+        return self._whole
 
     # ---- what is there
 
@@ -57,10 +88,11 @@ class Unit:
     def require_functions(self) -> None:
         """A text in which nothing was understood is an error of its own."""
         if self.errors and next(self.functions(), None) is None:
-            raise self._error(self.errors[0])
+            raise self.error(flaw_of(self.errors[0], self.name))
 
     # ---- lookup
 
+    @told_plainly
     def find(self, request: str) -> tuple[Unit, Cursor]:
         """The function a user means by 'f', 'ns::f', 'f<float, 4>' or 'f(float, int)', and the unit it stands in."""
         match = _REQUEST.match(request)
@@ -68,7 +100,7 @@ class Unit:
             raise LookupFailed(f"'{request}' is not the name of a function")
         candidates = self._named(match["name"], request)
         if match["template"]:
-            return self._instance(match, request, candidates)
+            return self._instance(match, request)
         plain = [c for c in candidates if c.kind == Kind.FUNCTION_DECL]
         if not plain:
             shape = self.signature(candidates[0])
@@ -80,7 +112,22 @@ class Unit:
             raise LookupFailed(
                 f"'{request}' is overloaded: name its parameter types, as in '{request}(float, int)'\n  {listed}"
             )
-        return self, plain[0]
+        if self.errors and plain[0].get_num_template_arguments() > 0:  # an instance of the host's code, which may go
+            name = self.qualified_name(plain[0])
+            instance = _REQUEST.match(name)
+            if instance is not None and instance["template"]:
+                return self._instance(instance, name)
+        return self.whole(), self._in_whole(plain[0])
+
+    def _in_whole(self, function: Cursor) -> Cursor:
+        """The same function where everything parses."""
+        if not self.errors:
+            return function
+        wanted = (_place(function), function.kind, function.get_usr())  # an instance stands where its template does
+        same = [c for c in self.whole().functions() if (_place(c), c.kind, c.get_usr()) == wanted]
+        if not same:
+            raise self._gone(function) or ParseError(f"'{function.spelling}' does not parse", self.span(function))
+        return same[0]
 
     def _named(self, name: str, request: str) -> list[Cursor]:
         found = list(self.functions())
@@ -93,41 +140,56 @@ class Unit:
         return matching
 
     def _with_params(self, candidates: list[Cursor], params: str, request: str) -> list[Cursor]:
-        unit = Unit(self.name, self.text, self.options, f"using {_PROBE} = void (*){params};")
-        alias = next(c for c in unit.tree.cursor.get_children() if c.spelling == _PROBE)
+        listed = "\n  ".join(self.signature(c) for c in candidates)
+        unit = self._probed(f"using {_PROBE} = void (*){params};", request, listed)
+        alias = next(c for c in children_of(unit.tree.cursor) if c.spelling == _PROBE)
         wanted = [t.get_canonical().spelling for t in alias.underlying_typedef_type.get_pointee().argument_types()]
         found = [c for c in candidates if [p.type.get_canonical().spelling for p in _params(c)] == wanted]
         if not found:
-            listed = "\n  ".join(self.signature(c) for c in candidates)
             raise LookupFailed(f"no overload '{request}'; there are:\n  {listed}")
         return found
 
-    def _instance(self, match: re.Match[str], request: str, candidates: list[Cursor]) -> tuple[Unit, Cursor]:
+    def _instance(self, match: re.Match[str], request: str) -> tuple[Unit, Cursor]:
+        candidates = self._named(match["name"], request)
+        known = {_place(c) for c in self.whole().functions()}
+        if self.errors and not any(_place(c) in known for c in candidates):
+            raise self._gone(candidates[0]) or ParseError(f"'{request}' does not parse", self.span(candidates[0]))
         names = {self.qualified_name(c, arguments=False) for c in candidates}
         name = f"::{names.pop()}" if len(names) == 1 else match["name"]  # also where its namespace is left out
         address = f"&{name}{match['template']}"
         if match["params"]:
             address = f"static_cast<void (*){match['params']}>({address})"
-        probe = f"auto {_PROBE} = {address};"
-        unit = Unit(self.name, self.text, self.options, probe)
-        first_line = self.text.count("\n") + 2
-        for error in unit.errors:
-            if (
-                error.location.file is not None
-                and error.location.file.name == self.name
-                and error.location.line >= first_line
-            ):
-                listed = "\n  ".join(self.signature(c) for c in self._named(match["name"], request))
-                raise LookupFailed(f"no instance '{request}': {error.spelling}\n  {listed}")
-        for declaration in unit.tree.cursor.get_children():
+        listed = "\n  ".join(self.signature(c) for c in candidates)
+        unit = self._probed(f"auto {_PROBE} = {address};", request, listed)
+        for declaration in children_of(unit.tree.cursor):
             if declaration.spelling == _PROBE:
-                for node in clang.walk(declaration):
+                for node in walk(declaration):
                     target = node.referenced if node.kind == Kind.DECL_REF_EXPR else None
                     if target is not None and target.kind == Kind.FUNCTION_DECL and target.is_definition():
                         return unit, target
-        raise LookupFailed(
-            f"no instance '{request}': its template has no body, or one with errors{unit._first_error()}"
-        )
+        raise LookupFailed(f"no instance '{request}': its template has no body\n  {listed}")
+
+    def _probed(self, probe: str, request: str, listed: str) -> Unit:
+        """What parses, with one more line that names what the user asks for; whose errors are the line's doing."""
+        unit = Unit(self.name, self.text, self.options, self.whole().sound, probe)
+        unit.warned = self.warned
+        for error in unit.errors:
+            flaw = flaw_of(error, self.name)
+            if flaw.file == self.name and flaw.line > self.text.count("\n") + 1:
+                gone = self._cut_named(flaw)
+                cause = f"\n{self.error(gone)}" if gone is not None else self._unfound(flaw)
+                raise LookupFailed(f"no function '{request}': {_without_probe(flaw.message)}{cause}\n  {listed}")
+            raise self.error(flaw)
+        return unit
+
+    def _cut_named(self, flaw: Flaw) -> Flaw | None:
+        """The error for which something is gone that this one names."""
+        about = set(re.findall(r"\w+", " ".join(re.findall(r"'([^']*)'", flaw.message))))
+        return next((cut.flaw for cut in self.sound.cuts if cut.names & about), None)
+
+    def _unfound(self, flaw: Flaw) -> str:
+        hint = self._missing_headers(flaw)
+        return f"\nhelp: {hint}" if hint is not None else ""
 
     # ---- facts about one function
 
@@ -169,48 +231,81 @@ class Unit:
 
     # ---- errors
 
-    def check_errors(self, function: Cursor) -> None:
-        """Raises for the first error clang found inside the function."""
-        extent = function.extent
-        file = extent.start.file
-        for error in self.errors:
-            where = error.location
-            if file is None or where.file is None or where.file.name != file.name:
-                continue
-            if extent.start.offset <= where.offset <= extent.end.offset:
-                raise self._error(error)
+    def check_body(self, function: Cursor) -> None:
+        """Raises where a function's body, or that of the template it is an instance of, has an error."""
+        for declaration in (function, clang.specialized_template(function)):
+            gone = self._gone(declaration) if declaration is not None else None
+            if gone is not None:
+                raise gone
 
-    def _error(self, diagnostic: clang.Diagnostic) -> ParseError:
-        where = diagnostic.location
-        name = where.file.name if where.file is not None else self.name
-        span = Span(self.sources.get(name), where.line, where.column)
-        return ParseError(diagnostic.spelling, span, self._missing_headers())
+    def _gone(self, function: Cursor) -> ParseError | None:
+        where = function.location
+        file = where.file.name if where.file is not None else None
+        for cut in self.sound.cuts if self._sound is not None or self.errors else ():
+            inside = cut.start <= where.offset < cut.end
+            if cut.file == file and (inside or cut.body_of == where.offset):
+                return self.error(cut.flaw)
+        return None
 
-    def _missing_headers(self) -> str | None:
-        missing = [m[1] for e in self.errors if (m := re.match(r"'(.*)' file not found", e.spelling))]
-        if not missing:
+    def error(self, flaw: Flaw) -> ParseError:
+        span = Span(self.sources.get(flaw.file), flaw.line, flaw.column)
+        return ParseError(flaw.message, span, self._missing_headers(flaw))
+
+    def _missing_headers(self, flaw: Flaw) -> str | None:
+        """A header that was not found may be why a name is not known; other errors are not its fault."""
+        missing = self.missing
+        if not missing or not _UNKNOWN_NAME.search(flaw.message):
             return None
-        return f"the header '{missing[0]}' was not found: pass its folder in include_dirs=[...]"
+        return header_hint(missing)
 
-    def _first_error(self) -> str:
-        return f"\n{self._error(self.errors[0])}" if self.errors else ""
+    @property
+    def has_headers(self) -> bool:
+        return re.search(r"^\s*#\s*include", self.text, re.MULTILINE) is not None
+
+    @property
+    def missing(self) -> list[str]:
+        """Headers that were not found."""
+        return self.sound.missing if self._sound is not None or self.errors else []
 
 
+def header_hint(missing: list[str]) -> str:
+    listed = " and ".join(f"'{header}'" for header in missing[:4]) + (" and others" if len(missing) > 4 else "")
+    one = len(missing) == 1
+    return f"the {'header' if one else 'headers'} {listed} {'was' if one else 'were'} not found: " + (
+        "pass its folder in include_dirs=[...]" if one else "pass their folders in include_dirs=[...]"
+    )
+
+
+def _without_probe(message: str) -> str:
+    """A sentence of clang's about the line that names an instance, without the name of ours in it."""
+    return re.sub(rf"variable '{_PROBE}' with type 'auto' has incompatible initializer.*", _NO_MATCH, message)
+
+
+_NO_MATCH = "no template of that name takes these arguments"
+_UNKNOWN_NAME = re.compile(
+    r"unknown type name|undeclared|no template named|no type named|file not found|expected namespace name|unknown class"
+    r"|no member named '.*' in (namespace|the global namespace)|incomplete|function-like macro|expected class name"
+)
 _PREFIX = {"kernel": "__global__ ", "device": "__device__ ", "host": ""}
 _VARIABLE_ATTRIBUTES = {Kind.CUDACONSTANT_ATTR, Kind.CUDADEVICE_ATTR, Kind.CUDASHARED_ATTR}
 
 
+def _place(cursor: Cursor) -> tuple[str | None, int]:
+    where = cursor.location
+    return (where.file.name if where.file is not None else None), where.offset
+
+
 def _attributes(cursor: Cursor) -> set[Kind]:
-    return {child.kind for child in cursor.get_children() if child.kind.is_attribute()}
+    return {child.kind for child in children_of(cursor) if child.kind.is_attribute()}
 
 
 def _params(function: Cursor) -> list[Cursor]:
     """Also of a template, for which get_arguments() gives nothing."""
-    return [c for c in function.get_children() if c.kind == Kind.PARM_DECL]
+    return [c for c in children_of(function) if c.kind == Kind.PARM_DECL]
 
 
 def _declarations(scope: Cursor) -> Iterator[Cursor]:
-    for cursor in scope.get_children():
+    for cursor in children_of(scope):
         if cursor.kind in _SCOPES:
             yield from _declarations(cursor)
         else:

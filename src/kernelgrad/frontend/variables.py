@@ -13,6 +13,7 @@ from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
 from .types import is_reference
 from .unit import Unit
+from .visiting import children_of
 
 # Variables the prelude declares, and the builtin each stands for.
 _INDICES = {"threadIdx": "thread_idx", "blockIdx": "block_idx", "blockDim": "block_dim", "gridDim": "grid_dim"}
@@ -54,7 +55,7 @@ def _index_variable(fn: Fn, target: Cursor) -> Value:
 
 
 def memory_space(variable: Cursor) -> Space | None:
-    for child in variable.get_children():
+    for child in children_of(variable):
         if child.kind in _SPACES:
             return _SPACES[child.kind]
     return None
@@ -145,7 +146,7 @@ def _fill(module: Lowering, c: Cursor, type: Type, data: bytearray, at: int) -> 
     if isinstance(type, Pointer):
         raise module.unsupported(c, "a module-level pointer cannot be initialised here", "set it in a kernel")
     while c.kind != Kind.INIT_LIST_EXPR:
-        children = [k for k in c.get_children() if k.kind.is_expression()]
+        children = [k for k in children_of(c) if k.kind.is_expression()]
         if c.kind == Kind.CALL_EXPR and not children:
             return  # default constructed: zero
         if c.kind == Kind.CALL_EXPR or len(children) != 1:

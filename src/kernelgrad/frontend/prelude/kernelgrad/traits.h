@@ -187,7 +187,7 @@ namespace __kg {
 template <class T> inline constexpr bool integral = __is_integral(T);
 
 // C++'s rule for math functions of mixed arguments: an integer counts as double.
-template <class T> struct as_float { typedef std::enable_if_t<__is_integral(T), double> type; };
+template <class T> struct as_float : std::enable_if<__is_integral(T), double> {};
 template <> struct as_float<float> { typedef float type; };
 template <> struct as_float<double> { typedef double type; };
 template <> struct as_float<long double> { typedef double type; };

@@ -1,0 +1,47 @@
+"""Derivatives that the source itself gives, for Clad or Enzyme: refused where the function they are of is reached.
+
+Clad looks for `f_pullback` and its like in the namespace `clad::custom_derivatives`, Enzyme for arrays whose names
+begin with `__enzyme_register_`, or that say more of a function, and whose first element is the function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..errors import UnsupportedError
+from .clang import Cursor, Kind
+from .unit import Unit
+from .visiting import children_of, walk
+
+_CLAD = re.compile(r"(.+?)_(pullback|pushforward|reverse_forw|grad\w*|hessian|jacobian|darg\d+)$")
+_ENZYME = re.compile(r"__enzyme_(register_|inactive|function_like|nofree|allocation_like|deallocation_like)")
+_SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
+_FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE, Kind.CXX_METHOD)
+_HINT = "remove the custom derivative: kernelgrad differentiates the function itself"
+
+
+def check_custom_derivatives(unit: Unit, functions: list[Cursor]) -> None:
+    """Refuses a reached function that the source has a derivative for."""
+    if not re.search(r"custom_derivatives|__enzyme_", unit.text) and not unit.has_headers:
+        return
+    given = dict(_given(unit.tree.cursor, ""))
+    called = {c.spelling for function in functions for c in walk(function) if c.kind == Kind.CALL_EXPR} if given else ()
+    for name in (*(f.spelling for f in functions), *sorted(called)):
+        if name in given:
+            what = f"'{given[name].spelling}' gives '{name}' a derivative of its own: not supported"
+            raise UnsupportedError(what, unit.span(given[name]), _HINT)
+
+
+def _given(scope: Cursor, path: str) -> Iterator[tuple[str, Cursor]]:
+    """Names of functions, and the declarations that give them a derivative."""
+    for cursor in children_of(scope):
+        inside = f"{path}::{cursor.spelling}" if cursor.kind == Kind.NAMESPACE else path
+        clad = _CLAD.match(cursor.spelling) if "::custom_derivatives" in path else None
+        if cursor.kind in _SCOPES:
+            yield from _given(cursor, inside)
+        elif cursor.kind in _FUNCTIONS and clad is not None:
+            yield clad[1], cursor
+        elif cursor.kind == Kind.VAR_DECL and _ENZYME.match(cursor.spelling):
+            named = (c.referenced for c in walk(cursor) if c.kind == Kind.DECL_REF_EXPR)
+            yield from ((f.spelling, cursor) for f in named if f is not None and f.kind in _FUNCTIONS)

@@ -1,0 +1,133 @@
+"""The children of cursors and the fields of records, collected so that none can be lost.
+
+Note [Visits]
+libclang shows children to a callback. An exception inside one (Ctrl-C, or RecursionError where the caller's stack is
+deep) cannot pass through C: ctypes prints it, returns anything at all to libclang, and the rest of a block is gone. So
+visits run in a thread of their own, which starts with an empty stack and gets no signals, and their callback does no
+more than append to a list. One such thread collects all that is below a declaration, so that there are few of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, TypeVar
+
+import clang.cindex as ci
+
+from ..errors import InternalError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CONTINUE = 1  # 0, which ends a visit, is the one result of which libclang tells
+_MANY = (ci.CursorKind.TRANSLATION_UNIT, ci.CursorKind.NAMESPACE, ci.CursorKind.LINKAGE_SPEC)
+
+
+def _keep_child(child: Any, parent: Any, found: list[Any]) -> int:
+    found.append(child)
+    return _CONTINUE
+
+
+def _keep_field(field: Any, found: list[Any]) -> int:
+    found.append(field)
+    return _CONTINUE
+
+
+_CHILDREN = ci.callbacks["cursor_visit"](_keep_child)
+_FIELDS = ci.callbacks["fields_visit"](_keep_field)
+
+
+def children_of(cursor: Any) -> list[Any]:
+    """The children of a cursor, in order."""
+    known = _known(cursor._tu)
+    key = _key(cursor)
+    if key not in known:
+        _apart(lambda: _collect(cursor, known))
+    return known[key]
+
+
+def fields_of(type: Any) -> list[Any]:
+    """The fields of a record type, in order."""
+    found: list[Any] = []
+    _apart(lambda: ci.conf.lib.clang_Type_visitFields(type, _FIELDS, found))  # whose result says nothing
+    for field in found:
+        field._tu = type._tu
+    return found
+
+
+def told_plainly(function: F) -> F:
+    """The function; where it runs out of stack inside a call of libclang's, ctypes calls that an ArgumentError."""
+
+    @wraps(function)
+    def run(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except ctypes.ArgumentError as error:
+            raise RecursionError("the call stack is too deep to compile here") from error
+
+    return run  # type: ignore[return-value]
+
+
+def walk(cursor: Any) -> Iterator[Any]:
+    """The cursor and everything below it, in the order of the text; the prelude is precompiled and not shown."""
+    waiting = [cursor]
+    while waiting:
+        here = waiting.pop()
+        yield here
+        waiting += reversed(children_of(here))
+
+
+def _collect(cursor: Any, known: dict[bytes, list[Any]]) -> None:
+    """The children of the cursor and of all that is below it; of what may hold a whole file, its own only."""
+    collected: dict[bytes, list[Any]] = {}
+    waiting = [cursor]
+    while waiting:
+        here = waiting.pop()
+        found: list[Any] = []
+        _whole(ci.conf.lib.clang_visitChildren(here, _CHILDREN, found))
+        for child in found:
+            child._tu = cursor._tu
+        collected[_key(here)] = found
+        waiting += () if cursor.kind in _MANY else found
+    known.update(collected)
+
+
+def _whole(cut: int) -> None:
+    if cut:
+        raise InternalError("libclang did not show all of the source")
+
+
+def _apart(visit: Callable[[], object]) -> None:
+    """Runs a visit in a thread of its own, and waits for its end even if this thread is interrupted."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            visit()
+        except BaseException as failure:
+            failures.append(failure)
+
+    worker = threading.Thread(target=run, name="kernelgrad-visit", daemon=True)
+    worker.start()
+    try:
+        worker.join()
+    except BaseException:
+        worker.join()  # libclang's units are for one thread at a time
+        raise
+    if failures:
+        raise failures[0]
+
+
+def _key(cursor: Any) -> bytes:
+    """Kind and addresses. Of a statement its own address is enough: the declaration it is below is not always told."""
+    raw = bytes(cursor)
+    return raw[:4] + raw[16:24] if 100 <= raw[0] | raw[1] << 8 < 300 else raw[:24]
+
+
+def _known(unit: Any) -> dict[bytes, list[Any]]:
+    """What visits of a translation unit have found."""
+    if not hasattr(unit, "_children"):
+        unit._children = {}
+    return unit._children  # type: ignore[no-any-return]

@@ -1,0 +1,41 @@
+"""Derivatives that the source gives for Clad or Enzyme are refused where their function is reached, and only there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+_CLAD = """
+__device__ float f(float x) { return x * x; }
+namespace clad { namespace custom_derivatives {
+__device__ void f_pullback(float x, float d, float *dx) { *dx += 10 * d; }
+} }
+"""
+_CLAD_OF_INTRINSIC = """
+namespace clad::custom_derivatives { __device__ void sinf_pullback(float x, float d, float *dx) { *dx += d; } }
+__device__ float f(float x) { return sinf(x); }
+"""
+_ENZYME = """
+__device__ float f(float x) { return x * x; }
+__device__ float augmented(float x, float *) { return x * x; }
+__device__ void reverse(float x, float *dx) { *dx += 10; }
+void *__enzyme_register_gradient_f[] = {(void *)f, (void *)augmented, (void *)reverse};
+"""
+_INACTIVE = "__device__ float f(float x) { return x * x; }\nvoid *__enzyme_inactivefn[] = {(void *)f};"
+_KERNELS = """
+__device__ float g(float x) { return f(x) + 1; }
+__global__ void k(float *y, const float *x) { y[0] = g(x[0]); }
+__global__ void other(float *y, const float *x) { y[0] = 3 * x[0]; }
+"""
+
+
+@pytest.mark.parametrize("source", [_CLAD, _CLAD_OF_INTRINSIC, _ENZYME, _INACTIVE])
+def test_refused_where_reached(source: str) -> None:
+    module = kg.compile(source + _KERNELS)
+    with pytest.raises(kg.UnsupportedError, match=r"a derivative of its own: not supported"):
+        module["k"]
+    y = np.zeros(1, np.float32)
+    module["other"][1, 1](y, np.array([2.0], np.float32))
+    assert y[0] == 6

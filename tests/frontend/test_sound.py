@@ -1,0 +1,239 @@
+"""What does not parse does not exist, and neither does what uses it: never a kernel with statements missing."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from kernelgrad.frontend.sound import make_sound
+from kernelgrad.frontend.unit import Options, Unit
+
+_HEADER = '#include "petsc.h"\n'
+
+
+def _kernel(body: str) -> str:
+    return f"__global__ void k(float *y, const float *x) {{ int i = threadIdx.x; {body} }}\n"
+
+
+# What is in the file, what the kernel does with it, and the text that the error points at.
+REFUSED = {
+    "typedef": ("typedef PetscReal real;", "real a = x[i]; y[i] = a * a;", "PetscReal"),
+    "alias": ("using real = PetscReal;", "real a = x[i]; y[i] = a * a;", "PetscReal"),
+    "constant": ("const float S = BASE * 2.0f;", "y[i] = S * x[i];", "BASE"),
+    "constant beside another": ("const float A = 1, S = BASE, T = 2;", "y[i] = T * x[i];", "BASE"),
+    "enumerator": ("enum { A = BASE, B };", "y[i] = B * x[i];", "BASE"),
+    "enum's type": ("enum class E : Missing { A, B };", "y[i] = (int)E::B * x[i];", "Missing"),
+    "default argument": ("__device__ float f(float a, float s = BASE) { return a * s; }", "y[i] = f(x[i]);", "BASE"),
+    "static member": ("struct P { static const int q = BASE; };", "y[i] = P::q * x[i];", "BASE"),
+    "parameter": ("__device__ float f(Missing m, float s) { return s; }", "y[i] = f(1, x[i]);", "Missing"),
+    "result": ("__device__ Missing f(float s) { return s; }", "y[i] = f(x[i]);", "Missing"),
+    "deduced result": ("__device__ auto f(float s) { return s * MISSING; }", "y[i] = f(x[i]);", "MISSING"),
+    "field": ("struct P { float a; Missing b; };", "P p; p.a = x[i]; y[i] = p.a;", "Missing"),
+    "size of a field": ("struct P { float a[NMAX]; float b; };", "P p; p.b = x[i]; y[i] = p.b;", "NMAX"),
+    "anonymous union": (
+        "struct P { union { Missing m; float a; }; float b; };",
+        "P p; p.b = 1; y[i] = p.b;",
+        "Missing",
+    ),
+    "virtual function": ("struct P { float a; virtual Missing f(); };", "P *p = (P *)y; p->a = x[i];", "Missing"),
+    "module variable": ("__device__ Missing g;", "y[i] = x[i]; g = 1;", "Missing"),
+    "constant memory": ("__constant__ float c[NMAX];", "y[i] = x[i] * c[i];", "NMAX"),
+    "constructor": ("struct P { float a; __device__ P() { a = BASE; } };", "P p; y[i] = x[i] + p.a;", "BASE"),
+    "initialiser": ("struct P { float a; __device__ P() : a(BASE) {} };", "P p; y[i] = x[i] + p.a;", "BASE"),
+    "copy": (
+        "struct P { float a; P() = default; __device__ P(const P &o) { a = BASE * o.a; } };",
+        "P p; p.a = x[i]; P q = p; y[i] = q.a;",
+        "BASE",
+    ),
+    "assignment": (
+        "struct P { float a; __device__ P &operator=(const P &o) { a = BASE; return *this; } };",
+        "P p, q; p.a = x[i]; q = p; y[i] = q.a;",
+        "BASE",
+    ),
+    "constructor overload": ("struct P { float a, b; P(Missing m); };", "P p = {x[i]}; y[i] = p.a;", "Missing"),
+    "overload": (
+        "__device__ float f(double a) { return 2 * a; }\n__device__ float f(Real a) { return 3 * a; }",
+        "y[i] = f(x[i]);",
+        "Real",
+    ),
+    "method overload": (
+        "struct P { float a; __device__ float f(Missing m) { return 1; } __device__ float f(double m) { return 2; } };",
+        "P p; y[i] = p.f(1);",
+        "Missing",
+    ),
+    "operator": (
+        "struct V { float a; };\n__device__ V operator+(V p, Missing q) { return p; }\n"
+        "__device__ V operator+(V p, double q) { p.a += q; return p; }",
+        "V v; v.a = x[i]; y[i] = (v + 1).a;",
+        "Missing",
+    ),
+    "class specialisation": (
+        "template <class T> struct Tr { static const int v = 1; };\n"
+        "template <> struct Tr<Real> { static const int v = 2; };",
+        "y[i] = x[i] * Tr<float>::v;",
+        "Real",
+    ),
+    "function specialisation": (
+        "template <class T> __device__ T f(T x) { return x; }\n"
+        "template <> __device__ float f<Real>(Real x) { return 2; }",
+        "y[i] = f(x[i]);",
+        "Real",
+    ),
+    "behind a helper": (
+        "__device__ float g(Missing m) { return 1; }\n__device__ float h(float a) { return a * g(2); }",
+        "y[i] = h(x[i]);",
+        "Missing",
+    ),
+    "name of an intrinsic": ("__device__ float sinpi(int a, float b) { return BASE; }", "y[i] = sinpi(1, 2);", "BASE"),
+    "template argument": (
+        "template <int N> __device__ float f(float a) { return a * N; }",
+        "y[i] = f<BASE>(2);",
+        "BASE",
+    ),
+    "template parameter": (
+        "template <Missing N> __device__ float f(float a) { return a; }",
+        "y[i] = f<3>(2);",
+        "Missing",
+    ),
+    "outer name": ("const float S = 2;\nstruct P { static const float S = BASE; };", "y[i] = P::S;", "BASE"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_uses_it_is_refused(case: str) -> None:
+    declaration, body, wrong = REFUSED[case]
+    source = f"{_HEADER}{declaration}\n{_kernel(body)}"
+    with pytest.raises(kg.ParseError, match=r"the header 'petsc\.h' was not found") as caught:
+        kg.compile(source)["k"]
+    line = source.splitlines()[caught.value.span.line - 1]
+    assert line[caught.value.span.column - 1 :].startswith(wrong)
+
+
+TWICE = "y[i] = 2 * x[i];"
+FINE = {
+    "main": (TWICE, "int main() { PetscInitialize(); Vec v; for (int i : v) run(i); return 0; }"),
+    "class": (TWICE, "class Solver { Vec v; Mat m; public: void run(Vec b) { KSPSolve(m, b, v); } };"),
+    "methods that nobody calls": (
+        "P p; p.a = x[i]; y[i] = p.get();",
+        "struct P { float a; void f(Vec v) { v.f(); } void g() { VecF(a); }\n"
+        "__device__ float get() { return 2 * a; } };",
+    ),
+    "constructor of the host": (
+        "P p; p.a = x[i]; y[i] = 2 * p.a;",
+        "struct P { float a; __device__ P() : a(0) {} P(const Config &c) : a(c.get()) {} };",
+    ),
+    "its own names": ("float a = x[i], f = 2; y[i] = f * a;", "Missing a; Other f(Missing b) { return b; }"),
+    "default of a macro": ("y[i] = N * x[i];", "#ifndef N\n#define N 2\n#endif"),
+    "condition elsewhere": (TWICE, "#ifdef HAVE_MPI\n#include <mpi2.h>\nvoid f() { MPI_Init(); }\n#endif"),
+    "instantiation": (
+        "y[i] = f(x[i]);",
+        "template <class T> __device__ T f(T x) { return 2 * x; }\ntemplate Missing f<Missing>(Missing);",
+    ),
+    "instance that the host asks for": (
+        "y[i] = f(x[i]);",
+        "template <class T> __device__ T f(T x) { return x + x; }\nstruct Q {};\nvoid host() { Q q; f(q); }",
+    ),
+    "another number of arguments": (
+        "y[i] = f(x[i]);",
+        "__device__ float f(float a) { return 2 * a; }\nfloat f(Vec a, Vec b, int c) { return 3; }",
+    ),
+    "attributes": (TWICE, "[[nodiscard]] Missing f();\nextern \"C\" Vec g();"),
+    "namespaces": (TWICE, "namespace a { Vec f(Mat m); class Q : public Missing {}; namespace b { Vec g; } }"),
+    "unknown macros": (TWICE, "DECLARE_STUFF(a, b);"),
+    "comments and texts": (
+        TWICE,
+        "// don't \"\nMissing f(); /* } */ const char *s = \"}\"; Missing g() { return '}'; }",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_what_does_not_use_it_goes_on(case: str) -> None:
+    body, declaration = FINE[case]
+    module = kg.compile(f"{_HEADER}{declaration}\n{_kernel(body)}")
+    with pytest.warns(UserWarning, match=r"the header 'petsc\.h' was not found"):
+        kernel = module["k"]
+    y = np.zeros(4, np.float32)
+    kernel[1, 4](y, np.arange(4, dtype=np.float32))
+    assert y.tolist() == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "#ifdef SQUARE\n#define F(x) (x) * (x)\n#else\n#define F(x) (x)\n#endif\n" + _kernel("y[i] = F(x[i]);"),
+        _kernel("\n#if SQUARE\n y[i] = x[i] * x[i];\n#else\n y[i] = x[i];\n#endif\n"),
+        "#ifdef SQUARE\ntypedef double real;\n#else\ntypedef float real;\n#endif\n"
+        + _kernel("real a = x[i]; y[i] = a;"),
+        "#if !defined(SQUARE)\n" + _kernel("y[i] = x[i];") + "#endif\n",
+    ],
+)
+def test_conditions_that_a_missing_header_may_decide(source: str) -> None:
+    with pytest.raises(kg.ParseError, match=r"(?s)'SQUARE'.*'petsc\.h' was not found"):
+        kg.compile(_HEADER + source)["k"]
+    with pytest.warns(UserWarning):
+        assert repr(kg.compile(_HEADER + source.replace("!", ""), defines={"SQUARE": 1})["k"])
+    assert repr(kg.compile(source)["k"])  # without the header, nobody is asked
+
+
+def test_errors_that_no_header_can_mend_do_not_name_one() -> None:
+    with pytest.raises(kg.ParseError) as caught:
+        kg.compile(_HEADER + _kernel("y[i] = x[i] +;"))["k"]
+    assert "petsc.h" not in str(caught.value)
+
+
+def test_endless_templates() -> None:
+    source = "template <int N> struct R { static const int v = R<N - 1>::v; };\n" + _kernel("y[i] = x[i] * R<3>::v;")
+    with pytest.raises(kg.ParseError, match="recursive template instantiation"):
+        kg.compile(source)["k"]
+
+
+def test_a_template_names_the_header() -> None:
+    source = _HEADER + "template <class T> __global__ void k(T *y, Missing m) { y[0] = m; }"
+    with pytest.raises(
+        kg.KernelGradError, match=r"(?s)unknown type name 'Missing'.*'petsc\.h' was not found"
+    ) as caught:
+        kg.compile(source)["k<float>"]
+    assert "__kernelgrad" not in str(caught.value)
+    source = _HEADER + "template <class T> __global__ void k(T *y) { y[0] = 1; }"
+    with pytest.raises(kg.KernelGradError, match=r"(?s)undeclared identifier 'PetscReal'.*'petsc\.h'") as caught:
+        kg.compile(source)["k<PetscReal>"]
+    assert "__kernelgrad" not in str(caught.value)
+
+
+def test_user_headers(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "own.h").write_text(
+        "Missing host(Vec v);\n__device__ inline float f(float a) { return 2 * a; }\ntypedef Missing real;\n"
+    )
+    source = (
+        '#include "own.h"\n' + _kernel("y[i] = f(x[i]);") + _kernel("real a = x[i]; y[i] = a;").replace(" k(", " j(")
+    )
+    module = kg.compile(source, include_dirs=[tmp_path])
+    y = np.zeros(2, np.float32)
+    module["k"][1, 2](y, np.arange(2, dtype=np.float32))
+    assert y.tolist() == [0, 2]
+    with pytest.raises(kg.ParseError, match=r"own\.h:3:9: error: unknown type name 'Missing'"):
+        module["j"]
+
+
+def test_what_is_left_parses_and_keeps_its_places() -> None:
+    source = (
+        _HEADER
+        + "Missing f();\nstruct P { Missing m; };\nvoid g() {\n#define N 3\n f(); P p; }\n"
+        + _kernel("y[i] = N;")
+    )
+    unit = Unit("k.cu", source, Options())
+    sound = make_sound(unit.parse, unit.tree, unit.name, unit.text)
+    assert sound.hopeless is None and not list(sound.tree.diagnostics)
+    left = sound.texts["k.cu"].decode()
+    assert [len(line) for line in left.splitlines()] == [len(line) for line in source.splitlines()]
+    assert "#define N 3" in left and "Missing" not in left and _kernel("y[i] = N;") in left
+
+
+def test_a_clean_text_says_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert repr(kg.compile(_kernel(TWICE))["k"])
