@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import KernelGradError, LookupFailed
+from .locks import COMPILING, compiling
 
 if TYPE_CHECKING:
     from .checking import GradientReport
@@ -62,6 +62,7 @@ def _macro(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
+@compiling
 def gradient(
     target: Kernel | DeviceFunction,
     parameters: str | Sequence[str] | None = None,
@@ -110,6 +111,7 @@ def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
     return Promises(names_of(unique))
 
 
+@compiling
 def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
     """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
     gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in")."""
@@ -139,6 +141,7 @@ def check_gradient(
     return check(target, parameters, grid, block, tuple(args), shared, rtol, seed)
 
 
+@compiling
 def split(
     kernel: Kernel,
     parameters: str | Sequence[str] | None = None,
@@ -163,32 +166,36 @@ class Module:
     """A parsed text. `module["kernel"]` compiles that kernel; errors in what it does not reach do not matter."""
 
     def __init__(self, text: str, name: str, include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str):
-        from .frontend.unit import Options, Unit
-
         self.name = name
-        self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
-        self._unit.require_functions()
+        with COMPILING:
+            from .frontend.unit import Options, Unit
+
+            self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
+            self._unit.require_functions()
         self._kernels: dict[str, Any] = {}
         self._variables: dict[Any, Variable] = {}
-        self._lock = threading.RLock()
 
     @property
     def functions(self) -> list[str]:
         """The C signatures of the functions and templates in the text."""
-        return self._unit.signatures()
+        with COMPILING:
+            return self._unit.signatures()
 
     def __getitem__(self, name: str) -> Any:
         """The kernel or function 'f', 'ns::f', 'f<float, 4>' (an instance) or 'f(float, int)' (an overload)."""
         if not isinstance(name, str):
             raise LookupFailed(f"a function is looked up by its name, got {name!r}")
-        with self._lock:
-            if name not in self._kernels:
-                self._kernels[name] = self._compile(name)
-            return self._kernels[name]
+        found = self._kernels.get(name)
+        if found is None:
+            with COMPILING:
+                found = self._kernels.get(name) or self._compile(name)
+                self._kernels[name] = found
+        return found
 
     def __contains__(self, name: object) -> bool:
         try:
-            return isinstance(name, str) and self._unit.find(name) is not None
+            with COMPILING:
+                return isinstance(name, str) and self._unit.find(name) is not None
         except LookupFailed:
             return False
 
@@ -203,8 +210,9 @@ class Module:
         """A `__constant__` or `__device__` variable: `module.constant("W")[...] = values`."""
         from .pipeline import declared_variable
 
-        with self._lock:
-            return self._variable(declared_variable(self._unit, name))
+        with COMPILING:
+            declaration = declared_variable(self._unit, name)
+        return self._variable(declaration)
 
     variable = constant
 
@@ -228,7 +236,5 @@ class Module:
         from .runtime.variables import Variable
 
         key = (declaration.name, str(declaration.type), declaration.init)
-        with self._lock:
-            if key not in self._variables:
-                self._variables[key] = Variable(declaration)
-            return self._variables[key]
+        found = self._variables.get(key)
+        return found if found is not None else self._variables.setdefault(key, Variable(declaration))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from .ir.ops import Function
 from .ir.traverse import walk
 from .ir.types import Scalar, Type
 from .kernels import Kernel
+from .locks import cached_property
 from .module_variables import with_variables
 from .pieces import Piece, Vector, make_piece
 from .runtime.config import Launch, make_launch

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import starmap
 from typing import Any
 
@@ -23,6 +22,7 @@ from .ir.ops import Function, Param
 from .ir.types import Struct
 from .kernels import Kernel
 from .known import Looking, integers_of
+from .locks import COMPILING, cached_property, compiling
 from .plans import Cleared, Gathering, LaunchPlan, Plans, Preparation
 from .quads import facts_in_quads
 from .runtime.arguments import Placement
@@ -44,7 +44,6 @@ class Differentiated:
     def __init__(self, kernel: Kernel, settings: Settings):
         self.kernel, self.settings = kernel, settings
         self._variants: dict[tuple[tuple[str, ...], Facts], Variant] = {}
-        self._lock = threading.Lock()
         self.variant()  # what cannot be differentiated is known now, not at the first launch
 
     def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
@@ -52,7 +51,10 @@ class Differentiated:
         settings = self.settings
         listed = settings.listed if wanted is None else wanted
         facts = self.usual if facts is None else facts
-        with self._lock:
+        found = self._variants.get((listed, facts))
+        if found is not None:
+            return found
+        with COMPILING:
             if (listed, facts) not in self._variants:
                 kept = tuple(n for n in settings.kept if n in listed and n not in facts.unkept)
                 options = Options(
@@ -218,6 +220,7 @@ class Gradient(Differentiated):
         variant = self.variant()
         return "\n".join(map(variant.source, range(len(variant.kernels))))
 
+    @compiling
     def explain(self, grid: Any = None, block: Any = None, *args: Any, shared: Any = 0, **adjoints: Any) -> str:
         """Every accumulation and every taped value: where, how, why; and the bytes that threads move. With a launch and
         its arguments, with or without the adjoints: of the variant that this launch gets, in numbers."""
@@ -347,6 +350,7 @@ class Gradient(Differentiated):
             self._plans.keep(kind, integers, plan, relevant)
         return plan
 
+    @compiling
     def _make_plan(
         self,
         wanted: tuple[str, ...],

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from . import pipeline
 from .errors import ArgumentError, LaunchError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
+from .locks import COMPILING, cached_property, compiling, make_lock
 from .runtime.arguments import Binder, Placement, Supplied, with_variables
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
 from .runtime.launch import BoundArguments, Executable, LaunchConfig
@@ -44,7 +43,7 @@ class Kernel:
         self._executables: dict[int | None, Executable] = {}
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
         self._launchers: Launchers[None] = Launchers(self._launch)
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     @property
     def function(self) -> Function:
@@ -92,6 +91,7 @@ class Kernel:
     # ---- what it becomes
 
     @cached_property
+    @compiling
     def source(self) -> str:
         """The kernel as CUDA C++: what runs on a GPU, and what plain nvcc compiles."""
         from .backends.cuda import emit
@@ -194,19 +194,26 @@ class Kernel:
     def _executable(self, device: int | None) -> Executable:
         found = self._executables.get(device)
         if found is None:
-            with self._lock:
-                found = self._executables.get(device) or self._compile(device)
-                self._executables[device] = found
+            found = self._compile_cpu() if device is None else self._compile_cuda(device)
         return found
 
-    def _compile(self, device: int | None) -> Executable:
-        if device is None:
-            from .runtime.cpu import compile_cpu
+    @compiling
+    def _compile_cpu(self) -> Executable:
+        from .runtime.cpu import compile_cpu
 
-            return compile_cpu(self._cpu_module, self.name)
-        from .runtime.cuda import compile_cuda
+        return self._executables.setdefault(None, compile_cpu(self._cpu_module, self.name))
 
-        return compile_cuda(self._cuda_module, self.name, device)
+    def _compile_cuda(self, device: int) -> Executable:
+        """NVRTC may compile several kernels at once: not under the lock that all share (Note [Locks])."""
+        with COMPILING:
+            from .runtime.cuda import CudaExecutable
+
+            text, module = self.source, self._cuda_module
+        with self._lock:
+            found = self._executables.get(device)
+            if found is None:
+                found = self._executables[device] = CudaExecutable(text, module, self.name, device)
+        return found
 
 
 def _config(launch: Launch, placement: Placement) -> LaunchConfig:

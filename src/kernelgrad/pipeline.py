@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,10 +17,12 @@ from .errors import InternalError, LookupFailed
 from .frontend.lowering import Lowering
 from .frontend.unit import Unit
 from .frontend.variables import module_variable
+from .ir import serial
 from .ir.ops import Atomic, Function, Global, Load, Member, Module, Offset, PtrCast, Store, Undef
 from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
+from .locks import compiling
 from .transforms import globals as module_variables
 from .transforms.quads import Quads
 
@@ -114,6 +115,7 @@ def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:
         yield stage.name, module
 
 
+@compiling
 def compile_kernel(module: Module, name: str) -> Module:
     """One function ready for the backends, with the variables and records it uses."""
 
@@ -124,6 +126,7 @@ def compile_kernel(module: Module, name: str) -> Module:
     return _remembered(module, f"kernel {name}", compute)
 
 
+@compiling
 def finish_derivative(
     function: Function,
     module: Module,
@@ -186,11 +189,15 @@ def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Mod
     """The passes' result from the disk cache, where the same IR went through the same code before."""
     texts = sorted({f.span.source.text or "" for f in module.functions.values()})
     key = digest(print_module(module), what, *texts, _code_digest())
-    payload = DiskCache("ir").get(key)
+    disk = DiskCache("ir")
+    payload = disk.get(key)
     if payload is not None:
-        return pickle.loads(payload)  # type: ignore[no-any-return]
+        try:
+            return serial.load(payload)
+        except (ValueError, LookupError, TypeError, AssertionError):  # of another version
+            disk.remove(key)
     result = compute()
-    DiskCache("ir").put(key, pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
+    disk.put(key, serial.dump(result))
     return result
 
 
@@ -212,6 +219,7 @@ def _check_addresses(function: Function) -> None:
             raise InternalError(f"internal error in {function.name}: an address is undefined (from {op.span})")
 
 
+@compiling
 def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:
     """Verified at the end; if anything is wrong, after each pass, which tells whose fault it is."""
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from . import claims
@@ -15,6 +14,7 @@ from .finishing import add_partials, finish_partials
 from .gradients import Differentiated
 from .half_adjoints import in_float
 from .hidden import add_shadows, add_tape, elements, stream_of
+from .locks import cached_property
 from .ordering import Entries, add_logs, finish_logs, logged_in
 from .plans import written_by
 from .runtime.arguments import Placement

@@ -5,16 +5,15 @@ from __future__ import annotations
 import ctypes
 import json
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..cache import DiskCache, digest, source_digest
 from ..errors import KernelError, LaunchError
 from ..ir.ops import Assert, Module
 from ..ir.printer import print_module
+from ..locks import COMPILING, cached_property
 from . import guard
 from .launch import BoundArguments, Dim3, LaunchConfig
 from .workers import run_chunks, scratch_memory
@@ -39,6 +38,8 @@ _CHUNKS_PER_WORKER = 8  # so that uneven blocks even out
 
 def compile_cpu(module: Module, kernel: str) -> CpuExecutable:
     """`kernel` as an executable. Its module has no calls left and no module variables but shared ones."""
+    from ..backends.cpu import indexing, native, own_sums, ranges, variant  # noqa: F401 under the caller's lock
+
     return CpuExecutable(module, kernel)
 
 
@@ -233,22 +234,28 @@ def _flush_stdout() -> None:
 # ---- code ---------------------------------------------------------------------------------------------------------
 
 _memory: dict[str, _Loaded] = {}
-_compiling = threading.Lock()
 
 
 def _load(module: Module, kernel: str, printed: str, variant: Variant) -> _Loaded:
     from ..backends.cpu.native import target_id
 
     key = digest(printed, kernel, repr(variant), target_id(), source_digest("backends/cpu"))
-    with _compiling:
+    with COMPILING:
         if key not in _memory:
             _memory[key] = _from_disk(key) or _compile(module, kernel, variant, key)
         return _memory[key]
 
 
 def _from_disk(key: str) -> _Loaded | None:
-    payload = DiskCache("cpu").get(key)
-    return None if payload is None else _unpack(payload)
+    disk = DiskCache("cpu")
+    payload = disk.get(key)
+    if payload is None:
+        return None
+    try:
+        return _unpack(payload)
+    except (ValueError, RuntimeError):  # of another version, or not what LLVM takes
+        disk.remove(key)
+        return None
 
 
 def _compile(module: Module, kernel: str, variant: Variant, key: str) -> _Loaded:
