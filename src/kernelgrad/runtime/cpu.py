@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from ..cache import DiskCache, digest, source_digest
 from ..errors import KernelError, LaunchError
-from ..ir.ops import Assert, Module
+from ..ir.ops import Assert, For, Module, While
 from ..ir.printer import print_module
+from ..ir.traverse import walk
 from ..locks import COMPILING, cached_property
 from . import guard
 from .launch import BoundArguments, Dim3, LaunchConfig
-from .workers import run_chunks, scratch_memory
+from .workers import Pace, run_chunks, scratch_memory
 
 if TYPE_CHECKING:
     from ..backends.cpu.indexing import IndexArithmetic
@@ -33,6 +34,7 @@ _LAUNCH = struct.Struct("<6I3Q")  # see backends.cpu.kernel
 _OWN_SUM = struct.Struct("<2Q")
 _INLINE_THREADS = 1 << 14  # launches of fewer threads are not worth waking other cores for
 _SHAPES = 4  # block shapes a kernel gets code of its own for; more get code for any shape
+_PIECE_THREADS = 1 << 20  # without loops in them, so many do not take long
 _CHUNKS_PER_WORKER = 8  # so that uneven blocks even out
 
 
@@ -59,11 +61,14 @@ class CpuExecutable:
         loaded = self._code_for(config, tuple(own_sums), checked)
         status = LaunchStatus()
         run = loaded.runner(config, arguments, status, tuple(own_sums.values()))
-        blocks = volume(config.grid)
-        if blocks == 1 or blocks * volume(config.block) < _INLINE_THREADS:
-            run(0, blocks)
+        blocks, threads = volume(config.grid), volume(config.block)
+        first = 1 if self._has_loops else max(1, _PIECE_THREADS // threads)
+        if blocks == 1:
+            run(0, 1)
+        elif blocks * threads < _INLINE_THREADS:
+            Pace(first).run(run, 0, blocks)
         else:
-            run_chunks(run, blocks, _CHUNKS_PER_WORKER)
+            run_chunks(run, blocks, _CHUNKS_PER_WORKER, first)
         if loaded.prints:
             _flush_stdout()
         if status.overrun:
@@ -103,6 +108,10 @@ class CpuExecutable:
             found = (name for name, size in sizes.items() if not self._candidates[name].stays_inside(ranges, size))
             last = self._last_bounds = key, tuple(found)
         return last[1]
+
+    @cached_property
+    def _has_loops(self) -> bool:
+        return any(isinstance(op, For | While) for op in walk(self.module.functions[self.kernel].body))
 
     @cached_property
     def _candidates(self) -> dict[str, Candidate]:
