@@ -287,6 +287,8 @@ class Gradient(Differentiated):
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         target, segment = self._within_budget(launch, args)
         steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
+        for kernel, bound, launched, _ in steps:
+            kernel.require_arrays(launched, bound)
         for kernel, bound, launched, supplied in steps:
             kernel.run(launched, bound, placement, supplied)
         own.finish()
@@ -385,7 +387,7 @@ class Gradient(Differentiated):
         ends = {name: sizes[p.name] for name, p in adjoints.items() if p.name in sizes}
         own = (b for b in bound.buffers if b.name.partition(".")[0] in names)
         buffers = tuple(b._replace(nbytes=min(b.nbytes, ends.get(b.name, b.nbytes))) for b in own)
-        return BoundArguments(bound.packed[: self.kernel.packed_bytes], buffers, bound.keep_alive)
+        return bound._replace(packed=bound.packed[: self.kernel.packed_bytes], buffers=buffers)
 
     def _cleared(self, variant: Variant, bound: BoundArguments) -> Iterator[Cleared]:
         """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""

@@ -9,6 +9,7 @@ from . import pipeline
 from .errors import ArgumentError, LaunchError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
+from .known import integers_of
 from .locks import COMPILING, cached_property, compiling, make_lock
 from .runtime.arguments import Binder, Placement, Supplied, with_variables
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
@@ -41,6 +42,7 @@ class Kernel:
         self.name, self.module = name, module
         self.variable, self.written_later = variable, written_later
         self._executables: dict[int | None, Executable] = {}
+        self._guarded: dict[tuple[str, ...], Executable] = {}
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
         self._launchers: Launchers[None] = Launchers(self._launch)
         self._lock = make_lock()
@@ -154,7 +156,34 @@ class Kernel:
         config = _config(launch, placement)
         module = self._cpu_module if placement.cuda is None else self._cuda_module
         executable = self._executable(placement.cuda)
+        if bound.nulls:
+            self.require_arrays(launch, bound)
+            executable = self._executable_for(bound.nulls, placement.cuda)
         executable.launch(config, self._with_variables(module, bound, config, placement.cuda, hidden))
+
+    def require_arrays(self, launch: Launch, bound: BoundArguments) -> None:
+        """None is no array: an error where it is known before the launch that the kernel uses one."""
+        if bound.nulls:
+            from .nulls import require_arrays
+
+            integers = integers_of(self.function).known(bound.packed)
+            require_arrays(self.function, bound.nulls, launch, integers)
+
+    def _executable_for(self, nulls: tuple[str, ...], device: int | None) -> Executable:
+        """On the CPU: one that looks at each access through what is null."""
+        if device is not None:
+            return self._executables[device]
+        found = self._guarded.get(nulls)
+        return found if found is not None else self._compile_guarded(nulls)
+
+    @compiling
+    def _compile_guarded(self, nulls: tuple[str, ...]) -> Executable:
+        from .nulls import guarded
+        from .runtime.cpu import compile_cpu
+
+        module = guarded(self._cpu_module, self.name, nulls)
+        made = self._executable(None) if module is None else compile_cpu(module, self.name)
+        return self._guarded.setdefault(nulls, made)
 
     def _with_variables(
         self,

@@ -114,7 +114,7 @@ class LaunchPlan:
 
     def without_adjoints(self, bound: BoundArguments) -> BoundArguments:
         packed = bound.packed[: self.variant.kernel.packed_bytes]
-        return BoundArguments(packed, bound.buffers[: self._own_buffers], bound.keep_alive)
+        return bound._replace(packed=packed, buffers=bound.buffers[: self._own_buffers])
 
 
 def written_by(variant: Variant, *others: Kernel) -> frozenset[str]:

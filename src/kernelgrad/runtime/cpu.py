@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..cache import DiskCache, digest, source_digest
 from ..errors import KernelError, LaunchError
-from ..ir.ops import Assert, For, Module, While
+from ..ir.ops import Assert, For, Module, Op, While
 from ..ir.printer import print_module
 from ..ir.traverse import walk
 from ..locks import COMPILING, cached_property
@@ -28,6 +28,8 @@ ENTRY_TYPE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
 )
 Places = tuple[tuple[int, int], ...]  # see backends.cpu.kernel.KernelCode.failing
+
+NULL_USED = "is used here, and None was passed for it"  # what `nulls` has asserted ends with it
 
 _SLOT_ALIGN = 64
 _LAUNCH = struct.Struct("<6I3Q")  # see backends.cpu.kernel
@@ -161,7 +163,7 @@ def kernel_failure(
     kind, number = failing[status.which - 1]
     op = failing_ops(module.functions[kernel].body)[number]
     words = {
-        Failure.ASSERT: f"assertion failed: {op.message}" if isinstance(op, Assert) else "assertion failed",
+        Failure.ASSERT: _asserted(op),
         Failure.TRAP: "trap",
         Failure.DIVERGENT_BARRIER: "divergent barrier: this thread of the block is still running but does not reach it",
         Failure.OTHER_MASK: "lanes out of step: this one's mask names a lane that is here with another mask; a GPU has "
@@ -169,6 +171,11 @@ def kernel_failure(
     }
     block, thread = unflatten(status.block, config.grid), unflatten(status.thread, config.block)
     return KernelError(f"{words[Failure(kind)]} (block {block}, thread {thread})", op.span)
+
+
+def _asserted(op: Op) -> str:
+    message = op.message if isinstance(op, Assert) else ""
+    return message if message.endswith(NULL_USED) else f"assertion failed: {message}"
 
 
 def _too_little_shared(kernel: str, config: LaunchConfig, overrun: int) -> LaunchError:

@@ -28,11 +28,13 @@ class Buffer(NamedTuple):
 
 
 class BoundArguments(NamedTuple):
-    """Arguments that fit the kernel's parameters: their bytes (see ir.layout) and the memory they point to."""
+    """Arguments that fit the kernel's parameters: their bytes (see ir.layout) and the memory they point to. `nulls`:
+    the pointers that None was passed for, named like buffers."""
 
     packed: bytes
     buffers: tuple[Buffer, ...] = ()
     keep_alive: tuple[Any, ...] = ()
+    nulls: tuple[str, ...] = ()
 
 
 class Executable(Protocol):

@@ -44,12 +44,13 @@ class Place:
 class State:
     """What one call of a binder has gathered so far."""
 
-    __slots__ = ("packed", "buffers", "keep_alive", "device", "first")
+    __slots__ = ("packed", "buffers", "keep_alive", "nulls", "device", "first")
 
     def __init__(self, size: int):
         self.packed = bytearray(size)
         self.buffers: list[Buffer] = []
         self.keep_alive: list[Any] = []
+        self.nulls: list[str] = []
         self.device: Device | None = None
         self.first = ""
 
@@ -93,6 +94,7 @@ class _PointerPacker(Packer):
 
     def pack(self, value: Any, offset: int, state: State) -> None:
         if value is None:
+            state.nulls.append(self.place.path)
             return
         array = view(value)
         if array is None:
