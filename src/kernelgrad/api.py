@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import requests
 from .errors import KernelGradError, LookupFailed
 from .locks import COMPILING, compiling
 
@@ -32,7 +33,9 @@ def compile(
     name: str = "kernel.cu",
 ) -> Module:
     """A module from CUDA C++ text. `defines`: {"N": 4} or ["N=4"]; `name` is what error messages call the text."""
-    return Module(source, name, tuple(os.fspath(d) for d in include_dirs), _defines(defines), std)
+    text = requests.source_text(source)
+    folders, macros = requests.folders(include_dirs), requests.macros(defines)
+    return Module(text, requests.path("name", name), folders, macros, requests.standard(std))
 
 
 def load(
@@ -43,23 +46,13 @@ def load(
     std: str = "c++17",
 ) -> Module:
     """A module from a file; headers beside it are found."""
-    file = Path(path)
+    file = Path(requests.path("load", path))
     try:
         text = file.read_text(errors="replace")
     except OSError as error:
         raise KernelGradError(f"cannot read {file}: {error.strerror}") from error
-    folders = (str(file.parent.resolve()), *(os.fspath(d) for d in include_dirs))
-    return Module(text, str(file), folders, _defines(defines), std)
-
-
-def _defines(defines: Defines) -> tuple[str, ...]:
-    if isinstance(defines, Mapping):
-        return tuple(f"{key}={_macro(value)}" for key, value in defines.items())
-    return tuple(defines)
-
-
-def _macro(value: Any) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    folders = (str(file.parent.resolve()), *requests.folders(include_dirs))
+    return Module(text, str(file), folders, requests.macros(defines), requests.standard(std))
 
 
 @compiling
@@ -91,9 +84,13 @@ def gradient(
     """
     from .functions import DeviceFunction, FunctionGradient
     from .gradients import Gradient
+    from .kernels import Kernel
     from .module_variables import with_variables
     from .settings import make_settings
 
+    requests.target("gradient", target, Kernel, DeviceFunction)
+    requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
+    tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
     target = with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
@@ -115,8 +112,12 @@ def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
 def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
     """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
     gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in")."""
+    from .functions import DeviceFunction
+    from .gradients import Gradient
+    from .kernels import Kernel
     from .tangents import make_tangent
 
+    requests.target("jvp", target, Kernel, DeviceFunction, Gradient)
     return make_tangent(target, parameters)
 
 
@@ -137,8 +138,13 @@ def check_gradient(
     has a note: the function is not differentiable there.
     """
     from .checking import check
+    from .functions import DeviceFunction
+    from .kernels import Kernel
 
-    return check(target, parameters, grid, block, tuple(args), shared, rtol, seed)
+    requests.target("check_gradient", target, Kernel, DeviceFunction)
+    args, rtol = requests.arguments("check_gradient", args), requests.tolerance("rtol", rtol)
+    shared = requests.number_of_bytes("shared", shared) or 0
+    return check(target, parameters, grid, block, tuple(args), shared, rtol, requests.seed(seed))
 
 
 @compiling
@@ -152,10 +158,13 @@ def split(
 ) -> Any:
     """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
     *arguments, *adjoints)`. `may_alias`, `deterministic`, `assume`: as of `gradient`."""
+    from .kernels import Kernel
     from .module_variables import with_variables
     from .settings import make_settings
     from .splits import Forward, Reverse
 
+    requests.target("split", kernel, Kernel)
+    requests.flags(may_alias=may_alias, deterministic=deterministic)
     kernel = with_variables(kernel, parameters)
     settings = make_settings(kernel.function, parameters, "split", None, None, may_alias, None, deterministic, assume)
     forward = Forward(kernel, settings)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import starmap
 from typing import Any
 
-from . import claims
+from . import claims, requests
 from .autodiff import roots as memory_analysis
 from .autodiff.adding.accumulate import USUAL, Facts
 from .autodiff.keeping import checkpoint
@@ -276,7 +276,7 @@ class Gradient(Differentiated):
         """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
         launch = make_launch(grid, block, shared)
         steps, placement, own = self._prepare(launch, args, adjoints)
-        unique = self.settings.promises.unique
+        unique, seed = self.settings.promises.unique, requests.seed(seed)
         reports = [
             kernel.check_bound(launch, bound, placement, supplied, seed, unique)
             for kernel, bound, launch, supplied in steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import pipeline
+from . import pipeline, requests
 from .errors import ArgumentError, LaunchError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
@@ -62,14 +62,14 @@ class Kernel:
 
     def launch(self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = ()) -> None:
         """The keyword form of `kernel[grid, block, shared, stream](*args)`."""
-        self._launch(make_launch(grid, block, shared, stream), tuple(args), {})
+        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), {})
 
     def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None) -> CheckReport:
         """Runs the kernel on the CPU, watched: out-of-bounds accesses, reads of memory nothing wrote, and data races
         are reported with their source lines. `seed` shuffles the order of threads and blocks."""
         launch = make_launch(grid, block, shared)
         bound, placement = self.bind(args)
-        return self.check_bound(launch, bound, placement, {}, seed)
+        return self.check_bound(launch, bound, placement, {}, requests.seed(seed))
 
     def check_bound(
         self,

@@ -66,14 +66,14 @@ class Forward(Differentiated):
 
     def __getitem__(self, key: Any) -> Callable[..., Tape]:
         launch = parse_launch(key)
-        return lambda *args: self._launch(launch, args)
+        return lambda *args, **keywords: self._launch(launch, args, keywords)
 
     @cached_property
     def source(self) -> str:
         return self.variant().source(0)
 
-    def _launch(self, launch: Launch, args: tuple[Any, ...]) -> Tape:
-        primal, placement = self.kernel.bind(args)
+    def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Tape:
+        primal, placement = self.kernel.bind(args, keywords)
         variant = self.variant_for(self.settings.listed, launch, primal, Ways(on_cpu=placement.cuda is None))
         kernel = variant.kernels[0]
         bound, placement = kernel.bind(args)
@@ -104,13 +104,13 @@ class Reverse:
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
         launch = parse_launch(key)
-        return lambda tape, *args, **adjoints: self._launch(launch, tape, args, adjoints)
+        return lambda tape=None, *args, **adjoints: self._launch(launch, tape, args, adjoints)
 
     @cached_property
     def source(self) -> str:
         return self.forward.variant().source(1)
 
-    def _launch(self, launch: Launch, tape: Tape, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+    def _launch(self, launch: Launch, tape: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         forward = self.forward
         name = forward.kernel.name
         if not isinstance(tape, Tape):
