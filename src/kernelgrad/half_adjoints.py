@@ -16,7 +16,7 @@ from .ir.ops import Block, Function, Module, Param, Value
 from .ir.types import BF16, F16, F32, I64, Pointer, Scalar, Struct
 from .kernels import Kernel
 from .runtime.arguments import Placement
-from .runtime.arrays import ArrayView, view
+from .runtime.arrays import ArrayView, mark_written, view
 from .runtime.config import Launch, flat_launch
 from .runtime.launch import BoundArguments, Buffer
 from .runtime.layouts import flat_dtypes, same_layout, scalar_dtype
@@ -61,6 +61,8 @@ def _in_float(param: Param, value: Any, launch: Launch, own: Own, kept: bool) ->
     back = Buffer("floats", floats.address, 4 * count)
     if not kept:
         own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement))
+        if array.versioned:
+            mark_written((array.owner,))
     return _Floats(floats, count, placement)
 
 

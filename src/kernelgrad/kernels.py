@@ -12,6 +12,7 @@ from .ir.ops import Module as IRModule
 from .known import integers_of
 from .locks import COMPILING, cached_property, compiling, make_lock
 from .runtime.arguments import Binder, Placement, Supplied, with_variables
+from .runtime.arrays import mark_written
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
 from .runtime.launch import BoundArguments, Executable, LaunchConfig
 from .runtime.signature import c_signature
@@ -160,6 +161,8 @@ class Kernel:
             self.require_arrays(launch, bound)
             executable = self._executable_for(bound.nulls, placement.cuda)
         executable.launch(config, self._with_variables(module, bound, config, placement.cuda, hidden))
+        if bound.mutated:
+            mark_written(bound.mutated)
 
     def require_arrays(self, launch: Launch, bound: BoundArguments) -> None:
         """None is no array: an error where it is known before the launch that the kernel uses one."""

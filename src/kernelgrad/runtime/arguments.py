@@ -54,7 +54,9 @@ class Binder:
         state = State(self.size)
         for (pack, offset), value in zip(self._slots, args, strict=True):
             pack(value, offset, state)
-        bound = BoundArguments(bytes(state.packed), tuple(state.buffers), tuple(state.keep_alive), tuple(state.nulls))
+        bound = BoundArguments(
+            bytes(state.packed), tuple(state.buffers), tuple(state.keep_alive), tuple(state.nulls), tuple(state.mutated)
+        )
         return bound, _placement(state)
 
     def _miscounted(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> ArgumentError:
