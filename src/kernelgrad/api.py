@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import requests
 from .errors import KernelGradError, LookupFailed
+from .locks import COMPILING, compiling
 
 if TYPE_CHECKING:
     from .checking import GradientReport
@@ -33,7 +34,9 @@ def compile(
     name: str = "kernel.cu",
 ) -> Module:
     """A module from CUDA C++ text. `defines`: {"N": 4} or ["N=4"]; `name` is what error messages call the text."""
-    return Module(source, name, tuple(os.fspath(d) for d in include_dirs), _defines(defines), std)
+    text = requests.source_text(source)
+    folders, macros = requests.folders(include_dirs), requests.macros(defines)
+    return Module(text, requests.path("name", name), folders, macros, requests.standard(std))
 
 
 def load(
@@ -44,25 +47,16 @@ def load(
     std: str = "c++17",
 ) -> Module:
     """A module from a file; headers beside it are found."""
-    file = Path(path)
+    file = Path(requests.path("load", path))
     try:
         text = file.read_text(errors="replace")
     except OSError as error:
         raise KernelGradError(f"cannot read {file}: {error.strerror}") from error
-    folders = (str(file.parent.resolve()), *(os.fspath(d) for d in include_dirs))
-    return Module(text, str(file), folders, _defines(defines), std)
+    folders = (str(file.parent.resolve()), *requests.folders(include_dirs))
+    return Module(text, str(file), folders, requests.macros(defines), requests.standard(std))
 
 
-def _defines(defines: Defines) -> tuple[str, ...]:
-    if isinstance(defines, Mapping):
-        return tuple(f"{key}={_macro(value)}" for key, value in defines.items())
-    return tuple(defines)
-
-
-def _macro(value: Any) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
+@compiling
 def gradient(
     target: Kernel | DeviceFunction,
     parameters: str | Sequence[str] | None = None,
@@ -94,9 +88,13 @@ def gradient(
     """
     from .functions import DeviceFunction, FunctionGradient
     from .gradients import Gradient
+    from .kernels import Kernel
     from .module_variables import with_variables
     from .settings import check_outputs, make_settings
 
+    requests.target("gradient", target, Kernel, DeviceFunction)
+    requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
+    tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
     target = with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
@@ -125,11 +123,16 @@ def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
     return Promises(names_of(unique))
 
 
+@compiling
 def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
     """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
     gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in")."""
+    from .functions import DeviceFunction
+    from .gradients import Gradient
+    from .kernels import Kernel
     from .tangents import make_tangent
 
+    requests.target("jvp", target, Kernel, DeviceFunction, Gradient)
     return make_tangent(target, parameters)
 
 
@@ -150,10 +153,16 @@ def check_gradient(
     differ; where finite differences differ from both, the report has a note: the function is not differentiable there.
     """
     from .checking import check
+    from .functions import DeviceFunction
+    from .kernels import Kernel
 
-    return check(target, parameters, grid, block, tuple(args), shared, rtol, seed)
+    requests.target("check_gradient", target, Kernel, DeviceFunction)
+    args, rtol = requests.arguments("check_gradient", args), requests.tolerance("rtol", rtol)
+    shared = requests.number_of_bytes("shared", shared) or 0
+    return check(target, parameters, grid, block, tuple(args), shared, rtol, requests.seed(seed))
 
 
+@compiling
 def split(
     kernel: Kernel,
     parameters: str | Sequence[str] | None = None,
@@ -172,11 +181,14 @@ def split(
     fewer bytes for the launch. `unchanged="x, w"`: your promise that these hold the same when the reverse runs; nothing
     of them is kept. `tape = forward.check(grid, block, *arguments)` and `reverse.check(grid, block, tape, ...)` tell if
     it is broken. `shorter`, `may_alias`, `deterministic`, `assume`: as of `gradient`."""
+    from .kernels import Kernel
     from .module_variables import with_variables
     from .saving import changing
     from .settings import check_outputs, make_settings
     from .splits import Forward, Reverse
 
+    requests.target("split", kernel, Kernel)
+    requests.flags(may_alias=may_alias, deterministic=deterministic)
     kernel = with_variables(kernel, parameters)
     saved = changing(kernel, unchanged)
     settings = make_settings(
@@ -192,32 +204,36 @@ class Module:
     """A parsed text. `module["kernel"]` compiles that kernel; errors in what it does not reach do not matter."""
 
     def __init__(self, text: str, name: str, include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str):
-        from .frontend.unit import Options, Unit
-
         self.name = name
-        self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
-        self._unit.require_functions()
+        with COMPILING:
+            from .frontend.unit import Options, Unit
+
+            self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
+            self._unit.require_functions()
         self._kernels: dict[str, Any] = {}
         self._variables: dict[Any, Variable] = {}
-        self._lock = threading.RLock()
 
     @property
     def functions(self) -> list[str]:
         """The C signatures of the functions and templates in the text."""
-        return self._unit.signatures()
+        with COMPILING:
+            return self._unit.signatures()
 
     def __getitem__(self, name: str) -> Any:
         """The kernel or function 'f', 'ns::f', 'f<float, 4>' (an instance) or 'f(float, int)' (an overload)."""
         if not isinstance(name, str):
             raise LookupFailed(f"a function is looked up by its name, got {name!r}")
-        with self._lock:
-            if name not in self._kernels:
-                self._kernels[name] = self._compile(name)
-            return self._kernels[name]
+        found = self._kernels.get(name)
+        if found is None:
+            with COMPILING:
+                found = self._kernels.get(name) or self._compile(name)
+                self._kernels[name] = found
+        return found
 
     def __contains__(self, name: object) -> bool:
         try:
-            return isinstance(name, str) and self._unit.find(name) is not None
+            with COMPILING:
+                return isinstance(name, str) and self._unit.find(name) is not None
         except LookupFailed:
             return False
 
@@ -232,8 +248,9 @@ class Module:
         """A `__constant__` or `__device__` variable: `module.constant("W")[...] = values`."""
         from .pipeline import declared_variable
 
-        with self._lock:
-            return self._variable(declared_variable(self._unit, name))
+        with COMPILING:
+            declaration = declared_variable(self._unit, name)
+        return self._variable(declaration)
 
     variable = constant
 
@@ -257,7 +274,5 @@ class Module:
         from .runtime.variables import Variable
 
         key = (declaration.name, str(declaration.type), declaration.init)
-        with self._lock:
-            if key not in self._variables:
-                self._variables[key] = Variable(declaration)
-            return self._variables[key]
+        found = self._variables.get(key)
+        return found if found is not None else self._variables.setdefault(key, Variable(declaration))

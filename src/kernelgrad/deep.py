@@ -8,10 +8,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from functools import wraps
+from contextlib import AbstractContextManager
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import UNKNOWN, Span, UnsupportedError
+from .locks import handed_over, make_lock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,7 +23,7 @@ _BYTES_PER_CALL = 1 << 12  # more than a call takes, also through C
 _HINT = "split it into several kernels, or write what repeats as a loop"
 
 _own = threading.local()  # .large: whether this thread has such a stack
-_raising = threading.Lock()
+_raising = make_lock()
 _users = 0
 _usual_limit = sys.getrecursionlimit()
 
@@ -57,18 +59,17 @@ def _on_large_stack(work: Callable[[], R], args: tuple[Any, ...]) -> R:
     found: list[R] = []
     failed: list[BaseException] = []
 
-    def body() -> None:
+    def body(lock: AbstractContextManager[Any]) -> None:
         _own.large = True
         try:
-            found.append(work())
+            with lock:
+                found.append(work())
         except BaseException as error:
             failed.append(error)
 
-    for size in _STACKS:
-        if _finishes(body, size):
-            break
-    else:
-        raise _too_deep(args)
+    with handed_over() as lock:
+        if not any(_finishes(partial(body, lock), size) for size in _STACKS):
+            raise _too_deep(args)
     if failed and isinstance(failed[0], RecursionError):
         raise _too_deep(args) from None
     if failed:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import starmap
 from typing import Any
 
-from . import claims
+from . import claims, requests
 from .autodiff import roots as memory_analysis
 from .autodiff.adding.accumulate import USUAL, Facts
 from .autodiff.keeping import checkpoint
@@ -25,6 +24,7 @@ from .ir.traverse import operands
 from .ir.types import Struct
 from .kernels import Kernel
 from .known import Looking, integers_of
+from .locks import COMPILING, cached_property, compiling
 from .plans import Cleared, Gathering, LaunchPlan, Plans, Preparation
 from .quads import facts_in_quads
 from .runtime.arguments import Placement
@@ -48,7 +48,6 @@ class Differentiated:
     def __init__(self, kernel: Kernel, settings: Settings):
         self.kernel, self.settings = kernel, settings
         self._variants: dict[tuple[tuple[str, ...], Facts], Variant] = {}
-        self._lock = threading.Lock()
         self.variant()  # what cannot be differentiated is known now, not at the first launch
 
     def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
@@ -62,7 +61,10 @@ class Differentiated:
 
     def _variant(self, listed: tuple[str, ...], facts: Facts) -> Variant:
         settings = self.settings
-        with self._lock:
+        found = self._variants.get((listed, facts))
+        if found is not None:
+            return found
+        with COMPILING:
             if (listed, facts) not in self._variants:
                 kept = tuple(n for n in settings.kept if n in listed and n not in facts.unkept)
                 options = Options(
@@ -258,6 +260,7 @@ class Gradient(Differentiated):
         variant = self.variant()
         return "\n".join(map(variant.source, range(len(variant.kernels))))
 
+    @compiling
     def explain(self, grid: Any = None, block: Any = None, *args: Any, shared: Any = 0, **adjoints: Any) -> str:
         """Every accumulation and every taped value: where, how, why; and the bytes that threads move. With a launch and
         its arguments, with or without the adjoints: of the variant that this launch gets, in numbers."""
@@ -313,7 +316,7 @@ class Gradient(Differentiated):
         """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
         launch = make_launch(grid, block, shared)
         steps, placement, own = self._prepare(launch, args, adjoints)
-        unique = self.settings.promises.unique
+        unique, seed = self.settings.promises.unique, requests.seed(seed)
         reports = [
             kernel.check_bound(launch, bound, placement, supplied, seed, unique)
             for kernel, bound, launch, supplied in steps
@@ -324,6 +327,8 @@ class Gradient(Differentiated):
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         target, segment = self._within_budget(launch, args)
         steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
+        for kernel, bound, launched, _ in steps:
+            kernel.require_arrays(launched, bound)
         for kernel, bound, launched, supplied in steps:
             kernel.run(launched, bound, placement, supplied)
         own.finish()
@@ -388,6 +393,7 @@ class Gradient(Differentiated):
             self._plans.keep(kind, integers, plan, relevant)
         return plan
 
+    @compiling
     def _make_plan(
         self,
         wanted: tuple[str, ...],
@@ -422,7 +428,7 @@ class Gradient(Differentiated):
         ends = {name: sizes[p.name] for name, p in adjoints.items() if p.name in sizes}
         own = (b for b in bound.buffers if b.name.partition(".")[0] in names)
         buffers = tuple(b._replace(nbytes=min(b.nbytes, ends.get(b.name, b.nbytes))) for b in own)
-        return BoundArguments(bound.packed[: self.kernel.packed_bytes], buffers, bound.keep_alive)
+        return bound._replace(packed=bound.packed[: self.kernel.packed_bytes], buffers=buffers)
 
     def _cleared(self, variant: Variant, bound: BoundArguments) -> Iterator[Cleared]:
         """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""

@@ -7,17 +7,19 @@ import struct
 from functools import cache, lru_cache
 from typing import Any
 
+import numpy as np
+
 from .autodiff.shadows import adjoint_type
 from .errors import ArgumentError
 from .ir.builder import Builder
 from .ir.ops import Block, Function, Module, Param, Value
-from .ir.types import BF16, F16, F32, I64, Pointer, Scalar
+from .ir.types import BF16, F16, F32, I64, Pointer, Scalar, Struct
 from .kernels import Kernel
 from .runtime.arguments import Placement
-from .runtime.arrays import ArrayView, view
+from .runtime.arrays import ArrayView, mark_written, view
 from .runtime.config import Launch, flat_launch
 from .runtime.launch import BoundArguments, Buffer
-from .runtime.layouts import flat_dtypes, scalar_dtype
+from .runtime.layouts import flat_dtypes, same_layout, scalar_dtype
 from .runtime.own import Own
 from .runtime.scratch import Scratch
 
@@ -62,6 +64,8 @@ def _in_float(param: Param, value: Any, launch: Launch, own: Own, kept: bool) ->
     back = Buffer("floats", floats.address, 4 * count)
     if not kept:
         own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement))
+        if array.versioned:
+            mark_written((array.owner,))
     return _Floats(floats, count, placement)
 
 
@@ -69,9 +73,15 @@ def _half_type(param: Param, array: ArrayView) -> Scalar | None:
     """The half-precision type of the parameter, if the array holds just that."""
     type = param.type.pointee if isinstance(param.type, Pointer) else param.type
     for half in (F16, BF16):
-        if array.dtype == scalar_dtype(half) and array.dtype in flat_dtypes(type):
+        flat = array.dtype == scalar_dtype(half) and array.dtype in flat_dtypes(type)
+        if flat or (isinstance(type, Struct) and scalar_dtype(half) in flat_dtypes(type) and _is_laid_out(array, type)):
             return half
     return None
+
+
+def _is_laid_out(array: ArrayView, type: Struct) -> bool:
+    """Like half2, in a dtype with its fields."""
+    return isinstance(array.dtype, np.dtype) and array.dtype.fields is not None and same_layout(array.dtype, type)
 
 
 class _Floats:

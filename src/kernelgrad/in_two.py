@@ -16,7 +16,6 @@ it would without any other adjoint wanted. Where the reverse alone is refused, o
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +32,7 @@ from .ir.ops import Barrier, BarrierReduce, For, Function, GlobalRef, Value, War
 from .ir.traverse import walk
 from .kernels import Kernel
 from .known import Looking
+from .locks import COMPILING
 from .runtime.config import Launch
 from .runtime.launch import BoundArguments
 from .variants import ANY, Variant, Ways
@@ -66,7 +66,6 @@ class InTwo:
 
     def __init__(self, gradient: Gradient):
         self.gradient = gradient
-        self._lock = threading.Lock()
         self._reverses: dict[tuple[str, ...], Gradient | None] = {}
         self._forwards: dict[tuple[int, tuple[str, ...]], Kernel] = {}
 
@@ -183,7 +182,7 @@ class InTwo:
         return tuple(name for name in kept_outputs(prepared, sums) if name not in self.gradient.settings.kept)
 
     def _reverse(self, kept: tuple[str, ...]) -> Gradient | None:
-        with self._lock:
+        with COMPILING:
             if kept not in self._reverses:
                 self._reverses[kept] = self._derived(kept)
             return self._reverses[kept]
@@ -198,7 +197,7 @@ class InTwo:
     def _forward(self, variant: Variant, wanted: tuple[str, ...]) -> Kernel:
         """The kernel that zeroes adjoints where it stores; it is given all of them."""
         key = id(variant), wanted
-        with self._lock:
+        with COMPILING:
             if key not in self._forwards:
                 self._forwards[key] = _with_all_adjoints(variant, self.gradient.variant(wanted).binder.function)
             return self._forwards[key]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from . import pipeline
+from . import pipeline, requests
 from .errors import ArgumentError, LaunchError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
+from .known import integers_of
+from .locks import COMPILING, cached_property, compiling, make_lock
 from .runtime.arguments import Binder, Placement, Supplied, with_variables
+from .runtime.arrays import mark_written
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
 from .runtime.launch import BoundArguments, Executable, LaunchConfig
 from .runtime.signature import c_signature
@@ -42,9 +43,10 @@ class Kernel:
         self.name, self.module = name, module
         self.variable, self.written_later = variable, written_later
         self._executables: dict[int | None, Executable] = {}
+        self._guarded: dict[tuple[str, ...], Executable] = {}
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
         self._launchers: Launchers[None] = Launchers(self._launch)
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     @property
     def function(self) -> Function:
@@ -61,14 +63,14 @@ class Kernel:
 
     def launch(self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = ()) -> None:
         """The keyword form of `kernel[grid, block, shared, stream](*args)`."""
-        self._launch(make_launch(grid, block, shared, stream), tuple(args), {})
+        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), {})
 
     def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None) -> CheckReport:
         """Runs the kernel on the CPU, watched: out-of-bounds accesses, reads of memory nothing wrote, and data races
         are reported with their source lines. `seed` shuffles the order of threads and blocks."""
         launch = make_launch(grid, block, shared)
         bound, placement = self.bind(args)
-        return self.check_bound(launch, bound, placement, {}, seed)
+        return self.check_bound(launch, bound, placement, {}, requests.seed(seed))
 
     def check_bound(
         self,
@@ -92,6 +94,7 @@ class Kernel:
     # ---- what it becomes
 
     @cached_property
+    @compiling
     def source(self) -> str:
         """The kernel as CUDA C++: what runs on a GPU, and what plain nvcc compiles."""
         from .backends.cuda import emit
@@ -163,9 +166,38 @@ class Kernel:
         module = self._cpu_module if placement.cuda is None else self._cuda_module
         executable = self._executable(placement.cuda)
         arguments = self._with_variables(module, bound, config, placement.cuda, hidden)
+        if bound.nulls:
+            self.require_arrays(launch, bound)
+            executable = self._executable_for(bound.nulls, placement.cuda)
         if placement.cuda is not None and constants:
             self._replace_constants(placement.cuda, constants)
         executable.launch(config, arguments)
+        if bound.mutated:
+            mark_written(bound.mutated)
+
+    def require_arrays(self, launch: Launch, bound: BoundArguments) -> None:
+        """None is no array: an error where it is known before the launch that the kernel uses one."""
+        if bound.nulls:
+            from .nulls import require_arrays
+
+            integers = integers_of(self.function).known(bound.packed)
+            require_arrays(self.function, bound.nulls, launch, integers)
+
+    def _executable_for(self, nulls: tuple[str, ...], device: int | None) -> Executable:
+        """On the CPU: one that looks at each access through what is null."""
+        if device is not None:
+            return self._executables[device]
+        found = self._guarded.get(nulls)
+        return found if found is not None else self._compile_guarded(nulls)
+
+    @compiling
+    def _compile_guarded(self, nulls: tuple[str, ...]) -> Executable:
+        from .nulls import guarded
+        from .runtime.cpu import compile_cpu
+
+        module = guarded(self._cpu_module, self.name, nulls)
+        made = self._executable(None) if module is None else compile_cpu(module, self.name)
+        return self._guarded.setdefault(nulls, made)
 
     def _with_variables(
         self,
@@ -213,19 +245,26 @@ class Kernel:
     def _executable(self, device: int | None) -> Executable:
         found = self._executables.get(device)
         if found is None:
-            with self._lock:
-                found = self._executables.get(device) or self._compile(device)
-                self._executables[device] = found
+            found = self._compile_cpu() if device is None else self._compile_cuda(device)
         return found
 
-    def _compile(self, device: int | None) -> Executable:
-        if device is None:
-            from .runtime.cpu import compile_cpu
+    @compiling
+    def _compile_cpu(self) -> Executable:
+        from .runtime.cpu import compile_cpu
 
-            return compile_cpu(self._cpu_module, self.name)
-        from .runtime.cuda import compile_cuda
+        return self._executables.setdefault(None, compile_cpu(self._cpu_module, self.name))
 
-        return compile_cuda(self._cuda_module, self.name, device)
+    def _compile_cuda(self, device: int) -> Executable:
+        """NVRTC may compile several kernels at once: not under the lock that all share (Note [Locks])."""
+        with COMPILING:
+            from .runtime.cuda import CudaExecutable
+
+            text, module = self.source, self._cuda_module
+        with self._lock:
+            found = self._executables.get(device)
+            if found is None:
+                found = self._executables[device] = CudaExecutable(text, module, self.name, device)
+        return found
 
 
 def _config(launch: Launch, placement: Placement) -> LaunchConfig:

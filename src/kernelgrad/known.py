@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct
@@ -12,6 +11,7 @@ from .autodiff.keeping import checkpoint
 from .ir.layout import param_layout
 from .ir.ops import Function, Value
 from .ir.types import Scalar
+from .locks import make_lock
 
 _CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 
@@ -66,7 +66,7 @@ class Growing(Generic[T]):
 
     def __init__(self) -> None:
         self.parts: tuple[T, ...] = ()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def add(self, parts: Iterable[T]) -> None:
         with self._lock:

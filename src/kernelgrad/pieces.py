@@ -6,7 +6,7 @@ number, a record with pointers in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -194,15 +194,19 @@ def _record(name: str, value: Any, old: Struct, new: Struct) -> Piece:
 
 
 def _structured(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    if isinstance(value, Mapping):
-        value = tuple(_plain(value[name]) for name in dtype.names or ())
-    elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, np.void):
-        value = tuple(_plain(v) for v in value)
-    return np.array([value], dtype)
+    return np.array([value if isinstance(value, np.void) else _plain(value, dtype)], dtype)
 
 
-def _plain(value: Any) -> Any:
-    return tuple(_plain(v) for v in value.values()) if isinstance(value, Mapping) else value
+def _plain(value: Any, dtype: np.dtype[Any]) -> Any:
+    """In the form that NumPy takes: a tuple for a record, a list for an array."""
+    if dtype.subdtype is not None:
+        element, shape = dtype.subdtype
+        inner = np.dtype((element, shape[1:])) if len(shape) > 1 else element
+        return [_plain(part, inner) for part in value]
+    if dtype.names is None or isinstance(value, np.void):
+        return value
+    parts = [value[name] for name in dtype.names] if isinstance(value, Mapping) else value
+    return tuple(_plain(part, dtype[name]) for part, name in zip(parts, dtype.names, strict=True))
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,10 +21,12 @@ from .frontend.reached import check_missing_parts
 from .frontend.unit import Unit
 from .frontend.variables import module_variable
 from .frontend.visiting import told_plainly
+from .ir import serial
 from .ir.ops import Atomic, Function, Global, Load, Member, Module, Offset, PtrCast, Store, Undef
 from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
+from .locks import compiling
 from .transforms import globals as module_variables
 from .transforms.quads import Quads
 
@@ -124,6 +125,7 @@ def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:
         yield stage.name, module
 
 
+@compiling
 @deeply
 def compile_kernel(module: Module, name: str) -> Module:
     """One function ready for the backends, with the variables and records it uses."""
@@ -135,6 +137,7 @@ def compile_kernel(module: Module, name: str) -> Module:
     return _remembered(module, f"kernel {name}", compute)
 
 
+@compiling
 @deeply
 def finish_derivative(
     function: Function,
@@ -200,11 +203,15 @@ def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Mod
     """The passes' result from the disk cache, where the same IR went through the same code before."""
     texts = sorted({f.span.source.text or "" for f in module.functions.values()})
     key = digest(print_module(module), what, *texts, _code_digest())
-    payload = DiskCache("ir").get(key)
+    disk = DiskCache("ir")
+    payload = disk.get(key)
     if payload is not None:
-        return pickle.loads(payload)  # type: ignore[no-any-return]
+        try:
+            return serial.load(payload)
+        except (ValueError, LookupError, TypeError, AssertionError):  # of another version
+            disk.remove(key)
     result = compute()
-    DiskCache("ir").put(key, pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
+    disk.put(key, serial.dump(result))
     return result
 
 
@@ -226,6 +233,7 @@ def _check_addresses(function: Function) -> None:
             raise InternalError(f"internal error in {function.name}: an address is undefined (from {op.span})")
 
 
+@compiling
 @deeply
 def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:
     """Verified at the end; if anything is wrong, after each pass, which tells whose fault it is."""

@@ -3,7 +3,6 @@ once; a launch that comes again only binds its arguments, looks here, and fills 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from .hidden import Sizes, add_shadows, add_tape, by_arithmetic, by_counting
 from .ir.ops import Value
 from .kernels import Kernel
 from .known import Growing, Looking, integers_of
+from .locks import make_lock
 from .ordering import add_logs, finish_logs, logged_in
 from .quads import add_rows
 from .runtime.arguments import Placement, Supplied
@@ -114,7 +114,7 @@ class LaunchPlan:
 
     def without_adjoints(self, bound: BoundArguments) -> BoundArguments:
         packed = bound.packed[: self.variant.kernel.packed_bytes]
-        return BoundArguments(packed, bound.buffers[: self._own_buffers], bound.keep_alive)
+        return bound._replace(packed=packed, buffers=bound.buffers[: self._own_buffers])
 
 
 def written_by(variant: Variant, *others: Kernel) -> frozenset[str]:
@@ -129,7 +129,7 @@ class Plans:
     def __init__(self) -> None:
         self._found: dict[Any, LaunchPlan] = {}
         self._relevant: Growing[int] = Growing()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def get(self, kind: Any, integers: tuple[int, ...]) -> LaunchPlan | None:
         return self._found.get(self._key(kind, integers))

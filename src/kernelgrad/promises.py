@@ -9,6 +9,7 @@ from .autodiff import roots as memory_analysis
 from .errors import ArgumentError
 from .ir.ops import Function, Param
 from .ir.types import Pointer, Scalar
+from .requests import names
 from .runtime.signature import c_signature, user_params
 
 Names = str | Sequence[str] | None
@@ -25,10 +26,7 @@ NONE = Promises()
 
 
 def names_of(given: Names) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    parts = given.split(",") if isinstance(given, str) else given
-    return tuple(part.strip() for part in parts if part.strip())
+    return names("parameters", given)
 
 
 def names_in(given: Names, params: Iterable[Param]) -> tuple[str, ...]:

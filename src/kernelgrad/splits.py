@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from . import claims
@@ -17,6 +16,7 @@ from .half_adjoints import in_float
 from .hidden import add_shadows, add_tape, elements, stream_of, tape_total
 from .kernels import Kernel
 from .known import integers_of
+from .locks import cached_property
 from .ordering import Entries, add_logs, finish_logs, logged_in
 from .plans import written_by
 from .promised import Promised, same_numbers, same_sizes
@@ -95,7 +95,7 @@ class Forward(Differentiated):
 
     def __getitem__(self, key: Any) -> Callable[..., Tape]:
         launch = parse_launch(key)
-        return lambda *args: self._launch(launch, args)
+        return lambda *args, **keywords: self._launch(launch, args, keywords)
 
     @cached_property
     def source(self) -> str:
@@ -117,10 +117,17 @@ class Forward(Differentiated):
     def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None) -> Tape:
         """Runs the forward on the CPU, watched. `reverse.check` with the tape reports on both launches, and on promises
         of what is unchanged."""
-        return self._launch(make_launch(grid, block, shared), args, watched=True, seed=seed)
+        return self._launch(make_launch(grid, block, shared), args, {}, watched=True, seed=seed)
 
-    def _launch(self, launch: Launch, args: tuple[Any, ...], watched: bool = False, seed: int | None = None) -> Tape:
-        primal, placement = self.kernel.bind(args)
+    def _launch(
+        self,
+        launch: Launch,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        watched: bool = False,
+        seed: int | None = None,
+    ) -> Tape:
+        primal, placement = self.kernel.bind(args, keywords)
         variant = self._variant_of(launch, primal, placement)
         kernel = variant.kernels[0]
         bound, placement = kernel.bind(args)
@@ -222,7 +229,7 @@ class Reverse:
     def __getitem__(self, key: Any) -> Callable[..., None]:
         launch = parse_launch(key)
 
-        def run(tape: Tape, *args: Any, **adjoints: Any) -> None:
+        def run(tape: Any = None, *args: Any, **adjoints: Any) -> None:
             self._launch(launch, tape, args, adjoints)
 
         return run
@@ -242,7 +249,7 @@ class Reverse:
     def _launch(
         self,
         launch: Launch,
-        tape: Tape,
+        tape: Any,
         args: tuple[Any, ...],
         keywords: Mapping[str, Any],
         watched: bool = False,
@@ -250,7 +257,7 @@ class Reverse:
     ) -> tuple[Finding, ...]:
         forward, copies = self.forward, Own()
         primal, bound, placement = self._bind(launch, tape, args, keywords, copies)
-        found = tape.findings
+        found: tuple[Finding, ...] = tape.findings
         if tape.promised is not None:
             found = (*tape.promised.broken(forward.kernel, primal, placement), *found)
         taken = tape.take(launch, placement)
@@ -264,7 +271,7 @@ class Reverse:
         return found
 
     def _bind(
-        self, launch: Launch, tape: Tape, args: tuple[Any, ...], keywords: Mapping[str, Any], copies: Own
+        self, launch: Launch, tape: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], copies: Own
     ) -> tuple[BoundArguments, BoundArguments, Placement]:
         """The kernel's own arguments, and those with the adjoints; all that can be wrong with them is known then."""
         forward, name = self.forward, self.forward.kernel.name

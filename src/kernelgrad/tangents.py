@@ -6,7 +6,6 @@ It also takes a gradient, which is a kernel like any other: second derivatives. 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +23,7 @@ from .ir.ops import Function, Param, Value
 from .ir.ops import Module as IRModule
 from .ir.types import Pointer, Struct, Type
 from .kernels import Kernel
+from .locks import COMPILING
 from .module_variables import with_variables
 from .runtime.arguments import Placement
 from .runtime.config import Launch, make_launch, parse_launch
@@ -116,11 +116,10 @@ class Differential:
         self.types = {p.name: p for p in (*interface.params, *interface.variables)}
         self.listed = _listed(parameters, self.types, interface)
         self._codes: dict[tuple[int, tuple[str, ...]], tuple[Kernel, Code]] = {}
-        self._lock = threading.Lock()
 
     def code(self, kernel: Kernel, listed: tuple[str, ...]) -> Code:
-        with self._lock:
-            key = (id(kernel), listed)
+        key = (id(kernel), listed)
+        with COMPILING:
             if key not in self._codes:
                 self._codes[key] = (kernel, Code(kernel, listed))  # the kernel stays, so its id does
             return self._codes[key][1]

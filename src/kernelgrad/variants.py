@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from . import pipeline
@@ -39,6 +38,7 @@ from .ir.traverse import walk
 from .ir.types import F32, F64, Pointer, Type
 from .kernels import Kernel
 from .known import Growing, Looking
+from .locks import cached_property
 from .runtime.config import Launch
 from .transforms.quads import BYTES, GRID
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 from ..errors import InternalError
@@ -34,6 +33,7 @@ from ..ir.builder import Builder
 from ..ir.functions import PURE
 from ..ir.ops import Value
 from ..ir.types import I32, Scalar
+from ..locks import cached_property
 from .expression import RESULT, Emitter, Expr, Leaf, Number, apply, functions, leaves, lift, polynomial, real, where
 
 sqrt, abs_of, rsqrt, exp, log, sin, cos, sinpi, cospi, tanpi, sinh, cosh = functions(

@@ -7,7 +7,6 @@ caller runs next, turn them into plain SSA.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
@@ -34,6 +33,7 @@ from ..ir.ops import (
     While,
 )
 from ..ir.types import I64, Scalar
+from ..locks import cached_property
 from ..transforms.bounds import at_least
 from ..transforms.spellings import picks
 from ..transforms.uniform import uniform_values

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
-from functools import cached_property
 
 from ..errors import UnsupportedError
 from ..ir.builder import pointee
 from ..ir.ops import Apply, Atomic, Constant, Function, GlobalRef, Load, Member, Offset, Op, PtrCast, Store, Value
 from ..ir.traverse import walk
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
+from ..locks import cached_property
 from ..transforms.uniform import uniform_values
 from .roots import Memory
 

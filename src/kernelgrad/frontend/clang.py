@@ -7,17 +7,15 @@ them on first use.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import clang.cindex as ci
 
 from ..errors import InternalError, Source, Span
+from ..locks import COMPILING, once
+from .precompiled import prelude_arguments, refuse
 from .prelude import parse_arguments, prelude_dir
 from .visiting import children_of, walk
 
@@ -35,7 +33,7 @@ else:
     StorageClass, TemplateArgumentKind = ci.StorageClass, ci.TemplateArgumentKind
 
 KEEP_GOING = 0x200
-_PARSE_PRELUDE = 0x2 | 0x4  # incomplete unit, precompiled preamble
+_PRELUDE = str(prelude_dir())
 
 # Value categories and cast kinds in clang's words.
 PRVALUE = 0
@@ -149,57 +147,54 @@ def parse(
     name: str, texts: Mapping[str, bytes], include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str
 ) -> Any:
     """A translation unit of the text of that name, the prelude before it; other texts stand in for files."""
-    arguments = [*parse_arguments(std), "-include-pch", str(_precompiled_prelude(std))]
-    arguments += [f"-I{d}" for d in include_dirs] + [f"-D{d}" for d in defines]
-    return _index().parse(name, args=arguments, unsaved_files=list(texts.items()), options=KEEP_GOING)
+    own = [f"-I{d}" for d in include_dirs] + [f"-D{d}" for d in defines]
+    with COMPILING:
+        unit = _parse(name, texts, [*parse_arguments(std), *prelude_arguments(std), *own])
+        while unit is None:
+            refuse(std)
+            unit = _parse(name, texts, [*parse_arguments(std), *prelude_arguments(std), *own])
+        return unit
 
 
-@cache
-def _precompiled_prelude(std: str) -> Path:
-    """The prelude as a precompiled header in the user's cache, made once per version of it."""
-    from ..cache import cache_root
-
-    headers = sorted(prelude_dir().rglob("*"))
-    stamp = hashlib.sha256(repr((std, ci.__file__, parse_arguments(std))).encode())
-    for header in headers:
-        if header.is_file():
-            status = header.stat()
-            stamp.update(f"{header}:{status.st_mtime_ns}:{status.st_size}\n".encode())
-    target = cache_root() / "prelude" / f"{stamp.hexdigest()[:32]}.pch"
-    if not target.exists():
-        _precompile(target, std)
-    return target
+def _parse(name: str, texts: Mapping[str, bytes], arguments: list[str]) -> Any:
+    """None where clang does not like the precompiled header it was given."""
+    try:
+        unit = _index().parse(name, args=arguments, unsaved_files=list(texts.items()), options=KEEP_GOING)
+    except ci.TranslationUnitLoadError:
+        unit = None
+    if "-include-pch" in arguments:
+        return unit if unit is not None and not any(map(_is_about_header, unit.diagnostics)) else None
+    if unit is None:
+        raise InternalError(f"libclang gives up on {name}: please report it with the source")
+    return unit
 
 
-def _precompile(target: Path, std: str) -> None:
-    header = prelude_dir() / "kernelgrad.h"
-    unit = _index().parse(str(header), args=parse_arguments(std), options=_PARSE_PRELUDE)
-    errors = [d for d in unit.diagnostics if d.severity >= Diagnostic.Error]
-    if errors:
-        raise InternalError(f"the prelude does not parse: {errors[0]}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".tmp")
-    os.close(handle)
-    unit.save(temporary)
-    os.replace(temporary, target)  # atomic: another process sees all of it or none
+def _is_about_header(diagnostic: Diagnostic) -> bool:
+    words = ("PCH file", "AST file", "precompiled header", "precompiled file")
+    return diagnostic.severity >= Diagnostic.Error and any(w in diagnostic.spelling for w in words)
 
 
-@cache
+@once
 def _index() -> Any:
     _lib()
     return ci.Index.create(excludeDecls=True)
 
 
-@cache
+@once
 def _lib() -> Any:
-    if not hasattr(TypeKind, "FLOAT16"):
-        TypeKind.FLOAT16 = TypeKind(32)
+    _add_kind(TypeKind, 32, "FLOAT16")
     for number, name in enumerate(("TEMPLATE", "TEMPLATE_EXPANSION", "EXPRESSION", "PACK"), start=5):
-        setattr(TemplateArgumentKind, name, TemplateArgumentKind(number))
+        _add_kind(TemplateArgumentKind, number, name)
     lib = ci.conf.lib
     declare(lib)
     _self_test(lib)
     return lib
+
+
+def _add_kind(kinds: Any, number: int, name: str) -> None:
+    """cindex takes each number once: an interrupt may have come after that, and others may use cindex too."""
+    known = kinds._kinds[number] if number < len(kinds._kinds) else None
+    setattr(kinds, name, kinds(number) if known is None else known)
 
 
 def declare(lib: Any) -> None:
@@ -250,3 +245,9 @@ def _self_test(lib: Any) -> None:
     good = set(for_parts(loop)) == {"cond", "body"} and is_place(reference) and casts == [28, 4, 4, 36]
     if not good:
         raise InternalError("this build of libclang is not the one kernelgrad knows: install libclang==18.1.1")
+
+
+def is_in_prelude(cursor: Cursor) -> bool:
+    """Of what the index does not leave out by itself: headers that a text includes, or all if it is parsed as text."""
+    file = cursor.location.file
+    return file is not None and file.name.startswith(_PRELUDE)

@@ -305,7 +305,10 @@ def _params(function: Cursor) -> list[Cursor]:
 
 
 def _declarations(scope: Cursor) -> Iterator[Cursor]:
+    """Of the user's text and headers."""
     for cursor in children_of(scope):
+        if clang.is_in_prelude(cursor):
+            continue
         if cursor.kind in _SCOPES:
             yield from _declarations(cursor)
         else:

@@ -54,7 +54,9 @@ class Binder:
         state = State(self.size)
         for (pack, offset), value in zip(self._slots, args, strict=True):
             pack(value, offset, state)
-        bound = BoundArguments(bytes(state.packed), tuple(state.buffers), tuple(state.keep_alive))
+        bound = BoundArguments(
+            bytes(state.packed), tuple(state.buffers), tuple(state.keep_alive), tuple(state.nulls), tuple(state.mutated)
+        )
         return bound, _placement(state)
 
     def _miscounted(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> ArgumentError:
@@ -91,7 +93,7 @@ def with_variables(bound: BoundArguments, function: Function, supply: Callable[[
         write_address(packed, offset, supplied.value)
         if is_pointer:
             buffers.append(Buffer(param.variable or "", supplied.value, supplied.nbytes))
-    return BoundArguments(bytes(packed), bound.buffers + tuple(buffers), bound.keep_alive)
+    return bound._replace(packed=bytes(packed), buffers=bound.buffers + tuple(buffers))
 
 
 @lru_cache(1024)

@@ -29,6 +29,16 @@ class ArrayView(NamedTuple):
     writable: bool
     device: Device
     owner: Any
+    tracked: bool = False  # PyTorch records what is done to it, and would not see a launch
+    versioned: bool = False  # PyTorch counts writes to it
+
+
+def mark_written(tensors: tuple[Any, ...]) -> None:
+    """Tells PyTorch that tensors were written in place, so that a graph that saved one of them refuses to go on."""
+    graph = sys.modules["torch"].autograd.graph
+    for tensor in tensors:
+        if not tensor.is_inference():
+            graph.increment_version(tensor)
 
 
 def view(obj: Any) -> ArrayView | None:
@@ -103,6 +113,8 @@ def _view_torch(tensor: Any) -> ArrayView | None:
         True,
         "cpu" if device.type == "cpu" else (device.type, device.index or 0),
         tensor,
+        tensor.requires_grad and sys.modules["torch"].is_grad_enabled(),
+        True,
     )
 
 

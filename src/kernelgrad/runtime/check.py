@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from ..cache import digest
 from ..ir.ops import Apply, Load, Module, Op, Store, Value
 from ..ir.printer import print_module
 from ..ir.traverse import operands, walk
+from ..locks import cached_property
 from . import races, repeats
 from .cpu import ENTRY_TYPE, LaunchStatus, kernel_failure, pack_launch, unflatten, volume
 from .findings import Act, Findings

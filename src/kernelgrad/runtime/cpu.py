@@ -5,19 +5,19 @@ from __future__ import annotations
 import ctypes
 import json
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..cache import DiskCache, digest, source_digest
 from ..errors import KernelError, LaunchError
-from ..ir.ops import Assert, Module
+from ..ir.ops import Assert, For, Module, Op, While
 from ..ir.printer import print_module
+from ..ir.traverse import walk
+from ..locks import COMPILING, cached_property
 from . import guard
 from .launch import BoundArguments, Dim3, LaunchConfig
-from .workers import run_chunks, scratch_memory
+from .workers import Pace, run_chunks, scratch_memory
 
 if TYPE_CHECKING:
     from ..backends.cpu.indexing import IndexArithmetic
@@ -29,16 +29,21 @@ ENTRY_TYPE = ctypes.CFUNCTYPE(
 )
 Places = tuple[tuple[int, int], ...]  # see backends.cpu.kernel.KernelCode.failing
 
+NULL_USED = "is used here, and None was passed for it"  # what `nulls` has asserted ends with it
+
 _SLOT_ALIGN = 64
 _LAUNCH = struct.Struct("<6I3Q")  # see backends.cpu.kernel
 _OWN_SUM = struct.Struct("<2Q")
 _INLINE_THREADS = 1 << 14  # launches of fewer threads are not worth waking other cores for
 _SHAPES = 4  # block shapes a kernel gets code of its own for; more get code for any shape
+_PIECE_THREADS = 1 << 20  # without loops in them, so many do not take long
 _CHUNKS_PER_WORKER = 8  # so that uneven blocks even out
 
 
 def compile_cpu(module: Module, kernel: str) -> CpuExecutable:
     """`kernel` as an executable. Its module has no calls left and no module variables but shared ones."""
+    from ..backends.cpu import indexing, native, own_sums, ranges, variant  # noqa: F401 under the caller's lock
+
     return CpuExecutable(module, kernel)
 
 
@@ -58,11 +63,14 @@ class CpuExecutable:
         loaded = self._code_for(config, tuple(own_sums), checked)
         status = LaunchStatus()
         run = loaded.runner(config, arguments, status, tuple(own_sums.values()))
-        blocks = volume(config.grid)
-        if blocks == 1 or blocks * volume(config.block) < _INLINE_THREADS:
-            run(0, blocks)
+        blocks, threads = volume(config.grid), volume(config.block)
+        first = 1 if self._has_loops else max(1, _PIECE_THREADS // threads)
+        if blocks == 1:
+            run(0, 1)
+        elif blocks * threads < _INLINE_THREADS:
+            Pace(first).run(run, 0, blocks)
         else:
-            run_chunks(run, blocks, _CHUNKS_PER_WORKER)
+            run_chunks(run, blocks, _CHUNKS_PER_WORKER, first)
         if loaded.prints:
             _flush_stdout()
         if status.overrun:
@@ -102,6 +110,10 @@ class CpuExecutable:
             found = (name for name, size in sizes.items() if not self._candidates[name].stays_inside(ranges, size))
             last = self._last_bounds = key, tuple(found)
         return last[1]
+
+    @cached_property
+    def _has_loops(self) -> bool:
+        return any(isinstance(op, For | While) for op in walk(self.module.functions[self.kernel].body))
 
     @cached_property
     def _candidates(self) -> dict[str, Candidate]:
@@ -151,7 +163,7 @@ def kernel_failure(
     kind, number = failing[status.which - 1]
     op = failing_ops(module.functions[kernel].body)[number]
     words = {
-        Failure.ASSERT: f"assertion failed: {op.message}" if isinstance(op, Assert) else "assertion failed",
+        Failure.ASSERT: _asserted(op),
         Failure.TRAP: "trap",
         Failure.DIVERGENT_BARRIER: "divergent barrier: this thread of the block is still running but does not reach it",
         Failure.OTHER_MASK: "lanes out of step: this one's mask names a lane that is here with another mask; a GPU has "
@@ -159,6 +171,11 @@ def kernel_failure(
     }
     block, thread = unflatten(status.block, config.grid), unflatten(status.thread, config.block)
     return KernelError(f"{words[Failure(kind)]} (block {block}, thread {thread})", op.span)
+
+
+def _asserted(op: Op) -> str:
+    message = op.message if isinstance(op, Assert) else ""
+    return message if message.endswith(NULL_USED) else f"assertion failed: {message}"
 
 
 def _too_little_shared(kernel: str, config: LaunchConfig, overrun: int) -> LaunchError:
@@ -233,22 +250,28 @@ def _flush_stdout() -> None:
 # ---- code ---------------------------------------------------------------------------------------------------------
 
 _memory: dict[str, _Loaded] = {}
-_compiling = threading.Lock()
 
 
 def _load(module: Module, kernel: str, printed: str, variant: Variant) -> _Loaded:
     from ..backends.cpu.native import target_id
 
     key = digest(printed, kernel, repr(variant), target_id(), source_digest("backends/cpu"))
-    with _compiling:
+    with COMPILING:
         if key not in _memory:
             _memory[key] = _from_disk(key) or _compile(module, kernel, variant, key)
         return _memory[key]
 
 
 def _from_disk(key: str) -> _Loaded | None:
-    payload = DiskCache("cpu").get(key)
-    return None if payload is None else _unpack(payload)
+    disk = DiskCache("cpu")
+    payload = disk.get(key)
+    if payload is None:
+        return None
+    try:
+        return _unpack(payload)
+    except (ValueError, RuntimeError):  # of another version, or not what LLVM takes
+        disk.remove(key)
+        return None
 
 
 def _compile(module: Module, kernel: str, variant: Variant, key: str) -> _Loaded:

@@ -11,6 +11,7 @@ from ..backends.cuda import emit, global_names, kernel_name, shared_layout
 from ..errors import DeviceError, LaunchError
 from ..ir.layout import param_layout
 from ..ir.ops import Module
+from ..locks import make_lock
 from .devices import check, current, describe, driver, limits, primary_context
 from .launch import BoundArguments, LaunchConfig
 from .nvrtc import compile_only
@@ -33,7 +34,7 @@ class CudaExecutable:
         self._text, self._in_module = text, module
         self._constants: dict[str, bytes] = {}
         self._narrower: dict[int, CudaExecutable] = {}
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._driver = driver()
         self._context = int(primary_context(device))
         self._limits = limits(device)

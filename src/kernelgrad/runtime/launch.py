@@ -28,11 +28,14 @@ class Buffer(NamedTuple):
 
 
 class BoundArguments(NamedTuple):
-    """Arguments that fit the kernel's parameters: their bytes (see ir.layout) and the memory they point to."""
+    """Arguments that fit the kernel's parameters: their bytes (see ir.layout) and the memory they point to. `nulls`:
+    the pointers that None was passed for, named like buffers. `mutated`: PyTorch's tensors among what is written."""
 
     packed: bytes
     buffers: tuple[Buffer, ...] = ()
     keep_alive: tuple[Any, ...] = ()
+    nulls: tuple[str, ...] = ()
+    mutated: tuple[Any, ...] = ()
 
 
 class Executable(Protocol):

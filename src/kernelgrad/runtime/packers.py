@@ -44,12 +44,14 @@ class Place:
 class State:
     """What one call of a binder has gathered so far."""
 
-    __slots__ = ("packed", "buffers", "keep_alive", "device", "first")
+    __slots__ = ("packed", "buffers", "keep_alive", "nulls", "mutated", "device", "first")
 
     def __init__(self, size: int):
         self.packed = bytearray(size)
         self.buffers: list[Buffer] = []
         self.keep_alive: list[Any] = []
+        self.nulls: list[str] = []
+        self.mutated: list[Any] = []
         self.device: Device | None = None
         self.first = ""
 
@@ -93,6 +95,7 @@ class _PointerPacker(Packer):
 
     def pack(self, value: Any, offset: int, state: State) -> None:
         if value is None:
+            state.nulls.append(self.place.path)
             return
         array = view(value)
         if array is None:
@@ -101,6 +104,10 @@ class _PointerPacker(Packer):
             self._check_dtype(array)
         if not array.contiguous or (self.written and not array.writable):
             raise self._refuse_memory(array)
+        if array.tracked:
+            raise self._refuse_tracked()
+        if self.written and array.versioned:
+            state.mutated.append(array.owner)
         if array.address % self.align or array.nbytes % self.granule:
             raise self._refuse_extent(array)
         if array.device != state.device:
@@ -123,6 +130,13 @@ class _PointerPacker(Packer):
             "a writable array, since the kernel writes through it",
             f"{array_text(array)} that is read-only",
             _writable_hint(array.owner),
+        )
+
+    def _refuse_tracked(self) -> ArgumentError:
+        return self.place.error(
+            "got a tensor that requires grad: PyTorch does not see launches, and its graph would end here",
+            "pass x.detach() or launch under torch.no_grad(); a torch.autograd.Function whose backward launches the"
+            " kernel's gradient connects both",
         )
 
     def _refuse_extent(self, array: ArrayView) -> ArgumentError:

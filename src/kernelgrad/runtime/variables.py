@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ..errors import DeviceError
 from ..ir.ops import Global
 from ..ir.types import Array, Struct
+from ..locks import make_lock
 from .layouts import array_shape, scalar_dtype, struct_dtype
 
 
@@ -27,7 +27,7 @@ class Variable:
         self._device: Any = None  # runtime.devices.DeviceMemory
         self._on_device = False  # which copy is current
         self.version = 0  # counts changes from the host, so that executables know when to copy a constant
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     # ---- for the user
 

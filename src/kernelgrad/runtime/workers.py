@@ -6,11 +6,16 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from time import perf_counter, sleep
 
 import numpy as np
 
-_ALIGN = 64
+Run = Callable[[int, int], None]
 
+_ALIGN = 64
+_CALL_SECONDS = 0.05
+_GROWTH = 16
+_TICK = 0.001
 
 _THREADS = "KERNELGRAD_CPU_THREADS"
 
@@ -48,21 +53,73 @@ class _Pool:
 _pool = _Pool()
 
 
-def run_chunks(run: Callable[[int, int], None], count: int, chunks_per_worker: int) -> None:
-    """Call `run(begin, end)` over [0, count) in pieces, on all cores at once, and wait. The caller's thread helps."""
+class Pace:
+    """How many blocks one call runs. Python looks for signals between calls, so Ctrl-C waits for as long as one takes:
+    sizes grow from `first` until a call takes some time, and go down to single blocks."""
+
+    def __init__(self, first: int):
+        self._size = first
+
+    def run(self, run: Run, begin: int, end: int, crew: Crew | None = None) -> None:
+        """`run` over [begin, end), as long as nobody stops the crew."""
+        while begin < end and not (crew and crew.stopped):
+            upto, start = min(begin + self._size, end), perf_counter()
+            run(begin, upto)
+            took = max(perf_counter() - start, 1e-9)
+            self._size = max(1, int(self._size * min(_GROWTH, _CALL_SECONDS / took)))
+            begin = upto
+
+
+class Crew:
+    """The threads that help with one launch. None of them works on when the launch is over, however it ended."""
+
+    def __init__(self, body: Callable[[Crew], None]):
+        self._body, self._lock, self._active = body, threading.Lock(), 0
+        self.stopped = False
+
+    def help(self) -> None:
+        with self._lock:
+            if self.stopped:
+                return
+            self._active += 1
+        try:
+            self._body(self)
+        finally:
+            with self._lock:
+                self._active -= 1
+
+    def dismiss(self) -> None:
+        """Has them stop at the next block, and waits: what they write to must outlive them. Interrupts wait too."""
+        interrupt: BaseException | None = None
+        self.stopped = True
+        while self._active:
+            try:
+                sleep(_TICK)
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+
+def run_chunks(run: Run, count: int, chunks_per_worker: int, first: int = 1) -> None:
+    """Call `run(begin, end)` over [0, count) in pieces, on all cores at once, and wait. The caller's thread helps.
+    `first`: see `Pace`."""
     workers = min(core_count(), count)
     size = max(1, -(-count // (workers * chunks_per_worker)))
     starts = iter(range(0, count, size))  # `next` on a range iterator is atomic, so workers may share it
 
-    def work() -> None:
+    def work(crew: Crew) -> None:
+        pace = Pace(first)
         for begin in starts:
-            run(begin, min(begin + size, count))
+            pace.run(run, begin, min(begin + size, count), crew)
 
-    helpers = [_pool.executor().submit(work) for _ in range(workers - 1)]
+    crew = Crew(work)
     try:
-        work()
+        helpers = [_pool.executor().submit(crew.help) for _ in range(workers - 1)]
+        work(crew)
+        wait(helpers)
     finally:
-        wait(helpers)  # what they write to must outlive them
+        crew.dismiss()
     for helper in helpers:
         helper.result()
 

@@ -56,7 +56,7 @@ _NOTHING: Roots = frozenset()
 @deeply
 def written_params(function: Function) -> frozenset[str]:
     """The pointers that the kernel may write through: "p", "s.p" for a member, or "s" for all pointers in a struct."""
-    trace = _Trace(function)
+    trace = Trace(function)
     written: set[str] = set()
     for address in _addresses_written(function.body):
         roots = trace.roots(address)
@@ -96,7 +96,7 @@ def holds_pointer(type: Type) -> bool:
             return False
 
 
-class _Trace:
+class Trace:
     """The roots of every value of a function, found by going over its body until nothing is added."""
 
     def __init__(self, function: Function):

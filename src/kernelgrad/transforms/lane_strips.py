@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 
 from ..ir.builder import Builder
 from ..ir.ops import Apply, Atomic, Block, Constant, For, If, Op, Value, Warp
 from ..ir.traverse import clone, operands, rebuild, walk
 from ..ir.types import BOOL, U32, U64, Array, Pointer, Scalar
+from ..locks import cached_property
 from .unroll import iterations
 
 STRIP = 8

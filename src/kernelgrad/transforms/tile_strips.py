@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..ir.builder import Builder
 from ..ir.ops import Block, For, Load, Op, Value, Warp
 from ..ir.traverse import clone, free_values, rebuild, walk
 from ..ir.types import F32, F64, I32, U32, Array
+from ..locks import cached_property
 from .jam import Copy
 from .lane_strips import Kept, Strips
 from .lane_sums import Address, fixed_loads

@@ -11,7 +11,6 @@ argument.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 from ...ir.ops import (
     Apply,
@@ -33,6 +32,7 @@ from ...ir.ops import (
     While,
 )
 from ...ir.traverse import blocks, operands, walk
+from ...locks import cached_property
 from ..roots import UNKNOWN, Memory
 from ..structure import Structure, analyse
 from .induction import find, unconverted

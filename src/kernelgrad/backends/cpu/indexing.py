@@ -8,11 +8,11 @@ launches where it cannot is the usual variant.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 from ...ir.ops import Apply, Builtin, Constant, Function, Op, Value
 from ...ir.traverse import walk
 from ...ir.types import U32, Scalar
+from ...locks import cached_property
 
 Dim3 = tuple[int, int, int]
 

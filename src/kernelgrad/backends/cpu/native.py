@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from ...errors import InternalError
+from ...locks import COMPILING, once
 
 ENTRY = "kg.entry"  # the name of a kernel's entry in its object code
 
-_LLVM = threading.RLock()  # LLVM's global context is not for several threads at once
 
-
-@cache
+@once
 def _target_machine() -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -35,7 +32,7 @@ def _target_machine() -> llvm.TargetMachine:
     )
 
 
-@cache
+@once
 def _features() -> str:
     return str(llvm.get_host_cpu_features().flatten())
 
@@ -47,7 +44,7 @@ def target_id() -> str:
 
 def optimise(text: str) -> llvm.ModuleRef:
     """The IR after LLVM's -O3 pipeline."""
-    with _LLVM:
+    with COMPILING:
         machine = _target_machine()
         try:
             module = llvm.parse_assembly(text)
@@ -77,19 +74,19 @@ def _loads_in_place() -> Iterator[None]:
 
 
 def compile_object(text: str) -> bytes:
-    with _LLVM:
+    with COMPILING:
         return bytes(_target_machine().emit_object(optimise(text)))
 
 
 def assembly(text: str) -> str:
-    with _LLVM:
+    with COMPILING:
         return str(_target_machine().emit_assembly(optimise(text)))
 
 
 # ---- loading ------------------------------------------------------------------------------------------------------
 
 
-@cache
+@once
 def _jit() -> llvm.LLJIT:
     # Python need not have loaded the math library for everyone to see.
     name = ctypes.util.find_library("m")
@@ -104,7 +101,7 @@ class LoadedCode:
     _count = 0
 
     def __init__(self, object_code: bytes, entry: str):
-        with _LLVM:
+        with COMPILING:
             LoadedCode._count += 1
             builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process().export_symbol(entry)
             self._tracker = builder.link(_jit(), f"kernel{LoadedCode._count}")

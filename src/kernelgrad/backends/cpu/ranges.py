@@ -8,12 +8,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from ...ir.layout import param_layout
 from ...ir.ops import Apply, Builtin, Constant, For, Function, Member, Offset, Op, PtrCast, Value
 from ...ir.traverse import walk
 from ...ir.types import Pointer, Scalar, Struct
+from ...locks import cached_property
 
 Dim3 = tuple[int, int, int]
 Range = tuple[int, int]  # the least and the largest

@@ -1,0 +1,129 @@
+"""Locks, and what becomes of them when the process forks.
+
+Note [Locks]
+One process-wide lock, `COMPILING`, is held wherever code is made: for the first use of libclang and LLVM, while a text
+is parsed and lowered, while passes run, while machine code is made and loaded. Python runs such code one thread at a
+time anyway. The other locks belong to one object each and guard a few lines that make no code, or (NVRTC's, which may
+run side by side) take no other lock inside. So the order is always `COMPILING` first. All are re-entrant; nothing of
+the user's runs under any.
+
+`fork` takes `COMPILING` first, so that a child never inherits libclang, LLVM or an import in the middle of something.
+The other locks are open in the child: what another thread was making under one of them is not there, and is made again.
+An interrupt while a lock is held releases it and leaves nothing half made: results are kept when they are whole.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
+from typing import Any, Generic, TypeVar, overload
+from weakref import WeakSet
+
+T = TypeVar("T")
+
+_FORK_WAITS = 120.0  # seconds for a compilation in another thread; the child then has to do without a consistent LLVM
+
+_locks: WeakSet[Any] = WeakSet()
+
+
+def make_lock() -> Any:
+    """A re-entrant lock that is open in a forked child, whoever held it in the parent."""
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+COMPILING = make_lock()
+
+
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """The function's value, computed by one thread and under `COMPILING`; again after an exception or an interrupt."""
+    made: list[T] = []
+
+    @wraps(make)
+    def get() -> T:
+        if not made:
+            with COMPILING:
+                if not made:
+                    made.append(make())
+        return made[0]
+
+    return get
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiling(function: F) -> F:
+    """The function, run under `COMPILING`."""
+
+    @wraps(function)
+    def locked(*args: Any, **keywords: Any) -> Any:
+        with COMPILING:
+            return function(*args, **keywords)
+
+    return locked  # type: ignore[return-value]
+
+
+@contextmanager
+def handed_over() -> Iterator[AbstractContextManager[Any]]:
+    """Around the work of another thread in this one's place, which enters what is given: it has `COMPILING` meanwhile,
+    where this thread had it."""
+    if not COMPILING._is_owned():
+        yield nullcontext()
+        return
+    depth = COMPILING._release_save()
+    try:
+        yield COMPILING
+    finally:
+        COMPILING._acquire_restore(depth)
+
+
+class cached_property(Generic[T]):
+    """As of functools, without the lock that it has before Python 3.12: that one is shared by all objects of a class,
+    and a forked child would find it closed. Of two threads that compute a value at once, both get the first's."""
+
+    def __init__(self, compute: Callable[[Any], T]):
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> cached_property[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return instance.__dict__.setdefault(self._name, self._compute(instance))
+
+
+class _Fork:
+    """What happens to the locks around `os.fork`."""
+
+    held = False
+
+    def before(self) -> None:
+        self.held = False
+        self.held = COMPILING.acquire(timeout=_FORK_WAITS)
+
+    def in_parent(self) -> None:
+        if self.held:
+            COMPILING.release()
+
+    def in_child(self) -> None:
+        if self.held:
+            COMPILING.release()
+        for lock in list(_locks):
+            if not lock._is_owned():  # the forking thread's own stay its own
+                lock._at_fork_reinit()
+
+
+_fork = _Fork()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_fork.before, after_in_parent=_fork.in_parent, after_in_child=_fork.in_child)
