@@ -229,6 +229,37 @@ def test_zero_seeds_in_loops_for_a_gpu(name: str, form: str, monkeypatch: pytest
     check(problem, kg.gradient(kernel, names, **({"primal": False} if form == "R" else {})))
 
 
+STEPS = {
+    "scaled and added to": "double v = a[0]; for (int k = 0; k < n; k++) { v = v * x[k] + x[k]; y[k] = v * v; }"
+    " y[n] = v;",
+    "added to before it is scaled": (
+        "double v = a[0], w = 1; for (int k = 0; k < n; k++) { w = w * x[k] * v; v = sin(v) * x[k] + w; y[k] = w; }"
+        " y[n] = v;"
+    ),
+    "in an inner loop": (
+        "double v = a[0]; for (int k = 0; k < n; k++) { for (int j = 0; j < 2; j++) v *= x[k]; y[k] = v; v += x[k]; }"
+        " y[n] = v;"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(STEPS))
+def test_an_adjoint_that_is_zero_when_the_loop_begins(name: str) -> None:
+    kernel = plain(STEPS[name])
+    x, a, seed = np.array([0.7, 1.2, -0.4]), np.array([0.9]), np.array([1.0, -2.0, 0.5, 0.0])
+    d_x, d_a = np.zeros(3), np.zeros(1)
+    kg.gradient(kernel, "y, x, a")[1, 1](np.zeros(4), x, a, 3, seed.copy(), d_x, d_a)
+    for direction in (*np.eye(4), np.array([0.0, 1.0, 1.0, 0.0])):
+        t_y = np.zeros(4)
+        kg.jvp(kernel, "y, x, a")[1, 1](np.zeros(4), x, a, 3, t_y, direction[:3].copy(), direction[3:].copy())
+        ends = [np.zeros(4), np.zeros(4)]
+        for out, h in zip(ends, (1e-6, -1e-6), strict=True):
+            kernel[1, 1](out, x + h * direction[:3], a + h * direction[3:], 3)
+        want = (ends[0] - ends[1]) / 2e-6
+        np.testing.assert_allclose(t_y, want, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(d_x @ direction[:3] + d_a @ direction[3:], want @ seed, rtol=1e-6, atol=1e-7)
+
+
 # ---- what is no number stays so -------------------------------------------------------------------------------------
 
 REAL = {

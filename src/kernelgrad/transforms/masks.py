@@ -184,6 +184,8 @@ class _Masks:
     def emit(self, op: Op) -> None:
         self.b.add(op)
         self.definition.update((v, op) for v in op.results)
+        for v in op.results:  # what was found with another view of a loop around it
+            self.known.pop(v, None)
 
     def passed(self, op: Apply, guards: tuple[Value, ...], fresh: bool, source: Value | None = None) -> None:
         """With its arguments as they are."""
