@@ -41,3 +41,44 @@ def test_as_one_thread_after_another(name: str, qualifier: str) -> None:
             kernel[2, 8](y, x, z)
         found.append(np.concatenate((y, z)))
     np.testing.assert_allclose(*found, rtol=1e-13)
+
+
+RECORDS = """
+struct P { double u; int k; double v; };
+
+__global__ void k(double * __restrict__ y, P *q, double * __restrict__ x, double *w, const P *ps, const int *idx, P p,
+                  int n, int m) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    q[i] = P{1.0, n % 13, 2.0 * cos(0.1 * ((exp(sin(x[0])) * floor(p.v))
+        + fma((p.v * w[i % n]) / (1.0 + fabs(p.v * w[i % n])),
+              copysign(q[i].v, w[0]) / (1.0 + fabs(copysign(q[i].v, w[0]))), p.v * w[i % n])))};
+    y[2 * i] += sin((q[i].u * ps[idx[n / 4 % n] % n].u) / (2.0 + cos(p.v - w[m % n])));
+}
+"""
+RECORD = np.dtype({"names": ["u", "k", "v"], "formats": ["f8", "i4", "f8"], "offsets": [0, 8, 16], "itemsize": 24})
+
+
+def test_the_last_read_comes_after_the_write() -> None:
+    """LLVM puts loads of a record's parts together; in loops that are marked parallel it looked at no store between."""
+    n, random = 12, np.random.default_rng(2)
+    q, ps = np.zeros(n, RECORD), np.zeros(n, RECORD)
+    for name in ("u", "v"):
+        q[name], ps[name] = random.random((2, n))
+    p, idx = np.array((0.3, 1, 0.8), RECORD), np.arange(n, dtype=np.int32)
+    x, w = random.random((2, n))
+    args = (x, w, ps, idx, p, n, 4)
+    want, got, records = np.zeros(2 * n), np.zeros(2 * n), q.copy()
+    kernel = kg.compile(RECORDS)["k"]
+    kernel[3, 5](want, records, *args)
+    np.testing.assert_allclose(want[::2], np.sin(ps["u"][3] / (2 + np.cos(0.8 - w[4]))))
+    tangents = (
+        np.zeros(2 * n),
+        np.zeros(n, RECORD),
+        np.zeros(n),
+        np.zeros(n),
+        np.zeros(n, RECORD),
+        np.zeros(1, RECORD),
+    )
+    kg.jvp(kernel, "y, q, x, w, ps, p")[3, 5](got, q, *args, *tangents)
+    np.testing.assert_allclose(got, want, rtol=1e-14)
