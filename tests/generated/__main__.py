@@ -8,6 +8,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "helpers"))
+
+from every_plan import PLANS
 
 from .checking import FAILURES, WAYS, Outcome, check, fails_alike
 from .cooperating import random_cooperating
@@ -16,7 +21,8 @@ from .processes import spread
 from .program import Program, reduced
 
 KINDS = ("plain", "cooperating")
-Task = tuple[str, int, int, bool, bool]  # kind, seed, size, whether it also runs under the check mode, and on the GPU
+# Kind, seed, size, whether it also runs under the check mode, and on the GPU, how many plans.
+Task = tuple[str, int, int, bool, bool, int]
 
 
 def main() -> int:
@@ -26,7 +32,9 @@ def main() -> int:
     started = time.monotonic()
     kinds = KINDS if options.kind == "all" else (options.kind,)
     seeds = [(kinds[k % len(kinds)], options.seed + k // len(kinds)) for k in range(options.count)]
-    tasks: list[Task] = [(kind, seed, options.size, seed % options.watch == 0, options.gpu) for kind, seed in seeds]
+    tasks: list[Task] = [
+        (kind, seed, options.size, seed % options.watch == 0, options.gpu, options.plans) for kind, seed in seeds
+    ]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERNELGRAD_CACHE_DIR"] = folder
         for done, (task, answer) in enumerate(spread(_outcome, tasks, options.jobs, options.each), 1):
@@ -50,6 +58,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--each", type=int, default=1, metavar="N", help="kernels a process does")
+    parser.add_argument("--plans", type=int, default=1, metavar="N", help="plans that each kernel gets in turn")
     parser.add_argument("--gpu", action="store_true", help="also on the GPU; cupy is needed")
     parser.add_argument("--size", type=int, default=14, help="of a cooperating kernel: about so many statements")
     parser.add_argument("--watch", type=int, default=2, metavar="N", help="every n-th also under the check mode")
@@ -63,20 +72,27 @@ def _program(task: Task) -> Program:
 
 
 def _outcome(task: Task) -> Outcome:
-    _, seed, _, watched, gpu = task
-    return check(_program(task), watched, _way(seed), gpu)
+    _, seed, _, watched, gpu, plans = task
+    return check(_program(task), watched, _way(seed), gpu, _plans(seed, plans))
 
 
 def _way(seed: int) -> str:
     return ("joint", *WAYS)[seed % (1 + len(WAYS))]
 
 
+def _plans(seed: int, number: int) -> list[str]:
+    names = list(PLANS)
+    return [names[(seed * number + k) % len(names)] for k in range(number)]
+
+
 def _report(task: Task, outcome: Outcome, seconds: int) -> None:
-    kind, seed, _, _, gpu = task
+    kind, seed, _, _, gpu, plans = task
     watched = "check mode" in outcome.summary
     program = _program(task)
     if outcome.kind == "wrong" and seconds:
-        program = reduced(program, lambda p: fails_alike(outcome, p, watched, _way(seed), gpu), seconds)
+        program = reduced(
+            program, lambda p: fails_alike(outcome, p, watched, _way(seed), gpu, _plans(seed, plans)), seconds
+        )
     print(f"---- {outcome.kind.upper()}, {kind} {seed}: {outcome.detail[:2000]}\n\n{program.describe()}\n", flush=True)
 
 

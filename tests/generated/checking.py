@@ -11,13 +11,14 @@ import math
 import re
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import kernelgrad as kg
+from every_plan import forced
 from kernelgrad.errors import InternalError, KernelGradError, ParseError, UnsupportedError
 from kernelgrad.kernels import Kernel
 
@@ -64,13 +65,15 @@ class Invalid(Exception):
     pass
 
 
-def check(program: Program, watched: bool = False, way: str = "joint", gpu: bool = False) -> Outcome:
+def check(
+    program: Program, watched: bool = False, way: str = "joint", gpu: bool = False, plans: Sequence[str] = ()
+) -> Outcome:
     """`watched`: also under the check mode, in a shuffled order of threads. `way`: another way to the same adjoints.
-    `gpu`: both on the GPU, too."""
+    `plans`: those of `every_plan`, each in turn. `gpu`: all of it on the GPU, too."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "k: nothing that is differentiable")
-            return _Checker(program).run(watched, way, gpu)
+            return _Checker(program).run(watched, way, gpu, plans)
     except Wrong as error:
         return Outcome("wrong", str(error))
     except Skipped as error:
@@ -104,7 +107,7 @@ class _Checker:
         self.args = self._arguments()
         self.launch = (program.grid, program.block, program.shared)
 
-    def run(self, watched: bool, way: str, gpu: bool) -> Outcome:
+    def run(self, watched: bool, way: str, gpu: bool, plans: Sequence[str]) -> Outcome:
         listed = self.program.listed
         if watched and self.program.cooperating:
             self._check_primal()
@@ -121,6 +124,8 @@ class _Checker:
             self._compare_on_device(gradient, seeds, adjoints)
             if way in WAYS:
                 self._compare_way(way, seeds, adjoints, device.to_device)
+        for plan in plans:
+            self._compare_plan(plan, seeds, adjoints, gpu)
         if watched:
             self._watch(gradient, seeds)
         return Outcome("right", differences=differences)
@@ -230,6 +235,15 @@ class _Checker:
         self.kernel[self.launch](*plain.values())
         self._compare_contents(device.to_host(plain), device.to_host(args), "on the GPU, ")
         self._compare_found("on the GPU", adjoints, device.to_host(found))
+
+    def _compare_plan(self, plan: str, seeds: Arrays, adjoints: Arrays, gpu: bool) -> None:
+        places: list[Callable[[Arrays], Arrays]] = [self._copies, device.to_device] if gpu else [self._copies]
+        with forced(plan):
+            gradient = kg.gradient(self.kernel, ", ".join(self.program.listed))
+            for place in places:
+                args, found = place(self.args), place(seeds)
+                gradient[self.launch](*args.values(), *found.values())
+                self._compare_found(f"plan '{plan}'", adjoints, device.to_host(found))
 
     def _compare_way(
         self, way: str, seeds: Arrays, adjoints: Arrays, place: Callable[[Arrays], Arrays] = lambda arrays: arrays
@@ -387,11 +401,18 @@ def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 # ---- taking a failure apart -----------------------------------------------------------------------------------------
 
 
-def fails_alike(outcome: Outcome, program: Program, watched: bool, way: str = "joint", gpu: bool = False) -> bool:
+def fails_alike(
+    outcome: Outcome,
+    program: Program,
+    watched: bool,
+    way: str = "joint",
+    gpu: bool = False,
+    plans: Sequence[str] = (),
+) -> bool:
     """Whether a program, which may be invalid in any way, fails as another did. In a process of its own."""
 
     def run() -> bool:
-        found = check(program, watched, way, gpu)
+        found = check(program, watched, way, gpu, plans)
         return found.kind == outcome.kind and _key(found) == _key(outcome) and _valid(program)
 
     child = Child(run)

@@ -82,7 +82,7 @@ class Generator(Hazards):
         )  # fmt: skip
 
     def list_parameters(self) -> tuple[str, ...]:
-        outputs = [n for n in OUTPUTS if n != "t" and self.chance(80)] or ["y"]
+        outputs = ["y", *(n for n in OUTPUTS if n not in ("y", "t") and self.chance(80))]
         if self.chance(50):
             outputs.append("t")
         return (*outputs, *(n for n in BUFFERS[4:] if self.chance(75)))

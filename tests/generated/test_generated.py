@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+
+from every_plan import PLANS
 
 from .checking import FAILURES, check, fails_alike
 from .cooperating import random_cooperating
@@ -29,17 +31,18 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield path
 
 
-def assert_right(program: Program, watched: bool) -> None:
-    outcome = check(program, watched)
+def assert_right(program: Program, watched: bool, plans: Sequence[str] = ()) -> None:
+    outcome = check(program, watched, plans=plans)
     if outcome.kind == "wrong":
-        program = reduced(program, lambda p: fails_alike(outcome, p, watched), seconds=60)
+        program = reduced(program, lambda p: fails_alike(outcome, p, watched, plans=plans), seconds=60)
     if outcome.kind in FAILURES:
         pytest.fail(f"{outcome.detail}\n\n{program.describe()}")
 
 
 @pytest.mark.parametrize("seed", range(SEEDED))
 def test_seeded_kernels(seed: int) -> None:
-    assert_right(random_program(seed), watched=seed % WATCHED == 0)
+    plan = list(PLANS)[seed % len(PLANS)]
+    assert_right(random_program(seed), watched=seed % WATCHED == 0, plans=[plan])
 
 
 @pytest.mark.parametrize("seed", range(COOPERATING))
