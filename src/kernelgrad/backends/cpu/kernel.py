@@ -21,6 +21,7 @@ from ...ir.types import F32, Pointer, Scalar
 from . import block_sums, own_sums, strides, totals
 from . import llvm_types as lt
 from .blocks import BlockCode
+from .divisions import conditional_divisions
 from .frame import Failing, Failure, Frame, Own, failing_ops
 from .indexing import IndexArithmetic
 from .invariant import Invariants
@@ -166,6 +167,7 @@ class _Kernel:
             failing=self.failing,
             nowrap=self.bounded(),
             address_parts=address_parts(self.function),
+            conditional_divisions=conditional_divisions(self.function),
             watch=self.watch(context) if self.variant.watched else None,
             row=self.row(x, row_end) if self.by_row else None,
             alone=self.alone(self.own_sums),
