@@ -184,6 +184,35 @@ def test_edges_of_the_inverse_error_functions(make: Any) -> None:
     assert got[0] == math.inf and got[1] == -math.inf and got[2] == 0 and math.isnan(got[3])
 
 
+@pytest.mark.parametrize("block", [2, 6, 32])
+@pytest.mark.parametrize("type", [F64, F32])
+def test_mantissa_and_exponent_of_every_size_of_number(make: Any, type: Scalar, block: int) -> None:
+    """Also in loops over the threads of small blocks, whose vectors have two elements: LLVM cannot make code of
+    llvm.frexp for these."""
+    tiny, most = np.finfo(_DTYPES[type]).smallest_subnormal, np.finfo(_DTYPES[type]).max
+    normal = np.finfo(_DTYPES[type]).tiny
+    xs = np.array([0.75, -20, 1, 0, -0.0, tiny, -3 * tiny, normal, normal - tiny, most, -most, 1e-9, 3e9, 0.5, 2, -7.3])
+    xs = xs.astype(_DTYPES[type])
+    k = make(m=Pointer(type, "global"), e=Pointer(I32, "global"), x=Pointer(type, "global"))
+    i = k.index()
+    x = k.get(k.x, i)
+    k.barrier()
+    k.put(k.m, i, k.op("frexp_mantissa", x, type=type))
+    k.put(k.e, i, k.op("frexp_exponent", x, type=I32))
+    mantissa, exponent = np.zeros(96, xs.dtype), np.zeros(96, np.int32)
+    xs = np.tile(xs, 6)
+    k.run(96 // block, block, m=mantissa, e=exponent, x=xs)
+    np.testing.assert_array_equal(mantissa, np.frexp(xs)[0])
+    np.testing.assert_array_equal(np.signbit(mantissa), np.signbit(xs))
+    np.testing.assert_array_equal(exponent, np.frexp(xs)[1])
+
+
+def test_numbers_that_are_not_finite_are_their_own_mantissas(make: Any) -> None:
+    xs = [math.inf, -math.inf, math.nan]
+    for type in (F32, F64):
+        np.testing.assert_array_equal(evaluate(make, "frexp_mantissa", [type], type, xs), xs)
+
+
 def test_exponents(make: Any) -> None:
     xs = [0.75, -20.0, 1.0]
     np.testing.assert_array_equal(evaluate(make, "frexp_mantissa", [F64], F64, xs), np.frexp(xs)[0])

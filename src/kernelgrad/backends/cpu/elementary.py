@@ -109,14 +109,38 @@ def _powi(call: Application) -> ir.Value:
     return intrinsic(call.b, "llvm.pow", x.type, [x, convert(call.b, exponent, call.types[1], call.scalar)], [x.type])
 
 
+_FREXP = {32: (23, 25), 64: (52, 54)}  # bits of the fraction, and a power of two that makes small numbers normal
+
+
 def _frexp(part: int) -> Row:
+    """By bits: code for vectors of llvm.frexp is wrong, or not made at all, in LLVM 22.1. NaN and infinities are
+    their own mantissas."""
+
     def row(call: Application) -> ir.Value:
-        (x,) = call.args
-        both = ir.LiteralStructType([x.type, lt.I32])
-        pair = intrinsic(call.b, "llvm.frexp", both, [x], [x.type, lt.I32])
-        return call.b.extract_value(pair, part)
+        x, bits = _real(call), ir.IntType(call.scalar.bits)
+        fraction, up = _FREXP[bits.width]
+        is_small = abs(x) < 2.0 ** (2 - (1 << (bits.width - fraction - 2)))  # not normal
+        raw = x.b.bitcast((x * 2.0**up).select(is_small, x).value, bits)
+        is_whole = x.b.or_(x.equals(0.0), x.b.not_(x.is_finite()))
+        return (_mantissa, _exponent)[part](x, raw, fraction, is_small, is_whole)
 
     return row
+
+
+def _mantissa(x: Real, raw: ir.Value, fraction: int, is_small: ir.Value, is_whole: ir.Value) -> ir.Value:
+    ones = (1 << (raw.type.width - fraction - 1)) - 1  # of the exponent
+    kept = x.b.and_(raw, ir.Constant(raw.type, ~(ones << fraction)))
+    half = x.b.or_(kept, ir.Constant(raw.type, (ones // 2 - 1) << fraction))
+    return x.b.select(is_whole, x.value, x.b.bitcast(half, x.value.type))
+
+
+def _exponent(x: Real, raw: ir.Value, fraction: int, is_small: ir.Value, is_whole: ir.Value) -> ir.Value:
+    b, ones = x.b, (1 << (raw.type.width - fraction - 1)) - 1
+    field = b.and_(b.lshr(raw, ir.Constant(raw.type, fraction)), ir.Constant(raw.type, ones))
+    narrow = field if raw.type.width == lt.I32.width else b.trunc(field, lt.I32)
+    bias = ones // 2 - 1
+    beside = b.select(is_small, lt.i32(bias + _FREXP[raw.type.width][1]), lt.i32(bias))
+    return b.select(is_whole, lt.i32(0), b.sub(narrow, beside))
 
 
 def _ilogb(call: Application) -> ir.Value:

@@ -22,6 +22,7 @@ from ...ir.types import F32, Pointer, Scalar
 from . import block_sums, own_sums, strides, totals
 from . import llvm_types as lt
 from .blocks import BlockCode
+from .divisions import conditional_divisions
 from .frame import Failing, Failure, Frame, Own, failing_ops
 from .indexing import IndexArithmetic
 from .interleaved import ordered_accesses
@@ -170,6 +171,7 @@ class _Kernel:
             nowrap=self.bounded(),
             address_parts=address_parts(self.function),
             ordered=ordered_accesses(self.function),
+            conditional_divisions=conditional_divisions(self.function),
             watch=self.watch(context) if self.variant.watched else None,
             row=self.row(x, row_end) if self.by_row else None,
             alone=self.alone(self.own_sums),

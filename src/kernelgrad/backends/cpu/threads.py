@@ -40,6 +40,7 @@ from ...ir.ops import (
 from ...ir.types import I32, Array, Pointer, Scalar, Struct, Type
 from . import llvm_types as lt
 from .convert import narrow, resize, widen
+from .divisions import divide
 from .frame import Failing, Failure, Frame
 from .frozen import settled
 from .functions import TABLE
@@ -93,7 +94,8 @@ def _apply(frame: Frame, op: Apply) -> None:
     args = tuple(frame.get(a) for a in op.args)
     types = tuple(a.type for a in op.args)
     call = Application(frame.b, args, types, op.result.type, op in frame.nowrap)
-    result = apply(TABLE, op.fn, call)
+    divided = op in frame.conditional_divisions
+    result = divide(op.fn, call) if divided else apply(TABLE, op.fn, call)
     if op.result in frame.address_parts and masks(op, args) and not isinstance(result, ir.Constant):
         result = opaque(frame.b, result)  # Note [Masked indices]
     frame.values[op.result] = result
