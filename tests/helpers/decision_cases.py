@@ -231,5 +231,5 @@ def expected(name: str, type: str, given: Data) -> list[Any]:
 
 def assert_same(found: list[Any], wanted: list[Any], type: str) -> None:
     for one, other in zip(found, wanted, strict=True):
-        limit = {"float": 2e-5, "double": 1e-12}[type] * np.abs(other).max()
+        limit = {"float": 1e-4, "double": 1e-12}[type] * np.abs(other).max()
         np.testing.assert_allclose(one, other, rtol=0, atol=limit)
