@@ -86,6 +86,7 @@ WIDENED = (
 )
 
 TAPS = Pass("taps", taps.unrolled)  # likewise, over few elements each
+SUM_PIECES = Pass("sum_pieces", _transform("sum_pieces"))  # for long loops
 TURNS = Pass("turns", _transform("turns"))  # for sums over very many blocks
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
@@ -166,7 +167,8 @@ def finish_derivative(
         tuned = _tuned(clean, function.name, tuning, gathering)
         factors = Pass("linear", lambda f, m: linear.run(f, m, shadows))
         zeros = (Pass("masks", lambda f, m: masks.run(f, m, adjoints)),) if adjoints else ()
-        result = for_target(tuned, function.name, (factors, *zeros, *LAST, *((TURNS,) if only_sums else ()), last))
+        late = (*zeros, *((SUM_PIECES,) if tuning.long_sums else ()), *LAST, *((TURNS,) if only_sums else ()))
+        result = for_target(tuned, function.name, (factors, *late, last))
         _check_addresses(result.functions[function.name])
         return _in_tiles(result, function.name, tuning) if quads is None else _in_quads(result, function.name, quads)
 
