@@ -16,19 +16,21 @@ from ..ir.builder import Builder
 from ..ir.ops import Apply, Block, Constant, For, Function, If, Module, Op, Value, While
 from ..ir.traverse import clone, rebuild, uses, walk, with_body
 from ..ir.types import F32, F64, I64, U64
+from .adjoint_values import adjoint_values
 from .aliases import MEETINGS
 
 PIECE = 128  # iterations
 SHORT = 1024  # iterations that need no pieces
-_ADJOINT = "_d_"  # what the names of adjoints begin with
 
 
-def run(function: Function, _: Module) -> Function:
-    return with_body(function, _Pass(function).block(function.body))
+def run(function: Function, _: Module, memory: frozenset[str]) -> Function:
+    """`memory`: the parameters and variables that hold adjoints. The kernel's own sums stay as they are."""
+    return with_body(function, _Pass(function, adjoint_values(function, memory)).block(function.body))
 
 
 class _Pass:
-    def __init__(self, function: Function):
+    def __init__(self, function: Function, adjoints: set[Value]):
+        self.adjoints = adjoints
         self.used = uses(function.body)
         self.definition = {r: op for op in walk(function.body) for r in op.results}
 
@@ -48,7 +50,7 @@ class _Pass:
         return [
             k
             for k, arg in enumerate(loop.body.args[1:])
-            if arg.type == F32 and _is_adjoint(arg, loop.results[k]) and self.grows(arg, loop.body.results[k])
+            if arg.type == F32 and arg in self.adjoints and self.grows(arg, loop.body.results[k])
         ]
 
     def is_short(self, loop: For) -> bool:
@@ -88,10 +90,6 @@ class _Pass:
     def both(self, start: Value, ends: list[Value]) -> int | None:
         found = [self.reached(start, end) for end in ends]
         return None if None in found else sum(n for n in found if n is not None)
-
-
-def _is_adjoint(*values: Value) -> bool:
-    return any((v.name or "").startswith(_ADJOINT) for v in values)
 
 
 def _in_pieces(loop: For, sums: list[int]) -> list[Op]:
