@@ -157,7 +157,7 @@ def finish_derivative(
 
     def compute() -> Module:
         verify(emitted, "autodiff")
-        from .transforms import linear, masks, sums
+        from .transforms import linear, masks, sum_pieces, sums
         from .transforms.stores import positive_zeros
 
         once = Pass("sums", lambda f, m: sums.run(f, m, gathering, taps.MOST if only_sums else sums.MOST))
@@ -166,7 +166,9 @@ def finish_derivative(
         tuned = _tuned(clean, function.name, tuning, gathering)
         factors = Pass("linear", lambda f, m: linear.run(f, m, shadows))
         zeros = (Pass("masks", lambda f, m: masks.run(f, m, adjoints)),) if adjoints else ()
-        result = for_target(tuned, function.name, (factors, *zeros, *LAST, *((TURNS,) if only_sums else ()), last))
+        pieces = Pass("sum_pieces", lambda f, m: sum_pieces.run(f, m, shadows | gathering))
+        late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((TURNS,) if only_sums else ()))
+        result = for_target(tuned, function.name, (factors, *late, last))
         _check_addresses(result.functions[function.name])
         return _in_tiles(result, function.name, tuning) if quads is None else _in_quads(result, function.name, quads)
 

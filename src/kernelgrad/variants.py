@@ -29,6 +29,7 @@ from .autodiff.reverse import Gradient as Derivative
 from .autodiff.reverse import Options, Prepared, gradient, long_loops, unique_roots
 from .autodiff.shadows import adjoint_type, is_dynamic
 from .autodiff.tuning import rows
+from .autodiff.tuning.long_loops import has_long_loops
 from .autodiff.tuning.shapes import decided_by
 from .autodiff.tuning.tune import Tuning, tuning_for
 from .deep import deeply
@@ -314,7 +315,7 @@ class Variant:
             unkept=self._unkept(sums),
             copied=frozenset(crowded),
             gathered=frozenset(c.gather for c in chosen),
-            tuning=self._tuning(launch, ways),
+            tuning=replace(self._tuning(launch, ways), long_sums=self._has_long_loops(launch, known)),
             ragged=self._is_ragged(launch.block),
         )
         return Found(facts, chosen)
@@ -326,6 +327,10 @@ class Variant:
     @cached_property
     def _parts_ragged_warps(self) -> bool:
         return converge.is_needed(self.kernel.function, whole_rows=False)
+
+    def _has_long_loops(self, launch: Launch, known: Callable[[Any], Any]) -> bool:
+        prepared = self.derivative.prepared
+        return has_long_loops(prepared.function, prepared.structure, Shape(launch.grid, launch.block), known)
 
     def _tuning(self, launch: Launch, ways: Ways) -> Tuning:
         usual = self.options.facts

@@ -41,6 +41,11 @@ _GATHERED: Forced = [
 ]
 _WIDE: Forced = [("autodiff.adding.gather", "_MANY", 1)]
 _LONG: Forced = [("variants", "_LARGE_TAPE", -1)]
+_PIECES: Forced = [
+    ("autodiff.tuning.long_loops", "LONG", -1),
+    ("transforms.sum_pieces", "SHORT", 0),
+    ("transforms.sum_pieces", "PIECE", 2),
+]
 _CROWDED: Forced = [
     ("variants", "_MANY_BLOCKS", 0),
     ("variants", "_CROWD", 0),
@@ -63,6 +68,7 @@ PLANS: dict[str, Forced] = {
     "gathered as on a GPU": [*_GATHERED, *_WIDE, _ways()],
     "a large tape": _LONG,
     "a large tape in two": [*_LONG, *_IN_TWO],
+    "long sums": _PIECES,
     "many blocks": _CROWDED,
     "as on a GPU": [*_ON_GPU, *_CROWDED],
     "in two on a GPU": [*_ON_GPU, *_IN_TWO, *_GATHERED, *_WIDE],

@@ -90,11 +90,9 @@ class CpuExecutable:
         """The parameters whose buffers each worker gets memory of its own for, and the bytes of it."""
         if not self._candidates:
             return {}
-        from ..backends.cpu.own_sums import pays
-
         threads = volume(config.grid) * volume(config.block)
         sizes = {b.name: b.nbytes for b in arguments.buffers if b.name in self._candidates}
-        found = (name for name in self._candidates if pays(sizes.get(name, 0), self._candidates[name].size, threads))
+        found = (name for name, own in self._candidates.items() if own.pays(sizes.get(name, 0), threads))
         return {name: sizes[name] for name in found}
 
     def _unbounded(self, config: LaunchConfig, arguments: BoundArguments, sizes: dict[str, int]) -> tuple[str, ...]:
@@ -117,9 +115,9 @@ class CpuExecutable:
 
     @cached_property
     def _candidates(self) -> dict[str, Candidate]:
-        from ..backends.cpu.own_sums import candidates
+        from ..backends.cpu.own_sums import all_candidates
 
-        return candidates(self.module.functions[self.kernel])
+        return all_candidates(self.module.functions[self.kernel])
 
     def _variant_for(self, config: LaunchConfig, own_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
         from ..backends.cpu.variant import Variant

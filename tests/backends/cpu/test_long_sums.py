@@ -24,3 +24,18 @@ def test_small_buffers(name: str, settings: dict[str, bool]) -> None:
     kg.gradient(kernel, "y, w", **settings)[N // 256, 256](out, x, w, row, N, d_y, d_w)
     places = {"few elements": index % 4, "one of them": row, "a slice": index & 1}[name]
     np.testing.assert_allclose(d_w, np.bincount(places, minlength=4) * float(x[0]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("read", ("w[0]", "a", "w[blockIdx.y]"))
+def test_many_sums_of_registers(read: str) -> None:
+    """The loop over threads adds up in a register, of which there are very many in a large launch."""
+    kernel = kg.compile(f"""__global__ void k(float *y, const float *w, float a) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        y[blockIdx.y * (gridDim.x * blockDim.x) + i] = {read} * 1.1f;
+    }}""")["k"]
+    n, d = 1 << 24, np.zeros(1 if read == "a" else 2, np.float32)
+    out, w, d_y = np.zeros(n, np.float32), np.ones(2, np.float32), np.ones(n, np.float32)
+    kg.gradient(kernel, f"y, {read[0]}")[(n // 2 // 256, 2), 256](out, w, 0.5, d_y, d)
+    each = float(np.float32(1.1)) * n
+    want = [each / 2, each / 2] if "y" in read else [each, 0][: d.size]
+    np.testing.assert_allclose(d, want, rtol=4e-6)

@@ -18,12 +18,13 @@ _RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave roo
 class Tuning:
     """`row`: a power of two that the rows of a block are multiples of, where its warps are whole; 1 if not known.
     `block`: its shape, where that is known. `each`: how many rows of it a thread may do. `refilled`: the tiles that are
-    filled again wherever they are read."""
+    filled again wherever they are read. `long_sums`: loops may add very much to one float."""
 
     row: int = 1
     block: tuple[int, int, int] | None = None
     each: int = 1
     refilled: frozenset[str] = frozenset()
+    long_sums: bool = False
 
     @property
     def on_cpu(self) -> Tuning:
@@ -31,7 +32,7 @@ class Tuning:
         return self if self.block is None else replace(self, row=1, each=1)
 
     def __str__(self) -> str:
-        return f"{self.row} {self.block} {self.each} {sorted(self.refilled)}"
+        return f"{self.row} {self.block} {self.each} {sorted(self.refilled)} {self.long_sums}"
 
 
 PLAIN = Tuning()

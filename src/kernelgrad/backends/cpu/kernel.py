@@ -283,6 +283,11 @@ class _Kernel:
     def is_float(self, k: int) -> bool:
         return pointee(self.function.params[k].value) == F32
 
+    def in_registers(self, k: int) -> bool:
+        """Whether the loop over threads adds up all that is added to a buffer."""
+        additions = totals.additions_by_root(self.function).get(self.function.params[k].value, set())
+        return additions <= set(self.summed)
+
     def until_fold(
         self,
         b: ir.IRBuilder,
@@ -292,7 +297,8 @@ class _Kernel:
         folded: dict[int, tuple[ir.Value, ir.Value]],
     ) -> ir.Value:
         """No later than where sums of floats have become long (Note [Own sums])."""
-        for _, nbytes in folded.values() if self.by_row else ():
+        lengths = [nbytes for k, (_, nbytes) in folded.items() if self.by_row and not self.in_registers(k)]
+        for nbytes in lengths:
             blocks = b.udiv(own_sums.threads_between_folds(b, nbytes), b.zext(threads, I64))
             last = b.add(b.zext(x, I64), b.add(blocks, i64(1)))
             row_end = b.select(b.icmp_unsigned("<", last, b.zext(row_end, I64)), b.trunc(last, I32), row_end)
@@ -311,7 +317,10 @@ class _Kernel:
         each = reduce(b.mul, (b.zext(t, I64) for t in threads))
         run = b.add(b.load(since, typ=I64), b.mul(each, b.zext(blocks, I64)))
         b.store(run, since)
-        lengths = [own_sums.threads_between_folds(b, nbytes) for _, nbytes in folded.values()]
+        lengths = [
+            i64(0) if self.in_registers(k) else own_sums.threads_between_folds(b, nbytes)
+            for k, (_, nbytes) in folded.items()
+        ]
         least = reduce(lambda one, other: b.select(b.icmp_unsigned("<", one, other), one, other), lengths)
         with b.if_then(b.icmp_unsigned(">=", run, least)):
             for memory, nbytes in folded.values():

@@ -6,7 +6,7 @@ threads add to different elements, and vectorises then. The launch tells where t
 memory, and its bytes.
 
 A long sum of floats loses what is added to it. So those of floats are added to doubles behind them, each time that so
-many threads have run, and begin again at zero.
+many threads have run, and begin again at zero. In very large launches so are sums of registers (Note [Totals]).
 
 A kernel may add outside of the buffer that it is given: to the array of which that is a slice. Where the launch does
 not show that it does not (`ranges`), each addition looks whether it is inside, and is made atomically where it is not.
@@ -31,6 +31,8 @@ _MOST_BYTES = 1 << 18
 _CROWD = 64  # threads for each element, at least
 _LENGTH = 512  # of a sum of floats: threads, and for each element
 _LENGTH_EACH = 8
+_MANY = 1 << 22  # threads: so many sums of registers lose something in a float
+_FEW_BYTES = 256  # that are added to doubles each time
 _LINE = 64  # bytes: where doubles begin
 TOLD = (
     f"each core adds up in memory of its own, if the buffer has at most {_MOST_BYTES >> 10} KB and each element"
@@ -45,6 +47,12 @@ class Candidate:
     indices: Indices
     size: int
     additions: tuple[Atomic, ...]
+    in_registers: bool = False  # all of it: Note [Totals]
+
+    def pays(self, nbytes: int, threads: int) -> bool:
+        if self.in_registers:
+            return 0 < nbytes <= _FEW_BYTES and nbytes % self.size == 0 and threads >= _MANY
+        return pays(nbytes, self.size, threads)
 
     def stays_inside(self, ranges: Ranges, nbytes: int) -> bool:
         offsets = [ranges.offset(op.ptr) for op in self.additions]
@@ -53,15 +61,20 @@ class Candidate:
 
 def candidates(function: Function) -> dict[str, Candidate]:
     """By the parameters' names."""
+    return {name: own for name, own in all_candidates(function).items() if not own.in_registers}
+
+
+def all_candidates(function: Function) -> dict[str, Candidate]:
+    """Also those that registers add up."""
     expanded = block_sums.run(totals.expanded(function))
     indices = Indices(expanded)
     once = set(totals.find(expanded, by_row=True))
     by_root = totals.additions_by_root(expanded)
     params = {p.value: p.name for p in function.params if p.variable is None}
     return {
-        params[root]: Candidate(indices, pointee(root).size, tuple(ops))
+        params[root]: Candidate(indices, pointee(root).size, tuple(ops), ops <= once)
         for root, ops in by_root.items()
-        if root in params and not ops <= once and pointee(root) in (F32, F64)
+        if root in params and pointee(root) in ((F32,) if ops <= once else (F32, F64))
         if all(op.result.type == pointee(root) for op in ops)
     }
 

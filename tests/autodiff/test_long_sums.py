@@ -1,0 +1,77 @@
+"""Sums of adjoints over very many equal floats: nothing of what is added gets lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+N = 1 << 22
+
+_LOOPS = {
+    "element": "for (int j = 0; j < n; j++) s += w[0] * 1.1f;",
+    "downward": "for (int j = n; j > 0; j -= 1) s += w[0] * 1.1f;",
+    "strided": "for (int j = 3; j < 2 * n + 2; j += 2) s += w[0] * 1.1f;",
+    "local": "float v = w[0] * 1.0f; for (int j = 0; j < n; j++) s += v * 1.1f;",
+    "branch": "for (int j = 0; j < 2 * n; j++) if (j % 2 == 0) s += w[0] * 1.1f;",
+    "choice": "for (int j = 0; j < 2 * n; j++) s += j % 2 == 0 ? w[0] * 1.1f : 0.5f;",
+    "nested": "for (int j = 0; j < n / 2048; j++) for (int k = 0; k < 2048; k++) s += w[0] * 1.1f;",
+    "nested_unknown": "for (int j = 0; j < n / m; j++) for (int k = 0; k < m; k++) s += w[0] * 1.1f;",
+    "while": "int j = 0; while (j < n) { s += w[0] * 1.1f; j++; }",
+    "minus": "for (int j = 0; j < n; j++) s -= w[0] * -1.1f;",
+    "long_long": "for (long long j = 0; j < n; j++) s += w[0] * 1.1f;",
+    "threads": "for (int j = threadIdx.x; j < n; j += blockDim.x) s += w[0] * 1.1f;",
+}
+
+
+def _gradient(loop: str, listed: str = "y, w", **options: Any) -> Any:
+    head = "__global__ void k(float *y, const float *w, float a, int n, int m)"
+    return kg.gradient(kg.compile(f"{head} {{ float s = 0; {loop} y[threadIdx.x] = s; }}")["k"], listed, **options)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("name", _LOOPS)
+def test_one_threads_sum(name: str, deterministic: bool) -> None:
+    gradient = _gradient(_LOOPS[name], deterministic=deterministic)
+    threads = 4 if name == "threads" else 1
+    y, d_y, w, d_w = np.zeros(threads, "f4"), np.ones(threads, "f4"), np.full(1, 0.5, "f4"), np.zeros(1, "f4")
+    gradient[1, threads](y, w, 0.5, N, 512, d_y, d_w)
+    np.testing.assert_allclose(d_w, [float(np.float32(1.1)) * N], rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 256])
+def test_the_sum_of_a_number(threads: int) -> None:
+    gradient = _gradient("for (int j = 0; j < n; j++) s += a * 1.1f;", "y, a")
+    d_a, n = np.zeros(1, "f4"), N // threads * 8
+    gradient[1, threads](
+        np.zeros(threads, "f4"), np.zeros(1, "f4"), 0.5, n, 1, np.ones(threads, "f4"), d_a
+    )  # fmt: skip
+    np.testing.assert_allclose(d_a, [float(np.float32(1.1)) * n * threads], rtol=1e-5)
+
+
+def test_the_kernels_own_sums_stay_as_they_are() -> None:
+    source = "__global__ void k(float *y, const float *w, int n) { float s = 0; for (int j = 0; j < n; j++)" + (
+        " s += w[0] * 0.3f; y[0] = s; }"
+    )
+    kernel = kg.compile(source)["k"]
+    alone, y, w = np.zeros(1, "f4"), np.zeros(1, "f4"), np.full(1, 0.7, "f4")
+    kernel[1, 1](alone, w, 200_001)
+    kg.gradient(kernel, "y, w")[1, 1](y, w, 200_001, np.ones(1, "f4"), np.zeros(1, "f4"))
+    assert y == alone
+
+
+@pytest.mark.parametrize("n", [70_000, 70_001, 70_127, 70_128])
+def test_pieces_end_where_the_loop_ends(n: int) -> None:
+    """Each iteration adds another number: all of them, and no other."""
+    source = """__global__ void k(double *y, const float *x, const float *w, int n) {
+        double s = 0; for (int j = n - 1; j >= 3; j -= 3) s += w[0] * x[j]; y[0] = s; }"""
+    x, d_w = np.random.default_rng(n).random(n).astype("f4"), np.zeros(1, "f4")
+    for scale in (1, 4):  # long and short, by the launch's integers
+        text = source.replace("int n) {", f"int m) {{ int n = m / {scale};")
+        gradient, count = kg.gradient(kg.compile(text)["k"], "y, w"), n // scale
+        gradient[1, 1](np.zeros(1), x, np.ones(1, "f4"), n, np.ones(1), d_w)
+        np.testing.assert_allclose(d_w, [x[count - 1 : 2 : -3].astype("f8").sum()], rtol=1e-5)
+        d_w[:] = 0
