@@ -131,7 +131,7 @@ class Sources:
         if name not in self._known:
             path = Path(name)
             text = path.read_text(errors="replace") if path.is_file() else None
-            self._known[name] = Source(name, text)
+            self._known[name] = Source(name, text, name.startswith(_PRELUDE))
         return self._known[name]
 
     def span(self, cursor: Cursor) -> Span:
