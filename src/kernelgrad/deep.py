@@ -5,6 +5,7 @@ stack as large as it takes. Passes are pure, so that they can be.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import UNKNOWN, Span, UnsupportedError
-from .locks import handed_over, make_lock
+from .locks import handed_over, held_by_forks, make_lock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,6 +25,7 @@ _HINT = "split it into several kernels, or write what repeats as a loop"
 
 _own = threading.local()  # .large: whether this thread has such a stack
 _raising = make_lock()
+held_by_forks(_raising)  # a child finds the stack size of all threads as it should be
 _users = 0
 _usual_limit = sys.getrecursionlimit()
 
@@ -112,6 +114,18 @@ def _started(body: Callable[[], None], size: int) -> threading.Thread | None:
             return None
         finally:
             threading.stack_size(before)
+
+
+def _in_child() -> None:
+    """Whoever needed more nested calls is not there."""
+    global _users
+    if _users > 0 and not getattr(_own, "large", False):
+        _users = 0
+        sys.setrecursionlimit(_usual_limit)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def _too_deep(args: tuple[Any, ...]) -> UnsupportedError:

@@ -11,6 +11,7 @@ class Source:
 
     name: str
     text: str | None = field(default=None, repr=False)
+    is_prelude: bool = field(default=False, repr=False)  # nothing of the user's: nobody is pointed at it
 
     @property
     def short_name(self) -> str:

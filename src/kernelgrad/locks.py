@@ -7,7 +7,8 @@ time anyway. The other locks belong to one object each and guard a few lines tha
 run side by side) take no other lock inside. So the order is always `COMPILING` first. All are re-entrant; nothing of
 the user's runs under any.
 
-`fork` takes `COMPILING` first, so that a child never inherits libclang, LLVM or an import in the middle of something.
+`fork` takes `COMPILING` first, so that a child never inherits libclang, LLVM or an import in the middle of something,
+and then the locks of other packages that it was told of: llvmlite has its own, which is taken outside of ours too.
 The other locks are open in the child: what another thread was making under one of them is not there, and is made again.
 An interrupt while a lock is held releases it and leaves nothing half made: results are kept when they are whole.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
 from typing import Any, Generic, TypeVar, overload
 from weakref import WeakSet
@@ -37,6 +38,13 @@ def make_lock() -> Any:
 
 
 COMPILING = make_lock()
+_others: list[AbstractContextManager[Any]] = []
+
+
+def held_by_forks(lock: AbstractContextManager[Any]) -> None:
+    """A re-entrant lock of another package: its holders never wait for one of ours, and a child finds it open."""
+    if lock not in _others:
+        _others.append(lock)
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
@@ -107,18 +115,22 @@ class _Fork:
     """What happens to the locks around `os.fork`."""
 
     held = False
+    others = ExitStack()
 
     def before(self) -> None:
         self.held = False
         self.held = COMPILING.acquire(timeout=_FORK_WAITS)
+        if self.held:  # whoever keeps it so long may have the others too
+            for lock in _others:
+                self.others.enter_context(lock)
 
     def in_parent(self) -> None:
+        self.others.close()
         if self.held:
             COMPILING.release()
 
     def in_child(self) -> None:
-        if self.held:
-            COMPILING.release()
+        self.in_parent()
         for lock in list(_locks):
             if not lock._is_owned():  # the forking thread's own stay its own
                 lock._at_fork_reinit()

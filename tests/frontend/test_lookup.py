@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -22,3 +24,40 @@ def test_templates_in_namespaces(name: str) -> None:
     y = np.zeros(1, np.float32)
     kg.compile(SOURCE)[name][1, 1](y)
     assert y[0] == 33
+
+
+INSTANCES = """
+enum class Mode { SUM, MEAN };
+enum Old { A, B = 7 };
+template <int N, bool F> __global__ void red(float *y) { y[0] = N + F; }
+template <Mode M, Old O, class T = float, int K = 4> __global__ void en(T *y) { y[0] = (int)M * 10 + O + K; }
+template <class T, T V> __global__ void of_type(float *y) { y[0] = V ? 2 : 3; }
+namespace ns {
+enum E { P, Q };
+template <E e, unsigned char c = 200> __global__ void n(float *y) { y[0] = e + c; }
+template __global__ void n<Q>(float *);
+}
+template __global__ void red<32, true>(float *);
+template __global__ void red<-16, false>(float *);
+template __global__ void en<Mode::MEAN, B>(float *);
+template __global__ void en<(Mode)5, A>(float *);
+template __global__ void of_type<bool, true>(float *);
+"""
+
+
+def test_what_functions_prints_can_be_looked_up() -> None:
+    module = kg.compile(INSTANCES)
+    names = [found[1] for f in module.functions if (found := re.match(r"__global__ void (.*<.*>)\(", f))]
+    values = {}
+    for name in names:
+        y = np.zeros(1, np.float32)
+        module[name][1, 1](y)
+        values[name] = y[0]
+    assert values == {
+        "red<32, true>": 33,
+        "red<-16, false>": -16,
+        "en<Mode::MEAN, Old::B, float, 4>": 21,
+        "en<(Mode)5, Old::A, float, 4>": 54,
+        "of_type<bool, true>": 2,
+        "ns::n<ns::E::Q, 200>": 201,
+    }

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import clang.cindex as ci
 
+from ..deep import on_large_stack
 from ..errors import InternalError, Source, Span
 from ..locks import COMPILING, once
+from .overflow import check_bases, survived, too_deep, use_callers_stack
 from .precompiled import prelude_arguments, refuse
 from .prelude import parse_arguments, prelude_dir
 from .visiting import children_of, walk
@@ -129,7 +131,7 @@ class Sources:
         if name not in self._known:
             path = Path(name)
             text = path.read_text(errors="replace") if path.is_file() else None
-            self._known[name] = Source(name, text)
+            self._known[name] = Source(name, text, name.startswith(_PRELUDE))
         return self._known[name]
 
     def span(self, cursor: Cursor) -> Span:
@@ -143,10 +145,13 @@ class Sources:
         )
 
 
+@on_large_stack
 def parse(
     name: str, texts: Mapping[str, bytes], include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str
 ) -> Any:
     """A translation unit of the text of that name, the prelude before it; other texts stand in for files."""
+    for file, text in texts.items():
+        check_bases(file, text.decode(errors="replace"))
     own = [f"-I{d}" for d in include_dirs] + [f"-D{d}" for d in defines]
     with COMPILING:
         unit = _parse(name, texts, [*parse_arguments(std), *prelude_arguments(std), *own])
@@ -158,14 +163,16 @@ def parse(
 
 def _parse(name: str, texts: Mapping[str, bytes], arguments: list[str]) -> Any:
     """None where clang does not like the precompiled header it was given."""
+    index = _index()
     try:
-        unit = _index().parse(name, args=arguments, unsaved_files=list(texts.items()), options=KEEP_GOING)
+        with survived():
+            unit = index.parse(name, args=arguments, unsaved_files=list(texts.items()), options=KEEP_GOING)
     except ci.TranslationUnitLoadError:
         unit = None
     if "-include-pch" in arguments:
         return unit if unit is not None and not any(map(_is_about_header, unit.diagnostics)) else None
     if unit is None:
-        raise InternalError(f"libclang gives up on {name}: please report it with the source")
+        raise too_deep(name, texts[name].decode(errors="replace"))
     return unit
 
 
@@ -185,6 +192,7 @@ def _lib() -> Any:
     _add_kind(TypeKind, 32, "FLOAT16")
     for number, name in enumerate(("TEMPLATE", "TEMPLATE_EXPANSION", "EXPRESSION", "PACK"), start=5):
         _add_kind(TemplateArgumentKind, number, name)
+    use_callers_stack()
     lib = ci.conf.lib
     declare(lib)
     _self_test(lib)

@@ -6,11 +6,13 @@ lowered by the functions in `expressions`, `calls`, `initialize` and `statements
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal
 
-from ..errors import ParseError, Span, UnsupportedError
+from ..errors import ParseError, SourceError, Span, UnsupportedError
 from ..ir.builder import Builder, pointee
 from ..ir.ops import Block, Function, Global, Module, Param, Value
 from ..ir.types import BOOL, Array, Pointer, Scalar, Struct, Type
@@ -70,7 +72,8 @@ class Lowering:
             self.reached.append(cursor)
             parent = cursor.semantic_parent
             closure = self.closures.get(identity(parent)) if parent is not None else None
-            self.functions[name] = FunctionLowering(self, cursor, name, closure).run()
+            with _blamed_on(at):
+                self.functions[name] = FunctionLowering(self, cursor, name, closure).run()
             self._in_progress.pop()
         return self._names[key]
 
@@ -290,6 +293,17 @@ class FunctionLowering:
 
     def unsupported(self, cursor: Cursor, what: str, hint: str | None = None) -> UnsupportedError:
         return self.module.unsupported(cursor, what, hint)
+
+
+@contextmanager
+def _blamed_on(call: Span) -> Iterator[None]:
+    """An error in the prelude is the call's."""
+    try:
+        yield
+    except SourceError as error:
+        if not error.span.source.is_prelude or call.source.is_prelude:
+            raise
+        raise type(error)(error.message, call, error.hint) from None
 
 
 def _is_dynamic(variable: Global) -> bool:

@@ -17,6 +17,18 @@ _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
 _REQUEST = re.compile(r"^\s*(?P<name>[\w:~]+)\s*(?P<template><.*>)?\s*(?P<params>\(.*\))?\s*$", re.DOTALL)
 _PROBE = "__kernelgrad_probe"
+_UNSIGNED = (
+    clang.TypeKind.UCHAR,
+    clang.TypeKind.USHORT,
+    clang.TypeKind.UINT,
+    clang.TypeKind.ULONG,
+    clang.TypeKind.ULONGLONG,
+)
+_TEMPLATE_PARAMETERS = (
+    Kind.TEMPLATE_NON_TYPE_PARAMETER,
+    Kind.TEMPLATE_TYPE_PARAMETER,
+    Kind.TEMPLATE_TEMPLATE_PARAMETER,
+)
 
 
 @dataclass(frozen=True)
@@ -331,5 +343,33 @@ def _template_argument(cursor: Cursor, index: int) -> str:
     if kind == clang.TemplateArgumentKind.TYPE:
         return str(cursor.get_template_argument_type(index).spelling)
     if kind == clang.TemplateArgumentKind.INTEGRAL:
-        return str(cursor.get_template_argument_value(index))
+        return _constant(cursor.get_template_argument_value(index), _parameter_type(cursor, index))
     return "..."
+
+
+def _parameter_type(instance: Cursor, index: int) -> clang.Type | None:
+    """Of a template's parameter that is a value."""
+    template = clang.specialized_template(instance)
+    children = children_of(template) if template is not None else []
+    parameters = [c for c in children if c.kind in _TEMPLATE_PARAMETERS]
+    if index >= len(parameters) or parameters[index].kind != Kind.TEMPLATE_NON_TYPE_PARAMETER:
+        return None
+    type, names = parameters[index].type, [c.spelling for c in parameters]
+    if type.spelling in names:  # template <class T, T value>
+        type = instance.get_template_argument_type(names.index(type.spelling))
+    return type.get_canonical()
+
+
+def _constant(value: int, type: clang.Type | None) -> str:
+    """As C++ has it: what is printed can be asked for."""
+    if type is None or type.kind not in (*_UNSIGNED, clang.TypeKind.BOOL, clang.TypeKind.ENUM):
+        return str(value)
+    if type.kind == clang.TypeKind.BOOL:
+        return "true" if value else "false"
+    if type.kind in _UNSIGNED:
+        return str(value % (1 << 8 * type.get_size()))
+    scope = type.get_declaration()
+    name = next(
+        (c.spelling for c in children_of(scope) if c.kind == Kind.ENUM_CONSTANT_DECL and c.enum_value == value), None
+    )
+    return f"{type.spelling}::{name}" if name is not None else f"({type.spelling}){value}"

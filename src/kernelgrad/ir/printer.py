@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ..deep import deeply
 from ..errors import Span
 from .ops import Block, Function, Global, Module, Op, Value
 from .traverse import attribute_fields, block_fields, operand_fields
@@ -45,6 +46,7 @@ class Names:
         return hint if count == 0 else f"{hint}.{count}"
 
 
+@deeply
 def print_module(module: Module) -> str:
     parts = [_struct(s) for s in module.structs.values()]
     parts += [_global(g) for g in module.globals.values()]

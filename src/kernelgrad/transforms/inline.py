@@ -1,13 +1,16 @@
 """Inlines every call, transitively.
 
 Before: any function. After: no `Call` is left. A callee's body is cloned in place of the call, with its own spans, so
-that errors still point at the line that matters; its allocas stay where the call stood, one instance per execution.
+that errors still point at the line that matters: that of the call, where the callee is the prelude's. Its allocas stay
+where the call stood, one instance per execution.
 Recursion cannot be inlined and is refused at the call.
 """
 
 from __future__ import annotations
 
-from ..errors import InternalError, UnsupportedError
+from dataclasses import replace
+
+from ..errors import InternalError, Span, UnsupportedError
 from ..ir.ops import Block, Call, Function, Module, Op, Value
 from ..ir.traverse import clone, rebuild, walk, with_body
 
@@ -55,7 +58,7 @@ class _Inliner:
         mapping = dict(zip((p.value for p in callee.params), arguments, strict=True))
         copy = clone(self.body_of(callee), mapping)
         replaced.update(zip(call.results, copy.results, strict=True))
-        return copy.ops
+        return _called_at(copy, call.span).ops if callee.span.source.is_prelude else copy.ops
 
     def callee(self, call: Call) -> Function:
         if call.callee in self.active:
@@ -68,3 +71,16 @@ class _Inliner:
         if callee is None:
             raise InternalError(f"no function '{call.callee}' to inline")
         return callee
+
+
+def _called_at(body: Block, span: Span) -> Block:
+    """What stands in the prelude, at the place of the call; a functor of the user's stays where it is."""
+
+    def block(b: Block) -> Block:
+        return Block(b.args, tuple(map(moved, b.ops)), b.results)
+
+    def moved(op: Op) -> Op:
+        op = rebuild(op, lambda v: v, block)
+        return replace(op, span=span) if op.span.source.is_prelude else op
+
+    return block(body)

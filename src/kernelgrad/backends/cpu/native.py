@@ -11,8 +11,9 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from ...errors import InternalError
-from ...locks import COMPILING, once
+from ...locks import COMPILING, held_by_forks, once
 
+held_by_forks(llvm.ffi.lib._lock)
 ENTRY = "kg.entry"  # the name of a kernel's entry in its object code
 
 
@@ -37,6 +38,7 @@ def _features() -> str:
     return str(llvm.get_host_cpu_features().flatten())
 
 
+@once
 def target_id() -> str:
     """What machine code depends on, apart from the LLVM IR."""
     return f"llvmlite {llvmlite.__version__} {llvm.get_process_triple()} {llvm.get_host_cpu_name()} {_features()}"
@@ -105,4 +107,4 @@ class LoadedCode:
             LoadedCode._count += 1
             builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process().export_symbol(entry)
             self._tracker = builder.link(_jit(), f"kernel{LoadedCode._count}")
-        self.address = int(self._tracker[entry])
+            self.address = int(self._tracker[entry])
