@@ -157,18 +157,17 @@ def finish_derivative(
 
     def compute() -> Module:
         verify(emitted, "autodiff")
-        from .transforms import linear, masks, sum_pieces, sums
+        from .transforms import masks, sum_pieces, sums
         from .transforms.stores import positive_zeros
 
         once = Pass("sums", lambda f, m: sums.run(f, m, gathering, taps.MOST if only_sums else sums.MOST))
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
         clean = for_target(emitted, function.name, (*((TAPS,) if only_sums else ()), *DERIVATIVE, once, *ARRANGED))
         tuned = _tuned(clean, function.name, tuning, gathering)
-        factors = Pass("linear", lambda f, m: linear.run(f, m, shadows))
         zeros = (Pass("masks", lambda f, m: masks.run(f, m, adjoints)),) if adjoints else ()
         pieces = Pass("sum_pieces", lambda f, m: sum_pieces.run(f, m, shadows | gathering))
         late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((TURNS,) if only_sums else ()))
-        result = for_target(tuned, function.name, (factors, *late, last))
+        result = for_target(tuned, function.name, (*late, last))
         _check_addresses(result.functions[function.name])
         return _in_tiles(result, function.name, tuning) if quads is None else _in_quads(result, function.name, quads)
 
