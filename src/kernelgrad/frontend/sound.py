@@ -264,7 +264,7 @@ class _Cutter:
         data = self._text(file)
         start = _after_directives(data, chunk.lead, chunk.start)
         function = _only_function(chunk)
-        is_member = scope.kind in _CLASSES
+        is_member = scope.kind in _CLASSES and chunk.cursors[0].kind != Kind.FRIEND_DECL
         conversion = function is not None and function.kind == Kind.CONVERSION_FUNCTION
         if function is not None and function.semantic_parent != function.lexical_parent:
             specializes = re.match(rb"\s*template\s*<\s*>", data[chunk.start : chunk.end]) is not None
@@ -359,7 +359,7 @@ def _after_directives(data: bytes, start: int, end: int) -> int:
 
 def _only_function(chunk: _Chunk) -> Cursor | None:
     (cursor, *others) = chunk.cursors
-    if cursor.kind in _SCOPES and not others:
+    if cursor.kind in (*_SCOPES, Kind.FRIEND_DECL) and not others:
         (cursor, *others) = [c for c in children_of(cursor) if c.kind.is_declaration()] or [cursor]
     return cursor if not others and cursor.kind in _FUNCTIONS else None
 

@@ -73,7 +73,7 @@ class Unit:
         yield from _functions(self.tree.cursor)
 
     def variables(self) -> Iterator[Cursor]:
-        for cursor in _declarations(self.tree.cursor):
+        for cursor in declarations(self.tree.cursor):
             if cursor.kind == Kind.VAR_DECL and (_attributes(cursor) & _VARIABLE_ATTRIBUTES):
                 yield cursor
 
@@ -304,19 +304,19 @@ def _params(function: Cursor) -> list[Cursor]:
     return [c for c in children_of(function) if c.kind == Kind.PARM_DECL]
 
 
-def _declarations(scope: Cursor) -> Iterator[Cursor]:
+def declarations(scope: Cursor) -> Iterator[Cursor]:
     """Of the user's text and headers."""
     for cursor in children_of(scope):
         if clang.is_in_prelude(cursor):
             continue
         if cursor.kind in _SCOPES:
-            yield from _declarations(cursor)
+            yield from declarations(cursor)
         else:
             yield cursor
 
 
 def _functions(scope: Cursor) -> Iterator[Cursor]:
-    for cursor in _declarations(scope):
+    for cursor in declarations(scope):
         if cursor.kind in _FUNCTIONS and cursor.is_definition():
             yield cursor
 
