@@ -151,6 +151,31 @@ REFUSED = {
         "y[i] = has<F>::value ? 2 * x[i] : x[i];",
         "Missing",
     ),
+    "overloads that are tested for": (
+        "struct F { __device__ float f(Missing m) { return 2; } };\n"
+        "template <class T> struct has { template <class U> static auto g(int) -> decltype(&U::f, char());\n"
+        "template <class U> static int g(...); static constexpr bool value = sizeof(g<T>(0)) == 1; };",
+        "y[i] = has<F>::value ? 2 * x[i] : x[i];",
+        "Missing",
+    ),
+    "template of a variable": (
+        "#include <type_traits>\nstruct F { typedef Missing real; };\n"
+        "template <class T, class = void> constexpr bool has = false;\n"
+        "template <class T> constexpr bool has<T, std::void_t<typename T::real>> = true;",
+        "y[i] = has<F> ? 2 * x[i] : x[i];",
+        "Missing",
+    ),
+    "function of a macro": (
+        "#define OVERLOAD(f) __device__ float f(float x, Missing m = 0) { return 2 * x; }\nOVERLOAD(f)\n"
+        "__device__ float f(double x) { return x; }",
+        "y[i] = f(x[i]);",
+        "OVERLOAD",
+    ),
+    "deduction guide": (
+        "template <class T> struct P { T v; __device__ P(T t) : v(t) {} };\nP(float, Missing = 0) -> P<int>;",
+        "P p(x[i]); y[i] = p.v;",
+        "Missing",
+    ),
     "outer name": ("const float S = 2;\nstruct P { static const float S = BASE; };", "y[i] = P::S;", "BASE"),
 }
 
@@ -260,6 +285,35 @@ def test_conditions_in_headers_that_hold_macros_only(tmp_path, config: str, othe
     with pytest.raises(kg.ParseError, match=r"(?s)'SQUARE'.*'petsc\.h' was not found"):
         kg.compile(_HEADER + source, include_dirs=[tmp_path])["k"]
     assert repr(kg.compile(source, include_dirs=[tmp_path])["k"])
+
+
+PIECES = {
+    "body": ('__device__ float f(float v) {\n#include "piece.inc"\n return v; }', "y[i] = f(x[i]);"),
+    "fields": ('struct P { float a;\n#include "piece.inc"\n};', "P p; p.a = x[i]; y[i] = p.a;"),
+    "table": ('__constant__ float c[] = {1,\n#include "piece.inc"\n};', "y[i] = c[0] * x[i];"),
+    "enumerators": ('enum { A,\n#include "piece.inc"\nB };', "y[i] = B * x[i];"),
+    "statements": ("", 'y[i] = x[i];\n#include "piece.inc"\n'),
+}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("case", PIECES)
+def test_pieces_that_are_not_found(tmp_path, case: str, nested: bool) -> None:  # type: ignore[no-untyped-def]
+    if nested:
+        (tmp_path / "piece.inc").write_text('#include "inner.inc"\n')
+    declaration, body = PIECES[case]
+    module = kg.compile(
+        f"{declaration}\n{_kernel(body)}{_kernel('y[i] = 1;').replace(' k(', ' j(')}", include_dirs=[tmp_path]
+    )
+    with pytest.raises(kg.ParseError, match=r"'(inner|piece)\.inc' file not found"):
+        module["k"]
+    with pytest.warns(UserWarning, match="was not found"):
+        assert repr(module["j"])
+
+
+def test_a_redefined_enumerator() -> None:
+    with pytest.raises(kg.ParseError, match="redefinition of enumerator 'A'"):
+        kg.compile("enum { A = 2 };\nenum { A = 3 };\n" + _kernel("y[i] = A * x[i];"))["k"]
 
 
 def test_errors_that_no_header_can_mend_do_not_name_one() -> None:

@@ -25,6 +25,9 @@ from .visiting import children_of, walk
 _CLASSES = (Kind.STRUCT_DECL, Kind.CLASS_DECL, Kind.UNION_DECL, Kind.CLASS_TEMPLATE)
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION, Kind.FUNCTION_TEMPLATE)
 _LOCAL_SCOPES = (*_FUNCTIONS, Kind.DESTRUCTOR, Kind.LAMBDA_EXPR)
+_VARIABLE_SPECIALIZATION = re.compile(
+    rb"\btemplate\s*<[^;{}<>]*>[^;{}<>=]*\b(\w+)\s*<[^;{}=]*>\s*="
+)  # libclang shows none
 _CLASS_LIKE = (*_CLASSES, Kind.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION)
 _PARAMETERS = (
     Kind.PARM_DECL,
@@ -81,6 +84,7 @@ def check_missing_parts(unit: Unit, functions: Iterable[Cursor], records: Iterab
     """Refuses what would mean something else with the parts that are not there; warns of headers."""
     if unit.sound.cuts or unit.sound.undecided or unit.missing:
         reached = _reach([*functions, *records])
+        _check_included(unit, reached)
         _check_names(unit, reached)
         _check_candidates(unit, reached)
         _check_conditionals(unit, reached)
@@ -216,6 +220,31 @@ def _could_mean(use: Use, cut: Cut) -> bool:
     return cut.arity[0] <= use.arguments <= cut.arity[1]
 
 
+# ---- pieces of declarations in files of their own
+
+
+def _check_included(unit: Unit, reached: Reached) -> None:
+    """Refuses a declaration of which a part, a table or a body say, is in a file that was not found."""
+    files = _files(unit, {})
+    for absent in unit.sound.absent:
+        places, known = [(absent.file, absent.start)], {absent.file}
+        for file, start in places:  # grows: where the file is included that includes it
+            if any(a < start < b for a, b, _ in reached.extents.get(file, ())):
+                raise unit.error(absent.flaw)
+            for other in files:
+                if other not in known:
+                    places += [(other, at) for at in _inclusions(_source(unit, other), Path(file).name)]
+            known |= {place[0] for place in places}
+
+
+def _inclusions(data: bytes, header: str) -> Iterator[int]:
+    for directive in text.directives(data):
+        included = re.search(rb"[\"<]([^\">]*)[\">]", directive.text)
+        name = Path(included[1].decode(errors="replace")).name if included is not None else ""
+        if text.directive_name(directive) == "include" and name == header:
+            yield directive.start
+
+
 # ---- candidates
 
 
@@ -247,13 +276,13 @@ def _heads(unit: Unit) -> Iterator[tuple[str, set[str]]]:
         file = cursor.extent.start.file
         if file is None or cursor.kind not in (Kind.FUNCTION_TEMPLATE, Kind.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION):
             continue
-        parts = children_of(cursor)
-        body = [c.extent.start.offset for c in parts if c.kind == Kind.COMPOUND_STMT]
-        data, start, end = _source(unit, file.name), cursor.extent.start.offset, cursor.extent.end.offset
-        if cursor.kind != Kind.FUNCTION_TEMPLATE:
-            body = [t.start for t in text.tokens(data, cursor.location.offset, end) if t.text == b"{"][:1]
+        parts, data, start = children_of(cursor), _source(unit, file.name), cursor.extent.start.offset
+        end = next((t.start for t in text.tokens(data, cursor.location.offset) if t.text in (b"{", b";")), len(data))
         own = {cursor.spelling, *(c.spelling for c in parts if c.kind in _PARAMETERS)}
-        yield cursor.spelling.partition("<")[0], text.names(data, start, min([*body, end])) - own
+        yield cursor.spelling.partition("<")[0], text.names(data, start, end) - own
+    for file_name in _files(unit, {}):
+        for variable in _VARIABLE_SPECIALIZATION.finditer(_source(unit, file_name)):
+            yield variable[1].decode(), text.names(variable[0]) - {variable[1].decode()}
 
 
 # ---- conditions
