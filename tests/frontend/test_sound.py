@@ -311,6 +311,16 @@ def test_pieces_that_are_not_found(tmp_path, case: str, nested: bool) -> None:  
         assert repr(module["j"])
 
 
+def test_a_kernel_that_an_open_brace_swallows() -> None:
+    source = "__device__ float f(float x) { if (x > 0) { return x;\nreturn -x; }\n" + _kernel("y[i] = f(x[i]);")
+    module = kg.compile(source)
+    with pytest.raises(kg.LookupFailed, match=r"no function 'k'(.|\n)*kernel\.cu:3:\d+: error: function definition"):
+        module["k"]
+    with pytest.raises(kg.LookupFailed) as caught:
+        module["other"]
+    assert "error:" not in str(caught.value)
+
+
 def test_a_redefined_enumerator() -> None:
     with pytest.raises(kg.ParseError, match="redefinition of enumerator 'A'"):
         kg.compile("enum { A = 2 };\nenum { A = 3 };\n" + _kernel("y[i] = A * x[i];"))["k"]
