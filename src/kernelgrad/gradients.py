@@ -35,7 +35,7 @@ from .runtime.own import Own
 from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
 from .sizes import Pair, check_sizes
-from .struct_adjoints import with_members
+from .struct_adjoints import completed, with_members
 from .transforms.quads import BYTES
 from .variants import ANY, Variant, Ways
 
@@ -140,6 +140,8 @@ class Differentiated:
                 )
             given = args[own:]
         adjoints = dict(zip(self.settings.shown, given, strict=True))
+        for _, name, type in self._structs:
+            adjoints |= {name: completed(name, type, adjoints[name])} if name in adjoints else {}
         return args[:own], with_members(adjoints, self._members) if self._members else adjoints
 
     def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:

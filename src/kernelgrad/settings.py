@@ -41,11 +41,11 @@ def has_derivative(type: Type) -> bool:
     if isinstance(type, Pointer):
         return holds_floats(type.pointee)
     if memory_analysis.holds_pointers(type):
-        return isinstance(type, Struct) and any(_is_active(f.type) for f in type.fields)
+        return isinstance(type, Struct) and any(is_active(f.type) for f in type.fields)
     return holds_floats(type) and not isinstance(type, Array)
 
 
-def _is_active(member: Type) -> bool:
+def is_active(member: Type) -> bool:
     """Of a struct that holds pointers."""
     return has_derivative(member) or (holds_floats(member) and not memory_analysis.holds_pointers(member))
 

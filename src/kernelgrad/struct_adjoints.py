@@ -7,9 +7,36 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .autodiff.members import Member
+from .autodiff.roots import holds_pointers
 from .errors import ArgumentError
 from .ir.types import Array, Struct, Type
 from .runtime.arrays import view
+from .settings import is_active
+
+
+def completed(path: str, type: Struct, adjoint: Any) -> Any:
+    """A struct's adjoint in which what has no derivative need not be given; what has one must be, if only as None."""
+    if isinstance(adjoint, Mapping):
+        names = [f.name for f in type.fields]
+        unknown = next((str(name) for name in adjoint if name not in names), None)
+        if unknown is not None:
+            raise ArgumentError(
+                f"the adjoint of '{path}' has '{unknown}', which is no member: it has {', '.join(names)}"
+            )
+        return {f.name: _completed(f"{path}.{f.name}", f.type, adjoint, f.name) for f in type.fields}
+    if isinstance(adjoint, tuple | list) and len(adjoint) == len(type.fields):
+        return tuple(_completed(f"{path}.{f.name}", f.type, adjoint, k) for k, f in enumerate(type.fields))
+    return adjoint
+
+
+def _completed(path: str, type: Type, adjoints: Any, key: Any) -> Any:
+    is_given = not isinstance(adjoints, Mapping) or key in adjoints
+    part = adjoints[key] if is_given else None
+    if not is_active(type):
+        return part if part is not None or holds_pointers(type) else _zero(type)
+    if not is_given:
+        raise ArgumentError(f"the adjoint of '{path}' is missing")
+    return completed(path, type, part) if isinstance(type, Struct) else part
 
 
 def with_members(adjoints: Mapping[str, Any], members: Iterable[Member]) -> dict[str, Any]:

@@ -107,6 +107,19 @@ def test_a_missing_member_is_an_error(module: kg.Module) -> None:
         kg.gradient(module["views"], "v")[1, 4](views(), adjoint(x=None))
 
 
+def test_members_without_a_derivative_need_not_be_given(module: kg.Module) -> None:
+    gradient = kg.gradient(module["views"], "v")
+    found, given = adjoint(x=np.zeros(4), scale=np.zeros(1)), adjoint(x=np.zeros(4), scale=np.zeros(1))
+    gradient[1, 4](views(), found)
+    gradient[1, 4](views(), {name: given[name] for name in ("y", "x", "scale")})
+    assert np.array_equal(given["x"], found["x"]) and np.array_equal(given["scale"], found["scale"])
+    assert found["scale"][0] != 0
+    with pytest.raises(kg.ArgumentError, match=r"the adjoint of 'v\.scale' is missing"):
+        gradient[1, 4](views(), {"y": given["y"], "x": given["x"]})
+    with pytest.raises(kg.ArgumentError, match=r"the adjoint of 'v' has 'z', which is no member: it has y, x, at"):
+        gradient[1, 4](views(), adjoint(z=np.zeros(1)))
+
+
 def test_overlap_inside_structs(module: kg.Module) -> None:
     v = views()
     with pytest.raises(kg.ArgumentError, match="share memory"):

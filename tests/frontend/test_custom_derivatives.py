@@ -39,3 +39,22 @@ def test_refused_where_reached(source: str) -> None:
     y = np.zeros(1, np.float32)
     module["other"][1, 1](y, np.array([2.0], np.float32))
     assert y[0] == 6
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "namespace clad { namespace custom_derivatives { void f_pullback(float x, clad::array_ref<float> d) {} } }",
+        "namespace clad { namespace custom_derivatives { ValueAndPushforward<float> f_pushforward(float x); } }",
+        "Missing df(float x);\nvoid *__enzyme_register_gradient_f[] = {(void *)f, (void *)df};",
+    ],
+)
+def test_those_that_do_not_parse_are_refused_too(given: str) -> None:
+    module = kg.compile(
+        f"__device__ float f(float x) {{ return x * x; }}\n{given}\n"
+        "__global__ void k(float *y, const float *x) { y[0] = f(x[0]); }\n"
+        "__global__ void j(float *y, const float *x) { y[0] = x[0]; }\n"
+    )
+    with pytest.raises(kg.UnsupportedError, match="'f' has a derivative of its own here, which does not parse"):
+        module["k"]
+    assert repr(module["j"])

@@ -98,6 +98,84 @@ REFUSED = {
         "y[i] = f<3>(2);",
         "Missing",
     ),
+    "operator that built-in ones stand in for": (
+        "struct F { float v; __device__ operator float() const { return v; } };\n"
+        "__device__ Missing operator*(F a, F b);",
+        "y[i] = F{x[i]} * F{2.f};",
+        "Missing",
+    ),
+    "operator of a class that built-in ones stand in for": (
+        "struct F { float v; __device__ operator float() const { return v; } Missing operator-() const; };",
+        "F f{x[i]}; y[i] = -f;",
+        "Missing",
+    ),
+    "index that a pointer's stands in for": (
+        "struct F { float *p; __device__ operator float *() const { return p; } Missing operator[](int k); };",
+        "F f{y}; y[i] = f[i];",
+        "Missing",
+    ),
+    "operator of an enum": (
+        "enum E { A = 1, B = 2 };\n__device__ Missing operator|(E a, E b);",
+        "E e = A; y[i] = (e | B) * x[i];",
+        "Missing",
+    ),
+    "operator of a class beside a free one": (
+        "struct F { float v; Missing operator*(float a) const; };\n"
+        "template <class T> __device__ float operator*(const T &a, float b) { return a.v; }",
+        "y[i] = F{x[i]} * 2.f;",
+        "Missing",
+    ),
+    "friend": (
+        "struct F { float v; friend __device__ float f(F a, Missing m = 0) { return 2; } };\n"
+        "template <class T> __device__ float f(T a) { return a.v; }",
+        "y[i] = f(F{x[i]});",
+        "Missing",
+    ),
+    "type of a field": (
+        "typedef float real; struct P { typedef Missing real; real a; };",
+        "P p; y[i] = p.a;",
+        "Missing",
+    ),
+    "destructor": ("struct P { float *a; ~P() noexcept(BASE) { *a = 1; } };", "P p{y + i}; y[i] = x[i];", "BASE"),
+    "substitution that fails": (
+        "__device__ Missing f(float);\n"
+        "template <class T> __device__ auto g(T a, int) -> decltype(f(a), a) { return 2 * a; }\n"
+        "template <class T> __device__ T g(T a, long) { return a; }",
+        "y[i] = g(x[i], 0);",
+        "Missing",
+    ),
+    "detected member": (
+        "struct F { __device__ float f(Missing m) { return 2; } };\n"
+        "template <class T, class = void> struct has { static constexpr bool value = false; };\n"
+        "template <class T> struct has<T, decltype((void)&T::f)> { static constexpr bool value = true; };",
+        "y[i] = has<F>::value ? 2 * x[i] : x[i];",
+        "Missing",
+    ),
+    "overloads that are tested for": (
+        "struct F { __device__ float f(Missing m) { return 2; } };\n"
+        "template <class T> struct has { template <class U> static auto g(int) -> decltype(&U::f, char());\n"
+        "template <class U> static int g(...); static constexpr bool value = sizeof(g<T>(0)) == 1; };",
+        "y[i] = has<F>::value ? 2 * x[i] : x[i];",
+        "Missing",
+    ),
+    "template of a variable": (
+        "#include <type_traits>\nstruct F { typedef Missing real; };\n"
+        "template <class T, class = void> constexpr bool has = false;\n"
+        "template <class T> constexpr bool has<T, std::void_t<typename T::real>> = true;",
+        "y[i] = has<F> ? 2 * x[i] : x[i];",
+        "Missing",
+    ),
+    "function of a macro": (
+        "#define OVERLOAD(f) __device__ float f(float x, Missing m = 0) { return 2 * x; }\nOVERLOAD(f)\n"
+        "__device__ float f(double x) { return x; }",
+        "y[i] = f(x[i]);",
+        "OVERLOAD",
+    ),
+    "deduction guide": (
+        "template <class T> struct P { T v; __device__ P(T t) : v(t) {} };\nP(float, Missing = 0) -> P<int>;",
+        "P p(x[i]); y[i] = p.v;",
+        "Missing",
+    ),
     "outer name": ("const float S = 2;\nstruct P { static const float S = BASE; };", "y[i] = P::S;", "BASE"),
 }
 
@@ -140,6 +218,17 @@ FINE = {
         "y[i] = f(x[i]);",
         "__device__ float f(float a) { return 2 * a; }\nfloat f(Vec a, Vec b, int c) { return 3; }",
     ),
+    "templates with other names in their heads": (
+        "y[i] = f(x[i], 0);",
+        "struct Q { Missing size(); Vec data; int g(Mat m); };\n"
+        "template <class T> __device__ auto f(T a, int) -> decltype(a + a) { return 2 * a; }\n"
+        "template <class T> __device__ T f(T a, long size) { return a; }",
+    ),
+    "operators of others": (
+        "P p{x[i]}; y[i] = p(2) + p.a;",
+        "struct P { float a; __device__ float operator()(int k) { return a; } };\n"
+        "struct Q { Vec operator()(Mat m, Mat n); };\nVec operator*(Vec a, Mat b);",
+    ),
     "attributes": (TWICE, "[[nodiscard]] Missing f();\nextern \"C\" Vec g();"),
     "namespaces": (TWICE, "namespace a { Vec f(Mat m); class Q : public Missing {}; namespace b { Vec g; } }"),
     "unknown macros": (TWICE, "DECLARE_STUFF(a, b);"),
@@ -169,6 +258,8 @@ def test_what_does_not_use_it_goes_on(case: str) -> None:
         "#ifdef SQUARE\ntypedef double real;\n#else\ntypedef float real;\n#endif\n"
         + _kernel("real a = x[i]; y[i] = a;"),
         "#if !defined(SQUARE)\n" + _kernel("y[i] = x[i];") + "#endif\n",
+        "#ifndef SQUARE\n#define SQUARE\ntypedef float real;\n#else\ntypedef double real;\n#endif\n"
+        + _kernel("real a = x[i]; y[i] = a;"),
     ],
 )
 def test_conditions_that_a_missing_header_may_decide(source: str) -> None:
@@ -177,6 +268,62 @@ def test_conditions_that_a_missing_header_may_decide(source: str) -> None:
     with pytest.warns(UserWarning):
         assert repr(kg.compile(_HEADER + source.replace("!", ""), defines={"SQUARE": 1})["k"])
     assert repr(kg.compile(source)["k"])  # without the header, nobody is asked
+
+
+@pytest.mark.parametrize(
+    ("config", "other"),
+    [
+        ("#ifdef SQUARE\n#define F(x) (x) * (x)\n#else\n#define F(x) (x)\n#endif\n", ""),
+        ('#ifdef SQUARE\n#include "none.h"\n#else\n#include "other.h"\n#endif\n', "#define F(x) (x)\n"),
+        ('#ifdef SQUARE\n#else\n#include "other.h"\n#endif\n', "__device__ float F(float x) { return x; }\n"),
+    ],
+)
+def test_conditions_in_headers_that_hold_macros_only(tmp_path, config: str, other: str) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "config.h").write_text(f"#ifndef CONFIG_H\n#define CONFIG_H\n{config}#endif\n")
+    (tmp_path / "other.h").write_text(other)
+    source = '#include "config.h"\n' + _kernel("y[i] = F(x[i]);")
+    with pytest.raises(kg.ParseError, match=r"(?s)'SQUARE'.*'petsc\.h' was not found"):
+        kg.compile(_HEADER + source, include_dirs=[tmp_path])["k"]
+    assert repr(kg.compile(source, include_dirs=[tmp_path])["k"])
+
+
+PIECES = {
+    "body": ('__device__ float f(float v) {\n#include "piece.inc"\n return v; }', "y[i] = f(x[i]);"),
+    "fields": ('struct P { float a;\n#include "piece.inc"\n};', "P p; p.a = x[i]; y[i] = p.a;"),
+    "table": ('__constant__ float c[] = {1,\n#include "piece.inc"\n};', "y[i] = c[0] * x[i];"),
+    "enumerators": ('enum { A,\n#include "piece.inc"\nB };', "y[i] = B * x[i];"),
+    "statements": ("", 'y[i] = x[i];\n#include "piece.inc"\n'),
+}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("case", PIECES)
+def test_pieces_that_are_not_found(tmp_path, case: str, nested: bool) -> None:  # type: ignore[no-untyped-def]
+    if nested:
+        (tmp_path / "piece.inc").write_text('#include "inner.inc"\n')
+    declaration, body = PIECES[case]
+    module = kg.compile(
+        f"{declaration}\n{_kernel(body)}{_kernel('y[i] = 1;').replace(' k(', ' j(')}", include_dirs=[tmp_path]
+    )
+    with pytest.raises(kg.ParseError, match=r"'(inner|piece)\.inc' file not found"):
+        module["k"]
+    with pytest.warns(UserWarning, match="was not found"):
+        assert repr(module["j"])
+
+
+def test_a_kernel_that_an_open_brace_swallows() -> None:
+    source = "__device__ float f(float x) { if (x > 0) { return x;\nreturn -x; }\n" + _kernel("y[i] = f(x[i]);")
+    module = kg.compile(source)
+    with pytest.raises(kg.LookupFailed, match=r"no function 'k'(.|\n)*kernel\.cu:3:\d+: error: function definition"):
+        module["k"]
+    with pytest.raises(kg.LookupFailed) as caught:
+        module["other"]
+    assert "error:" not in str(caught.value)
+
+
+def test_a_redefined_enumerator() -> None:
+    with pytest.raises(kg.ParseError, match="redefinition of enumerator 'A'"):
+        kg.compile("enum { A = 2 };\nenum { A = 3 };\n" + _kernel("y[i] = A * x[i];"))["k"]
 
 
 def test_errors_that_no_header_can_mend_do_not_name_one() -> None:

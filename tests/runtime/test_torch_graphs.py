@@ -23,6 +23,15 @@ def test_a_tensor_that_requires_grad_is_refused_while_a_graph_is_recorded() -> N
     assert y.tolist() == [9.0] * 4
 
 
+def test_so_is_a_number_that_requires_grad() -> None:
+    scale = kg.compile("__global__ void k(float *y, float a) { y[threadIdx.x] = a; }")["k"]
+    y, a = torch.zeros(4), torch.tensor(3.0, requires_grad=True)
+    with pytest.raises(kg.ArgumentError, match=r"'a'.*requires grad(.|\n)*x.detach\(\)"):
+        scale[1, 4](y, a)
+    scale[1, 4](y, a.detach())
+    assert y.tolist() == [3.0] * 4
+
+
 def test_a_function_of_autograd_needs_no_detaching() -> None:
     gradient = kg.gradient(K, "y, x", primal=False, keep="y")
 

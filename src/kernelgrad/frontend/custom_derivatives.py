@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..errors import UnsupportedError
+from ..errors import Span, UnsupportedError
+from . import text
 from .clang import Cursor, Kind
+from .sound import Cut
 from .unit import Unit
 from .visiting import children_of, walk
 
@@ -25,9 +27,13 @@ def check_custom_derivatives(unit: Unit, functions: list[Cursor]) -> None:
     """Refuses a reached function that the source has a derivative for."""
     if not re.search(r"custom_derivatives|__enzyme_", unit.text) and not unit.has_headers:
         return
-    given = dict(_given(unit.tree.cursor, ""))
-    called = {c.spelling for function in functions for c in walk(function) if c.kind == Kind.CALL_EXPR} if given else ()
+    given, gone = dict(_given(unit.tree.cursor, "")), dict(_gone(unit))
+    called = {c.spelling for f in functions for c in walk(f) if c.kind == Kind.CALL_EXPR} if given or gone else ()
     for name in (*(f.spelling for f in functions), *sorted(called)):
+        if name in gone:
+            flaw = gone[name].flaw
+            what = f"'{name}' has a derivative of its own here, which does not parse ({flaw.message}): not supported"
+            raise UnsupportedError(what, Span(unit.sources.get(flaw.file), flaw.line, flaw.column), _HINT)
         if name in given:
             what = f"'{given[name].spelling}' gives '{name}' a derivative of its own: not supported"
             raise UnsupportedError(what, unit.span(given[name]), _HINT)
@@ -45,3 +51,13 @@ def _given(scope: Cursor, path: str) -> Iterator[tuple[str, Cursor]]:
         elif cursor.kind == Kind.VAR_DECL and _ENZYME.match(cursor.spelling):
             named = (c.referenced for c in walk(cursor) if c.kind == Kind.DECL_REF_EXPR)
             yield from ((f.spelling, cursor) for f in named if f is not None and f.kind in _FUNCTIONS)
+
+
+def _gone(unit: Unit) -> Iterator[tuple[str, Cut]]:
+    """The same of declarations that do not parse, by their text."""
+    for cut in unit.sound.cuts:
+        source = (unit.sources.get(cut.file).text or "").encode()
+        clad = [match[1] for match in map(_CLAD.match, cut.names) if match is not None]
+        yield from ((name, cut) for name in clad if b"custom_derivatives" in source)
+        if any(_ENZYME.match(name) for name in cut.names):
+            yield from ((name, cut) for name in text.names(source, cut.start, cut.end))

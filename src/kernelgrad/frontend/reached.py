@@ -16,16 +16,39 @@ from pathlib import Path
 
 from ..errors import ParseError, Span
 from . import clang, text
-from .clang import Cursor, Kind
+from .clang import Cursor, Kind, TypeKind
 from .prelude import prelude_dir
 from .sound import Cut
-from .unit import Unit, header_hint
+from .unit import Unit, declarations, header_hint
 from .visiting import children_of, walk
 
 _CLASSES = (Kind.STRUCT_DECL, Kind.CLASS_DECL, Kind.UNION_DECL, Kind.CLASS_TEMPLATE)
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION, Kind.FUNCTION_TEMPLATE)
 _LOCAL_SCOPES = (*_FUNCTIONS, Kind.DESTRUCTOR, Kind.LAMBDA_EXPR)
+_VARIABLE_SPECIALIZATION = re.compile(
+    rb"\btemplate\s*<[^;{}<>]*>[^;{}<>=]*\b(\w+)\s*<[^;{}=]*>\s*="
+)  # libclang shows none
+_CLASS_LIKE = (*_CLASSES, Kind.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION)
+_PARAMETERS = (
+    Kind.PARM_DECL,
+    Kind.TEMPLATE_TYPE_PARAMETER,
+    Kind.TEMPLATE_NON_TYPE_PARAMETER,
+    Kind.TEMPLATE_TEMPLATE_PARAMETER,
+)
+# In a part that clang made nothing of, every word counts as its name; these say nothing.
+_COMMON_WORDS = frozenset(
+    "template typename class struct enum union const constexpr static inline auto void bool char short int long float "
+    "double signed unsigned size_t std decltype sizeof noexcept operator using namespace typedef return true false "
+    "__device__ __host__ __global__ __forceinline__ __inline__ __restrict__ T U".split()
+)
 _DATA = (Kind.FIELD_DECL, Kind.CXX_BASE_SPECIFIER)
+_OPERATORS = (
+    Kind.BINARY_OPERATOR,
+    Kind.COMPOUND_ASSIGNMENT_OPERATOR,
+    Kind.UNARY_OPERATOR,
+    Kind.ARRAY_SUBSCRIPT_EXPR,
+)
+_OF_CLASSES_ONLY = ("operator()", "operator=")
 _NAMING = (Kind.DECL_REF_EXPR, Kind.MEMBER_REF_EXPR, Kind.TYPE_REF, Kind.TEMPLATE_REF, Kind.MEMBER_REF, Kind.CALL_EXPR)
 # Names that compilers define, or nobody but the command line: no header decides about them.
 _OF_COMPILERS = frozenset(
@@ -61,7 +84,9 @@ def check_missing_parts(unit: Unit, functions: Iterable[Cursor], records: Iterab
     """Refuses what would mean something else with the parts that are not there; warns of headers."""
     if unit.sound.cuts or unit.sound.undecided or unit.missing:
         reached = _reach([*functions, *records])
+        _check_included(unit, reached)
         _check_names(unit, reached)
+        _check_candidates(unit, reached)
         _check_conditionals(unit, reached)
     for header in unit.missing:
         if header not in unit.warned:
@@ -92,11 +117,13 @@ def _reach(roots: list[Cursor]) -> Reached:
 def _used_by(declaration: Cursor, reached: Reached) -> Iterator[Cursor]:
     """The declarations that one uses; functions are lowered, and so are roots already."""
     parent = declaration.semantic_parent
-    in_method = parent is not None and parent.kind in _CLASSES
+    in_method = any(scope is not None and scope.kind in _CLASSES for scope in (parent, declaration))
     template = clang.specialized_template(declaration)
     if template is not None:
         yield template
     for node in _parts(declaration):
+        if node.kind in _OPERATORS and any(_is_overloadable(operand) for operand in children_of(node)):
+            reached.uses.append(Use(_operator(node), node, False, in_method, len(children_of(node))))
         target = node.referenced if node.kind in _NAMING else None
         if node.kind == Kind.INIT_LIST_EXPR:
             target = node.type.get_canonical().get_declaration()
@@ -105,6 +132,22 @@ def _used_by(declaration: Cursor, reached: Reached) -> Iterator[Cursor]:
         reached.uses.append(_use(node, target, in_method))
         if target.kind not in _FUNCTIONS:
             yield _declared_with(target)
+
+
+def _is_overloadable(operand: Cursor) -> bool:
+    """Whether an operator could be the user's own for this operand: a class or an enum, before it is converted."""
+    while operand.kind in (Kind.UNEXPOSED_EXPR, Kind.PAREN_EXPR) and len(children_of(operand)) == 1:
+        operand = children_of(operand)[0]
+    target = operand.referenced if operand.kind in (Kind.CALL_EXPR, Kind.MEMBER_REF_EXPR) else None
+    converted = target is not None and target.kind == Kind.CONVERSION_FUNCTION
+    return converted or operand.type.get_canonical().kind in (TypeKind.ENUM, TypeKind.RECORD)
+
+
+def _operator(node: Cursor) -> str:
+    if node.kind == Kind.ARRAY_SUBSCRIPT_EXPR:
+        return "operator[]"
+    unary = node.kind == Kind.UNARY_OPERATOR
+    return "operator" + (clang.unary_operator(node).removeprefix("p") if unary else clang.binary_operator(node))
 
 
 def _parts(declaration: Cursor) -> Iterator[Cursor]:
@@ -158,8 +201,12 @@ def _check_names(unit: Unit, reached: Reached) -> None:
 def _could_mean(use: Use, cut: Cut) -> bool:
     if use.is_conversion and cut.is_conversion:
         return True
+    if f"~{use.name}" in cut.names:
+        return True
     if use.name not in cut.names:
         return False
+    if use.name.startswith("operator") and use.name not in _OF_CLASSES_ONLY:
+        return True  # of a class or not, they are candidates of one another
     is_constructor = use.cursor.referenced is not None and use.cursor.referenced.kind == Kind.CONSTRUCTOR
     builds = is_constructor or use.cursor.kind == Kind.INIT_LIST_EXPR
     if cut.is_member and not (use.is_member or use.in_method or builds):
@@ -171,6 +218,71 @@ def _could_mean(use: Use, cut: Cut) -> bool:
     if use.arguments is None:  # the name of a function without its call: the call is looked at
         return use.cursor.kind not in (Kind.DECL_REF_EXPR, Kind.MEMBER_REF_EXPR, Kind.TYPE_REF, Kind.TEMPLATE_REF)
     return cut.arity[0] <= use.arguments <= cut.arity[1]
+
+
+# ---- pieces of declarations in files of their own
+
+
+def _check_included(unit: Unit, reached: Reached) -> None:
+    """Refuses a declaration of which a part, a table or a body say, is in a file that was not found."""
+    files = _files(unit, {})
+    for absent in unit.sound.absent:
+        places, known = [(absent.file, absent.start)], {absent.file}
+        for file, start in places:  # grows: where the file is included that includes it
+            if any(a < start < b for a, b, _ in reached.extents.get(file, ())):
+                raise unit.error(absent.flaw)
+            for other in files:
+                if other not in known:
+                    places += [(other, at) for at in _inclusions(_source(unit, other), Path(file).name)]
+            known |= {place[0] for place in places}
+
+
+def _inclusions(data: bytes, header: str) -> Iterator[int]:
+    for directive in text.directives(data):
+        included = re.search(rb"[\"<]([^\">]*)[\">]", directive.text)
+        name = Path(included[1].decode(errors="replace")).name if included is not None else ""
+        if text.directive_name(directive) == "include" and name == header:
+            yield directive.start
+
+
+# ---- candidates
+
+
+def _check_candidates(unit: Unit, reached: Reached) -> None:
+    """Refuses templates that reached code may have passed over because their head names something that is gone: a
+    substitution that fails is no error."""
+    gone = {name: cut.flaw for cut in unit.sound.cuts if cut.body_of is None for name in cut.names - _COMMON_WORDS}
+    heads = list(_heads(unit)) if gone else []
+    used = {
+        n for file, spans in reached.extents.items() for a, b, _ in spans for n in text.names(_source(unit, file), a, b)
+    }
+    progress = True
+    while progress:
+        progress = False
+        for entry in [entry for entry in heads if entry[0] in used]:
+            heads.remove(entry)
+            for name in sorted(entry[1] & set(gone)):
+                raise unit.error(gone[name])
+            used |= entry[1]
+            progress = True
+
+
+def _heads(unit: Unit) -> Iterator[tuple[str, set[str]]]:
+    """The name of each template that others may be taken for, and the names in its head that are not its own."""
+    waiting = list(declarations(unit.tree.cursor))
+    while waiting:
+        cursor = waiting.pop()
+        waiting += [c for c in children_of(cursor) if c.kind.is_declaration()] if cursor.kind in _CLASS_LIKE else []
+        file = cursor.extent.start.file
+        if file is None or cursor.kind not in (Kind.FUNCTION_TEMPLATE, Kind.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION):
+            continue
+        parts, data, start = children_of(cursor), _source(unit, file.name), cursor.extent.start.offset
+        end = next((t.start for t in text.tokens(data, cursor.location.offset) if t.text in (b"{", b";")), len(data))
+        own = {cursor.spelling, *(c.spelling for c in parts if c.kind in _PARAMETERS)}
+        yield cursor.spelling.partition("<")[0], text.names(data, start, end) - own
+    for file_name in _files(unit, {}):
+        for variable in _VARIABLE_SPECIALIZATION.finditer(_source(unit, file_name)):
+            yield variable[1].decode(), text.names(variable[0]) - {variable[1].decode()}
 
 
 # ---- conditions
@@ -233,7 +345,10 @@ def _macros_and_includes(unit: Unit, extents: dict[str, list[tuple[int, int]]]) 
 
 
 def _files(unit: Unit, extents: dict[str, list[tuple[int, int]]]) -> list[str]:
-    return [unit.name, *(file for file in extents if file != unit.name)]
+    """All of the user's, since some define macros only."""
+    included = [str(inclusion.include) for inclusion in unit.tree.get_includes()]
+    users = [file for file in included if not file.startswith(str(prelude_dir()))]
+    return list(dict.fromkeys([unit.name, *users, *extents]))
 
 
 def _source(unit: Unit, file: str) -> bytes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ class Sound:
     texts: dict[str, bytes]
     cuts: list[Cut] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    absent: list[Cut] = field(default_factory=list)  # `#include`s of these
     undecided: list[Cut] = field(default_factory=list)  # `#if`s whose condition makes no sense
     hopeless: Flaw | None = None  # an error that no cut can mend
 
@@ -204,6 +206,8 @@ class _Cutter:
         header = missing_header(flaw.message)
         if header is not None and header not in self.sound.missing:
             self.sound.missing.append(header)
+        if header is not None:
+            self.sound.absent.append(Cut(file, directive.start, directive.end, frozenset(), flaw))
         old = self.sound.texts[file]
         blank = re.sub(rb"[^\r\n]", b" ", directive.text)
         if name in ("if", "elif"):
@@ -264,7 +268,7 @@ class _Cutter:
         data = self._text(file)
         start = _after_directives(data, chunk.lead, chunk.start)
         function = _only_function(chunk)
-        is_member = scope.kind in _CLASSES
+        is_member = scope.kind in _CLASSES and chunk.cursors[0].kind != Kind.FRIEND_DECL
         conversion = function is not None and function.kind == Kind.CONVERSION_FUNCTION
         if function is not None and function.semantic_parent != function.lexical_parent:
             specializes = re.match(rb"\s*template\s*<\s*>", data[chunk.start : chunk.end]) is not None
@@ -273,6 +277,8 @@ class _Cutter:
             is_member = is_member or function.kind != Kind.FUNCTION_DECL
         arity = None if function is None else _arity(function, data)
         names = {n for c in chunk.cursors for n in _declared(c)}
+        if any(c.kind == Kind.ENUM_DECL for c in chunk.cursors):
+            names |= _enumerators(data, chunk.start, chunk.end)
         return self._made(file, start, chunk.end, names, flaw, None, is_member, arity, conversion)
 
     def _made(
@@ -359,7 +365,7 @@ def _after_directives(data: bytes, start: int, end: int) -> int:
 
 def _only_function(chunk: _Chunk) -> Cursor | None:
     (cursor, *others) = chunk.cursors
-    if cursor.kind in _SCOPES and not others:
+    if cursor.kind in (*_SCOPES, Kind.FRIEND_DECL) and not others:
         (cursor, *others) = [c for c in children_of(cursor) if c.kind.is_declaration()] or [cursor]
     return cursor if not others and cursor.kind in _FUNCTIONS else None
 
@@ -387,14 +393,26 @@ def _initializers(data: bytes, name: int, body: int) -> int:
     return body
 
 
-def _arity(function: Cursor, data: bytes) -> tuple[int, int]:
+def _arity(function: Cursor, data: bytes) -> tuple[int, int] | None:
+    written = [token.text for token, _ in zip(text.tokens(data, function.location.offset), range(2), strict=False)]
+    if not function.spelling.startswith("operator") and written != [_plain(function.spelling).encode(), b"("]:
+        return None  # a macro's: its text is elsewhere
     params = [c for c in children_of(function) if c.kind == Kind.PARM_DECL]
     head = data[function.location.offset : function.extent.end.offset].split(b"{", 1)[0]
     return 0 if b"=" in head else len(params), 1_000_000 if b"..." in head else len(params)
 
 
+def _enumerators(data: bytes, start: int, end: int) -> set[str]:
+    """Also those that clang leaves out, since the name is taken."""
+    marks = [token for token in text.tokens(data, start, end) if token.kind != "directive"]
+    return {
+        token.text.decode() for before, token in pairwise(marks) if before.text in (b"{", b",") and token.kind == "name"
+    }
+
+
 def _plain(name: str) -> str:
     """A name without template arguments: constructors have those of their class."""
+    name = name.removeprefix("<deduction guide for ").removesuffix(">") if name.startswith("<") else name
     return name if name.startswith("operator") else name.partition("<")[0]
 
 

@@ -108,7 +108,7 @@ class Conditional:
     start: int
     end: int
     conditions: list[Token] = field(default_factory=list)
-    is_guard: bool = False  # `#ifndef X`, `#define X`: a default, or against including twice
+    is_guard: bool = False  # `#ifndef X`, `#define X`: a default of a macro, or a file's guard against including twice
 
 
 def conditionals(text: bytes) -> list[Conditional]:
@@ -128,4 +128,11 @@ def conditionals(text: bytes) -> list[Conditional]:
             negated = directive_name(previous) == "ifndef" or b"!" in previous.text
             stack[-1].is_guard = negated and names_in(token)[:1] == names_in(previous)[-1:]
         previous = token
+    for region in found:
+        region.is_guard = region.is_guard and _holds_all_or_no_code(region, text)
     return found
+
+
+def _holds_all_or_no_code(region: Conditional, text: bytes) -> bool:
+    code = [region.start < token.start < region.end for token in tokens(text) if token.kind != "directive"]
+    return all(code) or not any(code)

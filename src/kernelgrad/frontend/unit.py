@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..errors import LookupFailed, ParseError, Span
 from . import clang
 from .clang import Cursor, Kind, Sources
-from .sound import Flaw, Sound, errors_of, flaw_of, make_sound
+from .sound import Flaw, Sound, errors_of, flaw_of, make_sound, missing_header
 from .visiting import children_of, told_plainly, walk
 
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
@@ -85,7 +85,7 @@ class Unit:
         yield from _functions(self.tree.cursor)
 
     def variables(self) -> Iterator[Cursor]:
-        for cursor in _declarations(self.tree.cursor):
+        for cursor in declarations(self.tree.cursor):
             if cursor.kind == Kind.VAR_DECL and (_attributes(cursor) & _VARIABLE_ATTRIBUTES):
                 yield cursor
 
@@ -148,8 +148,16 @@ class Unit:
         matching = matching or [c for c in found if c.spelling == wanted]
         if not matching:
             listed = "\n  ".join(self.signatures()) or "(none)"
-            raise LookupFailed(f"no function '{request}' in {self.name}; it has:\n  {listed}")
+            raise LookupFailed(f"no function '{request}' in {self.name}; it has:\n  {listed}{self._not_parsed(wanted)}")
         return matching
+
+    def _not_parsed(self, name: str) -> str:
+        """Of a function that is in the text and not in the tree: the first error that no header can mend."""
+        short = name.rpartition("::")[2]
+        flaws = [flaw_of(error, self.name) for error in self.errors if missing_header(error.spelling) is None]
+        if not flaws or not re.search(rf"\b{re.escape(short)}\s*\(", self.text):
+            return ""
+        return f"\nThe text does not parse:\n{self.error(flaws[0])}"
 
     def _with_params(self, candidates: list[Cursor], params: str, request: str) -> list[Cursor]:
         listed = "\n  ".join(self.signature(c) for c in candidates)
@@ -316,19 +324,19 @@ def _params(function: Cursor) -> list[Cursor]:
     return [c for c in children_of(function) if c.kind == Kind.PARM_DECL]
 
 
-def _declarations(scope: Cursor) -> Iterator[Cursor]:
+def declarations(scope: Cursor) -> Iterator[Cursor]:
     """Of the user's text and headers."""
     for cursor in children_of(scope):
         if clang.is_in_prelude(cursor):
             continue
         if cursor.kind in _SCOPES:
-            yield from _declarations(cursor)
+            yield from declarations(cursor)
         else:
             yield cursor
 
 
 def _functions(scope: Cursor) -> Iterator[Cursor]:
-    for cursor in _declarations(scope):
+    for cursor in declarations(scope):
         if cursor.kind in _FUNCTIONS and cursor.is_definition():
             yield cursor
 

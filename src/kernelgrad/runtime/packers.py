@@ -79,6 +79,9 @@ class _ScalarPacker(Packer):
         try:
             self._write(value, state.packed, offset)
         except Unfit as unfit:
+            array = view(value)
+            if array is not None and array.tracked:
+                raise _tracked(self.place) from None
             raise self.place.refuse(unfit.wants, value_text(value), unfit.hint) from None
 
 
@@ -105,7 +108,7 @@ class _PointerPacker(Packer):
         if not array.contiguous or (self.written and not array.writable):
             raise self._refuse_memory(array)
         if array.tracked:
-            raise self._refuse_tracked()
+            raise _tracked(self.place)
         if self.written and array.versioned:
             state.mutated.append(array.owner)
         if array.address % self.align or array.nbytes % self.granule:
@@ -130,13 +133,6 @@ class _PointerPacker(Packer):
             "a writable array, since the kernel writes through it",
             f"{array_text(array)} that is read-only",
             _writable_hint(array.owner),
-        )
-
-    def _refuse_tracked(self) -> ArgumentError:
-        return self.place.error(
-            "got a tensor that requires grad: PyTorch does not see launches, and its graph would end here",
-            "pass x.detach() or launch under torch.no_grad(); a torch.autograd.Function whose backward launches the"
-            " kernel's gradient connects both",
         )
 
     def _refuse_extent(self, array: ArrayView) -> ArgumentError:
@@ -267,3 +263,11 @@ def _writable_hint(owner: Any) -> str:
     if type(owner).__module__.partition(".")[0] in ("jax", "jaxlib"):
         return "JAX arrays never change: pass a NumPy or CuPy array for the result, and make a JAX array of it"
     return "pass a copy: a.copy()"
+
+
+def _tracked(place: Place) -> ArgumentError:
+    return place.error(
+        "got a tensor that requires grad: PyTorch does not see launches, and its graph would end here",
+        "pass x.detach() or launch under torch.no_grad(); a torch.autograd.Function whose backward launches the"
+        " kernel's gradient connects both",
+    )

@@ -127,13 +127,14 @@ def as_float(value: Any) -> float | None:
 
 
 def _unwrapped(value: Any) -> Any:
-    """The number in a 0-d array on the CPU; other arrays are None, everything else is itself."""
+    """The number in a 0-d array on the CPU that is in no graph; other arrays are None, everything else is itself."""
     if isinstance(value, int | float | np.generic):
         return value
     array = view(value)
     if array is None:
         return value
-    return value.item() if array.shape == () and array.device == "cpu" and hasattr(value, "item") else None
+    is_number = array.shape == () and array.device == "cpu" and not array.tracked
+    return value.item() if is_number and hasattr(value, "item") else None
 
 
 def _gpu_scalar_hint(value: Any) -> str | None:
