@@ -349,7 +349,9 @@ class _Masks:
             some = self.b.emit(Warp, "vote_any", (self.b.constant(_EVERYONE, U32), some), type=BOOL)
         results: dict[Value, Value] = {}
         tested = clone(Block((), (replace(last, unroll=1),), last.results), results)
+        waiting = {v: self.known[v] for v in last.results if v in self.known}  # for tests that come after both
         self.emit(If(some, tested, Block((), (), plain.results), results=last.results, span=op.span))
+        self.known.update(waiting)
 
 
 def _union(*guards: tuple[Value, ...]) -> tuple[Value, ...]:
