@@ -123,20 +123,21 @@ class _Search:
         assert type is not None
         if isinstance(type, Struct | Array):
             return True
+        seen = set[Value]()
         while (op := self.definition.get(ptr)) is not None:
             if isinstance(op, Offset):
                 step = op.ptr.type.pointee if isinstance(op.ptr.type, Pointer) else type
-                if step.size != type.size or self.is_multiple(op.index):
+                if step.size != type.size or self.is_multiple(op.index, seen):
                     return True
             elif not isinstance(op, Member | PtrCast):
                 return not isinstance(op, GlobalRef)
             ptr = op.ptr
         return ptr not in self.params
 
-    def is_multiple(self, index: Value) -> bool:
+    def is_multiple(self, index: Value, seen: set[Value]) -> bool:
         """Whether a constant times something that threads differ in is among what an index is the sum of; twice the
-        same, as in i + i, is a multiple too."""
-        seen, todo = set[Value](), [index]
+        same, as in i + i, is a multiple too. `seen`: what was added to the address before."""
+        todo = [index]
         while todo:
             value = todo.pop()
             if value in self.uniform:
