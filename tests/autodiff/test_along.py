@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from every_plan import forced
 from kernelgrad.autodiff.adding.accumulate import USUAL
 
 N = 8
@@ -225,3 +226,13 @@ def test_a_zero_slope_stays_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     want, _, _ = gradients(loop, "y, r", 13, False, monkeypatch)
     assert "_slope" in source
     np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_a_select_drops_what_was_infinite_before() -> None:
+    source = """__global__ void k(double *y, const double *x, int n) { int i = threadIdx.x; double v = x[i] + 2;
+        for (int k = 0; k < n; k++) v = k == n - 1 ? 1.0 : v * v; y[i] = v * x[i]; }"""
+    for plan in ("one kernel", "a large tape"):
+        with forced(plan):
+            d_x = np.zeros(N)
+            kg.gradient(kg.compile(source)["k"], "y, x")[1, N](np.zeros(N), np.arange(1.0, 9), 30, np.ones(N), d_x)
+        np.testing.assert_array_equal(d_x, np.ones(N))

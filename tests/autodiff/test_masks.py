@@ -30,6 +30,14 @@ MASKED = {
         "T s = 0; for (int j = 0; j < n; j++) { T d = x[j] * x[j], e = 1 / d, f = e * e * a[j] * a[i];"
         " if (x[j] == 0) continue; s += f * e; } y[i] = s;"
     ),
+    "an iteration's select": (
+        "T v = a[i] * T(3e38); v = v * v; v = v * v; v = v * v; v = v * v;"
+        " for (int k = 0; k < n; k++) { v = k == 0 ? T(2) : v; v = v * T(1.5); } y[i] = v * x[i];"
+    ),
+    "an overflow": (
+        "T v = x[i] == 0 ? a[i] + 9 : x[i], c = a[i];"
+        " for (int k = 0; k < 3 * n; k++) v = v * v * (x[i] == 0 ? c : T(.1)); y[i] = x[i] == 0 ? a[i] : v;"
+    ),
     "helper": "y[i] = x[i] == 0 ? 0 : bond(a[i] * a[i], x[i]) * a[i];",
     "vector": "V v = {a[i] / x[i], a[i] * x[i]}; v.u = v.u * v.u * v.w; if (x[i] == 0) v.u = 0; y[i] = v.u + v.w;",
     "array": "T v[3]; v[1] = log(x[i]) * a[i]; v[0] = v[1] * v[1]; v[2] = v[0] * v[1]; y[i] = x[i] > 0 ? v[n % 3] : 0;",

@@ -63,6 +63,22 @@ CASES = {
     "do": Once("int k = 0; do { y[i] = x[i + k] * x[i]; k += 2; } while (k < n);", False),
     "a stride": Once("for (int k = i; k < 70; k += gridDim.x * blockDim.x) y[k] = x[k % 25] * x[i];", True),
     "one iteration": Once("for (int k = 0; k < 4; k++) if (k == 2) y[i] = x[i + k] * x[i];", True),
+    "held at several iterations": Once(
+        "for (int k = 0; k < 3; k++) { if (k == 0) y[3 * i + k + 1] = x[i] * x[i]; if (k == 1) y[3 * i + k] = x[i]; }",
+        False,
+    ),
+    "held apart": Once(
+        "for (int k = 0; k < n; k++) { if (k == 0) y[2 * i + k] = x[i] * x[i]; if (k == 1) y[2 * i + k] = x[i]; }", True
+    ),
+    "held in several threads": Once(
+        """int t = threadIdx.x, b = 8 * blockIdx.x; if (t == 0) y[b + t + 1] = x[i] * x[i];
+        __syncthreads(); if (t == 1) y[b + t] = x[i] * x[i + 1];""",
+        False,
+    ),
+    "narrowed": Once(
+        "int c = 0; for (long long q = 0; x[c] < 5 && c < n; q += 1ll << 32) { y[i + (int)q] = x[i + c] * x[i]; c++; }",
+        False,
+    ),
     "one of each block": Once("if (threadIdx.x == 3) y[blockIdx.x] = x[i] * x[i + 1];", True),
     "one of all": Once("if (threadIdx.x == 3) y[0] = x[5] * x[6];", False),
     "break": Once("for (int k = 0; k < 6; k++) { y[i] = x[i + k] * x[i]; if (x[i + k] > 0.7) break; }", False),

@@ -296,7 +296,7 @@ class _Masks:
             self.known.update({arg: Known(arg) for arg in args})
             self.known.update({args[k]: Known(args[k], start.following, False) for k, start in starts.items()})
             body = self.block(op.body, list(starts))
-            changed = {k for k, start in starts.items() if self.of(op.body.results[k]).guards != start.following}
+            changed = {k for k, start in starts.items() if not self.is_scaled(op.body.results[k], start)}
             if not changed:
                 break
             starts = {k: start for k, start in starts.items() if k not in changed}
@@ -305,6 +305,11 @@ class _Masks:
         self.emit(replace(op, inits=inits, body=body))
         self.known.update({op.results[k]: Known(op.results[k], start.following, False) for k, start in starts.items()})
         return tests
+
+    def is_scaled(self, value: Value, start: Known) -> bool:
+        """Whether an iteration only scales what it is given: a select in it may have left a zero for the next one."""
+        known = self.of(value)
+        return known.guards == start.following and not known.fresh
 
     def can_run_again(self, loop: For) -> bool:
         """It writes nothing, and NaN in it is NaN in a result."""
@@ -344,7 +349,9 @@ class _Masks:
             some = self.b.emit(Warp, "vote_any", (self.b.constant(_EVERYONE, U32), some), type=BOOL)
         results: dict[Value, Value] = {}
         tested = clone(Block((), (replace(last, unroll=1),), last.results), results)
+        waiting = {v: self.known[v] for v in last.results if v in self.known}  # for tests that come after both
         self.emit(If(some, tested, Block((), (), plain.results), results=last.results, span=op.span))
+        self.known.update(waiting)
 
 
 def _union(*guards: tuple[Value, ...]) -> tuple[Value, ...]:

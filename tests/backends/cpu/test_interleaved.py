@@ -17,6 +17,9 @@ BODIES = {
     "twice": "for (int a = 0; a < 3; a++) for (int b = 0; b < 3; b++) y[5 * i + a + b] = x[i + a] - 2 * x[i + b];",
     "members": """P *p = (P *)y; for (int a = 0; a < 3; a++) { p[i].u += p[i].v * 0.5; p[i].v = p[i].u - 1; }
         z[i] = p[i].u;""",
+    "by bits": "for (int a = 0; a < 2; a++) { y[(2 * i) | a] = x[i + a]; z[(2 * i) | a] = y[(2 * i) | (1 - a)]; }",
+    "twice the same": "int q = i + i; y[q] = x[i]; y[q + 1] = y[q] * 2; y[q] = y[q + 1] + x[i + 1]; z[i] = y[q];",
+    "by a pointer": "double *p = y + i; p[i] = x[i]; p[i + 1] = p[i] * 2; p[i] = p[i + 1] + x[i + 1]; z[i] = p[i];",
     "a walking pointer": """double *p = y + 5 * i; for (int a = 0; a < 3; a++, p++) for (int b = 0; b < 3; b++) {
         double v = p[b]; p[b] = 0.5 * v + x[i + a]; z[9 * i + 3 * a + b] = v; }""",
 }

@@ -6,7 +6,7 @@ What is not of that form, or might wrap around, has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -52,6 +52,11 @@ class Affine:
     def times(self, factor: int) -> Affine:
         return Affine(0).plus(self, factor)
 
+    def where(self, values: Mapping[Basis, int]) -> Affine:
+        """With values for some of what it is a sum of."""
+        const = sum(c * values[b] for b, c in self.terms if b in values)
+        return Affine(self.const + const, tuple((b, c) for b, c in self.terms if b not in values))
+
 
 @dataclass(frozen=True)
 class Looked:
@@ -81,8 +86,8 @@ class Access(NamedTuple):
 class Sums:
     """Finds the form of integers and addresses in one launch. `extents`: how many values a basis takes; None for a
     loop whose number of iterations is not known. `most`: of such a loop, at most how many. `wrapping`: counters of such
-    loops in whose multiples unsigned numbers may wrap around. `loops`: whose iterations a basis counts. `unique`: index
-    buffers that hold no value twice, as promised."""
+    loops in whose multiples unsigned or narrowed numbers may wrap around. `loops`: whose iterations a basis counts.
+    `unique`: index buffers that hold no value twice, as promised."""
 
     def __init__(self, structure: Structure, shape: Shape, known: Known, unique: frozenset[Value] = frozenset()):
         self.structure, self.shape, self.known, self.unique = structure, shape, known, unique
@@ -138,6 +143,7 @@ class Sums:
             case "neg":
                 return found[0].times(-1)
             case "convert":
+                self._narrow(found[0], op.result.type)
                 return found[0]
             case "mul":
                 one, other = found if not found[1].terms else found[::-1]
@@ -161,6 +167,12 @@ class Sums:
                 self.wrapping |= {b for b, _ in found.terms if isinstance(b, Value) and self.extents[b] is None}
         low, high = self.range(found)
         return found if least <= low and high <= most else None
+
+    def _narrow(self, sum_: Affine, type: Type) -> None:
+        """To convert to fewer bits is no overflow that C++ forbids: steps that add up to more come round again."""
+        low, high = self.range(sum_, _ENDLESS)
+        if isinstance(type, Scalar) and high - low >= 1 << type.bits:
+            self.wrapping |= {b for b, _ in sum_.terms if isinstance(b, Value) and self.extents[b] is None}
 
     def range(self, sum_: Affine, endless: int = 1) -> tuple[int, int]:
         """The least and greatest value; loops of unknown length are taken to stay in range, as C++ demands of signed
@@ -272,16 +284,16 @@ class Sums:
             place = place.parent
         return found
 
-    def fixed(self, place: Place | None) -> frozenset[Basis]:
+    def fixed(self, place: Place | None) -> dict[Basis, int]:
         """The indices that conditions around a block hold at one value: `threadIdx.x == 0`."""
-        found: set[Basis] = set()
+        found: dict[Basis, int] = {}
         while place is not None:
             if isinstance(place.owner, If):
                 self._fixed_by(place.owner.cond, place.block is place.owner.then, found)
             place = place.parent
-        return frozenset(found)
+        return found
 
-    def _fixed_by(self, cond: Value, holds: bool, found: set[Basis]) -> None:
+    def _fixed_by(self, cond: Value, holds: bool, found: dict[Basis, int]) -> None:
         match self.structure.definition.get(cond):
             case Apply("not", (inner,)):
                 self._fixed_by(inner, not holds, found)
@@ -290,9 +302,11 @@ class Sums:
                     self._fixed_by(arg, holds, found)
             case Apply("eq" | "ne" as fn, args) if (fn == "eq") == holds and _is_integer(args[0].type):
                 left, right = map(self.of, args)
-                terms = None if left is None or right is None else (*left.terms, *right.terms)
-                if terms is not None and len(terms) == 1:
-                    found.add(terms[0][0])
+                difference = None if left is None or right is None else left.plus(right, -1)
+                if difference is not None and len(difference.terms) == 1:
+                    ((basis, coefficient),) = difference.terms
+                    if difference.const % coefficient == 0:  # else it never holds
+                        found[basis] = -difference.const // coefficient
 
     def only_guards(self, place: Place | None) -> set[Guard] | None:
         """The same where nothing else but counted loops decides whether the block runs; None where something does."""

@@ -3,7 +3,8 @@
 Executions count, not threads: each loop around a store must move its address, by its counter or by something that it
 changes by the same amount every time, or hold it at one iteration (`if (k == 3)`). All that a loop moves the address by
 is one digit, and two loops are two, so that in `y[i + a + b]` they collide. Stores by several statements are once if
-they differ by constants: the members of a struct. The adjoint of such memory can be read without being consumed.
+they differ by constants: the members of a struct, or the elements of different iterations that conditions hold them
+at. The adjoint of such memory can be read without being consumed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def _access(op: Op, root: Value, memory: Memory, places: dict[int, Place], sums:
     if not isinstance(op, Store) or memory.of(op.ptr) != {root}:
         return None
     address = sums.address(op.ptr, root)
-    return None if address is None else Access(address, op.value.type.size, sums.guards(places[id(op)]))
+    if address is None:
+        return None
+    place = places[id(op)]
+    return Access(address.where(sums.fixed(place)), op.value.type.size, sums.guards(place))
 
 
 def _are_apart(accesses: list[Access]) -> bool:
@@ -57,8 +61,7 @@ def _are_apart(accesses: list[Access]) -> bool:
 
 def _is_once(access: Access, place: Place, accesses: list[Access], sums: Sums) -> bool:
     """Whether different executions of a store are at different places, with room for the other stores there."""
-    fixed = sums.fixed(place)
-    terms = {b: c for b, c in access.address.terms if b not in fixed}
+    fixed, terms = frozenset(sums.fixed(place)), access.address.coefficients
     shared: dict[Basis, int] = {b: c for b, c in terms.items() if not isinstance(b, Value)}
     if set(shared) != thread_digits(sums, own_block=False) - fixed:
         return False

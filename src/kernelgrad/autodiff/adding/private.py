@@ -50,7 +50,7 @@ def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place]
     if address is None:
         return False
     access = settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
-    fixed = sums.fixed(places[id(store)])
+    fixed = frozenset(sums.fixed(places[id(store)]))
     ways = (True, False) if access is not None else ()
     return any(_is_injective(access or [], sums, is_shared(root), windows, fixed=fixed) for windows in ways)
 

@@ -33,6 +33,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, operands, walk
 from ...locks import cached_property
+from ..adding.ends import ends_of
 from ..roots import UNKNOWN, Memory
 from ..structure import Structure, analyse
 from .induction import find, unconverted
@@ -95,12 +96,19 @@ class Before:
             if isinstance(loop, For) and index is loop.body.args[0]:
                 return True
             found = find(loop, index, self._structure)
-            return found is not None and found.fn in ("add", "sub") and (found.by is not None or found.amount != 0)
+            if found is None or found.fn not in ("add", "sub"):
+                return False
+            return found.amount != 0 if found.by is None else self._must_move(index, loop)
         op = self._structure.definition.get(index)
         if not (isinstance(op, Apply) and op.fn in ("add", "sub")):
             return False
         moving = [v for v in op.args if not self._stays(v, loop)]
         return len(moving) == 1 and self._counts(moving[0], loop)
+
+    def _must_move(self, index: Value, loop: For | While) -> bool:
+        """Whether the loop would not end if an index stayed the same: its condition asks for nothing else."""
+        ends = ends_of(loop, self._structure) if isinstance(loop, While) else ()
+        return any(end.value is index and all(self._stays(v, loop) for v in end.bounds) for end in ends)
 
     def _stays(self, value: Value, loop: For | While) -> bool:
         """Whether a value is the same in every iteration."""

@@ -125,7 +125,11 @@ class Scaled:
         return b.apply("select", is_zero, b.constant(-_MOST, I32), slope[1])
 
     def product(self, b: Builder, left: Slope, right: Slope) -> Slope:
-        number, exponent = self.normal(b, b.apply("mul", left[0], right[0]), b.apply("add", left[1], right[1]))
+        """A select's zero times what was infinite before is zero (rule 23); floats that found that run again so."""
+        zero = b.constant(0.0, left[0].type)
+        none = b.apply("or", b.apply("eq", left[0], zero), b.apply("eq", right[0], zero))
+        both = b.apply("select", none, zero, b.apply("mul", left[0], right[0]))
+        number, exponent = self.normal(b, both, b.apply("add", left[1], right[1]))
         return number, b.apply("min", b.apply("max", exponent, b.constant(-_MOST, I32)), b.constant(_MOST, I32))
 
     def finished(self, b: Builder, op: Apply, slope: Slope) -> None:

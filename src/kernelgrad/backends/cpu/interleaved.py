@@ -33,6 +33,7 @@ from ...transforms.aliases import MEETINGS, Aliases
 from ...transforms.uniform import uniform_values
 
 _SUMS = ("add", "sub", "convert", "neg")
+_BITS = ("or", "xor")  # sums, where no bit is set in both
 _PRODUCTS = ("mul", "shl")
 _MOST = 128  # accesses whose pairs are looked at
 
@@ -122,23 +123,33 @@ class _Search:
         assert type is not None
         if isinstance(type, Struct | Array):
             return True
+        seen = set[Value]()
         while (op := self.definition.get(ptr)) is not None:
             if isinstance(op, Offset):
                 step = op.ptr.type.pointee if isinstance(op.ptr.type, Pointer) else type
-                if step.size != type.size or self.is_multiple(op.index):
+                if step.size != type.size or self.is_multiple(op.index, seen):
                     return True
             elif not isinstance(op, Member | PtrCast):
                 return not isinstance(op, GlobalRef)
             ptr = op.ptr
         return ptr not in self.params
 
-    def is_multiple(self, index: Value) -> bool:
-        """Whether a constant times something that threads differ in is among what an index is the sum of."""
-        if index in self.uniform:
-            return False
-        match self.definition.get(index):
-            case Apply(fn, args) if fn in _PRODUCTS:
-                return any(isinstance(self.definition.get(v), Constant) for v in args)
-            case Apply(fn, args) if fn in _SUMS:
-                return any(map(self.is_multiple, args))
+    def is_multiple(self, index: Value, seen: set[Value]) -> bool:
+        """Whether a constant times something that threads differ in is among what an index is the sum of; twice the
+        same, as in i + i, is a multiple too. `seen`: what was added to the address before."""
+        todo = [index]
+        while todo:
+            value = todo.pop()
+            if value in self.uniform:
+                continue
+            if value in seen or self.is_product(value):
+                return True
+            seen.add(value)
+            op = self.definition.get(value)
+            todo += op.args if isinstance(op, Apply) and op.fn in (*_SUMS, *_BITS) else ()
         return False
+
+    def is_product(self, value: Value) -> bool:
+        op = self.definition.get(value)
+        constant = isinstance(op, Apply) and any(isinstance(self.definition.get(v), Constant) for v in op.args)
+        return constant and isinstance(op, Apply) and op.fn in _PRODUCTS
