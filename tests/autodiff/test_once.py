@@ -51,6 +51,16 @@ CASES = {
     "an outer loop": Once(
         "for (int a = 0; a < 2; a++) for (int b = 0; b < 3; b++) y[3 * i + b] = x[i + a] * x[i + b];", False
     ),
+    "rows of blocks": Once(
+        "int t = threadIdx.x, row = blockIdx.x * 32; for (int k = 0; k < 4; k++) y[row + k * 8 + t] = x[i + k] * x[i];",
+        True,
+    ),
+    "rows with a gap": Once(
+        "int t = threadIdx.x, row = blockIdx.x * 32;"
+        " y[row + t] = x[i] * x[i]; y[row + 8 + t] = x[i + 1] * x[i]; y[row + 24 + t] = x[i + 2] * x[i];",
+        True,
+    ),
+    "rows that meet the next block's": Once("y[i] = x[i] * x[i]; y[i + 8] = x[i + 1] * x[i];", False),
     "a loop of one": Once("for (int a = 0; a < n - 4; a++) y[i] = x[i + a] * x[i];", True),
     "a walking pointer": Once("double *p = y + 4 * i; for (int k = 0; k < 4; k++) *p++ = x[i + k] * x[i];", False),
     "backwards": Once("for (int k = 4; k > 0; k--) y[4 * i + k - 1] = x[i + k] * x[i];", True),

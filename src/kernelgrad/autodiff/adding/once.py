@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import gcd
 
 from ...ir.ops import Atomic, For, Op, Store, Value, While
 from ..roots import Memory
@@ -68,9 +69,23 @@ def _is_once(access: Access, place: Place, accesses: list[Access], sums: Sums) -
     loops = _loop_digits({b: c for b, c in terms.items() if isinstance(b, Value)}, place, fixed, sums)
     if loops is None:
         return False
-    digits = [Digit(b, abs(c), sums.extents[b]) for b, c in shared.items()]
-    width = max(a.address.const + a.size for a in accesses) - min(a.address.const for a in accesses)
-    return leaps([*digits, *loops], width, shared, set.intersection(*(a.guards for a in accesses)))
+    digits = [*(Digit(b, abs(c), sums.extents[b]) for b, c in shared.items()), *loops]
+    apart, width = _statement_digit(accesses, min((digit.coefficient for digit in digits), default=0))
+    return leaps([*digits, *apart], width, shared, set.intersection(*(a.guards for a in accesses)))
+
+
+def _statement_digit(accesses: list[Access], step: int) -> tuple[list[Digit], int]:
+    """Stores of several statements, as of a loop that was unrolled: a digit for how far apart they are, and how wide
+    those are together that lie within a `step` of the other digits."""
+    starts: list[int] = []
+    end = width = 0
+    for access in sorted(accesses, key=lambda a: a.address.const):
+        if not starts or access.address.const - end >= step:
+            starts.append(access.address.const)
+        end = access.address.const + access.size
+        width = max(width, end - starts[-1])
+    distance = gcd(*(start - starts[0] for start in starts))
+    return ([Digit(None, distance, (starts[-1] - starts[0]) // distance + 1)] if distance else []), width
 
 
 def _loop_digits(terms: dict[Basis, int], place: Place, fixed: frozenset[Basis], sums: Sums) -> list[Digit] | None:
