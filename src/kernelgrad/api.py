@@ -111,7 +111,7 @@ def _warn_if_zero(made: Differentiated) -> None:
         problem = (
             "nothing that is differentiable leads from a listed input to a listed output: every adjoint becomes zero"
         )
-        warnings.warn(f"{made.shown.name}: {problem}", stacklevel=3)
+        warnings.warn(f"{made.shown.name}: {problem}", stacklevel=4)  # past `compiling`
 
 
 def assume(*, unique: str | Sequence[str] | None = None) -> Promises:

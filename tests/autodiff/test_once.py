@@ -60,7 +60,11 @@ CASES = {
         " y[row + t] = x[i] * x[i]; y[row + 8 + t] = x[i + 1] * x[i]; y[row + 24 + t] = x[i + 2] * x[i];",
         True,
     ),
-    "rows that meet the next block's": Once("y[i] = x[i] * x[i]; y[i + 8] = x[i + 1] * x[i];", False),
+    "rows that overlap": Once(
+        "int t = threadIdx.x, row = blockIdx.x * 32; y[row + t] = x[i] * x[i]; y[row + 8 + t] = x[i + 1] * x[i];"
+        " __syncthreads(); y[row + 4 + t] = x[i + 2] * x[i];",
+        False,
+    ),
     "a loop of one": Once("for (int a = 0; a < n - 4; a++) y[i] = x[i + a] * x[i];", True),
     "a walking pointer": Once("double *p = y + 4 * i; for (int k = 0; k < 4; k++) *p++ = x[i + k] * x[i];", False),
     "backwards": Once("for (int k = 4; k > 0; k--) y[4 * i + k - 1] = x[i + k] * x[i];", True),
@@ -94,8 +98,9 @@ CASES = {
     "break": Once("for (int k = 0; k < 6; k++) { y[i] = x[i + k] * x[i]; if (x[i + k] > 0.7) break; }", False),
     "two stores": Once("y[i] = x[i]; if (x[i] > 0.5) y[i] = x[i] * x[i + 1];", False),
     "two elements": Once("y[2 * i] = x[i] * x[i]; y[2 * i + 1] = x[i + 1] * x[i];", True),
+    "two rows of all threads": Once("y[i] = x[i] * x[i]; if (i + 1 < 24) y[i + 24] = x[i + 1] * x[i];", True),
     "two that overlap": Once(
-        "y[i] = x[i] * x[i]; __syncthreads(); if (i + 1 < 24) y[i + 24] = x[i + 1] * x[i];", False
+        "y[i] = x[i] * x[i]; __syncthreads(); if (threadIdx.x < 7) y[i + 1] = x[i + 1] * x[i];", False
     ),
     "a helper": Once(
         "for (int k = 0; k < 3; k++) put(y, i, x[i + k] * x[i]);",
