@@ -92,7 +92,7 @@ def test_an_untaken_path_gives_zero(expression: str, guarded: bool) -> None:
     found, _ = gradient_at("v > 10 ? q : 1", [0.0, -1.0, 0.5], f"double q = {expression};")
     assert (found == 0).all()
     plain = kg.gradient(kernel(expression)).source
-    assert ("&& " in plain.splitlines()[-2]) == guarded, plain  # a test of its own, besides that of the seed
+    assert guarded or "&& " not in plain.splitlines()[-2], plain  # no test but that of the seed
 
 
 def test_bounds() -> None:

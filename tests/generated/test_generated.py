@@ -18,7 +18,7 @@ from .cooperating import random_cooperating
 from .generator import programs, random_program
 from .program import Program, reduced
 
-SEEDED, DRAWN, COOPERATING = 40, 6, 32
+SEEDED, DRAWN, COOPERATING = 33, 4, 20
 WATCHED = 4  # every fourth kernel also runs under the check mode
 
 
