@@ -124,6 +124,16 @@ def test_code_without_vectorisers_takes_the_place_of_an_abort(monkeypatch: pytes
     assert native.compile_object(masks) == codegen.object_code(masks, vectorise=False)
 
 
+def test_a_helper_that_was_killed_while_it_waited_is_replaced() -> None:
+    masks = MASKS.replace("COUNT", "1024")
+    native.compile_object(ADDS_ONE)
+    assert isolated._State.helper is not None
+    killed = isolated._State.helper.process
+    killed.kill()
+    killed.wait()
+    assert native.compile_object(masks) == codegen.object_code(masks) != codegen.object_code(masks, vectorise=False)
+
+
 def test_two_aborts_are_an_error_and_the_next_kernel_compiles() -> None:
     with pytest.raises(InternalError, match="LLVM aborted"):
         native.compile_object(NO_INSTRUCTION)

@@ -89,6 +89,8 @@ def _helper() -> _Helper | None:
     if _State.helper is not None and _State.helper.owner != os.getpid():
         _State.inherited.append(_State.helper)
         _State.helper = None
+    if _State.helper is not None and _State.helper.process.poll() is not None:
+        end()  # killed while it waited: no fault of the next text
     if _State.helper is None and _State.available and sys.executable:
         _start()
     return _State.helper
