@@ -54,10 +54,10 @@ def entries(cache_dir: Path) -> list[Path]:
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """One entry for each time LLVM optimises something."""
+    """One entry for each time LLVM compiles something."""
     seen: list[str] = []
-    original = native.optimise
-    monkeypatch.setattr(native, "optimise", lambda text: seen.append(text) or original(text))
+    original = native.compile_object
+    monkeypatch.setattr(native, "compile_object", lambda text: seen.append(text) or original(text))
     return seen
 
 

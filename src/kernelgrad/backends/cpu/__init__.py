@@ -14,5 +14,6 @@ must meet. From the bottom up:
     watch                                      check mode's additions
     kernel                                     all of it: `lower`
     notes                                      what `explain` tells
-    native                                     LLVM's optimiser, and machine code in this process
+    codegen, isolated                          LLVM's optimiser, in a process of its own (Note [Isolation])
+    native                                     machine code in this process
 """

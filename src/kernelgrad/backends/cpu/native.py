@@ -1,4 +1,4 @@
-"""LLVM IR to machine code for this computer, and machine code into the process."""
+"""Machine code of LLVM IR, and machine code into the process."""
 
 from __future__ import annotations
 
@@ -12,77 +12,36 @@ import llvmlite.binding as llvm
 
 from ...errors import InternalError
 from ...locks import COMPILING, held_by_forks, once
+from . import codegen, isolated
 
 held_by_forks(llvm.ffi.lib._lock)
 ENTRY = "kg.entry"  # the name of a kernel's entry in its object code
 
 
 @once
-def _target_machine() -> llvm.TargetMachine:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    # A small code model would need the C library within 2 GB of the code.
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=_features(),
-        opt=3,
-        reloc="pic",
-        codemodel="jitdefault",
-        jit=True,
-    )
-
-
-@once
-def _features() -> str:
-    return str(llvm.get_host_cpu_features().flatten())
-
-
-@once
 def target_id() -> str:
     """What machine code depends on, apart from the LLVM IR."""
-    return f"llvmlite {llvmlite.__version__} {llvm.get_process_triple()} {llvm.get_host_cpu_name()} {_features()}"
-
-
-def optimise(text: str) -> llvm.ModuleRef:
-    """The IR after LLVM's -O3 pipeline."""
-    with COMPILING:
-        machine = _target_machine()
-        try:
-            module = llvm.parse_assembly(text)
-            module.verify()
-        except RuntimeError as error:
-            raise InternalError(f"the CPU backend made invalid LLVM IR: {error}") from None
-        module.triple = llvm.get_process_triple()
-        module.data_layout = str(machine.target_data)
-        options = llvm.create_pipeline_tuning_options(speed_level=3)
-        options.loop_vectorization = options.slp_vectorization = True
-        options.loop_interleaving = options.loop_unrolling = True
-        passes = llvm.create_pass_builder(machine, options)
-        with _loads_in_place():
-            passes.getModulePassManager().run(module, passes)
-        return module
+    features = codegen.features()
+    return f"llvmlite {llvmlite.__version__} {llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features}"
 
 
 @contextmanager
-def _loads_in_place() -> Iterator[None]:
-    """Has a loop over threads load x[i] again, although the thread before loaded it as x[i + 1]: what one thread hands
-    to the next keeps the loop from being vectorised. The option is everybody's in this process, so it is set back."""
-    llvm.set_option("", "-enable-load-in-loop-pre=false")
+def _internal_errors() -> Iterator[None]:
     try:
         yield
-    finally:
-        llvm.set_option("", "-enable-load-in-loop-pre=true")
+    except codegen.InvalidIR as error:
+        raise InternalError(f"the CPU backend made invalid LLVM IR: {error}") from None
+
+
+def optimise(text: str) -> llvm.ModuleRef:
+    """The IR after LLVM's -O3 pipeline, in this process: for looking at."""
+    with COMPILING, _internal_errors():
+        return codegen.optimise(text)
 
 
 def compile_object(text: str) -> bytes:
-    with COMPILING:
-        return bytes(_target_machine().emit_object(optimise(text)))
-
-
-def assembly(text: str) -> str:
-    with COMPILING:
-        return str(_target_machine().emit_assembly(optimise(text)))
+    with COMPILING, _internal_errors():
+        return isolated.object_code(text)
 
 
 # ---- loading ------------------------------------------------------------------------------------------------------
@@ -94,7 +53,7 @@ def _jit() -> llvm.LLJIT:
     name = ctypes.util.find_library("m")
     if name:
         llvm.load_library_permanently(name)
-    return llvm.create_lljit_compiler(_target_machine())
+    return llvm.create_lljit_compiler(codegen.target_machine())
 
 
 class LoadedCode:

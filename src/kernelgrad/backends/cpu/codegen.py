@@ -1,0 +1,128 @@
+"""LLVM IR to machine code for this computer. Run as a script, it does so for another process (Note [Isolation]), and so
+it imports nothing of this package."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import BinaryIO
+
+import llvmlite.binding as llvm
+
+READY, CODE, INVALID = b"R", b"C", b"I"  # kinds of answers
+_REQUEST = struct.Struct("=?q")  # vectorise; bytes of text
+_ANSWER = struct.Struct("=cq")  # kind; bytes
+
+
+class InvalidIR(ValueError):
+    """LLVM does not take the text."""
+
+
+@cache
+def target_machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    # A small code model would need the C library within 2 GB of the code.
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features(), opt=3, reloc="pic", codemodel="jitdefault", jit=True
+    )
+
+
+@cache
+def features() -> str:
+    return str(llvm.get_host_cpu_features().flatten())
+
+
+def optimise(text: str, vectorise: bool = True) -> llvm.ModuleRef:
+    """The IR after LLVM's -O3 pipeline, on request without the vectorisers."""
+    machine = target_machine()
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise InvalidIR(str(error)) from None
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = vectorise
+    options.loop_interleaving = options.loop_unrolling = True
+    passes = llvm.create_pass_builder(machine, options)
+    with _loads_in_place():
+        passes.getModulePassManager().run(module, passes)
+    return module
+
+
+@contextmanager
+def _loads_in_place() -> Iterator[None]:
+    """Has a loop over threads load x[i] again, although the thread before loaded it as x[i + 1]: what one thread hands
+    to the next keeps the loop from being vectorised. The option is everybody's in this process, so it is set back."""
+    llvm.set_option("", "-enable-load-in-loop-pre=false")
+    try:
+        yield
+    finally:
+        llvm.set_option("", "-enable-load-in-loop-pre=true")
+
+
+def object_code(text: str, vectorise: bool = True) -> bytes:
+    return bytes(target_machine().emit_object(optimise(text, vectorise)))
+
+
+# ---- requests and answers ------------------------------------------------------------------------------------------
+
+
+def ask(pipe: BinaryIO, text: str, vectorise: bool) -> None:
+    data = text.encode()
+    pipe.write(_REQUEST.pack(vectorise, len(data)) + data)
+    pipe.flush()
+
+
+def answer(pipe: BinaryIO, kind: bytes, data: bytes = b"") -> None:
+    pipe.write(_ANSWER.pack(kind, len(data)) + data)
+    pipe.flush()
+
+
+def hear(pipe: BinaryIO) -> tuple[bytes, bytes]:
+    """The next answer; EOFError where the other process has ended."""
+    kind, size = _ANSWER.unpack(_exactly(pipe, _ANSWER.size))
+    return kind, _exactly(pipe, size)
+
+
+def _exactly(pipe: BinaryIO, size: int) -> bytes:
+    data = pipe.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Compiles until the other end closes."""
+    answer(answers, READY)
+    while header := requests.read(_REQUEST.size):
+        vectorise, size = _REQUEST.unpack(header)
+        text = _exactly(requests, size).decode()
+        try:
+            answer(answers, CODE, object_code(text, vectorise))
+        except InvalidIR as error:
+            answer(answers, INVALID, str(error).encode())
+
+
+def _main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what LLVM prints is no answer
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort is expected, and leaves no file behind
+    except ImportError:
+        sys.stderr.write("core files are not turned off here\n")
+    target_machine()
+    serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    _main()
