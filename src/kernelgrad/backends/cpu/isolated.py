@@ -91,9 +91,14 @@ def _helper() -> _Helper | None:
         _State.helper = None
     if _State.helper is not None and _State.helper.process.poll() is not None:
         end()  # killed while it waited: no fault of the next text
-    if _State.helper is None and _State.available and sys.executable:
+    if _State.helper is None and _State.available and _is_python(sys.executable):
         _start()
     return _State.helper
+
+
+def _is_python(executable: str) -> bool:
+    """Not a program that has Python built in."""
+    return bool(executable) and os.path.basename(executable).lower().startswith(("python", "pypy"))
 
 
 def _start() -> None:
