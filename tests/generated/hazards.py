@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .expressions import INTEGERS, Expressions, Variable
 from .program import Nest
 
@@ -23,11 +25,10 @@ SINGULAR = (  # at zero, in value or in slope; the first four go to plus infinit
 
 
 class Hazards(Expressions):
-    def name(self, stem: str) -> str:
-        raise NotImplementedError
+    """The part of a generator that has statements with them; `name` and `add` are the whole's."""
 
-    def add(self, variable: Variable) -> str:
-        raise NotImplementedError
+    name: Callable[[str], str]
+    add: Callable[[Variable], str]
 
     def masked(self) -> Nodes:
         """A value that is infinite or has an infinite slope at zero, and is replaced there."""
