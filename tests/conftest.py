@@ -1,6 +1,12 @@
 """Options and fixtures for all tests."""
 
+import signal
+
 import pytest
+
+# Whoever starts the tests in the background may have interrupts ignored; several tests send one, to themselves or to
+# processes of theirs, which inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -22,9 +22,10 @@ def has_long_loops(function: Function, structure: Structure, shape: Shape, known
 class _Lengths:
     def __init__(self, function: Function, structure: Structure, shape: Shape, known: Callable[[Any], Any]):
         self.trips, self.definition, self.known = Trips(function, structure), structure.definition, known
-        self.numbers = {p.name: known(p.value) for p in function.params}
+        self.params = {p.name: p.value for p in function.params}
+        self.shape: dict[str, int] = {}
         for name, extents in (("gridDim", shape.grid), ("blockDim", shape.block)):
-            self.numbers |= {f"{name}.{axis}": n for axis, n in zip("xyz", extents, strict=True)}
+            self.shape |= {f"{name}.{axis}": n for axis, n in zip("xyz", extents, strict=True)}
         self.carried = {arg: v for op in walk(function.body) for arg, v in _carried(op)}
         self.extents = {"block_dim": math.prod(shape.block), "grid_dim": math.prod(shape.grid)}
 
@@ -41,10 +42,15 @@ class _Lengths:
         return self.guess(loop) if found is None else found
 
     def number(self, amount: Amount) -> float | None:
-        factors = [([self.numbers.get(name) for name in names], number) for names, number in amount.terms]
+        factors = [([self.named(name) for name in names], number) for names, number in amount.terms]
         if any(n is None for names, _ in factors for n in names):
             return None
         return float(sum(number * math.prod(names) for names, number in factors))  # type: ignore[arg-type]
+
+    def named(self, name: str) -> int | None:
+        """Asked for only where a loop depends on it: launches that agree on what was asked for share a plan."""
+        found: int | None = self.shape.get(name)
+        return self.known(self.params.get(name)) if found is None else found
 
     def guess(self, loop: For | While) -> float:
         """Of a loop whose threads begin at different places: the largest number that its ends come from, shared among
