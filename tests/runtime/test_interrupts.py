@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -53,6 +54,52 @@ def test_a_launch_ends_at_the_next_block(threads: str, cores: str) -> None:
     command = [sys.executable, "-c", CODE, threads]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
     assert done.stdout.split("\n")[0] == "interrupted True True", done.stderr[-2000:]
+
+
+# The interrupt comes when a thread of the pool has started and `start` has not returned.
+AT_START = """
+import sys, threading
+from kernelgrad.runtime.workers import run_chunks
+
+start = threading.Thread.start
+
+def interrupted(thread):
+    start(thread)
+    raise KeyboardInterrupt
+
+threading.Thread.start = interrupted
+try:
+    run_chunks(lambda begin, end: None, 100, 8)
+    print("not interrupted")
+except KeyboardInterrupt:
+    threading.Thread.start = start
+    seen, count = [], int(sys.argv[1])
+    if count:
+        run_chunks(lambda begin, end: seen.extend(range(begin, end)), count, 8)
+    print("interrupted", sorted(seen) == list(range(count)))
+"""
+
+
+@pytest.mark.parametrize("count", ["0", "100"])
+def test_the_process_ends_after_an_interrupt_at_a_threads_start(count: str) -> None:
+    environment = {**os.environ, "KERNELGRAD_CPU_THREADS": "2"}
+    command = [sys.executable, "-c", AT_START, count]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.stdout == "interrupted True\n", done.stderr[-2000:]
+
+
+def test_what_a_helping_thread_raises_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELGRAD_CPU_THREADS", "4")
+    caller, helped = threading.get_ident(), threading.Event()
+
+    def run(begin: int, end: int) -> None:
+        if threading.get_ident() != caller:
+            helped.set()
+            raise RuntimeError("of a helper")
+        assert helped.wait(60)
+
+    with pytest.raises(RuntimeError, match="of a helper"):
+        run_chunks(run, 100, 8)
 
 
 @pytest.mark.parametrize("count", [1, 2, 17, 1000])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from queue import SimpleQueue
 from time import perf_counter, sleep
 
 import numpy as np
@@ -32,22 +32,32 @@ def core_count() -> int:
 
 
 class _Pool:
-    """Made on first use, and again in a forked child, which inherits the object but not its threads."""
+    """Threads that wait for tasks, started as tasks need them, and anew in a forked child, which inherits none.
+
+    They are daemons: an interrupt may come while one starts, and an interpreter that joined a thread nobody knows of
+    would never end. No task runs at that time, since a launch waits for its own.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._executor: ThreadPoolExecutor | None = None
+        self._forget()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        self._lock, self._executor = threading.Lock(), None
+        self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._count = 0
 
-    def executor(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(core_count(), thread_name_prefix="kernelgrad")
-            return self._executor
+    def submit(self, task: Callable[[], None], threads: int) -> None:
+        """Has one of at least `threads` threads do the task. It must not raise."""
+        while self._count < threads:
+            threading.Thread(target=_serve, args=(self._tasks,), name="kernelgrad", daemon=True).start()
+            self._count += 1
+        self._tasks.put(task)
+
+
+def _serve(tasks: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        tasks.get()()
 
 
 _pool = _Pool()
@@ -74,24 +84,39 @@ class Crew:
     """The threads that help with one launch. None of them works on when the launch is over, however it ended."""
 
     def __init__(self, body: Callable[[Crew], None]):
-        self._body, self._lock, self._active = body, threading.Lock(), 0
+        self._body, self._changed, self._active = body, threading.Condition(), 0
+        self._over = False
+        self._error: BaseException | None = None
         self.stopped = False
 
     def help(self) -> None:
-        with self._lock:
-            if self.stopped:
+        with self._changed:
+            if self._over:
                 return
             self._active += 1
+        error: BaseException | None = None
         try:
             self._body(self)
-        finally:
-            with self._lock:
-                self._active -= 1
+        except BaseException as raised:
+            error = raised
+        with self._changed:
+            self._error = self._error or error
+            self._active -= 1
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Waits for those that work, tells the others that nothing is left, and raises what one of them raised."""
+        with self._changed:
+            self._over = True
+            while self._active:
+                self._changed.wait()
+        if self._error is not None:
+            raise self._error
 
     def dismiss(self) -> None:
         """Has them stop at the next block, and waits: what they write to must outlive them. Interrupts wait too."""
         interrupt: BaseException | None = None
-        self.stopped = True
+        self.stopped = self._over = True
         while self._active:
             try:
                 sleep(_TICK)
@@ -115,13 +140,12 @@ def run_chunks(run: Run, count: int, chunks_per_worker: int, first: int = 1) -> 
 
     crew = Crew(work)
     try:
-        helpers = [_pool.executor().submit(crew.help) for _ in range(workers - 1)]
+        for _ in range(workers - 1):
+            _pool.submit(crew.help, workers - 1)
         work(crew)
-        wait(helpers)
+        crew.finish()
     finally:
         crew.dismiss()
-    for helper in helpers:
-        helper.result()
 
 
 _local = threading.local()
