@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir.builder import Builder
-from ..ir.ops import Barrier, Block, Builtin, For, If, Load, Op, Value, While
+from ..ir.effects import PURE
+from ..ir.ops import Alloca, Barrier, Block, For, If, Load, Op, Value, While
 from ..ir.traverse import blocks, rebuild, walk
 from ..ir.types import I64
 from ..transforms.spellings import emit
-from .keeping.again import PURE_OPS
 from .keeping.plan import Plan
 from .keeping.tiles import Tile
 
-_RERUN = (*PURE_OPS, Load, Builtin)
+_RERUN = (*PURE, Alloca, Load)
 
 
 class Copier:

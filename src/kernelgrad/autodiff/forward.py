@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ..errors import ArgumentError, InternalError, UnsupportedError
 from ..ir.builder import Builder, pointee
+from ..ir.effects import OF_OPERANDS
 from ..ir.ops import (
     Aggregate,
     Alloca,
@@ -92,8 +93,6 @@ def _fresh(name: str, taken: Iterable[str]) -> str:
         name += "_"
     return name
 
-
-_PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast)
 
 _ZEROS: dict[str, int | float | bool] = {"float": 0.0, "int": 0, "uint": 0, "bool": False}
 
@@ -379,7 +378,7 @@ class _Forward:
             return op.cond
         value, zero = test.args
         definition = self.activity.definitions.get(zero)
-        effects = [inner for inner in (*op.then.ops, *op.orelse.ops) if not isinstance(inner, _PURE)]
+        effects = [inner for inner in (*op.then.ops, *op.orelse.ops) if not isinstance(inner, OF_OPERANDS)]
         adds = all(isinstance(e, Atomic) and e.kind in ("add", "sub") and e.args == (value,) for e in effects)
         if not adds or not isinstance(definition, Constant) or definition.value != 0:
             return op.cond

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from ..deep import deeply
 from ..errors import Span
+from ..ir.effects import has_barrier
 from ..ir.ops import Atomic, Block, For, Function, Global, Module, Op, Param, Print, Store, Value, While
 from ..ir.traverse import clone, closed, uses, walk
 from ..ir.types import I64, Pointer
@@ -190,7 +191,7 @@ def _ready(function: Function, module: Module, options: Options) -> Function:
     refuse_waiting(function)
     meets_at_end = not options.facts.alone and any(is_number(p) for p in function.params if p.name in options.listed)
     # What is logged at a barrier of the block belongs to all of its threads (see `logs`): none may be gone.
-    meets_at_end = meets_at_end or (options.deterministic and any(map(predicate.has_barrier, function.body.ops)))
+    meets_at_end = meets_at_end or (options.deterministic and any(map(has_barrier, function.body.ops)))
     if predicate.is_needed(function, meets_at_end):
         # The body of a do-while loop is its condition, barriers included, until the loop is rotated.
         function = simplify.run(predicate.run(rotate.run(function, module), module), module)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from ..ir.effects import MEETINGS
 from ..ir.ops import (
     Alloca,
     Apply,
     Atomic,
-    Barrier,
-    BarrierReduce,
     Constant,
-    Fence,
     Function,
     GlobalRef,
     Member,
@@ -18,14 +16,12 @@ from ..ir.ops import (
     PtrCast,
     Store,
     Value,
-    Warp,
 )
 from ..ir.traverse import walk
 from ..ir.types import Array, Pointer, Scalar
 
 _Sum = tuple[int, dict[Value, int]]
 _WRAP = 1 << 32
-MEETINGS = (Barrier, BarrierReduce, Fence, Warp)
 
 
 class Aliases:

@@ -9,39 +9,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..ir.effects import NESTING, PURE
 from ..ir.ops import (
-    Aggregate,
     Alloca,
-    Apply,
     Atomic,
     Barrier,
     BarrierReduce,
     Block,
-    Builtin,
-    Constant,
-    Extract,
     For,
     Function,
-    GlobalRef,
-    If,
-    Insert,
     Load,
-    Member,
     Module,
-    Offset,
     Op,
-    PtrCast,
-    PtrDiff,
     Store,
-    Undef,
     Value,
     While,
 )
 from ..ir.traverse import blocks, rebuild, walk, with_body
 from .aliases import Aliases
 
-_VALUES = (Aggregate, Apply, Builtin, Constant, Extract, GlobalRef, Insert, Member, Offset, PtrCast, PtrDiff, Undef)
-_HARMLESS = (*_VALUES, Alloca, If, For, While)
+_HARMLESS = (*PURE, Alloca, *NESTING)
 
 
 def run(function: Function, module: Module) -> Function:

@@ -13,10 +13,11 @@ An adjoint of -0.0 stays: it is as good as 0.0. What the kernel itself stores is
 from __future__ import annotations
 
 from ..ir.builder import Builder
+from ..ir.effects import MEETINGS
 from ..ir.ops import ADJOINT, Apply, Atomic, Block, Constant, Function, Load, Module, Op, Store, Value
 from ..ir.traverse import blocks, operands, rebuild, walk, with_body
 from ..ir.types import Pointer, Scalar
-from .aliases import MEETINGS, Aliases
+from .aliases import Aliases
 
 
 def run(function: Function, module: Module) -> Function:

@@ -11,38 +11,29 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..ir.effects import EFFECTIVE
 from ..ir.ops import (
     Alloca,
-    Assert,
     Atomic,
-    Barrier,
-    BarrierReduce,
     Block,
-    Call,
     Constant,
-    Fence,
     For,
     Function,
     GlobalRef,
     If,
-    Leave,
     Load,
     Member,
     Module,
     Offset,
     Op,
-    Print,
     PtrCast,
     Store,
-    Trap,
     Value,
     Warp,
     While,
 )
 from ..ir.traverse import blocks, operands, rebuild, with_body
 from ..ir.types import Array, Pointer
-
-_EFFECTS = (Atomic, Barrier, BarrierReduce, Warp, Fence, Print, Assert, Trap, Leave, Call, While)
 
 
 def run(function: Function, module: Module) -> Function:
@@ -129,7 +120,7 @@ class _Needs:
                 self._effects.append(op)
             case Warp() if self.shared:
                 pass
-            case _ if isinstance(op, _EFFECTS):
+            case _ if isinstance(op, EFFECTIVE):
                 self._effects.append(op)
             case _:
                 pass

@@ -13,32 +13,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir.builder import Builder
+from ..ir.effects import MEETINGS, is_pure
 from ..ir.ops import (
-    Apply,
     Atomic,
     Barrier,
     BarrierReduce,
     Block,
     Builtin,
-    Constant,
-    Extract,
     For,
     Function,
     If,
     Load,
-    Member,
-    Offset,
     Op,
-    PtrCast,
     Store,
     Value,
     While,
 )
 from ..ir.traverse import operands, rebuild, substitute, walk, with_body
 from ..ir.types import Pointer, Scalar
-from .aliases import MEETINGS, Aliases
+from .aliases import Aliases
 
-_PURE = (Constant, Apply, Builtin, Offset, Member, PtrCast, Extract)
 _MOST_BYTES = 16  # for each thread: they keep registers busy
 
 
@@ -118,7 +112,7 @@ class _Early:
         op = self.definition.get(value)
         if op is None:
             return value in self.params
-        return value in self.place or (isinstance(op, _PURE) and all(map(self.is_early, operands(op))))
+        return value in self.place or (is_pure(op) and all(map(self.is_early, operands(op))))
 
     def is_of_block(self, value: Value) -> bool:
         """Whether it depends on the block: what all blocks load is in a cache soon."""
@@ -146,7 +140,7 @@ class _Early:
         op = self.definition.get(value)
         if op is None:
             return 0
-        if isinstance(op, _PURE):
+        if is_pure(op):
             return max(map(self.earliest, operands(op)), default=0)
         return self.place[value] + 1
 
@@ -167,7 +161,7 @@ class _Early:
     def copy(self, b: Builder, value: Value) -> Value:
         """The value, computed again: where it stands may be behind the load."""
         op = self.definition.get(value)
-        if not isinstance(op, _PURE):
+        if not is_pure(op):
             return value
         copied = rebuild(op, lambda v: self.copy(b, v), lambda inner: inner)
         return b.add(replace(copied, results=(Value(value.type, value.name),))).result

@@ -18,28 +18,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..ir.effects import ADDRESSING, PURE
 from ..ir.ops import (
-    Aggregate,
     Apply,
     Atomic,
     Block,
     Builtin,
     Constant,
-    Extract,
     For,
     Function,
     GlobalRef,
     If,
-    Insert,
     Load,
-    Member,
     Module,
-    Offset,
     Op,
-    PtrCast,
-    PtrDiff,
     Store,
-    Undef,
     Value,
 )
 from ..ir.traverse import blocks, operands, rebuild, uses, walk, with_body
@@ -53,8 +46,7 @@ from .unroll import constants_of, iterations
 _SHORT = 3  # iterations: fewer are not worth a strip
 _MOST_SUMS = 4  # in one loop: each takes eight registers
 _MOST_OPERATIONS = 120  # in a loop's body, of which a strip has eight copies
-_ADDRESS = (Constant, Builtin, Apply, GlobalRef, Offset, Member, PtrCast)
-_PLAIN = (*_ADDRESS, Aggregate, Extract, Insert, PtrDiff, Undef, Load, Store, Atomic, If)
+_PLAIN = (*PURE, Load, Store, Atomic, If)
 # With these, a value that differs between lanes makes for addresses that differ.
 _LINEAR = frozenset(("add", "sub", "mul", "neg", "convert", "shl"))
 _TRAPPING = frozenset(("div", "rem"))
@@ -188,7 +180,7 @@ def _updates(block: Block, zeros: set[Value]) -> Iterator[_Update]:
 
 def _behind_test(op: If, condition: Op | None, zeros: set[Value]) -> Atomic | None:
     """`if (v != 0) atomicAdd(p, v)`."""
-    updates = [inner for inner in op.then.ops if not isinstance(inner, _ADDRESS)]
+    updates = [inner for inner in op.then.ops if not isinstance(inner, ADDRESSING)]
     match condition, updates:
         case Apply("ne", (value, zero)), [Atomic("add", _, (added,)) as update] if value is added and zero in zeros:
             return update if not op.orelse.ops and not op.results else None
@@ -249,7 +241,7 @@ class _Slices:
         if isinstance(op, Apply):
             integers = all(_is_integer(v) for v in (op.result, *op.args))
             return integers and (op.fn not in _TRAPPING or op in self.always)
-        return isinstance(op, _ADDRESS)
+        return isinstance(op, ADDRESSING)
 
 
 def _is_dynamic(variable: Value) -> bool:

@@ -13,17 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..ir.builder import Builder
+from ..ir.effects import CHANGES
 from ..ir.ops import (
     Apply,
-    Atomic,
-    Barrier,
-    BarrierReduce,
     Block,
     Builtin,
-    Call,
     Constant,
     Extract,
-    Fence,
     Function,
     Load,
     Member,
@@ -31,9 +27,7 @@ from ..ir.ops import (
     Offset,
     Op,
     PtrCast,
-    Store,
     Value,
-    Warp,
     While,
 )
 from ..ir.traverse import operands, rebuild, substitute, uses, walk, with_body
@@ -248,7 +242,7 @@ def _split_invariant(loop: While) -> tuple[tuple[Op, ...], list[Op]]:
     hoisted: list[Op] = []
     kept: list[Op] = []
     inside = set(loop.before.args)
-    reads = not any(isinstance(op, _CHANGES) for block in (loop.before, loop.body) for op in walk(block))
+    reads = not any(isinstance(op, CHANGES) for block in (loop.before, loop.body) for op in walk(block))
     for op in loop.before.ops:
         # The condition is evaluated at least once: whatever is pure may be, in front.
         movable = isinstance(op, Constant | Apply | Extract) or (isinstance(op, Builtin) and "clock" not in op.name)
@@ -259,10 +253,6 @@ def _split_invariant(loop: While) -> tuple[tuple[Op, ...], list[Op]]:
             kept.append(op)
             inside.update(op.results)
     return tuple(hoisted), kept
-
-
-# In a loop without these, memory stays as it is, but for data races.
-_CHANGES = (Store, Atomic, Barrier, BarrierReduce, Warp, Fence, Call)
 
 
 def _reads(op: Op) -> bool:

@@ -26,26 +26,17 @@ from functools import reduce
 from typing import NamedTuple
 
 from ..ir.builder import Builder
+from ..ir.effects import is_pure
 from ..ir.ops import (
-    Aggregate,
     Apply,
     Block,
-    Builtin,
     Constant,
-    Extract,
     For,
     Function,
-    GlobalRef,
     If,
-    Insert,
     Load,
-    Member,
     Module,
-    Offset,
     Op,
-    PtrCast,
-    PtrDiff,
-    Undef,
     Value,
     Warp,
 )
@@ -57,7 +48,7 @@ from .long_sums import LongSums, long_sums
 
 _MOST = 6  # guards of a value
 _EVERYONE = 0xFFFFFFFF  # the lanes of a warp
-_PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff, Builtin, GlobalRef, Undef)
+_RUN_AGAIN = (Load, If, For)
 _SCALED = frozenset(("mul", "div", "fast_div", "ldexp"))  # by something: the first argument, of `mul` also the second
 _ALIKE = frozenset("neg convert convert_rn convert_rd convert_ru convert_rz".split())
 _PASSING = _SCALED | _ALIKE | {"add", "sub", "select", "masked"}  # NaN, if only to where it is dropped
@@ -315,7 +306,7 @@ class _Masks:
         """It writes nothing, and NaN in it is NaN in a result."""
         inside = list(walk(loop.body))
         fixed = self.number(loop.lower) is not None and self.number(loop.upper) is not None
-        allowed = all(isinstance(op, (*_PURE, Load, If, For)) or (fixed and self.is_of_warp(op)) for op in inside)
+        allowed = all(is_pure(op) or isinstance(op, _RUN_AGAIN) or (fixed and self.is_of_warp(op)) for op in inside)
         if not allowed:
             return False
         scalars = all(_is_float(v) for v in loop.results if v in self.adjoints)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ir.effects import MEETINGS
 from ..ir.ops import (
     Alloca,
     Atomic,
@@ -31,7 +32,6 @@ from ..ir.ops import (
 )
 from ..ir.traverse import operands, uses, walk
 from ..ir.types import U8, Array, Pointer, Struct, Type
-from .aliases import MEETINGS
 
 _Roots = frozenset[Value]
 _ANY = Value(U8, "any memory")  # behind pointers that come from memory

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder
+from ..ir.effects import has_barrier
 from ..ir.ops import (
     Alloca,
     Apply,
@@ -62,13 +63,6 @@ def _all_stay(block: Block) -> Block:
 
 
 # ---- where threads meet -------------------------------------------------------------------------------------------
-
-
-def has_barrier(op: Op) -> bool:
-    """A barrier of the whole block."""
-    if isinstance(op, BarrierReduce) or (isinstance(op, Barrier) and op.scope == "block"):
-        return True
-    return any(has_barrier(nested) for inner in blocks(op) for nested in inner.ops)
 
 
 def _has_warp(op: Op) -> bool:

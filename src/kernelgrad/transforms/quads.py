@@ -25,23 +25,18 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ..ir.builder import Builder
+from ..ir.effects import is_addressing
 from ..ir.ops import (
-    Apply,
     Atomic,
     Block,
     Builtin,
-    Constant,
     Extract,
     Function,
-    GlobalRef,
     If,
     Load,
-    Member,
     Module,
-    Offset,
     Op,
     Param,
-    PtrCast,
     Store,
     Value,
 )
@@ -51,7 +46,6 @@ from .aliases import Aliases
 
 BYTES = 16  # that a thread loads or stores at once
 GRID = "_grid_x"  # the parameter with the number of blocks of the kernel's launch
-_ADDRESSING = (Apply, Builtin, Constant, Extract, GlobalRef, Member, Offset, PtrCast)
 
 
 def _vector(name: str, element: Scalar) -> Struct:
@@ -277,7 +271,7 @@ def _is_sum(op: Op) -> bool:
 
 def _is_addressing(op: Op) -> bool:
     numbers = [v.type for v in (*operands(op), *op.results) if isinstance(v.type, Scalar)]
-    return isinstance(op, _ADDRESSING) and not any(type.is_float for type in numbers)
+    return is_addressing(op) and not any(type.is_float for type in numbers)
 
 
 def _unnumbered(block: Block) -> Block:

@@ -7,9 +7,9 @@ or where that If's sides both do something.
 
 from __future__ import annotations
 
+from ..ir.effects import has_barrier
 from ..ir.ops import Block, For, Function, If, Leave, Module, Op, While
 from ..ir.traverse import rebuild, walk, with_body
-from .predicate import has_barrier
 
 
 def run(function: Function, module: Module) -> Function:

@@ -8,28 +8,19 @@ move behind the arithmetic that follows them: 0.41 ms instead of 0.61 where that
 
 from __future__ import annotations
 
+from ..ir.effects import is_pure
 from ..ir.ops import (
-    Apply,
     Atomic,
     Block,
-    Builtin,
-    Constant,
-    Extract,
     Function,
-    GlobalRef,
     Load,
-    Member,
     Module,
-    Offset,
     Op,
-    PtrCast,
     Store,
     Value,
 )
 from ..ir.traverse import blocks, operands, rebuild, walk, with_body
 from .aliases import Aliases
-
-_MOVABLE = (Constant, Apply, Offset, Member, PtrCast, Builtin, Extract, GlobalRef)
 
 
 def run(function: Function, module: Module) -> Function:
@@ -56,7 +47,7 @@ class _Schedule:
             if isinstance(op, Store) and not op.volatile:
                 waiting.append(op)
                 continue
-            passes = isinstance(op, _MOVABLE) or self.is_free_load(op, waiting)
+            passes = is_pure(op) or self.is_free_load(op, waiting)
             if not passes:
                 found += waiting
                 waiting.clear()
@@ -100,7 +91,7 @@ def _address(ops: list[Op], start: int, load: Load) -> tuple[list[Op], int]:
         op = ops[k]
         if not any(result in wanted for result in op.results):
             continue
-        if not isinstance(op, _MOVABLE):
+        if not is_pure(op):
             return found[::-1], k + 1
         wanted.update(operands(op))
         found.append(op)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..ir.effects import PURE
 from ..ir.ops import (
     Aggregate,
     Apply,
@@ -29,7 +30,7 @@ from ..ir.traverse import rebuild, with_body
 from ..ir.types import BOOL, Array, Struct, Type, element_types
 from .dce import eliminate
 from .identities import is_cheap
-from .values import SHARED, Values
+from .values import Values
 
 _ROUNDS = 8
 _MOST_PARTS = 16
@@ -74,7 +75,7 @@ class _Simplifier(Values):
                 self.for_(op)
             case While():
                 self.while_(op)
-            case _ if isinstance(op, SHARED):
+            case _ if isinstance(op, PURE):
                 value = self.pure(rebuild(op, self.use, _same))
                 if value is not op.result:
                     self.replace(op.result, value)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.effects import MEETINGS
 from ..ir.ops import Atomic, Block, Constant, Function, Load, Module, Op, Store, Value
 from ..ir.traverse import blocks, rebuild, walk, with_body
-from .aliases import MEETINGS, Aliases
+from .aliases import Aliases
 
 
 def run(function: Function, module: Module) -> Function:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.builder import Builder
+from ..ir.effects import MEETINGS
 from ..ir.ops import Apply, Block, Constant, For, Function, If, Module, Op, Value, While
 from ..ir.traverse import clone, rebuild, uses, walk, with_body
 from ..ir.types import F32, F64, I64, U64
 from .adjoint_values import adjoint_values
-from .aliases import MEETINGS
 
 PIECE = 128  # iterations
 SHORT = 1024  # iterations that need no pieces

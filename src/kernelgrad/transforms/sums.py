@@ -12,15 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..ir.builder import Builder
+from ..ir.effects import MEETINGS, is_pure
 from ..ir.ops import (
     Alloca,
     Apply,
     Atomic,
     Block,
-    Builtin,
     Call,
     Constant,
-    Extract,
     For,
     Function,
     GlobalRef,
@@ -30,7 +29,6 @@ from ..ir.ops import (
     Module,
     Offset,
     Op,
-    PtrCast,
     Store,
     Value,
     While,
@@ -38,9 +36,8 @@ from ..ir.ops import (
 from ..ir.traverse import blocks, clone, operands, rebuild, uses, walk, with_body
 from ..ir.types import Pointer, Scalar
 from . import promote, simplify
-from .aliases import MEETINGS, Aliases
+from .aliases import Aliases
 
-_PURE = (Constant, Apply, Offset, Member, PtrCast, Builtin, Extract, GlobalRef)
 MOST = 16  # registers that sums of one loop may take
 
 
@@ -157,7 +154,7 @@ class _Sums:
             op = made.get(value)
             if op is None or id(op) in wanted:
                 continue
-            if not (_is_pure(op) or (isinstance(op, Load) and self.is_constant(op, inside))):
+            if not (is_pure(op) or (isinstance(op, Load) and self.is_constant(op, inside))):
                 return None
             wanted.add(id(op))
             todo += operands(op)
@@ -220,7 +217,3 @@ class _Sums:
     def is_zero(self, value: Value) -> bool:
         op = self.definition.get(value)
         return isinstance(op, Constant) and op.value == 0
-
-
-def _is_pure(op: Op) -> bool:
-    return isinstance(op, _PURE) and not (isinstance(op, Builtin) and ("clock" in op.name or "timer" in op.name))

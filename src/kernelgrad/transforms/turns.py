@@ -11,21 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir.builder import Builder
+from ..ir.effects import is_addressing
 from ..ir.ops import (
     Apply,
     Block,
-    Builtin,
-    Constant,
-    Extract,
     Function,
-    GlobalRef,
     If,
     Load,
-    Member,
     Module,
-    Offset,
     Op,
-    PtrCast,
     Undef,
     Value,
     While,
@@ -34,7 +28,6 @@ from ..ir.traverse import clone, free_values, operands, substitute, with_body
 from ..ir.types import Pointer
 
 TURNS = 4
-_EARLY = (Apply, Builtin, Constant, Extract, GlobalRef, Member, Offset, PtrCast)
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ def _parted(ops: tuple[Op, ...], awaited: frozenset[Value]) -> tuple[list[Op], l
     waiting = set(awaited)
     for op in ops:
         free = not any(v in waiting for v in operands(op))
-        if free and (isinstance(op, _EARLY) or _is_load(op)):
+        if free and (is_addressing(op) or _is_load(op)):
             early.append(op)
             waiting.update(op.results if isinstance(op, Load) else ())
             continue

@@ -6,26 +6,21 @@ comes out of a branch or loop varies if the choice of path or the number of iter
 
 from __future__ import annotations
 
+from ..ir.effects import OF_OPERANDS
 from ..ir.ops import (
-    Aggregate,
     Apply,
     BarrierReduce,
     Block,
     Builtin,
     Constant,
-    Extract,
     For,
     Function,
-    GlobalRef,
     If,
-    Insert,
     Load,
     Member,
     Offset,
     Op,
     PtrCast,
-    PtrDiff,
-    Undef,
     Value,
     Warp,
     While,
@@ -37,7 +32,6 @@ from .passed import only_read
 _UNIFORM_BUILTINS = frozenset(("block_idx", "block_dim", "grid_dim", "warp_size"))
 _LANES = 32
 _LANE_WIDE = frozenset(("vote_any", "vote_all", "vote_uni", "vote_ballot"))
-_PURE = (Constant, Undef, Apply, Aggregate, Extract, Insert, GlobalRef, Offset, Member, PtrCast, PtrDiff)
 
 
 def uniform_values(
@@ -97,7 +91,7 @@ class _Varying:
             case Offset(ptr) | Member(ptr) | PtrCast(ptr) if ptr in self.read_only:
                 self.read_only.add(op.result)
                 self.mark(op.results, self.any(*operands(op)))
-            case _ if isinstance(op, _PURE):
+            case _ if isinstance(op, OF_OPERANDS):
                 self.mark(op.results, self.any(*operands(op)))
             case Builtin(name, axis):
                 self.mark(op.results, name not in _UNIFORM_BUILTINS and (name, axis) not in self.alike)

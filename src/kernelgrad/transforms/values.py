@@ -9,16 +9,14 @@ from typing import Any
 
 from ..errors import UNKNOWN, Span
 from ..ir.builder import result_type
+from ..ir.effects import is_clock
 from ..ir.functions import COMMUTATIVE, UNFUSED
 from ..ir.ops import (
     Aggregate,
     Apply,
-    Builtin,
     Constant,
     Extract,
-    GlobalRef,
     Insert,
-    Member,
     Offset,
     Op,
     PtrCast,
@@ -30,9 +28,6 @@ from ..ir.traverse import attribute_fields, operands
 from ..ir.types import BOOL, I64, Array, Scalar, Struct, Type, element_types
 from .fold import Number, canonical, evaluate
 from .identities import simpler
-
-_CLOCKS = frozenset(("clock", "clock64", "globaltimer"))
-SHARED = (Constant, Apply, Aggregate, Extract, Insert, Builtin, GlobalRef, Offset, Member, PtrCast, PtrDiff)
 
 
 class Values:
@@ -195,7 +190,7 @@ def _key(op: Op) -> Any:
     """What makes two pure operations equal; None for one that never equals another."""
     if isinstance(op, Constant):
         return op.result.type, repr(op.value)
-    if isinstance(op, Undef) or (isinstance(op, Builtin) and op.name in _CLOCKS):
+    if isinstance(op, Undef) or is_clock(op):
         return None
     args: Any = operands(op)
     if isinstance(op, Apply) and op.fn in COMMUTATIVE:

@@ -17,14 +17,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ...ir.builder import Builder
+from ...ir.effects import MEETINGS
 from ...ir.ops import (
     Atomic,
-    Barrier,
-    BarrierReduce,
     Block,
     Builtin,
     Call,
-    Fence,
     For,
     GlobalRef,
     Load,
@@ -33,7 +31,6 @@ from ...ir.ops import (
     Print,
     Store,
     Value,
-    Warp,
     While,
 )
 from ...ir.traverse import rebuild, walk
@@ -44,7 +41,6 @@ _TURNS = 8  # for each block at least: with fewer, some have to wait for those t
 _UNROLLED = 4
 _SHORT = 64  # operations of a turn that may be unrolled
 _MOST_BLOCKS = 1 << 31  # so that their numbers fit an unsigned int, the last one's successor too
-_EFFECTS = (Atomic, Barrier, BarrierReduce, Call, Fence, Print, Warp)
 _INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
 
 Extents = tuple[int, int, int]
@@ -76,7 +72,7 @@ def _is_alone(op: Op) -> bool:
             return name in _INDICES
         case GlobalRef():
             return isinstance(op.result.type, Pointer) and op.result.type.space != "shared"
-    return not isinstance(op, _EFFECTS)
+    return not isinstance(op, (*MEETINGS, Atomic, Call, Print))
 
 
 @dataclass(frozen=True)

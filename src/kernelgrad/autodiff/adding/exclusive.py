@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ...ir.effects import has_barrier
 from ...ir.ops import Atomic, Barrier, BarrierReduce, Block, For, Function, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, walk
 from ...ir.types import Pointer
-from ...transforms.predicate import has_barrier
 from ..keeping.coverage import Numbers, Threads
 from ..roots import Memory
 

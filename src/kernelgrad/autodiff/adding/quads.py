@@ -11,26 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ...ir.effects import NESTING, OF_OPERANDS
 from ...ir.ops import (
-    Aggregate,
     Apply,
     Atomic,
     Block,
     Builtin,
     Constant,
-    Extract,
     For,
     Function,
     GlobalRef,
     If,
-    Insert,
     Load,
-    Member,
-    Offset,
     Op,
-    PtrCast,
     Store,
-    Undef,
     Value,
     While,
 )
@@ -45,7 +39,6 @@ from .private import typical
 _MOST_WORK = 256  # operations: beyond, an element's work takes longer than its bytes
 _MOST_THREADS = 1 << 31
 _INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
-_HARMLESS = (Aggregate, Apply, Constant, Extract, Insert, Member, Offset, PtrCast, Undef, If, For, While)
 _ORDER = ("lt", "le", "gt", "ge")
 _PARTIAL = ("div", "rem")  # of integers: not to be computed where the kernel would not
 
@@ -210,7 +203,7 @@ def _is_harmless(op: Op) -> bool:
             return name in _INDICES
         case GlobalRef():
             return isinstance(op.result.type, Pointer) and op.result.type.space == "constant"
-    return isinstance(op, _HARMLESS)
+    return isinstance(op, (*OF_OPERANDS, *NESTING))
 
 
 def _differs(basis: Basis) -> bool:

@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ...ir.effects import NESTING, OF_OPERANDS, is_clock
 from ...ir.ops import (
-    Aggregate,
     Alloca,
-    Apply,
     Builtin,
-    Constant,
-    Extract,
     For,
-    GlobalRef,
     If,
-    Insert,
     Load,
-    Member,
-    Offset,
     Op,
-    PtrCast,
-    PtrDiff,
-    Undef,
     Value,
     While,
 )
@@ -30,9 +20,6 @@ from ...ir.traverse import operands
 from ..roots import UNKNOWN, Memory, Roots
 from ..structure import Place, Structure
 from .tiles import Tile
-
-PURE_OPS = (Constant, Undef, Apply, Aggregate, Extract, Insert, GlobalRef, Offset, Member, PtrCast, PtrDiff, Alloca)
-_CLOCKS = ("clock", "clock64", "globaltimer")
 
 
 class Trace(NamedTuple):
@@ -96,8 +83,8 @@ class Again:
                 return False
             return op.volatile or not (id(op) in self.early or self._unwritten(op.ptr))
         if isinstance(op, Builtin):
-            return op.name in _CLOCKS
-        return not isinstance(op, (*PURE_OPS, If, For, While))
+            return is_clock(op)
+        return not isinstance(op, (*OF_OPERANDS, Alloca, *NESTING))
 
     def _unwritten(self, ptr: Value) -> bool:
         """Rule 3: nothing in the whole grid writes that memory, through any pointer."""

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...ir.effects import MEETINGS
 from ...ir.ops import (
     Apply,
     Atomic,
-    Barrier,
-    BarrierReduce,
     Block,
     Builtin,
     Constant,
@@ -28,7 +27,6 @@ from ...ir.ops import (
     Op,
     Store,
     Value,
-    Warp,
     While,
 )
 from ...ir.traverse import blocks, operands, walk
@@ -37,8 +35,6 @@ from ..adding.ends import ends_of
 from ..roots import UNKNOWN, Memory
 from ..structure import Structure, analyse
 from .induction import find, unconverted
-
-_MEETINGS = (Barrier, BarrierReduce, Warp, Fence, Atomic)
 
 Path = tuple[tuple[Op, int, int], ...]  # from outside in: an operation, which of its parent's it is, in which region
 
@@ -131,7 +127,7 @@ def _paths(block: Block, around: Path, region: int = 0) -> Iterator[tuple[int, P
 
 
 def _meets(op: Op) -> bool:
-    return any(isinstance(inner, _MEETINGS) for block in blocks(op) for inner in walk(block))
+    return any(isinstance(inner, (*MEETINGS, Atomic)) for block in blocks(op) for inner in walk(block))
 
 
 def _is_own(root: Value) -> bool:

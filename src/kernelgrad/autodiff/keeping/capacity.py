@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.builder import Builder
-from ...ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Load, Op, Param, Value, While
+from ...ir.effects import NESTING, PURE
+from ...ir.ops import Alloca, Apply, Block, Builtin, Constant, For, Function, If, Load, Op, Param, Value, While
 from ...ir.traverse import clone, closed, walk
 from ...ir.types import I64, Pointer, Scalar, Type
 from ...transforms.fold import evaluate as fold
 from ..copies import Copier
 from ..roots import Memory
 from ..structure import Place, Structure
-from .again import PURE_OPS, dependencies
+from .again import dependencies
 from .along import erased
 from .plan import Plan
 from .tape import leaf_types, linear_block
@@ -281,7 +282,7 @@ def _depends_on_writes(function: Function, plan: Plan, memory: Memory) -> bool:
     def is_bad(op: Op) -> bool:
         if isinstance(op, Load):
             return bool(memory.of(op.ptr) & written)
-        return not isinstance(op, (*PURE_OPS, If, For, While, Builtin))
+        return not isinstance(op, (*PURE, Alloca, *NESTING))
 
     return _reaches(todo, plan, is_bad)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
+from ...ir.effects import has_barrier
 from ...ir.ops import Barrier, Block, For, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import Pointer
-from ...transforms.predicate import has_barrier
 from ..roots import Memory
 from ..structure import Place, Structure
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.effects import PURE, has_barrier
 from ...ir.ops import (
     Alloca,
     Apply,
@@ -29,7 +30,6 @@ from ...ir.ops import (
     Load,
     Op,
     Print,
-    PtrDiff,
     Store,
     Value,
     Warp,
@@ -38,18 +38,16 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, uses, walk
 from ...ir.types import Pointer, Scalar, Type
 from ...transforms.aliases import Aliases
-from ...transforms.predicate import has_barrier
 from ..keeping.coverage import Threads
 from ..structure import Structure, analyse
 from .accesses import Access, Addition, Anything, element
-from .lanes import PURE
 from .terms import COMBINED, NOBODY, Ids, Terms, Total
 from .warps import ALL, WARP, Warps, ballot, sources
 
 _MOST_STEPS = 4096
 _MOST_WORK = 200_000  # numbers that are combined
 _LONGEST_FILL = 64  # iterations
-_CALM = (*PURE, PtrDiff, Alloca, Print, Assert, Warp)  # change no memory of others
+_CALM = (*PURE, Alloca, Print, Assert, Warp)  # change no memory of others
 
 
 class Unplayable(Exception):

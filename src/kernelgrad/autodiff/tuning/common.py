@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...ir.effects import PURE
 from ...ir.ops import Atomic, Block, Builtin, Function, Load, Op, Store, Value
 from ...ir.traverse import operands, rebuild, walk
 from .cells import Play
-from .lanes import PURE
 
 _SAME = ("block_idx", "block_dim", "grid_dim", "warp_size")
 _MOST_OPS = 24

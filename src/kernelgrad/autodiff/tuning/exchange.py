@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...ir.builder import Builder
+from ...ir.effects import PURE
 from ...ir.ops import (
     Atomic,
     Barrier,
@@ -40,7 +41,6 @@ from ...transforms.uniform import uniform_values
 from ...transforms.unroll import constants_of
 from ..shadows import ZERO
 from .lanes import (
-    PURE,
     Recomputed,
     Trips,
     added,

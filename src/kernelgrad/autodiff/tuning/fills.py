@@ -7,13 +7,12 @@ reads nothing of a tile need not fill it; and a loop in which threads do nothing
 
 from __future__ import annotations
 
+from ...ir.effects import PURE, has_barrier
 from ...ir.ops import Atomic, Barrier, Block, For, Function, GlobalRef, If, Load, Op, Store, Value, While
 from ...ir.traverse import rebuild, uses, walk, with_body
 from ...ir.types import Pointer
 from ...transforms import dce
 from ...transforms.aliases import Aliases
-from ...transforms.predicate import has_barrier
-from .lanes import PURE
 
 
 def run(function: Function, refilled: frozenset[str]) -> Function:

@@ -10,26 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ...ir.builder import Builder
+from ...ir.effects import PURE
 from ...ir.ops import (
-    Aggregate,
     Alloca,
     Apply,
     Atomic,
     Block,
-    Builtin,
     Constant,
-    Extract,
     For,
-    GlobalRef,
     If,
-    Insert,
     Load,
-    Member,
-    Offset,
     Op,
-    PtrCast,
     Store,
-    Undef,
     Value,
     While,
 )
@@ -37,7 +29,6 @@ from ...ir.traverse import blocks, operands, rebuild, uses, walk
 from ...ir.types import F32, F64, I32, I64, Type
 from ...transforms.aliases import Aliases
 
-PURE = (Constant, Apply, Aggregate, Extract, Insert, Builtin, GlobalRef, Offset, Member, PtrCast, Undef)
 _LONGEST = 1 << 30
 
 Change = Callable[[Op, Op], Iterable[Op]]

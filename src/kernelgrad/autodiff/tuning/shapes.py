@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...errors import Span
+from ...ir.effects import has_barrier
 from ...ir.ops import Block, Builtin, Constant, For, Function, Load, Module, Op, Store, Value, Warp, While
 from ...ir.traverse import blocks, rebuild, walk, with_body
 from ...ir.types import Pointer
 from ...transforms import loops, promote, simplify
-from ...transforms.predicate import has_barrier
 from ...transforms.unroll import constants_of, copies_of, trips, unroll
 
 Shape = tuple[int, int, int]

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...ir.builder import Builder
+from ...ir.effects import PURE
 from ...ir.ops import Atomic, Barrier, BarrierReduce, Block, For, Function, If, Load, Op, Store, Value, Warp, While
 from ...ir.traverse import walk, with_body
 from ...ir.types import U32, Array, Pointer
 from ...transforms.aliases import Aliases
 from ..keeping.coverage import Numbers, Threads
 from ..structure import analyse
-from .lanes import PURE
 
 _WARP = 32
 _CELL = 4  # bytes

@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
+from ...ir.effects import MEETINGS
 from ...ir.ops import (
     Apply,
     Block,
@@ -29,7 +30,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Pointer, Struct
-from ...transforms.aliases import MEETINGS, Aliases
+from ...transforms.aliases import Aliases
 from ...transforms.uniform import uniform_values
 
 _SUMS = ("add", "sub", "convert", "neg")

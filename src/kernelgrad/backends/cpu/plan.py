@@ -17,30 +17,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ...ir import effects
 from ...ir.ops import (
-    Aggregate,
     Alloca,
     Apply,
     Barrier,
     BarrierReduce,
     Block,
     Builtin,
-    Constant,
-    Extract,
     For,
     Function,
-    GlobalRef,
     If,
-    Insert,
     Leave,
     Load,
     Member,
     Offset,
     Op,
     PtrCast,
-    PtrDiff,
     Store,
-    Undef,
     Value,
     Warp,
     While,
@@ -48,9 +42,7 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, free_values, operands, walk
 from ...ir.types import Pointer, Scalar
 
-_PURE = (Constant, Undef, Apply, Aggregate, Extract, Insert, Builtin, GlobalRef, Offset, Member, PtrCast, PtrDiff)
 _BLOCK_BUILTINS = frozenset(("block_idx", "block_dim", "grid_dim", "warp_size"))
-_CLOCKS = frozenset(("clock", "clock64", "globaltimer"))
 _CHEAP = frozenset("add sub mul neg and or xor not shl shr lt le gt ge eq ne select convert min max".split())
 _CHEAP_OPS = 12  # recomputing more than this costs more than a load
 
@@ -152,7 +144,7 @@ def _meetings(body: Block, in_step: frozenset[Op]) -> tuple[set[Op], bool]:
 def is_pure(op: Op) -> bool:
     if isinstance(op, If | For | While):
         return all(is_pure(x) for inner in blocks(op) for x in inner.ops)
-    return isinstance(op, _PURE) and not (isinstance(op, Builtin) and op.name in _CLOCKS)
+    return effects.is_pure(op)
 
 
 def _find_varying(body: Block, plan: Plan) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ...errors import InternalError
+from ...ir.effects import ADDRESSES
 from ...ir.ops import Aggregate, Apply, BarrierReduce, Builtin, Constant, Extract, Load, Op, PtrDiff, Undef, Value, Warp
 from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Scalar, Struct, Type
 from .conversions import bitcast, convert, convert_rounded
 from .literals import literal, zero
-from .places import ADDRESSES, Places
+from .places import Places
 from .reductions import reduction_name
 from .spellings import SPELLINGS, has_normal_root
 from .syntax import LONG, Expr, Prec, assigned, call, cast, conditional, infix, negated, prefix, without_casts

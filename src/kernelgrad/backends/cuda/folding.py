@@ -9,31 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from ...ir.effects import ADDRESSES, CHANGES, is_clock
 from ...ir.ops import (
     Aggregate,
     Alloca,
     Apply,
-    Atomic,
-    Barrier,
     BarrierReduce,
     Block,
     Builtin,
-    Call,
     Constant,
     Extract,
-    Fence,
     For,
     Function,
     GlobalRef,
     If,
     Insert,
     Load,
-    Member,
     Offset,
     Op,
     PtrCast,
     PtrDiff,
-    Store,
     Trap,
     Undef,
     Value,
@@ -47,13 +42,11 @@ from .ranges import is_below
 from .sincos import Pair, pairs
 from .stepping import is_free, stepped_state
 
-_ADDRESSES = (Offset, Member, PtrCast, GlobalRef, Alloca)
-_PURE = (Apply, Aggregate, Extract, PtrDiff, Constant, Undef, Builtin, *_ADDRESSES)
+_PURE = (Apply, Aggregate, Extract, PtrDiff, Constant, Undef, Builtin, *ADDRESSES)
 # What another thread may see, or what may bring another thread's stores into view: no load is moved across.
-_EFFECTS = (Store, Atomic, Barrier, BarrierReduce, Warp, Fence, Call, Trap)
+_EFFECTS = (*CHANGES, Trap)
 # Their text may stand in the statement that uses them, as the sources write it.
 _MOVABLE = (Load, Warp, BarrierReduce)
-_CLOCKS = ("clock", "clock64", "globaltimer")
 # Functions with branches inside, for rare arguments.
 _LONG = frozenset("sin cos tan sinpi cospi tanpi exp log pow erf erfc tgamma lgamma fmod remainder".split())
 # An index such as `i * n + j` is repeated at a few accesses rather than named; beyond this it gets a variable.
@@ -240,10 +233,10 @@ class _Folder:
             return True
         if not sites or not self._is_nameless(value, sites) or op in self.result.paired:
             return False
-        if isinstance(op, (Extract, *_ADDRESSES)):
+        if isinstance(op, (Extract, *ADDRESSES)):
             return True
         if isinstance(op, Builtin):
-            return op.name not in _CLOCKS
+            return not is_clock(op)
         if isinstance(op, Apply) and (is_free(op) or (op.fn == "convert" and self._is_builtin(op.args[0]))):
             return True
         if isinstance(op, _MOVABLE):
@@ -258,7 +251,7 @@ class _Folder:
 
     def _is_builtin(self, value: Value) -> bool:
         op = self.result.definition.get(value)
-        return isinstance(op, Builtin) and op.name not in _CLOCKS and value.name is None
+        return isinstance(op, Builtin) and not is_clock(op) and value.name is None
 
     def _is_cheap_to_move(self, value: Value, sites: list[Site], home: Site) -> bool:
         """A pure value is written once, and not inside a loop that it stands outside of."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from ...ir.effects import ADDRESSES
 from ...ir.ops import Alloca, BarrierReduce, GlobalRef, Load, Member, Offset, Op, PtrCast, Value
 from ...ir.types import Array, Pointer, Struct, Type
 from .folding import Folding
@@ -11,8 +12,6 @@ from .syntax import Expr, Prec, as_index, cast, infix
 from .types import Types, field_name
 from .variables import Variables
 from .volatility import Volatility
-
-ADDRESSES = (GlobalRef, Alloca, Offset, Member, PtrCast)
 
 
 class Places(ABC):
