@@ -26,9 +26,9 @@ from .ir.types import F32, F64, Pointer
 from .kernels import Kernel
 from .runtime.arguments import Supplied
 from .runtime.config import Launch, make_launch
+from .transforms.machine import ATOMIC_INSTRUCTIONS
 
 _MOST_OPERATIONS = 8000  # that a gather may begin with: a stencil of 27 weighted points has 2,600
-_COST_OF_ATOMIC = 44  # instructions that pass while a GPU does one
 _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 
 
@@ -120,7 +120,7 @@ class Gathers:
             kernel = self._finished(gather, key, _MOST_OPERATIONS)
         except NotSliceable:
             return None
-        affordable = _COST_OF_ATOMIC * (gather.taps or len(gather.sites)) * gather.span
+        affordable = ATOMIC_INSTRUCTIONS * (gather.taps or len(gather.sites)) * gather.span
         return kernel if self.options.deterministic or cost(kernel.function.body) <= affordable else None
 
     @deeply

@@ -36,7 +36,7 @@ from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
 from .sizes import Pair, check_sizes
 from .struct_adjoints import completed, with_members
-from .transforms.quads import BYTES
+from .transforms.machine import VECTOR_BYTES
 from .variants import ANY, Variant, Ways
 
 
@@ -384,7 +384,7 @@ class Gradient(Differentiated):
     ) -> LaunchPlan:
         shape = launch.grid, launch.block, launch.shared_bytes
         sizes = tuple([buffer[::2] for buffer in bound.buffers])  # and names: some may be missing
-        aligned = tuple([buffer.address % BYTES == 0 for buffer in bound.buffers]) if ways.on_gpu else ()
+        aligned = tuple([buffer.address % VECTOR_BYTES == 0 for buffer in bound.buffers]) if ways.on_gpu else ()
         kind, known = (wanted, shape, sizes, aligned, ways, segment), integers_of(self.kernel.function)
         integers = known.read(bound.packed)
         plan = self._plans.get(kind, integers)

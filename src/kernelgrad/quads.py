@@ -12,7 +12,8 @@ from .runtime.arguments import Supplied
 from .runtime.config import Launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
-from .transforms.quads import BYTES, GRID
+from .transforms.machine import VECTOR_BYTES
+from .transforms.quads import GRID
 from .variants import Variant
 
 _ENOUGH = 1 << 20  # threads: with fewer, all of them are under way at once anyway
@@ -29,7 +30,7 @@ def facts_in_quads(
     if facts is None or facts.quads is None:
         return None
     aligned = facts.quads.aligned
-    return facts if all(b.address % BYTES == 0 for b in bound.buffers if b.name in aligned) else None
+    return facts if all(b.address % VECTOR_BYTES == 0 for b in bound.buffers if b.name in aligned) else None
 
 
 def add_rows(variant: Variant, launch: Launch, own: Own) -> None:

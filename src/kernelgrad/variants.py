@@ -41,7 +41,8 @@ from .kernels import Kernel
 from .known import Growing, Looking
 from .locks import cached_property
 from .runtime.config import Launch
-from .transforms.quads import BYTES, GRID
+from .transforms.machine import VECTOR_BYTES, WARP
+from .transforms.quads import GRID
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
@@ -144,7 +145,7 @@ class Variant:
         if self.options.facts.quads is not None:
             width = self.options.facts.quads.width
             yield f"// Each thread does what {width} threads of the kernel do, each row of a block what one of {GRID}"
-            yield f"// blocks does. Buffers begin at multiples of {BYTES} bytes."
+            yield f"// blocks does. Buffers begin at multiples of {VECTOR_BYTES} bytes."
         if shadows:
             yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
         for name, promises in plan.promised.items():
@@ -322,7 +323,7 @@ class Variant:
 
     def _is_ragged(self, block: tuple[int, int, int]) -> bool:
         """Whether loops part the warps of such a block that those of whole rows go through together."""
-        return block[0] % converge.LANES != 0 and self._parts_ragged_warps
+        return block[0] % WARP != 0 and self._parts_ragged_warps
 
     @cached_property
     def _parts_ragged_warps(self) -> bool:

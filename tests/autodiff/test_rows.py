@@ -27,7 +27,7 @@ EVERY = pytest.mark.parametrize("case", [*ROWS.values(), *CASES.values()], ids=[
 @pytest.fixture(autouse=True)
 def small_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, on a small scale."""
-    monkeypatch.setattr(rows, "_ENOUGH", 1)
+    monkeypatch.setattr(rows, "FILLING_THREADS", 1)
     monkeypatch.setattr(rows, "_FEWEST", 32)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
 

@@ -19,7 +19,7 @@ EVERY = pytest.mark.parametrize("case", [*ROWS.values(), *CASES.values()], ids=[
 @pytest.mark.parametrize("joint", [True, False])
 @EVERY
 def test_gpu_gives_what_the_cpu_gives(case: Case, joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_ENOUGH", 1)
+    monkeypatch.setattr(rows, "FILLING_THREADS", 1)
     monkeypatch.setattr(rows, "_FEWEST", 32)
     gradient = kg.gradient(kg.compile(case.source)["k"], primal=joint)
     seed = np.random.default_rng(3).standard_normal(SIZE)

@@ -34,8 +34,8 @@ def _ways(**ways: bool) -> tuple[str, str, Any]:
 
 _IN_TWO: Forced = [("in_two", "ENOUGH", Work(0, 0)), ("in_two", "DENSE", 0), ("in_two", "MORE", 1e9)]
 _GATHERED: Forced = [
-    ("gathers", "_COST_OF_ATOMIC", _HUGE),
-    ("autodiff.adding.gather", "_FEW", _HUGE),
+    ("gathers", "ATOMIC_INSTRUCTIONS", _HUGE),
+    ("autodiff.adding.gather", "FILLING_THREADS", _HUGE),
     ("autodiff.adding.gather", "_LONG", _HUGE),
     ("gather_parts", "_FEW", 0),
 ]
@@ -55,7 +55,7 @@ _ON_GPU: Forced = [
     ("quads", "_ENOUGH", 1),
     ("autodiff.adding.coarse", "_THREADS", 1),
     ("autodiff.adding.coarse", "_TURNS", 1),
-    ("autodiff.tuning.rows", "_ENOUGH", 1),
+    ("autodiff.tuning.rows", "FILLING_THREADS", 1),
     ("autodiff.tuning.rows", "_FEWEST", 32),
     _ways(on_gpu=True),
 ]

@@ -20,12 +20,10 @@ from ..ir.builder import Builder
 from ..ir.ops import Barrier, Block, Constant, For, Function, Module, Op, Value, Warp, While
 from ..ir.traverse import blocks, free_values, rebuild, walk, with_body
 from ..ir.types import U32, Scalar
+from ..transforms.machine import FULL_WARP
 from ..transforms.predicate import as_while
 from ..transforms.uniform import warp_uniform_values
 from . import rotate
-from .shuffles import FULL_WARP
-
-LANES = 32
 
 
 def run(function: Function, module: Module, whole_rows: bool) -> Function:

@@ -51,7 +51,7 @@ from .forward_activity import ForwardActivity, has_tangent, may_pass
 from .roots import holds_pointers
 from .rules import pushed, rule_for
 from .shadows import dynamic_shadow
-from .tuning.tree_winner import tree_tangent
+from .tree_winner import tree_tangent
 from .views import apart
 
 

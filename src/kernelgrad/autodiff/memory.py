@@ -9,6 +9,7 @@ from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
 from ..ir.ops import Atomic, BarrierReduce, Block, If, Load, Store, Value, Warp
 from ..ir.types import I64, U32, Array, Scalar, Struct
+from ..transforms.machine import FULL_WARP
 from .activity import holds_floats
 from .adding.accumulate import Accumulation
 from .adjoints import Adjoints, part_of, zero
@@ -144,7 +145,7 @@ class MemoryAdjoints:
     def store_warp_sum(self, ptr: Value, adjoint: Value) -> None:
         """One element per warp, without a barrier; the whole warp is here."""
         b = self.b
-        everyone = b.constant(0xFFFFFFFF, U32)
+        everyone = b.constant(FULL_WARP, U32)
         total = b.emit(Warp, "reduce_add", (everyone, adjoint), type=adjoint.type)
         first = b.apply("eq", b.convert(b.builtin("lane_id"), I64), b.constant(0, I64))
         with b.region() as region:

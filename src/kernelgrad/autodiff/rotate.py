@@ -11,14 +11,11 @@ from dataclasses import replace
 
 from ..ir.ops import Block, Function, Module, Op, Value, While
 from ..ir.traverse import clone, rebuild, substitute, with_body
+from .structure import is_rotated
 
 
 def run(function: Function, module: Module) -> Function:
     return with_body(function, _block(function.body))
-
-
-def is_rotated(loop: While) -> bool:
-    return not loop.before.ops and loop.before.results == (loop.before.args[:1] + loop.before.args)
 
 
 def _block(block: Block) -> Block:

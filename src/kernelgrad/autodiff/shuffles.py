@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from ..ir.builder import Builder
 from ..ir.ops import Value, Warp
 from ..ir.types import BOOL, I32, U32
+from ..transforms.machine import FULL_WARP, WARP
 from .adjoints import zero
 
-_LANES = 32
-FULL_WARP = 2**_LANES - 1  # the mask of all lanes
 _BACK = {"shfl_up": "shfl_down", "shfl_down": "shfl_up", "shfl_xor": "shfl_xor"}
 
 
@@ -97,7 +96,7 @@ class Shuffle:
             counts = b.apply("and", takes_part, b.apply("eq", read_from, lane))
             more = b.apply("add", b.load(total), shown)
             b.store(total, b.apply("select", counts, more, b.load(total)))
-        b.for_(b.constant(0, I32), b.constant(_LANES, I32), (), 1, body.block((s,)))
+        b.for_(b.constant(0, I32), b.constant(WARP, I32), (), 1, body.block((s,)))
         return b.load(total)
 
     # ---- steps
@@ -105,21 +104,21 @@ class Shuffle:
     def _distance(self, b: Builder) -> Value:
         """The hardware looks at five bits of it; of a lane's number, at those inside the segment."""
         by = b.convert(self.by, I32)
-        return by if self.fn == "shfl_idx" else b.apply("and", by, b.constant(_LANES - 1, I32))
+        return by if self.fn == "shfl_idx" else b.apply("and", by, b.constant(WARP - 1, I32))
 
     def _source(self, b: Builder, lane: Value, by: Value) -> tuple[Value, Value]:
         """The lane that a lane asked for and whether it got that lane's value."""
         source, inside = self._inside(b, lane, by)
         if self.of_all:
             return source, inside
-        number = b.convert(b.apply("and", source, b.constant(_LANES - 1, I32)), U32)
+        number = b.convert(b.apply("and", source, b.constant(WARP - 1, I32)), U32)
         named = _lowest_bit(b, b.apply("shr", self.mask, number))
         return source, b.apply("and", inside, named)
 
     def _inside(self, b: Builder, lane: Value, by: Value) -> tuple[Value, Value]:
         """The lane that a lane asked for and whether it lies in its segment, by CUDA's rules."""
         width = b.convert(self.width, I32)
-        start = b.constant(0, I32) if self.segment == _LANES else b.apply("and", lane, b.apply("neg", width))
+        start = b.constant(0, I32) if self.segment == WARP else b.apply("and", lane, b.apply("neg", width))
         end = b.apply("add", start, width)
         match self.fn:
             case "shfl_up":
@@ -129,7 +128,7 @@ class Shuffle:
                 source = b.apply("add", lane, by)
             case "shfl_xor":
                 source = b.apply("xor", lane, by)
-                if self.segment == _LANES:
+                if self.segment == WARP:
                     return source, b.constant(True, BOOL)
             case _:
                 inner = b.apply("sub", width, b.constant(1, I32))
@@ -141,7 +140,7 @@ class Shuffle:
 
     def _shuffle(self, b: Builder, fn: str, value: Value, by: Value) -> Value:
         """Among all lanes of the warp: who reads from whom is decided already."""
-        return b.emit(Warp, fn, (self.mask, value, by, b.constant(_LANES, I32)), type=value.type)
+        return b.emit(Warp, fn, (self.mask, value, by, b.constant(WARP, I32)), type=value.type)
 
 
 def _lane(b: Builder) -> Value:

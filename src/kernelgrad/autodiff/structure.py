@@ -113,3 +113,8 @@ def _kind(op: Op, around: Place, last: bool) -> Kind:
         return "inner"
     joint = last and around.in_scope and not op.results
     return "joint" if joint else "branch"
+
+
+def is_rotated(loop: While) -> bool:
+    """Whether the condition is a carried bool and all work is in the body (see `rotate`)."""
+    return not loop.before.ops and loop.before.results == (loop.before.args[:1] + loop.before.args)

@@ -35,6 +35,7 @@ from ..ir.ops import (
 from ..ir.types import I64, Scalar
 from ..locks import cached_property
 from ..transforms.bounds import at_least
+from ..transforms.machine import FULL_WARP
 from ..transforms.spellings import picks
 from ..transforms.uniform import uniform_values
 from ..transforms.unroll import constants_of
@@ -53,7 +54,7 @@ from .ordered import logs_of
 from .products import power_of
 from .rules import rule_for, scaled
 from .shadows import adjoint_type, shadow_name, zero_fill
-from .shuffles import FULL_WARP, Shuffle
+from .shuffles import Shuffle
 from .structure import Place
 
 if TYPE_CHECKING:

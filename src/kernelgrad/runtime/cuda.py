@@ -12,13 +12,12 @@ from ..errors import DeviceError, LaunchError
 from ..ir.layout import param_layout
 from ..ir.ops import Module
 from ..locks import make_lock
+from ..transforms.machine import REGISTER_STEP
 from .devices import check, current, describe, driver, limits, primary_context
 from .launch import BoundArguments, LaunchConfig
 from .nvrtc import compile_only
 
 __all__ = ["CudaExecutable", "compile_cuda", "compile_only"]
-
-_REGISTERS = 8  # they are given out in steps of so many
 
 
 def compile_cuda(module: Module, kernel: str, device: int) -> CudaExecutable:
@@ -79,7 +78,7 @@ class CudaExecutable:
     def _narrower_for(self, config: LaunchConfig) -> CudaExecutable:
         """The same kernel, with so few registers for a thread that a block of that size has enough of them."""
         threads = math.prod(config.block)
-        registers = self._limits.registers_per_block // threads // _REGISTERS * _REGISTERS
+        registers = self._limits.registers_per_block // threads // REGISTER_STEP * REGISTER_STEP
         if threads > self._limits.threads_per_block or self.registers <= registers:
             raise self._launch_error(config, None)
         with self._lock:

@@ -23,11 +23,10 @@ from ..ir.traverse import operands, walk, with_body
 from ..ir.types import BOOL, F32, F64, U32, Pointer, Scalar, Type
 from . import jam
 from .jam import BLOCKS, Jam
+from .machine import FILLING_BLOCKS, REGISTERS, WARP
 from .tile import TILE, Tile
-from .tile_strips import COLUMNS, ROWS, WARP
+from .tile_strips import COLUMNS, ROWS
 
-_MANY = 16384  # blocks: a sixteenth of them still fill a GPU
-_REGISTERS = 65536  # that the threads of a multiprocessor share
 # By a thread that adds up such numbers; and with how many it is fastest.
 _NEEDED: dict[Type, int] = {F32: 64, F64: 128}
 _WANTED: dict[Type, int] = {F32: 80, F64: 128}
@@ -56,7 +55,7 @@ def for_blocks(function: Function, block: tuple[int, int, int]) -> Function:
     told = (threads, *function.launch_bounds[1:])
     fits = block[0] % (WARP * COLUMNS) == 0 and block[1:] == (1, 1)
     if fits and _has_registers(found, told) and _gains(found):
-        at_a_time = max(1, _REGISTERS // (threads * _most(found, _WANTED)))
+        at_a_time = max(1, REGISTERS // (threads * _most(found, _WANTED)))
         return replace(function, launch_bounds=told if told[1:] else (threads, at_a_time))
     return replace(function, launch_bounds=told) if threads > _LARGE else function
 
@@ -68,7 +67,7 @@ def _is_worth(of: Jam) -> bool:
 
 def _has_registers(of: Jam, bounds: tuple[int, ...]) -> bool:
     """`bounds`: threads of a block, and how many of them are to run at a time."""
-    return math.prod(bounds[:2]) * _most(of, _NEEDED) <= _REGISTERS
+    return math.prod(bounds[:2]) * _most(of, _NEEDED) <= REGISTERS
 
 
 def _most(of: Jam, registers: dict[Type, int]) -> int:
@@ -128,7 +127,7 @@ class _Grid:
         b = self.b
         along = b.apply("mul", b.builtin("block_dim", 1), b.builtin("block_dim", 2))
         conditions = (
-            self.pairs.has_blocks(extent, _MANY),
+            self.pairs.has_blocks(extent, FILLING_BLOCKS),
             b.apply("eq", along, self.number(1)),
             b.apply("eq", b.apply("rem", width, self.number(WARP * COLUMNS)), self.number(0)),
             b.apply("eq", b.apply("rem", extent, self.number(TILE)), self.number(0)),

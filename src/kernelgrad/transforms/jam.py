@@ -47,14 +47,12 @@ from ..ir.traverse import blocks, clone, free_values, operands, substitute, walk
 from ..ir.types import BOOL, I32, U16, U32, U64, Array, Pointer, Scalar
 from .lane_strips import STRIP, Kept, Strips, Sum
 from .lane_sums import summed
+from .machine import FILLING_BLOCKS, FULL_WARP, WARP
 from .uniform import uniform_values
 from .unmask import without_tests
 from .unroll import constants_of, iterations
 
 BLOCKS = 2  # more take so many registers that fewer threads are under way
-_MANY = 16384  # blocks: half of them still fill a GPU
-_WARP = 32
-_EVERYONE = 0xFFFFFFFF
 _BITS = {2: U16, 4: U32, 8: U64}
 _BEFORE = (
     *(Constant, Undef, Apply, Aggregate, Extract, Insert, Builtin, GlobalRef, Offset, Member, PtrCast, PtrDiff),
@@ -191,7 +189,7 @@ class Jam:
         return Block((), tuple(b.ops), ())
 
     def is_many(self, extent: Value) -> Value:
-        return self.has_blocks(extent, _MANY)
+        return self.has_blocks(extent, FILLING_BLOCKS)
 
     def has_blocks(self, extent: Value, least: int) -> Value:
         """Whether the grid has so many; `extent`: along the first axis."""
@@ -206,7 +204,7 @@ class Jam:
     def some(self, first: Value, count: Value) -> None:
         """The work of so many blocks: at once, if it can be."""
         b = self.b
-        whole = b.apply("eq", b.emit(Warp, "activemask", (), type=U32), b.constant(_EVERYONE, U32))
+        whole = b.apply("eq", b.emit(Warp, "activemask", (), type=U32), b.constant(FULL_WARP, U32))
         full = b.apply("ge", count, b.constant(BLOCKS, U32))
         with b.region() as tried:
             done = self.jammed(first)
@@ -279,7 +277,7 @@ class Jam:
         trips = strips.trips()
         full = b.apply("eq", b.apply("rem", trips, b.constant(STRIP, trips.type)), b.constant(0, trips.type))
         bounds = [self.lanes(v) for v in dict.fromkeys((start.loop.lower, start.loop.upper))]
-        conditions = [full, *(b.apply("eq", n, b.constant(_WARP, U32)) for n in bounds), *strips.fitting()]
+        conditions = [full, *(b.apply("eq", n, b.constant(WARP, U32)) for n in bounds), *strips.fitting()]
         others = [s.name for s, shared in zip(self.sums, self.shared, strict=True) if s.together and not shared]
 
         def compare(number: Value, carried: _Values) -> _Values:
@@ -292,11 +290,11 @@ class Jam:
             copy = self.copy(kept, number)
             sums = [s for s, shared in zip(copy.sums, self.shared, strict=True) if s.together and not shared]
             found = [self.strips(copy).lanes_of(s) for s in sums]
-            lanes = [b.constant(_WARP, U32) if n is None else n for n in found]
+            lanes = [b.constant(WARP, U32) if n is None else n for n in found]
             return (alike, *(b.apply("min", x, y) for x, y in zip(counts, lanes, strict=True)))
 
         true = b.emit(Constant, True, type=BOOL, name="alike")
-        widest = tuple(b.emit(Constant, _WARP, type=U32, name=f"{n}_lanes") for n in others)
+        widest = tuple(b.emit(Constant, WARP, type=U32, name=f"{n}_lanes") for n in others)
         alike, *counts = self.count((true, *widest), compare)
         conditions += [alike, *(b.apply("gt", n, b.constant(1, U32)) for n in counts)]
         with b.region() as region:
@@ -392,10 +390,10 @@ class Jam:
         return b.for_(b.constant(0, I32), b.constant(BLOCKS, I32), carried, 1, body, unroll=0)
 
     def all(self, condition: Value) -> Value:
-        return self.b.emit(Warp, "vote_all", (self.b.constant(_EVERYONE, U32), condition), type=BOOL)
+        return self.b.emit(Warp, "vote_all", (self.b.constant(FULL_WARP, U32), condition), type=BOOL)
 
     def every(self, conditions: Iterable[Value]) -> Value:
         return reduce(lambda x, y: self.b.apply("and", x, y), conditions)
 
     def lanes(self, value: Value) -> Value:
-        return self.b.emit(Warp, "lanes_alike", (self.b.constant(_EVERYONE, U32), value), type=U32)
+        return self.b.emit(Warp, "lanes_alike", (self.b.constant(FULL_WARP, U32), value), type=U32)

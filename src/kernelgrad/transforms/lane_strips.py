@@ -15,11 +15,10 @@ from ..ir.ops import Apply, Atomic, Block, Constant, For, If, Op, Value, Warp
 from ..ir.traverse import clone, operands, rebuild, walk
 from ..ir.types import BOOL, U32, U64, Array, Pointer, Scalar
 from ..locks import cached_property
+from .machine import FULL_WARP, WARP
 from .unroll import iterations
 
 STRIP = 8
-_WARP = 32
-_EVERYONE = 0xFFFFFFFF
 _WORTH = 3  # iterations that are left over, from which on they are a strip of their own
 _Values = tuple[Value, ...]
 
@@ -56,7 +55,7 @@ class Strips:
         self.build_with(Builder())
 
     def build_with(self, b: Builder) -> None:
-        self.b, self.everyone = b, b.constant(_EVERYONE, U32)
+        self.b, self.everyone = b, b.constant(FULL_WARP, U32)
 
     def ops(self) -> tuple[Op, ...]:
         b, loop = self.b, self.loop
@@ -78,7 +77,7 @@ class Strips:
         conditions = [b.apply("ge", trips, b.constant(STRIP, trips.type))]
         for bound in (loop.lower, loop.upper):
             if bound not in self.uniform:
-                conditions.append(b.apply("eq", self.lanes_alike((bound,)), b.constant(_WARP, U32)))
+                conditions.append(b.apply("eq", self.lanes_alike((bound,)), b.constant(WARP, U32)))
         conditions += self.fitting()
         with b.region() as region:
             done = self.strips(self.end(trips))
@@ -242,7 +241,7 @@ class Strips:
     def add_sums(self, kept: Kept, first: Value) -> None:
         """By the first eight of the lanes that share the addresses."""
         b = self.b
-        lanes = b.constant(_WARP, U32) if kept.lanes is None else kept.lanes
+        lanes = b.constant(WARP, U32) if kept.lanes is None else kept.lanes
         arguments = (self.everyone, b.decay(kept.cells), lanes)
         total = b.emit(Warp, "lane_sums", arguments, type=kept.sum.update.result.type, name="total")
         lane, strip = b.builtin("lane_id"), b.constant(STRIP, U32)

@@ -45,9 +45,9 @@ from ..ir.types import BOOL, U32, Scalar
 from . import simplify
 from .adjoint_values import adjoint_values
 from .long_sums import LongSums, long_sums
+from .machine import FULL_WARP
 
 _MOST = 6  # guards of a value
-_EVERYONE = 0xFFFFFFFF  # the lanes of a warp
 _RUN_AGAIN = (Load, If, For)
 _SCALED = frozenset(("mul", "div", "fast_div", "ldexp"))  # by something: the first argument, of `mul` also the second
 _ALIKE = frozenset("neg convert convert_rn convert_rd convert_ru convert_rz".split())
@@ -314,7 +314,7 @@ class _Masks:
 
     def is_of_warp(self, op: Op) -> bool:
         """An exchange in which all lanes take part."""
-        return isinstance(op, Warp) and op.fn.startswith("shfl") and self.number(op.args[0]) == _EVERYONE
+        return isinstance(op, Warp) and op.fn.startswith("shfl") and self.number(op.args[0]) == FULL_WARP
 
     def passes_on(self, op: Op) -> bool:
         match op:
@@ -337,7 +337,7 @@ class _Masks:
         pairs = zip(plain.results, op.results, strict=True)
         some = self.any_nan([new for new, old in pairs if self.is_adjoint(old)])
         if any(isinstance(inner, Warp) for inner in walk(op.body)):
-            some = self.b.emit(Warp, "vote_any", (self.b.constant(_EVERYONE, U32), some), type=BOOL)
+            some = self.b.emit(Warp, "vote_any", (self.b.constant(FULL_WARP, U32), some), type=BOOL)
         results: dict[Value, Value] = {}
         tested = clone(Block((), (replace(last, unroll=1),), last.results), results)
         waiting = {v: self.known[v] for v in last.results if v in self.known}  # for tests that come after both

@@ -38,10 +38,10 @@ from ..ir.ops import (
 )
 from ..ir.traverse import blocks, rebuild, substitute, with_body
 from ..ir.types import BOOL, I32, U32
+from .machine import FULL_WARP
 
 _FREE = (Alloca, Builtin, Constant, GlobalRef, Undef)  # computed by all threads, whether they left or not
 _NEUTRAL = {"count": 0, "or": 0, "and": 1}
-_FULL_WARP = 0xFFFFFFFF
 
 
 def is_needed(function: Function, meets_at_end: bool) -> bool:
@@ -156,7 +156,7 @@ class _Predicated:
 
     def present(self, live: Value) -> Value:
         """The lanes that are still there, found where the whole warp is."""
-        return self.b.emit(Warp, "vote_ballot", (self.b.constant(_FULL_WARP, U32), live), type=U32)
+        return self.b.emit(Warp, "vote_ballot", (self.b.constant(FULL_WARP, U32), live), type=U32)
 
     # ---- meetings
 

@@ -41,23 +41,11 @@ from ..ir.ops import (
     Value,
 )
 from ..ir.traverse import blocks, clone, free_values, operands, rebuild, walk, with_body
-from ..ir.types import F32, F64, I32, I64, U32, Field, Pointer, Scalar, Struct
+from ..ir.types import I32, I64, U32, Pointer, Scalar, Struct
 from .aliases import Aliases
+from .machine import VECTORS
 
-BYTES = 16  # that a thread loads or stores at once
 GRID = "_grid_x"  # the parameter with the number of blocks of the kernel's launch
-
-
-def _vector(name: str, element: Scalar) -> Struct:
-    count = BYTES // element.size
-    fields = tuple(Field("xyzw"[k], element, k * element.size) for k in range(count))
-    return Struct(name, fields, BYTES, BYTES)
-
-
-VECTORS = {
-    element: _vector(name, element)
-    for name, element in (("float4", F32), ("double2", F64), ("int4", I32), ("uint4", U32))
-}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from ..ir.ops import Constant, Value
 from ..ir.types import BOOL, I32, U32, Array
 from .jam import Copy, Jam, sources
 from .lane_strips import Sum
-from .tile_strips import COLUMNS, ROWS, WARP, Place, TileLoop, Values, count
+from .machine import WARP
+from .tile_strips import COLUMNS, ROWS, Place, TileLoop, Values, count
 from .unmask import guards_in
 
 TILE = ROWS * COLUMNS

@@ -19,13 +19,13 @@ from ..locks import cached_property
 from .jam import Copy
 from .lane_strips import Kept, Strips
 from .lane_sums import Address, fixed_loads
+from .machine import FULL_WARP, WARP
 
 if TYPE_CHECKING:
     from .tile import Tile
 
 ROWS = 8  # blocks
 COLUMNS = 2  # warps
-WARP = 32
 DEPTH = WARP // ROWS  # iterations
 Values = tuple[Value, ...]
 
@@ -202,7 +202,7 @@ class TileLoop:
 
     def passed(self, value: Value, lane: Value) -> Value:
         b = self.b
-        everyone, width = b.constant(0xFFFFFFFF, U32), b.constant(WARP, I32)
+        everyone, width = b.constant(FULL_WARP, U32), b.constant(WARP, I32)
         return b.emit(Warp, "shfl_idx", (everyone, value, lane, width), type=value.type, name=value.name)
 
     # ---- updates

@@ -27,10 +27,10 @@ from ..ir.ops import (
 )
 from ..ir.traverse import operands, walk
 from ..ir.types import Pointer
+from .machine import WARP
 from .passed import only_read
 
 _UNIFORM_BUILTINS = frozenset(("block_idx", "block_dim", "grid_dim", "warp_size"))
-_LANES = 32
 _LANE_WIDE = frozenset(("vote_any", "vote_all", "vote_uni", "vote_ballot"))
 
 
@@ -162,14 +162,14 @@ class _VaryingInWarp(_Varying):
                 self.mark(op.results)
             case Warp(fn, args) if fn in _LANE_WIDE or fn.startswith("reduce_"):
                 self.mark(op.results, self.any(args[0]))
-            case Warp("shfl_idx", (mask, _, lane, width)) if self.constants.get(width) == _LANES:
+            case Warp("shfl_idx", (mask, _, lane, width)) if self.constants.get(width) == WARP:
                 self.mark(op.results, self.any(mask, lane))
             case _:
                 super().visit(op)
 
     def drops_lane(self, fn: str, by: Value) -> bool:
         number = self.constants.get(by)
-        return isinstance(number, int) and (number >= 5 if fn == "shr" else number > 0 and number % _LANES == 0)
+        return isinstance(number, int) and (number >= 5 if fn == "shr" else number > 0 and number % WARP == 0)
 
     def is_start(self, start: Value, index: Value) -> bool:
         """Whether this is `blockIdx.x * blockDim.x + threadIdx.x`: products of the block's extents."""

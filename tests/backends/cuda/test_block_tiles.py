@@ -32,8 +32,8 @@ CONTRACTION = """__global__ void k(double *c, const double *a, const double *b, 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grids of 16 blocks count as large."""
-    monkeypatch.setattr(block_tiles, "_MANY", 16)
-    monkeypatch.setattr(jam, "_MANY", 16)
+    monkeypatch.setattr(block_tiles, "FILLING_BLOCKS", 16)
+    monkeypatch.setattr(jam, "FILLING_BLOCKS", 16)
 
 
 def source(text: str, block: int = 64, **options: Any) -> str:

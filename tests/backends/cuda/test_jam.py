@@ -45,7 +45,7 @@ def run(text: str, rows: int, inner: int, columns: int, block: int) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grids of 16 blocks count as large."""
-    monkeypatch.setattr(jam, "_MANY", 16)
+    monkeypatch.setattr(jam, "FILLING_BLOCKS", 16)
 
 
 # rows, inner, columns, block; whether every thread can do its eight blocks at once

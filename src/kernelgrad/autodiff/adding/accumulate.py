@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...ir.ops import Alloca, Load, Store, Value
-from ...transforms.quads import BYTES, Quads
+from ...transforms.machine import VECTOR_BYTES
+from ...transforms.quads import Quads
 from ..roots import Memory
 from ..structure import Structure
 from ..tuning.tune import USUAL as USUAL_TUNING
@@ -140,7 +141,7 @@ def plan_updates(
 def _span(gather: Gather) -> str:
     if gather.span == 1:
         return ""
-    wide = f"neighbouring elements, {BYTES} bytes at a time" if gather.taps else "elements"
+    wide = f"neighbouring elements, {VECTOR_BYTES} bytes at a time" if gather.taps else "elements"
     return f"; on a GPU, each thread does {gather.span} {wide}"
 
 

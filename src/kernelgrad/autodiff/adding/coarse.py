@@ -35,8 +35,9 @@ from ...ir.ops import (
 )
 from ...ir.traverse import rebuild, walk
 from ...ir.types import I64, U32, Pointer
+from ...transforms.machine import RESIDENT_THREADS
 
-_THREADS = 132 * 16 * 256  # that are started: twice what an H200 holds
+_THREADS = 2 * RESIDENT_THREADS  # that are started
 _TURNS = 8  # for each block at least: with fewer, some have to wait for those that got one more
 _UNROLLED = 4
 _SHORT = 64  # operations of a turn that may be unrolled

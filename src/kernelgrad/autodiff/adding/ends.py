@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from ...ir.ops import Apply, Value, While
 from ...ir.types import Scalar, Type
-from ..rotate import is_rotated
-from ..structure import Structure
+from ..structure import Structure, is_rotated
 
 
 class End(NamedTuple):

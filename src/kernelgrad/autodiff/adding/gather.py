@@ -19,7 +19,7 @@ from ...ir.builder import pointee
 from ...ir.ops import Apply, Atomic, Block, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
 from ...ir.traverse import operands, uses, walk
 from ...ir.types import F32, F64, Scalar
-from ...transforms.quads import BYTES
+from ...transforms.machine import FILLING_THREADS, VECTOR_BYTES
 from ...transforms.unroll import constants_of, trips
 from ..structure import Place, analyse
 from .affine import Affine, Basis, Sums
@@ -31,7 +31,6 @@ Part = Literal["whole", "inside", "border"]
 
 _MOST_DIGITS = 3  # as many as a grid has axes
 _MOST_THREADS = (2**31 - 1, 65535, 65535)
-_FEW = 1 << 15  # elements: fewer do not fill a GPU
 _LONG = 256  # sums that a thread makes while there are few of them
 _MANY = 1 << 20  # elements: enough for each thread to have several
 _SPAN = 4
@@ -189,7 +188,7 @@ class Finder:
         narrow = max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
         gather = Gather(name, chosen, len(steps), self._indices(), narrow, _span(chosen, box), covers)
         taps = self._taps(chosen, found, box, type)
-        return replace(gather, span=BYTES // type.size, contiguous=True, taps=taps) if taps else gather, box
+        return replace(gather, span=VECTOR_BYTES // type.size, contiguous=True, taps=taps) if taps else gather, box
 
     def _taps(self, sites: tuple[Site, ...], reads: list[_Read], box: Box, type: Scalar) -> int:
         """How many executions each element has, if it is few and they lie one behind the other in memory."""
@@ -411,9 +410,9 @@ class Finder:
                 continue
             lengths = {c: high - low + 1 for c, (low, high) in read.ranges.items()}
             sums = math.prod(self._length(c, read) for c in site.summed)
-            if elements * sums > _MOST_WASTE * math.prod(lengths.values()) + _FEW:
+            if elements * sums > _MOST_WASTE * math.prod(lengths.values()) + FILLING_THREADS:
                 return False
-            if elements < _FEW and sums > _LONG:
+            if elements < FILLING_THREADS and sums > _LONG:
                 return False
         return True
 

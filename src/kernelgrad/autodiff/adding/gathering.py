@@ -35,8 +35,8 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, clone, operands, rebuild, walk
 from ...ir.types import I32, I64, U32, U64, Pointer, Scalar
+from ...transforms.machine import VECTOR_BYTES
 from ...transforms.masks import is_second_run
-from ...transforms.quads import BYTES
 from ...transforms.unroll import constants_of, trips
 from ..roots import UNKNOWN
 from ..roots import analyse as roots_of
@@ -185,7 +185,7 @@ class _Emitter:
         """16 bytes at a time where buffers and elements begin at multiples of that; else one by one."""
         b, windows = self.b, Windows(ops, start, self.element)
         with b.region() as region:
-            lanes, bytes_ = b.constant(windows.lanes, self.type), b.constant(BYTES, U64)
+            lanes, bytes_ = b.constant(windows.lanes, self.type), b.constant(VECTOR_BYTES, U64)
             rests = [b.apply("rem", b.apply("address", buffer, type=U64), bytes_) for buffer in windows.buffers]
             tests = [b.apply("eq", rest, b.constant(0, U64)) for rest in rests]
             tests.append(b.apply("eq", b.apply("rem", self.number("_first_0"), lanes), b.constant(0, self.type)))

@@ -31,7 +31,8 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, operands, uses, walk
 from ...ir.types import F32, F64, Pointer, Scalar
 from ...transforms.aliases import Aliases
-from ...transforms.quads import BYTES, VECTORS, Quads, accesses
+from ...transforms.machine import VECTOR_BYTES, VECTORS
+from ...transforms.quads import Quads, accesses
 from .. import structure as structure_analysis
 from .affine import Affine, Basis, Shape, Sums
 from .private import typical
@@ -89,7 +90,9 @@ class _Search:
         chosen = set(self.wide)
         ordinals = tuple(k for k, op in enumerate(accesses(self.function)) if op in chosen)
         roots = {self.aliases.root(op.ptr) for op in chosen}
-        return Quads(BYTES // min(sizes), ordinals, tuple(p.name for p in self.function.params if p.value in roots))
+        return Quads(
+            VECTOR_BYTES // min(sizes), ordinals, tuple(p.name for p in self.function.params if p.value in roots)
+        )
 
     def is_sum(self, op: Op) -> bool:
         """Whether an element is added to whose place is not known before the launch."""
@@ -141,7 +144,7 @@ class _Search:
         """Whether the next thread is at the next element, and every fourth at a multiple of 16 bytes."""
         root, element = self.aliases.root(op.ptr), op.ptr.type.pointee  # type: ignore[union-attr]
         address = self.sums.address(op.ptr, root) if root in self.own and element in VECTORS else None
-        if address is None or address.const % BYTES:
+        if address is None or address.const % VECTOR_BYTES:
             return False
         across = {("thread_idx", 0): element.size, ("block_idx", 0): element.size * self.sums.shape.block[0]}
         expected = {basis: step for basis, step in across.items() if self.sums.shape.extent(*basis) > 1}

@@ -16,7 +16,7 @@ from ...ir.builder import Builder
 from ...ir.ops import Apply, Constant, Extract, Load, Offset, Op, PtrCast, Store, Value
 from ...ir.traverse import rebuild, substitute
 from ...ir.types import I32, Pointer, Scalar
-from ...transforms.quads import VECTORS
+from ...transforms.machine import VECTORS
 
 
 class _Place(NamedTuple):

@@ -38,11 +38,12 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, uses, walk
 from ...ir.types import Pointer, Scalar, Type
 from ...transforms.aliases import Aliases
+from ...transforms.machine import WARP
 from ..keeping.coverage import Threads
 from ..structure import Structure, analyse
 from .accesses import Access, Addition, Anything, element
 from .terms import COMBINED, NOBODY, Ids, Terms, Total
-from .warps import ALL, WARP, Warps, ballot, sources
+from .warps import ALL, Warps, ballot, sources
 
 _MOST_STEPS = 4096
 _MOST_WORK = 200_000  # numbers that are combined

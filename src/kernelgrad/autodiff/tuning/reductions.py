@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.ops import Load, Store, Value
+from ...transforms.machine import WARP
 from .accesses import Access
 from .cells import Play
 from .terms import NOTHING, Combined, Ids
 
-_WARP = 32
 _FIRST = {"max": "ge", "min": "le"}  # how the reverse tells that the first is taken, as in `choices`
 _TREES = ("add", "max", "min")
 
@@ -70,7 +70,7 @@ class Reductions:
 
     def _tree(self, id: int) -> Tree | None:
         term, rights, at = self.terms[id], list[int](), id
-        if not isinstance(term, Combined) or term.fn not in _TREES or self.play.count % _WARP:
+        if not isinstance(term, Combined) or term.fn not in _TREES or self.play.count % WARP:
             return None
         while at not in self.fills and isinstance(inner := self.terms[at], Combined) and inner.fn == term.fn:
             at = inner.args[0]

@@ -27,6 +27,7 @@ from ...ir.ops import Apply, Atomic, Block, For, Function, If, Load, Op, Value, 
 from ...ir.traverse import free_values, uses, walk, with_body
 from ...ir.types import I32, U32, Pointer
 from ...transforms.aliases import Aliases
+from ...transforms.machine import WARP
 from ...transforms.uniform import uniform_values
 from ...transforms.unroll import constants_of
 from ..shadows import ZERO
@@ -44,7 +45,6 @@ from .lanes import (
 )
 from .slopes import Slopes
 
-_WARP = 32
 _SHORTEST = 4  # iterations: below, the ring's own work is more than what it saves
 _NEAR = 16  # bytes: lanes that read global memory this far apart read it together
 _BANKS = 32
@@ -116,7 +116,7 @@ def _stays_together(op: Load, slopes: Slopes, loop: For, width: int, turn: Any) 
     by = address.slope(loop.body.args[0]) * loop.step
     if space != "shared":
         return space == "local" or abs(by) <= _NEAR
-    lane = np.arange(_WARP)
+    lane = np.arange(WARP)
     straight = address.slope(("thread_idx", 0)) * (lane % width)
     turned = (turn(lane, step) % width for step in range(width if turn is np.bitwise_xor else 1))
     return max(_conflicts(straight + by * iteration) for iteration in turned) <= max(2, _conflicts(straight))
@@ -226,7 +226,7 @@ class _Ring:
     def handed_on(self, total: Value, step: Value, following: Value) -> Value:
         """The sum of the lane that has run the iteration before this lane's next."""
         b = self.b
-        args = (b.constant(2**_WARP - 1, U32), total, following, b.constant(self.width, I32))
+        args = (b.constant(2**WARP - 1, U32), total, following, b.constant(self.width, I32))
         return b.emit(Warp, "shfl_idx", args, type=total.type)
 
     def iteration(self, number: Value, carried: tuple[Value, ...], sums: dict[int, Value]) -> tuple[Value, ...]:
@@ -258,7 +258,7 @@ class _Ring:
     def over_rings(self, total: Value) -> Value:
         b, distance = self.b, self.width
         while distance < self.row:
-            args = (b.constant(2**_WARP - 1, U32), total, b.constant(distance, I32), b.constant(_WARP, I32))
+            args = (b.constant(2**WARP - 1, U32), total, b.constant(distance, I32), b.constant(WARP, I32))
             total = b.apply("add", total, b.emit(Warp, "shfl_xor", args, type=total.type))
             distance *= 2
         return total
@@ -276,7 +276,7 @@ class _Unrolled(_Ring):
         b = self.b
         change = b.apply("xor", step, b.apply("add", step, b.constant(1, step.type)))
         mask = b.convert(b.apply("and", change, b.constant(self.width - 1, step.type)), I32)
-        args = (b.constant(2**_WARP - 1, U32), total, mask, b.constant(self.width, I32))
+        args = (b.constant(2**WARP - 1, U32), total, mask, b.constant(self.width, I32))
         return b.emit(Warp, "shfl_xor", args, type=total.type)
 
 

@@ -37,11 +37,10 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, clone, operands, rebuild, walk
 from ...ir.types import U32
+from ...transforms.machine import FILLING_THREADS, WARP
 from .alike_rows import AlikeRows, Extents, axis_of
 
-_WARP = 32
 _EACH = ((2,), (8, 4, 2))  # parts of the only row, rows
-_ENOUGH = 1 << 15  # threads to be started: with fewer, a GPU would wait for them
 _FEWEST = 64  # threads of a block
 _MOST_WORK = 3200  # operations: of more, the values of all rows do not fit in registers
 _TYPICAL: tuple[Extents, ...] = ((32, 8, 1), (256, 1, 1))
@@ -51,18 +50,18 @@ _EFFECTS = (Store, Atomic, Alloca, Print, Assert, Trap)
 def shape(block: Extents, each: int) -> Extents | None:
     """The block that is started where a thread does so many; None where it cannot be divided like this."""
     axis = axis_of(block)
-    unit = _WARP if axis == 0 else 1
+    unit = WARP if axis == 0 else 1
     if block[2] > 1 or block[axis] % (each * unit):
         return None
     left = (block[0] // each, 1, 1) if axis == 0 else (block[0], block[1] // each, 1)
-    return left if math.prod(left) >= _FEWEST and math.prod(left) % _WARP == 0 else None
+    return left if math.prod(left) >= _FEWEST and math.prod(left) % WARP == 0 else None
 
 
 def rows_for(grid: Extents, block: Extents) -> int:
     """How many rows a thread had better do in a launch."""
     threads = math.prod(grid) * math.prod(block)
     for each in _EACH[axis_of(block)]:
-        if threads >= each * _ENOUGH and shape(block, each) is not None:
+        if threads >= each * FILLING_THREADS and shape(block, each) is not None:
             return each
     return 1
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...ir.ops import Apply, Atomic, Load, Op, Store, Value, Warp
+from ...transforms.machine import WARP
 from .accesses import Access, Anything
 from .cells import Play, is_float
 from .common import Common
 from .reductions import Reductions, Tree, Winner
 from .sinks import Sinks
 from .terms import Combined, Leaf, Number, Total
-from .warps import WARP
 
 _MOST_TERMS = 8
 _ALIKE = ("add", "max", "min")  # of numbers of one type

@@ -9,11 +9,12 @@ from ...ir.builder import Builder
 from ...ir.ops import Atomic, Barrier, BarrierReduce, Block, Function, Load, Op, Value, Warp
 from ...ir.traverse import rebuild, with_body
 from ...ir.types import I32, U32, Pointer, Type
+from ...transforms.machine import WARP
+from ..tree_winner import has_won
 from .reductions import Tree
 from .terms import Combined, Leaf, Number, Total
 from .tree_choice import Choice
-from .tree_winner import has_won
-from .warps import ALL, WARP
+from .warps import ALL
 
 
 class Rewrite:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from ...ir.ops import Function, Module
 from ...transforms import early, reciprocals, simplify
+from ...transforms.machine import WARP
 from . import exchange, fills, rings, rows, trees, warp_barriers
 
-_WARP = 32
 _RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave room for
 
 
@@ -44,7 +44,7 @@ def tuning_for(block: tuple[int, int, int], each: int = 1) -> Tuning:
 
 
 def _row(block: tuple[int, int, int]) -> int:
-    return math.gcd(block[0], _WARP) if math.prod(block) % _WARP == 0 else 1
+    return math.gcd(block[0], WARP) if math.prod(block) % WARP == 0 else 1
 
 
 def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset[str]) -> Module:

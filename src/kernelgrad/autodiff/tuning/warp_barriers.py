@@ -19,16 +19,16 @@ from ...ir.ops import Atomic, Barrier, BarrierReduce, Block, For, Function, If, 
 from ...ir.traverse import walk, with_body
 from ...ir.types import U32, Array, Pointer
 from ...transforms.aliases import Aliases
+from ...transforms.machine import FULL_WARP, WARP
 from ..keeping.coverage import Numbers, Threads
 from ..structure import analyse
 
-_WARP = 32
 _CELL = 4  # bytes
 
 
 def run(function: Function, block: tuple[int, int, int]) -> Function:
     threads = math.prod(block)
-    if threads % _WARP or threads == _WARP or not any(map(_is_barrier, function.body.ops)):
+    if threads % WARP or threads == WARP or not any(map(_is_barrier, function.body.ops)):
         return function
     return with_body(function, _Warps(function, block).body())
 
@@ -65,7 +65,7 @@ class _Warps:
     def __init__(self, function: Function, block: tuple[int, int, int]):
         self.function, self.aliases = function, Aliases(function)
         self.threads = Threads(block, analyse(function, apart=False), lambda _: None)
-        self.warps = self.threads.count // _WARP
+        self.warps = self.threads.count // WARP
         self.names: dict[str, Value] = {}  # one root for each shared variable
 
     def body(self) -> Block:
@@ -134,10 +134,10 @@ class _Warps:
         address = self.threads.address(ptr) if known and cells > 1 else None
         who = np.flatnonzero(mask)
         if address is None or (address[who] < 0).any() or (address[who] + size > cells * _CELL).any():
-            touched[:, np.unique(who // _WARP)] = True
+            touched[:, np.unique(who // WARP)] = True
         else:
             for k in (*range(0, size, _CELL), size - 1):  # what begins within a cell may end in one more
-                touched[(address[who] + k) // _CELL, who // _WARP] = True
+                touched[(address[who] + k) // _CELL, who // WARP] = True
         nothing = np.zeros_like(touched)
         found = _Touched(nothing, touched) if writes else _Touched(touched, nothing)
         key = self.key(root)
@@ -169,7 +169,7 @@ class _Warps:
 
 def _of_warp(op: Op, ops: list[Op]) -> Op:
     b = Builder(op.span)
-    everyone = b.constant(0xFFFFFFFF, U32)
+    everyone = b.constant(FULL_WARP, U32)
     ops += b.ops
     return replace(Barrier("warp", (everyone,)), span=op.span)
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from ...ir.ops import Builtin, Value
 from ...ir.types import U32, Type
+from ...transforms.machine import WARP
 from ..keeping.coverage import Numbers, Threads
 
-WARP = 32
 ALL = (1 << WARP) - 1
 _BITS = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 

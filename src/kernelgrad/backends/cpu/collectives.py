@@ -18,6 +18,7 @@ from llvmlite import ir
 from ...errors import InternalError
 from ...ir.ops import BarrierReduce, Value, Warp
 from ...ir.types import BOOL, Scalar
+from ...transforms.machine import WARP
 from . import llvm_types as lt
 from .block_trees import block_least, block_tree
 from .frame import Failing, Failure
@@ -29,8 +30,6 @@ from .steps import Active, Step
 
 if TYPE_CHECKING:
     from .blocks import BlockCode
-
-_LANES = 32
 
 
 def emit_collective(code: BlockCode, op: BarrierReduce | Warp, active: Active) -> None:
@@ -138,12 +137,12 @@ def _shuffle(code: BlockCode, op: Warp, active: Active) -> None:
     def exchange() -> None:
         assert frame.thread is not None
         own = frame.thread.linear
-        lane = b.trunc(b.and_(own, i64(_LANES - 1)), lt.I32)
+        lane = b.trunc(b.and_(own, i64(WARP - 1)), lt.I32)
         inside = b.sub(frame.get(width), i32(1))
         first = b.and_(lane, b.not_(inside))
-        by = b.and_(frame.get(operand), i32(_LANES - 1))  # the hardware looks at five bits
+        by = b.and_(frame.get(operand), i32(WARP - 1))  # the hardware looks at five bits
         source, readable = _SHUFFLES[op.fn](_Lane(b, lane, first, b.or_(first, inside), by))
-        start = b.and_(own, i64(-_LANES))
+        start = b.and_(own, i64(-WARP))
         other = b.add(start, b.zext(source, lt.I64))
         readable = b.and_(readable, b.icmp_unsigned("<", other, frame.threads))
         other = b.select(readable, other, own)
@@ -159,7 +158,7 @@ def _shuffle(code: BlockCode, op: Warp, active: Active) -> None:
 
 
 def _names_all(mask: ir.Value) -> bool:
-    return isinstance(mask, ir.Constant) and mask.constant in (-1, 2**_LANES - 1)
+    return isinstance(mask, ir.Constant) and mask.constant in (-1, 2**WARP - 1)
 
 
 def _is_named(b: ir.IRBuilder, mask: ir.Value, lane: ir.Value) -> ir.Value:
@@ -303,7 +302,7 @@ def _warp_reduce(code: BlockCode, op: Warp, active: Active) -> None:
 
     def per_thread() -> None:
         assert frame.thread is not None and mask is not None and value is not None
-        start = code.b.and_(frame.thread.linear, i64(-_LANES))
+        start = code.b.and_(frame.thread.linear, i64(-WARP))
         own = frame.get(value)
 
         def check(thread: ir.Value) -> None:
@@ -320,13 +319,13 @@ def _warp_reduce(code: BlockCode, op: Warp, active: Active) -> None:
 
 @contextmanager
 def _each_warp(code: BlockCode) -> Iterator[ir.Value]:
-    with counted(code.b, i64(0), code.frame.threads, _LANES) as start:
+    with counted(code.b, i64(0), code.frame.threads, WARP) as start:
         yield start
 
 
 def _warp_end(code: BlockCode, start: ir.Value) -> ir.Value:
     b = code.b
-    full = b.add(start, i64(_LANES))
+    full = b.add(start, i64(WARP))
     return b.select(b.icmp_unsigned("<", full, code.frame.threads), full, code.frame.threads)
 
 

@@ -4,8 +4,8 @@ place where they are called, so that nobody has to wait until it may be used aga
 from __future__ import annotations
 
 from ...ir.ops import BarrierReduce, Block, Function, If
+from ...transforms.machine import WARP
 
-_WARP = 32
 _HEAD = """template <unsigned int threads, unsigned int place, typename T>
 __device__ T {name}(T value)
 {{
@@ -137,7 +137,7 @@ def reduction_name(op: BarrierReduce) -> str:
 def reduction_bytes(op: BarrierReduce) -> int:
     """The shared memory that it declares."""
     by_thread = op.kind.startswith("tree_") and not op.rising
-    return op.value.type.size * (op.threads if by_thread else op.threads // _WARP)
+    return op.value.type.size * (op.threads if by_thread else op.threads // WARP)
 
 
 def reductions_met_once(function: Function) -> dict[BarrierReduce, int]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...ir.builder import Builder
-from ...ir.ops import BarrierReduce, Value
-from ...ir.types import U32
-from ..keeping.tape import linear_thread
+from ..ir.builder import Builder
+from ..ir.ops import BarrierReduce, Value
+from ..ir.types import U32
+from .keeping.tape import linear_thread
 
 _BITS = 32
 

@@ -1,0 +1,35 @@
+"""Numbers of the machine, in one place: what CUDA fixes for all devices, and what was measured on an H200.
+
+The second kind decides between forms of the same code; other devices want others, and none makes a result wrong.
+"""
+
+from __future__ import annotations
+
+from ..ir.types import F32, F64, I32, U32, Field, Scalar, Struct
+
+# ---- fixed by CUDA ------------------------------------------------------------------------------------------------
+
+WARP = 32  # threads
+FULL_WARP = 2**WARP - 1  # the mask of all of them
+VECTOR_BYTES = 16  # that one thread loads or stores at once, at most
+REGISTERS = 1 << 16  # that the threads of a multiprocessor share
+REGISTER_STEP = 8  # a thread gets a multiple of these
+
+
+def _vector(name: str, element: Scalar) -> Struct:
+    count = VECTOR_BYTES // element.size
+    fields = tuple(Field("xyzw"[k], element, k * element.size) for k in range(count))
+    return Struct(name, fields, VECTOR_BYTES, VECTOR_BYTES)
+
+
+VECTORS = {
+    element: _vector(name, element)
+    for name, element in (("float4", F32), ("double2", F64), ("int4", I32), ("uint4", U32))
+}
+
+# ---- measured on an H200, of 132 multiprocessors ------------------------------------------------------------------
+
+FILLING_THREADS = 1 << 15  # with fewer, it waits for memory
+FILLING_BLOCKS = 1 << 14  # of which half, or a sixteenth of large ones, still fill it
+RESIDENT_THREADS = 132 * 2048  # that it holds at once
+ATOMIC_INSTRUCTIONS = 44  # of a thread, that pass while memory does one atomic addition
