@@ -36,68 +36,62 @@ class Pass(NamedTuple):
     run: Callable[[Function, Module], Function]
 
 
-def _unfused(function: Function, module: Module) -> Function:
-    from .autodiff import unfused
-
-    return unfused.run(function, module)
-
-
-def _transform(name: str) -> Callable[[Function, Module], Function]:
-    """`run` of a file in transforms/, imported when it is first needed: cached results need none of them."""
+def _run(path: str) -> Callable[[Function, Module], Function]:
+    """`run` of a file, imported when it is first needed: cached results need none of them."""
 
     def run(function: Function, module: Module) -> Function:
-        return import_module(f".transforms.{name}", __package__).run(function, module)  # type: ignore[no-any-return]
+        return import_module(f".{path}", __package__).run(function, module)  # type: ignore[no-any-return]
 
     return run
 
 
 KERNEL = (
-    Pass("inline", _transform("inline")),
-    Pass("returns", _transform("returns")),
-    Pass("promote", _transform("promote")),
-    Pass("simplify", _transform("simplify")),
-    Pass("loops", _transform("loops")),
-    Pass("spaces", _transform("spaces")),
-    Pass("loads", _transform("loads")),
-    Pass("tidy", _transform("simplify")),
-    Pass("unfused", _unfused),
+    Pass("inline", _run("transforms.inline")),
+    Pass("returns", _run("transforms.returns")),
+    Pass("promote", _run("transforms.promote")),
+    Pass("simplify", _run("transforms.simplify")),
+    Pass("loops", _run("transforms.loops")),
+    Pass("spaces", _run("transforms.spaces")),
+    Pass("loads", _run("transforms.loads")),
+    Pass("tidy", _run("transforms.simplify")),
+    Pass("unfused", _run("autodiff.unfused")),
 )
 
 # What reverse and forward mode emit is full of local variables for adjoints and tape positions.
 DERIVATIVE = (
-    Pass("promote", _transform("promote")),
-    Pass("simplify", _transform("simplify")),
-    Pass("loads", _transform("loads")),
-    Pass("tidy", _transform("simplify")),
-    Pass("stores", _transform("stores")),
-    Pass("clean", _transform("simplify")),
+    Pass("promote", _run("transforms.promote")),
+    Pass("simplify", _run("transforms.simplify")),
+    Pass("loads", _run("transforms.loads")),
+    Pass("tidy", _run("transforms.simplify")),
+    Pass("stores", _run("transforms.stores")),
+    Pass("clean", _run("transforms.simplify")),
 )
 ARRANGED = (
-    Pass("unread", _transform("unread")),
-    Pass("barriers", _transform("barriers")),
+    Pass("unread", _run("transforms.unread")),
+    Pass("barriers", _run("transforms.barriers")),
 )
-LAST = (Pass("schedule", _transform("schedule")),)
+LAST = (Pass("schedule", _run("transforms.schedule")),)
 
 # Each neighbour has a copy of everything at first, also of what is the same for all.
 WIDENED = (
-    Pass("share", _transform("simplify")),
-    Pass("loads", _transform("loads")),
-    Pass("tidy", _transform("simplify")),
+    Pass("share", _run("transforms.simplify")),
+    Pass("loads", _run("transforms.loads")),
+    Pass("tidy", _run("transforms.simplify")),
 )
 
 TAPS = Pass("taps", taps.unrolled)  # likewise, over few elements each
-TURNS = Pass("turns", _transform("turns"))  # for sums over very many blocks
+TURNS = Pass("turns", _run("transforms.turns"))  # for sums over very many blocks
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
-UNMASK = Pass("unmask", _transform("unmask"))
+UNMASK = Pass("unmask", _run("transforms.unmask"))
 CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})), UNMASK)
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
     Pass("cuda-variables", module_variables.run_for({"global"})),
-    Pass("block_tiles", _transform("block_tiles")),
-    Pass("lane_sums", _transform("lane_sums")),
+    Pass("block_tiles", _run("transforms.block_tiles")),
+    Pass("lane_sums", _run("transforms.lane_sums")),
     UNMASK,
-    Pass("consumed", _transform("consumed")),
+    Pass("consumed", _run("transforms.consumed")),
 )
 
 STAGES = ("frontend", *(p.name for p in KERNEL))
