@@ -1,12 +1,49 @@
 """Options and fixtures for all tests."""
 
+import gc
+import os
 import signal
+from pathlib import Path
 
 import pytest
 
 # Whoever starts the tests in the background may have interrupts ignored; several tests send one, to themselves or to
 # processes of theirs, which inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where the machine code itself is the subject, or many kinds of kernels meet, LLVM optimises as it does for a user: it
+# contracts products and sums, vectorises, and believes what we tell it of memory. Elsewhere that is most of a test's
+# time, and says nothing about derivatives. Of `autodiff`: tests of what rounding and contraction must not change.
+OPTIMISED = (
+    "autodiff/test_atomics.py",
+    "autodiff/test_decisions.py",
+    "autodiff/test_seeds.py",
+    "autodiff/test_traps.py",
+    "autodiff/test_winners.py",
+    "backends",
+    "emulation",
+    "generated",
+    "golden",
+    "gpu",
+    "runtime",
+    "test_benchmarks.py",
+    "test_corpus",
+    "test_examples.py",
+)
+TESTS = Path(__file__).parent
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    optimised = item.path.relative_to(TESTS).as_posix().startswith(OPTIMISED)
+    os.environ["KERNELGRAD_CPU_OPTIMISE"] = "1" if optimised else "0"
+
+
+def pytest_collection_finish() -> None:
+    """Passes make very many small objects and few cycles: Python need not look for those as often as it does, nor at
+    thousands of tests each time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

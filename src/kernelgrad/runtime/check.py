@@ -294,10 +294,10 @@ _loaded: dict[str, tuple[KernelCode, Any, Any]] = {}
 
 def _load(module: Module, kernel: str) -> tuple[KernelCode, Any, Any]:
     from ..backends.cpu.kernel import lower
-    from ..backends.cpu.native import ENTRY, LoadedCode, compile_object
+    from ..backends.cpu.native import ENTRY, LoadedCode, compile_object, target_id
     from ..backends.cpu.variant import Variant
 
-    key = digest(print_module(module), kernel)
+    key = digest(print_module(module), kernel, target_id())
     if key not in _loaded:
         code = lower(module, kernel, Variant(small=False, watched=True))
         native = LoadedCode(compile_object(code.text), ENTRY)

@@ -12,6 +12,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad.backends.cpu import codegen, isolated, native
+from kernelgrad.backends.cpu.codegen import Effort
 from kernelgrad.errors import InternalError
 
 # Threads that are on hand a mask on, negated and with one that is loop-invariant: LLVM's cost models disagree where the
@@ -75,10 +76,10 @@ NO_INSTRUCTION = 'module asm "this is no instruction"\n' + ADDS_ONE  # LLVM ends
 
 ABORTS_WHEN_VECTORISING = """
 original = object_code
-def object_code(text, vectorise=True):
-    if vectorise:
+def object_code(text, effort):
+    if effort is Effort.ALL:
         os.abort()
-    return original(text, vectorise)
+    return original(text, effort)
 """
 
 
@@ -121,7 +122,17 @@ def test_code_without_vectorisers_takes_the_place_of_an_abort(monkeypatch: pytes
     script.write_text(text.replace("\nif __name__", ABORTS_WHEN_VECTORISING + "\nif __name__"))
     monkeypatch.setattr(codegen, "__file__", str(script))
     masks = MASKS.replace("COUNT", "1024")
-    assert native.compile_object(masks) == codegen.object_code(masks, vectorise=False)
+    assert native.compile_object(masks) == codegen.object_code(masks, Effort.SCALAR)
+
+
+def test_code_without_optimisation_is_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, made = set(), []
+    for wanted in ("0", "1"):
+        monkeypatch.setenv("KERNELGRAD_CPU_OPTIMISE", wanted)
+        made.append(native.compile_object(ADDS_ONE))
+        ids.add(native.target_id())
+    assert made == [codegen.object_code(ADDS_ONE, effort) for effort in (Effort.NONE, Effort.ALL)]
+    assert len(set(made)) == len(ids) == 2
 
 
 def test_a_helper_that_was_killed_while_it_waited_is_replaced() -> None:
@@ -131,7 +142,7 @@ def test_a_helper_that_was_killed_while_it_waited_is_replaced() -> None:
     killed = isolated._State.helper.process
     killed.kill()
     killed.wait()
-    assert native.compile_object(masks) == codegen.object_code(masks) != codegen.object_code(masks, vectorise=False)
+    assert native.compile_object(masks) == codegen.object_code(masks) != codegen.object_code(masks, Effort.SCALAR)
 
 
 def test_two_aborts_are_an_error_and_the_next_kernel_compiles() -> None:

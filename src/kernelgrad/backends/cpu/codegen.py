@@ -8,13 +8,14 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from functools import cache
 from typing import BinaryIO
 
 import llvmlite.binding as llvm
 
 READY, CODE, INVALID = b"R", b"C", b"I"  # kinds of answers
-_REQUEST = struct.Struct("=?q")  # vectorise; bytes of text
+_REQUEST = struct.Struct("=bq")  # effort; bytes of text
 _ANSWER = struct.Struct("=cq")  # kind; bytes
 
 
@@ -22,14 +23,27 @@ class InvalidIR(ValueError):
     """LLVM does not take the text."""
 
 
+class Effort(IntEnum):
+    """What LLVM does for fast code: nothing (-O0: a tenth of the time to compile), -O3 without the vectorisers, -O3."""
+
+    NONE = 0
+    SCALAR = 1
+    ALL = 2
+
+
 @cache
-def target_machine() -> llvm.TargetMachine:
+def target_machine(effort: Effort) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
     # A small code model would need the C library within 2 GB of the code.
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features(), opt=3, reloc="pic", codemodel="jitdefault", jit=True
+        cpu=llvm.get_host_cpu_name(),
+        features=features(),
+        opt=3 if effort else 0,
+        reloc="pic",
+        codemodel="jitdefault",
+        jit=True,
     )
 
 
@@ -38,9 +52,9 @@ def features() -> str:
     return str(llvm.get_host_cpu_features().flatten())
 
 
-def optimise(text: str, vectorise: bool = True) -> llvm.ModuleRef:
-    """The IR after LLVM's -O3 pipeline, on request without the vectorisers."""
-    machine = target_machine()
+def optimise(text: str, effort: Effort = Effort.ALL) -> llvm.ModuleRef:
+    """The IR after LLVM's -O3 pipeline, if so much effort is wanted."""
+    machine = target_machine(effort)
     try:
         module = llvm.parse_assembly(text)
         module.verify()
@@ -48,8 +62,10 @@ def optimise(text: str, vectorise: bool = True) -> llvm.ModuleRef:
         raise InvalidIR(str(error)) from None
     module.triple = llvm.get_process_triple()
     module.data_layout = str(machine.target_data)
+    if effort is Effort.NONE:
+        return module
     options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = options.slp_vectorization = vectorise
+    options.loop_vectorization = options.slp_vectorization = effort is Effort.ALL
     options.loop_interleaving = options.loop_unrolling = True
     passes = llvm.create_pass_builder(machine, options)
     with _loads_in_place():
@@ -68,16 +84,16 @@ def _loads_in_place() -> Iterator[None]:
         llvm.set_option("", "-enable-load-in-loop-pre=true")
 
 
-def object_code(text: str, vectorise: bool = True) -> bytes:
-    return bytes(target_machine().emit_object(optimise(text, vectorise)))
+def object_code(text: str, effort: Effort = Effort.ALL) -> bytes:
+    return bytes(target_machine(effort).emit_object(optimise(text, effort)))
 
 
 # ---- requests and answers ------------------------------------------------------------------------------------------
 
 
-def ask(pipe: BinaryIO, text: str, vectorise: bool) -> None:
+def ask(pipe: BinaryIO, text: str, effort: Effort) -> None:
     data = text.encode()
-    pipe.write(_REQUEST.pack(vectorise, len(data)) + data)
+    pipe.write(_REQUEST.pack(effort, len(data)) + data)
     pipe.flush()
 
 
@@ -103,10 +119,10 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Compiles until the other end closes."""
     answer(answers, READY)
     while header := requests.read(_REQUEST.size):
-        vectorise, size = _REQUEST.unpack(header)
+        effort, size = _REQUEST.unpack(header)
         text = _exactly(requests, size).decode()
         try:
-            answer(answers, CODE, object_code(text, vectorise))
+            answer(answers, CODE, object_code(text, Effort(effort)))
         except InvalidIR as error:
             answer(answers, INVALID, str(error).encode())
 
@@ -120,7 +136,7 @@ def _main() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort is expected, and leaves no file behind
     except ImportError:
         sys.stderr.write("core files are not turned off here\n")
-    target_machine()
+    target_machine(Effort.ALL)
     serve(sys.stdin.buffer, answers)
 
 

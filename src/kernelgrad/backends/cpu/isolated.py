@@ -22,6 +22,7 @@ from typing import BinaryIO, cast
 
 from ...errors import InternalError
 from . import codegen
+from .codegen import Effort
 
 _START = "import runpy, sys; sys.path[:] = sys.argv[2:]; runpy.run_path(sys.argv[1], run_name='__main__')"
 
@@ -43,8 +44,8 @@ class _Helper:
     def hear(self) -> tuple[bytes, bytes]:
         return codegen.hear(cast(BinaryIO, self.process.stdout))
 
-    def compile(self, text: str, vectorise: bool) -> tuple[bytes, bytes]:
-        codegen.ask(cast(BinaryIO, self.process.stdin), text, vectorise)
+    def compile(self, text: str, effort: Effort) -> tuple[bytes, bytes]:
+        codegen.ask(cast(BinaryIO, self.process.stdin), text, effort)
         return self.hear()
 
     def end(self) -> None:
@@ -58,21 +59,21 @@ class _State:
     inherited: list[_Helper] = []  # noqa: RUF012 of the processes this one was forked from
 
 
-def object_code(text: str) -> bytes:
+def object_code(text: str, optimised: bool = True) -> bytes:
     """Machine code of the text; without vectorisers, if LLVM aborts with them."""
-    for vectorise in (True, False):
-        if (code := _attempt(text, vectorise)) is not None:
+    for effort in (Effort.ALL, Effort.SCALAR) if optimised else (Effort.NONE,):
+        if (code := _attempt(text, effort)) is not None:
             return code
     raise InternalError("LLVM aborted on the CPU backend's code")
 
 
-def _attempt(text: str, vectorise: bool) -> bytes | None:
+def _attempt(text: str, effort: Effort) -> bytes | None:
     """None if LLVM aborts."""
     helper = _helper()
     if helper is None:
-        return codegen.object_code(text, vectorise)
+        return codegen.object_code(text, effort)
     try:
-        kind, data = helper.compile(text, vectorise)
+        kind, data = helper.compile(text, effort)
     except (EOFError, BrokenPipeError):
         end()
         return None

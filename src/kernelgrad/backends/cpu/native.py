@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,9 +19,22 @@ held_by_forks(llvm.ffi.lib._lock)
 ENTRY = "kg.entry"  # the name of a kernel's entry in its object code
 
 
-@once
+_OPTIMISE = "KERNELGRAD_CPU_OPTIMISE"
+
+
+def optimises() -> bool:
+    """Whether LLVM optimises what is compiled now. $KERNELGRAD_CPU_OPTIMISE=0: code is there ten times sooner, and
+    slow; for those who run much that is small once, as our tests do."""
+    return os.environ.get(_OPTIMISE) != "0"
+
+
 def target_id() -> str:
     """What machine code depends on, apart from the LLVM IR."""
+    return _computer_id() if optimises() else f"{_computer_id()} -O0"
+
+
+@once
+def _computer_id() -> str:
     features = codegen.features()
     return f"llvmlite {llvmlite.__version__} {llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features}"
 
@@ -41,7 +55,7 @@ def optimise(text: str) -> llvm.ModuleRef:
 
 def compile_object(text: str) -> bytes:
     with COMPILING, _internal_errors():
-        return isolated.object_code(text)
+        return isolated.object_code(text, optimises())
 
 
 # ---- loading ------------------------------------------------------------------------------------------------------
@@ -53,7 +67,7 @@ def _jit() -> llvm.LLJIT:
     name = ctypes.util.find_library("m")
     if name:
         llvm.load_library_permanently(name)
-    return llvm.create_lljit_compiler(codegen.target_machine())
+    return llvm.create_lljit_compiler(codegen.target_machine(codegen.Effort.ALL))
 
 
 class LoadedCode:
