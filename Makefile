@@ -19,7 +19,7 @@ demo: $(VENV)/.demo
 
 # NVRTC is a wheel that works without a GPU, so the kernels that we emit are compiled here too.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n $(JOBS) -m "not gpu and not slow" $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow" $(ARGS)
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/pytest -m gpu $(ARGS)

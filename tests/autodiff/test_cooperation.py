@@ -11,6 +11,7 @@ import pytest
 
 import kernelgrad as kg
 from cooperation_cases import CASES, SIZE, Case, inputs
+from derived import gradient_of
 from scrambling import scramble
 
 
@@ -23,11 +24,11 @@ def joint(case: Case, seed: int) -> tuple[Any, ...]:
     """y after the kernel, and the adjoints of y and x."""
     y, x, d_y = inputs(seed)
     d_x = np.zeros_like(x)
-    kg.gradient(case.compiled())[case.launch](y, x, case.n, d_y, d_x)
+    gradient_of(case.compiled())[case.launch](y, x, case.n, d_y, d_x)
     return y, d_y, d_x
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES, scope="module")
 def test_gradient(name: str) -> None:
     case = CASES[name]
     kernel = case.compiled()
@@ -52,10 +53,10 @@ def test_gradient(name: str) -> None:
     assert t_y @ seed == pytest.approx(found, rel=exact, abs=exact)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES, scope="module")
 def test_no_races(name: str) -> None:
     case = CASES[name]
-    gradient = kg.gradient(case.compiled())
+    gradient = gradient_of(case.compiled())
     for order in (None, 1, 2):
         y, x, d_y = inputs(3)
         report = gradient.check(
@@ -64,7 +65,7 @@ def test_no_races(name: str) -> None:
         assert report.ok, str(report)
 
 
-@pytest.mark.parametrize("name", some((name for name, case in CASES.items() if case.splits), 4))
+@pytest.mark.parametrize("name", some((name for name, case in CASES.items() if case.splits), 4), scope="module")
 def test_split(name: str) -> None:
     """Whatever the buffers hold when the reverse runs."""
     case = CASES[name]
@@ -79,23 +80,23 @@ def test_split(name: str) -> None:
     np.testing.assert_allclose(s_x, d_x, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", some(CASES, 2))
+@pytest.mark.parametrize("name", some(CASES, 2), scope="module")
 def test_compiles(name: str) -> None:
     pytest.importorskip("cuda.core")
     from kernelgrad.runtime.cuda import compile_only
 
-    assert compile_only(kg.gradient(CASES[name].compiled()).source, "sm_90")
+    assert compile_only(gradient_of(CASES[name].compiled()).source, "sm_90")
 
 
 SECOND = """tree_sum tiled_product array_of_structs dynamic_shared_memory two_level_sum hillis_steele_scan layer_norm
     histogram_by_data permuted_lanes group_sum"""
 
 
-@pytest.mark.parametrize("name", SECOND.split())
+@pytest.mark.parametrize("name", SECOND.split(), scope="module")
 def test_second_derivatives(name: str) -> None:
     """Forward mode of the gradient, against its differences."""
     case = CASES[name]
-    gradient = kg.gradient(case.compiled())
+    gradient = gradient_of(case.compiled())
     direction, step = np.random.default_rng(2).standard_normal(SIZE), 1e-5
 
     def at(move: float) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import gradient_of, kernel_of
 from exchange_cases import CASES, SIZE, Case, arguments, typed
 from kernelgrad.autodiff.adding.accumulate import Facts
 from kernelgrad.backends.cuda import kernel_name
@@ -21,7 +22,7 @@ from kernelgrad.runtime.launch import LaunchConfig
 
 from ..emulation.run_text import run_packed
 
-EVERY = pytest.mark.parametrize("name", CASES)
+EVERY = pytest.mark.parametrize("name", CASES, scope="module")
 
 
 def expected(case: Case, seed: Any) -> tuple[Any, Any]:
@@ -45,11 +46,11 @@ def wanted_of(name: str) -> tuple[Any, Any]:
 def test_values(name: str, form: str) -> None:
     """Run, and watched in shuffled orders as a GPU would run it."""
     case = CASES[name]
-    kernel = kg.compile(case.source)["k"]
+    kernel = kernel_of(case.source)
     seed = np.random.default_rng(3).standard_normal(SIZE)
     want = wanted_of(name)
     tolerance = 1e-11 if case.dtype == np.float64 else 2e-5
-    gradient = kg.split(kernel) if form == "split" else kg.gradient(kernel, primal=form == "joint")
+    gradient = kg.split(kernel) if form == "split" else gradient_of(kernel, primal=form == "joint")
     for order in (None,) if form == "split" else (None, 1, 2):
         args = typed(case, arguments(case))
         adjoints = typed(case, [seed, np.zeros(SIZE), np.zeros(SIZE)])
@@ -70,14 +71,14 @@ def test_finite_differences(name: str) -> None:
     case = CASES[name]
     if case.dtype == np.float32:
         pytest.skip("in double precision only")
-    report = kg.check_gradient(kg.compile(case.source)["k"], ("y", "x", "w"), *case.launch, tuple(arguments(case)))
+    report = kg.check_gradient(kernel_of(case.source), ("y", "x", "w"), *case.launch, tuple(arguments(case)))
     assert report.ok, report
 
 
 def tuned(case: Case) -> Any:
-    kernel = kg.compile(case.source)["k"]
+    kernel = kernel_of(case.source)
     bound, _ = kernel.bind(tuple(typed(case, arguments(case))))
-    gradient = kg.gradient(kernel, primal=False)
+    gradient = gradient_of(kernel, primal=False)
     return gradient.variant_for(("y", "x", "w"), make_launch(*case.launch), bound)
 
 
@@ -99,7 +100,7 @@ def test_no_shared_atomics_are_left_in_the_loops() -> None:
 
 def test_other_blocks_get_other_code() -> None:
     case = CASES["flat"]
-    kernel = kg.compile(case.source)["k"]
+    kernel = kernel_of(case.source)
     gradient = kg.gradient(kernel)
     bound, _ = kernel.bind(tuple(arguments(case)))
     variants = [gradient.variant_for(("y", "x", "w"), make_launch(1, n), bound) for n in (32, 64, 24, 32)]
@@ -114,7 +115,7 @@ def test_nvrtc(name: str) -> None:
     assert compile_only(tuned(CASES[name]).reverse.source, "sm_80")
 
 
-@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.exchanged or case.rings])
+@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.exchanged or case.rings], scope="module")
 def test_as_text(name: str) -> None:
     """The CUDA text, compiled by g++ against an emulation, does what the CPU backend does."""
     if shutil.which("g++") is None:
@@ -123,7 +124,7 @@ def test_as_text(name: str) -> None:
     seed = np.random.default_rng(3).standard_normal(SIZE)
     args, adjoints = typed(case, arguments(case)), typed(case, [seed, np.zeros(SIZE), np.zeros(SIZE)])
     launch = make_launch(*case.launch)
-    gradient = kg.gradient(kg.compile(case.source)["k"], primal=False)
+    gradient = gradient_of(kernel_of(case.source), primal=False)
     ((kernel, bound, *_),), _, own = gradient._prepare(launch, (*args, *adjoints), {}, single=True)
     module = kernel._cuda_module
     config = LaunchConfig(launch.grid, launch.block)
@@ -139,7 +140,7 @@ def test_as_text(name: str) -> None:
 def test_tangent_of_the_gradient(name: str) -> None:
     """Rule 19: forward mode accepts it, against differences of the gradient."""
     case = CASES[name]
-    gradient = kg.gradient(kg.compile(case.source)["k"], primal=False)
+    gradient = gradient_of(kernel_of(case.source), primal=False)
     second = kg.jvp(gradient, "x, d_y, d_w")
     y, x, w, n = arguments(case)
     rng = np.random.default_rng(5)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import gradient_of, kernel_of
 from gather_cases import AT, AT_2, ATOMIC, GATHERED, Case, arguments_of
 from kernelgrad import gather_parts
 from kernelgrad.autodiff.adding.gather import Box, Gather
@@ -24,20 +25,20 @@ def _gathered(gradient: Any, case: Case, arguments: list[Any]) -> set[str]:
     return {gather.name for gather in facts.gathered}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES, scope="module")
 def test_is_chosen_where_it_is_right(name: str) -> None:
     case = CASES[name]
-    kernel = kg.compile(case.source)["k"]
-    gradient = kg.gradient(kernel, case.names)
+    kernel = kernel_of(case.source)
+    gradient = gradient_of(kernel, case.names)
     assert _gathered(gradient, case, arguments_of(case)) - {"w"} == set(case.gathered.split()) - {"w"}
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES, scope="module")
 def test_values(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the same gradient with its updates where the kernel reads."""
     case = CASES[name]
-    kernel = kg.compile(case.source)["k"]
+    kernel = kernel_of(case.source)
     if form == "reverse" and name == "in place":
         pytest.skip("needs what the kernel overwrites")
     found = []
@@ -53,18 +54,18 @@ def test_values(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", GATHERED)
+@pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_against_finite_differences(name: str) -> None:
     case = CASES[name]
-    kernel = kg.compile(case.source)["k"]
+    kernel = kernel_of(case.source)
     kg.check_gradient(kernel, case.names, case.grid, case.block, arguments_of(case))
 
 
-@pytest.mark.parametrize("name", GATHERED)
+@pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_assigned_and_kept(name: str) -> None:
     """What `assign` says starts at zero, `keep` stays."""
     case = CASES[name]
-    kernel = kg.compile(case.source)["k"]
+    kernel = kernel_of(case.source)
     inputs = case.names[1:]
     whole = kg.gradient(kernel, case.names)
     alone = kg.gradient(kernel, case.names, primal=False, keep="y", assign=inputs)
@@ -78,7 +79,7 @@ def test_assigned_and_kept(name: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", GATHERED)
+@pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_no_races(name: str) -> None:
     case = CASES[name]
     gradient = kg.gradient(kg.compile(case.source)["k"], case.names)
@@ -88,7 +89,7 @@ def test_no_races(name: str) -> None:
         assert not report.findings, report
 
 
-@pytest.mark.parametrize("name", GATHERED)
+@pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_several_elements_a_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for large buffers."""
     monkeypatch.setattr("kernelgrad.autodiff.adding.gather._span", lambda sites, box: 4)
@@ -144,7 +145,7 @@ def test_launches_whose_threads_store_the_same_elements() -> None:
 # ---- on a CPU --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GATHERED)
+@pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for large buffers."""
     monkeypatch.setattr("kernelgrad.gather_parts._FEW", 0)
@@ -152,7 +153,7 @@ def test_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     test_assigned_and_kept(name)
 
 
-@pytest.mark.parametrize("name", GATHERED)
+@pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_no_races_between_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelgrad.gather_parts._FEW", 0)
     case = GATHERED[name]
