@@ -21,7 +21,7 @@ from .hidden import elements, stream_of, tape_total
 from .in_two import InTwo, Spilled
 from .ir.ops import Atomic, Function, Param, Value
 from .ir.traverse import operands
-from .ir.types import Struct
+from .ir.types import Array, Pointer, Struct, Type
 from .kernels import Kernel
 from .known import Looking, integers_of
 from .locks import COMPILING, cached_property, compiling
@@ -457,16 +457,27 @@ def _adjoint_type(param: Param) -> str:
     return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"
 
 
-def _check_members(path: str, type: Struct, value: Any, adjoint: Any) -> None:
-    for k, member in enumerate(type.fields):
-        parts = [v[member.name] if isinstance(v, Mapping) else v[k] for v in (value, adjoint) if _has_parts(v)]
-        if len(parts) < 2:
-            continue
-        where = f"{path}.{member.name}"
-        if isinstance(member.type, Struct):
-            _check_members(where, member.type, *parts)
-        elif has_derivative(member.type) and parts[0] is not None and parts[1] is None:
-            raise ArgumentError(f"the adjoint of '{path}' lacks '{where}': every array of the struct needs one")
+def _check_members(path: str, type: Type, value: Any, adjoint: Any) -> None:
+    if isinstance(type, Pointer):
+        if has_derivative(type) and value is not None and adjoint is None:
+            whole = path.rpartition(".")[0] or path
+            raise ArgumentError(f"the adjoint of '{whole}' lacks '{path}': every array of the struct needs one")
+        return
+    if not (_has_parts(value) and _has_parts(adjoint)):
+        return
+    for name, key, part in _parts(type):
+        given = [v[key[0] if isinstance(v, Mapping) else key[1]] for v in (value, adjoint)]
+        _check_members(f"{path}{name}", part, *given)
+
+
+def _parts(type: Type) -> list[tuple[str, tuple[str | int, int], Type]]:
+    """The parts of an aggregate: how C writes them, what they are in a dict and in a tuple."""
+    match type:
+        case Struct(fields=fields):
+            return [(f".{f.name}", (f.name, k), f.type) for k, f in enumerate(fields)]
+        case Array(element, count):
+            return [(f"[{k}]", (k, k), element) for k in range(count)]
+    return []
 
 
 def _has_parts(value: Any) -> bool:

@@ -47,6 +47,8 @@ def has_derivative(type: Type) -> bool:
 
 def is_active(member: Type) -> bool:
     """Of a struct that holds pointers."""
+    if isinstance(member, Array):
+        return is_active(member.element)
     return has_derivative(member) or (holds_floats(member) and not memory_analysis.holds_pointers(member))
 
 

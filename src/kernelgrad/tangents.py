@@ -310,23 +310,17 @@ def _interface_of(function: Function) -> Interface:
 
 def _listed(parameters: Names, known: Mapping[str, Param], interface: Interface) -> tuple[str, ...]:
     if parameters is None:
-        return tuple(p.name for p in interface.params if _can_list(p.type))
+        return tuple(p.name for p in interface.params if has_derivative(p.type))
     listed = names_in(parameters, known.values())
     for name in listed:
         if name not in known:
             raise ArgumentError(f"no parameter '{name}'\n  {interface.signature}")
-        if not _can_list(known[name].type):
+        if not has_derivative(known[name].type):
             reason = f"parameter '{name}' ({known[name].c_type}) holds no floating-point numbers"
             raise ArgumentError(f"{reason} and cannot be differentiated\n  {interface.signature}")
     if not listed:
         raise ArgumentError(f"nothing to differentiate\n  {interface.signature}")
     return listed
-
-
-def _can_list(type: Type) -> bool:
-    if isinstance(type, Struct):
-        return any(_can_list(f.type) for f in type.fields)
-    return has_derivative(type)
 
 
 def _tangent_type(param: Param) -> str:

@@ -15,7 +15,7 @@ from ..ir.types import I8, Array, Pointer, Scalar, Struct, Type
 from .arrays import ArrayView, Device, DType, view
 from .describe import array_text, device_name, layout_hint, value_text, wanted_array
 from .launch import Buffer
-from .layouts import flat_dtypes, same_layout, scalar_dtype
+from .layouts import array_shape, flat_dtypes, same_layout, scalar_dtype
 from .scalars import Unfit, converter
 from .signature import c_name
 
@@ -120,7 +120,8 @@ class _PointerPacker(Packer):
         state.keep_alive.append(array.owner)
 
     def _check_dtype(self, array: ArrayView) -> None:
-        if not self.anything and not (isinstance(self.pointee, Struct) and same_layout(array.dtype, self.pointee)):
+        _, item = array_shape(self.pointee)
+        if not self.anything and not (isinstance(item, Struct) and same_layout(array.dtype, item)):
             wants = wanted_array(self.pointee, self.anything)
             raise self.place.refuse(wants, array_text(array), layout_hint(self.pointee))
         self.accepted.add(array.dtype)
