@@ -13,6 +13,7 @@ from .autodiff import roots as memory_analysis
 from .autodiff.adding.accumulate import USUAL, Facts
 from .autodiff.keeping import checkpoint
 from .autodiff.members import Member, members_of
+from .autodiff.parameters import adjoint_name
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
 from .errors import ArgumentError, LaunchError
@@ -119,8 +120,8 @@ class Differentiated:
     @cached_property
     def adjoint_names(self) -> tuple[str, ...]:
         """`d_x` for each listed parameter x, or a fresh name where the kernel has a d_x of its own."""
-        taken = {p.name for p in user_params(self.kernel.function)}
-        return tuple(_fresh(f"d_{name}", taken) for name in self.settings.shown)
+        params = {p.name: p for p in self.kernel.function.params}
+        return tuple(adjoint_name(params[name], params.values()) for name in self.settings.shown)
 
     def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The kernel's own arguments, and the adjoint of each listed parameter."""
@@ -444,12 +445,6 @@ class Gradient(Differentiated):
 
 
 # ---- small things -------------------------------------------------------------------------------------------------
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name = f"_{name}"
-    return name
 
 
 def _adjoint_type(param: Param) -> str:

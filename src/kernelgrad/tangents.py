@@ -21,7 +21,7 @@ from .functions import DeviceFunction, read_result, result_memory
 from .gradients import Gradient
 from .ir.ops import Function, Param, Value
 from .ir.ops import Module as IRModule
-from .ir.types import Pointer, Struct, Type
+from .ir.types import Pointer
 from .kernels import Kernel
 from .locks import COMPILING
 from .module_variables import with_variables
@@ -156,8 +156,12 @@ class Differential:
         """Launches; what is internal gets zeros as its tangent, and is given back."""
         bound, placement = code.kernel.bind(args)
         params = {p.name: p for p in (*primal.kernel.function.params, *code.kernel.function.params)}
-        pairs = (Pair(params[name], params[tangent], tangent) for name, tangent in code.given.items() if name in params)
-        check_sizes(primal.kernel.name, "tangent", pairs, bound)
+        pairs = (
+            Pair(params[name], params[tangent], params[tangent].called)
+            for name, tangent in code.given.items()
+            if name in params
+        )
+        check_sizes(primal.kernel.function.called, "tangent", pairs, bound)
         check_overlap(code.kernel.function, bound, code.kernel.written)
         made: dict[str, Scratch] = {}
         for name, tangent in code.tangents.items():

@@ -152,9 +152,9 @@ ARRAYS = {
     ),
     "of structs with pointers": (
         "struct L { const float *w; float b; }; struct S { L l[2]; };",
-        "y[i] = s.l[0].w[i] * s.l[1].w[i];",
+        "y[i] = s.l[0].w[i] * s.l[1].w[i] * s.l[0].b + s.l[1].b;",
         lambda: {"l": [{"w": np.arange(1, 5).astype(F), "b": 1.0}, {"w": np.ones(4, F), "b": 2.0}]},
-        12,
+        14,
     ),
     "of pointers": (
         "struct S { float *w[2]; float c; };",

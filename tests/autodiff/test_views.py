@@ -31,9 +31,10 @@ KERNELS = {
     "atomics": "extern __shared__ char raw[]; float *f = (float *)raw; int *c = (int *)(f + n); f[t] = 0;"
     "if (t == 0) c[0] = 0; __syncthreads(); atomicAdd(&c[0], 1); atomicAdd(&f[t / 2], x[t] * x[t]); __syncthreads();"
     "y[t] = f[t / 2] * x[t] * c[0]; }",
-    "swapped": "extern __shared__ char raw[]; float *a = (float *)raw, *b = a + n; int *ix = (int *)(b + n); a[t] = x[t];"
-    "ix[t] = (t + 1) % n; __syncthreads();"
-    "for (int j = 0; j < 3; j++) { b[t] = a[t] * a[ix[t]]; __syncthreads(); float *c = a; a = b; b = c; } y[t] = a[t]; }",
+    "swapped": "extern __shared__ char raw[]; float *a = (float *)raw, *b = a + n; int *ix = (int *)(b + n);"
+    "a[t] = x[t]; ix[t] = (t + 1) % n; __syncthreads();"
+    "for (int j = 0; j < 3; j++) { b[t] = a[t] * a[ix[t]]; __syncthreads(); float *c = a; a = b; b = c; }"
+    "y[t] = a[t]; }",
     "null": "extern __shared__ char raw[]; float *f = (float *)raw; int *ix = (int *)(f + n); f[t] = x[t] * x[t];"
     "ix[t] = (t + 1) % n; __syncthreads(); float *p = 0; for (int j = 0; j < n; j++) if (ix[j] == t) p = f + j;"
     "y[t] = p ? *p * x[t] : 0; }",
