@@ -81,6 +81,9 @@ def make_settings(
     for name in (*kept, *assigned, *fewer):
         if name not in listed:
             raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")
+    if kept and may_alias:
+        problem = "what shares memory with another argument may be read, or stored more than once"
+        raise ArgumentError(f"keep and may_alias=True do not go together: {problem}; pass separate buffers, or a copy")
     check_kept(function, kept)
     check_assigned(function, assigned)
     promises = check_promises(function, promises)
