@@ -9,7 +9,7 @@ from typing import Any
 from .autodiff.members import Member
 from .autodiff.roots import holds_pointers
 from .errors import ArgumentError
-from .ir.types import Array, Struct, Type
+from .ir.types import Array, Pointer, Struct, Type
 from .runtime.arrays import view
 from .settings import is_active
 
@@ -33,7 +33,7 @@ def _completed(path: str, type: Type, adjoints: Any, key: Any) -> Any:
     is_given = not isinstance(adjoints, Mapping) or key in adjoints
     part = adjoints[key] if is_given else None
     if not is_active(type):
-        return part if part is not None or holds_pointers(type) else _zero(type)
+        return _zero(type) if part is None else part
     if not is_given:
         raise ArgumentError(f"the adjoint of '{path}' is missing")
     if isinstance(type, Array) and holds_pointers(type) and isinstance(part, tuple | list):
@@ -87,6 +87,8 @@ def _without(whole: Any, member: Member, path: tuple[int, ...], names: tuple[str
 
 def _zero(type: Type) -> Any:
     match type:
+        case Pointer():
+            return None
         case Array(element, count):
             return [_zero(element)] * count
         case Struct(fields=fields):
