@@ -62,7 +62,7 @@ def test_adjoints(module: kg.Module, d_x: Any, message: str) -> None:
 def _refused(launch: Callable[[], object], message: str) -> None:
     with pytest.raises(kg.ArgumentError, match=message) as found:
         launch()
-    assert not re.search(r"_d_|_grad|_reverse|_jvp", str(found.value))
+    assert not re.search(r"(?<!t)_d_|_grad|_reverse|_jvp", str(found.value))
 
 
 def test_members(module: kg.Module) -> None:
