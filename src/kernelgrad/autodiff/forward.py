@@ -79,8 +79,8 @@ def jvp(function: Function, module: Module, listed: tuple[str, ...]) -> Jvp:
     body = work.body(function.body)
     name = _fresh(f"{function.name}_jvp", module.functions)
     dynamic = (Param(work.dynamic_bytes, "long long", variable=TANGENT_SHARED),) if work.uses_dynamic else ()
-    params = function.params + extra + dynamic
-    made = replace(function, name=name, shown=function.called, params=params, body=body)
+    everything = function.params + extra + dynamic
+    made = replace(function, name=name, shown=function.called, params=everything, body=body)
     extended = replace(module, functions={name: made}, globals={**module.globals, **work.globals})
     verify(extended, "jvp")
     made = simplify.run(made, extended)

@@ -59,12 +59,12 @@ def _cast_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
 
 
 def _cast_null(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    return expressions.null(fn, c)
+    return literals.null(fn, c)
 
 
 def _cast_integer_to_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
     if clang.evaluate(inner) == 0:
-        return expressions.null(fn, c)
+        return literals.null(fn, c)
     raise fn.unsupported(c, "an integer cannot be turned into a pointer", "pass the pointer itself")
 
 

@@ -48,7 +48,8 @@ def _guides(scope: Cursor) -> Iterator[Cursor]:
 
 
 def _name(guide: Cursor) -> str:
-    return guide.spelling.removeprefix(_GUIDE).removesuffix(">").partition("<")[0]
+    name: str = guide.spelling.removeprefix(_GUIDE).removesuffix(">").partition("<")[0]
+    return name
 
 
 def _is_of_device(guide: Cursor) -> bool:
