@@ -93,6 +93,7 @@ def gradient(
     from .settings import check_outputs, make_settings
 
     requests.target("gradient", target, Kernel, DeviceFunction)
+    requests.derivable(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
     target = with_variables(target, parameters)
@@ -133,6 +134,7 @@ def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[s
     from .tangents import make_tangent
 
     requests.target("jvp", target, Kernel, DeviceFunction, Gradient)
+    requests.derivable(target)
     return make_tangent(target, parameters)
 
 
@@ -157,6 +159,7 @@ def check_gradient(
     from .kernels import Kernel
 
     requests.target("check_gradient", target, Kernel, DeviceFunction)
+    requests.derivable(target)
     args, rtol = requests.arguments("check_gradient", args), requests.tolerance("rtol", rtol)
     shared = requests.number_of_bytes("shared", shared) or 0
     return check(target, parameters, grid, block, tuple(args), shared, rtol, requests.seed(seed))
@@ -188,6 +191,7 @@ def split(
     from .splits import Forward, Reverse
 
     requests.target("split", kernel, Kernel)
+    requests.derivable(kernel)
     requests.flags(may_alias=may_alias, deterministic=deterministic)
     kernel = with_variables(kernel, parameters)
     saved = changing(kernel, unchanged)
@@ -258,15 +262,15 @@ class Module:
         from . import pipeline
         from .kernels import Kernel
 
-        lowered, ir_name = pipeline.lower(self._unit, name)
+        lowered, ir_name, refusal = pipeline.lower_for_derivatives(self._unit, name)
         module = pipeline.compile_kernel(lowered, ir_name)
         function = module.functions[ir_name]
         if function.kind == "kernel":
-            return Kernel(ir_name, module, lambda variable: self._variable(module.globals[variable]))
+            return Kernel(ir_name, module, lambda variable: self._variable(module.globals[variable]), refusal=refusal)
         from .functions import DeviceFunction, as_kernel
 
         wrapped = replace(module, functions={ir_name: as_kernel(function)})
-        kernel = Kernel(ir_name, wrapped, lambda variable: self._variable(module.globals[variable]))
+        kernel = Kernel(ir_name, wrapped, lambda variable: self._variable(module.globals[variable]), refusal=refusal)
         return DeviceFunction(function, kernel)
 
     def _variable(self, declaration: Any) -> Variable:

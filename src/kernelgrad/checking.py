@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from .autodiff.views import cut_pointers
 from .errors import ArgumentError, GradientError
 from .functions import DeviceFunction
 from .gradients import Gradient
 from .ir.ops import Function
-from .ir.traverse import walk
 from .ir.types import Scalar, Type
 from .kernels import Kernel
 from .locks import cached_property
@@ -84,7 +84,7 @@ def check(
         problem = f"takes {len(own)} arguments, got {len(args)}"
         raise ArgumentError(f"{kernel.name}: {problem}\n  {c_signature(kernel.function)}")
     kernel, args = _with_variables(kernel, args)
-    launch = make_launch(grid, block, shared * _growth(kernel.function))
+    launch = make_launch(grid, block, shared * widen.growth(kernel.function))
     subject = Subject(kernel, listed, launch, args)
     return _Comparison(subject, np.random.default_rng(seed), rtol).run()
 
@@ -185,7 +185,7 @@ class _Copied(Variable):
 
 
 def _widened(kernel: Kernel) -> tuple[Kernel, dict[str, _Copied]]:
-    module = widen.run(kernel.module, kernel.name)
+    module = widen.run(kernel.module, kernel.name, cut_pointers(kernel.function))
     variables = {
         name: _Copied(kernel.variable(name), declared.type, declared)
         for name, declared in module.globals.items()
@@ -223,12 +223,6 @@ def _with_variables(kernel: Kernel, args: tuple[Any, ...]) -> tuple[Kernel, tupl
     contents = tuple(np.array(kernel.variable(name)) for name in names)
     made = Kernel(kernel.name, replace(kernel.module, functions={kernel.name: function}), kernel.variable)
     return made, (*args, *contents)
-
-
-def _growth(function: Function) -> int:
-    """How much bigger dynamic shared memory must be."""
-    types = (v.type for op in walk(function.body) for v in op.results)
-    return 8 // min((t.size for t in types if isinstance(t, Scalar) and t.is_float), default=8)
 
 
 # ---- comparing ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from .autodiff import roots as memory_analysis
 from .autodiff.adding.accumulate import USUAL, Facts
 from .autodiff.keeping import checkpoint
 from .autodiff.members import Member, members_of
+from .autodiff.parameters import adjoint_name
 from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
 from .errors import ArgumentError, LaunchError
@@ -21,7 +22,7 @@ from .hidden import elements, stream_of, tape_total
 from .in_two import InTwo, Spilled
 from .ir.ops import Atomic, Function, Param, Value
 from .ir.traverse import operands
-from .ir.types import Struct
+from .ir.types import Array, Pointer, Struct, Type
 from .kernels import Kernel
 from .known import Looking, integers_of
 from .locks import COMPILING, cached_property, compiling
@@ -119,8 +120,8 @@ class Differentiated:
     @cached_property
     def adjoint_names(self) -> tuple[str, ...]:
         """`d_x` for each listed parameter x, or a fresh name where the kernel has a d_x of its own."""
-        taken = {p.name for p in user_params(self.kernel.function)}
-        return tuple(_fresh(f"d_{name}", taken) for name in self.settings.shown)
+        params = {p.name: p for p in self.kernel.function.params}
+        return tuple(adjoint_name(params[name], params.values()) for name in self.settings.shown)
 
     def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The kernel's own arguments, and the adjoint of each listed parameter."""
@@ -446,27 +447,32 @@ class Gradient(Differentiated):
 # ---- small things -------------------------------------------------------------------------------------------------
 
 
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name = f"_{name}"
-    return name
-
-
 def _adjoint_type(param: Param) -> str:
     plain = adjoint_c_type(param.c_type)
     return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"
 
 
-def _check_members(path: str, type: Struct, value: Any, adjoint: Any) -> None:
-    for k, member in enumerate(type.fields):
-        parts = [v[member.name] if isinstance(v, Mapping) else v[k] for v in (value, adjoint) if _has_parts(v)]
-        if len(parts) < 2:
-            continue
-        where = f"{path}.{member.name}"
-        if isinstance(member.type, Struct):
-            _check_members(where, member.type, *parts)
-        elif has_derivative(member.type) and parts[0] is not None and parts[1] is None:
-            raise ArgumentError(f"the adjoint of '{path}' lacks '{where}': every array of the struct needs one")
+def _check_members(path: str, type: Type, value: Any, adjoint: Any) -> None:
+    if isinstance(type, Pointer):
+        if has_derivative(type) and value is not None and adjoint is None:
+            whole = path.rpartition(".")[0] or path
+            raise ArgumentError(f"the adjoint of '{whole}' lacks '{path}': every array of the struct needs one")
+        return
+    if not (_has_parts(value) and _has_parts(adjoint)):
+        return
+    for name, key, part in _parts(type):
+        given = [v[key[0] if isinstance(v, Mapping) else key[1]] for v in (value, adjoint)]
+        _check_members(f"{path}{name}", part, *given)
+
+
+def _parts(type: Type) -> list[tuple[str, tuple[str | int, int], Type]]:
+    """The parts of an aggregate: how C writes them, what they are in a dict and in a tuple."""
+    match type:
+        case Struct(fields=fields):
+            return [(f".{f.name}", (f.name, k), f.type) for k, f in enumerate(fields)]
+        case Array(element, count):
+            return [(f"[{k}]", (k, k), element) for k in range(count)]
+    return []
 
 
 def _has_parts(value: Any) -> bool:

@@ -51,7 +51,7 @@ def _in_float(param: Param, value: Any, launch: Launch, own: Own, kept: bool) ->
     if array is None or half is None or not array.contiguous:
         return value
     if not (kept or array.writable):
-        raise ArgumentError(f"adjoint of {param.name}: expects a writable array, got one that is read-only")
+        raise ArgumentError(f"the adjoint of '{param.name}' wants a writable array, got one that is read-only")
     placement = Placement(array.device[1] if isinstance(array.device, tuple) else None, array.owner)
     stream = launch.stream if launch.stream is not None else placement.stream()
     count = array.nbytes // half.size

@@ -240,5 +240,5 @@ def _with_all_adjoints(variant: Variant, like: Function) -> Kernel:
     shown = [own.get(p.name, p) for p in like.params if p.variable is None]
     hidden = [p for p in function.params if p.variable is not None]
     name = f"{variant.kernel.name}_forward"
-    widened = replace(function, name=name, params=(*shown, *hidden))
+    widened = replace(function, name=name, shown=function.called, params=(*shown, *hidden))
     return Kernel(name, replace(kernel.module, functions={name: widened}), variant.kernel.variable)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import pipeline, requests
-from .errors import ArgumentError, LaunchError
+from .errors import ArgumentError, LaunchError, UnsupportedError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
 from .known import integers_of
@@ -30,7 +30,8 @@ class Kernel:
     """A `__global__` function. NumPy arrays run it on the CPU, CUDA arrays on their GPU.
 
     `module` is the kernel's IR, ready for the backends; `variable` gives the module variable of an IR global.
-    `written_later`: pointers through which the launcher writes when the kernel has run.
+    `written_later`: pointers through which the launcher writes when the kernel has run. `refusal`: why it has no
+    derivatives, if it has none though it runs.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class Kernel:
         module: IRModule,
         variable: Callable[[str], Variable],
         written_later: frozenset[str] = frozenset(),
+        refusal: UnsupportedError | None = None,
     ):
         self.name, self.module = name, module
-        self.variable, self.written_later = variable, written_later
+        self.variable, self.written_later, self.refusal = variable, written_later, refusal
         self._executables: dict[int | None, Executable] = {}
         self._guarded: dict[tuple[str, ...], Executable] = {}
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
@@ -85,8 +87,8 @@ class Kernel:
         from .runtime.check import check_cpu
 
         if placement.cuda is not None:
-            raise ArgumentError(f"{self.name}: check runs on the CPU; pass NumPy arrays")
-        check_launch_bounds(self.name, self.function.launch_bounds, launch.block)
+            raise ArgumentError(f"{self.function.called}: check runs on the CPU; pass NumPy arrays")
+        check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
         config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
         arguments = self._with_variables(self._cpu_module, bound, config, None, hidden)
         return check_cpu(self._cpu_module, self.name, config, arguments, seed, unique)
@@ -161,7 +163,7 @@ class Kernel:
     ) -> None:
         """Launches with arguments that are bound already; `hidden` gives what is neither theirs nor the module's.
         `constants`: what `__constant__` variables are to hold on a GPU, instead of what the module's do."""
-        check_launch_bounds(self.name, self.function.launch_bounds, launch.block)
+        check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
         config = _config(launch, placement)
         module = self._cpu_module if placement.cuda is None else self._cuda_module
         executable = self._executable(placement.cuda)

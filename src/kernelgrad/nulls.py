@@ -65,8 +65,8 @@ class Nulls:
 
     def parameter(self, path: str) -> str:
         name = path.partition(".")[0].partition("[")[0]
-        c_types = {p.name: p.c_type for p in self.function.params}
-        return f"'{path}'" + (f" ({c_types[name]})" if path == name else "")
+        param = next(p for p in self.function.params if p.name == name)
+        return f"'{param.called}{path[len(name) :]}'" + (f" ({param.c_type})" if path == name else "")
 
 
 def _is_in(member: str, path: str) -> bool:
@@ -87,7 +87,7 @@ def require_arrays(
         if found is not None:
             path, span = found
             raise ArgumentError(
-                f"{function.name}: parameter {nulls.parameter(path)} is used at {span}, and None was passed for it"
+                f"{function.called}: parameter {nulls.parameter(path)} is used at {span}, and None was passed for it"
             )
 
 

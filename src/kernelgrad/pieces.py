@@ -6,13 +6,15 @@ number, a record with pointers in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from .errors import ArgumentError
 from .ir.types import F64, Array, Pointer, Scalar, Struct, Type
+from .runtime.arrays import view
 from .runtime.layouts import scalar_dtype, struct_dtype
 from .transforms.widen import widen_bytes
 
@@ -129,30 +131,46 @@ class Buffer:
         return f"{self.name}[{index}]{self.paths[leaf][0]}"
 
 
-class Record:
-    """A struct with pointers, passed by value: a piece per member."""
+class Elements(Buffer):
+    """An array of numbers or records without pointers, inside a record."""
 
-    def __init__(self, members: dict[str, Piece]):
-        self.members = members
-        self.floats = np.concatenate([m.floats for m in members.values()])
-
-    def _split(self, floats: Vector) -> list[Vector]:
-        return np.split(floats, np.cumsum([m.floats.size for m in self.members.values()])[:-1])
+    def __init__(self, name: str, value: Any, old: Array, new: Array):
+        dtype = _dtype(old, name)
+        shape = _shape(old)
+        super().__init__(name, np.array(_plain(value, np.dtype((dtype, shape))), dtype), old, new, single=True)
+        self.shape = shape
 
     def primal(self, floats: Vector) -> Any:
-        parts = zip(self.members.items(), self._split(floats), strict=True)
-        return {name: member.primal(part) for (name, member), part in parts}
-
-    def shadow(self, floats: Vector) -> Any:
-        parts = zip(self.members.items(), self._split(floats), strict=True)
-        return {name: member.shadow(part) for (name, member), part in parts}
+        return self._filled(self.data.copy(), floats).reshape(self.shape)
 
     def tangent(self, floats: Vector) -> Any:
-        parts = zip(self.members.items(), self._split(floats), strict=True)
-        return {name: member.tangent(part) for (name, member), part in parts}
+        return self._filled(np.zeros_like(self.data), floats).reshape(self.shape)
+
+
+class Composite:
+    """A struct with pointers, passed by value, or an array with pointers inside one: a piece per member."""
+
+    def __init__(self, members: dict[Any, Piece], is_array: bool = False):
+        self.members, self.is_array = members, is_array
+        self.floats = np.concatenate([m.floats for m in members.values()]) if members else np.zeros(0)
+
+    def _made(self, floats: Vector, make: Callable[[Piece, Vector], Any]) -> Any:
+        parts = np.split(floats, np.cumsum([m.floats.size for m in self.members.values()])[:-1])
+        found = {name: make(member, part) for (name, member), part in zip(self.members.items(), parts, strict=False)}
+        return list(found.values()) if self.is_array else found
+
+    def primal(self, floats: Vector) -> Any:
+        return self._made(floats, lambda member, part: member.primal(part))
+
+    def shadow(self, floats: Vector) -> Any:
+        return self._made(floats, lambda member, part: member.shadow(part))
+
+    def tangent(self, floats: Vector) -> Any:
+        return self._made(floats, lambda member, part: member.tangent(part))
 
     def read(self, argument: Any) -> Vector:
-        return np.concatenate([member.read(argument[name]) for name, member in self.members.items()])
+        found = [member.read(argument[name]) for name, member in self.members.items()]
+        return np.concatenate(found) if found else np.zeros(0)
 
     def label(self, k: int) -> str:
         for member in self.members.values():
@@ -171,6 +189,12 @@ def make_piece(name: str, value: Any, old: Type, new: Type, in_record: bool = Fa
             return Fixed(None) if value is None else _buffer(name, value, old.pointee, new.pointee)
         case Struct(), Struct():
             return _record(name, value, old, new)
+        case Array(), Array() if _holds_pointer(old):
+            parts = enumerate(value)
+            pieces = {k: make_piece(f"{name}[{k}]", v, old.element, new.element, in_record) for k, v in parts}
+            return Composite(pieces, is_array=True)
+        case Array(), Array():
+            return Elements(name, value, old, new)
     raise ArgumentError(f"check_gradient: '{name}' has a type it cannot copy")
 
 
@@ -188,7 +212,7 @@ def _record(name: str, value: Any, old: Struct, new: Struct) -> Piece:
         return Buffer(name, _structured(value, dtype), old, new, single=True)
     named = value if isinstance(value, Mapping) else dict(zip((f.name for f in old.fields), value, strict=True))
     types = zip(old.fields, new.fields, strict=True)
-    return Record(
+    return Composite(
         {f.name: make_piece(f"{name}.{f.name}", named[f.name], f.type, g.type, in_record=True) for f, g in types}
     )
 
@@ -214,7 +238,11 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     for method in ("detach", "cpu", "get"):  # PyTorch, PyTorch, CuPy
         if not isinstance(value, np.ndarray) and hasattr(value, method):
             value = getattr(value, method)()
-    return np.array(value)
+    found = view(value)
+    if isinstance(value, np.ndarray) or found is None or found.device != "cpu":
+        return np.array(value)
+    dtype = found.dtype if isinstance(found.dtype, np.dtype) else np.dtype("u2")  # the bits of a bfloat16
+    return np.frombuffer(bytearray(ctypes.string_at(found.address, found.nbytes)), dtype).reshape(found.shape)
 
 
 def _holds_pointer(type: Type) -> bool:
@@ -237,6 +265,10 @@ def _dtype(type: Type, name: str) -> np.dtype[Any]:
     if not isinstance(found, np.dtype):
         raise ArgumentError(f"check_gradient: '{name}' has a type it cannot copy")
     return found
+
+
+def _shape(type: Type) -> tuple[int, ...]:
+    return (type.count, *_shape(type.element)) if isinstance(type, Array) else ()
 
 
 def _float_paths(type: Type, offset: int) -> list[tuple[str, int]]:

@@ -14,8 +14,9 @@ from .autodiff.tuning import tune
 from .autodiff.tuning.tune import PLAIN, Tuning
 from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
-from .errors import InternalError, LookupFailed
-from .frontend.custom_derivatives import check_custom_derivatives
+from .errors import InternalError, LookupFailed, UnsupportedError
+from .frontend.custom_derivatives import refusal_of_derivatives
+from .frontend.guides import check_guides
 from .frontend.lowering import Lowering
 from .frontend.reached import check_missing_parts
 from .frontend.unit import Unit
@@ -97,18 +98,23 @@ CUDA = (
 STAGES = ("frontend", *(p.name for p in KERNEL))
 
 
-@on_large_stack
-@told_plainly
 def lower(unit: Unit, name: str) -> tuple[Module, str]:
     """The IR of the function a user names, and of all it calls, as the frontend gives it; and its name there."""
+    return lower_for_derivatives(unit, name)[:2]
+
+
+@on_large_stack
+@told_plainly
+def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, UnsupportedError | None]:
+    """The same, and why it has no derivatives, if it has none though it runs."""
     found, cursor = unit.find(name)
     lowering = Lowering(found)
     ir_name = lowering.function(cursor, found.span(cursor))
-    check_custom_derivatives(found, lowering.reached)
+    check_guides(found, lowering.reached)
     check_missing_parts(found, lowering.reached, lowering.types.declarations())
     module = lowering.module()
     verify(module, "frontend")
-    return module, ir_name
+    return module, ir_name, refusal_of_derivatives(found, lowering.reached)
 
 
 def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:

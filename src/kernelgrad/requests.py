@@ -129,3 +129,10 @@ def target(what: str, given: Any, *kinds: type) -> Any:
     got = told.get(type(given).__name__, f"{type(given).__name__}: kernels come from kg.compile(text)['name']")
     wants = "a kernel" if len(kinds) == 1 else "a kernel or a function"
     raise ArgumentError(f"{what}: wants {wants}, got {got}")
+
+
+def derivable(given: Any) -> None:
+    """Raises for what runs but has no derivatives."""
+    kernel = getattr(given, "kernel", given)  # of a function or a gradient
+    if kernel.refusal is not None:
+        raise kernel.refusal

@@ -47,6 +47,8 @@ def has_derivative(type: Type) -> bool:
 
 def is_active(member: Type) -> bool:
     """Of a struct that holds pointers."""
+    if isinstance(member, Array):
+        return is_active(member.element)
     return has_derivative(member) or (holds_floats(member) and not memory_analysis.holds_pointers(member))
 
 
@@ -79,6 +81,9 @@ def make_settings(
     for name in (*kept, *assigned, *fewer):
         if name not in listed:
             raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")
+    if kept and may_alias:
+        problem = "what shares memory with another argument may be read, or stored more than once"
+        raise ArgumentError(f"keep and may_alias=True do not go together: {problem}; pass separate buffers, or a copy")
     check_kept(function, kept)
     check_assigned(function, assigned)
     promises = check_promises(function, promises)

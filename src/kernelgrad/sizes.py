@@ -35,7 +35,7 @@ def check_sizes(name: str, what: str, pairs: Iterable[Pair], bound: BoundArgumen
                 continue
             if size != wanted * each:
                 given = f"{size // each:,}" if size % each == 0 else f"{size / each:,.1f}"
-                problem = f"the {what} '{shown}' has {given} elements and its parameter '{pair.param.name}{path}'"
+                problem = f"the {what} '{shown}' has {given} elements and its parameter '{pair.param.called}{path}'"
                 raise ArgumentError(f"{name}: {problem} has {wanted:,}: they must be as many")
 
 

@@ -80,6 +80,8 @@ class Tape:
     def take(self, launch: Launch, placement: Placement) -> Tape:
         """What it holds, for the launch of the reverse; this one is used then, and holds nothing."""
         taken = replace(self, launch=launch, placement=placement)
+        for memory in (*self.own.kept, *self.saved.buffers.values(), *self.saved.variables.values()):
+            memory.follow(stream_of(launch, placement))
         self.own, self.saved, self.used = Own(), Saved(), True
         return taken
 

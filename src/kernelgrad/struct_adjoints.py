@@ -9,7 +9,7 @@ from typing import Any
 from .autodiff.members import Member
 from .autodiff.roots import holds_pointers
 from .errors import ArgumentError
-from .ir.types import Array, Struct, Type
+from .ir.types import Array, Pointer, Struct, Type
 from .runtime.arrays import view
 from .settings import is_active
 
@@ -33,9 +33,11 @@ def _completed(path: str, type: Type, adjoints: Any, key: Any) -> Any:
     is_given = not isinstance(adjoints, Mapping) or key in adjoints
     part = adjoints[key] if is_given else None
     if not is_active(type):
-        return part if part is not None or holds_pointers(type) else _zero(type)
+        return _zero(type) if part is None else part
     if not is_given:
         raise ArgumentError(f"the adjoint of '{path}' is missing")
+    if isinstance(type, Array) and holds_pointers(type) and isinstance(part, tuple | list):
+        return [_completed(f"{path}[{k}]", type.element, part, k) for k in range(len(part))]
     return completed(path, type, part) if isinstance(type, Struct) else part
 
 
@@ -44,7 +46,7 @@ def with_members(adjoints: Mapping[str, Any], members: Iterable[Member]) -> dict
     found = dict(adjoints)
     for member in members:
         whole = found.get(member.struct)
-        cell = None if whole is None else _part(whole, member, member.path, _names(member))
+        cell = None if whole is None else _part(whole, member, member.path, member.keys)
         if cell is not None and view(cell) is None:
             where, got = f"{member.struct}{member.shown}", type(cell).__name__
             raise ArgumentError(
@@ -52,12 +54,8 @@ def with_members(adjoints: Mapping[str, Any], members: Iterable[Member]) -> dict
             )
         found[member.name] = cell
         if whole is not None:
-            found[member.struct] = _without(whole, member, member.path, _names(member))
+            found[member.struct] = _without(whole, member, member.path, member.keys)
     return found
-
-
-def _names(member: Member) -> tuple[str, ...]:
-    return tuple(member.shown.split(".")[1:])
 
 
 def _key(whole: Any, member: Member, path: tuple[int, ...], names: tuple[str, ...]) -> Any:
@@ -89,6 +87,8 @@ def _without(whole: Any, member: Member, path: tuple[int, ...], names: tuple[str
 
 def _zero(type: Type) -> Any:
     match type:
+        case Pointer():
+            return None
         case Array(element, count):
             return [_zero(element)] * count
         case Struct(fields=fields):

@@ -21,7 +21,7 @@ from .functions import DeviceFunction, read_result, result_memory
 from .gradients import Gradient
 from .ir.ops import Function, Param, Value
 from .ir.ops import Module as IRModule
-from .ir.types import Pointer, Struct, Type
+from .ir.types import Pointer
 from .kernels import Kernel
 from .locks import COMPILING
 from .module_variables import with_variables
@@ -156,8 +156,12 @@ class Differential:
         """Launches; what is internal gets zeros as its tangent, and is given back."""
         bound, placement = code.kernel.bind(args)
         params = {p.name: p for p in (*primal.kernel.function.params, *code.kernel.function.params)}
-        pairs = (Pair(params[name], params[tangent], tangent) for name, tangent in code.given.items() if name in params)
-        check_sizes(primal.kernel.name, "tangent", pairs, bound)
+        pairs = (
+            Pair(params[name], params[tangent], params[tangent].called)
+            for name, tangent in code.given.items()
+            if name in params
+        )
+        check_sizes(primal.kernel.function.called, "tangent", pairs, bound)
         check_overlap(code.kernel.function, bound, code.kernel.written)
         made: dict[str, Scratch] = {}
         for name, tangent in code.tangents.items():
@@ -310,23 +314,17 @@ def _interface_of(function: Function) -> Interface:
 
 def _listed(parameters: Names, known: Mapping[str, Param], interface: Interface) -> tuple[str, ...]:
     if parameters is None:
-        return tuple(p.name for p in interface.params if _can_list(p.type))
+        return tuple(p.name for p in interface.params if has_derivative(p.type))
     listed = names_in(parameters, known.values())
     for name in listed:
         if name not in known:
             raise ArgumentError(f"no parameter '{name}'\n  {interface.signature}")
-        if not _can_list(known[name].type):
+        if not has_derivative(known[name].type):
             reason = f"parameter '{name}' ({known[name].c_type}) holds no floating-point numbers"
             raise ArgumentError(f"{reason} and cannot be differentiated\n  {interface.signature}")
     if not listed:
         raise ArgumentError(f"nothing to differentiate\n  {interface.signature}")
     return listed
-
-
-def _can_list(type: Type) -> bool:
-    if isinstance(type, Struct):
-        return any(_can_list(f.type) for f in type.fields)
-    return has_derivative(type)
 
 
 def _tangent_type(param: Param) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -127,3 +128,55 @@ def test_a_wrong_rule_is_found(module: kg.Module, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sweep.Sweep, "chain", chain)
     with pytest.raises(kg.GradientError, match=rf"reverse and forward mode differ at x\[{wrong}\]: reverse"):
         kg.check_gradient(module["power"], "y, x", 1, 5, (np.zeros(5, F), elements, 5))
+
+
+_IN = "struct In { float a; double b; }; struct Three { float v[3]; };"
+ARRAYS = {
+    "by value": (
+        "struct S { In in[2][2]; int k; };",
+        "y[i] = s.in[0][i % 2].a * (float)s.in[i % 2][1].b * s.k;",
+        lambda: {"in": [[(1.5, 2.5), (0.5, 3.0)], [(3.0, 4.0), (2.0, 1.0)]], "k": 2},
+        12,
+    ),
+    "deep": (
+        "struct S { struct B { Three a[2]; Three one; } b[2]; float c; };",
+        "y[i] = s.b[1].a[i % 2].v[2] * s.b[0].one.v[1] + s.c;",
+        lambda: {"b": [([([1, 2, 3],), ([4, 5, 6],)], ([7, 8, 9],))] * 2, "c": 2.0},
+        23,
+    ),
+    "beside a pointer": (
+        "struct S { Three a[2]; float *p; float c; };",
+        "y[i] = s.a[i % 2].v[2] * s.p[i] + s.c;",
+        lambda: {"a": [([1, 2, 3],), ([4, 5, 6],)], "p": np.arange(1, 5).astype(F), "c": 2.0},
+        15,
+    ),
+    "of structs with pointers": (
+        "struct L { const float *w; float b; }; struct S { L l[2]; };",
+        "y[i] = s.l[0].w[i] * s.l[1].w[i] * s.l[0].b + s.l[1].b;",
+        lambda: {"l": [{"w": np.arange(1, 5).astype(F), "b": 1.0}, {"w": np.ones(4, F), "b": 2.0}]},
+        14,
+    ),
+    "of pointers": (
+        "struct S { float *w[2]; float c; };",
+        "y[i] = s.w[0][i] * s.w[1][i] * s.c;",
+        lambda: {"w": [np.arange(1, 5).astype(F), np.ones(4, F)], "c": 2.0},
+        13,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_structs_with_arrays(name: str) -> None:
+    declared, body, value, numbers = ARRAYS[name]
+    source = f"{_IN} {declared} __global__ void k(float *y, S s) {{ int i = threadIdx.x; {body} }}"
+    report = kg.check_gradient(kg.compile(source)["k"], "y, s", 1, 4, (np.zeros(4, F), value()))
+    assert report.ok and report.elements == numbers and report.error < 1e-12
+
+
+def test_tensors_without_a_warning() -> None:
+    torch = pytest.importorskip("torch")
+    kernel = kg.compile("__global__ void k(float *y, const float *x) { y[threadIdx.x] = sinf(x[threadIdx.x]); }")["k"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = kg.check_gradient(kernel, "y, x", 1, 4, (torch.zeros(4), torch.linspace(0, 1, 4)))
+    assert report.ok and report.elements == 8

@@ -271,3 +271,9 @@ def test_outputs_in_structs() -> None:
     expected[:2] += x[1::-1]
     np.testing.assert_allclose(d_x[None], expected)
     np.testing.assert_allclose(d_x["out"], expected)
+
+
+def test_keep_and_aliases_are_refused_together() -> None:
+    kernel = kg.compile("__global__ void k(float *y, const float *x) { y[threadIdx.x] = x[threadIdx.x]; }")["k"]
+    with pytest.raises(kg.ArgumentError, match="keep and may_alias=True do not go together"):
+        kg.gradient(kernel, "y, x", keep="y", may_alias=True)

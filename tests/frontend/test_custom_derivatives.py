@@ -34,11 +34,23 @@ __global__ void other(float *y, const float *x) { y[0] = 3 * x[0]; }
 @pytest.mark.parametrize("source", [_CLAD, _CLAD_OF_INTRINSIC, _ENZYME, _INACTIVE])
 def test_refused_where_reached(source: str) -> None:
     module = kg.compile(source + _KERNELS)
-    with pytest.raises(kg.UnsupportedError, match=r"a derivative of its own: not supported"):
-        module["k"]
+    for derivative in (kg.gradient, kg.jvp, kg.split):
+        with pytest.raises(kg.UnsupportedError, match=r"a derivative of its own: not supported"):
+            derivative(module["k"])
     y = np.zeros(1, np.float32)
     module["other"][1, 1](y, np.array([2.0], np.float32))
     assert y[0] == 6
+
+
+@pytest.mark.parametrize("source", [_CLAD, _CLAD_OF_INTRINSIC, _ENZYME, _INACTIVE])
+def test_plain_launches_work(source: str) -> None:
+    module = kg.compile(source + _KERNELS)
+    y = np.zeros(1, np.float32)
+    module["k"][1, 1](y, np.array([2.0], np.float32))
+    value = np.sin(2) if source == _CLAD_OF_INTRINSIC else 4
+    assert np.isclose(y[0], value + 1) and np.isclose(module["g"].execute(2.0), value + 1)
+    with pytest.raises(kg.UnsupportedError, match="a derivative of its own"):
+        kg.check_gradient(module["g"], args=(2.0,))
 
 
 @pytest.mark.parametrize(
@@ -56,5 +68,5 @@ def test_those_that_do_not_parse_are_refused_too(given: str) -> None:
         "__global__ void j(float *y, const float *x) { y[0] = x[0]; }\n"
     )
     with pytest.raises(kg.UnsupportedError, match="'f' has a derivative of its own here, which does not parse"):
-        module["k"]
+        kg.gradient(module["k"])
     assert repr(module["j"])

@@ -1,12 +1,14 @@
 """The CUDA runtime as far as it goes without a GPU: compiling, caching, and saying what is missing."""
 
+import gc
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from kernelgrad.errors import DeviceError, InternalError
-from kernelgrad.runtime import devices, nvrtc
+from kernelgrad.runtime import devices, nvrtc, scratch
 
 TEXT = 'extern "C" __global__ void k(float *x) { *x = 1.0f; }'
 
@@ -74,3 +76,25 @@ def test_no_driver() -> None:
         pytest.skip("there is a GPU")
     with pytest.raises(DeviceError, match="no NVIDIA driver"):
         devices.driver()
+
+
+def test_memory_is_freed_on_the_stream_that_used_it_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tape of one stream that is read on another."""
+    freed: list[tuple[int, int]] = []
+
+    class Driver:
+        def cuMemAllocAsync(self, nbytes: int, stream: int) -> int:
+            return 64 * (stream + 1)
+
+        def cuMemFreeAsync(self, address: int, stream: int) -> None:
+            freed.append((address, stream))
+
+    monkeypatch.setattr(scratch, "driver", Driver)
+    monkeypatch.setattr(scratch, "check", lambda driver, found: found)
+    monkeypatch.setattr(scratch, "current", lambda device: nullcontext())
+    monkeypatch.setattr(scratch, "_keep_freed_memory", lambda device: None)
+    stays, moves = (scratch.Scratch(16, 0, 1) for _ in range(2))
+    moves.follow(2)
+    del stays, moves
+    gc.collect()
+    assert sorted(freed) == [(128, 1), (128, 2)]

@@ -79,7 +79,8 @@ def jvp(function: Function, module: Module, listed: tuple[str, ...]) -> Jvp:
     body = work.body(function.body)
     name = _fresh(f"{function.name}_jvp", module.functions)
     dynamic = (Param(work.dynamic_bytes, "long long", variable=TANGENT_SHARED),) if work.uses_dynamic else ()
-    made = replace(function, name=name, params=function.params + extra + dynamic, body=body)
+    everything = function.params + extra + dynamic
+    made = replace(function, name=name, shown=function.called, params=everything, body=body)
     extended = replace(module, functions={name: made}, globals={**module.globals, **work.globals})
     verify(extended, "jvp")
     made = simplify.run(made, extended)
@@ -121,14 +122,15 @@ class _Forward:
             type = self.module.globals[name].type
             self.variables[name] = value = Value(Pointer(type, "global"), t_name)
             return Param(value, "void *")
+        shown = None if param.shown is None else f"t_{param.shown}"
         if holds_pointers(param.type):
             self.tangents[param.value] = value = Value(param.type, t_name)
-            return replace(param, value=value)
+            return replace(param, value=value, shown=shown)
         if not has_tangent(param.type):
             raise ArgumentError(f"the parameter '{name}' ({param.c_type}) holds no floating point number")
         value = Value(Pointer(param.type, "global"), t_name)
         self.tangents[param.value] = self.b.load(value, name=t_name)
-        return Param(value, f"const {param.c_type.removeprefix('const ')} *", const=True)
+        return Param(value, f"const {param.c_type.removeprefix('const ')} *", const=True, shown=shown)
 
     # ---- tangents
 

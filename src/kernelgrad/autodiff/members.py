@@ -7,6 +7,7 @@ is differentiated, and has an adjoint like other parameters; `bound` puts it bac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -21,14 +22,19 @@ from .roots import holds_pointers
 
 @dataclass(frozen=True)
 class Member:
-    """`name`: of the parameter that stands for it. `shown`: as C writes it, `.scale` or `.inner.scale`. `path`: the
-    numbers of the fields."""
+    """`name`: of the parameter that stands for it. `shown`: as C writes it, `.scale` or `.inner[1].scale`. `path`: the
+    numbers of the fields and elements."""
 
     name: str
     struct: str
     shown: str
     path: tuple[int, ...]
     type: Type
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What each step of the path is called."""
+        return tuple(re.findall(r"[^.\[\]]+", self.shown))
 
 
 def members_of(function: Function) -> tuple[Member, ...]:
@@ -38,7 +44,7 @@ def members_of(function: Function) -> tuple[Member, ...]:
     for param in function.params:
         if isinstance(param.type, Struct) and holds_pointers(param.type):
             for shown, path, type in _numbers(param.type):
-                name = f"{param.name}{shown.replace('.', '_')}"
+                name = f"{param.name}{re.sub(r'[^0-9A-Za-z]+', '_', shown).rstrip('_')}"
                 while name in taken:
                     name = f"{name}_"
                 taken.add(name)
@@ -59,14 +65,22 @@ def _c_type(type: Type) -> str:
 _C_NAMES = {"f16": "__half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "double"}
 
 
-def _numbers(type: Struct) -> Iterator[tuple[str, tuple[int, ...], Type]]:
-    if type.is_union:
-        return
-    for k, field in enumerate(type.fields):
-        if isinstance(field.type, Struct) and holds_pointers(field.type):
-            yield from ((f".{field.name}{shown}", (k, *path), t) for shown, path, t in _numbers(field.type))
-        elif holds_floats(field.type) and not holds_pointers(field.type):
-            yield f".{field.name}", (k,), field.type
+def _numbers(type: Type) -> Iterator[tuple[str, tuple[int, ...], Type]]:
+    """Of an aggregate that holds pointers."""
+    for k, (shown, part) in enumerate(_parts(type)):
+        if isinstance(part, Struct | Array) and holds_pointers(part):
+            yield from ((f"{shown}{rest}", (k, *path), t) for rest, path, t in _numbers(part))
+        elif holds_floats(part) and not holds_pointers(part):
+            yield shown, (k,), part
+
+
+def _parts(type: Type) -> list[tuple[str, Type]]:
+    match type:
+        case Struct() if not type.is_union:
+            return [(f".{f.name}", f.type) for f in type.fields]
+        case Array(element, count):
+            return [(f"[{k}]", element) for k in range(count)]
+    return []
 
 
 def apart(function: Function, module: Module, listed: Collection[str]) -> Function:

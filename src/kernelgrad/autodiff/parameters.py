@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UnsupportedError
@@ -68,4 +68,17 @@ def _adjoint_param(param: Param, taken: Mapping[str, Param]) -> Param:
     while name in taken:
         name = f"_{name}"
     c_type = adjoint_c_type(param.c_type)
-    return Param(Value(adjoint_type(type), name), f"{c_type} *" if is_number(param) else c_type, False, param.restrict)
+    c_type = f"{c_type} *" if is_number(param) else c_type
+    value = Value(adjoint_type(type), name)
+    return Param(value, c_type, False, param.restrict, shown=adjoint_name(param, taken.values()))
+
+
+def adjoint_name(param: Param, params: Iterable[Param]) -> str:
+    """What the user calls an adjoint: `d_x`, or a fresh name where the kernel has a d_x of its own; `d_s.scale` of a
+    member of a struct."""
+    struct, dot, rest = (param.variable or "").partition(".")
+    name = f"d_{struct if dot else param.name}"
+    taken = {p.name for p in params if p.variable is None}
+    while name in taken:
+        name = f"_{name}"
+    return f"{name}{dot}{rest}"

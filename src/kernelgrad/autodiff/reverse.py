@@ -367,7 +367,8 @@ def _function(
     # The launcher has checked that no two buffers overlap (rule 12), unless the user said they may.
     params = tuple(replace(_restricted(p, options.may_alias), own=p.value in own) for p in params)
     body = clone(closed(along.erased(body), (p.value for p in params)), {})
-    function = members.bound(replace(primal, name=primal.name + suffix, params=params, body=body), primal)
+    made = replace(primal, name=primal.name + suffix, shown=primal.called, params=params, body=body)
+    function = members.bound(made, primal)
     return function if options.facts.block is None else with_extents(function, options.facts.block)
 
 

@@ -12,12 +12,29 @@ from dataclasses import dataclass
 
 from ..errors import UnsupportedError
 from ..ir.builder import pointee
-from ..ir.ops import Apply, Atomic, Constant, Function, GlobalRef, Load, Member, Offset, Op, PtrCast, Store, Value
+from ..ir.ops import (
+    Apply,
+    Atomic,
+    Constant,
+    Function,
+    GlobalRef,
+    Load,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Undef,
+    Value,
+)
 from ..ir.traverse import walk
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
 from ..locks import cached_property
+from ..transforms.stretch import closed, flowing_together
 from ..transforms.uniform import uniform_values
+from ..transforms.widen import is_row
 from .roots import Memory
+from .roots import analyse as roots_of
 
 Access = Load | Store | Atomic
 
@@ -80,6 +97,29 @@ def apart(function: Function, memory: Memory, roots: Iterable[Value], active: Se
     return frozenset(map(id, found))
 
 
+def cut_pointers(function: Function) -> frozenset[Value]:
+    """The pointers into local and shared memory that is cut into parts of different types, floats among them, as far as
+    nothing else can be where they lead. An error where parts overlap."""
+    memory = roots_of(function)
+    casts = [op for op in walk(function.body) if isinstance(op, PtrCast)]
+    strange = [op for op in casts if not is_row(pointee(op.ptr), pointee(op.result))]
+    cut = frozenset(root for op in strange for root in memory.of(op.ptr))
+    pointers = closed(frozenset(v for v in memory.roots if memory.of(v) & cut), function)
+    reached = frozenset[Value]().union(*map(memory.of, pointers))
+    if any(not _is_of_launch(root) for root in reached) or reached & memory.escaped:
+        return frozenset()
+    if not all(isinstance(v.type, Pointer) for v in pointers):
+        return frozenset()
+    work = _Views(function, memory, reached)
+    for root in reached:
+        work.of_root(root, strict=True)
+    return pointers
+
+
+def _is_of_launch(root: Value) -> bool:
+    return isinstance(root.type, Pointer) and root.type.space in ("local", "shared")
+
+
 def _is_cut(root: Value) -> bool:
     if not isinstance(root.type, Pointer):
         return False
@@ -93,34 +133,56 @@ class _Views:
         self.definitions = {v: op for op in walk(function.body) for v in op.results}
 
     @cached_property
+    def together(self) -> dict[Value, list[Value]]:
+        """Pointers to those that they may be."""
+        found: dict[Value, list[Value]] = {}
+        for group in flowing_together(self.function):
+            for value in group:
+                found.setdefault(value, []).extend(group)
+        return found
+
+    @cached_property
     def uniform(self) -> set[Value]:
         return uniform_values(self.function)
 
-    def of_root(self, root: Value) -> list[Access]:
-        accesses = [op for op in (*self.memory.loads, *self.memory.stores) if root in self.memory.of(_pointer(op))]
-        if len({leaves(pointee(_pointer(op))) for op in accesses}) < 2:
+    def of_root(self, root: Value, strict: bool = False) -> list[Access]:
+        """`strict`: also what is declared as floats may hold nothing else in their place."""
+        known = (op for op in (*self.memory.loads, *self.memory.stores) if isinstance(op, Load | Store | Atomic))
+        accesses = [op for op in known if root in self.memory.of(op.ptr)]
+        if len({leaves(pointee(op.ptr)) for op in accesses}) < 2:
             return []
-        found = [(op, self.view(_pointer(op), root)) for op in accesses]
+        found = [(op, view) for op in accesses for view in self.views(op.ptr, root)]
         found.sort(key=lambda pair: pair[1].has_floats)  # an error is about the others
         declared = leaves(pointee(root)) if held(root) else frozenset()
-        good: list[Access] = []
-        for op, view in found:
-            assert isinstance(op, Load | Store | Atomic)
-            if view.types and view.types <= declared:
-                continue
-            if not any(view.meets(other) for _, other in found):
-                good.append(op)
-            elif not declared and root in self.active:
-                raise UnsupportedError(
-                    f"'{root.name}' holds floating-point numbers and something else in the same place: the derivative"
-                    " would be lost",
-                    op.span,
-                    "give each type a part of its own, or an array of its own",
-                )
-        return good
+        strange = [(op, view) for op, view in found if not (view.types and view.types <= declared)]
+        mixed = [op for op, view in strange if any(view.meets(other) for _, other in found)]
+        if mixed and (strict or not declared) and root in self.active:
+            raise UnsupportedError(
+                f"'{root.name}' holds floating-point numbers and something else in the same place: the derivative"
+                " would be lost",
+                mixed[0].span,
+                "give each type a part of its own, or an array of its own",
+            )
+        return [op for op, _ in strange if not any(op is other for other in mixed)]
 
-    def view(self, ptr: Value, root: Value) -> View:
-        """From the access back to the root: indices, the cast that makes the view, and what that is the cast of."""
+    def views(self, ptr: Value, root: Value) -> list[View]:
+        """From the access back to the root: one for each way that a pointer can come, through branches and loops."""
+        pending, joined = [ptr], set[Value]()
+        found: list[View] = []
+        while pending:
+            view, end = self.view(pending.pop(), root)
+            others = [v for v in self.together.get(end, ()) if v not in joined]
+            if view is None and not self.together.get(end):  # null, or what nobody set
+                view = None if isinstance(self.definitions.get(end), Constant | Undef) else _unknown(ptr)
+            joined.update(others)
+            pending += others
+            found += [] if view is None else [view]
+        return found
+
+    def view(self, ptr: Value, root: Value) -> tuple[View | None, Value]:
+        """By indices, the cast that makes the view, and what that is the cast of. None for what comes from elsewhere
+        before any cast, and where that is."""
+        first = ptr
         seen: frozenset[Scalar] | None = None  # what the view holds, once its cast is found
         terms: dict[Value, int] = {}
         start = 0
@@ -139,14 +201,14 @@ class _Views:
                     assert isinstance(struct, Struct)
                     start += struct.fields[field].offset
                 case _:
-                    return View(seen or leaves(pointee(ptr)), None)
+                    return (None, ptr) if seen is None else (View(seen, None), first)
             ptr = inner
         varying = {v for v in terms if v not in self.uniform}
         types = leaves(pointee(root)) if seen is None else seen
-        if (seen is not None and varying) or all(t.size == 1 for t in types):  # bytes may be anything's
-            return View(types, None)
+        if (seen is not None and varying) or (seen is None and all(t.size == 1 for t in types)):
+            return View(types, None), first  # bytes that are no other type's by a cast may be anything's
         uniform = frozenset((v, scale) for v, scale in terms.items() if scale and v not in varying)
-        return View(types, Start(start, uniform))
+        return View(types, Start(start, uniform)), first
 
     def add(self, index: Value, scale: int, terms: dict[Value, int]) -> int:
         """Splits an index into terms; what is constant in it is returned."""
@@ -176,9 +238,8 @@ class _Views:
         return None
 
 
-def _pointer(op: Op) -> Value:
-    assert isinstance(op, Load | Store | Atomic)
-    return op.ptr
+def _unknown(ptr: Value) -> View:
+    return View(leaves(pointee(ptr)), None)
 
 
 def _makes_float(op: Op) -> bool:

@@ -11,8 +11,9 @@ from ..ir.ops import Assert, Call, Print, Value
 from ..ir.types import Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
-from .expressions import condition, constant_of, effect, place, string_text, value
+from .expressions import condition, effect, place, value
 from .intrinsics import INTRINSICS, REFUSED
+from .literals import constant_of, string_text
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .prelude import prelude_dir

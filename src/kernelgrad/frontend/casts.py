@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..ir.builder import pointee
 from ..ir.ops import Value
 from ..ir.types import U64, Array, Pointer, Struct, Type
-from . import clang, expressions
+from . import clang, expressions, literals
 from .clang import Cursor
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
@@ -23,7 +23,7 @@ def operand_of(c: Cursor) -> Cursor | None:
 def cast_value(fn: Fn, c: Cursor) -> Value | None:
     inner = operand_of(c)
     if inner is None:
-        return expressions.literal(fn, c)
+        return literals.literal(fn, c)
     handler = _CASTS.get(clang.cast_kind(c))
     if handler is None:
         raise fn.unsupported(c, f"this conversion to '{c.type.spelling}' is not supported")
@@ -59,12 +59,12 @@ def _cast_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
 
 
 def _cast_null(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    return expressions.null(fn, c)
+    return literals.null(fn, c)
 
 
 def _cast_integer_to_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
     if clang.evaluate(inner) == 0:
-        return expressions.null(fn, c)
+        return literals.null(fn, c)
     raise fn.unsupported(c, "an integer cannot be turned into a pointer", "pass the pointer itself")
 
 

@@ -1,4 +1,4 @@
-"""Derivatives that the source itself gives, for Clad or Enzyme: refused where the function they are of is reached.
+"""Derivatives that the source itself gives, for Clad or Enzyme: others are refused where their function is reached.
 
 Clad looks for `f_pullback` and its like in the namespace `clad::custom_derivatives`, Enzyme for arrays whose names
 begin with `__enzyme_register_`, or that say more of a function, and whose first element is the function.
@@ -23,20 +23,21 @@ _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE, Kind.CXX_METHOD)
 _HINT = "remove the custom derivative: kernelgrad differentiates the function itself"
 
 
-def check_custom_derivatives(unit: Unit, functions: list[Cursor]) -> None:
-    """Refuses a reached function that the source has a derivative for."""
+def refusal_of_derivatives(unit: Unit, functions: list[Cursor]) -> UnsupportedError | None:
+    """The error that derivatives are, where the source has one of its own for a reached function."""
     if not re.search(r"custom_derivatives|__enzyme_", unit.text) and not unit.has_headers:
-        return
+        return None
     given, gone = dict(_given(unit.tree.cursor, "")), dict(_gone(unit))
     called = {c.spelling for f in functions for c in walk(f) if c.kind == Kind.CALL_EXPR} if given or gone else ()
     for name in (*(f.spelling for f in functions), *sorted(called)):
         if name in gone:
             flaw = gone[name].flaw
             what = f"'{name}' has a derivative of its own here, which does not parse ({flaw.message}): not supported"
-            raise UnsupportedError(what, Span(unit.sources.get(flaw.file), flaw.line, flaw.column), _HINT)
+            return UnsupportedError(what, Span(unit.sources.get(flaw.file), flaw.line, flaw.column), _HINT)
         if name in given:
             what = f"'{given[name].spelling}' gives '{name}' a derivative of its own: not supported"
-            raise UnsupportedError(what, unit.span(given[name]), _HINT)
+            return UnsupportedError(what, unit.span(given[name]), _HINT)
+    return None
 
 
 def _given(scope: Cursor, path: str) -> Iterator[tuple[str, Cursor]]:

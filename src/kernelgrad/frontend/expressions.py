@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 
 from ..errors import ParseError
 from ..ir.builder import pointee
-from ..ir.ops import Global, Value
-from ..ir.types import BOOL, I8, I32, I64, Array, Pointer, Scalar, Struct, Type
+from ..ir.ops import Value
+from ..ir.types import BOOL, I32, I64, Pointer, Scalar, Struct, Type
 from . import clang
 from .casts import cast_place, cast_value, operand_of
 from .clang import Cursor, Kind
+from .literals import constant_of, literal, null, string_place
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .variables import variable_place
@@ -85,53 +85,6 @@ def condition(fn: Fn, c: Cursor) -> Value:
 def numeric(fn: Fn, v: Value, type: Type) -> Value:
     """A conversion between arithmetic types."""
     return fn.to_bool(v) if type == BOOL else fn.b.convert(v, type)
-
-
-# ---- literals and constants ---------------------------------------------------------------------------------------
-
-
-def literal(fn: Fn, c: Cursor) -> Value:
-    number = clang.evaluate(c)
-    if number is None:
-        raise fn.unsupported(c, "this constant cannot be evaluated")
-    return constant_of(fn, number, fn.type(c))
-
-
-def constant_of(fn: Fn, number: int | float, type: Type) -> Value:
-    if type == BOOL:
-        return fn.constant(bool(number), BOOL)
-    is_float = isinstance(type, Scalar) and type.is_float
-    return fn.constant(float(number) if is_float else int(number), type)
-
-
-def null(fn: Fn, c: Cursor) -> Value:
-    type = fn.type(c)
-    assert isinstance(type, Pointer)
-    return fn.b.null(type)
-
-
-def string_text(fn: Fn, c: Cursor) -> str | None:
-    """The text of a string literal, looking through decay and parentheses."""
-    while c.kind != Kind.STRING_LITERAL:
-        children = children_of(c)
-        if len(children) != 1:
-            return None
-        c = children[0]
-    try:
-        return str(ast.literal_eval(c.spelling))
-    except (SyntaxError, ValueError) as error:
-        raise fn.unsupported(c, "this string literal is not supported") from error
-
-
-def _string(fn: Fn, c: Cursor) -> Place:
-    text = string_text(fn, c)
-    assert text is not None
-    data = text.encode() + b"\0"
-    key = hash(data) | 1 << 70
-    name = fn.module.global_name(key)
-    if name is None:
-        name = fn.module.add_global(Global("string", Array(I8, len(data)), "constant", data, fn.b.span), key)
-    return Place(fn.b.global_ref(name, Array(I8, len(data)), "constant"))
 
 
 # ---- names --------------------------------------------------------------------------------------------------------
@@ -502,5 +455,5 @@ _PLACES: dict[Kind, Callable[[Fn, Cursor], Place]] = {
     Kind.UNEXPOSED_EXPR: _unexposed_place,
     Kind.PAREN_EXPR: _paren_place,
     Kind.CALL_EXPR: _call_place,
-    Kind.STRING_LITERAL: _string,
+    Kind.STRING_LITERAL: string_place,
 }

@@ -13,7 +13,8 @@ from . import clang
 from .calls import call_arguments, call_function, constructor_call
 from .casts import operand_of
 from .clang import Cursor, Kind, identity
-from .expressions import numeric, place, string_text, value
+from .expressions import numeric, place, value
+from .literals import string_text
 from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
 from .visiting import children_of, fields_of

@@ -289,22 +289,41 @@ def _heads(unit: Unit) -> Iterator[tuple[str, set[str]]]:
 
 
 def _check_conditionals(unit: Unit, reached: Reached) -> None:
-    """Refuses reached code under an `#if` that asks for a name which a header that is not there may define."""
+    """Refuses reached code under an `#if` that asks for a name which a header that is not there may define; warns of
+    a macro's default."""
     asked: dict[tuple[str, int], list[str]] = {}
     regions: dict[tuple[str, int], text.Token] = {}
+    defaults: set[tuple[str, int]] = set()
     for file, region in _regions(unit, reached):
         for condition in region.conditions:
             _check_decided(unit, file, condition)
             wanted = [n for n in text.names_in(condition) if n not in _OF_COMPILERS]
-            if unit.missing and wanted and not region.is_guard:
+            if wanted and not region.is_guard and _may_decide(unit, file, condition.start):
                 asked.setdefault((file, region.start), []).extend(wanted)
                 regions[file, region.start] = condition
+                defaults |= {(file, region.start)} if region.is_default else set()
     for key, name in _undefined(unit, asked) if asked else ():
         file, condition = key[0], regions[key]
         line = _source(unit, file)[: condition.start].count(b"\n") + 1
+        if key in defaults:
+            _warn_of_default(unit, f"{file}:{line}", name)
+            continue
         hint = f"define {name}, or {header_hint(unit.missing)}"
         span = Span(unit.sources.get(file), line, 1, len(condition.text.split(b"\n")[0].rstrip()))
         raise ParseError(f"what '{name}' is may be told by a header that was not found", span, hint)
+
+
+def _warn_of_default(unit: Unit, place: str, name: str) -> None:
+    """A default is what the author wants where nobody says more, and somebody may."""
+    if name not in unit.warned:
+        unit.warned.add(name)
+        told = f"{place}: '{name}' has its default here: another value may be told by a header"
+        warnings.warn(f"{told}; {header_hint(unit.missing)}", stacklevel=2)
+
+
+def _may_decide(unit: Unit, file: str, place: int) -> bool:
+    """Whether a header that was not found may come before the place."""
+    return any(absent.file != file or absent.start < place for absent in unit.sound.absent)
 
 
 def _check_decided(unit: Unit, file: str, condition: text.Token) -> None:

@@ -25,6 +25,7 @@ from .visiting import children_of
 _ROUNDS = 60
 _MISSING = re.compile(r"'(.*)' file not found")
 _REQUEST = re.compile(r"requested here$|^while (substituting|checking)")
+_ASSERTION = re.compile(r"static[_ ]assert(ion)? (failed|expression)")
 _QUOTED = re.compile(r"'([^']*)'")
 _FUNCTIONS = (
     Kind.FUNCTION_DECL,
@@ -98,6 +99,7 @@ class Sound:
     absent: list[Cut] = field(default_factory=list)  # `#include`s of these
     undecided: list[Cut] = field(default_factory=list)  # `#if`s whose condition makes no sense
     hopeless: Flaw | None = None  # an error that no cut can mend
+    verdicts: list[Flaw] = field(default_factory=list)  # what the author himself calls an error
 
 
 def errors_of(tree: Any) -> list[Diagnostic]:
@@ -124,7 +126,8 @@ def make_sound(parse: Callable[[dict[str, bytes]], Any], tree: Any, name: str, w
             return sound
         before = dict(sound.texts)
         cutter = _Cutter(sound, name)
-        for error in errors:
+        broken = [error for error in errors if not _ASSERTION.match(error.spelling)]
+        for error in broken or errors:  # an assertion may fail for what clang took for something that does not parse
             cutter.cut(error)
         if sound.texts == before or sound.hopeless is not None:
             sound.hopeless = sound.hopeless or flaw_of(errors[0], name)
@@ -169,6 +172,8 @@ class _Cutter:
             self.sound.hopeless = self.sound.hopeless or flaw
         elif self._apply(found, b";" if found.body_of is not None else b""):
             self.sound.cuts.append(found)
+            if _ASSERTION.match(flaw.message) and found.names == {""}:  # of a file or namespace, not of a function
+                self.sound.verdicts.append(flaw)
 
     def _place(self, error: Diagnostic) -> tuple[str, int] | None:
         """Where to cut: of an error inside an instance of a template, at what asked for the instance."""
@@ -204,6 +209,8 @@ class _Cutter:
         """A header that is not there, an #error; a condition that cannot be told counts as false."""
         name = text.directive_name(directive)
         header = missing_header(flaw.message)
+        if name == "error":
+            self.sound.verdicts.append(flaw)
         if header is not None and header not in self.sound.missing:
             self.sound.missing.append(header)
         if header is not None:

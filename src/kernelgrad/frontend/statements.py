@@ -14,8 +14,9 @@ from ..ir.types import BOOL, I32, Array, Scalar
 from . import clang
 from .clang import Cursor, Kind, identity
 from .exits import always_exits, exits, if_parts
-from .expressions import REFUSED, condition, constant_of, effect, place, value
+from .expressions import REFUSED, condition, effect, place, value
 from .initialize import coerce, initialize
+from .literals import constant_of
 from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
 from .switch import lower_switch

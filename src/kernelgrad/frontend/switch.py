@@ -9,7 +9,8 @@ from ..ir.types import BOOL
 from . import clang
 from .clang import Cursor, Kind
 from .exits import always_exits, exits
-from .expressions import constant_of, value
+from .expressions import value
+from .literals import constant_of
 from .lowering import Flags
 from .lowering import FunctionLowering as Fn
 from .visiting import children_of

@@ -108,7 +108,8 @@ class Conditional:
     start: int
     end: int
     conditions: list[Token] = field(default_factory=list)
-    is_guard: bool = False  # `#ifndef X`, `#define X`: a default of a macro, or a file's guard against including twice
+    is_guard: bool = False  # `#ifndef X`, `#define X`: a file's guard against including twice
+    is_default: bool = False  # the same with nothing else in it: a macro's value where nobody gave it one
 
 
 def conditionals(text: bytes) -> list[Conditional]:
@@ -129,10 +130,18 @@ def conditionals(text: bytes) -> list[Conditional]:
             stack[-1].is_guard = negated and names_in(token)[:1] == names_in(previous)[-1:]
         previous = token
     for region in found:
-        region.is_guard = region.is_guard and _holds_all_or_no_code(region, text)
+        region.is_default = region.is_guard and _holds_no_code(region, text)
+        region.is_guard = region.is_guard and _holds_everything(region, text)
     return found
 
 
-def _holds_all_or_no_code(region: Conditional, text: bytes) -> bool:
-    code = [region.start < token.start < region.end for token in tokens(text) if token.kind != "directive"]
-    return all(code) or not any(code)
+def _holds_no_code(region: Conditional, text: bytes) -> bool:
+    return all(token.kind == "directive" for token in tokens(text, region.start, region.end))
+
+
+def _holds_everything(region: Conditional, text: bytes) -> bool:
+    """All code of the file; where there is none, all directives but `#include`s and pragmas."""
+    marks = list(tokens(text))
+    code = [token for token in marks if token.kind != "directive"]
+    rest = code or [d for d in marks if directive_name(d) not in ("include", "pragma")]
+    return all(region.start <= token.start < region.end for token in rest)

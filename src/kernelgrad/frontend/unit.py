@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -73,10 +74,23 @@ class Unit:
             return self
         if self.sound.hopeless is not None:
             raise self.error(self.sound.hopeless)
+        self._check_verdicts()
         if self._whole is None:
             self._whole = Unit(self.name, self.text, self.options, self.sound)
             self._whole.warned = self.warned
         return self._whole
+
+    def _check_verdicts(self) -> None:
+        """What the author calls an error is one, whatever uses it: an `#error`, an assertion about all of the file. It
+        may be the fault of a header that was not found; then it is a warning."""
+        for flaw in self.sound.verdicts:
+            if not (self.sound.missing or self.sound.undecided):
+                raise self.error(flaw)
+            hint = f"; {header_hint(self.sound.missing)}" if self.sound.missing else ""
+            warning = f"{flaw.file}:{flaw.line}: {flaw.message}{hint}"
+            if warning not in self.warned:
+                self.warned.add(warning)
+                warnings.warn(warning, stacklevel=2)
 
     # ---- what is there
 

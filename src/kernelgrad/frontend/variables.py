@@ -39,7 +39,7 @@ def variable_place(fn: Fn, target: Cursor, at: Cursor) -> Place:
         return Place(fn.variable(fn.type(at), None, fn.constant(int(target.enum_value), fn.type(at))))
     number = clang.evaluate(at) if at.kind.is_expression() else None
     if number is not None:  # an instance of a variable template
-        from .expressions import constant_of
+        from .literals import constant_of
 
         return Place(fn.variable(fn.type(at), None, constant_of(fn, number, fn.type(at))))
     raise fn.unsupported(at, f"'{target.spelling}' cannot be used here")
@@ -76,7 +76,7 @@ def _host_constant(fn: Fn, target: Cursor, at: Cursor) -> Place:
     number = clang.evaluate(at) if at.kind.is_expression() else None
     type = fn.types.lower(target.type, fn.unit.span(at))
     if number is not None and isinstance(type, Scalar):
-        from .expressions import constant_of
+        from .literals import constant_of
 
         return Place(fn.variable(type, None, constant_of(fn, number, type)))
     if not _is_const(target.type):

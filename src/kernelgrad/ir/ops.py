@@ -322,6 +322,11 @@ class While(Op):
 ADJOINT = "_d_"  # what the names of memory that holds adjoints begin with
 
 
+def called(name: str) -> str:
+    """What messages call the memory of a name: users do not know their adjoints' names."""
+    return f"the adjoint of {name.removeprefix(ADJOINT)}" if name.startswith(ADJOINT) else name
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Param:
     """A parameter: its value in the body, and how the C++ source wrote it."""
@@ -335,10 +340,16 @@ class Param:
         None  # the module variable whose address the launcher passes here; not an argument of the user
     )
     pack: str | None = None  # the parameter pack that it is an element of
+    shown: str | None = None  # what the user calls it, where that is not its name
 
     @property
     def name(self) -> str:
         return self.value.name or "_"
+
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return self.shown or self.name
 
     @property
     def type(self) -> Type:
@@ -353,6 +364,12 @@ class Function:
     body: Block
     span: Span = UNKNOWN
     launch_bounds: tuple[int, ...] = ()
+    shown: str | None = None  # what the user calls it, where that is not its name: the kernel that it was made of
+
+    @property
+    def called(self) -> str:
+        """For messages."""
+        return self.shown or self.name
 
     @property
     def result_type(self) -> Type | None:

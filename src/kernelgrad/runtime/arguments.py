@@ -42,7 +42,7 @@ class Binder:
         if params != function.params[: len(params)]:
             raise InternalError(f"{function.name}: module variables must come after the parameters")
         self._slots = tuple(
-            (packer(Place(function.name, p.name, p.c_type), p.type, written).pack, offset)
+            (packer(Place(function.called, p.name, p.c_type, p.called), p.type, written).pack, offset)
             for p, offset in zip(params, offsets, strict=False)
         )
         self.size = offsets[len(params) - 1] + params[-1].type.size if params else 0
@@ -60,7 +60,7 @@ class Binder:
         return bound, _placement(state)
 
     def _miscounted(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> ArgumentError:
-        name, count = self.function.name, len(self._slots)
+        name, count = self.function.called, len(self._slots)
         if keywords:
             names = ", ".join(f"{key}=" for key in keywords)
             problem = f"arguments are given by position, got {names}"

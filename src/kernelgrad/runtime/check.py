@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..cache import digest
-from ..ir.ops import Apply, Load, Module, Op, Store, Value
+from ..ir.ops import Apply, Load, Module, Op, Store, Value, called
 from ..ir.printer import print_module
 from ..ir.traverse import operands, walk
 from ..locks import cached_property
@@ -122,7 +122,7 @@ class _Check:
             self.report_conflicts(everything, races.conflicts_between_blocks(everything))
         if looked_up:
             self.report_repeated(Log.joined(looked_up))
-        return CheckReport(self.kernel, self.findings.merged())
+        return CheckReport(self.module.functions[self.kernel].called, self.findings.merged())
 
     def batches(self) -> Iterator[tuple[Log, np.ndarray[Any, Any]]]:
         """Logs of whole blocks, with the rows that are out of bounds."""
@@ -272,6 +272,11 @@ class _Check:
                 one, other = (self.act(reads, row) for row in found.rows)
                 self.findings.add("promise", one, other, found.values, found.value)
 
+    def shown(self, name: str) -> str:
+        """What the user calls memory."""
+        params = self.module.functions[self.kernel].params
+        return next((p.called for p in params if p.name == name), called(name))
+
     def act(self, log: Log, row: int) -> Act:
         region = self.region_of(log, row)
         size = int(log.size[row])
@@ -280,7 +285,7 @@ class _Check:
             begin, length, stride, extent = (int(v) for v in self.regions[region])
             distance = int(log.address[row]) - begin
             index = (distance % stride if stride < length else distance) // size
-            name, elements = self.region_names[region], extent // size
+            name, elements = self.shown(self.region_names[region]), extent // size
         op: Op = self.ops[int(log.op[row])]
         block = unflatten(int(log.block[row]), self.config.grid)
         thread = unflatten(int(log.thread[row]), self.config.block)

@@ -74,7 +74,7 @@ class CpuExecutable:
         if loaded.prints:
             _flush_stdout()
         if status.overrun:
-            raise _too_little_shared(self.kernel, config, status.overrun)
+            raise _too_little_shared(self.module.functions[self.kernel].called, config, status.overrun)
         if status.which:
             raise kernel_failure(self.module, self.kernel, loaded.failing, config, status)
 

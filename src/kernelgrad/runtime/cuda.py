@@ -10,7 +10,7 @@ from typing import Any
 from ..backends.cuda import emit, global_names, kernel_name, shared_layout
 from ..errors import DeviceError, LaunchError
 from ..ir.layout import param_layout
-from ..ir.ops import Module
+from ..ir.ops import Module, called
 from ..locks import make_lock
 from ..transforms.machine import REGISTER_STEP
 from .devices import check, current, describe, driver, limits, primary_context
@@ -29,7 +29,7 @@ class CudaExecutable:
     figures for it. Launches with more threads than have registers for it get it compiled for fewer: `narrower`."""
 
     def __init__(self, text: str, module: Module, kernel: str, device: int, registers: int | None = None):
-        self.name, self.device = kernel, device
+        self.name, self.shown, self.device = kernel, module.functions[kernel].called, device
         self._text, self._in_module = text, module
         self._constants: dict[str, bytes] = {}
         self._narrower: dict[int, CudaExecutable] = {}
@@ -93,11 +93,11 @@ class CudaExecutable:
         """More than the usual 48 KB must be asked for, once per kernel."""
         most = self._limits.shared_per_block_optin
         if nbytes + self.static_shared > most:
-            parts = [f"{g.type.size} in {g.name}" for g in self._shared.fixed]
+            parts = [f"{g.type.size} in {called(g.name)}" for g in self._shared.fixed]
             parts += [f"{config.shared_bytes} bytes of dynamic shared memory"] if config.shared_bytes else []
             parts += [f"{config.shadow_bytes} of these for its shadow"] if config.shadow_bytes else []
             raise LaunchError(
-                f"{self.name}: a block needs {nbytes + self.static_shared} bytes of shared memory"
+                f"{self.shown}: a block needs {nbytes + self.static_shared} bytes of shared memory"
                 f" ({', '.join(parts)}); {self._limits.name} has {most}"
             )
         attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -109,13 +109,13 @@ class CudaExecutable:
         x, y, z = config.block
         if x * y * z > self.max_threads:
             return LaunchError(
-                f"{self.name}: a block of {config.block} is {x * y * z} threads; this kernel runs with at most"
+                f"{self.shown}: a block of {config.block} is {x * y * z} threads; this kernel runs with at most"
                 f" {self.max_threads} ({self.registers} registers per thread)"
             )
         for what, size, most in (("block", config.block, self._limits.block), ("grid", config.grid, self._limits.grid)):
             if any(not 0 < n <= limit for n, limit in zip(size, most, strict=True)):
-                return LaunchError(f"{self.name}: {what} {size} is outside 1 to {most}")
-        return DeviceError(f"{self.name}: {describe(self._driver, status)}")
+                return LaunchError(f"{self.shown}: {what} {size} is outside 1 to {most}")
+        return DeviceError(f"{self.shown}: {describe(self._driver, status)}")
 
     # ---- variables
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ir.types import Array, Pointer, Struct, Type
 from .arrays import ArrayView, Device, DType, view
-from .layouts import flat_dtypes, struct_dtype
+from .layouts import array_shape, flat_dtypes, struct_dtype
 
 
 def device_name(device: Device) -> str:
@@ -47,13 +47,16 @@ def wanted_array(pointee: Type, anything: bool) -> str:
         case Struct():
             structured = f"a structured array laid out as {pointee.name} ({pointee.size} bytes)"
             return f"{structured} or a flat array of {flat}" if flat else structured
+        case Array() if not flat:
+            return wanted_array(pointee.element, anything)
         case Array():
-            return f"an array of {flat or pointee.element}, {pointee.size} bytes per item"
+            return f"an array of {flat}, {pointee.size} bytes per item"
         case _:
             return f"a {flat} array"
 
 
 def layout_hint(pointee: Type) -> str | None:
     """The dtype to make a structured array with."""
-    dtype = struct_dtype(pointee) if isinstance(pointee, Struct) else None
+    _, item = array_shape(pointee)
+    dtype = struct_dtype(item) if isinstance(item, Struct) else None
     return None if dtype is None else f"its layout is numpy.dtype({dtype})"

@@ -77,10 +77,9 @@ def _same_field(entry: Any, field: Field) -> bool:
     return bool(entry[1] == field.offset) and same_layout(entry[0], field.type)
 
 
-def array_shape(array: Array) -> tuple[tuple[int, ...], Type]:
+def array_shape(type: Type) -> tuple[tuple[int, ...], Type]:
     """The extents and the innermost element type of an array of arrays."""
     shape: list[int] = []
-    type: Type = array
     while isinstance(type, Array):
         shape.append(type.count)
         type = type.element

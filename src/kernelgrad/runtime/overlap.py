@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..errors import ArgumentError
 from ..ir.ops import Function
 from .launch import BoundArguments, Buffer
@@ -28,12 +30,19 @@ def _check(function: Function, buffers: tuple[Buffer, ...], written: frozenset[s
     reach: Buffer | None = None
     for buffer in ordered:
         if reach is not None and buffer.address < reach.address + reach.nbytes and _clash(buffer, reach, written):
+            one, other = (_shown(function, b.name) for b in (reach, buffer))
             raise ArgumentError(
-                f"{function.name}: '{reach.name}' and '{buffer.name}' share memory and one of them is written;"
+                f"{function.called}: '{one}' and '{other}' share memory and one of them is written;"
                 " pass separate buffers, or may_alias=True"
             )
         if reach is None or buffer.address + buffer.nbytes > reach.address + reach.nbytes:
             reach = buffer
+
+
+def _shown(function: Function, path: str) -> str:
+    """What the user calls a parameter, or a member of one."""
+    name = re.split(r"[.\[]", path, maxsplit=1)[0]
+    return next((p.called + path[len(name) :] for p in function.params if p.name == name), path)
 
 
 def _clash(a: Buffer, b: Buffer, written: frozenset[str]) -> bool:

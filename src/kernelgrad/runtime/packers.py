@@ -15,7 +15,7 @@ from ..ir.types import I8, Array, Pointer, Scalar, Struct, Type
 from .arrays import ArrayView, Device, DType, view
 from .describe import array_text, device_name, layout_hint, value_text, wanted_array
 from .launch import Buffer
-from .layouts import flat_dtypes, same_layout, scalar_dtype
+from .layouts import array_shape, flat_dtypes, same_layout, scalar_dtype
 from .scalars import Unfit, converter
 from .signature import c_name
 
@@ -24,21 +24,22 @@ write_address = struct.Struct("<Q").pack_into
 
 @dataclass(frozen=True)
 class Place:
-    """Which parameter or member a packer fills, for messages: `s.p` of type `float *`."""
+    """Which parameter or member a packer fills: `s.p` of type `float *`. `shown`: what messages call it."""
 
     function: str
     path: str
     c_type: str
+    shown: str
 
     def refuse(self, wants: str, got: str, hint: str | None = None) -> ArgumentError:
         return self.error(f"wants {wants}, got {got}", hint)
 
     def error(self, problem: str, hint: str | None = None) -> ArgumentError:
         help_line = f"\nhelp: {hint}" if hint else ""
-        return ArgumentError(f"{self.function}: parameter '{self.path}' ({self.c_type}) {problem}{help_line}")
+        return ArgumentError(f"{self.function}: parameter '{self.shown}' ({self.c_type}) {problem}{help_line}")
 
     def inner(self, suffix: str, type: Type) -> Place:
-        return Place(self.function, self.path + suffix, c_name(type))
+        return Place(self.function, self.path + suffix, c_name(type), self.shown + suffix)
 
 
 class State:
@@ -120,7 +121,8 @@ class _PointerPacker(Packer):
         state.keep_alive.append(array.owner)
 
     def _check_dtype(self, array: ArrayView) -> None:
-        if not self.anything and not (isinstance(self.pointee, Struct) and same_layout(array.dtype, self.pointee)):
+        _, item = array_shape(self.pointee)
+        if not self.anything and not (isinstance(item, Struct) and same_layout(array.dtype, item)):
             wants = wanted_array(self.pointee, self.anything)
             raise self.place.refuse(wants, array_text(array), layout_hint(self.pointee))
         self.accepted.add(array.dtype)
@@ -152,7 +154,7 @@ class _PointerPacker(Packer):
             )
         if array.device != "cpu" and array.device[0] != "cuda":
             raise self.place.refuse("an array on the CPU or on a CUDA device", array_text(array))
-        state.device, state.first = array.device, self.place.path
+        state.device, state.first = array.device, self.place.shown
 
 
 class _StructPacker(Packer):

@@ -28,7 +28,14 @@ class Scratch:
         with current(device):
             _keep_freed_memory(device)
             self.address = int(check(bindings, bindings.cuMemAllocAsync(max(1, nbytes), self.stream)))
-        weakref.finalize(self, _free, self.address, device, self.stream)
+        self._last = [self.stream]
+        weakref.finalize(self, _free, self.address, device, self._last)
+
+    def follow(self, stream: int | None) -> None:
+        """From now on it is used on another stream, and freed there."""
+        self.stream = stream or 0
+        if self._host is None:
+            self._last[0] = self.stream
 
     def zero(self) -> Scratch:
         return self.fill(0)
@@ -105,8 +112,9 @@ def zero_bytes(address: int, nbytes: int, device: int | None, stream: int | None
         check(bindings, bindings.cuMemsetD8Async(address, 0, nbytes, stream or 0))
 
 
-def _free(address: int, device: int, stream: int) -> None:
+def _free(address: int, device: int, stream: list[int]) -> None:
+    """`stream`: the one that it was used on last."""
     with suppress(Exception):  # at the interpreter's end the driver may be gone, and the memory with it
         bindings = driver()
         with current(device):
-            bindings.cuMemFreeAsync(address, stream)
+            bindings.cuMemFreeAsync(address, stream[0])

@@ -2,20 +2,23 @@
 
 Every f16, bf16 and f32 becomes an f64: in parameters, pointers, local arrays, variables and records, which are laid out
 anew. Conversions between floating-point types vanish and fast functions become exact ones. What depends on the bits of
-a narrow float, or reads memory as something else than it is, cannot be widened and is refused.
+a narrow float, or reads memory as something else than it is, cannot be widened and is refused. Memory of a block or a
+thread that is cut into parts of different types is stretched as a whole (`stretch`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from ..errors import Span, UnsupportedError
-from ..ir.ops import Apply, Block, Function, Global, Module, Op, Param, PtrCast, Value
-from ..ir.traverse import rebuild, used_structs
+from ..ir.ops import Apply, Atomic, Block, Function, Global, GlobalRef, Load, Module, Op, Param, PtrCast, Store, Value
+from ..ir.traverse import rebuild, used_structs, walk
 from ..ir.types import BF16, F16, F32, F64, Array, Field, Pointer, Scalar, Struct, Type
+from .stretch import Stretched
 
 _NARROW = (F16, BF16, F32)
 _FAST = {f"fast_{name}": name for name in "sin cos tan exp exp10 log log2 log10 tanh div pow".split()}
@@ -23,12 +26,39 @@ _FLOAT_CONVERSIONS = ("convert", "convert_rn", "convert_rd", "convert_ru", "conv
 _C_FLOATS = re.compile(r"\b(?:float|__half|half|__nv_bfloat16|nv_bfloat16)\b")
 
 
-def run(module: Module, name: str) -> Module:
-    """The module of one function, in double precision. Variables keep their (widened) initial contents."""
-    types = Widened()
-    function = _Pass(types).function(module.functions[name])
-    variables = {key: types.variable(variable) for key, variable in module.globals.items()}
+def run(module: Module, name: str, cut: frozenset[Value] = frozenset()) -> Module:
+    """The module of one function, in double precision. Variables keep their (widened) initial contents. `cut`: the
+    pointers into memory that is to be stretched."""
+    types, old = Widened(), module.functions[name]
+    stretched = Stretched(types, growth(old))
+    function = _Pass(types, stretched, cut).function(old)
+    parts = {op.name for op in walk(old.body) if isinstance(op, GlobalRef) and op.result in cut}
+    variables = {
+        key: replace(variable, type=stretched(variable.type)) if key in parts else types.variable(variable)
+        for key, variable in module.globals.items()
+    }
     return Module({name: function}, variables, used_structs(function, variables.values()))
+
+
+def growth(function: Function) -> int:
+    """How many times as large memory must be."""
+    types = {p.type for p in function.params} | {v.type for op in walk(function.body) for v in op.results}
+    seen: set[Struct] = set()
+    sizes = [leaf.size for type in types for leaf in _reached(type, seen) if leaf in _NARROW]
+    return 8 // min(sizes, default=8)
+
+
+def _reached(type: Type, seen: set[Struct]) -> Iterator[Scalar]:
+    """The numbers in a type, and behind its pointers; each record once."""
+    match type:
+        case Scalar():
+            yield type
+        case Pointer(inner, _) | Array(inner, _):
+            yield from _reached(inner, seen)
+        case Struct() if type not in seen:
+            seen.add(type)
+            for field in type.fields:
+                yield from _reached(field.type, seen)
 
 
 class Widened:
@@ -116,8 +146,8 @@ def holds_any(scalars: tuple[Scalar, ...], type: Type) -> bool:
 
 
 class _Pass:
-    def __init__(self, types: Widened):
-        self.types = types
+    def __init__(self, types: Widened, stretched: Stretched, cut: frozenset[Value]):
+        self.types, self.stretched, self.cut = types, stretched, cut
         self.values: dict[Value, Value] = {}
 
     def function(self, old: Function) -> Function:
@@ -128,8 +158,13 @@ class _Pass:
         return replace(old, value=self.define(old.value), c_type=_C_FLOATS.sub("double", old.c_type))
 
     def define(self, old: Value) -> Value:
-        self.values[old] = new = Value(self.types(old.type), old.name)
+        self.values[old] = new = Value(self.type_of(old), old.name)
         return new
+
+    def type_of(self, old: Value) -> Type:
+        if old in self.cut and isinstance(old.type, Pointer):
+            return Pointer(self.stretched(old.type.pointee), old.type.space)
+        return self.types(old.type)
 
     def value(self, old: Value) -> Value:
         return self.values[old]
@@ -146,8 +181,12 @@ class _Pass:
                 return []
             case Apply("bitcast", (arg,)) if arg.type in _NARROW or op.result.type in _NARROW:
                 raise UnsupportedError("the bits of a float cannot be widened to double precision", op.span)
-            case PtrCast(ptr):
+            case PtrCast(ptr) if op.result not in self.cut:
                 _check_cast(ptr.type, op.result.type, op.span)
+            case Load(ptr) | Store(ptr) | Atomic(_, ptr) if ptr in self.cut:
+                ops, result = self.stretched.access(op, self.value)
+                self.values |= {op.result: result} if result is not None else {}
+                return ops
         new = rebuild(op, self.value, self.block)
         if isinstance(new, Apply) and new.fn in _FAST:
             new = replace(new, fn=_FAST[new.fn])
@@ -159,14 +198,18 @@ def _is_float(type: Type) -> bool:
 
 
 def _check_cast(old: Type, new: Type, span: Span) -> None:
-    """A pointer may change between a type and a row of it: float, float4, an array of floats."""
     assert isinstance(old, Pointer) and isinstance(new, Pointer)
-    first, second = old.pointee, new.pointee
+    if not is_row(old.pointee, new.pointee):
+        reason = "memory of floats read as another type cannot be widened to double precision"
+        raise UnsupportedError(reason, span, "give each type an array of its own")
+
+
+def is_row(first: Type, second: Type) -> bool:
+    """A pointer may change between a type and a row of it: float, float4, an array of floats."""
     if not (holds_any(_NARROW, first) or holds_any(_NARROW, second)):
-        return
+        return True
     one, other = sorted((_leaves(first), _leaves(second)), key=len)
-    if one * (len(other) // max(1, len(one))) != other:
-        raise UnsupportedError("memory of floats read as another type cannot be widened to double precision", span)
+    return one * (len(other) // max(1, len(one))) == other
 
 
 def _leaves(type: Type) -> list[Type]:

@@ -203,7 +203,9 @@ def counting_function(
     # Pointers into shadows are still there, and nothing uses them.
     counting = erased(Block((), (*counter.prologue.ops, *b.ops), ()))
     body = clone(closed(counting, (p.value for p in params)), {})
-    return Counting(replace(function, name=f"{function.name}_count", params=params, body=body), stores)
+    return Counting(
+        replace(function, name=f"{function.name}_count", shown=function.called, params=params, body=body), stores
+    )
 
 
 class _Counter(Copier):

@@ -1,0 +1,57 @@
+"""Literals and constants: numbers, null pointers, strings."""
+
+from __future__ import annotations
+
+import ast
+
+from ..ir.ops import Global, Value
+from ..ir.types import BOOL, I8, Array, Pointer, Scalar, Type
+from . import clang
+from .clang import Cursor, Kind
+from .lowering import FunctionLowering as Fn
+from .lowering import Place
+from .visiting import children_of
+
+
+def literal(fn: Fn, c: Cursor) -> Value:
+    number = clang.evaluate(c)
+    if number is None:
+        raise fn.unsupported(c, "this constant cannot be evaluated")
+    return constant_of(fn, number, fn.type(c))
+
+
+def constant_of(fn: Fn, number: int | float, type: Type) -> Value:
+    if type == BOOL:
+        return fn.constant(bool(number), BOOL)
+    is_float = isinstance(type, Scalar) and type.is_float
+    return fn.constant(float(number) if is_float else int(number), type)
+
+
+def null(fn: Fn, c: Cursor) -> Value:
+    type = fn.type(c)
+    assert isinstance(type, Pointer)
+    return fn.b.null(type)
+
+
+def string_text(fn: Fn, c: Cursor) -> str | None:
+    """The text of a string literal, looking through decay and parentheses."""
+    while c.kind != Kind.STRING_LITERAL:
+        children = children_of(c)
+        if len(children) != 1:
+            return None
+        c = children[0]
+    try:
+        return str(ast.literal_eval(c.spelling))
+    except (SyntaxError, ValueError) as error:
+        raise fn.unsupported(c, "this string literal is not supported") from error
+
+
+def string_place(fn: Fn, c: Cursor) -> Place:
+    text = string_text(fn, c)
+    assert text is not None
+    data = text.encode() + b"\0"
+    key = hash(data) | 1 << 70
+    name = fn.module.global_name(key)
+    if name is None:
+        name = fn.module.add_global(Global("string", Array(I8, len(data)), "constant", data, fn.b.span), key)
+    return Place(fn.b.global_ref(name, Array(I8, len(data)), "constant"))
