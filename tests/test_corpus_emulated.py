@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import shutil
 
 import pytest
 
 from .corpus import ALL, Case
-from .corpus.emulated import libraries, run
+from .corpus.emulated import Libraries, run
 
 CASES = [case for case in ALL if "emulated" not in case.skip]
 
 
 @pytest.fixture(scope="module")
-def built(request: pytest.FixtureRequest) -> dict[str, ctypes.CDLL | str]:
+def built(request: pytest.FixtureRequest) -> Libraries:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
     wanted = {item.callspec.params["case"].name for item in request.session.items if item.module is request.module}
-    return libraries([case for case in CASES if case.name in wanted])
+    return Libraries([case for case in CASES if case.name in wanted])
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
-def test_emulated(case: Case, built: dict[str, ctypes.CDLL | str]) -> None:
+def test_emulated(case: Case, built: Libraries) -> None:
     library = built[case.name]
     if isinstance(library, str):
         pytest.fail(library, pytrace=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,14 +64,21 @@ def compiled(loop: str) -> Any:
     return kg.compile(source)["k"]
 
 
-def gradients(loop: str, listed: str, n: int, long: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, int, str]:
+@lru_cache(4)
+def made(loop: str, listed: str, long: bool) -> tuple[Any, Any]:
+    """A gradient that launches one variant, and that variant."""
+    gradient = kg.gradient(compiled(loop), listed)
+    variant = gradient.variant(tuple(listed.split(", ")), replace(USUAL, strips=long))
+    gradient.variant_for = lambda *_: variant
+    return gradient, variant
+
+
+def gradients(loop: str, listed: str, n: int, long: bool) -> tuple[Any, int, str]:
     """The adjoints, the size of the tape, and the gradient's source."""
     rng = np.random.default_rng(n)
     x, seed = rng.random(32) * 0.5 + 0.3, rng.standard_normal(N)
     names = tuple(listed.split(", "))
-    gradient = kg.gradient(compiled(loop), listed)
-    variant = gradient.variant(names, replace(USUAL, strips=long))
-    monkeypatch.setattr(gradient, "variant_for", lambda *_: variant)
+    gradient, variant = made(loop, listed, long)
     adjoints = {"y": seed.copy(), "x": np.zeros(32), "r": np.zeros(1)}
     own = (np.zeros(N), x, np.full(N, 0.9), 0.7, n)
     gradient[1, N](*own, *(adjoints[name] for name in names))
@@ -82,10 +90,10 @@ def gradients(loop: str, listed: str, n: int, long: bool, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("n", (0, 1, 13))
 @pytest.mark.parametrize("name", LOOPS)
-def test_same_without_a_tape(name: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_without_a_tape(name: str, n: int) -> None:
     loop, listed = LOOPS[name]
-    want, taped, _ = gradients(loop, listed, n, False, monkeypatch)
-    got, tape, source = gradients(loop, listed, n, True, monkeypatch)
+    want, taped, _ = gradients(loop, listed, n, False)
+    got, tape, source = gradients(loop, listed, n, True)
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-15)
     assert taped or n == 0
     assert not tape
@@ -94,10 +102,10 @@ def test_same_without_a_tape(name: str, n: int, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_not_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_chosen(name: str) -> None:
     loop, listed = WIDE[name]
-    want, _, _ = gradients(loop, listed, 13, False, monkeypatch)
-    got, _, source = gradients(loop, listed, 13, True, monkeypatch)
+    want, _, _ = gradients(loop, listed, 13, False)
+    got, _, source = gradients(loop, listed, 13, True)
     assert "_slope" not in source
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-15)
 
@@ -220,10 +228,10 @@ def test_slopes_out_of_range_settings(settings: Any, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
-def test_a_zero_slope_stays_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zero_slope_stays_zero() -> None:
     loop = "for (int k = 0; k < n; k++) v = (v - x[i]) * (v - x[i]) * r;"
-    got, _, source = gradients(loop, "y, r", 13, True, monkeypatch)
-    want, _, _ = gradients(loop, "y, r", 13, False, monkeypatch)
+    got, _, source = gradients(loop, "y, r", 13, True)
+    want, _, _ = gradients(loop, "y, r", 13, False)
     assert "_slope" in source
     np.testing.assert_allclose(got, want, rtol=1e-12)
 

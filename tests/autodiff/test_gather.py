@@ -82,7 +82,7 @@ def test_assigned_and_kept(name: str) -> None:
 @pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_no_races(name: str) -> None:
     case = CASES[name]
-    gradient = kg.gradient(kg.compile(case.source)["k"], case.names)
+    gradient = kg.gradient(kernel_of(case.source), case.names)
     adjoints = [np.ones(n) for n in case.sizes]
     for seed in (None, 1):
         report = gradient.check(case.grid, case.block, *arguments_of(case), *adjoints, seed=seed)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of, tangent_of
 from kernelgrad.runtime.config import make_launch
 
 T = "int t = threadIdx.x + blockDim.x * threadIdx.y, m = blockDim.x * blockDim.y, i = blockIdx.x * m + t;"
@@ -58,7 +59,7 @@ N = 192
 
 
 def compiled(body: str) -> Any:
-    return kg.compile(f"__global__ void k(double *y, const double *x, int n) {{ {body} }}")["k"]
+    return kernel_of(f"__global__ void k(double *y, const double *x, int n) {{ {body} }}")
 
 
 def variant_of(gradient: Any, kernel: Any, grid: Any, block: Any, *args: Any) -> Any:
@@ -66,7 +67,7 @@ def variant_of(gradient: Any, kernel: Any, grid: Any, block: Any, *args: Any) ->
     return gradient.variant_for(gradient.settings.listed, make_launch(grid, block), primal)
 
 
-@pytest.mark.parametrize("name", SHAPED)
+@pytest.mark.parametrize("name", SHAPED, scope="module")
 @pytest.mark.parametrize("form", ["joint", "primal=False", "deterministic"])
 def test_values(name: str, form: str) -> None:
     body, shapes = SHAPED[name]
@@ -86,7 +87,7 @@ def test_values(name: str, form: str) -> None:
         assert "__launch_bounds__" in variant.source(0)
         gradient[grid, block](y, x, N, d_y, d_x)
         tangent = np.zeros(N)
-        kg.jvp(kernel)[grid, block](np.zeros(N), x, N, tangent, v)
+        tangent_of(kernel)[grid, block](np.zeros(N), x, N, tangent, v)
         assert d_x @ v == pytest.approx(tangent @ seed, rel=1e-9)
         for order in (None, 1):
             report = gradient.check(grid, block, y.copy(), x, N, seed.copy(), np.zeros(N), seed=order)

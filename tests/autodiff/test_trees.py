@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import gradient_of, kernel_of, tangent_of
 from kernelgrad.ir.ops import Atomic, Barrier, BarrierReduce, GlobalRef, Load, Offset, Op, Warp
 from kernelgrad.ir.traverse import walk
 from kernelgrad.runtime.config import make_launch
@@ -25,9 +26,9 @@ def _shadows(ops: list[Op]) -> set[str]:
 
 
 @pytest.mark.parametrize("form", [{}, {"primal": False, "keep": "y"}], ids=["joint", "reverse"])
-@pytest.mark.parametrize("name", PASSED_ON)
+@pytest.mark.parametrize("name", PASSED_ON, scope="module")
 def test_a_tree_that_passes_on_one_number_is_not_walked(name: str, form: dict[str, Any]) -> None:
-    gradient = kg.gradient(kg.compile(SOURCES[name])["k"], "y, x", **form)
+    gradient = gradient_of(kernel_of(SOURCES[name]), "y, x", **form)
     ops = _operations(gradient, 3, 64, *arguments(64))
     assert not _shadows(ops)
     assert not any(isinstance(op, Atomic) for op in ops)
@@ -40,26 +41,26 @@ def test_a_reverse_alone_needs_no_barrier() -> None:
     assert not any(isinstance(op, Barrier) for op in _operations(gradient, 3, 64, *arguments(64)))
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", KEPT, scope="module")
 def test_cells_that_differ_stay(name: str) -> None:
-    gradient = kg.gradient(kg.compile(SOURCES[name])["k"], "y, x", primal=False, keep="y")
+    gradient = gradient_of(kernel_of(SOURCES[name]), "y, x", primal=False, keep="y")
     assert _shadows(_operations(gradient, 3, 64, *arguments(64)))
 
 
 @pytest.mark.parametrize("block", [64, 48])
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", SOURCES, scope="module")
 def test_values_and_races(name: str, block: int) -> None:
     """In blocks of 48, trees leave some of the cells out."""
     if (name, block) == ("from neighbours up", 48):
         pytest.skip("reads what nobody has written")
-    kernel = kg.compile(SOURCES[name])["k"]
+    kernel = kernel_of(SOURCES[name])
     y, x, n = arguments(block)
     seed = np.random.default_rng(4).standard_normal(len(y))
     v = np.random.default_rng(5).standard_normal(len(y))
     tangent = np.zeros_like(y)
-    kg.jvp(kernel, "y, x")[3, block](y.copy(), x, n, tangent, v)
+    tangent_of(kernel, "y, x")[3, block](y.copy(), x, n, tangent, v)
     for form in ({}, {"primal": False, "keep": "y"}):
-        gradient = kg.gradient(kernel, "y, x", **form)
+        gradient = gradient_of(kernel, "y, x", **form)
         d_x = np.zeros_like(x)
         report = gradient.check(3, block, y.copy(), x, n, seed.copy(), d_x, seed=1)
         assert not report.findings, str(report)

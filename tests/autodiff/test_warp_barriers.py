@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import gradient_of, kernel_of, split_of
 from kernelgrad.autodiff.tuning import warp_barriers
 from kernelgrad.ir.ops import Barrier
 from kernelgrad.ir.traverse import walk
@@ -70,15 +71,15 @@ def test_blocks_of_broken_warps_meet_as_a_whole() -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_values_and_races(name: str, block: int) -> None:
     """The check mode orders threads of different warps by the block's barriers alone."""
-    kernel = kg.compile(SOURCES[name])["k"]
+    kernel = kernel_of(SOURCES[name])
     rng = np.random.default_rng(2)
     x, seed = rng.uniform(0.9, 1.1, 3 * block), rng.standard_normal(3 * block)
     expected = np.zeros_like(x)
-    forward, reverse = kg.split(kernel)
+    forward, reverse = split_of(kernel)
     y = np.zeros_like(x)
     tape = forward[3, block](y, x)
     reverse[3, block](tape, y, x, seed.copy(), expected)
-    gradient = kg.gradient(kernel, "y, x")
+    gradient = gradient_of(kernel, "y, x")
     for order in (None, 1, 2):
         found = np.zeros_like(x)
         report = gradient.check(3, block, np.zeros_like(x), x, seed.copy(), found, seed=order)

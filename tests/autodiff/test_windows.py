@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.gradients import Gradient
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.variants import Ways
@@ -44,7 +45,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compiled(body: str, type: str) -> Any:
     head = f"typedef {type} T;\n__global__ void k(T *y, const T *x, const T *w, const T *z, int n)"
-    return kg.compile(f"{head} {{ {body} }}")["k"]
+    return kernel_of(f"{head} {{ {body} }}")
 
 
 def arguments(type: str, n: int, first: int = 0) -> list[Any]:
@@ -59,7 +60,7 @@ def gathers(gradient: Any, args: list[Any], n: int) -> list[Any]:
     return list(facts.gathered)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ALL, scope="module")
 def test_is_chosen_where_it_is_right(name: str) -> None:
     gradient = kg.gradient(compiled(ALL[name], "float"), "y, x")
     assert all(gather.name == "x" for gather in gathers(gradient, arguments("float", SIZE), SIZE))
@@ -68,7 +69,7 @@ def test_is_chosen_where_it_is_right(name: str) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"primal": False, "keep": "y", "assign": "x"}])
 @pytest.mark.parametrize(("type", "n", "first"), [("float", SIZE, 0), ("double", SIZE - 5, 0), ("float", SIZE - 6, 1)])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ALL, scope="module")
 def test_values(name: str, type: str, n: int, first: int, options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`first`: buffers that begin between multiples of 16 bytes are loaded element by element."""
     found = []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import gradient_of, kernel_of
 from scrambling import scramble
 from winner_cases import CASES, FUNCTIONS, Case
 
@@ -19,14 +20,14 @@ def buffers(seed: int) -> tuple[Any, Any, Any]:
 
 def joint(case: Case, y: Any, x: Any, seed: Any) -> tuple[Any, Any, Any]:
     y, d_y, d_x = y.copy(), seed.copy(), np.zeros_like(x)
-    kg.gradient(kg.compile(case.source)["k"])[case.grid, case.block](y, x, case.n, d_y, d_x)
+    gradient_of(kernel_of(case.source))[case.grid, case.block](y, x, case.n, d_y, d_x)
     return y, d_y, d_x
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES, scope="module")
 def test_finite_differences(name: str) -> None:
     case = CASES[name]
-    kernel = kg.compile(case.source)["k"]
+    kernel = kernel_of(case.source)
     y, x, seed = buffers(3)
     rng = np.random.default_rng(5)
 
@@ -45,12 +46,12 @@ def test_finite_differences(name: str) -> None:
         assert d_x @ v_x + d_y @ v_y == pytest.approx(change @ seed / (2 * step), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES, scope="module")
 def test_split(name: str) -> None:
     case = CASES[name]
     y, x, seed = buffers(4)
     _, d_y, d_x = joint(case, y, x, seed)
-    forward, reverse = kg.split(kg.compile(case.source)["k"])
+    forward, reverse = kg.split(kernel_of(case.source))
     buffer, s_y, s_x = y.copy(), seed.copy(), np.zeros_like(x)
     tape = forward[case.grid, case.block](buffer, x, case.n)
     scramble((buffer, x))  # the tape knows who won
@@ -63,12 +64,12 @@ def places(finding: Any) -> set[tuple[int, int]]:
     return {(act.span.line, act.span.column) for act in (finding.act, finding.other) if act is not None}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES, scope="module")
 def test_any_order(name: str) -> None:
     """Nothing of ours races; the loops' own first look at the cell is the source's."""
     case = CASES[name]
-    kernel = kg.compile(case.source)["k"]
-    gradient = kg.gradient(kernel)
+    kernel = kernel_of(case.source)
+    gradient = gradient_of(kernel)
     y, x, seed = buffers(6)
     own = kernel.check(case.grid, case.block, y.copy(), x, case.n)
     known = {place for f in own.findings for place in places(f)}
@@ -81,12 +82,12 @@ def test_any_order(name: str) -> None:
         np.testing.assert_allclose(d_x, want_x, rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES, scope="module")
 def test_compiles_for_gpus(name: str) -> None:
     pytest.importorskip("cuda.core")
     from kernelgrad.runtime.cuda import compile_only
 
-    assert compile_only(kg.gradient(kg.compile(CASES[name].source)["k"]).source, "sm_90")
+    assert compile_only(gradient_of(kernel_of(CASES[name].source)).source, "sm_90")
 
 
 # ---- ties ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import ctypes
 import re
 import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kernelgrad.backends.cuda import global_names, kernel_name
@@ -23,13 +22,19 @@ _BATCH = 24
 _INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
 
 
-def libraries(cases: list[Case], workers: int = 2) -> dict[str, ctypes.CDLL | str]:
-    """For each case the library that holds it, or what g++ said against it."""
-    run_text._precompiled()
-    batches = [cases[k : k + _BATCH] for k in range(0, len(cases), _BATCH)]
-    with ThreadPoolExecutor(workers) as pool:
-        built = list(pool.map(_batch, [[(c.name, _part(c)) for c in batch] for batch in batches]))
-    return {name: library for part in built for name, library in part.items()}
+class Libraries:
+    """For each case the library that holds it, or what g++ said against it. A batch is built when the first of its
+    cases is asked for: of several processes, each builds what it runs."""
+
+    def __init__(self, cases: list[Case]):
+        batches = [cases[k : k + _BATCH] for k in range(0, len(cases), _BATCH)]
+        self._batch_of = {case.name: batch for batch in batches for case in batch}
+        self._built: dict[str, ctypes.CDLL | str] = {}
+
+    def __getitem__(self, name: str) -> ctypes.CDLL | str:
+        if name not in self._built:
+            self._built |= _batch([(case.name, _part(case)) for case in self._batch_of[name]])
+        return self._built[name]
 
 
 def _part(case: Case) -> str:

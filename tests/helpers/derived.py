@@ -18,5 +18,15 @@ def kernel_of(source: str, name: str = "k") -> Any:
 
 
 @lru_cache(16)
+def tangent_of(kernel: Any, parameters: str | None = None) -> Any:
+    return kg.jvp(kernel, parameters)
+
+
+@lru_cache(16)
+def split_of(kernel: Any, parameters: str | None = None) -> Any:
+    return kg.split(kernel, parameters)
+
+
+@lru_cache(16)
 def gradient_of(kernel: Any, parameters: str | tuple[str, ...] | None = None, **options: Any) -> Any:
     return kg.gradient(kernel, parameters, **options)
