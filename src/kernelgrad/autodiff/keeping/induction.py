@@ -67,22 +67,29 @@ def _step(
     return None
 
 
-def value_at(b: Builder, induction: Induction, start: Value | None, by: Value | None, iteration: Value) -> Value:
-    """The value in iteration `iteration` (i64), counted from zero."""
+def value_at(
+    b: Builder,
+    induction: Induction,
+    start: Value | None,
+    by: Value | None,
+    iteration: Value,
+    name: str | None = None,
+) -> Value:
+    """The value in iteration `iteration` (i64), counted from zero, under the name that it has in the source."""
     type = induction.type
     if induction.fn == "going":
         return b.constant(True, BOOL)
     assert start is not None
     if induction.fn in ("add", "sub"):
         step = b.constant(induction.amount, type) if by is None else b.convert(by, type)
-        return b.apply(induction.fn, start, b.apply("mul", b.convert(iteration, type), step))
+        return b.apply(induction.fn, start, b.apply("mul", b.convert(iteration, type), step), name=name)
     shift = b.convert(b.apply("mul", iteration, b.constant(induction.amount, I64)), type)
     if induction.fn in ("shl", "shr"):  # by the width or more, everything is shifted out
-        return b.apply(induction.fn, start, shift)
+        return b.apply(induction.fn, start, shift, name=name)
     # Dividing again and again rounds to the same as dividing once, also towards zero.
     most = b.constant(type.bits - 2, type)
     divided = b.apply("div", start, b.apply("shl", b.constant(1, type), b.apply("min", shift, most)))
-    return b.apply("select", b.apply("le", shift, most), divided, b.constant(0, type))
+    return b.apply("select", b.apply("le", shift, most), divided, b.constant(0, type), name=name)
 
 
 def _is_integer(type: Type) -> bool:

@@ -217,7 +217,7 @@ class _Emitter:
                 self.cells_of(own)
             b.if_(b.apply("lt", own, count), some.block())
         else:
-            iteration = Value(trips.type, "iteration")
+            iteration = Value(trips.type, "~iteration")
             with b.region() as body:
                 self.cells_of(iteration)
             b.for_(own, count, (), self.extent, body.block((iteration,)))
@@ -231,7 +231,7 @@ class _Emitter:
             name = cell.update.sum_name(self.work.aliases)
             sums[id(cell.update.atomic)] = total = b.alloca(cell.update.value.type, name)
             b.store(total, b.constant(ZERO, cell.update.value.type))
-        other = Value(U32, "other")
+        other = Value(U32, "~other")
         with b.region() as body:
             self.contribution(other, counter, sums)
         b.for_(b.constant(0, U32), b.constant(self.extent, U32), (), 1, body.block((other,)))

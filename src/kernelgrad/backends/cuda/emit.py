@@ -25,10 +25,11 @@ from ...ir.ops import (
     Print,
     Warp,
 )
-from ...ir.traverse import walk
+from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Scalar, Type
 from ...transforms.passed import unshared
-from ..names import C_FUNCTIONS, Scope, identifier
+from ..names import C_FUNCTIONS, Scope, identifier, is_own
+from .comments import annotated
 from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
@@ -134,6 +135,14 @@ class _Emitter:
         together = {pair.function for pair in pairs(self.function.body)}
         return together | {word for cell in cells for word in re.findall(r"[A-Za-z_]\w*", cell)}
 
+    def _source_names(self) -> Iterator[str]:
+        """Of parameters and variables: no temporary takes one of them."""
+        values = [p.value for p in self.function.params]
+        values += [
+            v for op in walk(self.function.body) for v in (*op.results, *(a for b in blocks(op) for a in b.args))
+        ]
+        yield from {identifier(v.name) for v in values if v.name is not None and not is_own(v.name)}
+
     def _has_array_values(self) -> bool:
         values = (r for op in walk(self.function.body) if not isinstance(op, Alloca) for r in op.results)
         return any(isinstance(v.type, Array) for v in values)
@@ -164,18 +173,18 @@ class _Emitter:
         volatility = Volatility(self.function, folding)
         expressions = Expressions(folding, variables, volatility, self.types, self.names)
         expressions.reductions = self.reductions
-        scope = Scope(self.scope)
+        scope = Scope(self.scope, reserved=self._source_names())
         for param in self.function.params:
             variables.of[param.value].name = scope.declare(param.name)
         statements = Statements(expressions, scope, self.function.span.source)
         layout = shared_layout(self.module, self.function.name)
         for line in SharedText(layout, self.names, self.types, volatility).lines(scope):
-            statements.line(line)
+            statements.line(line, is_effect=False)
         expressions.decayed = frozenset(self.names[g.name] for g in layout.views)
         statements.block(self.function.body, tail=True)
         params = [self._param(p, variables.of[p.value].name, volatility) for p in self.function.params]
         signature = self._signature(params)
-        body = "".join(f"{line}\n" for line in statements.lines)
+        body = "".join(f"{line}\n" for line in annotated(statements.lines))
         return f"{signature}\n{{\n{body}}}\n"
 
     def _signature(self, params: list[str]) -> str:

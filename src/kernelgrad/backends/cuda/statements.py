@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...errors import InternalError, Source
+from ...errors import UNKNOWN, InternalError, Source, Span
 from ...ir.ops import (
     Alloca,
     Apply,
@@ -29,8 +29,9 @@ from ...ir.ops import (
     While,
 )
 from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct, Type
-from ..names import Scope
+from ..names import Scope, is_own
 from .atomics import atomic, atomics
+from .comments import Line
 from .copies import Copy, Save, in_sequence
 from .expressions import Expressions
 from .neighbours import Neighbours
@@ -51,14 +52,19 @@ class Statements:
         self.expressions, self.scope, self.source = expressions, scope, source
         self.folding, self.variables = expressions.folding, expressions.variables
         self.types: Types = expressions.types
-        self.lines: list[str] = []
+        self.lines: list[Line] = []
         self.depth = 1
+        self.span: Span = UNKNOWN  # of the statement that is being written
         self.declared: set[Variable] = set()
 
     # ---- lines
 
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
+    def line(self, text: str, is_effect: bool = True, closes: bool = False) -> None:
+        self.lines.append(Line(text, self.depth, self.span, is_effect, closes=closes))
+
+    def update(self, text: str) -> None:
+        """A statement that updates memory: it says why it does it so."""
+        self.lines.append(Line(text, self.depth, self.span, why=self.span.why if self.span.reverse else ""))
 
     @contextmanager
     def nested(self, head: str, tail: str = "}") -> Iterator[None]:
@@ -68,12 +74,12 @@ class Statements:
         yield
         self.depth -= 1
         self.scope = outer
-        self.line(tail)
+        self.line(tail, closes=True)
 
     def comment_place(self, op: Op) -> None:
         """Loops say where they stand in the source; other statements follow from them."""
-        if op.span.line and op.span.source.name == self.source.name:
-            self.line(f"// {self.source.short_name}:{op.span.line}")
+        if op.span.line and op.span.source.name == self.source.name and not op.span.reverse:
+            self.line(f"// {self.source.short_name}:{op.span.line}", is_effect=False)
 
     # ---- blocks
 
@@ -84,6 +90,11 @@ class Statements:
             self.statement(op, tail and op is written[-1])
 
     def statement(self, op: Op, tail: bool) -> None:
+        outer, self.span = self.span, op.span
+        self.written(op, tail)
+        self.span = outer
+
+    def written(self, op: Op, tail: bool) -> None:
         if isinstance(op, For | While):
             self.comment_place(op)
         for variable in self.variables.bare.get(op, ()):
@@ -101,7 +112,7 @@ class Statements:
                 pass
             case Store(ptr, value, volatile):
                 target = self.expressions.target(ptr, volatile)
-                self.line(assignment(target.text, assigned(self.expressions.nonconst(value))))
+                self.update(assignment(target.text, assigned(self.expressions.nonconst(value))))
             case Insert():
                 self.insert(op)
             case Apply() if op in self.folding.paired:
@@ -155,20 +166,21 @@ class Statements:
 
     def add_together(self, op: Atomic, group: Neighbours) -> None:
         if op is group.last:
-            self.line(f"{atomics(group, self.expressions).text};")
+            self.update(f"{atomics(group, self.expressions).text};")
 
     # ---- variables
 
     def declare(self, variable: Variable, value: Expr | None) -> None:
-        variable.name = self.scope.declare(variable.hint)
+        variable.name = self.scope.declare(variable.hint, variable.own)
         self.declared.add(variable)
         declaration = self.declaration(variable.type, variable.name, variable.const)
-        self.line(f"{declaration};" if value is None else f"{declaration} = {assigned(value).text};")
+        text = f"{declaration};" if value is None else f"{declaration} = {assigned(value).text};"
+        self.line(text, is_effect=False)
 
     def write(self, op: Op, result: Value, value: Expr) -> None:
         variable = self.variables.of.get(result)
         if variable is None:
-            self.line(f"{value.text};")
+            self.update(f"{value.text};")
         else:
             self.assign(variable, value, op)
 
@@ -182,9 +194,9 @@ class Statements:
         if not self.folding.is_used(op.result):
             return
         assert isinstance(op.result.type, Pointer)
-        name = self.scope.declare(op.result.name or "local")
+        name = self.scope.declare(op.result.name or "local", is_own(op.result.name))
         self.expressions.places[op.result] = name
-        self.line(f"{self.types.declare(op.result.type.pointee, name)};")
+        self.line(f"{self.types.declare(op.result.type.pointee, name)};", is_effect=False)
 
     def insert(self, op: Insert) -> None:
         whole = op.result
@@ -206,8 +218,8 @@ class Statements:
         return f"reinterpret_cast<{self.types.spell(field.type)} &>({text})"
 
     def temporary(self, hint: str, value: Expr, const: bool = False) -> Expr:
-        name = self.scope.declare(hint)
-        self.line(f"{self.declaration(value.type, name, const)} = {value.text};")
+        name = self.scope.declare(hint, own=True)
+        self.line(f"{self.declaration(value.type, name, const)} = {value.text};", is_effect=False)
         return Expr(name, value.type)
 
     def declaration(self, type: Type, name: str, const: bool) -> str:
@@ -217,7 +229,7 @@ class Statements:
 
     def match_all(self, op: Warp) -> None:
         same, every = op.results
-        flag = self.scope.declare("all_match")
+        flag = self.scope.declare("all_match", own=True)
         self.line(f"int {flag};")
         arguments = [*self.expressions.values(op.args), Expr(f"&{flag}", Pointer(I32))]
         self.write(op, same, call("__match_all_sync", arguments, U32))
@@ -264,11 +276,11 @@ class Statements:
         self.line(f"if ({condition.text}) {{")
         self.lines += then
         if orelse:
-            self.line("} else {")
+            self.line("} else {", closes=True)
             self.lines += orelse
-        self.line("}")
+        self.line("}", closes=True)
 
-    def branch(self, op: If, block: Block, tail: bool) -> list[str]:
+    def branch(self, op: If, block: Block, tail: bool) -> list[Line]:
         """The lines of one side."""
         outer_lines, self.lines = self.lines, []
         outer_scope, self.scope = self.scope, Scope(self.scope)
@@ -301,7 +313,7 @@ class Statements:
 
     def unroll(self, count: int | None) -> None:
         if count is not None:
-            self.line(f"#pragma unroll {count}" if count else "#pragma unroll")
+            self.line(f"#pragma unroll {count}" if count else "#pragma unroll", is_effect=False)
 
     def for_(self, op: For) -> None:
         counter, *args = op.body.args
@@ -323,7 +335,7 @@ class Statements:
         """The counter of a `for`, in a scope around the body's, and its declaration."""
         outer, self.scope = self.scope, Scope(self.scope)
         start = assigned(self.expressions.value(first)).text
-        name = self.scope.declare(counter.name or "i")
+        name = self.scope.declare(counter.name or "i", is_own(counter.name))
         if counter in self.variables.of:
             self.variables.of[counter].name = name
         yield Expr(name, counter.type), f"{self.types.declare(counter.type, name)} = {start}"
