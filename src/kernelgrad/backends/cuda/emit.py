@@ -34,10 +34,12 @@ from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
 from .literals import initialiser
+from .loop_tests import with_tests_in_place
 from .neighbours import gather_neighbours, neighbours
 from .reductions import REDUCTIONS, reduction_name, reductions_met_once
 from .shared import SharedText, shared_layout, used_globals
 from .sincos import pairs, side_by_side
+from .single_trips import without_single_trips
 from .spellings import HELPERS, SPELLINGS, has_normal_root
 from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
@@ -65,9 +67,14 @@ def emit(module: Module, kernel: str) -> str:
     return _Emitter(module, module.functions[kernel]).text()
 
 
+def _arranged(function: Function) -> Function:
+    """As it is written: loops as the source has them, and next to each other what is done together."""
+    return gather_neighbours(side_by_side(without_single_trips(with_tests_in_place(function))))
+
+
 class _Emitter:
     def __init__(self, module: Module, function: Function):
-        self.module, self.function = module, gather_neighbours(side_by_side(function))
+        self.module, self.function = module, _arranged(function)
         if function.kind != "kernel":
             raise InternalError(f"{function.name} is not a kernel")
         self.used = used_globals(module, function)
