@@ -63,8 +63,30 @@ def _step(
     if fn in ("shl", "shr") and 0 < number < start.type.bits:
         return Induction(fn, start.type, start, amount=number)
     if fn in ("div", "mul") and number > 1 and number & (number - 1) == 0:
-        return Induction({"div": "div", "mul": "shl"}[fn], start.type, start, amount=number.bit_length() - 1)
+        divided = "shr" if _is_positive(start, loop, structure) else "div"
+        return Induction({"div": divided, "mul": "shl"}[fn], start.type, start, amount=number.bit_length() - 1)
     return None
+
+
+def _is_positive(start: Value, loop: For | While, structure: Structure) -> bool:
+    """Whether the value is positive whenever the loop runs at all: dividing it is shifting it."""
+    if isinstance(start.type, Scalar) and start.type.kind == "uint":
+        return True
+    constant = structure.definition.get(start)
+    if isinstance(constant, Constant):
+        return constant.value >= 0
+    return isinstance(loop, While) and _implies_positive(loop.inits[0], start, structure)
+
+
+def _implies_positive(test: Value, value: Value, structure: Structure) -> bool:
+    match structure.definition.get(test):
+        case Apply("and", args):
+            return any(_implies_positive(arg, value, structure) for arg in args)
+        case Apply("gt" | "ge", (found, end)) | Apply("lt" | "le", (end, found)) if found is value:
+            least = structure.definition.get(end)
+            return isinstance(least, Constant) and least.value >= 0
+        case _:
+            return False
 
 
 def value_at(

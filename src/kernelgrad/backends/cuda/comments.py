@@ -37,11 +37,13 @@ def annotated(lines: list[Line]) -> Iterator[str]:
 
 
 class _Annotator:
-    """`told`: for each open block, from the outside, the place that its latest comment gave, and the latest reason."""
+    """`told`: for each open block, by its depth, the place that its latest comment gave; `reasons`: those that were
+    given since the latest comment of a place."""
 
     def __init__(self, lines: list[Line]):
         self.lines = lines
-        self.told: dict[int, tuple[str, str]] = {}
+        self.told: dict[int, str] = {}
+        self.reasons: set[str] = set()
 
     def run(self) -> Iterator[str]:
         start = 0
@@ -53,24 +55,24 @@ class _Annotator:
 
     def _group(self, group: list[Line]) -> Iterator[str]:
         last = group[-1]
-        place = "" if last.closes else _reversed(last.span)
-        before, why = self._told_at(last.depth)
+        if last.closes or not last.span.line:
+            yield from map(str, group)
+            return
+        place = _reversed(last.span)
         first = next((k for k, line in enumerate(group) if _reversed(line.span) or line is last), 0)
         yield from map(str, group[:first])
-        if place and place != before:
+        if self._is_news(place, last.depth):
+            self.reasons.clear()
             yield str(replace(last, text=f"// reverse of {place}"))
-            why = ""
-        if not last.closes:
-            self._tell(last.depth, place, last.why or why)
         yield from map(str, group[first:-1])
-        yield from _with_reason(last, last.why if last.why != why else "")
+        yield from _with_reason(last, "" if last.why in self.reasons else last.why)
+        self.reasons.add(last.why)
 
-    def _told_at(self, depth: int) -> tuple[str, str]:
-        return next((self.told[d] for d in range(depth, 0, -1) if d in self.told), ("", ""))
-
-    def _tell(self, depth: int, place: str, why: str) -> None:
+    def _is_news(self, place: str, depth: int) -> bool:
+        before = next((self.told[d] for d in range(depth, 0, -1) if d in self.told), "")
         self.told = {d: told for d, told in self.told.items() if d < depth}
-        self.told[depth] = place, why
+        self.told[depth] = place
+        return bool(place) and place != before
 
 
 def _reversed(span: Span) -> str:

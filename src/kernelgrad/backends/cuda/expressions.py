@@ -11,7 +11,7 @@ from .literals import literal, zero
 from .places import Places
 from .reductions import reduction_name
 from .spellings import SPELLINGS, has_normal_root
-from .syntax import LONG, Expr, Prec, assigned, call, cast, conditional, infix, negated, prefix, without_casts
+from .syntax import LONG, OPPOSITE, Expr, Prec, assigned, call, cast, conditional, infix, negated, prefix, without_casts
 from .types import field_name, vector_maker
 
 _AXES = "xyz"
@@ -126,6 +126,10 @@ class Expressions(Places):
         if operands == BOOL:
             return infix(_LOGICAL.get(operator, operator), left, right, BOOL)
         left, right = without_casts(operands, left, right)
+        if operator in OPPOSITE and _is_narrow(operands):
+            right = _plain_literal(right)
+        if operator == "*" and (right.uncast or right).text == "-1" and result == operands and not _is_narrow(result):
+            return prefix("-", left, result)
         if operator == "*" and _is_narrow(result):
             # The product of two large unsigned shorts overflows the int they are promoted to.
             left = cast(self.types.spell(U32), left, U32)
@@ -253,6 +257,11 @@ class Expressions(Places):
         if not _is_narrow(result) and result != BOOL:
             return call(function, [mask, value, *rest], result)
         return self.retyped(call(function, [mask, self.retyped(value, I32), *rest], I32), result)
+
+
+def _plain_literal(value: Expr) -> Expr:
+    """`0` for `(unsigned char)0`: a comparison is one of ints."""
+    return value.uncast if value.uncast is not None and value.uncast.text.isdigit() else value
 
 
 def _is_narrow(type: Type) -> bool:

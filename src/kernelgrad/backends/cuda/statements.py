@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ...errors import UNKNOWN, InternalError, Source, Span
 from ...ir.ops import (
@@ -34,14 +35,17 @@ from .atomics import atomic, atomics
 from .comments import Line
 from .copies import Copy, Save, in_sequence
 from .expressions import Expressions
+from .literals import literal
 from .neighbours import Neighbours
 from .sincos import Pair
-from .syntax import Expr, Prec, assigned, assignment, call, infix, negated
+from .syntax import Expr, Prec, assigned, assignment, call, either, infix, negated
 from .types import Types, field_name
 from .variables import Variable
 
 _FENCES = {"block": "__threadfence_block();", "device": "__threadfence();", "system": "__threadfence_system();"}
 _FULL_MASK = 0xFFFFFFFF
+_ONE_LINE = 110  # how long a line may be that has a condition and what depends on it
+_LONGEST_CHOICE = 90
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0", "\a": "\\a"}
 
 
@@ -55,16 +59,13 @@ class Statements:
         self.lines: list[Line] = []
         self.depth = 1
         self.span: Span = UNKNOWN  # of the statement that is being written
+        self.why = ""  # it updates an adjoint as it does
         self.declared: set[Variable] = set()
 
     # ---- lines
 
     def line(self, text: str, is_effect: bool = True, closes: bool = False) -> None:
-        self.lines.append(Line(text, self.depth, self.span, is_effect, closes=closes))
-
-    def update(self, text: str) -> None:
-        """A statement that updates memory: it says why it does it so."""
-        self.lines.append(Line(text, self.depth, self.span, why=self.span.why if self.span.reverse else ""))
+        self.lines.append(Line(text, self.depth, self.span, is_effect, self.why, closes))
 
     @contextmanager
     def nested(self, head: str, tail: str = "}") -> Iterator[None]:
@@ -90,13 +91,17 @@ class Statements:
             self.statement(op, tail and op is written[-1])
 
     def statement(self, op: Op, tail: bool) -> None:
-        outer, self.span = self.span, op.span
+        outer = self.span, self.why
+        self.span = UNKNOWN if isinstance(op, Barrier) else op.span
+        self.why = op.span.why if isinstance(op, Store | Atomic) and op.span.reverse else ""
         self.written(op, tail)
-        self.span = outer
+        self.span, self.why = outer
 
     def written(self, op: Op, tail: bool) -> None:
         if isinstance(op, For | While):
             self.comment_place(op)
+        if isinstance(op, If) and self.choice(op):
+            return
         for variable in self.variables.bare.get(op, ()):
             self.declare(variable, self.preset(op, variable))
         match op:
@@ -112,7 +117,7 @@ class Statements:
                 pass
             case Store(ptr, value, volatile):
                 target = self.expressions.target(ptr, volatile)
-                self.update(assignment(target.text, assigned(self.expressions.nonconst(value))))
+                self.line(assignment(target.text, assigned(self.expressions.nonconst(value))))
             case Insert():
                 self.insert(op)
             case Apply() if op in self.folding.paired:
@@ -166,7 +171,7 @@ class Statements:
 
     def add_together(self, op: Atomic, group: Neighbours) -> None:
         if op is group.last:
-            self.update(f"{atomics(group, self.expressions).text};")
+            self.line(f"{atomics(group, self.expressions).text};")
 
     # ---- variables
 
@@ -180,7 +185,7 @@ class Statements:
     def write(self, op: Op, result: Value, value: Expr) -> None:
         variable = self.variables.of.get(result)
         if variable is None:
-            self.update(f"{value.text};")
+            self.line(f"{value.text};")
         else:
             self.assign(variable, value, op)
 
@@ -263,6 +268,8 @@ class Statements:
 
     def if_(self, op: If, tail: bool) -> None:
         condition = self.expressions.value(op.cond)
+        while (inner := self.nested_if(op)) is not None and not op.exits:
+            condition, op = infix("&&", condition, self.expressions.value(inner.cond), BOOL), inner
         if op.exits and tail and not self.folding.wanted[op.then] and (not op.then.ops or not op.orelse.ops):
             leaves, rest = (negated(condition), op.then) if not op.orelse.ops else (condition, op.orelse)
             self.line(f"if ({leaves.text}) return;")
@@ -273,12 +280,51 @@ class Statements:
             return
         if not then:
             condition, then, orelse = negated(condition), orelse, []
+        if not orelse and self.on_one_line(condition, then):
+            return
         self.line(f"if ({condition.text}) {{")
         self.lines += then
         if orelse:
             self.line("} else {", closes=True)
             self.lines += orelse
         self.line("}", closes=True)
+
+    def on_one_line(self, condition: Expr, then: list[Line]) -> bool:
+        """`if (c) statement;`"""
+        text = f"if ({condition.text}) {then[0].text}"
+        short = len(text) + 4 * self.depth <= _ONE_LINE and then[0].text.endswith(";")
+        if len(then) > 1 or not then[0].is_effect or then[0].text.startswith("if (") or not short:
+            return False
+        self.lines.append(replace(then[0], text=text, depth=self.depth))
+        return True
+
+    def nested_if(self, op: If) -> If | None:
+        """The `if` that is all another one does: their conditions are tested together."""
+        inner = [inside for inside in op.then.ops if self.folding.is_written(inside)]
+        if len(inner) != 1 or not isinstance(inner[0], If) or op.orelse.ops or self.folding.wanted[op.then]:
+            return None
+        (found,) = inner
+        assert isinstance(found, If)
+        plain = not found.orelse.ops and not self.folding.wanted[found.then] and not self.variables.bare.get(found)
+        return found if plain else None
+
+    def choice(self, op: If) -> bool:
+        """`v = c ? a : b;` or `v = c && a;` where the two sides have nothing else."""
+        if len(self.folding.wanted[op.then]) != 1 or any(map(self.has_text, (op.then, op.orelse))):
+            return False
+        (k,) = self.folding.wanted[op.then]
+        variable, sides = self.storage(op.results[k]), (op.then.results[k], op.orelse.results[k])
+        if any(self.is_in(side, variable) for side in sides):
+            return False
+        condition, one, other = self.expressions.value(op.cond), *map(self.expressions.value, sides)
+        value = either(condition, one, other, op.results[k].type)
+        if len(value.text) > _LONGEST_CHOICE:
+            return False
+        if variable in self.variables.bare.get(op, ()):
+            self.declare(variable, value)
+        else:
+            self.line(assignment(variable.name, assigned(value)))
+        return True
 
     def branch(self, op: If, block: Block, tail: bool) -> list[Line]:
         """The lines of one side."""
@@ -323,12 +369,20 @@ class Statements:
         self.unroll(op.unroll)
         with self.counting(counter, op.lower) as (variable, start):
             upper = self.expressions.value(op.upper)
-            condition = self.expressions.binary("<" if op.step > 0 else ">", variable, upper, BOOL)
+            condition = self.until(variable, upper, op)
             size = Expr(str(abs(op.step)), I32)
             step = assignment(variable.text, infix("+" if op.step > 0 else "-", variable, size, counter.type))
             with self.nested(f"for ({start}; {condition.text}; {step.rstrip(';')}) {{"):
                 self.block(op.body)
                 self.copies(targets, [op.body.results[k] for k in carried], None)
+
+    def until(self, counter: Expr, upper: Expr, op: For) -> Expr:
+        """`k >= 0` rather than `k > -1`."""
+        bound = self.folding.definition.get(op.upper)
+        if op.step < 0 and isinstance(bound, Constant) and op.upper in self.folding.inline and int(bound.value) < 0:
+            last = literal(int(bound.value) + 1, op.upper.type, self.types)
+            return self.expressions.binary(">=", counter, last, BOOL)
+        return self.expressions.binary("<" if op.step > 0 else ">", counter, upper, BOOL)
 
     @contextmanager
     def counting(self, counter: Value, first: Value) -> Iterator[tuple[Expr, str]]:
