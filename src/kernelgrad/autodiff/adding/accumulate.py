@@ -99,7 +99,9 @@ class Accumulation:
             return f"{reason}: logged, to be added in a fixed order"
         if id(op) in self.copied:
             return f"{reason}: of several copies, each is some blocks' alone; they are added up after the launch"
-        return f"{reason}: written, since it is read once" if id(op) in self.writes else reason
+        if id(op) in self.writes:
+            return f"{reason}, and reads it once: written, not added"
+        return f"atomic: {reason}" if self.is_atomic(op) else reason
 
 
 def plan_updates(

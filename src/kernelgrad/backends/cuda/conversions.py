@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...errors import InternalError
 from ...ir.types import BF16, BOOL, F16, F32, F64, I16, I32, I64, U16, U32, U64, Pointer, Scalar, Type
+from .guards import qualified
 from .syntax import Expr, call, cast, infix
 from .types import Types
 
@@ -72,7 +73,7 @@ def bitcast(value: Expr, type: Type, types: Types) -> Expr:
     integral = all(isinstance(t, Pointer) or (isinstance(t, Scalar) and not t.is_float) for t in (source, type))
     if integral:
         return cast(types.spell(type), value, type)
-    return call(f"bit_cast<{types.spell(type)}>", [value], type)
+    return call(qualified(f"bit_cast<{types.spell(type)}>"), [value], type)
 
 
 def needs_bit_cast(source: Type, type: Type) -> bool:

@@ -33,6 +33,7 @@ from .comments import annotated
 from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
+from .guards import in_namespace, once
 from .literals import initialiser
 from .loop_tests import with_tests_in_place
 from .neighbours import gather_neighbours, neighbours
@@ -83,15 +84,15 @@ class _Emitter:
         self.types = Types(struct_names(self.all_types))
         self.reductions = reductions_met_once(self.function)
         self.helpers = sorted(self._helpers())
-        taken = [*self.types.structs.values(), *self.helpers, *self._functions(), kernel_name(function.name)]
+        taken = [*self._functions(), kernel_name(function.name)]
         self.scope = Scope(taken=taken)
         self.names = {g.name: self.scope.declare(g.name) for g in self.used}
 
     def text(self) -> str:
         constants = [self._constant(g, self.names[g.name]) for g in self.used if g.space == "constant"]
-        parts = [self._head(), *definitions(self.types)]
-        parts += [ARRAY_VALUE] if self._has_array_values() else []
-        parts += [HELPERS.get(h) or REDUCTIONS[h] for h in self.helpers]
+        shared = [*definitions(self.types), *([once("array", ARRAY_VALUE)] if self._has_array_values() else [])]
+        shared += [once(h, HELPERS.get(h) or REDUCTIONS[h]) for h in self.helpers]
+        parts = [self._head(), *in_namespace(shared)]
         parts += ["".join(constants)] if constants else []
         return "\n".join([*parts, self._kernel()])
 
@@ -167,10 +168,10 @@ class _Emitter:
         return "\n".join(lines) + "\n"
 
     def _constant(self, variable: Global, name: str) -> str:
-        declaration = f"__constant__ {self.types.declare(variable.type, name)}"
-        if variable.init is None or not any(variable.init):
-            return f"{declaration};\n"
-        return f"{declaration} = {initialiser(variable.init, variable.type, self.types)};\n"
+        text = f"__constant__ {self.types.declare(variable.type, name)}"
+        if variable.init is not None and any(variable.init):
+            text += f" = {initialiser(variable.init, variable.type, self.types)}"
+        return once(f"constant_{name}", f"{text};\n", tell_apart=True)
 
     # ---- the kernel
 

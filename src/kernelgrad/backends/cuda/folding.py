@@ -254,9 +254,9 @@ class _Folder:
         return value.name is None or all(s.starts is not None and s.starts.name == value.name for s in sites)
 
     def _comes_last(self, op: Op, sites: list[Site]) -> bool:
-        """Whether a value waits until what it follows is not read any more: `top += threads;` after the push."""
+        """Whether a value waits until what it follows is not read any more: `top += threads;` after a push."""
         follows = sites[0].follows
-        late = len(sites) == 1 and follows is not None and self.result.is_used(follows)
+        late = len(sites) == 1 and follows is not None and self.uses.get(follows, 0) > 1
         return late and isinstance(op, Apply) and op.fn in _STEPS
 
     def _is_builtin(self, value: Value) -> bool:
