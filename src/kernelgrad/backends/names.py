@@ -15,7 +15,7 @@ _CPP_KEYWORDS = """
 """
 _CUDA_NAMES = """
     threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 assert printf clock clock64 main NULL INFINITY NAN
-    min max abs uint uchar ushort ulong
+    min max abs uint uchar ushort ulong kg
 """
 # The spellings of functions that emitted code calls, so that no parameter or variable hides one.
 _CUDA_FUNCTIONS = """

@@ -60,6 +60,7 @@ class Facts:
 
 
 USUAL = Facts()  # of most launches
+_LOCAL = "a local array of this thread"
 
 
 def on_cores(facts: Facts) -> Facts:
@@ -99,6 +100,8 @@ class Accumulation:
             return f"{reason}: logged, to be added in a fixed order"
         if id(op) in self.copied:
             return f"{reason}: of several copies, each is some blocks' alone; they are added up after the launch"
+        if reason == _LOCAL:
+            return ""
         if id(op) in self.writes:
             return f"{reason}, and reads it once: written, not added"
         return f"atomic: {reason}" if self.is_atomic(op) else reason
@@ -127,7 +130,7 @@ def plan_updates(
         if not roots:
             continue
         if all(_is_local(root, structure) for root in roots):
-            plan.reasons[id(load)] = "a local array of this thread"
+            plan.reasons[id(load)] = _LOCAL
         elif all(names.get(root, root.name) in gathered for root in roots):
             plan.gathered.add(id(load))
             plan.reasons[id(load)] = "each element collects its adjoint from the threads that read it"

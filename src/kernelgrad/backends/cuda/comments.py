@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...errors import UNKNOWN, Span
+from .wrapping import wrapped
 
 WIDTH = 120
 _INDENT = "    "
@@ -33,7 +34,8 @@ class Line:
 
 
 def annotated(lines: list[Line]) -> Iterator[str]:
-    return _Annotator(lines).run()
+    for text in _Annotator(lines).run():
+        yield from wrapped(text, WIDTH)
 
 
 class _Annotator:

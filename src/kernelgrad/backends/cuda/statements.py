@@ -167,7 +167,8 @@ class Statements:
         if op is pair.second:
             results = [self.variables.of[part.result] for part in (pair.sine, pair.cosine)]
             argument = self.expressions.value(op.args[0]).text
-            self.line(f"{pair.function}({argument}, {', '.join(f'&{v.name}' for v in results)});")
+            text = f"{pair.function}({argument}, {', '.join(f'&{v.name}' for v in results)});"
+            self.line(text, is_effect=False)
 
     def add_together(self, op: Atomic, group: Neighbours) -> None:
         if op is group.last:
@@ -300,7 +301,7 @@ class Statements:
 
     def nested_if(self, op: If) -> If | None:
         """The `if` that is all another one does: their conditions are tested together."""
-        inner = [inside for inside in op.then.ops if self.folding.is_written(inside)]
+        inner = [inside for inside in op.then.ops if self.folding.is_written(inside) or isinstance(inside, Alloca)]
         if len(inner) != 1 or not isinstance(inner[0], If) or op.orelse.ops or self.folding.wanted[op.then]:
             return None
         (found,) = inner
