@@ -63,12 +63,13 @@ class _Annotator:
         place = _reversed(last.span)
         first = next((k for k, line in enumerate(group) if _reversed(line.span) or line is last), 0)
         yield from map(str, group[:first])
+        head = ""
         if self._is_news(place, last.depth):
             self.reasons.clear()
-            yield str(replace(last, text=f"// reverse of {place}"))
-        yield from map(str, group[first:-1])
-        yield from _with_reason(last, "" if last.why in self.reasons else last.why)
+            head = f"reverse of {place}"
+        why = "" if last.why in self.reasons else last.why
         self.reasons.add(last.why)
+        yield from _commented(group[first:], head, why)
 
     def _is_news(self, place: str, depth: int) -> bool:
         before = next((self.told[d] for d in range(depth, 0, -1) if d in self.told), "")
@@ -81,8 +82,16 @@ def _reversed(span: Span) -> str:
     return f"{span.source.short_name}:{span.line}" if span.reverse and not span.source.is_prelude else ""
 
 
-def _with_reason(line: Line, why: str) -> Iterator[str]:
-    beside = f"{line}  // {why}"
-    if why and len(beside) > WIDTH:
-        yield str(replace(line, text=f"// {why}"))
-    yield beside if why and len(beside) <= WIDTH else str(line)
+def _commented(group: list[Line], head: str, why: str) -> Iterator[str]:
+    """The lines of a group, with what it reverses before them and the reason beside its last, or before it."""
+    *temporaries, last = group
+    beside = f"{last}  // {why}" if why else str(last)
+    fits = not why or len(beside) <= WIDTH
+    if head and not fits and not temporaries:
+        head, why = f"{head}; {why}", ""
+    if head:
+        yield str(replace(last, text=f"// {head}"))
+    yield from map(str, temporaries)
+    if why and not fits:
+        yield str(replace(last, text=f"// {why}"))
+    yield beside if fits else str(last)
