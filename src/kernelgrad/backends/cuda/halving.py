@@ -56,7 +56,8 @@ def _shifted(loop: While, index: int, arg: Value, end: Value | None, definition:
         above_zero = (_number(end, definition) or 0) >= 0 and _number(end, definition) is not None
         return {"shr": by, "div": by.bit_length() - 1}.get(step.fn, 0) if above_zero and by > 0 else 0
     start = _number(loop.inits[index], definition)
-    return by if step.fn == "shl" and by > 0 and start is not None and start > 0 else 0
+    doubled = {"shl": by, "mul": by.bit_length() - 1 if by & (by - 1) == 0 else 0}.get(step.fn, 0)
+    return doubled if by > 0 and start is not None and start > 0 else 0
 
 
 def _number(value: Value, definition: _Definitions) -> int | None:

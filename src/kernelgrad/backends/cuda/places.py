@@ -73,7 +73,8 @@ class Places(ABC):
     def place(self, ptr: Value) -> Expr:
         """The object that a pointer points to, as a C++ lvalue."""
         found = self.place_of(self.folded(ptr))
-        if found is None and ptr in self.indexed and ptr not in self.folding.inline:
+        plain = ptr in self.indexed and ptr not in self.folding.inline and not isinstance(_pointee(ptr), Struct)
+        if found is None and plain:
             return Expr(f"{self.value(ptr).at(Prec.POSTFIX)}[0]", _pointee(ptr))  # as its other elements
         return self.dereferenced(self.value(ptr)) if found is None else found
 

@@ -181,7 +181,7 @@ class Statements:
         self.declared.add(variable)
         declaration = self.declaration(variable.type, variable.name, variable.const)
         text = f"{declaration};" if value is None else f"{declaration} = {assigned(value).text};"
-        self.line(text, is_effect=False)
+        self.line(text, is_effect=bool(self.why))
 
     def write(self, op: Op, result: Value, value: Expr) -> None:
         variable = self.variables.of.get(result)
