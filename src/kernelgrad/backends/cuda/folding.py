@@ -37,6 +37,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, operands, uses, walk
 from ...ir.types import BOOL, Array, Pointer, Scalar
+from ..names import is_own
 from .neighbours import Neighbours, neighbours
 from .ranges import is_below
 from .sincos import Pair, pairs
@@ -235,7 +236,7 @@ class _Folder:
             return True
         if not sites or op in self.result.paired:
             return False
-        if not self._is_nameless(value, sites) and not self._comes_last(op, sites):
+        if not self._is_nameless(value, sites, home) and not self._comes_last(op, sites):
             return False
         if isinstance(op, (Extract, *ADDRESSES)):
             return True
@@ -249,8 +250,11 @@ class _Folder:
             return False  # a compiler would let the loads in the same expression wait until after the stores
         return isinstance(op, _PURE) and self._is_cheap_to_move(value, sites, home)
 
-    def _is_nameless(self, value: Value, sites: list[Site]) -> bool:
-        """Whether the source has no variable for the value, or only one that a loop takes over as its own."""
+    def _is_nameless(self, value: Value, sites: list[Site], home: Site) -> bool:
+        """Whether the source has no variable for the value, or only one that a loop takes over as its own. What passes
+        named is computed where it is needed, if that is not always."""
+        if is_own(value.name) and len(sites) == 1 and sites[0].block is not home.block:
+            return True
         return value.name is None or all(s.starts is not None and s.starts.name == value.name for s in sites)
 
     def _comes_last(self, op: Op, sites: list[Site]) -> bool:
