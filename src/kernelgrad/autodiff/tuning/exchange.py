@@ -108,7 +108,7 @@ class _Exchange:
         return root in self.params or isinstance(self.definition.get(root), GlobalRef)
 
     def variable(self, value: Value) -> Global:
-        taken, name = {*self.module.globals, *self.variables}, f"_of_{value.name or 'thread'}"
+        taken, name = {*self.module.globals, *self.variables}, f"_of_{value.shown or 'thread'}"
         while name in taken:
             name += "_"
         self.variables[name] = Global(name, Array(value.type, math.prod(self.block)), "shared")
