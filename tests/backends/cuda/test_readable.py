@@ -47,6 +47,21 @@ __global__ void doubled(float *y, const float *x, int end) {
     for (int d = 1; d < end; d *= 2) v = v * x[t ^ d] + d;
     y[t] = v;
 }"""
+LOOPS = """
+__global__ void loops(float *y, const float *x, int n, int step) {
+    int i = threadIdx.x, k = 0;
+    float v = x[i], s = 0;
+    while (v > 0.3f && k < n) { v *= 0.7f * x[k]; ++k; }
+    for (unsigned j = i; j < (unsigned)n; j += blockDim.x) s += x[j] * v;
+    for (int a = 0, b = n; a < b; a += 2, b -= step) s += x[a] * x[b];
+    for (long long j = n; j > 0; j -= step)
+        for (long long m = j; m < n; m += step) s += sinf(x[j]) * x[m];
+    for (int j = 1; j < 100; j *= 4) { s += x[j % 8] * s; if (s > 3.0f) break; }
+    k = 0;
+    do { s = s * 0.5f + x[k]; k += step; } while (k < n);
+    for (int j = n; j != 0; j /= 2) s += x[j] * x[i];
+    y[i] = s;
+}"""
 TAPED = """
 __global__ void taped(double *y, const double *x, int n) {
     double v = x[threadIdx.x];
@@ -188,13 +203,13 @@ def test_loops_of_one_trip_are_none() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 @pytest.mark.parametrize("n", [0, 1, 8])
 @pytest.mark.parametrize(
-    "source", [STRIDED, HALVED.replace("HALVE", "/= 2"), HALVED.replace("HALVE", ">>= 1"), DOUBLED]
+    "source", [STRIDED, HALVED.replace("HALVE", "/= 2"), HALVED.replace("HALVE", ">>= 1"), DOUBLED, LOOPS]
 )
 def test_the_text_does_what_the_cpu_does(source: str, n: int) -> None:
     name = re.search(r"void (\w+)", source)[1]  # type: ignore[index]
     found = gradient(source, name)
     random, threads = np.random.default_rng(3), 8
-    rest = {"strided": (n, 4, 1), "halved": (n,), "doubled": (n,)}[name]
+    rest = {"strided": (n, 4, 1), "halved": (n,), "doubled": (n,), "loops": (n, 3)}[name]
     given = [random.uniform(0.5, 1.5, 64).astype(np.float32) for _ in range(4)]
     native, emulated = ([a.copy() for a in given] for _ in range(2))
     found[1, threads](native[0], native[1], *rest, native[2], native[3])

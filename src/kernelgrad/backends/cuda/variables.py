@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ...ir.ops import Block, For, Function, If, Insert, Load, Member, Offset, Op, PtrCast, Value, While
+from ...ir.ops import Apply, Block, For, Function, If, Insert, Load, Member, Offset, Op, PtrCast, Value, While
 from ...ir.traverse import blocks, walk
 from ...ir.types import Pointer, Type
 from ..names import is_own
@@ -197,16 +197,23 @@ def _copies(function: Function) -> Iterator[tuple[Value, Value]]:
 
 
 def _merge_by_name(values: list[Value], classes: _Classes, shape: _Shape) -> None:
-    """`v = v * 2;` in straight-line code: values of one name in one block."""
+    """`v = v * 2;` in straight-line code: values of one name in one block, first with what they are computed from."""
     latest: dict[tuple[Block, str], Value] = {}
     for value in values:
         if value.name is None:
             continue
         block = shape.home[value]
-        previous = latest.get((block, value.name))
-        if previous is not None and classes.of[previous].block is classes.of[value].block:
-            classes.try_merge(previous, value)
+        for previous in (*_updated(value, shape), latest.get((block, value.name))):
+            if previous in classes.of and classes.of[previous].block is classes.of[value].block:
+                classes.try_merge(previous, value)
         latest[block, value.name] = value
+
+
+def _updated(value: Value, shape: _Shape) -> Iterator[Value]:
+    """What a value is computed from that has its name, as each of several sums that are made side by side."""
+    op = shape.definer.get(value)
+    args = op.args if isinstance(op, Apply) else ()
+    return (arg for arg in args if arg.name == value.name and shape.home.get(arg) is shape.home[value])
 
 
 def _variables(values: list[Value], classes: _Classes, shape: _Shape, const: frozenset[Value]) -> Variables:
