@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +25,22 @@ class Source:
 
 @dataclass(frozen=True)
 class Span:
-    """Where something stands in the user's source: 1-based line and column, and its length on that line."""
+    """Where something stands in the user's source: 1-based line and column, and its length on that line. Code of a
+    derivative that is not there is told by `reverse`: it undoes what is; `why`: the reason for how an adjoint is
+    updated."""
 
     source: Source
     line: int
     column: int
     length: int = 1
+    reverse: bool = field(default=False, compare=False)
+    why: str = field(default="", compare=False)
+
+    def reversed(self) -> Span:
+        return self if self.reverse or not self.line else replace(self, reverse=True)
+
+    def because(self, why: str) -> Span:
+        return self if why == self.why or not self.line else replace(self, why=why)
 
     def __str__(self) -> str:
         return f"{self.source.name}:{self.line}:{self.column}"

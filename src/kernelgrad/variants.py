@@ -33,6 +33,7 @@ from .autodiff.tuning.long_loops import has_long_loops
 from .autodiff.tuning.shapes import decided_by
 from .autodiff.tuning.tune import Tuning, tuning_for
 from .deep import deeply
+from .extra_parameters import parameter_notes
 from .gathers import Chosen, Gathers, Step
 from .ir.ops import Atomic, Function, Module, Print, Store, Value
 from .ir.traverse import walk
@@ -131,7 +132,9 @@ class Variant:
         kernel = self.kernels[number]
         head, _, rest = kernel.source.partition("\n")
         notes = self._notes(rest) if kernel is self.reverse and not self.options.facts.alone else ()
-        return "\n".join((head, *notes, rest))
+        function, variables = kernel._cuda_module.functions[kernel.name], self.kernel.module.globals
+        extra = parameter_notes(self.derivative, function, variables)
+        return "\n".join((head, *notes, *extra, rest))
 
     def _notes(self, text: str) -> Iterator[str]:
         plan = self.derivative.prepared.accumulation

@@ -35,7 +35,7 @@ def test_one_thread_takes_the_adjoint(name: str) -> None:
     bound, _ = kernel.bind(arguments())
     variant = kg.gradient(kernel).variant_for(("y", "x"), make_launch(case.grid, case.block), bound)
     text = variant.source(0)
-    assert "= take(&_d_" in text
+    assert "= kg::take(&_d_" in text
     assert compile_only(text, "sm_90")
 
 

@@ -18,7 +18,8 @@ extern "C" __global__ void dot_product_grad(
     float a_value = a[i];
     float b_value = b[i];
     atomicAdd(sum, a_value * b_value);
+    // reverse of dot_product.cu:5
     bool t = _d_sum_value != 0.0f;
-    _d_b[i] = _d_b_value + _d_sum_value * (t ? a_value : 0.0f);
+    _d_b[i] = _d_b_value + _d_sum_value * (t ? a_value : 0.0f);  // only this thread touches the element
     _d_a[i] = _d_a_value + _d_sum_value * (t ? b_value : 0.0f);
 }

@@ -11,63 +11,66 @@ extern "C" __global__ void newton_grad(
 {
     int i = threadIdx.x;
     double _d_x_value = _d_x[i];
-    double _d_root = _d_y[i];
-    long long t = blockDim.x * (long long)blockDim.y * blockDim.z;
-    double root = x[i];
+    double _d_root_start = _d_y[i];
+    long long block = blockIdx.x + (blockIdx.y + blockIdx.z * (long long)gridDim.y) * gridDim.x;
+    long long thread = threadIdx.x + (threadIdx.y + threadIdx.z * (long long)blockDim.y) * blockDim.x;
+    long long threads = blockDim.x * (long long)blockDim.y * blockDim.z;
+    double root_start = x[i];
     // newton.cu:6
     bool go = true;
-    double root_1 = root;
-    long long count = 0;
-    long long _top_f64 = _segments_f64[blockIdx.x + (blockIdx.y + blockIdx.z * (long long)gridDim.y) * gridDim.x] + (threadIdx.x + (threadIdx.y + threadIdx.z * (long long)blockDim.y) * blockDim.x);
+    double root = root_start;
+    long long trips = 0;
+    long long _top_f64_start = _segments_f64[block] + thread;
     while (go) {
-        double step = (__dmul_rn(root_1, root_1) - root) / (2.0 * root_1);
-        double root_2 = root_1 - step;
-        long long _top_f64_1 = _top_f64 + t;
-        _tape_f64[_top_f64] = root_1;
+        double step = (__dmul_rn(root, root) - root_start) / (2.0 * root);
+        _tape_f64[_top_f64_start] = root;
         go = fabs(step) > 1e-12;
-        root_1 = root_2;
-        ++count;
-        _top_f64 = _top_f64_1;
+        root -= step;
+        ++trips;
+        _top_f64_start += threads;
     }
-    long long t_1 = count - 1;
-    y[i] = root_1;
-    if (_d_root != 0.0) {
-        _d_y[i] = 0.0;
+    long long t = trips - 1;
+    y[i] = root;
+    // reverse of newton.cu:10
+    if (_d_root_start != 0.0) _d_y[i] = 0.0;  // consumed: the element was overwritten
+    // reverse of newton.cu:6
+    long long _top_f64 = _top_f64_start;
+    double _d_root = -0.0;
+    double _d_root_1 = _d_root_start;
+    for (long long trip = t; trip >= 0; --trip) {
+        _top_f64 -= threads;
+        // reverse of newton.cu:7
+        double root_1 = _tape_f64[_top_f64];
+        double t_1 = 2.0 * root_1;
+        double step = (__dmul_rn(root_1, root_1) - root_start) / t_1;
+        double _d_step = -_d_root_1;
+        bool t_2 = _d_step != 0.0;
+        double t_3 = t_2 ? _d_step / t_1 : 0.0;
+        double _d_root_2 = _d_root_1 + (t_2 ? -(_d_step * (step / t_1)) : 0.0) * 2.0;
+        _d_root -= t_3;
+        // reverse of newton.cu:6
+        _d_root_1 = _d_root_2 + t_3 * 2.0 * root_1;
     }
-    // newton.cu:6
-    long long _top_f64_2 = _top_f64;
-    double _d_root_1 = -0.0;
-    double _d_root_2 = _d_root;
-    for (long long k = t_1; k > -1; --k) {
-        _top_f64_2 -= t;
-        double root_2 = _tape_f64[_top_f64_2];
-        double t_2 = 2.0 * root_2;
-        double step = (__dmul_rn(root_2, root_2) - root) / t_2;
-        double _d_step = -_d_root_2;
-        bool t_3 = _d_step != 0.0;
-        double t_4 = t_3 ? _d_step / t_2 : 0.0;
-        double _d_root_3 = _d_root_2 + (t_3 ? -(_d_step * (step / t_2)) : 0.0) * 2.0;
-        _d_root_1 += -t_4;
-        _d_root_2 = _d_root_3 + t_4 * 2.0 * root_2;
-    }
-    if (_d_root_1 != _d_root_1 || _d_root_2 != _d_root_2) {
-        // newton.cu:6
-        _d_root_1 = -0.0;
-        _d_root_2 = _d_root;
+    if (_d_root != _d_root || _d_root_1 != _d_root_1) {
+        _d_root = -0.0;
+        _d_root_1 = _d_root_start;
         #pragma unroll 1
-        for (long long k = t_1; k > -1; --k) {
-            _top_f64 -= t;
-            double root_2 = _tape_f64[_top_f64];
-            double t_2 = 2.0 * root_2;
-            double step = (__dmul_rn(root_2, root_2) - root) / t_2;
-            double _d_step = -_d_root_2;
-            double t_3 = _d_step / t_2;
-            double _d_root_3 = _d_root_2 + -(_d_step * (step / t_2)) * 2.0;
-            bool t_4 = _d_root_2 != 0.0;
-            _d_root_1 += t_4 ? -t_3 : 0.0;
-            _d_root_2 = (t_4 ? _d_root_3 : 0.0) + (t_4 && t_3 != 0.0 ? t_3 * 2.0 * root_2 : 0.0);
+        for (long long trip = t; trip >= 0; --trip) {
+            _top_f64_start -= threads;
+            // reverse of newton.cu:7
+            double root_1 = _tape_f64[_top_f64_start];
+            double t_1 = 2.0 * root_1;
+            double step = (__dmul_rn(root_1, root_1) - root_start) / t_1;
+            double _d_step = -_d_root_1;
+            double t_2 = _d_step / t_1;
+            double _d_root_2 = _d_root_1 + -(_d_step * (step / t_1)) * 2.0;
+            bool t_3 = _d_root_1 != 0.0;
+            _d_root += t_3 ? -t_2 : 0.0;
+            // reverse of newton.cu:6
+            _d_root_1 = (t_3 ? _d_root_2 : 0.0) + (t_3 && t_2 != 0.0 ? t_2 * 2.0 * root_1 : 0.0);
         }
     }
-    _d_root_2 += _d_root_1;
-    _d_x[i] = _d_x_value + _d_root_2;
+    _d_root_1 += _d_root;
+    // reverse of newton.cu:5
+    _d_x[i] = _d_x_value + _d_root_1;  // only this thread touches the element
 }

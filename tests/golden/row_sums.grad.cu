@@ -18,12 +18,11 @@ extern "C" __global__ void row_sums_grad(
         sum += m_value * m_value;
     }
     y[row] = sum;
-    if (_d_sum != 0.0f) {
-        _d_y[row] = 0.0f;
-    }
-    // row_sums.cu:6
-    for (int c = columns - 1; c > -1; --c) {
+    // reverse of row_sums.cu:7
+    if (_d_sum != 0.0f) _d_y[row] = 0.0f;  // consumed: the element was overwritten
+    // reverse of row_sums.cu:6
+    for (int c = columns - 1; c >= 0; --c) {
         float m_value = m[t + c];
-        _d_m[t + c] += _d_sum != 0.0f ? _d_sum * 2.0f * m_value : 0.0f;
+        _d_m[t + c] += _d_sum != 0.0f ? _d_sum * 2.0f * m_value : 0.0f;  // only this thread touches the element
     }
 }

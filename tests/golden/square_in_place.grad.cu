@@ -7,5 +7,6 @@ extern "C" __global__ void square_in_place_grad(double *__restrict__ a, double *
     double _d_a_value = _d_a[i];
     double a_value = a[i];
     a[i] = a_value * a_value;
-    _d_a[i] = _d_a_value != 0.0 ? _d_a_value * 2.0 * a_value : 0.0;
+    // reverse of square_in_place.cu:5
+    _d_a[i] = _d_a_value != 0.0 ? _d_a_value * 2.0 * a_value : 0.0;  // only this thread touches the element
 }

@@ -15,19 +15,12 @@ extern "C" __global__ void stencil_grad(
     float x_value_1 = x[i + 1];
     float t = -_d_y_value * 2.0f;
     y[i] = x_value * x_value_1 - 2.0f * x[i];
-    if (_d_y_value != 0.0f) {
-        _d_y[i] = 0.0f;
-    }
-    if (t != 0.0f) {
-        atomicAdd(&_d_x[i], t);
-    }
+    // reverse of stencil.cu:5
+    if (_d_y_value != 0.0f) _d_y[i] = 0.0f;  // consumed: the element was overwritten
+    if (t != 0.0f) atomicAdd(&_d_x[i], t);  // atomic: other threads may read the element too
     bool t_1 = _d_y_value != 0.0f;
     float t_2 = _d_y_value * (t_1 ? x_value : 0.0f);
-    if (t_2 != 0.0f) {
-        atomicAdd(&_d_x[i + 1], t_2);
-    }
+    if (t_2 != 0.0f) atomicAdd(&_d_x[i + 1], t_2);
     float t_3 = _d_y_value * (t_1 ? x_value_1 : 0.0f);
-    if (t_3 != 0.0f) {
-        atomicAdd(&_d_x[i - 1], t_3);
-    }
+    if (t_3 != 0.0f) atomicAdd(&_d_x[i - 1], t_3);
 }

@@ -14,7 +14,9 @@ extern "C" __global__ void window_grad(
     double _d_y_value = _d_y[i];
     double x_value = x[i + 2];
     double x_value_1 = x[i + 1];
-    long long t = blockDim.x * (long long)blockDim.y * blockDim.z;
+    long long block = blockIdx.x + (blockIdx.y + blockIdx.z * (long long)gridDim.y) * gridDim.x;
+    long long threads = blockDim.x * (long long)blockDim.y * blockDim.z;
+    long long thread = threadIdx.x + (threadIdx.y + threadIdx.z * (long long)blockDim.y) * blockDim.x;
     double ring[3];
     double _d_ring[3];
     double x_value_2 = x[i];
@@ -22,62 +24,56 @@ extern "C" __global__ void window_grad(
     ring[1] = x_value_1;
     ring[2] = x_value;
     // window.cu:6
-    long long _top_f64 = (blockIdx.x + (blockIdx.y + blockIdx.z * (long long)gridDim.y) * gridDim.x) * _capacity_f64 * t + (threadIdx.x + (threadIdx.y + threadIdx.z * (long long)blockDim.y) * blockDim.x);
+    long long _top_f64 = block * _capacity_f64 * threads + thread;
     for (int k = 0; k < n; ++k) {
         int k_1 = k + 1;
         double ring_value = ring[k_1 % 3];
         double ring_value_1 = ring[(k + 2) % 3];
-        long long _top_f64_1 = _top_f64 + t;
-        long long _top_f64_2 = _top_f64_1 + t;
+        long long _top_f64_1 = _top_f64 + threads;
         ring[k % 3] = ring_value * ring_value_1 + x_value_2;
         _tape_f64[_top_f64] = ring_value_1;
         _tape_f64[_top_f64_1] = ring_value;
-        _top_f64 = _top_f64_2;
+        _top_f64 = _top_f64_1 + threads;
     }
     double ring_value_2 = ring[1];
     double ring_value_3 = ring[2];
     y[i] = ring[0] + ring_value_2 * ring_value_3;
-    for (int k = 0; k < 3; ++k) {
-        _d_ring[k] = -0.0;
+    for (int k_1 = 0; k_1 < 3; ++k_1) {
+        _d_ring[k_1] = -0.0;
     }
+    // reverse of window.cu:7
     double _d_ring_value = _d_ring[1];
     double _d_ring_value_1 = _d_ring[2];
-    bool t_1 = _d_y_value != 0.0;
-    if (_d_y_value != 0.0) {
-        _d_y[i] = 0.0;
-    }
-    _d_ring[2] = _d_ring_value_1 + _d_y_value * (t_1 ? ring_value_2 : 0.0);
-    _d_ring[1] = _d_ring_value + _d_y_value * (t_1 ? ring_value_3 : 0.0);
+    bool t = _d_y_value != 0.0;
+    if (_d_y_value != 0.0) _d_y[i] = 0.0;  // consumed: the element was overwritten
+    _d_ring[2] = _d_ring_value_1 + _d_y_value * (t ? ring_value_2 : 0.0);  // a local array of this thread
+    _d_ring[1] = _d_ring_value + _d_y_value * (t ? ring_value_3 : 0.0);
     _d_ring[0] += _d_y_value;
-    // window.cu:6
-    double t_2 = -0.0;
-    for (int k = n - 1; k > -1; --k) {
-        long long _top_f64_1 = _top_f64 - t;
+    // reverse of window.cu:6
+    double t_1 = -0.0;
+    for (int k = n - 1; k >= 0; --k) {
+        long long _top_f64_1 = _top_f64 - threads;
         double _tape_f64_value = _tape_f64[_top_f64_1];
-        _top_f64 = _top_f64_1 - t;
+        _top_f64 = _top_f64_1 - threads;
         double _tape_f64_value_1 = _tape_f64[_top_f64];
         int k_1 = k + 1;
         double _d_ring_value_2 = _d_ring[k % 3];
-        _d_ring[k % 3] = -0.0;
-        bool t_3 = _d_ring_value_2 != 0.0;
-        _d_ring[(k + 2) % 3] += _d_ring_value_2 * (t_3 ? _tape_f64_value : 0.0);
-        _d_ring[k_1 % 3] += _d_ring_value_2 * (t_3 ? _tape_f64_value_1 : 0.0);
-        t_2 += _d_ring_value_2;
+        _d_ring[k % 3] = -0.0;  // consumed: the element was overwritten
+        bool t_2 = _d_ring_value_2 != 0.0;
+        _d_ring[(k + 2) % 3] += _d_ring_value_2 * (t_2 ? _tape_f64_value : 0.0);  // a local array of this thread
+        _d_ring[k_1 % 3] += _d_ring_value_2 * (t_2 ? _tape_f64_value_1 : 0.0);
+        t_1 += _d_ring_value_2;
     }
+    // reverse of window.cu:5
     double _d_ring_value_3 = _d_ring[1];
     double _d_ring_value_4 = _d_ring[2];
-    _d_ring[2] = -0.0;
-    if (_d_ring_value_4 != 0.0) {
-        atomicAdd(&_d_x[i + 2], _d_ring_value_4);
-    }
+    _d_ring[2] = -0.0;  // consumed: the element was overwritten
+    // atomic: other threads may read the element too
+    if (_d_ring_value_4 != 0.0) atomicAdd(&_d_x[i + 2], _d_ring_value_4);
     _d_ring[1] = -0.0;
     double _d_ring_value_5 = _d_ring[0];
-    if (_d_ring_value_3 != 0.0) {
-        atomicAdd(&_d_x[i + 1], _d_ring_value_3);
-    }
-    double t_4 = t_2 + _d_ring_value_5;
+    if (_d_ring_value_3 != 0.0) atomicAdd(&_d_x[i + 1], _d_ring_value_3);
+    double t_3 = t_1 + _d_ring_value_5;
     _d_ring[0] = -0.0;
-    if (t_4 != 0.0) {
-        atomicAdd(&_d_x[i], t_4);
-    }
+    if (t_3 != 0.0) atomicAdd(&_d_x[i], t_3);
 }

@@ -20,8 +20,8 @@ class Adjoints:
         self._only: dict[Value, tuple[list[Op], Value]] = {}  # a single contribution, and its region
         self._factors: dict[Value, tuple[Value, float]] = {}  # of adjoints that are products with a number
 
-    def create(self, value: Value) -> None:
-        variable = self.b.alloca(adjoint_type(value.type), shadow_name(value.name))
+    def create(self, value: Value, name: str | None = None) -> None:
+        variable = self.b.alloca(adjoint_type(value.type), name or shadow_name(value.name))
         zero_fill(self.b, variable)
         self._variables[value] = variable
         self._untouched[value] = self.b.ops

@@ -99,10 +99,10 @@ class _Converged:
         everyone = self.everyone(b, loop)
         go, *carried = loop.before.args
         test = Builder(loop.span)
-        present = test.emit(Warp, "vote_ballot", (everyone, go), type=U32, name="present")
+        present = test.emit(Warp, "vote_ballot", (everyone, go), type=U32, name="~present")
         some = test.apply("ne", present, test.constant(0, U32))
         before = Block(loop.before.args, tuple(test.ops), (some, present, go, *carried))
-        results = (Value(U32, "present"), *loop.results)
+        results = (Value(U32, "~present"), *loop.results)
         return [*b.ops, replace(loop, before=before, body=self.iteration(loop, everyone), results=results)]
 
     def everyone(self, b: Builder, loop: While) -> Value:
@@ -113,11 +113,11 @@ class _Converged:
         for op in _in_every(loop.body):
             if op.args[0] in masks and op.args[0] not in self.constants:
                 return op.args[0]
-        return b.emit(Warp, "activemask", (), type=U32, name="everyone")
+        return b.emit(Warp, "activemask", (), type=U32, name="~everyone")
 
     def iteration(self, loop: While, everyone: Value) -> Block:
         """One iteration, for the lanes that want it."""
-        b, present = Builder(loop.span), Value(U32, "present")
+        b, present = Builder(loop.span), Value(U32, "~present")
         among: dict[Value, Value] = {}
         for mask in self.lasting(loop):
             alone = mask is everyone or self.constants.get(mask) == FULL_WARP

@@ -140,8 +140,8 @@ def fill_together(b: Builder, base: Value, nbytes: Value, word: int = 0) -> None
 def _together(b: Builder, count: Value, work: Callable[[Value], object]) -> None:
     """for (k = thread; k < count; k += threads) work(k)"""
     x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
-    threads = b.apply("mul", b.apply("mul", x, y), z)
-    k, inside = Value(I64, "k"), Value(I64, "k")
+    threads = b.apply("mul", b.apply("mul", x, y), z, name="~threads")
+    k, inside = Value(I64, "~k"), Value(I64, "~k")
     with b.region() as before:
         more = b.apply("lt", k, count)
     with b.region() as body:

@@ -142,7 +142,7 @@ class Copier:
 
     def while_(self, op: While, inits: tuple[Value, ...], taping: bool) -> Value | None:
         counting = self.plan.has_adjoint(op) and taping
-        counter = Value(I64, "count")
+        counter = Value(I64, "~trips")
         with self.b.region() as region:
             args = tuple(map(self.define, op.body.args))
             self.block(op.body, taping)
@@ -154,8 +154,8 @@ class Copier:
             before, body = Block(passed, (), (passed[0], *passed)), region.block(args, results)
             self.b.add(replace(op, inits=inits, before=before, body=body, results=ends))
             return None
-        count = self.plan.counts.get(id(op), Value(I64, "count")) if self.effects else Value(I64, "count")
-        passed_count = Value(I64, "count")
+        count = self.plan.counts.get(id(op), Value(I64, "~trips")) if self.effects else Value(I64, "~trips")
+        passed_count = Value(I64, "~trips")
         before = Block((*passed, passed_count), (), (passed[0], *passed, passed_count))
         body = region.block((*args, counter), (*results, following))
         zero = self.b.constant(0, I64)

@@ -104,7 +104,7 @@ class Logs:
         of = Logged(type, variable)
         if of not in self.all:
             return
-        log, k = self.all[of], Value(I64, "k")
+        log, k = self.all[of], Value(I64, "~k")
         cell = self._place(b, of, ptr)
         with b.region() as body:
             at = self._entry(b, log, k)
@@ -143,7 +143,7 @@ class Logs:
             b.store(log.count, b.constant(0, I64))
 
     def _add_up(self, b: Builder, log: Log) -> None:
-        zero, thread, k = b.constant(0, I64), Value(I64, "thread"), Value(I64, "k")
+        zero, thread, k = b.constant(0, I64), Value(I64, "~thread"), Value(I64, "~k")
         me, threads = linear_thread(b), self.tape.threads()
         base, first = self.base(b, log.of.variable, log.of.type), b.apply("sub", log.start, me)
         with b.region() as of_thread:

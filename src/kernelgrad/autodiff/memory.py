@@ -17,6 +17,9 @@ from .keeping.tape import part_types
 from .logs import Logged, Logs
 from .shadows import ZERO
 
+_CONSUMED = "consumed: the element was overwritten"
+_TAKEN = "consumed, by one of the threads that may have stored the element"
+
 
 class MemoryAdjoints:
     def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value], logs: Logs):
@@ -25,6 +28,7 @@ class MemoryAdjoints:
     def load(self, op: Load, shadow: Value) -> None:
         """A read in the primal is an update in the adjoint."""
         if id(op) not in self.accumulation.gathered:
+            self.b.span = self.b.span.because(self.accumulation.why(op))
             self.each_float(shadow, self.adjoints.get(op.result), self._how(op))
 
     def _how(self, op: Load) -> Callable[[Value, Value], None]:
@@ -60,11 +64,13 @@ class MemoryAdjoints:
         """The value stored gets what the memory's shadow has gathered, and the shadow starts anew."""
         self._take_logged(op, shadow)
         if op.value in self.adjoints and id(op) in self.accumulation.contested and not roots & self.kept:
+            self.b.span = self.b.span.because(_TAKEN)
             self.adjoints.add(op.value, self._taken(shadow))
             return
         if op.value in self.adjoints:
             self.adjoints.add(op.value, self.b.load(shadow))
         if not roots & self.kept:
+            self.b.span = self.b.span.because(_CONSUMED)
             self._clear(shadow)
 
     def _taken(self, ptr: Value) -> Value:

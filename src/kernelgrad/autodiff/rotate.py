@@ -36,13 +36,13 @@ def _rotate(loop: While) -> list[Op]:
     again_map = dict(zip(again.args, body.results, strict=True))
     again_ops = renamed(again, again_map)
     results = tuple(again_map.get(v, v) for v in again.results)
-    go = Value(loop.before.results[0].type, "go")
-    body_go = Value(go.type, "go")
+    go = Value(loop.before.results[0].type, "~go")
+    body_go = Value(go.type, "~go")
     test_args = (go, *(Value(v.type, v.name) for v in body.args))
     rotated_body = Block((body_go, *body.args), (*body.ops, *again_ops), results)
     # `before` yields (condition, *forwarded); the condition itself is forwarded too, to be carried on.
     test = Block(test_args, (), (test_args[0], *test_args))
-    done = Value(go.type, "go")
+    done = Value(go.type, "~go")
     new = replace(loop, inits=inits, before=test, body=rotated_body, results=(done, *loop.results))
     return [*entry_ops, new]
 

@@ -243,7 +243,7 @@ def zero_fill(b: Builder, ptr: Value) -> None:
             zero_fill(b, b.member(ptr, k))
     elif isinstance(type, Array):
         with b.region() as body:
-            k_value = Value(I32, "k")
+            k_value = Value(I32, "~k")
             zero_fill(b, b.offset(b.decay(ptr), k_value))
         b.for_(b.constant(0, I32), b.constant(type.count, I32), (), 1, body.block((k_value,)))
 

@@ -84,11 +84,11 @@ class Shuffle:
         lane, by = _lane(b), self._distance(b)
         present = self._ballot(b, b.constant(True, BOOL), "present") if present is None else present
         asked, received = self._source(b, lane, by)
-        source = b.apply("select", received, asked, lane, name="source")
+        source = b.apply("select", received, asked, lane, name="~source")
         alike = self.uniform and self.segment is not None and self.fn == "shfl_idx" and self.of_all
         total = b.alloca(adjoint.type)
         b.store(total, zero(b, adjoint.type))
-        s = Value(I32, "s")
+        s = Value(I32, "~s")
         with b.region() as body:
             shown = self._shuffle(b, "shfl_idx", adjoint, s)
             read_from = self._source(b, s, by)[0] if alike else self._shuffle(b, "shfl_idx", source, s)
@@ -123,7 +123,7 @@ class Shuffle:
         match self.fn:
             case "shfl_up":
                 source = b.apply("sub", lane, by)
-                return source, b.apply("ge", source, start, name="reads")
+                return source, b.apply("ge", source, start, name="~reads")
             case "shfl_down":
                 source = b.apply("add", lane, by)
             case "shfl_xor":
@@ -133,7 +133,7 @@ class Shuffle:
             case _:
                 inner = b.apply("sub", width, b.constant(1, I32))
                 return b.apply("or", start, b.apply("and", by, inner)), b.constant(True, BOOL)
-        return source, b.apply("lt", source, end, name="reads")
+        return source, b.apply("lt", source, end, name="~reads")
 
     def _ballot(self, b: Builder, vote: Value, name: str) -> Value:
         return b.emit(Warp, "vote_ballot", (self.mask, vote), type=U32, name=name)

@@ -70,6 +70,12 @@ class Number:
     partials: Param | None
 
 
+_OF_NUMBERS = {
+    "atomic": "every thread has a part of it: one addition for each block",
+    "partials": "every thread has a part of it: what is left here is added up after the launch",
+}
+
+
 class Sweep:
     """Emits the gradient's body. `b` is where code goes; scopes of available forward values nest as regions do."""
 
@@ -97,7 +103,7 @@ class Sweep:
         numbers = [n for n in numbers if n.value in self.activity]
         self.meets_at_end = (bool(numbers) and not self.alone) or bool(self.logs.phases)
         for number in numbers:
-            self.adjoints.create(number.value)
+            self.adjoints.create(number.value, f"{shadow_name(number.value.name)}_sum")
         with self.b.region() as work:
             if self.mode == "joint":
                 self.joint(self.structure.top)
@@ -135,6 +141,7 @@ class Sweep:
 
     def flush(self, number: Number) -> None:
         """Every thread has a part of a number's adjoint. All threads are here: each block adds up its own."""
+        self.b.span = self.b.span.reversed().because(_OF_NUMBERS["partials" if number.partials else "atomic"])
         update = self.stores.plain if self.alone else self.stores.add_block_sum
         if number.partials is not None and self.coarse is not None:
             own = self.b.offset(number.partials.value, self.b.builtin("block_idx"))
@@ -231,7 +238,7 @@ class Sweep:
     def reverse(self, op: Op) -> None:
         if not self.plan.has_adjoint(op):
             return
-        self.b.span = op.span
+        self.b.span = op.span.reversed()
         match op:
             case Apply():
                 self.apply(op)
@@ -359,7 +366,7 @@ class Sweep:
                 seeds = [(side.results[k], adjoint) for k, adjoint in given.items()]
                 self.reverse_block(self.structure.place(side), seeds, {})
             sides.append(region.block())
-        self.b.span = op.span
+        self.b.span = op.span.reversed()
         self.b.if_(cond, sides[0], sides[1], op.exits and not self.meets_at_end)
 
     def for_(self, op: For) -> None:
@@ -380,14 +387,15 @@ class Sweep:
             self.backward_loop(op, last, end, iv, counted)
             return
         count = self.trip_count(lower, upper, op.step)
-        k = Value(I64, "k")
+        k = Value(I64, "~trip")
         minus_one = self.b.constant(-1, I64)
         last = self.b.apply("sub", count, self.b.constant(1, I64))
 
         def known() -> dict[Value, Value]:
             moved = self.b.apply("mul", k, self.b.constant(op.step, I64))
             at = self.b.apply("add", self.b.convert(lower, I64), moved)
-            return {op.body.args[0]: self.b.convert(at, index_type), **self.inductions(op, k)}
+            iv = self.b.convert(at, index_type, op.body.args[0].name)
+            return {op.body.args[0]: iv, **self.inductions(op, k)}
 
         self.backward_loop(op, last, minus_one, k, known)
 
@@ -407,7 +415,7 @@ class Sweep:
         else:
             count = self.value(self.plan.counts[id(op)])
         last = self.b.apply("sub", count, self.b.constant(1, I64))
-        k = Value(I64, "k")
+        k = Value(I64, "~trip")
         self.backward_loop(op, last, self.b.constant(-1, I64), k, lambda: self.inductions(op, k))
 
     def inductions(self, op: For | While, iteration: Value) -> dict[Value, Value]:
@@ -417,7 +425,7 @@ class Sweep:
             rule = self.plan.inductions.get(arg)
             if rule is not None:
                 start, by = (None if v is None else self.value(v) for v in (rule.start, rule.by))
-                found[arg] = value_at(self.b, rule, start, by, iteration)
+                found[arg] = value_at(self.b, rule, start, by, iteration, arg.name)
         return found
 
     def backward_loop(self, op: For | While, last: Value, end: Value, index: Value, known: object) -> None:
@@ -437,7 +445,7 @@ class Sweep:
             for k in carried:
                 following = self.adjoints.get(args[k]) if args[k] in self.adjoints else zero(self.b, types[k])
                 self.b.store(running[k], following)
-        self.b.span = op.span
+        self.b.span = op.span.reversed()
         self.b.for_(last, end, (), -1, region.block((index,)))
         for k in carried:
             self.adjoints.add(op.inits[k], self.b.load(running[k]))

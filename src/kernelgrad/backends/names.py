@@ -15,7 +15,7 @@ _CPP_KEYWORDS = """
 """
 _CUDA_NAMES = """
     threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 assert printf clock clock64 main NULL INFINITY NAN
-    min max abs uint uchar ushort ulong
+    min max abs uint uchar ushort ulong kg
 """
 # The spellings of functions that emitted code calls, so that no parameter or variable hides one.
 _CUDA_FUNCTIONS = """
@@ -46,14 +46,21 @@ def identifier(text: str) -> str:
     return f"{name}_" if name in RESERVED else name
 
 
+def is_own(name: str | None) -> bool:
+    """Whether a value's name is none of the source's: what passes call something begins with `~`."""
+    return name is None or name.startswith("~")
+
+
 class Scope:
     """The names of one C++ block. A name is free here if no block around it and none inside it has it.
 
-    So nothing is shadowed, yet two loops one after the other may both count with `i`.
+    So nothing is shadowed, yet two loops one after the other may both count with `i`. `reserved` are the source's
+    names, which nothing but what has them there gets.
     """
 
-    def __init__(self, outer: Scope | None = None, taken: Iterable[str] = ()):
+    def __init__(self, outer: Scope | None = None, taken: Iterable[str] = (), reserved: Iterable[str] = ()):
         self.outer = outer
+        self.reserved: frozenset[str] = frozenset(reserved) | (outer.reserved if outer is not None else frozenset())
         self._here = set(taken)
         self._inside: set[str] = set()
 
@@ -67,11 +74,11 @@ class Scope:
             scope = scope.outer
         return True
 
-    def declare(self, hint: str) -> str:
-        """A free name like `hint`, taken from now on."""
+    def declare(self, hint: str, own: bool = False) -> str:
+        """A free name like `hint`, taken from now on. `own`: for a variable that the source does not have."""
         base = name = identifier(hint)
         count = 0
-        while not self._is_free(name):
+        while not self._is_free(name) or ((own or count) and name in self.reserved):
             count += 1
             name = f"{base}_{count}"
         self._here.add(name)

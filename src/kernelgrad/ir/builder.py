@@ -85,8 +85,8 @@ class Builder:
     def apply(self, fn: str, *args: Value, type: Type | None = None, name: str | None = None) -> Value:
         return self.emit(Apply, fn, args, type=result_type(fn, args, type), name=name)
 
-    def convert(self, value: Value, type: Type) -> Value:
-        return value if value.type == type else self.apply("convert", value, type=type)
+    def convert(self, value: Value, type: Type, name: str | None = None) -> Value:
+        return value if value.type == type else self.apply("convert", value, type=type, name=name)
 
     def aggregate(self, type: Struct | Array, args: tuple[Value, ...]) -> Value:
         return self.emit(Aggregate, args, type=type)

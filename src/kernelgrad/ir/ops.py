@@ -18,12 +18,18 @@ from .types import Space, Struct, Type
 
 
 class Value:
-    """An SSA value. Equal only to itself; `name` is the source's name for it, where it has one."""
+    """An SSA value. Equal only to itself; `name` is the source's name for it, where it has one, or what a pass calls
+    it, behind a `~`."""
 
     __slots__ = ("type", "name")
 
     def __init__(self, type: Type, name: str | None = None):
         self.type, self.name = type, name
+
+    @property
+    def shown(self) -> str | None:
+        """The name, for people."""
+        return self.name and self.name.removeprefix("~")
 
     def __repr__(self) -> str:
         return f"%{self.name or '?'}: {self.type}"

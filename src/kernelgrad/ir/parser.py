@@ -218,7 +218,8 @@ class _Parser:
             return UNKNOWN
         line = self.literal()
         self.expect(":")
-        return Span(self.source, line, self.literal())
+        found = Span(self.source, line, self.literal(), reverse=self.accept("reverse"))
+        return found.because(self.literal()) if self.accept("why") else found
 
     def type(self) -> Type:
         word = self.next()

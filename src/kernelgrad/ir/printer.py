@@ -114,4 +114,7 @@ def _typed(values: Iterable[Value], names: Names) -> str:
 
 
 def _span(span: Span) -> str:
-    return f" @{span.line}:{span.column}" if span.line else ""
+    if not span.line:
+        return ""
+    why = f" why {json.dumps(span.why)}" if span.why else ""
+    return f" @{span.line}:{span.column}{' reverse' if span.reverse else ''}{why}"

@@ -97,7 +97,7 @@ class _Writer:
         if source is None:
             source = self._sources[id(span.source)] = len(self.sources)
             self.sources.append([span.source.name, span.source.text])
-        row = (source, span.line, span.column, span.length)
+        row = (source, span.line, span.column, span.length, span.reverse, span.why)
         found = self._spans.get(row)
         if found is None:
             found = self._spans[row] = len(self.spans)

@@ -160,7 +160,7 @@ class _Grid:
 
     def by_pairs(self, tiled: Value, block: Value, thread: Value, few: Value, extent: Value) -> None:
         """A tile by pairs of blocks. Where there are none, this block and the next one, or this one alone."""
-        b, number = self.b, Value(U32, "pair")
+        b, number = self.b, Value(U32, "~pair")
         count = b.apply("select", tiled, self.number(TILE // BLOCKS), self.number(1))
         with b.region() as region:
             column = b.apply("rem", number, self.number(COLUMNS))

@@ -231,7 +231,7 @@ class Jam:
         return substitute(copy, {values[result]: other for result, other in own.items()}), values | own
 
     def one_by_one(self, first: Value, end: Value) -> None:
-        b, block = self.b, Value(U32, "block")
+        b, block = self.b, Value(U32, "~block")
         copy, _ = self.copied(block)
         b.for_(first, end, (), 1, Block((block,), copy.ops, ()), unroll=1)
 
@@ -264,7 +264,7 @@ class Jam:
                 b.store(b.offset(b.decay(cells), number), value)
             return (b.apply("and", carried[0], comes),)
 
-        (comes,) = self.count((b.emit(Constant, True, type=BOOL, name="ready"),), prepare)
+        (comes,) = self.count((b.emit(Constant, True, type=BOOL, name="~ready"),), prepare)
         with b.region() as region:
             done = self.tested(kept)
         (done,) = b.if_(self.all(comes), region.block(results=(done,)), self.no())
@@ -293,7 +293,7 @@ class Jam:
             lanes = [b.constant(WARP, U32) if n is None else n for n in found]
             return (alike, *(b.apply("min", x, y) for x, y in zip(counts, lanes, strict=True)))
 
-        true = b.emit(Constant, True, type=BOOL, name="alike")
+        true = b.emit(Constant, True, type=BOOL, name="~alike")
         widest = tuple(b.emit(Constant, WARP, type=U32, name=f"{n}_lanes") for n in others)
         alike, *counts = self.count((true, *widest), compare)
         conditions += [alike, *(b.apply("gt", n, b.constant(1, U32)) for n in counts)]
@@ -382,7 +382,7 @@ class Jam:
 
     def count(self, carried: _Values, work: Callable[[Value, _Values], _Values]) -> _Values:
         """A loop over the blocks, to be unrolled so that what they need is in registers."""
-        b, number = self.b, Value(I32, "r")
+        b, number = self.b, Value(I32, "~r")
         args = tuple(Value(v.type, v.name) for v in carried)
         with b.region() as region:
             following = work(number, args)

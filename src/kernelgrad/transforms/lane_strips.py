@@ -179,7 +179,7 @@ class Strips:
 
     def count(self, start: int, end: int, carried: _Values, work: Callable[[Value, _Values], _Values]) -> _Values:
         """A loop over the cells, to be unrolled so that they are registers."""
-        b, number, args = self.b, Value(self.type, "j"), _fresh(carried)
+        b, number, args = self.b, Value(self.type, "~j"), _fresh(carried)
         with b.region() as region:
             following = work(number, args)
         lower, upper = b.constant(start, self.type), b.constant(end, self.type)
@@ -243,7 +243,7 @@ class Strips:
         b = self.b
         lanes = b.constant(WARP, U32) if kept.lanes is None else kept.lanes
         arguments = (self.everyone, b.decay(kept.cells), lanes)
-        total = b.emit(Warp, "lane_sums", arguments, type=kept.sum.update.result.type, name="total")
+        total = b.emit(Warp, "lane_sums", arguments, type=kept.sum.update.result.type, name="~total")
         lane, strip = b.builtin("lane_id"), b.constant(STRIP, U32)
         among = lane if kept.lanes is None else b.apply("and", lane, b.apply("sub", lanes, b.constant(1, U32)))
         number = b.convert(b.apply("rem", lane, strip), self.type)
@@ -272,7 +272,7 @@ class Strips:
         if not kept.sum.always:
             self.count(0, count, (), add)
             return
-        (some,) = self.count(0, count, (b.emit(Constant, False, type=BOOL, name="some"),), find)
+        (some,) = self.count(0, count, (b.emit(Constant, False, type=BOOL, name="~some"),), find)
         with b.region() as region:
             self.count(0, count, (), add)
         b.if_(some, region.block())

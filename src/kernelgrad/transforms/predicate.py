@@ -217,7 +217,7 @@ class _Predicated:
             some = b.apply("ne", go, b.constant(0, I32))
         passed = [Value(v.type, v.name) for v in (*forwarded, *carried)]
         state, old = passed[: len(forwarded)], passed[len(forwarded) :]
-        working = Value(BOOL, "working")
+        working = Value(BOOL, "~working")
         self.map.update(zip(op.body.args, state, strict=True))
         with b.region() as region:
             self.ops(op.body.ops, working)
@@ -287,7 +287,7 @@ def _among(ops: Iterable[Op], present: Value) -> list[Op]:
     for op in ops:
         op = rebuild(op, lambda v: v, lambda b: Block(b.args, tuple(_among(b.ops, present)), b.results))
         if isinstance(op, Warp | Barrier) and op.args:
-            mask = Value(U32, "mask")
+            mask = Value(U32, "~mask")
             found.append(Apply("and", (op.args[0], present), results=(mask,), span=op.span))
             op = replace(op, args=(mask, *op.args[1:]))
         found.append(op)

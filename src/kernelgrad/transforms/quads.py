@@ -64,7 +64,7 @@ def run(function: Function, module: Module, plan: Quads) -> Function:
     b = Builder(function.span)
     extent = b.convert(grid.value, U32)
     row = b.apply("mul", b.builtin("block_idx"), b.builtin("block_dim", 1))
-    block = b.apply("add", row, b.builtin("thread_idx", 1), name="block")
+    block = b.apply("add", row, b.builtin("thread_idx", 1), name="~block")
     with b.region() as region:
         _Quadrupled(b, function, plan, block, extent).emit()
     b.if_(b.apply("lt", block, extent), region.block(), exits=True)
@@ -154,7 +154,7 @@ class _Quadrupled:
     # ---- the work
 
     def one_by_one(self, body: Block) -> None:
-        b, number = self.b, Value(U32, "k")
+        b, number = self.b, Value(U32, "~k")
         with b.region() as region:
             b.ops += clone(_staying(_unnumbered(body)), self.numbered(number)).ops
         b.for_(b.constant(0, U32), b.constant(self.width, U32), (), 1, region.block((number,)), unroll=1)

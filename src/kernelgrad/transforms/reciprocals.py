@@ -104,8 +104,8 @@ class _Rewrite:
             large = b.apply("gt", size, b.constant(1 / small, y.type))
             scale = b.apply("select", large, b.constant(1 / factor, y.type), one)
             tiny = b.apply("lt", size, b.constant(small, y.type))
-            scale = b.apply("select", tiny, b.constant(factor, y.type), scale, name="scale")
-            self.factors[y] = b.apply("div", one, b.apply("mul", y, scale), name="reciprocal"), scale
+            scale = b.apply("select", tiny, b.constant(factor, y.type), scale, name="~scale")
+            self.factors[y] = b.apply("div", one, b.apply("mul", y, scale), name="~reciprocal"), scale
 
     def block(self, block: Block) -> Block:
         b = Builder()

@@ -47,7 +47,7 @@ class Tile:
             at = Place(b.apply("div", number, columns), b.apply("rem", number, columns))
             return (b.apply("and", carried[0], self.prepare(kept, at)),)
 
-        (ready,) = count(b, TILE, (b.emit(Constant, True, type=BOOL, name="ready"),), prepare, unroll=1)
+        (ready,) = count(b, TILE, (b.emit(Constant, True, type=BOOL, name="~ready"),), prepare, unroll=1)
         with b.region() as region:
             done = self.tested(kept)
         (done,) = b.if_(self.pairs.all(ready), region.block(results=(done,)), self.pairs.no())
@@ -124,7 +124,7 @@ class Tile:
             lanes = (self.pairs.strips(copy).lanes_of(s) for s in self.wide(copy.sums))
             return (self.pairs.every((carried[0], *self.all_are(lanes, WARP))),)
 
-        true = b.emit(Constant, True, type=BOOL, name="shared")
+        true = b.emit(Constant, True, type=BOOL, name="~shared")
         conditions += count(b, ROWS, (true,), compare, unroll=1)
         with b.region() as region:
             TileLoop(self, kept).emit()

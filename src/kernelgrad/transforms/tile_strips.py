@@ -39,7 +39,7 @@ class Place:
 
 
 def count(b: Builder, extent: int, carried: Values, work: Callable[[Value, Values], Values], unroll: int) -> Values:
-    number = Value(I32, "r")
+    number = Value(I32, "~r")
     args = tuple(Value(v.type, v.name) for v in carried)
     with b.region() as region:
         following = work(number, args)
@@ -221,7 +221,7 @@ class TileLoop:
         eight = () if strip.depth > 1 else (b.constant(WARP, U32),)
         name = "lane_sums" if eight else "warp_sums"
         arguments = (strips.everyone, b.decay(cells), *eight)
-        total = b.emit(Warp, name, arguments, type=of.update.result.type, name="total")
+        total = b.emit(Warp, name, arguments, type=of.update.result.type, name="~total")
         adds = strips.is_some(total)
         if eight:
             adds = b.apply("and", b.apply("lt", b.builtin("lane_id"), b.constant(ROWS, U32)), adds)

@@ -61,9 +61,9 @@ def test_text() -> None:
     // Every launch asks for so many more: what the kernel uses itself lies behind them.
     extern __shared__ __align__(16) unsigned char dynamic_shared[];
     double (&s)[26][128] = *(double (*)[26][128])dynamic_shared;
-    Pair (&p)[128] = *(Pair (*)[128])(dynamic_shared + 26624);
+    kg::Pair (&p)[128] = *(kg::Pair (*)[128])(dynamic_shared + 26624);
     double (&_d_s)[26][128] = *(double (*)[26][128])(dynamic_shared + 28672);
-    Pair (&_d_p)[128] = *(Pair (*)[128])(dynamic_shared + 55296);
+    kg::Pair (&_d_p)[128] = *(kg::Pair (*)[128])(dynamic_shared + 55296);
     double *d = (double *)(dynamic_shared + 57344);
 """
     assert expected in text

@@ -93,8 +93,7 @@ def compiles(modules: list[Module]) -> None:
         head, _, body = emit(module, name).partition('extern "C"')
         lines.setdefault(head)
         texts.append(f'extern "C"{body}')
-    pieces = dict.fromkeys(piece for head in lines for piece in head.split("\n\n"))
-    compile_only("\n\n".join([*pieces, *texts]), "sm_90")
+    compile_only("\n\n".join([*lines, *texts]), "sm_90")
 
 
 def test_every_function_has_a_row() -> None:

@@ -35,24 +35,24 @@ CASES = {
     ),
     "straight_line_update": (
         "float v = x[0]; v = v * a; v = v + 1.0f; y[0] = v; y[1] = v;",
-        "float v = *x;\nv *= a;\nv += 1.0f;\n*y = v;\ny[1] = v;",
+        "float v = *x;\nv *= a;\nv += 1.0f;\ny[0] = v;\ny[1] = v;",
     ),
     "swap": (
         "float p = x[0], q = x[1]; for (int i = 0; i < n; ++i) { float t = p; p = q; q = t; } y[0] = p; y[1] = q;",
-        "float p = *x;\nfloat q = x[1];\nfor (int i = 0; i < n; ++i) {\n    float next_p = q;\n    q = p;\n"
-        "    p = next_p;\n}\n*y = p;\ny[1] = q;",
+        "float p = x[0];\nfloat q = x[1];\nfor (int i = 0; i < n; ++i) {\n    float next_p = q;\n    q = p;\n"
+        "    p = next_p;\n}\ny[0] = p;\ny[1] = q;",
     ),
     "load_stays_before_store": (
         "float v = x[0]; y[0] = a; y[1] = v;",
-        "float v = *x;\n*y = a;\ny[1] = v;",
+        "float v = *x;\ny[0] = a;\ny[1] = v;",
     ),
     "branch_result": (
         "float v = 0; if (n > 3) { v = x[n]; y[1] = v; } y[0] = v;",
-        "float v = 0.0f;\nif (n > 3) {\n    v = x[n];\n    y[1] = v;\n}\n*y = v;",
+        "float v = 0.0f;\nif (n > 3) {\n    v = x[n];\n    y[1] = v;\n}\ny[0] = v;",
     ),
     "parentheses": (
         "y[0] = (a + 1.0f) * a - (a - (a - 2.0f)) / -a; y[1] = (n & 3) == 1 ? 1.0f : a;",
-        "*y = (a + 1.0f) * a - (a - (a - 2.0f)) / -a;\ny[1] = (n & 3) == 1 ? 1.0f : a;",
+        "y[0] = (a + 1.0f) * a - (a - (a - 2.0f)) / -a;\ny[1] = (n & 3) == 1 ? 1.0f : a;",
     ),
 }
 

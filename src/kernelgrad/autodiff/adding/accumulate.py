@@ -60,6 +60,7 @@ class Facts:
 
 
 USUAL = Facts()  # of most launches
+_LOCAL = "a local array of this thread"
 
 
 def on_cores(facts: Facts) -> Facts:
@@ -83,6 +84,7 @@ class Accumulation:
     together: set[int] = field(default_factory=set)  # of the atomic ones, those that a warp may make as one
     writes: set[int] = field(default_factory=set)  # loads whose adjoint is written, not added to
     gathered: set[int] = field(default_factory=set)  # loads whose update another launch makes
+    copied: set[int] = field(default_factory=set)  # loads whose update is made to one of several copies
     promised: dict[str, tuple[str, ...]] = field(default_factory=dict)  # for private buffers: by promises of which
 
     def is_atomic(self, op: Load) -> bool:
@@ -90,6 +92,19 @@ class Accumulation:
 
     def is_logged(self, op: Load) -> bool:
         return id(op) in self.logged
+
+    def why(self, op: Load) -> str:
+        """The reason for how the update is made, as the emitted text gives it beside the statement."""
+        reason = self.reasons.get(id(op), "").partition("; ")[0]
+        if self.is_logged(op):
+            return f"{reason}: logged, to be added in a fixed order"
+        if id(op) in self.copied:
+            return f"{reason}: of several copies, each is some blocks' alone; they are added up after the launch"
+        if reason == _LOCAL:
+            return ""
+        if id(op) in self.writes:
+            return f"{reason}, and reads it once: written, not added"
+        return f"atomic: {reason}" if self.is_atomic(op) else reason
 
 
 def plan_updates(
@@ -115,7 +130,7 @@ def plan_updates(
         if not roots:
             continue
         if all(_is_local(root, structure) for root in roots):
-            plan.reasons[id(load)] = "a local array of this thread"
+            plan.reasons[id(load)] = _LOCAL
         elif all(names.get(root, root.name) in gathered for root in roots):
             plan.gathered.add(id(load))
             plan.reasons[id(load)] = "each element collects its adjoint from the threads that read it"
@@ -132,6 +147,8 @@ def plan_updates(
         else:
             plan.atomic.add(id(load))
             plan.reasons[id(load)] = "other threads may read the element too"
+            if any(root.name in facts.copied for root in roots):
+                plan.copied.add(id(load))
             if all(_lanes_agree(load, root, sums) for root in roots):
                 plan.together.add(id(load))
                 plan.reasons[id(load)] += "; one for a warp whose lanes all read the same"

@@ -89,7 +89,7 @@ class Coarse:
         for extent in extents[1:]:
             count = b.apply("mul", count, extent)
         first, step = b.builtin("block_idx"), b.builtin("grid_dim")
-        tested, block = Value(U32, "block"), Value(U32, "block")
+        tested, block = Value(U32, "~block"), Value(U32, "~block")
         with b.region() as before:
             more = b.apply("lt", tested, count)
         with b.region() as body:

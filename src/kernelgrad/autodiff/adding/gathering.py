@@ -195,7 +195,7 @@ class _Emitter:
         return region.ops
 
     def _one_by_one(self, digits: list[Value], offset: Value) -> None:
-        b, k = self.b, Value(self.type, "k")
+        b, k = self.b, Value(self.type, "~k")
         if self.gather.span == 1:
             self._update(digits, self._sums([digits], False)[0])
             return
@@ -218,7 +218,7 @@ class _Emitter:
         """Of all reads, by residue, for each of some elements."""
         b, type = self.b, self.element
         residues = sorted({s.residue for s in self.gather.sites})
-        variables = [{residue: b.alloca(type, "sum") for residue in residues} for _ in rows]
+        variables = [{residue: b.alloca(type, "~sum") for residue in residues} for _ in rows]
         for variable in (v for own in variables for v in own.values()):
             b.store(variable, b.constant(0.0, type))
         for site in self.gather.sites:
@@ -263,7 +263,7 @@ def over(slices: list[Slice], rest: tuple[Coordinate, ...]) -> None:
                 one.execution()
         return
     (start, *_), (first, *others) = slices, rest
-    b, at = start.b, Value(start.type, "at")
+    b, at = start.b, Value(start.type, "~at")
     if start.inner and start.emitter.gather.taps:
         for number in range(start.trips(first)):
             with ExitStack() as scopes:

@@ -70,7 +70,7 @@ def _with_exponents(b: Builder, loop: For | While, activity: Activity, numbers: 
 def _tracked(b: Builder, loop: For | While, activity: Activity, numbers: Sequence[Value]) -> _Carrier:
     (index,) = carried(loop, activity)
     type = numbers[0].type
-    one, unit, least = b.constant(1.0, type), b.constant(bias(type), type), Value(type, "least")
+    one, unit, least = b.constant(1.0, type), b.constant(bias(type), type), Value(type, "~least")
     arithmetic = Tracked(least, one, unit, loop.body.results[index])
     return _Carrier(b, loop, activity, numbers, arithmetic, (one,), (unit,), arithmetic)
 
@@ -114,7 +114,7 @@ class _Carrier:
         """As an argument of the body, at its end, and after the loop."""
         if self.tracked is None:
             return (), (), ()
-        return (self.start,), (self.tracked.least,), (Value(self.start.type, "least"),)
+        return (self.start,), (self.tracked.least,), (Value(self.start.type, "~least"),)
 
     def __post_init__(self) -> None:
         self.start = self.tracked.least if self.tracked is not None else self.numbers[0]

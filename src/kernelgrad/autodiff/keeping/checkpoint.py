@@ -54,12 +54,12 @@ class _Split:
         count = b.apply("div", b.apply("max", distance, b.constant(0, I64)), b.constant(abs(op.step), I64))
         more = b.apply("sub", b.apply("add", count, self.segment), b.constant(1, I64))
         segments = b.apply("div", more, self.segment)
-        number = Value(I64, "segment")
+        number = Value(I64, "~segment")
         states = tuple(Value(v.type, v.name) for v in op.body.args[1:])
         with b.region() as outer:
             start = b.apply("mul", number, self.segment)
             end = b.apply("min", b.apply("add", start, self.segment), count)
-            k = Value(I64, "k")
+            k = Value(I64, "~k")
             with b.region() as inner:
                 moved = b.apply("mul", k, b.constant(op.step, I64))
                 iv = b.convert(b.apply("add", low, moved), op.lower.type)
@@ -77,7 +77,7 @@ class _Split:
         with b.region() as outer:
             zero = b.constant(0, I64)
             inits = (states[0], *states, zero)
-            carried = (Value(BOOL, "run"), *(Value(v.type, v.name) for v in op.body.args), Value(I64, "k"))
+            carried = (Value(BOOL, "~run"), *(Value(v.type, v.name) for v in op.body.args), Value(I64, "~k"))
             with b.region() as inner:
                 copy = inlined(b, op.body, carried[1:-1])
                 k = b.apply("add", carried[-1], b.constant(1, I64))

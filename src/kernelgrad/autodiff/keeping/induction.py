@@ -63,26 +63,55 @@ def _step(
     if fn in ("shl", "shr") and 0 < number < start.type.bits:
         return Induction(fn, start.type, start, amount=number)
     if fn in ("div", "mul") and number > 1 and number & (number - 1) == 0:
-        return Induction({"div": "div", "mul": "shl"}[fn], start.type, start, amount=number.bit_length() - 1)
+        divided = "shr" if _is_positive(start, loop, structure) else "div"
+        return Induction({"div": divided, "mul": "shl"}[fn], start.type, start, amount=number.bit_length() - 1)
     return None
 
 
-def value_at(b: Builder, induction: Induction, start: Value | None, by: Value | None, iteration: Value) -> Value:
-    """The value in iteration `iteration` (i64), counted from zero."""
+def _is_positive(start: Value, loop: For | While, structure: Structure) -> bool:
+    """Whether the value is positive whenever the loop runs at all: dividing it is shifting it."""
+    if isinstance(start.type, Scalar) and start.type.kind == "uint":
+        return True
+    constant = structure.definition.get(start)
+    if isinstance(constant, Constant):
+        return constant.value >= 0
+    return isinstance(loop, While) and _implies_positive(loop.inits[0], start, structure)
+
+
+def _implies_positive(test: Value, value: Value, structure: Structure) -> bool:
+    match structure.definition.get(test):
+        case Apply("and", args):
+            return any(_implies_positive(arg, value, structure) for arg in args)
+        case Apply("gt" | "ge", (found, end)) | Apply("lt" | "le", (end, found)) if found is value:
+            least = structure.definition.get(end)
+            return isinstance(least, Constant) and least.value >= 0
+        case _:
+            return False
+
+
+def value_at(
+    b: Builder,
+    induction: Induction,
+    start: Value | None,
+    by: Value | None,
+    iteration: Value,
+    name: str | None = None,
+) -> Value:
+    """The value in iteration `iteration` (i64), counted from zero, under the name that it has in the source."""
     type = induction.type
     if induction.fn == "going":
         return b.constant(True, BOOL)
     assert start is not None
     if induction.fn in ("add", "sub"):
         step = b.constant(induction.amount, type) if by is None else b.convert(by, type)
-        return b.apply(induction.fn, start, b.apply("mul", b.convert(iteration, type), step))
+        return b.apply(induction.fn, start, b.apply("mul", b.convert(iteration, type), step), name=name)
     shift = b.convert(b.apply("mul", iteration, b.constant(induction.amount, I64)), type)
     if induction.fn in ("shl", "shr"):  # by the width or more, everything is shifted out
-        return b.apply(induction.fn, start, shift)
+        return b.apply(induction.fn, start, shift, name=name)
     # Dividing again and again rounds to the same as dividing once, also towards zero.
     most = b.constant(type.bits - 2, type)
     divided = b.apply("div", start, b.apply("shl", b.constant(1, type), b.apply("min", shift, most)))
-    return b.apply("select", b.apply("le", shift, most), divided, b.constant(0, type))
+    return b.apply("select", b.apply("le", shift, most), divided, b.constant(0, type), name=name)
 
 
 def _is_integer(type: Type) -> bool:

@@ -180,7 +180,7 @@ class Planner:
         place = self.structure.home[loop.results[0]]
         if id(loop) in self.plan.rerun or id(loop) in self.plan.counts:
             return
-        count = Value(I64, "count")
+        count = Value(I64, "~trips")
         self.plan.counts[id(loop)] = count
         self.structure.home[count] = place
         self.keep(count, place)

@@ -21,7 +21,7 @@ def refuse_tape(plan: Plan, structure: Structure, before: Before) -> None:
             place = place.parent
         if place is None and frame:
             value = next(iter(frame))
-            what = f"'{value.name}'" if value.name else "a value"
+            what = f"'{value.shown}'" if value.shown else "a value"
             raise UnsupportedError(
                 f"with primal=False the reverse cannot get {what} again: the kernel overwrites what it came from",
                 _lost_at(value, plan, structure, before),

@@ -88,7 +88,7 @@ class Tracked:
         size = b.apply("abs", value)
         if not biased:
             size = b.apply("mul", size, b.constant(bias(value.type), value.type))
-        self.least = b.apply("min", self.least, size, name="least")
+        self.least = b.apply("min", self.least, size, name="~least")
 
     @staticmethod
     def suffices(b: Builder, slopes: list[Slope], least: Value) -> Value:

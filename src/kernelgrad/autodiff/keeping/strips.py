@@ -60,7 +60,7 @@ def _strips(loop: For) -> list[Op]:
     distance = b.apply("add", b.apply("sub", last, first), b.constant(abs(loop.step) - 1, I64))
     count = b.apply("div", b.apply("max", distance, b.constant(0, I64)), b.constant(abs(loop.step), I64))
     whole = b.apply("div", count, b.constant(LENGTH, I64))
-    number = Value(I64, "strip")
+    number = Value(I64, "~strip")
     states = tuple(Value(v.type, v.name) for v in loop.body.args[1:])
     with b.region() as region:
         start = b.apply("add", low, b.apply("mul", number, b.constant(LENGTH * loop.step, I64)))

@@ -113,16 +113,16 @@ class Tape:
         if self._threads is None:
             b = self.prologue
             x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
-            self._threads = b.apply("mul", b.apply("mul", x, y), z)
+            self._threads = b.apply("mul", b.apply("mul", x, y), z, name="~threads")
         return self._threads
 
 
 def linear_thread(b: Builder) -> Value:
-    return _linear(b, "thread_idx", "block_dim")
+    return _linear(b, "thread_idx", "block_dim", "~thread")
 
 
 def linear_block(b: Builder) -> Value:
-    return _linear(b, "block_idx", "grid_dim")
+    return _linear(b, "block_idx", "grid_dim", "~block")
 
 
 def linear_warp(b: Builder) -> Value:
@@ -134,11 +134,11 @@ def linear_warp(b: Builder) -> Value:
     return b.apply("add", b.apply("mul", linear_block(b), warps), b.apply("div", linear_thread(b), lanes))
 
 
-def _linear(b: Builder, index: str, extent: str) -> Value:
+def _linear(b: Builder, index: str, extent: str, name: str) -> Value:
     (x, y, z) = (b.convert(b.builtin(index, axis), I64) for axis in range(3))
     width, height = (b.convert(b.builtin(extent, axis), I64) for axis in range(2))
     rows = b.apply("add", y, b.apply("mul", z, height))
-    return b.apply("add", x, b.apply("mul", rows, width))
+    return b.apply("add", x, b.apply("mul", rows, width), name=name)
 
 
 def part_types(type: Struct | Array) -> list[Type]:

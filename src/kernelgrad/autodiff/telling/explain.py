@@ -134,13 +134,13 @@ def _tape(plan: Plan) -> list[str]:
             where = op.span if op is not None else place.owner.span if place.owner is not None else ""
             why = "carried from iteration to iteration" if op is None else "cannot be recomputed"
             why = "takes less than what it is computed from" if value in plan.instead else why
-            rows.append(f"{where}: {value.name or 'a value'} ({value.type}): {why}")
+            rows.append(f"{where}: {value.shown or 'a value'} ({value.type}): {why}")
     return rows
 
 
 def _along(prepared: Prepared) -> list[str]:
     return [
-        f"{op.span}: {op.result.name or 'a value'} ({op.result.type}): its derivative is carried along with the loop"
+        f"{op.span}: {op.result.shown or 'a value'} ({op.result.type}): its derivative is carried along with the loop"
         for op in walk(prepared.function.body)
         if isinstance(op, Apply) and op.fn == "detach"
     ]

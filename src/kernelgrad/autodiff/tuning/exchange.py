@@ -108,7 +108,7 @@ class _Exchange:
         return root in self.params or isinstance(self.definition.get(root), GlobalRef)
 
     def variable(self, value: Value) -> Global:
-        taken, name = {*self.module.globals, *self.variables}, f"_of_{value.name or 'thread'}"
+        taken, name = {*self.module.globals, *self.variables}, f"_of_{value.shown or 'thread'}"
         while name in taken:
             name += "_"
         self.variables[name] = Global(name, Array(value.type, math.prod(self.block)), "shared")
@@ -217,7 +217,7 @@ class _Emitter:
                 self.cells_of(own)
             b.if_(b.apply("lt", own, count), some.block())
         else:
-            iteration = Value(trips.type, "iteration")
+            iteration = Value(trips.type, "~iteration")
             with b.region() as body:
                 self.cells_of(iteration)
             b.for_(own, count, (), self.extent, body.block((iteration,)))
@@ -231,7 +231,7 @@ class _Emitter:
             name = cell.update.sum_name(self.work.aliases)
             sums[id(cell.update.atomic)] = total = b.alloca(cell.update.value.type, name)
             b.store(total, b.constant(ZERO, cell.update.value.type))
-        other = Value(U32, "other")
+        other = Value(U32, "~other")
         with b.region() as body:
             self.contribution(other, counter, sums)
         b.for_(b.constant(0, U32), b.constant(self.extent, U32), (), 1, body.block((other,)))

@@ -184,7 +184,7 @@ class _Ring:
         count = trips.count(b)
         thread = b.apply("and", b.builtin("thread_idx", 0), b.constant(self.width - 1, U32))
         lane, following = b.convert(thread, trips.type), b.convert(b.apply("add", thread, b.constant(1, U32)), I32)
-        first = Value(trips.type, "first")
+        first = Value(trips.type, "~first")
         carried = tuple(Value(v.type, v.name) for v in self.loop.body.args[1:])
         with b.region() as chunk:
             sums = [b.alloca(u.value.type, name) for u, name in zip(self.chosen, self.names, strict=True)]
@@ -202,7 +202,7 @@ class _Ring:
     ) -> tuple[Value, ...]:
         """As many iterations as there are lanes in the ring, each lane from its own on."""
         b, type = self.b, self.trips.type
-        step, inner = Value(type, "step"), tuple(Value(v.type, v.name) for v in carried)
+        step, inner = Value(type, "~step"), tuple(Value(v.type, v.name) for v in carried)
         with b.region() as body:
             iteration = b.apply("add", first, self.turned(step, lane))
             with b.region() as work:

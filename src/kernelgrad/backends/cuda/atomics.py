@@ -7,6 +7,7 @@ from ...ir.ops import Atomic
 from ...ir.types import BF16, F16, F32, F64, I32, I64, U16, U32, U64, Pointer, Scalar, Type
 from .conversions import bitcast
 from .expressions import Expressions
+from .guards import qualified
 from .neighbours import Neighbours
 from .syntax import Expr, Prec, call
 
@@ -35,7 +36,8 @@ def atomic(op: Atomic, expressions: Expressions) -> Expr:
     args = expressions.values(op.args)
     if op.together or op.kind == "take":
         address = _address(op, expressions)
-        return call("take", [address], type) if op.kind == "take" else call("warp_add", [address, *args], type)
+        helper, given = ("take", [address]) if op.kind == "take" else ("warp_add", [address, *args])
+        return call(qualified(helper), given, type)
     function, native = _FUNCTIONS[op.kind]
     function += _SCOPES[op.scope]
     if op.kind == "sub" and type not in native:
@@ -53,7 +55,7 @@ def atomic(op: Atomic, expressions: Expressions) -> Expr:
 def atomics(group: Neighbours, expressions: Expressions) -> Expr:
     """Additions to neighbouring elements."""
     values = [expressions.value(op.args[0]) for op in group.adds]
-    return call(group.helper, [_address(group.adds[0], expressions), *values], F32)
+    return call(qualified(group.helper), [_address(group.adds[0], expressions), *values], F32)
 
 
 def _address(op: Atomic, expressions: Expressions) -> Expr:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...errors import InternalError
 from ...ir.types import BF16, BOOL, F16, F32, F64, I16, I32, I64, U16, U32, U64, Pointer, Scalar, Type
+from .guards import qualified
 from .syntax import Expr, call, cast, infix
 from .types import Types
 
 _SHORT = {F16: "half", BF16: "bfloat16", F32: "float", F64: "double", I32: "int", U32: "uint", I64: "ll", U64: "ull"}
 _SHORT |= {I16: "short", U16: "ushort"}
+_SUFFIX: dict[Type, str] = {U32: "u", U64: "ULL"}  # unsigned integers wrap: adding one is subtracting its opposite
 # Every int is a double: no rounding mode has anything to do, and CUDA has no function for most of them.
 _EXACT = {(I32, F64), (U32, F64), (F32, F64), (F16, F32), (BF16, F32), (F16, F64), (BF16, F64)}
 
@@ -40,7 +44,12 @@ def convert(value: Expr, type: Type, types: Types) -> Expr:
         return infix("!=", value, Expr(zero, source), BOOL)
     if {source, type} == {F16, BF16}:
         value = cast(types.spell(F32), value, F32)
-    return cast(types.spell(type), value, type)
+    found = cast(types.spell(type), value, type)
+    small = value.negative is not None and value.negative.text.removesuffix("LL").isdigit()
+    if not small or type not in _SUFFIX:
+        return found
+    assert value.negative is not None
+    return replace(found, negative=Expr(value.negative.text.removesuffix("LL") + _SUFFIX[type], type))
 
 
 def _zero(type: Type) -> str:
@@ -72,7 +81,7 @@ def bitcast(value: Expr, type: Type, types: Types) -> Expr:
     integral = all(isinstance(t, Pointer) or (isinstance(t, Scalar) and not t.is_float) for t in (source, type))
     if integral:
         return cast(types.spell(type), value, type)
-    return call(f"bit_cast<{types.spell(type)}>", [value], type)
+    return call(qualified(f"bit_cast<{types.spell(type)}>"), [value], type)
 
 
 def needs_bit_cast(source: Type, type: Type) -> bool:

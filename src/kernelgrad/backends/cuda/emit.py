@@ -25,18 +25,22 @@ from ...ir.ops import (
     Print,
     Warp,
 )
-from ...ir.traverse import walk
+from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Scalar, Type
 from ...transforms.passed import unshared
-from ..names import C_FUNCTIONS, Scope, identifier
+from ..names import C_FUNCTIONS, Scope, identifier, is_own
+from .comments import annotated
 from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import fold
+from .guards import in_namespace, once
 from .literals import initialiser
+from .loop_tests import with_tests_in_place
 from .neighbours import gather_neighbours, neighbours
 from .reductions import REDUCTIONS, reduction_name, reductions_met_once
 from .shared import SharedText, shared_layout, used_globals
 from .sincos import pairs, side_by_side
+from .single_trips import without_single_trips
 from .spellings import HELPERS, SPELLINGS, has_normal_root
 from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
@@ -64,9 +68,14 @@ def emit(module: Module, kernel: str) -> str:
     return _Emitter(module, module.functions[kernel]).text()
 
 
+def _arranged(function: Function) -> Function:
+    """As it is written: loops as the source has them, and next to each other what is done together."""
+    return gather_neighbours(side_by_side(without_single_trips(with_tests_in_place(function))))
+
+
 class _Emitter:
     def __init__(self, module: Module, function: Function):
-        self.module, self.function = module, gather_neighbours(side_by_side(function))
+        self.module, self.function = module, _arranged(function)
         if function.kind != "kernel":
             raise InternalError(f"{function.name} is not a kernel")
         self.used = used_globals(module, function)
@@ -75,15 +84,15 @@ class _Emitter:
         self.types = Types(struct_names(self.all_types))
         self.reductions = reductions_met_once(self.function)
         self.helpers = sorted(self._helpers())
-        taken = [*self.types.structs.values(), *self.helpers, *self._functions(), kernel_name(function.name)]
+        taken = [*self._functions(), kernel_name(function.name)]
         self.scope = Scope(taken=taken)
         self.names = {g.name: self.scope.declare(g.name) for g in self.used}
 
     def text(self) -> str:
         constants = [self._constant(g, self.names[g.name]) for g in self.used if g.space == "constant"]
-        parts = [self._head(), *definitions(self.types)]
-        parts += [ARRAY_VALUE] if self._has_array_values() else []
-        parts += [HELPERS.get(h) or REDUCTIONS[h] for h in self.helpers]
+        shared = [*definitions(self.types), *([once("array", ARRAY_VALUE)] if self._has_array_values() else [])]
+        shared += [once(h, HELPERS.get(h) or REDUCTIONS[h]) for h in self.helpers]
+        parts = [self._head(), *in_namespace(shared)]
         parts += ["".join(constants)] if constants else []
         return "\n".join([*parts, self._kernel()])
 
@@ -134,6 +143,14 @@ class _Emitter:
         together = {pair.function for pair in pairs(self.function.body)}
         return together | {word for cell in cells for word in re.findall(r"[A-Za-z_]\w*", cell)}
 
+    def _source_names(self) -> Iterator[str]:
+        """Of parameters and variables: no temporary takes one of them."""
+        values = [p.value for p in self.function.params]
+        values += [
+            v for op in walk(self.function.body) for v in (*op.results, *(a for b in blocks(op) for a in b.args))
+        ]
+        yield from {identifier(v.name) for v in values if v.name is not None and not is_own(v.name)}
+
     def _has_array_values(self) -> bool:
         values = (r for op in walk(self.function.body) if not isinstance(op, Alloca) for r in op.results)
         return any(isinstance(v.type, Array) for v in values)
@@ -151,10 +168,10 @@ class _Emitter:
         return "\n".join(lines) + "\n"
 
     def _constant(self, variable: Global, name: str) -> str:
-        declaration = f"__constant__ {self.types.declare(variable.type, name)}"
-        if variable.init is None or not any(variable.init):
-            return f"{declaration};\n"
-        return f"{declaration} = {initialiser(variable.init, variable.type, self.types)};\n"
+        text = f"__constant__ {self.types.declare(variable.type, name)}"
+        if variable.init is not None and any(variable.init):
+            text += f" = {initialiser(variable.init, variable.type, self.types)}"
+        return once(f"constant_{name}", f"{text};\n", tell_apart=True)
 
     # ---- the kernel
 
@@ -164,18 +181,18 @@ class _Emitter:
         volatility = Volatility(self.function, folding)
         expressions = Expressions(folding, variables, volatility, self.types, self.names)
         expressions.reductions = self.reductions
-        scope = Scope(self.scope)
+        scope = Scope(self.scope, reserved=self._source_names())
         for param in self.function.params:
             variables.of[param.value].name = scope.declare(param.name)
         statements = Statements(expressions, scope, self.function.span.source)
         layout = shared_layout(self.module, self.function.name)
         for line in SharedText(layout, self.names, self.types, volatility).lines(scope):
-            statements.line(line)
+            statements.line(line, is_effect=False)
         expressions.decayed = frozenset(self.names[g.name] for g in layout.views)
         statements.block(self.function.body, tail=True)
         params = [self._param(p, variables.of[p.value].name, volatility) for p in self.function.params]
         signature = self._signature(params)
-        body = "".join(f"{line}\n" for line in statements.lines)
+        body = "".join(f"{line}\n" for line in annotated(statements.lines))
         return f"{signature}\n{{\n{body}}}\n"
 
     def _signature(self, params: list[str]) -> str:

@@ -7,21 +7,22 @@ from ...ir.effects import ADDRESSES
 from ...ir.ops import Aggregate, Apply, BarrierReduce, Builtin, Constant, Extract, Load, Op, PtrDiff, Undef, Value, Warp
 from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Scalar, Struct, Type
 from .conversions import bitcast, convert, convert_rounded
+from .guards import qualified
 from .literals import literal, zero
 from .places import Places
 from .reductions import reduction_name
-from .spellings import SPELLINGS, has_normal_root
-from .syntax import LONG, Expr, Prec, assigned, call, cast, conditional, infix, negated, prefix, without_casts
+from .spellings import HELPERS, SPELLINGS, has_normal_root
+from .syntax import LONG, OPPOSITE, Expr, Prec, assigned, call, cast, conditional, infix, negated, prefix, without_casts
 from .types import field_name, vector_maker
 
 _AXES = "xyz"
 _INDICES = {"thread_idx": "threadIdx", "block_idx": "blockIdx", "block_dim": "blockDim", "grid_dim": "gridDim"}
 _SPECIAL: dict[str, tuple[str, Type]] = {
     "warp_size": ("warpSize", I32),
-    "lane_id": ("lane_id()", U32),
+    "lane_id": (qualified("lane_id()"), U32),
     "clock": ("clock()", LONG),
     "clock64": ("clock64()", I64),
-    "globaltimer": ("global_timer()", Scalar("u64", "uint", 64)),
+    "globaltimer": (qualified("global_timer()"), Scalar("u64", "uint", 64)),
 }
 _LOGICAL = {"&": "&&", "|": "||", "^": "!="}
 _SHUFFLES = {"shfl_idx": "__shfl_sync", "shfl_up": "__shfl_up_sync", "shfl_down": "__shfl_down_sync"}
@@ -78,9 +79,9 @@ class Expressions(Places):
                 return self.warp(op)
             case BarrierReduce(_, value) if op in self.reductions:
                 own = f"{reduction_name(op)}<{op.threads}, {self.reductions[op]}>"
-                return call(own, [self.value(value)], op.result.type)
+                return call(qualified(own), [self.value(value)], op.result.type)
             case BarrierReduce("sum", value):
-                return call("block_sum", [self.value(value)], op.result.type)
+                return call(qualified("block_sum"), [self.value(value)], op.result.type)
             case BarrierReduce(kind, value):
                 return call(f"__syncthreads_{kind}", [self.value(value)], I32)
             case _:
@@ -98,7 +99,7 @@ class Expressions(Places):
             case "select":
                 return conditional(args[0], args[1], args[2], result)
             case "rsqrt" if has_normal_root(op, self.folding.definition):
-                return call("rsqrt_normal", args, result)
+                return call(qualified("rsqrt_normal"), args, result)
             case "convert":
                 return convert(args[0], result, self.types)
             case "bitcast":
@@ -126,6 +127,10 @@ class Expressions(Places):
         if operands == BOOL:
             return infix(_LOGICAL.get(operator, operator), left, right, BOOL)
         left, right = without_casts(operands, left, right)
+        if operator in OPPOSITE and _is_narrow(operands):
+            right = _plain_literal(right)
+        if operator == "*" and (right.uncast or right).text == "-1" and result == operands and not _is_narrow(result):
+            return prefix("-", left, result)
         if operator == "*" and _is_narrow(result):
             # The product of two large unsigned shorts overflows the int they are promoted to.
             left = cast(self.types.spell(U32), left, U32)
@@ -163,7 +168,7 @@ class Expressions(Places):
             text = cell.format(*(a.text for a in args))
             found = Expr(text, returns, Prec.UNARY if text.startswith("(") else Prec.POSTFIX)
         else:
-            found = call(cell, args, returns)
+            found = call(qualified(cell) if cell in HELPERS else cell, args, returns)
         return self.retyped(found, result)
 
     def widened(self, fn: str, args: list[Expr], result: Type) -> Expr:
@@ -240,9 +245,9 @@ class Expressions(Places):
         if op.fn in _SHUFFLES:
             return self.shuffle(_SHUFFLES[op.fn], args, result)
         if op.fn == "reduce_add" and isinstance(result, Scalar) and result.is_float:
-            return call("warp_sum", args[1:], result)
+            return call(qualified("warp_sum"), args[1:], result)
         if op.fn in LANE_FUNCTIONS:
-            return call(op.fn, args[1:], result)
+            return call(qualified(op.fn), args[1:], result)
         function, returns = _WARP_FUNCTIONS[op.fn]
         return self.retyped(call(function, args, returns or args[1].type), result)
 
@@ -253,6 +258,11 @@ class Expressions(Places):
         if not _is_narrow(result) and result != BOOL:
             return call(function, [mask, value, *rest], result)
         return self.retyped(call(function, [mask, self.retyped(value, I32), *rest], I32), result)
+
+
+def _plain_literal(value: Expr) -> Expr:
+    """`0` for `(unsigned char)0`: a comparison is one of ints."""
+    return value.uncast if value.uncast is not None and value.uncast.text.isdigit() else value
 
 
 def _is_narrow(type: Type) -> bool:

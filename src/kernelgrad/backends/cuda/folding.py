@@ -37,6 +37,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, operands, uses, walk
 from ...ir.types import BOOL, Array, Pointer, Scalar
+from ..names import is_own
 from .neighbours import Neighbours, neighbours
 from .ranges import is_below
 from .sincos import Pair, pairs
@@ -49,6 +50,7 @@ _EFFECTS = (*CHANGES, Trap)
 _MOVABLE = (Load, Warp, BarrierReduce)
 # Functions with branches inside, for rare arguments.
 _LONG = frozenset("sin cos tan sinpi cospi tanpi exp log pow erf erfc tgamma lgamma fmod remainder".split())
+_STEPS = frozenset("add sub shl shr div select convert".split())
 # An index such as `i * n + j` is repeated at a few accesses rather than named; beyond this it gets a variable.
 _MOST_REPEATS = 4
 
@@ -57,7 +59,7 @@ _MOST_REPEATS = 4
 class Site:
     """A statement that evaluates a value. `conditional`: not on every execution of the statement, or more than once;
     `in_address`: as part of an index; `in_header`: in the condition of the `for` whose body is `block`;
-    `starts`: as the initial value of a loop's variable."""
+    `starts`: as the initial value of a loop's variable; `follows`: as what it is in the next iteration."""
 
     block: Block
     at: int
@@ -65,6 +67,7 @@ class Site:
     in_address: bool = False
     in_header: bool = False
     starts: Value | None = None
+    follows: Value | None = None
 
 
 @dataclass
@@ -151,12 +154,12 @@ class _Folder:
 
     # ---- backwards over the operations
 
-    def _block(self, block: Block, wanted: Iterable[int]) -> None:
-        """`wanted`: which of the block's results anyone reads."""
+    def _block(self, block: Block, wanted: Iterable[int], carried: tuple[Value, ...] = ()) -> None:
+        """`wanted`: which of the block's results anyone reads; `carried`: of a loop's body, what they follow."""
         self.result.wanted[block] = tuple(wanted)
         end = Site(block, len(block.ops))
-        for value in self.result.results(block):
-            self._use(value, end)
+        for k in self.result.wanted[block]:
+            self._use(block.results[k], replace(end, follows=carried[k]) if carried else end)
         for at in range(len(block.ops) - 1, -1, -1):
             self._op(block.ops[at], Site(block, at))
 
@@ -181,7 +184,7 @@ class _Folder:
         self._use(op.cond, site)
 
     def _for(self, op: For, site: Site) -> None:
-        self._block(op.body, self._read(op.body.args[1:], op.results))
+        self._block(op.body, self._read(op.body.args[1:], op.results), op.body.args[1:])
         # The bound stands in the loop's condition, which is evaluated in every iteration.
         self._use(op.upper, Site(op.body, -1, conditional=True, in_header=True))
         self._use(op.lower, replace(site, starts=op.body.args[0]))
@@ -195,7 +198,7 @@ class _Folder:
         if step is not None:
             self.result.stepped[op] = step
             self.steps.add(op.body.results[step])
-        self._block(op.body, self._read(op.before.args))
+        self._block(op.body, self._read(op.before.args), _in_body(op))
         for value, arg in zip(op.inits, op.before.args, strict=True):
             self._use(value, replace(site, starts=arg))
 
@@ -231,7 +234,9 @@ class _Folder:
         sites = self.result.sites.get(value, [])
         if value in self.steps:
             return True
-        if not sites or not self._is_nameless(value, sites) or op in self.result.paired:
+        if not sites or op in self.result.paired:
+            return False
+        if not self._is_nameless(value, sites, home) and not self._comes_last(op, sites):
             return False
         if isinstance(op, (Extract, *ADDRESSES)):
             return True
@@ -245,9 +250,18 @@ class _Folder:
             return False  # a compiler would let the loads in the same expression wait until after the stores
         return isinstance(op, _PURE) and self._is_cheap_to_move(value, sites, home)
 
-    def _is_nameless(self, value: Value, sites: list[Site]) -> bool:
-        """Whether the source has no variable for the value, or only one that a loop takes over as its own."""
+    def _is_nameless(self, value: Value, sites: list[Site], home: Site) -> bool:
+        """Whether the source has no variable for the value, or only one that a loop takes over as its own. What passes
+        named is computed where it is needed, if that is not always."""
+        if is_own(value.name) and len(sites) == 1 and sites[0].block is not home.block:
+            return True
         return value.name is None or all(s.starts is not None and s.starts.name == value.name for s in sites)
+
+    def _comes_last(self, op: Op, sites: list[Site]) -> bool:
+        """Whether a value waits until what it follows is not read any more: `top += threads;` after a push."""
+        follows = sites[0].follows
+        late = len(sites) == 1 and follows is not None and self.uses.get(follows, 0) > 1
+        return late and isinstance(op, Apply) and op.fn in _STEPS
 
     def _is_builtin(self, value: Value) -> bool:
         op = self.result.definition.get(value)
@@ -267,6 +281,12 @@ class _Folder:
         return not any(home.at < at < to.at for at in self.effects[home.block])
 
 
+def _in_body(loop: While) -> tuple[Value, ...]:
+    """What the body knows the carried values as."""
+    known = dict(zip(loop.before.results[1:], loop.body.args, strict=True))
+    return tuple(known.get(v, v) for v in loop.before.args)
+
+
 def is_alias(op: Op) -> bool:
     """Another name for the same address: an array's first element, a change of address space."""
     if not isinstance(op, PtrCast) or not isinstance(op.ptr.type, Pointer) or not isinstance(op.result.type, Pointer):
@@ -284,7 +304,7 @@ def _for_operand(op: Op, index: int, site: Site) -> Site:
     skipped = isinstance(op, Apply) and index > 0 and _may_skip(op)
     in_address = site.in_address if isinstance(op, Apply) else isinstance(op, Offset) and index == 1
     conditional = site.conditional or skipped
-    return replace(site, conditional=conditional, in_address=in_address, starts=None)
+    return replace(site, conditional=conditional, in_address=in_address, starts=None, follows=None)
 
 
 def _may_skip(op: Apply) -> bool:

@@ -58,7 +58,9 @@ def _suffixed(value: int, type: Scalar) -> Expr:
         return Expr(f"-{-(value + 1)}{suffix} - 1", type, Prec.SUM)
     if type.kind == "uint" and value >= 1 << 16:
         return Expr(f"0x{value:x}{suffix}", type)  # masks and magic numbers read better so
-    return Expr(f"{value}{suffix}", type, Prec.UNARY if value < 0 else Prec.POSTFIX)
+    if value >= 0:
+        return Expr(f"{value}{suffix}", type)
+    return Expr(f"{value}{suffix}", type, Prec.UNARY, negative=_integer(-value, type))
 
 
 def _float(value: float, type: Scalar, types: Types) -> Expr:
@@ -70,7 +72,10 @@ def _float(value: float, type: Scalar, types: Types) -> Expr:
     if not any(c in text for c in ".e"):
         text += ".0"
     negative = math.copysign(1.0, value) < 0
-    return Expr(text + ("f" if type == F32 else ""), type, Prec.UNARY if negative else Prec.POSTFIX)
+    text += "f" if type == F32 else ""
+    if not negative or value == 0:
+        return Expr(text, type, Prec.UNARY if negative else Prec.POSTFIX)
+    return Expr(text, type, Prec.UNARY, negative=Expr(text[1:], type))
 
 
 def _single(value: float) -> np.float32:

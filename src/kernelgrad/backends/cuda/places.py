@@ -23,6 +23,7 @@ class Places(ABC):
         self.places: dict[Value, str] = {}  # names of local memory
         self.decayed: frozenset[str] = frozenset()  # global names that are already pointers to their first element
         self.reductions: dict[BarrierReduce, int] = {}  # over the block, met once
+        self.indexed = {op.ptr for op in folding.definition.values() if isinstance(op, Offset)}
 
     @abstractmethod
     def value(self, value: Value) -> Expr:
@@ -72,6 +73,9 @@ class Places(ABC):
     def place(self, ptr: Value) -> Expr:
         """The object that a pointer points to, as a C++ lvalue."""
         found = self.place_of(self.folded(ptr))
+        plain = ptr in self.indexed and ptr not in self.folding.inline and not isinstance(_pointee(ptr), Struct)
+        if found is None and plain:
+            return Expr(f"{self.value(ptr).at(Prec.POSTFIX)}[0]", _pointee(ptr))  # as its other elements
         return self.dereferenced(self.value(ptr)) if found is None else found
 
     def place_of(self, op: Op | None) -> Expr | None:
@@ -152,6 +156,10 @@ class Places(ABC):
         """A pointer as an argument: `&x[i]`, as one writes it there."""
         place = self.place(ptr)
         return place.pointer or Expr(f"&{place.at(Prec.UNARY)}", ptr.type, Prec.UNARY)
+
+
+def _pointee(ptr: Value) -> Type:
+    return ptr.type.pointee if isinstance(ptr.type, Pointer) else ptr.type
 
 
 def _same_pointee(base: Value, ptr: Value) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.ops import Apply, Builtin, Constant, For, Op, Value
+from ...ir.ops import Apply, Builtin, Constant, For, Op, Value, While
 from ...ir.types import Scalar
+from .halving import most_trips
 
 _DEPTH = 8
 
@@ -43,13 +44,26 @@ class _Bounds:
 
     def counter(self, loop: For, depth: int) -> int | None:
         lower, upper = self.of(loop.lower, depth), self.of(loop.upper, depth)
-        if lower is None or (upper is None and not self.is_minus_one(loop.upper)):
+        if lower is None and loop.step < 0:
+            lower = self.last_trip(loop.lower)
+        if lower is None or (upper is None and not self.is_number(loop.upper, -1)):
             return None
         return max(0, upper - 1) if loop.step > 0 and upper is not None else lower if loop.step < 0 else None
 
-    def is_minus_one(self, value: Value) -> bool:
+    def last_trip(self, value: Value) -> int | None:
+        """The most that the number of a loop's last trip can be, if the value is that: -1 where there was none, with
+        which no loop begins that counts down to zero."""
+        match self.definition.get(value):
+            case Apply("sub", (trips, one)) if self.is_number(one, 1):
+                loop = self.definition.get(trips)
+                most = most_trips(loop, trips, self.definition) if isinstance(loop, While) else None
+                return None if most is None else most - 1
+            case _:
+                return None
+
+    def is_number(self, value: Value, number: int) -> bool:
         op = self.definition.get(value)
-        return isinstance(op, Constant) and op.value == -1
+        return isinstance(op, Constant) and op.value == number
 
 
 def _either(a: int | None, b: int | None) -> int | None:

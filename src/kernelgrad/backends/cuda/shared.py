@@ -100,7 +100,7 @@ class SharedText:
             declaration = self.types.declare(g.type, self.names[g.name])
             yield f"extern __shared__ __align__({layout.align}) {self._qualifier(g)}{declaration};"
         elif layout.moved or layout.dynamic:
-            yield from self._one_array(scope.declare(_DYNAMIC))
+            yield from self._one_array(scope.declare(_DYNAMIC, own=True))
 
     def _one_array(self, raw: str) -> Iterator[str]:
         """C++ wants one type for the launch's one array; each variable is a view of it."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from ...errors import InternalError, Source
+from ...errors import UNKNOWN, InternalError, Source, Span
 from ...ir.ops import (
     Alloca,
     Apply,
@@ -29,18 +30,22 @@ from ...ir.ops import (
     While,
 )
 from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct, Type
-from ..names import Scope
+from ..names import Scope, is_own
 from .atomics import atomic, atomics
+from .comments import Line
 from .copies import Copy, Save, in_sequence
 from .expressions import Expressions
+from .literals import literal
 from .neighbours import Neighbours
 from .sincos import Pair
-from .syntax import Expr, Prec, assigned, assignment, call, infix, negated
+from .syntax import Expr, Prec, assigned, assignment, call, either, infix, negated
 from .types import Types, field_name
 from .variables import Variable
 
 _FENCES = {"block": "__threadfence_block();", "device": "__threadfence();", "system": "__threadfence_system();"}
 _FULL_MASK = 0xFFFFFFFF
+_ONE_LINE = 110  # how long a line may be that has a condition and what depends on it
+_LONGEST_CHOICE = 90
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0", "\a": "\\a"}
 
 
@@ -51,14 +56,16 @@ class Statements:
         self.expressions, self.scope, self.source = expressions, scope, source
         self.folding, self.variables = expressions.folding, expressions.variables
         self.types: Types = expressions.types
-        self.lines: list[str] = []
+        self.lines: list[Line] = []
         self.depth = 1
+        self.span: Span = UNKNOWN  # of the statement that is being written
+        self.why = ""  # it updates an adjoint as it does
         self.declared: set[Variable] = set()
 
     # ---- lines
 
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
+    def line(self, text: str, is_effect: bool = True, closes: bool = False) -> None:
+        self.lines.append(Line(text, self.depth, self.span, is_effect, self.why, closes))
 
     @contextmanager
     def nested(self, head: str, tail: str = "}") -> Iterator[None]:
@@ -68,12 +75,12 @@ class Statements:
         yield
         self.depth -= 1
         self.scope = outer
-        self.line(tail)
+        self.line(tail, closes=True)
 
     def comment_place(self, op: Op) -> None:
         """Loops say where they stand in the source; other statements follow from them."""
-        if op.span.line and op.span.source.name == self.source.name:
-            self.line(f"// {self.source.short_name}:{op.span.line}")
+        if op.span.line and op.span.source.name == self.source.name and not op.span.reverse:
+            self.line(f"// {self.source.short_name}:{op.span.line}", is_effect=False)
 
     # ---- blocks
 
@@ -84,8 +91,17 @@ class Statements:
             self.statement(op, tail and op is written[-1])
 
     def statement(self, op: Op, tail: bool) -> None:
+        outer = self.span, self.why
+        self.span = UNKNOWN if isinstance(op, Barrier) else op.span
+        self.why = op.span.why if isinstance(op, Store | Atomic) and op.span.reverse else ""
+        self.written(op, tail)
+        self.span, self.why = outer
+
+    def written(self, op: Op, tail: bool) -> None:
         if isinstance(op, For | While):
             self.comment_place(op)
+        if isinstance(op, If) and self.choice(op):
+            return
         for variable in self.variables.bare.get(op, ()):
             self.declare(variable, self.preset(op, variable))
         match op:
@@ -151,7 +167,8 @@ class Statements:
         if op is pair.second:
             results = [self.variables.of[part.result] for part in (pair.sine, pair.cosine)]
             argument = self.expressions.value(op.args[0]).text
-            self.line(f"{pair.function}({argument}, {', '.join(f'&{v.name}' for v in results)});")
+            text = f"{pair.function}({argument}, {', '.join(f'&{v.name}' for v in results)});"
+            self.line(text, is_effect=False)
 
     def add_together(self, op: Atomic, group: Neighbours) -> None:
         if op is group.last:
@@ -160,10 +177,11 @@ class Statements:
     # ---- variables
 
     def declare(self, variable: Variable, value: Expr | None) -> None:
-        variable.name = self.scope.declare(variable.hint)
+        variable.name = self.scope.declare(variable.hint, variable.own)
         self.declared.add(variable)
         declaration = self.declaration(variable.type, variable.name, variable.const)
-        self.line(f"{declaration};" if value is None else f"{declaration} = {assigned(value).text};")
+        text = f"{declaration};" if value is None else f"{declaration} = {assigned(value).text};"
+        self.line(text, is_effect=bool(self.why))
 
     def write(self, op: Op, result: Value, value: Expr) -> None:
         variable = self.variables.of.get(result)
@@ -182,9 +200,9 @@ class Statements:
         if not self.folding.is_used(op.result):
             return
         assert isinstance(op.result.type, Pointer)
-        name = self.scope.declare(op.result.name or "local")
+        name = self.scope.declare(op.result.name or "local", is_own(op.result.name))
         self.expressions.places[op.result] = name
-        self.line(f"{self.types.declare(op.result.type.pointee, name)};")
+        self.line(f"{self.types.declare(op.result.type.pointee, name)};", is_effect=False)
 
     def insert(self, op: Insert) -> None:
         whole = op.result
@@ -206,8 +224,8 @@ class Statements:
         return f"reinterpret_cast<{self.types.spell(field.type)} &>({text})"
 
     def temporary(self, hint: str, value: Expr, const: bool = False) -> Expr:
-        name = self.scope.declare(hint)
-        self.line(f"{self.declaration(value.type, name, const)} = {value.text};")
+        name = self.scope.declare(hint, own=True)
+        self.line(f"{self.declaration(value.type, name, const)} = {value.text};", is_effect=False)
         return Expr(name, value.type)
 
     def declaration(self, type: Type, name: str, const: bool) -> str:
@@ -217,7 +235,7 @@ class Statements:
 
     def match_all(self, op: Warp) -> None:
         same, every = op.results
-        flag = self.scope.declare("all_match")
+        flag = self.scope.declare("all_match", own=True)
         self.line(f"int {flag};")
         arguments = [*self.expressions.values(op.args), Expr(f"&{flag}", Pointer(I32))]
         self.write(op, same, call("__match_all_sync", arguments, U32))
@@ -251,6 +269,8 @@ class Statements:
 
     def if_(self, op: If, tail: bool) -> None:
         condition = self.expressions.value(op.cond)
+        while (inner := self.nested_if(op)) is not None and not op.exits:
+            condition, op = infix("&&", condition, self.expressions.value(inner.cond), BOOL), inner
         if op.exits and tail and not self.folding.wanted[op.then] and (not op.then.ops or not op.orelse.ops):
             leaves, rest = (negated(condition), op.then) if not op.orelse.ops else (condition, op.orelse)
             self.line(f"if ({leaves.text}) return;")
@@ -261,14 +281,53 @@ class Statements:
             return
         if not then:
             condition, then, orelse = negated(condition), orelse, []
+        if not orelse and self.on_one_line(condition, then):
+            return
         self.line(f"if ({condition.text}) {{")
         self.lines += then
         if orelse:
-            self.line("} else {")
+            self.line("} else {", closes=True)
             self.lines += orelse
-        self.line("}")
+        self.line("}", closes=True)
 
-    def branch(self, op: If, block: Block, tail: bool) -> list[str]:
+    def on_one_line(self, condition: Expr, then: list[Line]) -> bool:
+        """`if (c) statement;`"""
+        text = f"if ({condition.text}) {then[0].text}"
+        short = len(text) + 4 * self.depth <= _ONE_LINE and then[0].text.endswith(";")
+        if len(then) > 1 or not then[0].is_effect or then[0].text.startswith("if (") or not short:
+            return False
+        self.lines.append(replace(then[0], text=text, depth=self.depth))
+        return True
+
+    def nested_if(self, op: If) -> If | None:
+        """The `if` that is all another one does: their conditions are tested together."""
+        inner = [inside for inside in op.then.ops if self.folding.is_written(inside) or isinstance(inside, Alloca)]
+        if len(inner) != 1 or not isinstance(inner[0], If) or op.orelse.ops or self.folding.wanted[op.then]:
+            return None
+        (found,) = inner
+        assert isinstance(found, If)
+        plain = not found.orelse.ops and not self.folding.wanted[found.then] and not self.variables.bare.get(found)
+        return found if plain else None
+
+    def choice(self, op: If) -> bool:
+        """`v = c ? a : b;` or `v = c && a;` where the two sides have nothing else."""
+        if len(self.folding.wanted[op.then]) != 1 or any(map(self.has_text, (op.then, op.orelse))):
+            return False
+        (k,) = self.folding.wanted[op.then]
+        variable, sides = self.storage(op.results[k]), (op.then.results[k], op.orelse.results[k])
+        if any(self.is_in(side, variable) for side in sides):
+            return False
+        condition, one, other = self.expressions.value(op.cond), *map(self.expressions.value, sides)
+        value = either(condition, one, other, op.results[k].type)
+        if len(value.text) > _LONGEST_CHOICE:
+            return False
+        if variable in self.variables.bare.get(op, ()):
+            self.declare(variable, value)
+        else:
+            self.line(assignment(variable.name, assigned(value)))
+        return True
+
+    def branch(self, op: If, block: Block, tail: bool) -> list[Line]:
         """The lines of one side."""
         outer_lines, self.lines = self.lines, []
         outer_scope, self.scope = self.scope, Scope(self.scope)
@@ -301,7 +360,7 @@ class Statements:
 
     def unroll(self, count: int | None) -> None:
         if count is not None:
-            self.line(f"#pragma unroll {count}" if count else "#pragma unroll")
+            self.line(f"#pragma unroll {count}" if count else "#pragma unroll", is_effect=False)
 
     def for_(self, op: For) -> None:
         counter, *args = op.body.args
@@ -311,19 +370,27 @@ class Statements:
         self.unroll(op.unroll)
         with self.counting(counter, op.lower) as (variable, start):
             upper = self.expressions.value(op.upper)
-            condition = self.expressions.binary("<" if op.step > 0 else ">", variable, upper, BOOL)
+            condition = self.until(variable, upper, op)
             size = Expr(str(abs(op.step)), I32)
             step = assignment(variable.text, infix("+" if op.step > 0 else "-", variable, size, counter.type))
             with self.nested(f"for ({start}; {condition.text}; {step.rstrip(';')}) {{"):
                 self.block(op.body)
                 self.copies(targets, [op.body.results[k] for k in carried], None)
 
+    def until(self, counter: Expr, upper: Expr, op: For) -> Expr:
+        """`k >= 0` rather than `k > -1`."""
+        bound = self.folding.definition.get(op.upper)
+        if op.step < 0 and isinstance(bound, Constant) and op.upper in self.folding.inline and int(bound.value) < 0:
+            last = literal(int(bound.value) + 1, op.upper.type, self.types)
+            return self.expressions.binary(">=", counter, last, BOOL)
+        return self.expressions.binary("<" if op.step > 0 else ">", counter, upper, BOOL)
+
     @contextmanager
     def counting(self, counter: Value, first: Value) -> Iterator[tuple[Expr, str]]:
         """The counter of a `for`, in a scope around the body's, and its declaration."""
         outer, self.scope = self.scope, Scope(self.scope)
         start = assigned(self.expressions.value(first)).text
-        name = self.scope.declare(counter.name or "i")
+        name = self.scope.declare(counter.name or "i", is_own(counter.name))
         if counter in self.variables.of:
             self.variables.of[counter].name = name
         yield Expr(name, counter.type), f"{self.types.declare(counter.type, name)} = {start}"

@@ -49,6 +49,7 @@ OPERATORS: dict[str, Prec] = {
 }
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _COMPOUND = frozenset("+ - * / % & | ^ << >>".split())
+_SIGNS = {"+": "-", "-": "+"}  # a - -b is a + b, rounded alike
 _COMMUTATIVE = frozenset("+ * & | ^".split())
 # Readers (and -Wparentheses) do not know these precedences by heart.
 _UNFAMILIAR = frozenset("& | ^ << >> ||".split())
@@ -65,6 +66,7 @@ class Expr:
     binary: tuple[str, Expr, Expr] | None = None
     pointer: Expr | None = None  # of a dereferenced pointer: `*p` has p here
     opposite: Expr | None = None  # of `!x`: x
+    negative: Expr | None = None  # of `-x`: x
     array: Expr | None = None  # of an array value: the C++ array that it is read from, where it is
 
     def at(self, least: Prec) -> str:
@@ -83,10 +85,13 @@ def cast(spelling: str, operand: Expr, type: Type) -> Expr:
 def prefix(operator: str, operand: Expr, type: Type) -> Expr:
     text = operand.at(Prec.UNARY)
     # `- -x`, not `--x`; the same for `&&x`.
-    return Expr(operator + (f"({text})" if text.startswith(operator) else text), type, Prec.UNARY)
+    negative = operand if operator == "-" else None
+    return Expr(operator + (f"({text})" if text.startswith(operator) else text), type, Prec.UNARY, negative=negative)
 
 
 def infix(operator: str, left: Expr, right: Expr, type: Type) -> Expr:
+    if operator in _SIGNS and right.negative is not None:
+        operator, right = _SIGNS[operator], right.negative
     prec = OPERATORS[operator]
     text = f"{_side(operator, left, prec)} {operator} {_side(operator, right, Prec(prec + 1))}"
     return Expr(text, type, prec, binary=(operator, left, right))
@@ -102,6 +107,15 @@ def _side(operator: str, side: Expr, least: Prec) -> str:
 def conditional(condition: Expr, if_true: Expr, if_false: Expr, type: Type) -> Expr:
     text = f"{condition.at(Prec.LOGICAL_OR)} ? {if_true.at(Prec.LOGICAL_OR)} : {if_false.at(Prec.TERNARY)}"
     return Expr(text, type, Prec.TERNARY)
+
+
+def either(condition: Expr, if_true: Expr, if_false: Expr, type: Type) -> Expr:
+    """One of two values; of truth values, as one writes it."""
+    if if_false.text == "false":
+        return infix("&&", condition, if_true, type)
+    if if_true.text == "true":
+        return infix("||", condition, if_false, type)
+    return conditional(condition, if_true, if_false, type)
 
 
 def negated(condition: Expr) -> Expr:

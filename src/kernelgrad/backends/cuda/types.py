@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.types import BF16, F16, Array, Field, Pointer, Scalar, Struct, Type
 from ..names import RESERVED, identifier
+from .guards import once, qualified
 
 _SCALARS = {
     "bool": "bool",
@@ -48,7 +49,7 @@ class Types:
     def spell(self, type: Type, const: bool = False) -> str:
         """The type of a value: of a variable, of a cast, of an argument."""
         if isinstance(type, Array):
-            return f"Array<{self.spell(type.element)}, {type.count}>"
+            return f"{qualified('Array')}<{self.spell(type.element)}, {type.count}>"
         return self.declare(type, "", const).rstrip()
 
     def declare(self, type: Type, name: str, const: bool = False) -> str:
@@ -114,7 +115,7 @@ def _unique_names(structs: Iterable[Struct]) -> dict[Struct, str]:
             count += 1
             name = f"{base}_{count}"
         taken.add(name)
-        names[struct] = name
+        names[struct] = qualified(name)
     return names
 
 
@@ -147,8 +148,13 @@ def scalars_in(type: Type) -> Iterator[Scalar]:
 def definitions(types: Types) -> list[str]:
     """The structs' definitions, in an order that C++ takes, after forward declarations where pointers need them."""
     own = [s for s in types.structs if s.name not in _BUILTIN_STRUCTS]
-    forward = [f"struct {types.structs[s]};\n" for s in own if _pointed_to_early(s, own)]
-    return (["".join(forward)] if forward else []) + [_definition(s, types) for s in own if s.size]
+    forward = [f"struct {_unqualified(types.structs[s])};\n" for s in own if _pointed_to_early(s, own)]
+    whole = [once(_unqualified(types.structs[s]), _definition(s, types), tell_apart=True) for s in own if s.size]
+    return (["".join(forward)] if forward else []) + whole
+
+
+def _unqualified(name: str) -> str:
+    return name.rpartition("::")[2]
 
 
 def _pointed_to_early(struct: Struct, ordered: list[Struct]) -> bool:
@@ -174,7 +180,7 @@ def field_name(struct: Struct, index: int) -> str:
 
 
 def _definition(struct: Struct, types: Types) -> str:
-    name = types.structs[struct]
+    name = _unqualified(types.structs[struct])
     lines: list[str] = []
     end = 0
     for group in _overlapping(struct):

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ...ir.ops import Block, For, Function, If, Insert, Load, Member, Offset, Op, PtrCast, Value, While
+from ...ir.ops import Apply, Block, For, Function, If, Insert, Load, Member, Offset, Op, PtrCast, Value, While
 from ...ir.traverse import blocks, walk
 from ...ir.types import Pointer, Type
+from ..names import is_own
 from .constness import const_pointers
 from .folding import Folding
 from .liveness import live_ranges
@@ -29,6 +30,7 @@ class Variable:
     opener: Op | None = None
     bare: bool = False
     name: str = ""
+    own: bool = False  # the source has none of this name
 
 
 @dataclass
@@ -65,6 +67,7 @@ class _Shape:
         self.owner: dict[Block, Op] = {}
         self.order = {op: k for k, op in enumerate(walk(function.body))}
         self.definer: dict[Value, Op] = {}
+        self.starts = [pair for op in walk(function.body) for pair in _starts(op)]
         self._visit(function.body)
 
     def _visit(self, block: Block) -> None:
@@ -149,6 +152,17 @@ def _counters(op: Op, folding: Folding) -> tuple[Value, ...]:
             return ()
 
 
+def _starts(op: Op) -> Iterator[tuple[Value, Value]]:
+    """Values, and the loop's that begin with them."""
+    match op:
+        case For(lower, _, inits, _, body):
+            yield from zip((lower, *inits), body.args, strict=True)
+        case While(inits, before):
+            yield from zip(inits, before.args, strict=True)
+        case _:
+            pass
+
+
 def _one_storage(function: Function, folding: Folding) -> Iterator[tuple[Value, Value]]:
     """Values that are in one variable by the way loops are written: a loop's results are its last carried values."""
     for op in walk(function.body):
@@ -183,16 +197,23 @@ def _copies(function: Function) -> Iterator[tuple[Value, Value]]:
 
 
 def _merge_by_name(values: list[Value], classes: _Classes, shape: _Shape) -> None:
-    """`v = v * 2;` in straight-line code: values of one name in one block."""
+    """`v = v * 2;` in straight-line code: values of one name in one block, first with what they are computed from."""
     latest: dict[tuple[Block, str], Value] = {}
     for value in values:
         if value.name is None:
             continue
         block = shape.home[value]
-        previous = latest.get((block, value.name))
-        if previous is not None and classes.of[previous].block is classes.of[value].block:
-            classes.try_merge(previous, value)
+        for previous in (*_updated(value, shape), latest.get((block, value.name))):
+            if previous in classes.of and classes.of[previous].block is classes.of[value].block:
+                classes.try_merge(previous, value)
         latest[block, value.name] = value
+
+
+def _updated(value: Value, shape: _Shape) -> Iterator[Value]:
+    """What a value is computed from that has its name, as each of several sums that are made side by side."""
+    op = shape.definer.get(value)
+    args = op.args if isinstance(op, Apply) else ()
+    return (arg for arg in args if arg.name == value.name and shape.home.get(arg) is shape.home[value])
 
 
 def _variables(values: list[Value], classes: _Classes, shape: _Shape, const: frozenset[Value]) -> Variables:
@@ -202,15 +223,31 @@ def _variables(values: list[Value], classes: _Classes, shape: _Shape, const: fro
         if found.members[0] in result.of:
             result.of[value] = result.of[found.members[0]]
             continue
-        name = next(iter(found.names), None) or next((_hint(op, shape) for op in _definers(found, shape)), "t")
+        named = next(iter(found.names), None)
+        name = named or next((_hint(op, shape) for op in _definers(found, shape)), "t")
         is_const = isinstance(value.type, Pointer) and any(m in const for m in found.members)
-        variable = Variable(value.type, is_const, name, found.members, found.block)
+        variable = Variable(value.type, is_const, name, found.members, found.block, own=is_own(named))
         for member in found.members:
             result.of[member] = variable
         _place_declaration(variable, shape)
         if variable.opener is not None and variable.bare:
             result.bare.setdefault(variable.opener, []).append(variable)
+    _name_starts(result, shape)
     return result
+
+
+def _name_starts(variables: Variables, shape: _Shape) -> None:
+    """What a loop's variable begins with, where that is needed later too: the loop has the name."""
+    for one, other in shape.starts:
+        start, looping = variables.of.get(one), variables.of.get(other)
+        if (
+            one not in shape.params
+            and start is not None
+            and looping is not None
+            and start is not looping
+            and start.hint == looping.hint
+        ):
+            start.hint, start.own = f"{start.hint}_start", True
 
 
 def _definers(found: _Class, shape: _Shape) -> Iterator[Op]:
