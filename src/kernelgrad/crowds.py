@@ -22,45 +22,47 @@ from .variants import Variant
 def add_copies(variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
     sizes = {b.name: b.nbytes for b in bound.buffers}
     for name, copies in variant.derivative.copies.items():
-        nbytes = min(sizes[name], sizes[variant.derivative.adjoints[name].name])
-        own.add(copies.memory.name, Scratch(COPIES * nbytes, placement.cuda, stream).zero())
-        own.supplied[copies.length.name] = Supplied(nbytes // pointee(copies.memory.value).size)
+        adjoint = variant.derivative.adjoints[name]
+        length = min(sizes[name], sizes[adjoint.name]) // pointee(adjoint.value).size
+        nbytes = COPIES * length * pointee(copies.memory.value).size
+        own.add(copies.memory.name, Scratch(nbytes, placement.cuda, stream).zero())
+        own.supplied[copies.length.name] = Supplied(length)
 
 
 def finish_copies(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
     """After the launch, adds the copies to the adjoints the user gave."""
     for name, copies in variant.derivative.copies.items():
-        adjoint = variant.derivative.adjoints[name].name
-        target = next(b for b in bound.buffers if b.name == adjoint)
+        adjoint = variant.derivative.adjoints[name]
+        target = next(b for b in bound.buffers if b.name == adjoint.name)
         memory, length = (int(own.supplied[p.name].value) for p in copies.params)
-        type = pointee(copies.memory.value)
-        assert isinstance(type, Scalar)
+        type, wide = pointee(adjoint.value), pointee(copies.memory.value)
+        assert isinstance(type, Scalar) and isinstance(wide, Scalar)
         count = min(length, target.nbytes // type.size)  # an adjoint may be shorter than its buffer
         packed = struct.pack("<QQq", target.address, memory, length)
         if count:
-            own.after.append(partial(_add, type, packed, count, launch, placement))
+            own.after.append(partial(_add, type, wide, packed, count, launch, placement))
 
 
-def _add(type: Scalar, packed: bytes, count: int, launch: Launch, placement: Placement) -> None:
+def _add(type: Scalar, wide: Scalar, packed: bytes, count: int, launch: Launch, placement: Placement) -> None:
     plain = flat_launch(count, COPIES, launch.stream)
-    _adder(type).run(plain, BoundArguments(packed, ()), placement, {})
+    _adder(type, wide).run(plain, BoundArguments(packed, ()), placement, {})
 
 
 @cache
-def _adder(type: Scalar) -> Kernel:
-    """Block e adds copies[t][e] of all its threads t to total[e]."""
-    total, copies = Value(Pointer(type, "global"), "total"), Value(Pointer(type, "global"), "copies")
+def _adder(type: Scalar, wide: Scalar) -> Kernel:
+    """Block e adds copies[t][e] of all its threads t to total[e]. `wide`: the type of the copies."""
+    total, copies = Value(Pointer(type, "global"), "total"), Value(Pointer(wide, "global"), "copies")
     length = Value(I64, "length")
     b = Builder()
     element, thread = (b.convert(b.builtin(n), I64) for n in ("block_idx", "thread_idx"))
     mine = b.load(b.offset(copies, b.apply("add", b.apply("mul", thread, length), element)))
-    whole = b.emit(BarrierReduce, "sum", mine, type=type)
+    whole = b.emit(BarrierReduce, "sum", mine, type=wide)
     with b.region() as first:
         place = b.offset(total, element)
-        b.store(place, b.apply("add", b.load(place), whole))
+        b.store(place, b.convert(b.apply("add", b.convert(b.load(place), wide), whole), type))
     b.if_(b.apply("eq", thread, b.constant(0, I64)), first.block())
     params = (Param(total, "void *"), Param(copies, "const void *", const=True), Param(length, "long long"))
-    name = f"kernelgrad_copies_{type.name}"
+    name = f"kernelgrad_copies_{wide.name}_{type.name}"
     function = Function(name, "kernel", params, Block((), tuple(b.ops), ()))
     return Kernel(name, Module({name: function}), _no_variable)
 

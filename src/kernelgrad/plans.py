@@ -27,6 +27,7 @@ from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import zero_bytes
 from .variants import Variant
+from .widening import add_wide
 
 _REMEMBERED = 256  # plans of a gradient
 
@@ -155,7 +156,7 @@ def _spare(plan: LaunchPlan, at: Preparation) -> None:
 
 
 def _double_shared(plan: LaunchPlan, at: Preparation) -> None:
-    at.own.double_shared(at.launch, SHARED_BYTES, plan.variant.shared_widening)
+    at.own.double_shared(at.launch, SHARED_BYTES, plan.variant.derivative.shared_widening)
 
 
 def _shadow(plan: LaunchPlan, at: Preparation) -> None:
@@ -170,6 +171,10 @@ def _sum_up(plan: LaunchPlan, at: Preparation) -> None:
 def _copy(plan: LaunchPlan, at: Preparation) -> None:
     add_copies(plan.variant, at.bound, at.placement, at.stream, at.own)
     finish_copies(plan.variant, at.bound, at.launch, at.placement, at.own)
+
+
+def _widen(plan: LaunchPlan, at: Preparation) -> None:
+    add_wide(plan.variant, at.bound, at.launch, at.placement, at.stream, at.own)
 
 
 def _coarsen(plan: LaunchPlan, at: Preparation) -> None:
@@ -207,6 +212,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.derivative.internal, _shadow),
     (lambda plan: plan.variant.derivative.partials, _sum_up),
     (lambda plan: plan.variant.derivative.copies, _copy),
+    (lambda plan: plan.variant.derivative.wide, _widen),
     (lambda plan: plan.variant.derivative.coarse is not None, _coarsen),
     (lambda plan: plan.variant.options.facts.quads is not None, _in_rows),
     (lambda plan: plan.segment is not None, _cut),

@@ -28,6 +28,7 @@ from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .saving import Choice, Saved, save, saved_names
 from .variants import Variant, Ways
+from .widening import add_wide
 
 _REMEMBERED = 256  # kinds of launches
 _KEPT = "may change: kept is a copy of it, or on the tape what is read of it, whichever is fewer bytes for the launch"
@@ -141,7 +142,7 @@ class Forward(Differentiated):
         add_tape(variant, sizes, launch, placement, stream, own)
         saved = save(variant.kernel, self._saved_of(variant), bound, placement, stream)
         if variant.doubles_shared:
-            own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
+            own.double_shared(launch, SHARED_BYTES, variant.derivative.shared_widening)
         claims.add_memory(variant, bound, placement, stream, own)
         given = {buffer.name: buffer.nbytes for buffer in primal.buffers}
         tape = Tape(self, launch, placement, variant, primal.packed, given, own, logged_in(sizes), saved)
@@ -305,12 +306,13 @@ class Reverse:
         add_shadows(variant, primal, placement, stream, own)
         add_partials(variant, launch, placement, stream, own)
         add_copies(variant, bound, placement, stream, own)
+        add_wide(variant, bound, launch, placement, stream, own)
         finish_partials(variant, bound, launch, placement, own)
         finish_copies(variant, bound, launch, placement, own)
         add_logs(variant, tape.logged, launch, placement, stream, own)
         finish_logs(variant, bound, launch, placement, own)
         if variant.doubles_shared:
-            own.double_shared(launch, SHARED_BYTES, variant.shared_widening)
+            own.double_shared(launch, SHARED_BYTES, variant.derivative.shared_widening)
 
 
 def _shape(launch: Launch) -> str:

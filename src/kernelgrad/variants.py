@@ -19,7 +19,7 @@ from .autodiff.adding.private import places_of, private_roots, typical
 from .autodiff.adding.promises import HOLDS
 from .autodiff.adding.quads import find as find_quads
 from .autodiff.adding.whole import bytes_read_once
-from .autodiff.cooperate import SHARED_BYTES, widening
+from .autodiff.cooperate import SHARED_BYTES
 from .autodiff.keeping import capacity
 from .autodiff.keeping.coverage import Threads, is_covered
 from .autodiff.keeping.tape import Stack
@@ -44,6 +44,7 @@ from .locks import cached_property
 from .runtime.config import Launch
 from .transforms.machine import VECTOR_BYTES, WARP
 from .transforms.quads import GRID
+from .widths import wide_memory
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
@@ -102,6 +103,7 @@ class Variant:
         hidden = (
             *self.derivative.internal.values(),
             *(p for own in self.derivative.copies.values() for p in own.params),
+            *self.derivative.wide.values(),
         )
         gathering = shadows | {p.name for p in hidden} | {g.name for g in self.derivative.shared.values()}
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
@@ -122,7 +124,8 @@ class Variant:
         return self._as_kernel(function, module)
 
     def _as_kernel(self, function: Function, module: Module) -> Kernel:
-        later = {*self.derivative.logged, *(name for name, p in self.derivative.partials.items())}
+        derivative = self.derivative
+        later = {*derivative.logged, *derivative.partials, *derivative.copies, *derivative.wide}
         given = {p.name for p in function.params}
         written = (p.name for name, p in self.derivative.adjoints.items() if name in later)
         return Kernel(function.name, module, self.kernel.variable, frozenset(written) & given)
@@ -178,11 +181,6 @@ class Variant:
     def doubles_shared(self) -> bool:
         """Whether the shadow of dynamic shared memory needs as many bytes again."""
         return any(map(is_dynamic, self.derivative.shared.values()))
-
-    @property
-    def shared_widening(self) -> int:
-        """How often they go into the shadow's."""
-        return max(widening(v) for v in self.derivative.shared.values() if is_dynamic(v))
 
     @property
     def stack_types(self) -> tuple[Type, ...]:
@@ -262,7 +260,8 @@ class Variant:
             looking = Looking(known)
             found = self._find_facts(launch, looking, sizes, assigned, ways)
             facts = on_cores(found.facts) if ways.on_cpu else found.facts
-            found = Found(replace(facts, coarse=self._coarse_axes(launch, facts) if ways.on_gpu else 0), found.gathers)
+            facts = replace(facts, coarse=self._coarse_axes(launch, facts) if ways.on_gpu else 0)
+            found = Found(self._in_registers(facts), found.gathers)
             self.relevant.add(looking.asked)
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
@@ -291,7 +290,8 @@ class Variant:
         unique = unique_roots(prepared.function, self.options)
         sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, unique)
         if usual.alone:
-            return Found(replace(usual, unkept=self._unkept(sums)))
+            wide = wide_memory(prepared, launch, sums, frozenset(sizes), sizes)
+            return Found(replace(usual, unkept=self._unkept(sums), wide=wide))
         private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
         always = self.options.deterministic  # has a finishing step, however few blocks there are
         partials = self.derivative.sums and math.prod(launch.grid) > _MANY_BLOCKS and not always
@@ -306,7 +306,12 @@ class Variant:
         gathered = {c.gather.name for c in chosen}
         own = frozenset[str]() if may_alias else private
         written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}
-        crowded = {n for n in sizes if n not in private | gathered and self._is_crowded(n, sizes[n], launch)}
+        few = (n for n in sizes if n not in private | gathered)
+        crowded = frozenset(n for n in few if self._is_crowded(n, sizes[n], launch))
+        wide = frozenset[str]()
+        if not may_alias:
+            elsewhere = frozenset(gathered | written)
+            wide = wide_memory(prepared, launch, sums, private, sizes, elsewhere, None if ways.on_cpu else crowded)
         facts = replace(
             usual,
             private=None if may_alias or private == plan.private else private,
@@ -317,7 +322,8 @@ class Variant:
             overwritten=frozenset(written | {c.gather.name for c in chosen if c.gather.writes}),
             strips=self._is_long(launch, known),
             unkept=self._unkept(sums),
-            copied=frozenset(crowded),
+            copied=crowded,
+            wide=wide,
             gathered=frozenset(c.gather for c in chosen),
             tuning=replace(self._tuning(launch, ways), long_sums=self._has_long_loops(launch, known)),
             ragged=self._is_ragged(launch.block),
@@ -366,6 +372,15 @@ class Variant:
         if not (self.derivative.only_sums or crowded) or not pays(launch.grid, launch.block):
             return 0
         return 1 if launch.grid[1:] == (1, 1) else 3
+
+    def _in_registers(self, facts: Facts) -> Facts:
+        """Where few blocks do the work of all, their threads add up in registers what they add to copies: floats can
+        hold that."""
+        narrow = replace(facts, wide=facts.wide - facts.copied)
+        if not facts.coarse or narrow == facts:
+            return facts
+        options = replace(self.options, facts=narrow)
+        return facts if gradient(self.kernel.function, self.kernel.module, options).coarse is None else narrow
 
     def _is_crowded(self, name: str, nbytes: int, launch: Launch) -> bool:
         """Whether so many threads update so few elements that they would wait for each other."""
@@ -456,6 +471,7 @@ def _with_hidden(function: Function, derivative: Derivative) -> Function:
     ours |= {p.name for name, p in derivative.adjoints.items() if name in supplied}
     ours |= {p.name for p in derivative.partials.values()}
     ours |= {p.name for own in derivative.copies.values() for p in own.params}
+    ours |= {p.name for p in derivative.wide.values()}
     ours |= {p.name for p in (derivative.coarse.extents if derivative.coarse is not None else ())}
     ours |= {p.name for s in derivative.stacks for p in s.params}
     ours |= {p.name for log in derivative.logs for p in log.params}

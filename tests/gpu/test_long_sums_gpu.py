@@ -39,3 +39,60 @@ def test_the_sum_of_a_number(n: int) -> None:
     d_a = cp.zeros(1, "f4")
     kg.gradient(kernel, "y, a")[n // 256, 256](cp.zeros(n, "f4"), 0.5, cp.ones(n, "f4"), d_a)
     np.testing.assert_allclose(d_a.get(), [float(np.float32(1.1)) * n], rtol=1e-5)
+
+
+_MEMORY = {
+    "modulo": "for (int j = 0; j < n; j++) s += w[j & 3] * 1.1f;",
+    "inner": "for (int j = 0; j < n / 4; j++) for (int q = 0; q < 4; q++) s += w[q] * 1.1f;",
+    "shared": "__shared__ float q[4]; if (threadIdx.x < 4) q[threadIdx.x] = w[threadIdx.x]; __syncthreads();"
+    " for (int j = 0; j < n; j++) s += q[j & 3] * 1.1f;",
+    "dynamic": "extern __shared__ float q[]; if (threadIdx.x < 4) q[threadIdx.x] = w[threadIdx.x]; __syncthreads();"
+    " for (int j = 0; j < n; j++) s += q[j & 3] * 1.1f;",
+    "local": "float q[4]; for (int j = 0; j < 4; j++) q[j] = w[j]; for (int j = 0; j < n; j++)"
+    " s += q[(j * 7) & 3] * 1.1f;",
+    "loaded": "for (int j = bounds[0]; j < bounds[1]; j++) s += w[j & 3] * 1.1f;",
+}
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("name", _MEMORY)
+def test_cells_in_memory(name: str, deterministic: bool) -> None:
+    head = "__global__ void k(float *y, const float *w, const int *bounds, int n)"
+    kernel = kg.compile(f"{head} {{ float s = 0; {_MEMORY[name]} y[threadIdx.x] = s; }}")["k"]
+    threads, n = 32, 1 << (14 if deterministic else 18)
+    w, d_w, bounds = cp.ones(4, "f4"), cp.zeros(4, "f4"), cp.array([0, n], "i4")
+    gradient = kg.gradient(kernel, "y, w", deterministic=deterministic)
+    gradient[1, threads, 16](cp.zeros(threads, "f4"), w, bounds, n, cp.ones(threads, "f4"), d_w)
+    np.testing.assert_allclose(d_w.get(), float(np.float32(1.1)) * n * threads / 4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("primal", [True, False])
+@pytest.mark.parametrize("n", [1 << 23, 1 << 26])
+@pytest.mark.parametrize("cells", [3, 1000, 30_000])
+def test_small_buffers(cells: int, n: int, primal: bool) -> None:
+    """Copies of a small adjoint, and elements at addresses that memory holds."""
+    source = """__global__ void k(float *y, const float *w, const float *x, const int *idx, int m) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        y[i] = w[i % m] * 1.1f + x[idx[i]] * 1.1f;
+    }"""
+    gradient = kg.gradient(kg.compile(source)["k"], "y, w, x", primal=primal)
+    w, x, d_w, d_x = cp.ones(cells, "f4"), cp.ones(cells, "f4"), cp.zeros(cells, "f4"), cp.zeros(cells, "f4")
+    gradient[n // 256, 256](cp.zeros(n, "f4"), w, x, cp.full(n, 2, "i4"), cells, cp.ones(n, "f4"), d_w, d_x)
+    expected = np.bincount(np.arange(n) % cells, minlength=cells) * float(np.float32(1.1))
+    np.testing.assert_allclose(d_w.get(), expected, rtol=1e-5)
+    np.testing.assert_allclose(d_x.get()[2], n * float(np.float32(1.1)), rtol=1e-5)
+    assert not np.delete(d_x.get(), 2).any()
+
+
+def test_copies_in_a_split() -> None:
+    kernel, n = (
+        kg.compile("""__global__ void k(float *y, const float *w) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        y[i] = w[i % 3] * 1.1f;
+    }""")["k"],
+        3 << 23,
+    )
+    forward, reverse = kg.split(kernel)
+    y, w, d_w, launch = cp.zeros(n, "f4"), cp.ones(3, "f4"), cp.zeros(3, "f4"), (n // 256, 256)
+    reverse[launch](forward[launch](y, w), y, w, cp.ones(n, "f4"), d_w)
+    np.testing.assert_allclose(d_w.get(), float(np.float32(1.1)) * n / 3, rtol=1e-5)

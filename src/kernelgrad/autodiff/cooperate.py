@@ -13,10 +13,10 @@ from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
 from ..ir.ops import ADJOINT, Atomic, Barrier, Fence, Function, Global, Load, Module, Store, Value
 from ..ir.traverse import walk
-from ..ir.types import I64, U32, Array, Pointer, Scalar, Struct, Type
+from ..ir.types import F64, I64, U32, Array, Pointer, Scalar, Struct, Type
 from .keeping.tape import linear_thread
 from .roots import Memory
-from .shadows import adjoint_type, dynamic_shadow, is_dynamic, zero_fill
+from .shadows import adjoint_type, dynamic_shadow, is_dynamic, wide_type, zero_fill
 from .views import leaves
 
 SHARED_BYTES = "_shared_bytes"
@@ -40,7 +40,9 @@ def check(function: Function) -> None:
 # ---- shared memory ------------------------------------------------------------------------------------------------
 
 
-def shared_shadows(module: Module, memory: Memory, active: frozenset[Value]) -> dict[str, Global]:
+def shared_shadows(
+    module: Module, memory: Memory, active: frozenset[Value], wide: frozenset[Value] = frozenset()
+) -> dict[str, Global]:
     """A second variable beside each shared one that carries derivatives; for dynamic shared memory, the same one: its
     shadow lies behind it, in the bytes the launcher asks for on top."""
     found: dict[str, Global] = {}
@@ -58,7 +60,8 @@ def shared_shadows(module: Module, memory: Memory, active: frozenset[Value]) -> 
             _check_halves(memory, root)
             found[name] = variable
         else:
-            found[name] = Global(f"{ADJOINT}{name}", adjoint_type(variable.type), "shared", None, variable.span)
+            type = wide_type(variable.type) if root in wide else adjoint_type(variable.type)
+            found[name] = Global(f"{ADJOINT}{name}", type, "shared", None, variable.span)
     return found
 
 
@@ -77,20 +80,24 @@ def _check_halves(memory: Memory, root: Value) -> None:
             )
 
 
-def widening(variable: Global) -> int:
+def widening(variable: Global, wide: bool = False) -> int:
     """How often the bytes of a dynamic shared variable go into those of its shadow."""
-    return -(-_element(adjoint_type(variable.type)).size // _element(variable.type).size)
+    shadow = wide_type(variable.type) if wide else adjoint_type(variable.type)
+    return -(-_element(shadow).size // _element(variable.type).size)
 
 
-def zero_shared(b: Builder, shadows: dict[str, Global], shared_bytes: Value, threads: int | None = None) -> None:
+def zero_shared(
+    b: Builder, shadows: dict[str, Global], shared_bytes: Value, threads: int | None = None, wide: bool = False
+) -> None:
     """At the start of the kernel, all threads together clear the shadows and wait for each other. `threads`: how many
-    they are, if that is known."""
+    they are, if that is known. `wide`: the shadow of dynamic shared memory is in double precision."""
     seen: set[str] = set()
     for variable in shadows.values():
         if is_dynamic(variable) and "" not in seen:
             seen.add("")
             base = b.global_ref(variable.name, variable.type, "shared")
-            cell, nbytes = _cell(variable.type), b.apply("mul", shared_bytes, b.constant(widening(variable), I64))
+            cell = F64 if wide else _cell(variable.type)
+            nbytes = b.apply("mul", shared_bytes, b.constant(widening(variable, wide), I64))
             count = b.apply("div", nbytes, b.constant(cell.size, I64))
             _zero_together(b, dynamic_shadow(b, base, shared_bytes), cell, count)
         elif not is_dynamic(variable):

@@ -8,14 +8,14 @@ from functools import partial
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
 from ..ir.ops import Atomic, BarrierReduce, Block, If, Load, Store, Value, Warp
-from ..ir.types import I64, U32, Array, Scalar, Struct
+from ..ir.types import I64, U32, Array, Scalar, Struct, Type
 from ..transforms.machine import FULL_WARP
 from .activity import holds_floats
 from .adding.accumulate import Accumulation
 from .adjoints import Adjoints, part_of, zero
 from .keeping.tape import part_types
 from .logs import Logged, Logs
-from .shadows import ZERO
+from .shadows import ZERO, adjoint_type
 
 _CONSUMED = "consumed: the element was overwritten"
 _TAKEN = "consumed, by one of the threads that may have stored the element"
@@ -65,23 +65,36 @@ class MemoryAdjoints:
         self._take_logged(op, shadow)
         if op.value in self.adjoints and id(op) in self.accumulation.contested and not roots & self.kept:
             self.b.span = self.b.span.because(_TAKEN)
-            self.adjoints.add(op.value, self._taken(shadow))
+            self.adjoints.add(op.value, self._taken(shadow, adjoint_type(op.value.type)))
             return
         if op.value in self.adjoints:
-            self.adjoints.add(op.value, self.b.load(shadow))
+            self.adjoints.add(op.value, self._gathered(shadow, op.value))
         if not roots & self.kept:
             self.b.span = self.b.span.because(_CONSUMED)
             self._clear(shadow)
 
-    def _taken(self, ptr: Value) -> Value:
+    def _gathered(self, shadow: Value, value: Value) -> Value:
+        return self._narrowed(self.b.load(shadow), adjoint_type(value.type))
+
+    def _narrowed(self, value: Value, type: Type) -> Value:
+        """What a shadow held, in the type of adjoints: that of wide ones is another."""
+        if value.type == type:
+            return value
+        if isinstance(type, Struct | Array):
+            parts = enumerate(part_types(type))
+            return self.b.aggregate(type, tuple(self._narrowed(self.b.extract(value, k), part) for k, part in parts))
+        assert isinstance(type, Scalar)
+        return self.b.convert(value, type)
+
+    def _taken(self, ptr: Value, wanted: Type) -> Value:
         """What the shadow has gathered, for one of the threads that stored the same value there."""
         type = pointee(ptr)
-        if isinstance(type, Struct | Array):
-            parts = range(len(part_types(type)))
-            return self.b.aggregate(type, tuple(self._taken(part_of(self.b, ptr, k)) for k in parts))
+        if isinstance(wanted, Struct | Array):
+            parts = enumerate(part_types(wanted))
+            return self.b.aggregate(wanted, tuple(self._taken(part_of(self.b, ptr, k), part) for k, part in parts))
         if isinstance(type, Scalar) and type.is_float:
-            return self.b.atomic("take", ptr, self.b.constant(0.0, type))
-        return zero(self.b, type)
+            return self._narrowed(self.b.atomic("take", ptr, self.b.constant(0.0, type)), wanted)
+        return zero(self.b, wanted)
 
     def atomic(self, op: Atomic, shadow: Value) -> None:
         if op.kind not in ("add", "sub"):
@@ -90,7 +103,7 @@ class MemoryAdjoints:
         self._take_logged(op, shadow)
         (value,) = op.args
         if value in self.adjoints:
-            gathered = self.b.load(shadow)
+            gathered = self._gathered(shadow, value)
             self.adjoints.add(value, gathered if op.kind == "add" else self.b.apply("neg", gathered))
 
     def winner(self, op: Atomic, shadow: Value, won: Value) -> None:
@@ -101,7 +114,7 @@ class MemoryAdjoints:
         (value,) = op.args
         with self.b.region() as taken:
             if value in self.adjoints:
-                self.adjoints.add(value, self.b.load(shadow))
+                self.adjoints.add(value, self._gathered(shadow, value))
             self._clear(shadow)
         self.b.if_(won, taken.block())
 
@@ -116,7 +129,7 @@ class MemoryAdjoints:
     def each_float(self, ptr: Value, adjoint: Value, update: Callable[[Value, Value], None]) -> None:
         type = pointee(ptr)
         if isinstance(type, Scalar):
-            update(ptr, adjoint)
+            update(ptr, self.b.convert(adjoint, type))
         elif isinstance(type, Struct | Array):
             for k, part in enumerate(part_types(type)):
                 if holds_floats(part):

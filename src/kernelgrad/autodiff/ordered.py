@@ -26,7 +26,6 @@ from .keeping.plan import Plan
 from .keeping.tape import part_types
 from .logs import Logged
 from .roots import Memory
-from .shadows import adjoint_type
 from .structure import Place, Structure
 
 Sites = Mapping[int, Mapping[Logged, int]]  # by block: the floats that one run of it logs
@@ -168,13 +167,13 @@ def _names(roots: frozenset[Value]) -> str:
 # ---- how much is logged -------------------------------------------------------------------------------------------
 
 
-def sites(found: Accumulation, structure: Structure, plan: Plan) -> Sites:
+def sites(found: Accumulation, structure: Structure, plan: Plan, shadow: Mapping[Value, Value]) -> Sites:
     """What the reverse of each block logs."""
     counts: dict[int, Counter[Logged]] = {}
     for key, place in structure.places.items():
         for op in place.block.ops:
             if isinstance(op, Load) and found.is_logged(op) and plan.has_adjoint(op):
-                variable, floats = found.logged[id(op)], _floats(adjoint_type(pointee(op.ptr)))
+                variable, floats = found.logged[id(op)], _floats(pointee(shadow[op.ptr]))
                 counts.setdefault(key, Counter()).update(Logged(type, variable) for type in floats)
     return counts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import UnsupportedError
 from ..ir.ops import Function, Param, Value
@@ -11,33 +11,42 @@ from ..ir.types import Pointer
 from .activity import Activity
 from .adding.crowds import Copies, spread
 from .roots import holds_pointers
-from .shadows import adjoint_c_type, adjoint_type, shadow_name
+from .shadows import adjoint_c_type, adjoint_type, shadow_name, wide_type
 
 
 @dataclass(frozen=True)
 class AdjointParams:
     """`adjoints`: of the listed parameters. `internal`: of unlisted buffers through which derivatives flow. `copies`:
-    of adjoints that many threads update. All by the parameter's name. `pointers`: where a pointer's shadow begins."""
+    of adjoints that many threads update. `wide`: doubles that are added to in place of an adjoint (see
+    `adding/wide`). All by the parameter's name. `pointers`: where a pointer's shadow begins."""
 
     adjoints: dict[str, Param]
     internal: dict[str, Param]
     copies: dict[str, Copies]
     pointers: dict[Value, Value]
+    wide: dict[str, Param] = field(default_factory=dict)
 
 
 def adjoint_params(
-    function: Function, activity: Activity, listed: Sequence[str], copied: frozenset[str]
+    function: Function, activity: Activity, listed: Sequence[str], copied: frozenset[str], wide: frozenset[Value]
 ) -> AdjointParams:
     params = {p.name: p for p in function.params}
+    widened = {p.name for p in function.params if p.value in wide}
     adjoints = {name: _adjoint_param(params[name], params) for name in listed}
     unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
     _refuse_unlisted_structs(unlisted, function)
-    internal = {p.name: _adjoint_param(p, params) for p in unlisted}
-    copies = {name: spread(p) for name, p in adjoints.items() if name in copied}
+    internal = {p.name: _adjoint_param(p, params, p.name in widened) for p in unlisted}
+    copies = {
+        name: spread(p, wide_type(params[name].type) if name in widened else p.type)
+        for name, p in adjoints.items()
+        if name in copied
+    }
+    doubles = {name: _wide_param(params[name], p) for name, p in adjoints.items() if name in widened - set(copies)}
     both = {**adjoints, **internal}
     pointers = {params[name].value: p.value for name, p in both.items() if not is_number(params[name])}
     pointers |= {params[name].value: own.pointer for name, own in copies.items()}
-    return AdjointParams(adjoints, internal, copies, pointers)
+    pointers |= {params[name].value: own.value for name, own in doubles.items()}
+    return AdjointParams(adjoints, internal, copies, pointers, doubles)
 
 
 def partial_sums(numbers: Mapping[str, Param], params: Mapping[str, Param], activity: Activity) -> dict[str, Param]:
@@ -62,14 +71,19 @@ def _refuse_unlisted_structs(params: list[Param], function: Function) -> None:
             raise UnsupportedError(reason, function.span, f"list '{param.name}' too")
 
 
-def _adjoint_param(param: Param, taken: Mapping[str, Param]) -> Param:
+def _wide_param(param: Param, adjoint: Param) -> Param:
+    return Param(Value(wide_type(param.type), f"_wide{adjoint.name}"), adjoint.c_type, restrict=param.restrict)
+
+
+def _adjoint_param(param: Param, taken: Mapping[str, Param], wide: bool = False) -> Param:
     type = Pointer(param.type, "global") if is_number(param) else param.type
+    type = wide_type(type) if wide else adjoint_type(type)
     name = shadow_name(param.name) or "_d"
     while name in taken:
         name = f"_{name}"
     c_type = adjoint_c_type(param.c_type)
     c_type = f"{c_type} *" if is_number(param) else c_type
-    value = Value(adjoint_type(type), name)
+    value = Value(type, name)
     return Param(value, c_type, False, param.restrict, shown=adjoint_name(param, taken.values()))
 
 

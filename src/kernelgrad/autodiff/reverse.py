@@ -32,6 +32,7 @@ from .adding.crowds import Copies
 from .adding.exclusive import Place as SharedPlace
 from .adding.exclusive import exclusive_loads, place_of
 from .adding.private import private_roots, typical
+from .adding.wide import wide_roots
 from .bits import refuse_bits
 from .claiming import ClaimSweep
 from .keeping import along
@@ -90,7 +91,8 @@ class Gradient:
     flow, by the buffer's name. `partials`: where each warp leaves its sum of a number's adjoint. `logs`: where updates
     are logged, parameters of the reverse. `stacks`: the tape's parameters, which follow those in every function.
     `shared`: the shadow of each shared variable that has one. `coarse`: of launches that start fewer blocks.
-    `only_sums`: nothing but adjoints of numbers, or of a few elements, is written."""
+    `only_sums`: nothing but adjoints of numbers, or of a few elements, is written. `wide`: doubles that stand for the
+    adjoint of a parameter."""
 
     functions: tuple[Function, ...]
     adjoints: dict[str, Param]
@@ -103,6 +105,8 @@ class Gradient:
     prepared: Prepared
     coarse: Coarse | None
     only_sums: bool
+    wide: dict[str, Param]
+    shared_widening: int  # how often the bytes of dynamic shared memory go into those of its shadow
 
     @property
     def sums(self) -> bool:
@@ -232,10 +236,13 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
         activity = _activity(function, memory, options)
     winners = Winners(find_claims(function, memory, activity, options.may_alias), decided.won)
     options = _suited(options, function, memory, winners)
-    given = adjoint_params(function, activity, options.listed, options.facts.copied)
-    shared = SharedShadows(cooperate.shared_shadows(module, memory, activity.roots), Value(I64, cooperate.SHARED_BYTES))
+    wide = wide_roots(function, memory, activity.roots, options.facts.wide)
+    given = adjoint_params(function, activity, options.listed, options.facts.copied, wide)
+    shadows = cooperate.shared_shadows(module, memory, activity.roots, wide)
+    names = {name for name, root in memory.global_names.items() if root in wide}
+    shared = SharedShadows(shadows, Value(I64, cooperate.SHARED_BYTES), frozenset(names))
     chosen, choices = with_choices(function, activity)
-    shadowed = add_shadows(chosen, memory, activity.roots, given.pointers, shared.of, shared.nbytes)
+    shadowed = add_shadows(chosen, memory, activity.roots, given.pointers, shared.of, shared.nbytes, wide)
     pointers = (*given.pointers.values(), shared.nbytes)
     prepared = _prepare(shadowed, activity, pointers, options, winners, choices)
     emitter = Sweep(prepared)
@@ -244,10 +251,23 @@ def _differentiate(function: Function, module: Module, options: Options) -> Grad
 
 
 class SharedShadows(NamedTuple):
-    """The shadow of each shared variable that has one, and where those of dynamic shared memory begin."""
+    """The shadow of each shared variable that has one, and where those of dynamic shared memory begin. `wide`: the
+    variables whose shadows are in double precision."""
 
     of: dict[str, Global]
     nbytes: Value
+    wide: frozenset[str]
+
+    @property
+    def widening(self) -> int:
+        """How often the bytes of dynamic shared memory go into those of its shadow."""
+        found = (cooperate.widening(v, name in self.wide) for name, v in self.of.items() if is_dynamic(v))
+        return max(found, default=1)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether dynamic shared memory has a wide shadow."""
+        return any(is_dynamic(v) for name, v in self.of.items() if name in self.wide)
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -270,7 +290,7 @@ def _fill_first(
     """What must be in memory before the sweeps."""
     if shared.of:
         threads = None if facts.block is None else math.prod(facts.block)
-        cooperate.zero_shared(emitter.prologue, shared.of, shared.nbytes, threads)
+        cooperate.zero_shared(emitter.prologue, shared.of, shared.nbytes, threads, shared.is_wide)
         emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared.of[name], shared.nbytes, type)
     shared_winners.fill_bids(emitter.prologue, decided.bids, cooperate.fill_together)
     for own in given.copies.values():
@@ -296,6 +316,7 @@ def _assembled(
     tape = (*(p for stack in stacks for p in stack.params), *shared.params)
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
     ordered += tuple(p for own in given.copies.values() for p in own.params)
+    ordered += tuple(given.wide.values())
     if emitter.coarse is not None:
         ordered += emitter.coarse.extents
     whole = (*function.params, *given.adjoints.values(), *given.internal.values(), *ordered, *tape)
@@ -305,7 +326,7 @@ def _assembled(
         "split": (("_forward", (*function.params, *tape)), ("_reverse", (*whole, *winners.params))),
     }
     kept: tuple[Stack | Log, ...] = (*stacks, *(log for log in logs if not log.of.variable))
-    own = _own_memory(function, prepared, {**given.adjoints, **given.internal}, kept)
+    own = _own_memory(function, prepared, {**given.adjoints, **given.internal, **given.wide}, kept)
     functions = tuple(
         _function(function, suffix, parameters, body, options, own)
         for (suffix, parameters), body in zip(shapes[options.mode], bodies, strict=True)
@@ -314,7 +335,7 @@ def _assembled(
         functions = (*functions, _claiming(prepared))
     variables = {**shared.of, **decided.variables}
     parts = (partials, given.copies, logs, stacks, variables, prepared, emitter.coarse, emitter.only_sums)
-    return Gradient(functions, given.adjoints, given.internal, *parts)
+    return Gradient(functions, given.adjoints, given.internal, *parts, given.wide, shared.widening)
 
 
 def _apart(options: Options, winners: Winners, memory: Memory) -> Options:
@@ -410,7 +431,7 @@ def _prepare(
     if options.deterministic:
         alone = options.facts.alone
         accumulation = order_updates(accumulation, memory, structure, plan, alone, options.may_alias)
-    logged = sites(accumulation, structure, plan)
+    logged = sites(accumulation, structure, plan, shadow)
     kept = frozenset(p.value for p in shadowed.function.params if p.name in options.kept)
     return Prepared(options, shadowed, structure, memory, activity, plan, accumulation, kept, winners, logged, task)
 

@@ -36,7 +36,7 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.types import BF16, F16, F32, I32, U8, Array, Pointer, Scalar, Struct, Type
+from ..ir.types import BF16, F16, F32, F64, I32, U8, Array, Pointer, Scalar, Struct, Type
 from ..transforms.widen import Widened
 from .roots import UNKNOWN, Memory, holds_pointers
 
@@ -57,8 +57,10 @@ class _Pass:
         params: dict[Value, Value],
         shared: dict[str, Global],
         shared_bytes: Value,
+        wide: frozenset[Value],
     ):
         self.memory, self.active, self.shared, self.shared_bytes = memory, active, shared, shared_bytes
+        self.wide = wide
         self.of: dict[Value, Value] = dict(params)
         self.top: list[Op] = []  # shadows of local arrays
 
@@ -122,15 +124,20 @@ class _Pass:
         return [op]
 
     def fresh(self, op: Op) -> tuple[Value, ...]:
-        value = Value(adjoint_type(op.result.type), shadow_name(op.result.name))
+        value = Value(self.type_of(op.result), shadow_name(op.result.name))
         self.of[op.result] = value
         return (value,)
+
+    def type_of(self, value: Value) -> Type:
+        return wide_type(value.type) if self.memory.of(value) & self.wide else adjoint_type(value.type)
 
     def alloca(self, op: Alloca) -> None:
         """In the function's own block wherever the array is: a pointer that the forward sweep kept and one that the
         reverse sweep makes again are then the same. The reverse of the array's block zeroes it first."""
         b = Builder(op.span)
-        self.of[op.result] = b.alloca(adjoint_type(pointee(op.result)), shadow_name(op.result.name))
+        type = self.type_of(op.result)
+        assert isinstance(type, Pointer)
+        self.of[op.result] = b.alloca(type.pointee, shadow_name(op.result.name))
         self.top += b.ops
 
     def shared_variable(self, op: GlobalRef, shadow: Global) -> list[Op]:
@@ -138,7 +145,7 @@ class _Pass:
             return [replace(op, name=shadow.name, results=self.fresh(op))]
         b = Builder(op.span)
         shadow_of = dynamic_shadow(b, op.result, self.shared_bytes)
-        type = adjoint_type(op.result.type)
+        type = self.type_of(op.result)
         assert isinstance(type, Pointer)
         self.of[op.result] = b.cast_pointer(shadow_of, type)
         return b.ops
@@ -175,7 +182,7 @@ class _Pass:
         return replace(op, inits=(*inits, *starts), before=before, body=new_body, results=results)
 
     def twin_value(self, value: Value) -> Value:
-        self.of[value] = twin = Value(adjoint_type(value.type), shadow_name(value.name))
+        self.of[value] = twin = Value(self.type_of(value), shadow_name(value.name))
         return twin
 
     def yielding(self, block: Block, pointers: list[Value], span: Span) -> Block:
@@ -189,9 +196,11 @@ def add_shadows(
     params: dict[Value, Value],
     shared: dict[str, Global],
     shared_bytes: Value,
+    wide: frozenset[Value] = frozenset(),
 ) -> Shadowed:
-    """`params`: the shadow of each active pointer parameter; `shared`: the shadow of each shared variable."""
-    work = _Pass(memory, active, params, shared, shared_bytes)
+    """`params`: the shadow of each active pointer parameter; `shared`: the shadow of each shared variable; `wide`: the
+    memory whose shadow is in double precision."""
+    work = _Pass(memory, active, params, shared, shared_bytes, wide)
     ops: list[Op] = []
     for op in function.body.ops:
         made = work.op(op)
@@ -203,6 +212,11 @@ def add_shadows(
 def adjoint_type(type: Type) -> Type:
     """Adjoints are kept as what they belong to, but in float where that is half precision."""
     return Widened((F16, BF16), F32, "_adjoint")(type)
+
+
+def wide_type(type: Type) -> Type:
+    """Of adjoints to which so much is added that floats would lose some of it (see `adding/wide`)."""
+    return Widened((F16, BF16, F32), F64, "_wide")(type)
 
 
 def adjoint_c_type(c_type: str) -> str:

@@ -3,9 +3,9 @@
     for (j = n - 1; j > -1; --j) sum += v;
 
 becomes a loop over pieces of that loop. Each piece adds up in a float of its own, which is then added to a double: an
-addition of doubles for every so many iterations. What is summed up in loops inside of the loop is one piece for each
-iteration. Only sums: what is read of them while they grow stays as it is. For launches whose loops are long
-(`autodiff/tuning/long_loops.py`); loops of few iterations are left alone.
+addition of doubles for every so many iterations. What is summed up in loops inside of the loop, or in one whose threads
+meet, is one piece for each iteration. Only sums: what is read of them while they grow stays as it is. For launches
+whose loops are long (`autodiff/tuning/long_loops.py`); loops of few iterations are left alone.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class _Pass:
 
     def sums(self, loop: For) -> list[int]:
         """Which of the values that a loop carries are sums of adjoints."""
-        inside = list(walk(loop.body))
-        if self.is_short(loop) or loop.lower.type == U64 or any(isinstance(op, MEETINGS) for op in inside):
+        if self.is_short(loop) or loop.lower.type == U64:
             return []
         return [
             k
@@ -96,7 +95,7 @@ def _in_pieces(loop: For, sums: list[int]) -> list[Op]:
     b = Builder(loop.span)
     others = [k for k in range(len(loop.inits)) if k not in sums]
     totals = tuple(b.convert(loop.inits[k], F64) for k in sums)
-    has_loops = any(isinstance(op, For | While) for op in walk(loop.body))
+    has_loops = any(isinstance(op, (For, While, *MEETINGS)) for op in walk(loop.body))  # or threads meet in it
     piece = _one if has_loops else _several
     at = Value(loop.lower.type if has_loops else I64, loop.body.args[0].name)
     carried = tuple(Value(loop.inits[k].type, loop.body.args[1 + k].name) for k in others)

@@ -32,7 +32,8 @@ class Facts:
     there are so many blocks that fewer may be started, each for many of the launch's. `overwritten`: inputs all
     of whose elements are read once each, so that their adjoints can be written instead of cleared first and added
     to. `copied`: small inputs that very many threads read: each block adds to one of several copies of their
-    adjoints. `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large,
+    adjoints. `wide`: memory to whose cells so much is added that it is added to doubles (see `wide`). `gathered`:
+    inputs whose adjoints launches of their own gather. `strips`: the tape would be large,
     and loops go in strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints
     are consumed, on copies. `taped`: buffers that may change before the reverse runs, of which what is read is
     kept on the tape, and not a copy of all. `block`: its shape, where loops depend on it. `tuning`: its shape, for
@@ -48,6 +49,7 @@ class Facts:
     coarse: int = 0
     overwritten: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
+    wide: frozenset[str] = frozenset()
     gathered: frozenset[Gather] = frozenset()
     strips: bool = False
     unkept: frozenset[str] = frozenset()
@@ -152,6 +154,8 @@ def plan_updates(
             if all(_lanes_agree(load, root, sums) for root in roots):
                 plan.together.add(id(load))
                 plan.reasons[id(load)] += "; one for a warp whose lanes all read the same"
+        if any(names.get(root, root.name) in facts.wide or f"shared {names.get(root)}" in facts.wide for root in roots):
+            plan.reasons[id(load)] += "; in double precision, since very many may meet there"
     return plan
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.builder import Builder
 from ...ir.ops import Offset, Param, Value
-from ...ir.types import I64
+from ...ir.types import I64, Type
 from ..keeping.tape import linear_block
 
 COPIES = 256
@@ -34,7 +34,8 @@ class Copies:
         b.add(Offset(self.memory.value, at, results=(self.pointer,)))
 
 
-def spread(adjoint: Param) -> Copies:
-    memory = Param(Value(adjoint.type, f"_copies{adjoint.name}"), adjoint.c_type, restrict=True)
+def spread(adjoint: Param, type: Type) -> Copies:
+    """`type`: of the pointer to them."""
+    memory = Param(Value(type, f"_copies{adjoint.name}"), adjoint.c_type, restrict=True)
     length = Param(Value(I64, f"_length{adjoint.name}"), "long long")
-    return Copies(memory, length, Value(adjoint.type, adjoint.name))
+    return Copies(memory, length, Value(type, adjoint.name))

@@ -70,7 +70,7 @@ def all_candidates(function: Function) -> dict[str, Candidate]:
     indices = Indices(expanded)
     once = set(totals.find(expanded, by_row=True))
     by_root = totals.additions_by_root(expanded)
-    params = {p.value: p.name for p in function.params if p.variable is None}
+    params = {p.value: p.name for p in function.params if p.variable in (None, p.name)}  # the launcher's own, too
     return {
         params[root]: Candidate(indices, pointee(root).size, tuple(ops), ops <= once)
         for root, ops in by_root.items()
@@ -81,6 +81,12 @@ def all_candidates(function: Function) -> dict[str, Candidate]:
 
 def pays(nbytes: int, size: int, threads: int) -> bool:
     return 0 < nbytes <= _MOST_BYTES and nbytes % size == 0 and threads >= _CROWD * (nbytes // size)
+
+
+def share(nbytes: int, size: int, threads: int) -> float:
+    """Of the additions to a buffer, those that are made between two folds."""
+    length = _LENGTH + nbytes * _LENGTH_EACH // F32.size
+    return min(1.0, length / threads) if pays(nbytes, size, threads) else 1.0
 
 
 def threads_between_folds(b: ir.IRBuilder, nbytes: ir.Value) -> ir.Value:
