@@ -1,0 +1,98 @@
+"""Writes that nobody recorded: `u *= 2` by NumPy between two launches has a derivative that the tape knows nothing of.
+
+What a recorded step leaves is remembered, by a fingerprint of the contents (on the CPU; by default of ranges below
+`SMALL` bytes), or by PyTorch's count of the writes to a tensor. The next recorded step that reads it looks again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import TapeError
+from .memory_map import Cell, MemoryMap, Span
+from .steps import LaunchStep, Step
+
+SMALL = 1 << 20
+_READ = 0x100  # PyBUF_READ
+
+_memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
+    ("PyMemoryView_FromMemory", ctypes.pythonapi)
+)
+
+
+def fingerprint(address: int, nbytes: int) -> int:
+    """64 bits of the contents of the CPU's memory."""
+    return hash(_memory(address, nbytes, _READ))
+
+
+class Watcher:
+    """`limit`: bytes of the largest range that gets a fingerprint."""
+
+    def __init__(self, cells: MemoryMap, limit: int):
+        self._cells, self._limit = cells, limit
+        self._tensors: dict[int, tuple[Any, int, Span]] = {}
+
+    def before(self, step: Step) -> None:
+        """Looks whether what a step reads is what the last one left; remembers what its reverse reads."""
+        self.look_at_tensors()
+        for span in step.reads:
+            for cell in self._cells.cover(span):
+                self._look(step, span, cell)
+        step.prints = tuple(self._prints(step.reread))
+
+    def after(self, step: Step) -> None:
+        for span in step.writes:
+            for cell in self._cells.cover(span):
+                cell.print = self._print(cell)
+                cell.touched = False
+        self._count_writes(step)
+
+    def _look(self, step: Step, span: Span, cell: Cell) -> None:
+        found = self._print(cell)
+        if cell.touched or (found is not None and cell.print is not None and found != cell.print):
+            raise unseen(step.name, span.name, "was changed since the last recorded step that used it")
+        cell.print = found
+
+    def _print(self, cell: Cell) -> int | None:
+        if cell.device is not None or cell.nbytes > self._limit:
+            return None
+        return fingerprint(cell.start, cell.nbytes)
+
+    def _prints(self, spans: Iterable[Span]) -> Iterable[tuple[str, int, int, int]]:
+        for span in spans:
+            for cell in self._cells.cover(span):
+                found = cell.print if cell.print is not None else self._print(cell)
+                if found is not None:
+                    yield span.name, cell.start, cell.nbytes, found
+
+    # ---- PyTorch counts
+
+    def look_at_tensors(self) -> None:
+        for tensor, version, span in self._tensors.values():
+            if tensor._version != version:
+                for cell in self._cells.cover(span):
+                    cell.touched = True
+
+    def _count_writes(self, step: Step) -> None:
+        if isinstance(step, LaunchStep):
+            for path, array in step.frozen.views.items():
+                if array.versioned and array.nbytes and not array.owner.is_inference():
+                    self._tensors[id(array.owner)] = array.owner, 0, step.spans[path]
+        for key, (tensor, _, span) in self._tensors.items():
+            self._tensors[key] = tensor, tensor._version, span
+
+
+def check_again(step: Step) -> None:
+    """When its reverse is about to run: that what it reads is what the step read."""
+    for name, start, nbytes, expected in step.prints:
+        if fingerprint(start, nbytes) != expected:
+            raise unseen(step.name, name, "was changed after the recorded launch, and its reverse reads it")
+
+
+def unseen(step: str, name: str, problem: str) -> TapeError:
+    return TapeError(
+        f"{step}: the memory of '{name}' {problem}, by something that was not recorded; inside kg.record() use kernels,"
+        " kg.copy and kg.fill to write arrays"
+    )
