@@ -23,7 +23,13 @@ def test_a_span_over_gaps_and_cells() -> None:
     memory = MemoryMap()
     memory.cover(Span("a", 110, 10, None))
     memory.cover(Span("b", 140, 10, None))
-    assert ranges(memory.cover(Span("c", 100, 60, None))) == [(100, 110), (110, 120), (120, 140), (140, 150), (150, 160)]
+    assert ranges(memory.cover(Span("c", 100, 60, None))) == [
+        (100, 110),
+        (110, 120),
+        (120, 140),
+        (140, 150),
+        (150, 160),
+    ]
 
 
 def test_what_is_known() -> None:

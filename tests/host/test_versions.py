@@ -32,10 +32,10 @@ def test_merged_segments_restore_the_older_state() -> None:
     written(store, newer, 2, cells_of(memory, array, 2, 4), array, 30)
     written(store, newer, 3, cells_of(memory, array, 0, 2), array, 40)
     assert thin(older) == 0 and thin(newer) == 0  # nobody needs what lay between
-    assert merge(older, newer) == 16 + 16  # what the older had already, and half of what it had
+    assert merge(older, newer) == 16  # what the older had already; what it had half of stays
     older.restore(STREAMS)
     np.testing.assert_array_equal(array, before)
-    assert older.end == 4 and older.nbytes == 32 + 16
+    assert older.end == 4 and older.nbytes == 32 + 32
 
 
 def test_needed_contents_are_kept_until_thinned() -> None:

@@ -52,7 +52,7 @@ def _freeze(type: Type, path: str, value: Any, views: dict[str, ArrayView], numb
     array = view(value)
     if isinstance(type, Pointer) and array is not None:
         views[path] = array
-        return array
+        return array._replace(versioned=False)  # the reverse leaves what it holds
     if isinstance(type, Scalar):
         if array is None:
             return value
@@ -93,7 +93,7 @@ def _adjoint(
 ) -> Any:
     if isinstance(type, Pointer):
         array = frozen.views.get(path)
-        return None if array is None else shadow_of(spans[path], array.dtype)
+        return shadow_of(spans[path], array.dtype) if path in spans and array is not None else array
     if isinstance(type, Struct) and holds_pointers(type):
         return {
             f.name: _adjoint(f.type, f"{path}.{f.name}", frozen, spans, shadow_of, number_of)

@@ -93,29 +93,29 @@ class Backward:
 
     def _reverse_segment(self, segment: Segment) -> None:
         if segment.exact:
-            self._reverse_exact(segment, self.keep)
+            self._reverse_exact(segment, self.keep, was_run_again=False)
             return
         segment.restore(self.streams)
         self._reverse_span(segment, segment.end)
         segment.restore(self.streams)
 
-    def _reverse_exact(self, segment: Segment, keep: bool) -> None:
+    def _reverse_exact(self, segment: Segment, keep: bool, was_run_again: bool) -> None:
         at = len(segment.pieces)
         for number in range(segment.end - 1, segment.start - 1, -1):
             begin = at
             while begin and segment.pieces[begin - 1].step == number:
                 begin -= 1
             pieces = segment.pieces[begin:at]
-            self._reverse_step(number, pieces)
+            self._reverse_step(number, pieces, was_run_again)
             at = begin
             if not keep:
                 self.store.free(segment.drop_step(number))
 
-    def _reverse_step(self, number: int, pieces: list[Piece]) -> None:
+    def _reverse_step(self, number: int, pieces: list[Piece], was_run_again: bool) -> None:
         step = self.steps[number]
         self._undo(pieces)
         if step.prints and self.shadows.is_active(step.writes):
-            check_again(step)
+            check_again(step, self.cells, was_run_again)
         step.reverse(self.shadows, self.keep)
         if step.rewrites:
             self._undo(pieces)
@@ -204,7 +204,7 @@ class Backward:
         exact = Segment(base.start if start is None else start)
         exact.end = end
         self._run_again(base, exact.start, end, exact)
-        self._reverse_exact(exact, keep=False)
+        self._reverse_exact(exact, keep=False, was_run_again=True)
 
 
 def _current(tape: Tape, device: int) -> int:

@@ -53,7 +53,7 @@ class Checkpointed:
         self._first = state
         first = Checkpoint(0, state)
         self._checkpoints = [first]
-        self._slots = n if budget is None or not first.nbytes else budget // first.nbytes
+        self._slots = max(1, n) if budget is None or not first.nbytes else budget // first.nbytes
         if self._slots < 1:
             raise TapeError(f"checkpoint: a budget of {budget:,} bytes, and the state has {first.nbytes:,}")
         self._sums: dict[str, float] = {}
@@ -132,7 +132,8 @@ class Checkpointed:
         tape = Tape(None, self._check)
         with tape:
             after = self._one(state, k)
-        seeds, passed = [], {}
+        seeds: list[tuple[Any, Any]] = []
+        passed: dict[int, Any] = {}
         for array, adjoint in zip(after, self._adjoints, strict=True):
             if adjoint is not None:
                 address = seen("checkpoint", array).address

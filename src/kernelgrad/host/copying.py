@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..recording import RECORDER
-from ..runtime.arrays import ArrayView, mark_written
+from ..runtime.arrays import ArrayView
 from ..runtime.streams import current_stream
 from .arrays import device_of, seen, zeros_like
 from .memory_map import Span
@@ -24,7 +24,7 @@ def copy(target: Any, source: Any) -> None:
             f"copy: the target is {to.dtype} of shape {to.shape}, the source {of.dtype} of shape {of.shape}"
         )
     on = target if device_of(to) is not None else source
-    _do(CopyStep(to, of, current_stream(on)), to)
+    _do(CopyStep(to, of, current_stream(on)))
 
 
 def fill(array: Any, value: Any) -> None:
@@ -34,7 +34,7 @@ def fill(array: Any, value: Any) -> None:
         raise ArgumentError(f"fill: wants a number, got {type(value).__name__}")
     if not isinstance(found.dtype, np.dtype):
         raise ArgumentError(f"fill: arrays of {found.dtype} cannot be filled")
-    _do(FillStep(found, np.array(value, found.dtype).tobytes(), current_stream(array)), found)
+    _do(FillStep(found, np.array(value, found.dtype).tobytes(), current_stream(array)))
 
 
 def zeros(shape: Any, dtype: Any, like: Any) -> Any:
@@ -51,11 +51,9 @@ def _check_writable(what: str, array: ArrayView) -> None:
         raise ArgumentError(f"{what}: the array is read-only, or PyTorch's graph would not see that it is written")
 
 
-def _do(step: Step, written: ArrayView) -> None:
+def _do(step: Step) -> None:
     tape = RECORDER.get()
     if isinstance(tape, Tape):
         tape.do(step)
     else:
         step.run()
-    if written.versioned:
-        mark_written((written.owner,))

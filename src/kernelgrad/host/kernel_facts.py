@@ -11,16 +11,18 @@ of its own. `none`: nothing it writes has an adjoint.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 from ..autodiff.activity import holds_floats
 from ..autodiff.roots import UNKNOWN, Memory, analyse, holds_pointers
 from ..errors import SourceError, UnsupportedError
 from ..gradients import Gradient
+from ..ir.layout import leaves
 from ..ir.ops import Atomic, Builtin, Function, Load, Op, Print, Store, Value
 from ..ir.traverse import uses, walk
+from ..ir.types import Pointer
 from ..kernels import Kernel
 from ..known import integers_of
 from ..locks import COMPILING, cached_property
@@ -52,38 +54,42 @@ class Form:
 
 class KernelFacts:
     """`reads`, `writes`: parameters and module variables. `varies`: what may come out differently when it is run again,
-    None if nothing. `listed`: what has an adjoint."""
+    None if nothing. `listed`: what has an adjoint; `floats`: the memory among it, by paths."""
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self.function = kernel.function
         memory = analyse(self.function)
         _refuse_unknown(self.function, memory)
-        self.names = _names(self.function, memory)
+        self.variables = tuple(n for n in memory.global_names if kernel.module.globals[n].space != "shared")
+        self.names = _names(self.function, memory, self.variables)
         loads = [op for op in walk(self.function.body) if isinstance(op, Load | Atomic)]
         self.reads = frozenset(self._of(memory, loads))
-        self.variables = tuple(n for n in memory.global_names if kernel.module.globals[n].space != "shared")
         stores = frozenset(self._of(memory, memory.stores))
         self.writes = frozenset(kernel.written) | {name for name in stores if name in self.variables}
         self.varies = _varies(self.function)
         floats = [n for n in self.variables if holds_floats(kernel.module.globals[n].type)]
         self.listed = (*(p.name for p in user_params(self.function) if has_derivative(p.type)), *floats)
-        self._refuse_hidden_floats(memory, loads)
+        self.floats = frozenset((*_float_pointers(self.function), *floats))
+        self.hidden = self._hidden_floats(memory, loads)
         self.writes_adjoints = bool({name.partition(".")[0] for name in self.writes} & set(self.listed))
         self._forms: dict[bool, Form] = {}
 
     def _of(self, memory: Memory, ops: Any) -> list[str]:
         return [self.names[root] for op in ops for root in memory.of(op.ptr) if root in self.names]
 
-    def _refuse_hidden_floats(self, memory: Memory, loads: list[Any]) -> None:
-        """Floats behind pointers to something else have no adjoint that could be given."""
-        self.hidden: Op | None = None
-        known = set(self.listed)
-        for op in (*loads, *memory.stores):
+    def _hidden_floats(self, memory: Memory, loads: list[Load | Atomic]) -> Op | None:
+        """An access to floats behind pointers to something else: these have no adjoint that could be given."""
+        accesses: list[Any] = [*loads, *memory.stores]
+        for op in accesses:
             type = op.value.type if isinstance(op, Store) else op.results[0].type
-            roots = memory.of(op.ptr)
-            if holds_floats(type) and any(r in self.names and self.names[r] not in known for r in roots):
-                self.hidden = op
+            if holds_floats(type) and any(self._is_hidden(root) for root in memory.of(op.ptr)):
+                found: Op = op
+                return found
+        return None
+
+    def _is_hidden(self, root: Value) -> bool:
+        return root is UNKNOWN or (root in self.names and self.names[root] not in self.listed)
 
     # ---- how it is reversed
 
@@ -161,9 +167,15 @@ def _refuse_unknown(function: Function, memory: Memory) -> None:
             raise UnsupportedError(reason, op.span, "pass the array itself")
 
 
-def _names(function: Function, memory: Memory) -> dict[Value, str]:
+def _names(function: Function, memory: Memory, variables: Iterable[str]) -> dict[Value, str]:
     params = {p.value: p.variable or p.name for p in function.params if holds_pointers(p.type)}
-    return params | {root: name for name, root in memory.global_names.items()}
+    return params | {memory.global_names[name]: name for name in variables}
+
+
+def _float_pointers(function: Function) -> list[str]:
+    """The paths of pointers to floats."""
+    found = [leaf for p in user_params(function) for leaf in leaves(p.type, p.name)]
+    return [path for path, _, type in found if isinstance(type, Pointer) and holds_floats(type.pointee)]
 
 
 def _varies(function: Function) -> str | None:
@@ -186,12 +198,10 @@ def _varies(function: Function) -> str | None:
     return None
 
 
-_facts: WeakKeyDictionary[Kernel, KernelFacts] = WeakKeyDictionary()
-
-
 def facts_of(kernel: Kernel) -> KernelFacts:
-    found = _facts.get(kernel)
+    """Found once for a kernel, which keeps them."""
+    found: KernelFacts | None = vars(kernel).get("host_facts")
     if found is None:
         with COMPILING:
-            found = _facts[kernel] = KernelFacts(kernel)
+            found = vars(kernel).setdefault("host_facts", KernelFacts(kernel))
     return found

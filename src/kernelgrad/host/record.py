@@ -168,7 +168,7 @@ class Tape:
         if self._state != "recorded":
             raise TapeError(f"backward: the tape cannot be reversed: {self._state}")
         seeds = [(self._seen("backward", array), given) for array, given in pairs(outputs, seed)]
-        self._watcher.look_at_tensors()
+        self._watcher.look_at_the_end()
         run = Backward(self, keep)
         self._state = "it was reversed already, without keep=True"
         try:

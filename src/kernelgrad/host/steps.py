@@ -123,7 +123,7 @@ class LaunchStep(Step):
 
     def run(self) -> None:
         if self.form.forward is None:
-            self.run_again()
+            self.kernel.run(self.launch, self.bound, self.placement, {})
             return
         token = RECORDER.set(None)
         try:
@@ -137,7 +137,8 @@ class LaunchStep(Step):
             mark_written(self.bound.mutated)
 
     def run_again(self) -> None:
-        self.kernel.run(self.launch, self.bound, self.placement, {})
+        """Nobody is told that tensors were written: they will hold again what they hold."""
+        self.kernel.run(self.launch, self.bound._replace(mutated=()), self.placement, {})
 
     # ---- reverse
 
@@ -154,8 +155,7 @@ class LaunchStep(Step):
             lambda span, dtype: shadows.view(span, dtype), lambda path, type: shadows.number(self, path, type)
         )
         self._launch_reverse(adjoints, shadows.stream_on(self.device), keep)
-        listed = set(self.facts.listed)
-        shadows.activate([s for s in self.spans.values() if _root(s.name) in listed])
+        shadows.activate([s for s in self.spans.values() if s.name in self.facts.floats])
         shadows.settle(self.numbers)
 
     def _launch_reverse(self, adjoints: tuple[Any, ...], stream: int | None, keep: bool) -> None:
@@ -172,9 +172,8 @@ class LaunchStep(Step):
         )
 
     def _check_writes(self, shadows: ShadowMemory) -> None:
-        listed = set(self.facts.listed)
         for span in self.writes:
-            if _root(span.name) not in listed and not shadows.is_zero(span):
+            if span.name not in self.facts.floats and not shadows.is_zero(span):
                 raise TapeError(
                     f"{self.name}: '{span.name}' is no buffer of floating-point numbers, but holds some that have an"
                     " adjoint by then: what integers write has no derivative"
@@ -186,7 +185,18 @@ class LaunchStep(Step):
                 raise TapeError(f"{self.name}: variable '{name}' was assigned to after a recorded launch that uses it")
 
 
-class CopyStep(Step):
+class WritingStep(Step):
+    """Writes all of `target`."""
+
+    target: ArrayView
+
+    def run(self) -> None:
+        self.run_again()
+        if self.target.versioned:
+            mark_written((self.target.owner,))
+
+
+class CopyStep(WritingStep):
     name = "copy"
 
     def __init__(self, target: ArrayView, source: ArrayView, stream: int | None):
@@ -211,7 +221,7 @@ class CopyStep(Step):
         shadows.activate((source,))
 
 
-class FillStep(Step):
+class FillStep(WritingStep):
     name = "fill"
 
     def __init__(self, target: ArrayView, pattern: bytes, stream: int | None):

@@ -12,7 +12,7 @@ from ..errors import ArgumentError, UnsupportedError
 from ..runtime.arrays import BFLOAT16, ArrayView, DType
 from ..runtime.config import flat_launch
 from ..runtime.devices import check, current, driver
-from ..runtime.scratch import zero_bytes as zero  # noqa: F401
+from ..runtime.scratch import zero_bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +43,9 @@ def host_array(address: int, nbytes: int, dtype: Any = np.uint8) -> Array:
     """Memory of the CPU as an array, without a copy."""
     if not nbytes:
         return np.empty(0, dtype)
-    return np.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype)
+    memory: Any = (ctypes.c_char * nbytes).from_address(address)
+    found: Array = np.frombuffer(memory, dtype)
+    return found
 
 
 def move(target: int, source: int, nbytes: int, device: int | None, stream: int | None) -> None:
@@ -56,6 +58,11 @@ def move(target: int, source: int, nbytes: int, device: int | None, stream: int 
     bindings = driver()
     with current(device):
         check(bindings, bindings.cuMemcpyAsync(target, source, nbytes, stream or 0))
+
+
+def zero(target: int, nbytes: int, device: int | None, stream: int | None) -> None:
+    if nbytes:
+        zero_bytes(target, nbytes, device, stream)
 
 
 def add(target: int, source: int, nbytes: int, dtype: DType, device: int | None, stream: int | None) -> None:

@@ -182,7 +182,7 @@ class Store:
         )
 
     def clear(self) -> None:
-        self.segments = []
+        self.segments = [Segment(0)]
         self.nbytes = 0
 
 
