@@ -142,3 +142,29 @@ def test_copies_between_the_devices(module: kg.Module) -> None:
     np.testing.assert_allclose(z.get(), np.sin(np.sin(x0)))
     tape.backward(z, cupy.ones(n))
     np.testing.assert_allclose(tape.grad(x), np.cos(np.sin(x0)) * np.cos(x0))
+
+
+def test_unseen_writes_are_found(module: kg.Module) -> None:
+    n = 64
+    x, y = cupy.linspace(0.2, 1.6, n), cupy.zeros(n)
+    with kg.record() as tape:
+        module["heat"][1, 64](y, x, cupy.ones(n), n, 0.1)
+    x += 1
+    with pytest.raises(kg.TapeError, match="heat: the memory of 'u' was changed after the recorded launch"):
+        tape.backward(y, cupy.ones(n))
+
+
+def test_half_precision(module: kg.Module) -> None:
+    torch = pytest.importorskip("torch")
+    source = """#include <cuda_bf16.h>
+    __global__ void square(__nv_bfloat16 *y, const __nv_bfloat16 *x, int n) {
+        int i = threadIdx.x;
+        if (i < n) y[i] = x[i] * x[i];
+    }"""
+    square = kg.compile(source)["square"][1, 64]
+    x, y = (torch.full((64,), v, dtype=torch.bfloat16, device="cuda") for v in (1.5, 0.0))
+    with kg.record() as tape:
+        square(y, x, 64)
+        square(x, y, 64)
+    tape.backward(x, torch.ones_like(x))
+    assert (tape.grad(x) == 4 * 1.5**3).all()

@@ -106,5 +106,6 @@ def test_what_is_wrong(module: kg.Module) -> None:
         loop.backward(np.ones(N))
     with pytest.raises(kg.ArgumentError, match="neither"):
         loop.grad(np.ones(N))
-    with pytest.raises(kg.ArgumentError, match="there are grow.rate"):
-        loop.grad("rate")
+    assert loop.grad("rate") == loop.grad("grow.rate") > 0
+    with pytest.raises(kg.ArgumentError, match="there are 'grow.rate'"):
+        loop.grad("grow.speed")

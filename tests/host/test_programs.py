@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.host import own_tapes
 
 SOURCE = r"""
 __global__ void collide(double *src, double *dst) {
@@ -200,8 +201,8 @@ def test_leapfrog_of_a_few_bodies(budget: str | None) -> None:
     agrees(lambda e: run(q0 + e * d_q, p0 + e * d_p, 0.1 + 0.05 * e), weights, found)
 
 
-@pytest.mark.parametrize("share", [None, 10])
-def test_a_lattice_boltzmann_loop(share: int | None) -> None:
+@pytest.mark.parametrize("share", [None, 10, "own tapes"])
+def test_a_lattice_boltzmann_loop(share: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     w, h, steps = 6, 5, 150
     lbm = kernels()["lbm"][(1, 1), (8, 8)]
     rng = np.random.default_rng(2)
@@ -218,9 +219,13 @@ def test_a_lattice_boltzmann_loop(share: int | None) -> None:
         return source
 
     memory = np.concatenate([np.zeros(7), f0, np.zeros(size)])
-    budget = None if share is None else steps * 8 * size // share
+    budget = steps * 8 * size // share if isinstance(share, int) else None
+    if share == "own tapes":
+        monkeypatch.setattr(own_tapes, "WORTH", 8 * 8 * size)
     with kg.record(tape_budget=budget) as tape:
         out = run(memory, 1.2)
+    if share == "own tapes":
+        assert "on a tape of its own" in tape.explain() and tape.nbytes < 0.7 * (steps - 1) * 8 * size
     weights = np.linspace(-1, 2, size)
     tape.backward(out, weights)
     found = float(tape.grad(memory[7 : 7 + size]) @ d_f + 0.1 * tape.grad("lbm.omega"))

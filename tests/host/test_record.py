@@ -380,6 +380,8 @@ def test_integers_have_no_derivative(k: Any) -> None:
         k.square(y, x, N)
     tape.backward(y, np.ones(N))
     np.testing.assert_allclose(tape.grad(x), 2 * x0())
+    with pytest.raises(kg.ArgumentError, match="int32 has no adjoint"):
+        tape.grad(whole)
 
 
 def test_floats_copied_as_integers_are_refused(k: Any) -> None:
@@ -582,6 +584,19 @@ def test_tensors(k: Any) -> None:
     tape.backward(x, torch.ones(N, dtype=torch.float64))
     assert isinstance(tape.grad(x), torch.Tensor) and x._version == version
     torch.testing.assert_close(tape.grad(x), torch.cos(start**2) * 2 * start)
+
+
+def test_half_precision() -> None:
+    torch = pytest.importorskip("torch")
+    for name, type, dtype in (("__nv_bfloat16", "bf16", torch.bfloat16), ("__half", "fp16", torch.float16)):
+        text = f"#include <cuda_{type}.h>\n__global__ void square({name} *y, const {name} *x, int n)"
+        square = kg.compile(text + " { int i = threadIdx.x; if (i < n) y[i] = x[i] * x[i]; }")["square"][1, 8]
+        x, y = torch.full((N,), 1.5, dtype=dtype), torch.zeros(N, dtype=dtype)
+        with kg.record() as tape:
+            square(y, x, N)
+            square(x, y, N)
+        tape.backward([(x, torch.ones_like(x)), (x, torch.ones_like(x))])
+        assert (tape.grad(x) == 2 * 4 * 1.5**3).all()
 
 
 def test_unseen_writes_to_large_tensors(k: Any) -> None:

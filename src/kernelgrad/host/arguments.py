@@ -6,13 +6,14 @@ was passed for a number is remembered with its memory, so that its adjoint finds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..autodiff.roots import holds_pointers
 from ..autodiff.shadows import adjoint_type
+from ..errors import ArgumentError
 from ..ir.layout import leaves
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
 from ..kernels import Kernel
@@ -122,6 +123,19 @@ def element_dtype(type: Type) -> DType:
 def number_leaves(type: Type, path: str) -> list[tuple[str, int, Scalar]]:
     """The floating-point numbers in a value: their paths, offsets and types."""
     return [(p, offset, leaf) for p, offset, leaf in leaves(type, path) if isinstance(leaf, Scalar) and leaf.is_float]
+
+
+def find_number(name: str, kernels: Iterable[Kernel]) -> tuple[Kernel, str]:
+    """The kernel and the path that "kernel.path", or "path" alone, stands for."""
+    known = [(kernel, path) for kernel in kernels for path in number_paths(kernel)]
+    exact = [(kernel, path) for kernel, path in known if name == f"{kernel.name}.{path}"]
+    found = exact or [(kernel, path) for kernel, path in known if name == path]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(sorted(f"'{kernel.name}.{path}'" for kernel, path in found or known))
+    if found:
+        raise ArgumentError(f"grad: '{name}' is ambiguous: {names}")
+    raise ArgumentError(f"grad: no recorded launch has a number '{name}'; there are {names or 'none'}")
 
 
 def number_paths(kernel: Kernel) -> list[str]:

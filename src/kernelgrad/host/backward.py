@@ -16,7 +16,7 @@ from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream
 from . import transfers
 from .arrays import device_of
-from .fingerprints import check_again
+from .fingerprints import DeviceChecks, check_again
 from .memory_map import Cell, Need, Span, runs
 from .progress import Progress
 from .revolve import next_checkpoint
@@ -43,8 +43,17 @@ class Backward:
         self.streams = Streams(self._current)
         self.shadows = ShadowMemory(tape.cells, self._current)
         self._progress = Progress("backward", len(self.steps))
-        self._base: Segment | None = None  # what is being captured while steps run again
+        self._checks = DeviceChecks(tape.watcher, tape.cells)
         self._final: list[Piece] = []
+        self._held = self._on_other_streams()
+
+    def _on_other_streams(self) -> list[Any]:
+        """Memory is freed on the stream it was made on: what other streams made must stay until they have waited for
+        this one."""
+        if all(streams == {self._current[device]} for device, streams in self.tape.streams.items()):
+            return []
+        pieces = [list(segment.pieces) for segment in self.store.segments]
+        return pieces + [step.tape.again() for step in self.steps if isinstance(step, LaunchStep) and step.tape]
 
     def seed(self, seeds: Seeds) -> None:
         for array, given in seeds:
@@ -61,11 +70,12 @@ class Backward:
                     self._drop(segment)
                     segments.pop()
             self.shadows.settle_all()
+            self._checks.compare()
         finally:
             for piece in self._final:
                 piece.restore(self.streams(piece.memory.device))
             self._join()
-            self._final = []
+            self._final, self._held = [], []
 
     def _save_final(self) -> None:
         """What memory holds now, of all that may be written until the end."""
@@ -114,8 +124,9 @@ class Backward:
     def _reverse_step(self, number: int, pieces: list[Piece], was_run_again: bool) -> None:
         step = self.steps[number]
         self._undo(pieces)
-        if step.prints and self.shadows.is_active(step.writes):
+        if self.shadows.is_active(step.writes):
             check_again(step, self.cells, was_run_again)
+            self._checks.take(step, self.streams(step.device), was_run_again)
         step.reverse(self.shadows, self.keep)
         if step.rewrites:
             self._undo(pieces)
@@ -185,7 +196,7 @@ class Backward:
             if step.logged is not None:
                 step.logged.restore(self.streams)
             else:
-                step.run_again()
+                step.run_again(self.streams(step.device))
 
     def _note_reread(self, step: Step, number: int) -> None:
         for span in step.reread:
@@ -230,10 +241,6 @@ def _seed_of(array: ArrayView, given: Any) -> ArrayView:
     if found.dtype != array.dtype or found.nbytes != array.nbytes:
         problem = f"the seed is {found.dtype} of shape {found.shape}, its output {array.dtype} of shape {array.shape}"
         raise ArgumentError(f"backward: {problem}")
-    if not _is_float(array):
+    if not transfers.holds_floats(array.dtype):
         raise ArgumentError(f"backward: an output of {array.dtype} has no adjoint")
     return found
-
-
-def _is_float(array: ArrayView) -> bool:
-    return any(kind.startswith(("f", "bf")) for kind in transfers.kinds(array.dtype))

@@ -12,6 +12,7 @@ from ..runtime.arrays import ArrayView
 from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream
 from . import transfers
+from .arguments import find_number
 from .arrays import device_of, empty_like, seen
 from .progress import Progress
 from .record import Tape
@@ -56,7 +57,7 @@ class Checkpointed:
         self._slots = max(1, n) if budget is None or not first.nbytes else budget // first.nbytes
         if self._slots < 1:
             raise TapeError(f"checkpoint: a budget of {budget:,} bytes, and the state has {first.nbytes:,}")
-        self._sums: dict[str, float] = {}
+        self._sums: dict[tuple[Any, str], float] = {}
         self._adjoints: list[Any] | None = None
         self._of_arrays: list[Any] = []
         self._used = False
@@ -158,9 +159,7 @@ class Checkpointed:
         if self._adjoints is None:
             raise TapeError("grad: call backward(...) first")
         if isinstance(of, str):
-            if of not in self._sums:
-                raise ArgumentError(f"grad: no launch has a number '{of}'; there are {', '.join(sorted(self._sums))}")
-            return self._sums[of]
+            return self._sums[find_number(of, {kernel: None for kernel, _ in self._sums})]
         address = seen("grad", of).address
         for array, adjoint in (
             *zip(self._first, self._adjoints, strict=True),

@@ -58,5 +58,7 @@ def _segments(tape: Tape) -> list[str]:
     steps = sum(segment.length for segment in thin)
     held = sum(segment.nbytes for segment in thin)
     logged = {step.name: step.varies for step in tape.steps if step.logged is not None}
+    sums = {step.name for step in tape.steps if isinstance(step, LaunchStep) and step.facts.adds_floats}
     lines = ["", f"{steps:,} steps will be run again, from {len(thin):,} checkpoints of {held:,} bytes"]
-    return lines + [f"  {name} is not run again, what it wrote is kept: {why}" for name, why in logged.items()]
+    lines += [f"  {name} is not run again, what it wrote is kept: {why}" for name, why in logged.items()]
+    return lines + [f"  {name} adds up with atomics: again to rounding" for name in sorted(sums)]

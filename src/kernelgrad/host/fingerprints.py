@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import TapeError
+from .device_prints import DevicePrint, Slots
 from .memory_map import Cell, MemoryMap, Span
 from .steps import LaunchStep, Step
 
@@ -34,6 +35,7 @@ class Watcher:
     def __init__(self, cells: MemoryMap, limit: int):
         self._cells, self._limit = cells, limit
         self._tensors: dict[int, tuple[Any, int, Span]] = {}
+        self.slots: dict[int, Slots] = {}
 
     def before(self, step: Step) -> None:
         """Looks whether what a step reads is what the last one left; remembers what its reverse reads."""
@@ -42,6 +44,7 @@ class Watcher:
             for cell in self._cells.cover(span):
                 self._look(step, span, cell)
         step.prints = tuple(self._prints(step.reread))
+        step.device_prints = tuple(self._device_prints(step))
 
     def after(self, step: Step) -> None:
         for span in step.writes:
@@ -68,6 +71,14 @@ class Watcher:
                 if found is not None:
                     yield span.name, cell.start, cell.nbytes, found
 
+    def _device_prints(self, step: Step) -> Iterable[DevicePrint]:
+        """On a GPU, of what the reverse reads and nobody counts the writes to."""
+        for span in step.reread if step.device is not None else ():
+            if span.nbytes <= self._limit and span.device is not None and not step.is_counted(span):
+                slots = self.slots.setdefault(span.device, Slots(span.device))
+                slot = slots.print(span.address, span.nbytes, step.stream)
+                yield DevicePrint(span.name, span.address, span.nbytes, span.device, slot)
+
     # ---- PyTorch counts
 
     def look_at_tensors(self) -> None:
@@ -90,6 +101,29 @@ class Watcher:
                     self._tensors[id(array.owner)] = array.owner, 0, step.spans[path]
         for key, (tensor, _, span) in self._tensors.items():
             self._tensors[key] = tensor, tensor._version, span
+
+
+class DeviceChecks:
+    """Fingerprints on GPUs, taken again in the reverse."""
+
+    def __init__(self, watcher: Watcher, cells: MemoryMap):
+        self._before, self._cells = watcher.slots, cells
+        self._after = {device: Slots(device) for device in watcher.slots}
+        self._taken: list[tuple[Step, DevicePrint, int]] = []
+
+    def take(self, step: Step, stream: int | None, was_run_again: bool) -> None:
+        for entry in step.device_prints:
+            if was_run_again and any(c.is_written for c in self._cells.known(entry.start, entry.nbytes) or ()):
+                continue
+            slot = self._after[entry.device].print(entry.start, entry.nbytes, stream)
+            self._taken.append((step, entry, slot))
+
+    def compare(self) -> None:
+        before = {device: slots.read() for device, slots in self._before.items()} if self._taken else {}
+        after = {device: slots.read() for device, slots in self._after.items()} if self._taken else {}
+        for step, entry, slot in self._taken:
+            if before[entry.device][entry.slot] != after[entry.device][slot]:
+                raise unseen(step.name, entry.name, _SINCE)
 
 
 def check_again(step: Step, cells: MemoryMap, was_run_again: bool) -> None:

@@ -68,12 +68,14 @@ class KernelFacts:
         stores = frozenset(self._of(memory, memory.stores))
         self.writes = frozenset(kernel.written) | {name for name in stores if name in self.variables}
         self.varies = _varies(self.function)
+        self.adds_floats = any(isinstance(op, Atomic) and holds_floats(op.result.type) for op in memory.stores)
         floats = [n for n in self.variables if holds_floats(kernel.module.globals[n].type)]
         self.listed = (*(p.name for p in user_params(self.function) if has_derivative(p.type)), *floats)
         self.floats = frozenset((*_float_pointers(self.function), *floats))
         self.hidden = self._hidden_floats(memory, loads)
         self.writes_adjoints = bool({name.partition(".")[0] for name in self.writes} & set(self.listed))
         self._forms: dict[bool, Form] = {}
+        self._tapes: dict[bool, Form | None] = {}
 
     def _of(self, memory: Memory, ops: Any) -> list[str]:
         return [self.names[root] for op in ops for root in memory.of(op.ptr) if root in self.names]
@@ -134,6 +136,16 @@ class KernelFacts:
     def _split(self, may_alias: bool) -> Form:
         forward = Forward(self.target, self._settings("split", may_alias, changing(self.target, None)))
         return Form("split", None, forward, Reverse(forward))
+
+    def tape_form(self, may_alias: bool) -> Form | None:
+        """The launch that keeps what its reverse needs, where there is one."""
+        if may_alias not in self._tapes:
+            with COMPILING:
+                try:
+                    self._tapes[may_alias] = self._split(may_alias)
+                except UnsupportedError:
+                    self._tapes[may_alias] = None
+        return self._tapes[may_alias]
 
     def use_instead(self, may_alias: bool) -> Form:
         """Where a launch has no variant of the reverse alone."""

@@ -16,9 +16,12 @@ from ..recording import RECORDER, Recorder
 from ..runtime.arrays import ArrayView
 from ..runtime.config import Launch
 from ..runtime.variables import Variable
+from . import transfers
+from .arguments import element_dtype, find_number
 from .arrays import device_of, seen
 from .fingerprints import SMALL, Watcher
 from .memory_map import Cell, MemoryMap, Need, Span
+from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
 from .steps import LaunchStep, Step, WatchStep
 from .versions import Segment, Store
@@ -38,10 +41,11 @@ class Tape:
         self.steps: list[Step] = []
         self.store = Store(budget)
         self.cells = MemoryMap(self._split)
-        self._watcher = Watcher(self.cells, {None: SMALL, True: 1 << 62, False: -1}[check])
+        self.watcher = Watcher(self.cells, {None: SMALL, True: 1 << 62, False: -1}[check])
         self._token: Token[Recorder | None] | None = None
         self._state = "new"
         self._shadows: ShadowMemory | None = None
+        self.own_tapes = OwnTapes()
         self.streams: dict[int, set[int]] = {}
         self._owners: list[Any] = []
         self.saves: dict[tuple[str, str, str], list[int]] = {}  # reader, parameter, writer -> [times, bytes]
@@ -71,14 +75,17 @@ class Tape:
 
     def launch(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """What a kernel's launch does while it is recorded."""
-        self.do(LaunchStep(kernel, launch, args, keywords))
+        step = LaunchStep(kernel, launch, args, keywords)
+        if self.store.budget is None:
+            self.own_tapes.choose(step)
+        self.do(step)
 
     def do(self, step: Step) -> None:
         """Runs a step and records it."""
         if self._state != "recording":
             raise TapeError(f"this tape cannot record: {self._state}")
         number = len(self.steps)
-        self._watcher.before(step)
+        self.watcher.before(step)
         self._note_reads(step, number)
         written = self.cells.covers(step.writes)
         self._note_saves(step, written)
@@ -89,7 +96,8 @@ class Tape:
             self._close(f"{step.name} failed while it ran: {type(error).__name__}")
             raise
         self._note_writes(step, written)
-        self._watcher.after(step)
+        self.watcher.after(step)
+        self.own_tapes.done(step)
         self.steps.append(step)
         self.store.step_done(number)
 
@@ -99,9 +107,11 @@ class Tape:
                 cell.first = cell.first or "read"
         for span in step.reread:
             for cell in self.cells.cover(span):
+                cell.is_shared = cell.need is not None and cell.need.step != number
                 cell.need = cell.need or Need(number, step.name, span.name)
 
     def _note_saves(self, step: Step, written: list[Cell]) -> None:
+        self.own_tapes.overwritten(self.steps, step, written)
         for cell in written:
             if cell.need is not None:
                 entry = self.saves.setdefault((cell.need.kernel, cell.need.parameter, step.name), [0, 0])
@@ -168,8 +178,8 @@ class Tape:
         if self._state != "recorded":
             raise TapeError(f"backward: the tape cannot be reversed: {self._state}")
         seeds = [(self._seen("backward", array), given) for array, given in pairs(outputs, seed)]
-        self._watcher.look_at_the_end()
-        run = Backward(self, keep)
+        self.watcher.look_at_the_end()
+        run, self._shadows = Backward(self, keep), None
         self._state = "it was reversed already, without keep=True"
         try:
             run.seed(seeds)
@@ -193,39 +203,25 @@ class Tape:
                 raise TapeError("grad: this point was watched by another tape")
             return of._step.result
         array = self._seen("grad", of)
+        if not transfers.holds_floats(array.dtype):
+            raise ArgumentError(f"grad: {array.dtype} has no adjoint")
         self._warn_if_overwritten(array)
         if isinstance(of, Variable):
             of = np.asarray(of)
         return self._shadows.copy_of(of, array)
 
     def _grad_of_number(self, name: str) -> float:
-        assert self._shadows is not None
-        launched = {step.kernel for step in self.steps if isinstance(step, LaunchStep)}
-        found = [
-            (kernel, path) for kernel in launched for path in _paths(kernel) if name in (f"{kernel.name}.{path}", path)
-        ]
-        exact = [(kernel, path) for kernel, path in found if f"{kernel.name}.{path}" == name] or found
-        if len(exact) == 1:
-            return self._shadows.sums.get(exact[0], 0.0)
-        if exact:
-            names = ", ".join(sorted(f"'{kernel.name}.{path}'" for kernel, path in exact))
-            raise ArgumentError(f"grad: '{name}' is ambiguous: {names}")
-        known = sorted({f"'{kernel.name}.{path}'" for kernel in launched for path in _paths(kernel)})
-        raise ArgumentError(f"grad: no recorded launch has a number '{name}'; there are {', '.join(known) or 'none'}")
+        launched = {step.kernel: None for step in self.steps if isinstance(step, LaunchStep)}
+        return self.numbers().get(find_number(name, launched), 0.0)
 
     def knows(self, array: Any) -> bool:
         """Whether a recorded step uses all of its memory."""
         found = seen("grad", array)
         return not found.nbytes or self.cells.known(found.address, found.nbytes) is not None
 
-    def numbers(self) -> dict[str, float]:
-        """The adjoints of all numbers, after `backward`, by their names."""
-        sums = self._shadows.sums if self._shadows is not None else {}
-        found: dict[str, float] = {}
-        for (kernel, path), value in sums.items():
-            name = f"{kernel.name}.{path}"
-            found[name] = found.get(name, 0.0) + value
-        return found
+    def numbers(self) -> dict[tuple[Any, str], float]:
+        """The adjoints of all numbers, after `backward`, by kernel and path."""
+        return {} if self._shadows is None else self._shadows.sums
 
     def _seen(self, what: str, array: Any) -> ArrayView:
         """The memory of an array, if the tape knows it."""
@@ -238,14 +234,11 @@ class Tape:
         return found
 
     def _variable(self, what: str, variable: Variable) -> ArrayView:
-        from .arguments import element_dtype
-        from .transfers import raw
-
         for step in self.steps:
             if isinstance(step, LaunchStep) and variable.name in step.facts.variables:
                 span = step.spans[variable.name]
                 if step.kernel.variable(variable.name) is variable:
-                    return raw(span.address, span.nbytes, element_dtype(variable.type), span.device)
+                    return transfers.raw(span.address, span.nbytes, element_dtype(variable.type), span.device)
         raise ArgumentError(f"{what}: no recorded step uses the variable '{variable.name}'")
 
     def _warn_if_overwritten(self, array: ArrayView) -> None:
@@ -264,10 +257,3 @@ def pairs(outputs: Any, seed: Any) -> Sequence[tuple[Any, Any]]:
             raise ArgumentError("backward: wants (array, seed) pairs in a list, or an array and its seed")
         return list(outputs)
     return [(outputs, seed)]
-
-
-def _paths(kernel: Kernel) -> list[str]:
-    """The floating-point numbers among a kernel's parameters, by their paths."""
-    from .arguments import number_paths
-
-    return number_paths(kernel)

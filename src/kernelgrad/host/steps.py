@@ -17,6 +17,7 @@ from ..runtime.launch import BoundArguments
 from ..runtime.streams import stream_handle
 from . import transfers
 from .arguments import Frozen, Number, adjoints_of, freeze, number_dtype
+from .device_prints import DevicePrint
 from .kernel_facts import Form, facts_of
 from .memory_map import Span
 
@@ -45,13 +46,18 @@ class Step:
         self.exact_bytes = 0
         self.logged: Any = None
         self.prints: tuple[tuple[str, int, int, int], ...] = ()
+        self.device_prints: tuple[DevicePrint, ...] = ()
 
     def run(self) -> None:
         """The first time."""
-        self.run_again()
+        self.run_again(self.stream)
 
-    def run_again(self) -> None:
+    def run_again(self, stream: int | None) -> None:
         raise NotImplementedError
+
+    def is_counted(self, span: Span) -> bool:
+        """Whether somebody counts the writes to a span."""
+        return False
 
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
         """Adjoints of what it wrote become adjoints of what it read."""
@@ -67,6 +73,7 @@ class LaunchStep(Step):
         if self.device is not None:
             given = stream_handle(launch.stream) if launch.stream is not None else self.placement.stream()
             self.stream = given or 0
+            self._given = launch.stream  # lives as long as this
             launch = launch.on(self.stream)
         self.launch = launch
         self.frozen: Frozen = freeze(kernel, args)
@@ -105,6 +112,14 @@ class LaunchStep(Step):
             names = facts.reads
         return tuple([s for s in self.spans.values() if _root(s.name) in names])
 
+    def use_tape(self) -> bool:
+        """Has the launch keep what its reverse needs; whether it can."""
+        form = self.facts.tape_form(self.may_alias)
+        if form is None:
+            return False
+        self.form, self.reread, self.rewrites = form, (), False
+        return True
+
     def _dummy_adjoints(self) -> tuple[Any, ...]:
         """Such as the reverse will get, but for their addresses."""
 
@@ -118,6 +133,10 @@ class LaunchStep(Step):
 
     def _adjoints(self, shadow: Any, number: Any) -> tuple[Any, ...]:
         return adjoints_of(self.kernel, self.facts.listed, self.frozen, self.spans, shadow, number)
+
+    def is_counted(self, span: Span) -> bool:
+        array = self.frozen.views.get(span.name)
+        return array is not None and array.versioned
 
     # ---- forward
 
@@ -136,9 +155,9 @@ class LaunchStep(Step):
         if self.bound.mutated:
             mark_written(self.bound.mutated)
 
-    def run_again(self) -> None:
+    def run_again(self, stream: int | None) -> None:
         """Nobody is told that tensors were written: they will hold again what they hold."""
-        self.kernel.run(self.launch, self.bound._replace(mutated=()), self.placement, {})
+        self.kernel.run(self.launch.on(stream), self.bound._replace(mutated=()), self.placement, {})
 
     # ---- reverse
 
@@ -191,7 +210,7 @@ class WritingStep(Step):
     target: ArrayView
 
     def run(self) -> None:
-        self.run_again()
+        self.run_again(self.stream)
         if self.target.versioned:
             mark_written((self.target.owner,))
 
@@ -207,8 +226,8 @@ class CopyStep(WritingStep):
         if _meet(self.writes[0], self.reads[0]):
             raise ArgumentError("copy: the two arrays share memory")
 
-    def run_again(self) -> None:
-        transfers.move(self.target.address, self.source.address, self.target.nbytes, self.device, self.stream)
+    def run_again(self, stream: int | None) -> None:
+        transfers.move(self.target.address, self.source.address, self.target.nbytes, self.device, stream)
 
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
         (target,), (source,) = self.writes, self.reads
@@ -230,8 +249,8 @@ class FillStep(WritingStep):
         self.writes = (_span("array", target),)
         self.device = self.writes[0].device
 
-    def run_again(self) -> None:
-        transfers.fill(self.target.address, self.target.nbytes, self.pattern, self.device, self.stream)
+    def run_again(self, stream: int | None) -> None:
+        transfers.fill(self.target.address, self.target.nbytes, self.pattern, self.device, stream)
 
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
         shadows.clear(self.writes[0])
@@ -248,7 +267,7 @@ class WatchStep(Step):
         self.reads = (_span("array", view),)
         self.result: Any = None
 
-    def run_again(self) -> None:
+    def run_again(self, stream: int | None) -> None:
         pass
 
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:

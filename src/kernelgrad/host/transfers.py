@@ -32,11 +32,18 @@ _BITS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigne
 
 
 @cache
-def _kernel(name: str) -> Any:
+def kernel(name: str) -> Any:
+    """One of our own."""
+    return _module()[name]
+
+
+@cache
+def _module() -> Any:
     from ..api import compile
+    from .device_prints import SOURCE
 
     head = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
-    return compile(head + _SOURCE, name="transfers.cu")[name]
+    return compile(head + _SOURCE + SOURCE, name="transfers.cu")
 
 
 def host_array(address: int, nbytes: int, dtype: Any = np.uint8) -> Array:
@@ -75,14 +82,8 @@ def add(target: int, source: int, nbytes: int, dtype: DType, device: int | None,
     base = _base(dtype)
     count = nbytes // (2 if base == BFLOAT16 else np.dtype(base).itemsize)
     c_type = "__nv_bfloat16" if base == BFLOAT16 else _C_TYPES[base]
-    _launch(
-        f"add<{c_type}>",
-        count,
-        device,
-        stream,
-        _view(target, nbytes, base, device),
-        _view(source, nbytes, base, device),
-    )
+    views = _view(target, nbytes, base, device), _view(source, nbytes, base, device)
+    _launch(f"add<{c_type}>", stream, *views, count)
 
 
 def _add_fields(target: Array, source: Array) -> None:
@@ -109,6 +110,10 @@ def kinds(dtype: DType) -> frozenset[str]:
     return frozenset((dtype,)) if isinstance(dtype, str) else frozenset(_leaf_kinds(dtype))
 
 
+def holds_floats(dtype: DType) -> bool:
+    return any(kind.startswith(("f", "bf")) for kind in kinds(dtype))
+
+
 def _leaf_kinds(dtype: np.dtype[Any]) -> list[str]:
     if dtype.fields is not None:
         return [kind for part in dtype.fields.values() for kind in _leaf_kinds(part[0])]
@@ -126,16 +131,15 @@ def fill(target: int, nbytes: int, pattern: bytes, device: int | None, stream: i
         return
     if len(pattern) not in _BITS:
         raise ArgumentError(f"fill: items of {len(pattern)} bytes cannot be filled on a GPU")
-    dtype = np.dtype(f"u{len(pattern)}")
-    value = int.from_bytes(pattern, "little")
-    count, kernel = nbytes // len(pattern), f"fill<{_BITS[len(pattern)]}>"
-    bound, placement = _kernel(kernel).bind((_view(target, nbytes, dtype.str[1:], device), value, count))
-    _kernel(kernel).run(flat_launch(max(1, -(-count // _BLOCK)), _BLOCK, stream), bound, placement, {})
+    view = raw(target, nbytes, np.dtype(f"u{len(pattern)}"), device)
+    value, count = int.from_bytes(pattern, "little"), nbytes // len(pattern)
+    _launch(f"fill<{_BITS[len(pattern)]}>", stream, view, value, count)
 
 
-def _launch(name: str, count: int, device: int | None, stream: int | None, *views: ArrayView) -> None:
-    bound, placement = _kernel(name).bind((*views, count))
-    _kernel(name).run(flat_launch(max(1, -(-count // _BLOCK)), _BLOCK, stream), bound, placement, {})
+def _launch(name: str, stream: int | None, *args: Any) -> None:
+    """One thread for each of as many as the last argument says."""
+    bound, placement = kernel(name).bind(args)
+    kernel(name).run(flat_launch(max(1, -(-args[-1] // _BLOCK)), _BLOCK, stream), bound, placement, {})
 
 
 def _view(address: int, nbytes: int, base: str, device: int | None) -> ArrayView:
