@@ -1,8 +1,8 @@
 """Which launches had better keep what their reverse needs on a tape of their own than have whole buffers saved.
 
-A lattice-Boltzmann step reads nine numbers of a cell and needs four that it made of them: its own tape is half of a
-copy of the grid. How large the tape is shows when it is made. So once much was saved on behalf of one kind of launches,
-the next of them is tried with a tape; if that takes at most `_SHARE` of what copies take, the others follow.
+A launch that reads four numbers and needs one that it made of them has a tape a fourth as large as a copy. How large it
+is shows when it is made. So once much was saved on behalf of one kind of launches, the next of them is tried with a
+tape; if that takes at most `_SHARE` of what copies take, the others follow.
 
 Not within a budget: steps that may be run again must not keep anything.
 """
