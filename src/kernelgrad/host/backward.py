@@ -137,7 +137,7 @@ class Backward:
             piece.restore(self.streams(piece.memory.device))
 
     def _drop(self, segment: Segment) -> None:
-        self.store.free(segment.nbytes)
+        self.store.free(segment.pieces)
         segment.pieces, segment.nbytes = [], 0
 
     # ---- steps that are run again

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
+
+import numpy as np
 
 from ..errors import TapeError
 from .device_prints import DevicePrint, Slots
 from .memory_map import Cell, MemoryMap, Span
 from .steps import LaunchStep, Step
+from .transfers import host_array
 
 SMALL = 1 << 20
+_LITTLE = 1 << 11  # bytes
+_ALL = (1 << 64) - 1
 _READ = 0x100  # PyBUF_READ
 _SINCE = "was changed after the recorded launch, and its reverse reads it"
 
@@ -25,8 +31,21 @@ _memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t,
 
 
 def fingerprint(address: int, nbytes: int) -> int:
-    """64 bits of the contents of the CPU's memory."""
-    return hash(_memory(address, nbytes, _READ))
+    """64 bits of the contents of the CPU's memory: of more than a little, words times random odd numbers, which is
+    several times as fast as Python's hash."""
+    if nbytes < _LITTLE or nbytes % 8 or address % 8:
+        return hash(_memory(address, nbytes, _READ))
+    words, weights = host_array(address, nbytes, np.uint64), _weights()
+    total = 0
+    for number, start in enumerate(range(0, len(words), len(weights))):
+        part = words[start : start + len(weights)]
+        total += int(part @ weights[: len(part)]) * (2 * number + 1)
+    return total & _ALL
+
+
+@cache
+def _weights() -> Any:
+    return np.random.default_rng(1).integers(0, 1 << 63, SMALL // 8, np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 class Watcher:

@@ -63,12 +63,11 @@ class Segment:
             found.append(piece)
         return found
 
-    def drop_step(self, step: int) -> int:
-        freed = 0
-        while self.pieces and self.pieces[-1].step == step:
-            freed += self.pieces.pop().nbytes
-        self.nbytes -= freed
-        return freed
+    def drop_step(self, step: int) -> list[Piece]:
+        dropped = self.of_step(step)
+        del self.pieces[len(self.pieces) - len(dropped) :]
+        self.nbytes -= sum(piece.nbytes for piece in dropped)
+        return dropped
 
     def restore(self, streams: Streams) -> None:
         """Memory as it was at the beginning. Later pieces first: earlier ones know better."""
@@ -93,6 +92,7 @@ class Store:
         self.budget = budget
         self.segments = [Segment(0)]
         self.nbytes = self.peak = 0
+        self._unused: dict[tuple[int, int | None, int], list[Scratch]] = {}
         self.reserved = 0  # of the budget: for what memory holds when the reverse begins
 
     @property
@@ -119,17 +119,30 @@ class Store:
             end, k = cell.end, k + 1
             while k < len(saved) and saved[k][0].start == end and saved[k][1] == first:
                 end, k = saved[k][0].end, k + 1
-            memory = Scratch(end - cell.start, cell.device, stream).copy_from(cell.start)
+            memory = self._allocate(end - cell.start, cell.device, stream).copy_from(cell.start)
             segment.pieces.append(Piece(step, cell.start, memory, first))
             segment.nbytes += memory.nbytes
             self.take(memory.nbytes)
+
+    def _allocate(self, nbytes: int, device: int | None, stream: int | None) -> Scratch:
+        """Memory that was just freed is at hand; new memory has to be fetched page by page."""
+        unused = self._unused.get((nbytes, device, stream or 0))
+        if unused:
+            return unused.pop()
+        if self._unused and self.budget is not None and self.nbytes + nbytes > self.budget // 2:
+            self._unused.clear()
+        return Scratch(nbytes, device, stream)
 
     def take(self, nbytes: int) -> None:
         self.nbytes += nbytes
         self.peak = max(self.peak, self.nbytes)
 
-    def free(self, nbytes: int) -> None:
-        self.nbytes -= nbytes
+    def free(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            self.nbytes -= piece.nbytes
+            if self.budget is not None:
+                key = piece.nbytes, piece.memory.device, piece.memory.stream
+                self._unused.setdefault(key, []).append(piece.memory)
 
     @property
     def room(self) -> int:
@@ -183,27 +196,28 @@ class Store:
 
     def clear(self) -> None:
         self.segments = [Segment(0)]
+        self._unused.clear()
         self.nbytes = 0
 
 
-def thin(segment: Segment) -> int:
-    """Keeps the first pieces; the bytes that are free then."""
-    dropped = sum(piece.nbytes for piece in segment.pieces if not piece.first)
+def thin(segment: Segment) -> list[Piece]:
+    """Keeps the first pieces, gives the others."""
+    dropped = [piece for piece in segment.pieces if not piece.first]
     segment.pieces = [piece for piece in segment.pieces if piece.first]
     segment.exact = False
-    segment.nbytes -= dropped
+    segment.nbytes -= sum(piece.nbytes for piece in dropped)
     return dropped
 
 
-def merge(older: Segment, newer: Segment) -> int:
-    """Both in `older`: of the newer, what the older did not write; the bytes that are free then."""
-    kept = [piece for piece in newer.pieces if not _is_covered(piece, older.pieces)]
-    freed = newer.nbytes - sum(piece.nbytes for piece in kept)
-    older.pieces += kept
+def merge(older: Segment, newer: Segment) -> list[Piece]:
+    """Both in `older`: of the newer, what the older did not write. Gives the rest."""
+    covered = [_is_covered(piece, older.pieces) for piece in newer.pieces]
+    dropped = [piece for piece, is_covered in zip(newer.pieces, covered, strict=True) if is_covered]
+    older.pieces += [piece for piece, is_covered in zip(newer.pieces, covered, strict=True) if not is_covered]
     older.captured |= newer.captured
     older.end = newer.end
-    older.nbytes += newer.nbytes - freed
-    return freed
+    older.nbytes += newer.nbytes - sum(piece.nbytes for piece in dropped)
+    return dropped
 
 
 def _is_covered(piece: Piece, pieces: list[Piece]) -> bool:
