@@ -19,6 +19,7 @@ __device__ double state[4] = {1, 2, 3, 4};
 __constant__ double weights[3] = {1.0, 0.5, 0.25};
 __global__ void square(double *y, const double *x, int n) { I; y[i] = x[i] * x[i]; }
 __global__ void scale(double *y, const double *x, double a, int n) { I; y[i] = a * x[i]; }
+__global__ void affine(double *y, const double *x, double a, double b, int n) { I; y[i] = a * x[i] + b; }
 __global__ void linear(double *y, const double *x, int n) { I; y[i] = 0.5 * x[i] + 0.25 * x[(i + 1) % n]; }
 __global__ void sine(double *x, int n) { I; x[i] = sin(x[i]); }
 __global__ void add_to(double *y, const double *x, int n) { I; y[i] += x[i]; }
@@ -204,6 +205,37 @@ def test_0d_arrays_for_numbers(k: Any) -> None:
         k.scale(x, y, a, N)
     tape.backward(x, np.ones(N))
     assert tape.grad(a) == pytest.approx(4 * x0().sum()) and tape.grad(a).shape == ()
+
+
+def test_0d_arrays_in_structs(k: Any) -> None:
+    x, y, a, gain = x0(), np.zeros(N), np.array(2.0), np.array(3.0)
+    with kg.record() as tape:
+        k.in_struct(y, {"a": a, "b": 1.0}, (gain, x, 1), N)
+    tape.backward(y, np.ones(N))
+    assert tape.grad(a) == pytest.approx(3 * x0().sum()) and tape.grad(gain) == pytest.approx(2 * x0().sum())
+
+
+def test_numbers_of_many_launches(k: Any) -> None:
+    """More than there is room for at a time, and several in each launch."""
+    x, y = x0(), np.zeros(N)
+    with kg.record() as tape:
+        for _ in range(700):
+            k.in_struct(y, (2.0, 1.0), {"gain": 3.0, "x": x, "k": 1}, N)
+            k.affine(y, y, 1.0, 0.0, N)
+            k.add_to(x, y, N)
+            k.scale(x, x, 0.1, N)
+    tape.backward(x, np.ones(N))
+    total, at, adjoint = np.zeros(4), x0(), []
+    for _ in range(700):
+        adjoint.append(at)
+        at = 0.1 * (at + 6 * at + 1)
+    seed = np.ones(N)
+    for at in reversed(adjoint):
+        made, seed = 6 * at + 1, 0.1 * seed
+        total += [(seed * made).sum(), seed.sum(), (seed * 3 * at).sum(), (seed * 2 * at).sum()]
+        seed = 7 * seed
+    names = ("affine.a", "affine.b", "in_struct.s.a", "in_struct.p.gain")
+    np.testing.assert_allclose([tape.grad(name) for name in names], total, rtol=1e-10)
 
 
 def test_a_number_that_a_kernel_wrote(k: Any) -> None:

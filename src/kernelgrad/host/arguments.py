@@ -61,6 +61,8 @@ def _freeze(type: Type, path: str, value: Any, views: dict[str, ArrayView], numb
         return value.item()
     if isinstance(type, Struct) and isinstance(value, Mapping | tuple | list):
         return _freeze_struct(type, path, value, views, numbers)
+    if isinstance(type, Array) and isinstance(value, tuple | list):
+        return [_freeze(type.element, f"{path}[{k}]", part, views, numbers) for k, part in enumerate(value)]
     return value.copy() if isinstance(value, np.ndarray | np.void) else value
 
 

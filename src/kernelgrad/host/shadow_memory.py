@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _ALIGNED = 256  # a shadow begins as its region does, modulo this
 _SLOT = 16
-_NUMBERS = 1 << 14  # bytes of adjoints of numbers, until they are added up
+_NUMBERS = 1 << 14  # bytes of adjoints of numbers, and so often, until they are added up
+_CHUNKS = 4
 
 
 class Region:
@@ -47,7 +48,7 @@ class ShadowMemory:
         self._starts = [region.start for region in self._regions]
         self._active: set[Cell] = set()
         self._dtypes: dict[Cell, DType] = {}
-        self._numbers: dict[int | None, NumberSlots] = {}
+        self._numbers: list[NumberSlots] = []
         self.sums: dict[tuple[Any, str], float] = {}  # of numbers, by kernel and path
 
     def stream_on(self, device: int | None) -> int | None:
@@ -133,21 +134,21 @@ class ShadowMemory:
 
     def number(self, step: LaunchStep, path: str, type: Any) -> ArrayView:
         """Memory for the adjoint of a number of a launch."""
-        slots = self._numbers.get(step.device)
-        if slots is None or slots.is_full(type.size):
-            self.settle_all()
-            slots = self._numbers[step.device] = NumberSlots(step.device, self.stream_on(step.device))
-        arrays = tuple(n.array for n in step.numbers if n.path == path)
-        address = slots.take(step.kernel, path, type, arrays)
+        if not self._numbers or self._numbers[-1].device != step.device or self._numbers[-1].is_full(type.size):
+            self._numbers.append(NumberSlots(step.device, self.stream_on(step.device), type.size))
+        slots = self._numbers[-1]
+        address = slots.take(step, path, type)
         return transfers.raw(address, type.size, number_dtype(type), step.device, slots)
 
     def settle(self, numbers: tuple[Number, ...]) -> None:
-        """Adds up, if what kernels write is among the 0-d arrays that were passed for numbers: before their reverse."""
-        if any(cell.is_written for n in numbers for cell in self._map.cover(number_span(n.array))):
+        """After the reverse of a launch. Adds up where there is much, or where the 0-d arrays that were passed for
+        numbers are written by steps, whose reverse comes later."""
+        written = any(cell.is_written for n in numbers for cell in self._map.cover(number_span(n.array)))
+        if written or len(self._numbers) > _CHUNKS:
             self.settle_all()
 
     def settle_all(self) -> None:
-        for slots in self._numbers.values():
+        for slots in self._numbers:
             for kernel, path, arrays, value in slots.values():
                 self.sums[kernel, path] = self.sums.get((kernel, path), 0.0) + value
                 for array in arrays:
@@ -172,24 +173,25 @@ def number_span(array: ArrayView) -> Span:
 class NumberSlots:
     """Adjoints of numbers, one for each launch, on one device. They are added up in double precision."""
 
-    def __init__(self, device: int | None, stream: int | None):
-        self._memory = Scratch(_NUMBERS, device, stream).zero()
+    def __init__(self, device: int | None, stream: int | None, at_least: int):
+        self.device = device
+        self._memory = Scratch(max(_NUMBERS, at_least + _SLOT), device, stream).zero()
         self._base = -self._memory.address % _SLOT
         self._used = 0
-        self._taken: list[tuple[Any, str, Any, tuple[ArrayView, ...], int]] = []
+        self._taken: list[tuple[LaunchStep, str, Any, int]] = []
 
     def is_full(self, size: int) -> bool:
-        return self._base + self._used + size > _NUMBERS
+        return self._base + self._used + size > self._memory.nbytes
 
-    def take(self, kernel: Any, path: str, type: Any, arrays: tuple[ArrayView, ...]) -> int:
+    def take(self, step: LaunchStep, path: str, type: Any) -> int:
         at = self._base + self._used
-        self._taken.append((kernel, path, type, arrays, at))
+        self._taken.append((step, path, type, at))
         self._used += -(-type.size // _SLOT) * _SLOT
         return self._memory.address + at
 
     def values(self) -> Iterable[tuple[Any, str, tuple[ArrayView, ...], float]]:
         data = self._memory.read() if self._taken else b""
-        for kernel, path, type, arrays, at in self._taken:
+        for step, path, type, at in self._taken:
             for leaf, offset, scalar in number_leaves(type, path):
                 found = np.frombuffer(data, f"f{scalar.size}", 1, at + offset)[0]
-                yield kernel, leaf, arrays, float(found)
+                yield step.kernel, leaf, tuple(n.array for n in step.numbers if n.path == leaf), float(found)

@@ -157,6 +157,7 @@ class LaunchStep(Step):
 
     def run_again(self, stream: int | None) -> None:
         """Nobody is told that tensors were written: they will hold again what they hold."""
+        self._check_variables()
         self.kernel.run(self.launch.on(stream), self.bound._replace(mutated=()), self.placement, {})
 
     # ---- reverse

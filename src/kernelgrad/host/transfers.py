@@ -177,7 +177,7 @@ def order_after(waiting: int, done: int, device: int) -> None:
         return
     bindings = driver()
     with current(device):
-        event = check(bindings, bindings.cuEventCreate(bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        event = check(bindings, bindings.cuEventCreate(int(bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING)))
         check(bindings, bindings.cuEventRecord(event, done))
         check(bindings, bindings.cuStreamWaitEvent(waiting, event, 0))
         check(bindings, bindings.cuEventDestroy(event))
