@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kernelgrad as kg
+import recorded
 from contenders import OnCpu, Problem
 from gradient_rows import SOURCE, rows
 
@@ -46,8 +47,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only rows whose name contains this")
     parser.add_argument("--batches", type=int, default=300)
+    parser.add_argument("--recorded", action="store_true", help="loops of launches: plain, recorded, reversed")
     parser.add_argument("--bare", action="store_true", help="do not run the kernels' code")
     options = parser.parse_args()
+    if options.recorded:
+        recorded.main()
+        return
     if options.bare:
         leave_out_kernels()
     module, launcher = kg.load(SOURCE), OnCpu()

@@ -1,6 +1,20 @@
 """kernelgrad: CUDA C++ kernels as Python objects, on NVIDIA GPUs and on the CPU."""
 
-from .api import Module, assume, check_gradient, compile, gradient, jvp, load, split
+from .api import (
+    Module,
+    assume,
+    check_gradient,
+    checkpoint,
+    compile,
+    copy,
+    fill,
+    gradient,
+    jvp,
+    load,
+    record,
+    split,
+    zeros,
+)
 from .errors import (
     ArgumentError,
     DeviceError,
@@ -12,6 +26,7 @@ from .errors import (
     LookupFailed,
     ParseError,
     SourceError,
+    TapeError,
     UnsupportedError,
 )
 
@@ -29,12 +44,18 @@ __all__ = [
     "Module",
     "ParseError",
     "SourceError",
+    "TapeError",
     "UnsupportedError",
     "assume",
     "check_gradient",
+    "checkpoint",
     "compile",
+    "copy",
+    "fill",
     "gradient",
     "jvp",
     "load",
+    "record",
     "split",
+    "zeros",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .frontend.unit import Unit
     from .functions import DeviceFunction
     from .gradients import Differentiated, Gradient
+    from .host.checkpoint import Checkpointed
+    from .host.record import Tape
     from .kernels import Kernel
     from .promises import Promises
     from .runtime.variables import Variable
@@ -202,6 +204,73 @@ def split(
     forward = Forward(kernel, settings)
     _warn_if_zero(forward)
     return forward, Reverse(forward)
+
+
+def record(*, tape_budget: int | str | None = None, check: bool | None = None) -> Tape:
+    """Records the launches of kernels, `kg.copy`, `kg.fill` and `kg.zeros`: `with kg.record() as tape:`, and after that
+    `tape.backward(u, d_u)` and `tape.grad(u0)`.
+
+    `tape_budget`: how many bytes may be saved, as in 1 << 30 or "2 GB"; beyond, steps are run again from checkpoints.
+    `check`: whether writes that are not recorded, as `u += 1`, are looked for: None of memory below 1 MB, True, False.
+    Other threads are not recorded."""
+    from .host.record import Tape
+
+    if check is not None:
+        requests.flags(check=check)
+    return Tape(requests.memory_size("tape_budget", tape_budget), None if check is None else bool(check))
+
+
+def copy(target: Any, source: Any) -> None:
+    """Copies an array's contents to another of the same size and dtype, also between CPU and GPU; recorded by
+    `kg.record`."""
+    from .host.copying import copy
+
+    copy(target, source)
+
+
+def fill(array: Any, value: Any) -> None:
+    """Fills an array with a number; recorded by `kg.record`."""
+    from .host.copying import fill
+
+    fill(array, value)
+
+
+def zeros(shape: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    """An array of zeros, of the package and device of `like`, NumPy's by default; known to `kg.record`, where its
+    adjoint is that of the zeros."""
+    from .host.copying import zeros
+
+    return zeros(shape, dtype, like)
+
+
+def checkpoint(
+    step: Callable[..., Any],
+    state: Any,
+    n: int,
+    *,
+    budget: int | str | None = None,
+    wrt: Sequence[Any] = (),
+    numbers: Any = None,
+    check: bool | None = None,
+) -> Checkpointed:
+    """Runs `state = step(state, k, *numbers)` for k = 0 to n - 1, so that it can be reversed within a budget: a few
+    states are kept, at binomial distances, and steps are run again from them.
+
+    `state`: a tuple of arrays, all that one step passes on to the next. `step` launches kernels on them and returns
+    the arrays of the next state, the same or others, in any order (u and v swapped); None if it changed them in place.
+    It is called several times with the same k, and must do the same each time; what it writes besides is scratch.
+    `numbers`: what changes from step to step, passed on after k: a sequence with an entry for each step, or a function
+    of k. `wrt`: other arrays whose adjoints are wanted. `budget`: bytes for states, as in 1 << 30 or "1 GB".
+
+    The result has `.state`, the arrays after the last step; `.backward(*seeds)` with an adjoint for each, None for
+    zero; then `.grad(array)` of an array of the first state or among `wrt`, `.grad("kernel.dt")` of a number, summed
+    over all launches. The state's arrays hold after `backward` what they held before."""
+    from .host.checkpoint import checkpoint
+
+    requests.function("checkpoint", step)
+    count = requests.count("n", n)
+    size = requests.memory_size("budget", budget)
+    return checkpoint(step, state, count, size, requests.arguments("wrt", wrt), numbers, check)
 
 
 class Module:

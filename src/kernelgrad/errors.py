@@ -112,5 +112,9 @@ class GradientError(KernelGradError, ArithmeticError):
     """Reverse and forward mode do not agree on a derivative."""
 
 
+class TapeError(KernelGradError, RuntimeError):
+    """A recorded program that cannot be recorded or reversed as asked."""
+
+
 class InternalError(KernelGradError):
     """A defect of kernelgrad itself: please report it with the source that caused it."""

@@ -17,6 +17,7 @@ from .ir.ops import Block, Function, Param, Value
 from .ir.types import Pointer, Scalar, Type
 from .kernels import Kernel
 from .plans import LaunchPlan, Preparation
+from .recording import refuse_while_recording
 from .runtime.arguments import Placement
 from .runtime.config import make_launch
 from .runtime.layouts import scalar_dtype
@@ -59,6 +60,8 @@ class DeviceFunction:
         return self.kernel.source
 
     def execute(self, *args: Any) -> Any:
+        if self.kernel.written:
+            refuse_while_recording(f"{self.name}, which is not a kernel and writes arrays,")
         bound, placement = self.kernel.bind(args)
         own = Own()
         result = result_memory(self.function.result_type, placement, own)
@@ -108,6 +111,7 @@ class FunctionGradient(Differentiated):
 
     def execute(self, *args: Any, seed: float = 1.0, **adjoints: Any) -> Any:
         """Its value; the adjoints are added to. The value's own adjoint is `seed`."""
+        refuse_while_recording("a gradient, which has no second order here,")
         own_args, given = self.separate(args, adjoints)
         wanted = tuple(name for name, adjoint in given.items() if adjoint is not None)
         primal, _ = self.kernel.bind(own_args)

@@ -28,6 +28,7 @@ from .known import Looking, integers_of
 from .locks import COMPILING, cached_property, compiling
 from .plans import Cleared, Gathering, LaunchPlan, Plans, Preparation
 from .quads import facts_in_quads
+from .recording import refuse_while_recording
 from .runtime.arguments import Placement
 from .runtime.config import Launch, Launchers, make_launch
 from .runtime.launch import BoundArguments, Executable
@@ -327,7 +328,19 @@ class Gradient(Differentiated):
         own.finish()
         return replace(reports[-1], findings=tuple(f for report in reports for f in report.findings))
 
+    def buffers_read(self, launch: Launch, args: tuple[Any, ...]) -> frozenset[str] | None:
+        """The kernel's parameters and variables that such a launch reads; None where that is not known. `args`: with
+        adjoints of the right sizes."""
+        own_args, adjoints = self.separate(args, {})
+        wanted, own = tuple([name for name, adjoint in adjoints.items() if adjoint is not None]), Own()
+        adjoints = in_float(self.kernel.function, adjoints, launch, own)
+        bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
+        spilled = partial(Kernel.local_bytes, device=placement.cuda) if placement.cuda is not None else None
+        plan = self._plan(wanted, launch, bound, self.ways(placement, False, False), None, spilled)
+        return plan.reads if plan.sizes is not None or not plan.variant.places else None
+
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        refuse_while_recording("a gradient, which has no second order here,")
         target, segment = self._within_budget(launch, args)
         steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
         for kernel, bound, launched, _ in steps:

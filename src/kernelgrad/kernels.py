@@ -11,6 +11,7 @@ from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
 from .known import integers_of
 from .locks import COMPILING, cached_property, compiling, make_lock
+from .recording import RECORDER
 from .runtime.arguments import Binder, Placement, Supplied, with_variables
 from .runtime.arrays import mark_written
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
@@ -150,6 +151,10 @@ class Kernel:
     def _launch(
         self, launch: Launch, args: tuple[Any, ...], keywords: dict[str, Any], hidden: Hidden | None = None
     ) -> None:
+        recorder = RECORDER.get()
+        if recorder is not None:
+            recorder.launch(self, launch, args, keywords)
+            return
         bound, placement = self._binder.bind(args, keywords)
         self.run(launch, bound, placement, hidden or {})
 

@@ -18,7 +18,7 @@ from .hidden import Sizes, add_shadows, add_tape, by_arithmetic, by_counting
 from .ir.ops import Value
 from .kernels import Kernel
 from .known import Growing, Looking, integers_of
-from .locks import make_lock
+from .locks import cached_property, make_lock
 from .ordering import add_logs, finish_logs, logged_in
 from .quads import add_rows
 from .runtime.arguments import Placement, Supplied
@@ -26,6 +26,7 @@ from .runtime.config import Launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import zero_bytes
+from .saving import read_by
 from .variants import Variant
 from .widening import add_wide
 
@@ -85,6 +86,13 @@ class LaunchPlan:
         self.kernels = claims.kernels_in_order(variant)
         self.then: tuple[tuple[Kernel, bool], ...] = ()  # as `kernels`, but launched as the kernel is
         self.written = written_by(variant, *(g.kernel for g in gathers))
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The kernel's own parameters and variables that its launches read."""
+        kernels = (*(kernel for kernel, _ in (*self.kernels, *self.then)), *(g.kernel for g in self.gathers))
+        names = {p.name for p in self.variant.kernel.function.params} | set(self.variant.kernel.module.globals)
+        return frozenset(name for kernel in kernels for name in read_by(kernel.function, names))
 
     def followed_by(self, kernel: Kernel, takes_adjoints: bool, asked: Iterable[Value]) -> LaunchPlan:
         """With a launch after those of the variant. `asked`: the integers on which that depends."""

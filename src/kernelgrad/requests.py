@@ -15,6 +15,10 @@ from .errors import ArgumentError
 _STANDARDS = ("c++11", "c++14", "c++17", "c++20", "c++23")
 _MACRO = re.compile(r"[A-Za-z_]\w*(\(.*\))?(=.*)?", re.DOTALL)
 
+_SIZE = re.compile(r"(\d+\.?\d*)\s*([A-Za-z]*)")
+_UNITS = {f"{prefix}B": 1000**power for power, prefix in enumerate(("", "K", "M", "G", "T"))}
+_UNITS |= {f"{prefix}IB": 1024**power for power, prefix in enumerate(("", "K", "M", "G", "T")) if power} | {"": 1}
+
 
 def wrong(what: str, wants: str, got: Any) -> ArgumentError:
     shown = repr(got)
@@ -94,6 +98,28 @@ def number_of_bytes(what: str, given: Any) -> int | None:
         return None
     if isinstance(given, bool) or not hasattr(given, "__index__") or index(given) < 0:
         raise wrong(what, "a number of bytes, as in 1 << 30", given)
+    return index(given)
+
+
+def memory_size(what: str, given: Any) -> int | None:
+    """A number of bytes, also as "2 GB" or "512 MiB"."""
+    if not isinstance(given, str):
+        return number_of_bytes(what, given)
+    found = _SIZE.fullmatch(given.strip())
+    if found is None or found[2].upper() not in _UNITS:
+        raise wrong(what, 'a number of bytes, as in 1 << 30 or "2 GB"', given)
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def function(what: str, given: Any) -> Any:
+    if not callable(given):
+        raise wrong(what, "a function", given)
+    return given
+
+
+def count(what: str, given: Any) -> int:
+    if isinstance(given, bool) or not hasattr(given, "__index__") or index(given) < 0:
+        raise wrong(what, "an integer from 0 on", given)
     return index(given)
 
 

@@ -134,12 +134,12 @@ def saved_names(variant: Variant) -> frozenset[str]:
     forward, reverse, *claiming = variant.kernels
     memory, changing = analyse(forward.function), variant.options.changing
     written = [name for name in changing if named_roots(forward.function, memory, (name,)) & memory.written()]
-    claimed = (name for kernel in claiming for name in _read(kernel.function, written))
-    return frozenset((*_read(reverse.function, changing), *claimed))
+    claimed = (name for kernel in claiming for name in read_by(kernel.function, written))
+    return frozenset((*read_by(reverse.function, changing), *claimed))
 
 
-def _read(function: Function, names: Iterable[str]) -> list[str]:
-    """Those of the parameters and variables that a kernel reads."""
+def read_by(function: Function, names: Iterable[str]) -> list[str]:
+    """Those of the parameters and variables that a kernel loads from."""
     memory = analyse(function)
     read = frozenset(root for op in memory.loads for root in memory.of(op.ptr))
     return [name for name in names if named_roots(function, memory, (name,)) & read]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from .locks import cached_property
 from .ordering import Entries, add_logs, finish_logs, logged_in
 from .plans import written_by
 from .promised import Promised, same_numbers, same_sizes
+from .recording import refuse_while_recording
 from .runtime.arguments import Placement
 from .runtime.config import Launch, make_launch, parse_launch
 from .runtime.findings import CheckReport, Finding
@@ -86,6 +88,12 @@ class Tape:
         self.own, self.saved, self.used = Own(), Saved(), True
         return taken
 
+    def again(self) -> Tape:
+        """Another of the same contents: one reverse uses up one tape."""
+        own = copy(self.own)
+        own.supplied, own.kept, own.after = dict(own.supplied), list(own.kept), list(own.after)
+        return replace(self, own=own)
+
     def __repr__(self) -> str:
         return f"<tape of {self.name}, {'used' if self.used else f'{self.nbytes:,} bytes'}>"
 
@@ -130,6 +138,7 @@ class Forward(Differentiated):
         watched: bool = False,
         seed: int | None = None,
     ) -> Tape:
+        refuse_while_recording("a split, which has no second order here,")
         primal, placement = self.kernel.bind(args, keywords)
         variant = self._variant_of(launch, primal, placement)
         kernel = variant.kernels[0]

@@ -25,6 +25,7 @@ from .ir.types import Pointer
 from .kernels import Kernel
 from .locks import COMPILING
 from .module_variables import with_variables
+from .recording import refuse_while_recording
 from .runtime.arguments import Placement
 from .runtime.config import Launch, make_launch, parse_launch
 from .runtime.launch import BoundArguments
@@ -216,6 +217,7 @@ class Tangent(Differential):
         return tuple(shown.get(name, name) for name in listed)
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        refuse_while_recording("forward mode")
         own_args, tangents = self.separate(args, keywords)
         wanted = tuple(name for name, tangent in tangents.items() if tangent is not None)
         primal = self._prepare(launch, own_args)

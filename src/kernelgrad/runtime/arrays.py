@@ -58,6 +58,8 @@ _readers: dict[type, _Reader] = {}
 
 
 def _find_reader(obj: Any) -> _Reader | None:
+    if isinstance(obj, ArrayView):  # memory of our own, or seen before
+        return lambda seen: seen
     if isinstance(obj, np.ndarray):
         return _view_numpy
     if isinstance(obj, np.generic):  # NumPy's scalars have the array protocols too, but are values

@@ -1,0 +1,60 @@
+"""Arrays as users hold them: like another one, copied, filled, in the package of the array at hand."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..runtime.arrays import ArrayView, view
+
+
+def seen(what: str, array: Any) -> ArrayView:
+    """The memory of an array that is whole."""
+    found = view(array)
+    if found is None:
+        raise ArgumentError(f"{what}: wants an array, got {type(array).__name__}")
+    if not found.contiguous:
+        raise ArgumentError(f"{what}: wants a C-contiguous array, got one of shape {found.shape} that is not")
+    return found
+
+
+def device_of(array: ArrayView) -> int | None:
+    return array.device[1] if isinstance(array.device, tuple) else None
+
+
+def empty_like(array: Any) -> tuple[Any, ArrayView]:
+    """An array of the same package, shape, dtype and device, and its memory."""
+    made = _empty_like(array)
+    found = view(made)
+    assert found is not None
+    return made, found
+
+
+def _empty_like(array: Any) -> Any:
+    package = type(array).__module__.partition(".")[0]
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return torch.empty(array.shape, dtype=array.dtype, device=array.device)
+    if package == "cupy":
+        return sys.modules["cupy"].empty(array.shape, array.dtype)
+    if package == "numba":
+        cuda: Any = sys.modules["numba.cuda"]
+        return cuda.device_array(array.shape, array.dtype)
+    found = seen("grad", array)
+    if device_of(found) is None and isinstance(found.dtype, np.dtype):
+        return np.empty(found.shape, found.dtype)
+    raise ArgumentError(f"grad: cannot make an array like {type(array).__name__}")
+
+
+def zeros_like(shape: Any, dtype: Any, like: Any) -> Any:
+    torch = sys.modules.get("torch")
+    if like is None or isinstance(like, np.ndarray):
+        return np.zeros(shape, np.float32 if dtype is None else dtype)
+    if torch is not None and isinstance(like, torch.Tensor):
+        return torch.zeros(shape, dtype=dtype or like.dtype, device=like.device)
+    if type(like).__module__.partition(".")[0] == "cupy":
+        return sys.modules["cupy"].zeros(shape, dtype or like.dtype)
+    raise ArgumentError(f"zeros: like= wants an array of NumPy, CuPy or PyTorch, got {type(like).__name__}")

@@ -1,0 +1,246 @@
+"""The reverse of a recorded program: its steps backwards, each with memory as it was before the step.
+
+Exact segments are undone step by step. Thin ones (Note [Segments]) are run again from their beginning, with checkpoints
+in between where they do not fit the budget. In the end memory holds what it held before, also after an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..runtime.arrays import ArrayView, view
+from ..runtime.scratch import Scratch
+from ..runtime.streams import current_stream
+from . import transfers
+from .arrays import device_of
+from .fingerprints import DeviceChecks, check_again
+from .memory_map import Cell, Need, Span, runs
+from .progress import Progress
+from .revolve import next_checkpoint
+from .shadow_memory import ShadowMemory
+from .steps import LaunchStep, Step
+from .versions import Piece, Segment, Streams
+
+if TYPE_CHECKING:
+    from .record import Tape
+
+Seeds = list[tuple[ArrayView, Any]]
+
+
+class Backward:
+    """`keep`: the tape stays as it is."""
+
+    def __init__(self, tape: Tape, keep: bool):
+        self.tape, self.keep = tape, keep
+        self.steps, self.store, self.cells = tape.steps, tape.store, tape.cells
+        self._current = {device: _current(tape, device) for device in tape.streams}
+        for device, streams in tape.streams.items():
+            for stream in streams:
+                transfers.order_after(self._current[device], stream, device)
+        self.streams = Streams(self._current)
+        self.shadows = ShadowMemory(tape.cells, self._current)
+        self._progress = Progress("backward", len(self.steps))
+        self._checks = DeviceChecks(tape.watcher, tape.cells)
+        self._final: list[Piece] = []
+        self._held = self._on_other_streams()
+
+    def _on_other_streams(self) -> list[Any]:
+        """Memory is freed on the stream it was made on: what other streams made must stay until they have waited for
+        this one."""
+        if all(streams == {self._current[device]} for device, streams in self.tape.streams.items()):
+            return []
+        pieces = [list(segment.pieces) for segment in self.store.segments]
+        return pieces + [step.tape.again() for step in self.steps if isinstance(step, LaunchStep) and step.tape]
+
+    def seed(self, seeds: Seeds) -> None:
+        for array, given in seeds:
+            span = Span("output", array.address, array.nbytes, device_of(array))
+            self.shadows.seed(span, array.dtype, _seed_of(array, given))
+
+    def run(self) -> None:
+        self._save_final()
+        segments = self.store.segments
+        try:
+            for segment in reversed(list(segments)):
+                self._reverse_segment(segment)
+                if not self.keep:
+                    self._drop(segment)
+                    segments.pop()
+            self.shadows.settle_all()
+            self._checks.compare()
+        finally:
+            for piece in self._final:
+                piece.restore(self.streams(piece.memory.device))
+            self._join()
+            self._final, self._held = [], []
+
+    def _save_final(self) -> None:
+        """What memory holds now, of all that may be written until the end."""
+        writes = any(segment.pieces for segment in self.store.segments) or any(step.rewrites for step in self.steps)
+        written = [cell for cell in self.cells if cell.is_written] if writes else []
+        self._bring_variables()
+        for start, end, device in runs(written):
+            memory = Scratch(end - start, device, self.streams(device)).copy_from(start)
+            self._final.append(Piece(len(self.steps), start, memory, True))
+
+    def _bring_variables(self) -> None:
+        """Module variables that the host looked at since are brought back to their device."""
+        for step in self.steps:
+            if isinstance(step, LaunchStep) and step.device is not None:
+                for name in step.facts.variables:
+                    step.kernel.variable(name).device_address(step.device, self.streams(step.device) or 0)
+
+    def _join(self) -> None:
+        """What was saved on other streams is freed there, when all of this is done."""
+        for device, streams in self.tape.streams.items():
+            for stream in streams:
+                transfers.order_after(stream, self._current[device], device)
+
+    # ---- segments
+
+    def _reverse_segment(self, segment: Segment) -> None:
+        if segment.exact:
+            self._reverse_exact(segment, self.keep, was_run_again=False)
+            return
+        segment.restore(self.streams)
+        self._reverse_span(segment, segment.end)
+        segment.restore(self.streams)
+
+    def _reverse_exact(self, segment: Segment, keep: bool, was_run_again: bool) -> None:
+        at = len(segment.pieces)
+        for number in range(segment.end - 1, segment.start - 1, -1):
+            begin = at
+            while begin and segment.pieces[begin - 1].step == number:
+                begin -= 1
+            pieces = segment.pieces[begin:at]
+            self._reverse_step(number, pieces, was_run_again)
+            at = begin
+            if not keep:
+                self.store.free(segment.drop_step(number))
+
+    def _reverse_step(self, number: int, pieces: list[Piece], was_run_again: bool) -> None:
+        step = self.steps[number]
+        self._undo(pieces)
+        if self.shadows.is_active(step.writes):
+            check_again(step, self.cells, was_run_again)
+            self._checks.take(step, self.streams(step.device), was_run_again)
+        step.reverse(self.shadows, self.keep)
+        if step.rewrites:
+            self._undo(pieces)
+        self._progress.at(len(self.steps) - number)
+
+    def _undo(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            piece.restore(self.streams(piece.memory.device))
+
+    def _drop(self, segment: Segment) -> None:
+        self.store.free(segment.pieces)
+        segment.pieces, segment.nbytes = [], 0
+
+    # ---- steps that are run again
+
+    def _reverse_span(self, base: Segment, end: int) -> None:
+        """Reverses the steps from where `base` begins, where memory is now, to `end`. Leaves memory anyhow: `base` has
+        what it takes to bring it back."""
+        start = base.start
+        while end > start:
+            if self._fits(start, end) or end - start == 1:
+                self._run_exact(base, end)
+                return
+            middle = start + self._advance(start, end)
+            self._run_again(base, start, middle)
+            if middle == end - 1 and not self._has_slot(start, end):
+                self._run_exact(base, end, middle)
+                end = middle
+            else:
+                inner = Segment(middle, exact=False)
+                self._reverse_span(inner, end)
+                inner.restore(self.streams)
+                self._drop(inner)
+                end = middle
+            base.restore(self.streams)
+
+    def _fits(self, start: int, end: int) -> bool:
+        return sum(step.exact_bytes for step in self.steps[start:end]) <= self._room
+
+    @property
+    def _room(self) -> int:
+        return max(0, self.store.room)
+
+    def _state_bytes(self, start: int, end: int) -> int:
+        cells = self.cells.covers(span for step in self.steps[start:end] for span in step.writes)
+        return max(1, sum(cell.nbytes for cell in cells))
+
+    def _has_slot(self, start: int, end: int) -> bool:
+        return self._room >= self._state_bytes(start, end)
+
+    def _advance(self, start: int, end: int) -> int:
+        slots = self._room // self._state_bytes(start, end)
+        return next_checkpoint(end - start, slots + 1)
+
+    def _run_again(self, base: Segment, start: int, end: int, exact: Segment | None = None) -> None:
+        """`base` captures what it has not; `exact` what each step overwrites and reverses read."""
+        for number in range(start, end):
+            step = self.steps[number]
+            written = self.cells.covers(step.writes)
+            if exact is not None:
+                self._note_reread(step, number)
+            self.store.save(
+                base, number, [cell for cell in written if cell not in base.captured], self.streams(step.device)
+            )
+            if exact is not None:
+                self._save_exact(exact, number, written, self.streams(step.device))
+            if step.logged is not None:
+                step.logged.restore(self.streams)
+            else:
+                step.run_again(self.streams(step.device))
+
+    def _note_reread(self, step: Step, number: int) -> None:
+        for span in step.reread:
+            for cell in self.cells.cover(span):
+                cell.need = cell.need or Need(number, step.name, span.name)
+
+    def _save_exact(self, exact: Segment, number: int, written: list[Cell], stream: int | None) -> None:
+        self.store.save(exact, number, [cell for cell in written if cell.need is not None], stream)
+        for cell in written:
+            cell.need = None
+
+    def _run_exact(self, base: Segment, end: int, start: int | None = None) -> None:
+        """Runs steps again so that each can be undone, and reverses them."""
+        for cell in self.cells:
+            cell.need = None
+        exact = Segment(base.start if start is None else start)
+        exact.end = end
+        self._run_again(base, exact.start, end, exact)
+        self._reverse_exact(exact, keep=False, was_run_again=True)
+
+
+def _current(tape: Tape, device: int) -> int:
+    """The stream on which the arrays' package works now."""
+    for step in reversed(tape.steps):
+        if isinstance(step, LaunchStep) and step.device == device and step.placement.source is not None:
+            return current_stream(step.placement.source) or 0
+    return 0
+
+
+def _seed_of(array: ArrayView, given: Any) -> ArrayView:
+    if given is None:
+        if array.nbytes != (array.dtype.itemsize if isinstance(array.dtype, np.dtype) else 2):
+            raise ArgumentError(
+                f"backward: an array of shape {array.shape} needs a seed; only one element has 1 for it"
+            )
+        given = 1.0
+    if isinstance(given, int | float) and isinstance(array.dtype, np.dtype):
+        given = np.full(array.shape, given, array.dtype)
+    found = view(np.ascontiguousarray(given) if isinstance(given, np.ndarray) else given)
+    if found is None or not found.contiguous:
+        raise ArgumentError(f"backward: a seed is a C-contiguous array like its output, got {type(given).__name__}")
+    if found.dtype != array.dtype or found.nbytes != array.nbytes:
+        problem = f"the seed is {found.dtype} of shape {found.shape}, its output {array.dtype} of shape {array.shape}"
+        raise ArgumentError(f"backward: {problem}")
+    if not transfers.holds_floats(array.dtype):
+        raise ArgumentError(f"backward: an output of {array.dtype} has no adjoint")
+    return found

@@ -1,0 +1,193 @@
+"""`kg.checkpoint`: a loop whose body must be run again in Python, reversed from binomial checkpoints of its state."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import ArgumentError, TapeError
+from ..recording import RECORDER
+from ..runtime.arrays import ArrayView
+from ..runtime.scratch import Scratch
+from ..runtime.streams import current_stream
+from . import transfers
+from .arguments import find_number
+from .arrays import device_of, empty_like, seen
+from .progress import Progress
+from .record import Tape
+from .revolve import next_checkpoint
+
+State = tuple[Any, ...]
+Step = Callable[..., Any]
+
+
+class Checkpoint:
+    """A state: its arrays, and copies of what they held."""
+
+    def __init__(self, number: int, state: State):
+        self.number, self.state = number, state
+        self._views = [seen("checkpoint", array) for array in state]
+        self._copies = [_saved(array, found) for array, found in zip(state, self._views, strict=True)]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(copy.nbytes for copy in self._copies)
+
+    def restore(self) -> State:
+        for array, found, copy in zip(self.state, self._views, self._copies, strict=True):
+            transfers.move(found.address, copy.address, found.nbytes, copy.device, current_stream(array))
+        return self.state
+
+
+def _saved(array: Any, found: ArrayView) -> Scratch:
+    return Scratch(found.nbytes, device_of(found), current_stream(array)).copy_from(found.address)
+
+
+class Checkpointed:
+    """What `kg.checkpoint` gives: `state`, the arrays after the last step; `backward`, `grad`, `nbytes`."""
+
+    def __init__(
+        self, step: Step, state: State, n: int, budget: int | None, wrt: Sequence[Any], numbers: Any, check: bool | None
+    ):
+        self._step, self._n, self._wrt, self._numbers, self._check = step, n, tuple(wrt), numbers, check
+        self._first = state
+        first = Checkpoint(0, state)
+        self._checkpoints = [first]
+        self._slots = max(1, n) if budget is None or not first.nbytes else budget // first.nbytes
+        if self._slots < 1:
+            raise TapeError(f"checkpoint: a budget of {budget:,} bytes, and the state has {first.nbytes:,}")
+        self._sums: dict[tuple[Any, str], float] = {}
+        self._adjoints: list[Any] | None = None
+        self._of_arrays: list[Any] = []
+        self._used = False
+        self.state = self._run(state, 0, n, n)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the checkpoints."""
+        return sum(checkpoint.nbytes for checkpoint in self._checkpoints)
+
+    def _run(self, state: State, start: int, end: int, reversed_from: int) -> State:
+        """Advances to the end, and leaves checkpoints on the way: all steps before `reversed_from` will be reversed."""
+        progress = Progress("checkpoint", end)
+        planned = self._next(start, reversed_from)
+        for k in range(start, end):
+            if k == planned:
+                self._checkpoints.append(Checkpoint(k, state))
+                planned = self._next(k, reversed_from)
+            state = self._one(state, k)
+            progress.at(k + 1)
+        return state
+
+    def _next(self, start: int, end: int) -> int:
+        """Where the next checkpoint goes, -1 if there is no memory for it."""
+        free = self._slots - len(self._checkpoints)
+        return -1 if free < 1 or end - start < 2 else start + next_checkpoint(end - start, free + 1)
+
+    def _one(self, state: State, k: int) -> State:
+        made = self._step(state, k, *self._numbers_of(k))
+        if made is None:
+            return state
+        found = tuple(made) if isinstance(made, tuple | list) else (made,)
+        if len(found) != len(state):
+            raise ArgumentError(f"checkpoint: the state has {len(state)} arrays, and step {k} returned {len(found)}")
+        return found
+
+    def _numbers_of(self, k: int) -> tuple[Any, ...]:
+        if self._numbers is None:
+            return ()
+        found = self._numbers(k) if callable(self._numbers) else self._numbers[k]
+        return tuple(found) if isinstance(found, tuple | list) else (found,)
+
+    # ---- reverse
+
+    def backward(self, *seeds: Any) -> None:
+        """The adjoints of the state after the last step, one for each array, None for zero. Once."""
+        if self._used:
+            raise TapeError("backward: the checkpoints were used already; call kg.checkpoint again")
+        if RECORDER.get() is not None:
+            raise TapeError("backward: not inside kg.record()")
+        if len(seeds) != len(self.state):
+            raise ArgumentError(f"backward: the state has {len(self.state)} arrays, got {len(seeds)} seeds")
+        self._used = True
+        final = Checkpoint(self._n, self.state)
+        self._adjoints, self._of_arrays = list(seeds), [None] * len(self._wrt)
+        progress = Progress("backward", self._n)
+        try:
+            for k in range(self._n - 1, -1, -1):
+                self._reverse(self._state_before(k), k)
+                progress.at(self._n - k)
+        finally:
+            final.restore()
+            self._checkpoints = []
+
+    def _state_before(self, k: int) -> State:
+        while self._checkpoints[-1].number > k:
+            self._checkpoints.pop()
+        last = self._checkpoints[-1]
+        return self._run(last.restore(), last.number, k, k + 1)
+
+    def _reverse(self, state: State, k: int) -> None:
+        assert self._adjoints is not None
+        tape = Tape(None, self._check)
+        with tape:
+            after = self._one(state, k)
+        seeds: list[tuple[Any, Any]] = []
+        passed: dict[int, Any] = {}
+        for array, adjoint in zip(after, self._adjoints, strict=True):
+            if adjoint is not None:
+                address = seen("checkpoint", array).address
+                known = tape.knows(array)
+                seeds += [(array, adjoint)] if known else []
+                passed |= {} if known else {address: adjoint}
+        tape.backward(seeds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # parts of the state may be overwritten before they are read
+            self._adjoints = [
+                tape.grad(array) if tape.knows(array) else passed.get(seen("checkpoint", array).address)
+                for array in state
+            ]
+            for number, array in enumerate(self._wrt):
+                if tape.knows(array):
+                    self._of_arrays[number] = _sum(self._of_arrays[number], tape.grad(array))
+        for name, value in tape.numbers().items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def grad(self, of: Any) -> Any:
+        """The adjoint of an array of the first state, of one of `wrt`, or of a number by its name, "step.dt"."""
+        if self._adjoints is None:
+            raise TapeError("grad: call backward(...) first")
+        if isinstance(of, str):
+            return self._sums[find_number(of, {kernel: None for kernel, _ in self._sums})]
+        address = seen("grad", of).address
+        for array, adjoint in (
+            *zip(self._first, self._adjoints, strict=True),
+            *zip(self._wrt, self._of_arrays, strict=True),
+        ):
+            if seen("grad", array).address == address:
+                return adjoint if adjoint is not None else _zero(array)
+        raise ArgumentError("grad: this array is neither of the first state nor among wrt")
+
+
+def _sum(a: Any, b: Any) -> Any:
+    """Both are ours."""
+    if a is not None:
+        to, of = seen("grad", b), seen("grad", a)
+        transfers.add(to.address, of.address, to.nbytes, to.dtype, device_of(to), current_stream(b))
+    return b
+
+
+def _zero(array: Any) -> Any:
+    made, found = empty_like(array)
+    transfers.zero(found.address, found.nbytes, device_of(found), current_stream(made))
+    return made
+
+
+def checkpoint(
+    step: Step, state: Any, n: int, budget: int | None, wrt: Sequence[Any], numbers: Any, check: bool | None
+) -> Checkpointed:
+    if RECORDER.get() is not None:
+        raise TapeError("kg.checkpoint inside kg.record(): one recording at a time")
+    arrays = tuple(state) if isinstance(state, tuple | list) else (state,)
+    return Checkpointed(step, arrays, n, budget, wrt, numbers, check)

@@ -1,0 +1,59 @@
+"""`kg.copy`, `kg.fill`, `kg.zeros`: what a recorded program does to arrays besides launching kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..recording import RECORDER
+from ..runtime.arrays import ArrayView
+from ..runtime.streams import current_stream
+from .arrays import device_of, seen, zeros_like
+from .memory_map import Span
+from .record import Tape
+from .steps import CopyStep, FillStep, Step
+
+
+def copy(target: Any, source: Any) -> None:
+    to, of = seen("copy", target), seen("copy", source)
+    _check_writable("copy", to)
+    if to.dtype != of.dtype or to.nbytes != of.nbytes:
+        raise ArgumentError(
+            f"copy: the target is {to.dtype} of shape {to.shape}, the source {of.dtype} of shape {of.shape}"
+        )
+    on = target if device_of(to) is not None else source
+    _do(CopyStep(to, of, current_stream(on)))
+
+
+def fill(array: Any, value: Any) -> None:
+    found = seen("fill", array)
+    _check_writable("fill", found)
+    if not isinstance(value, int | float | complex | np.generic):
+        raise ArgumentError(f"fill: wants a number, got {type(value).__name__}")
+    if not isinstance(found.dtype, np.dtype):
+        raise ArgumentError(f"fill: arrays of {found.dtype} cannot be filled")
+    _do(FillStep(found, np.array(value, found.dtype).tobytes(), current_stream(array)))
+
+
+def zeros(shape: Any, dtype: Any, like: Any) -> Any:
+    made = zeros_like(shape, dtype, like)
+    tape = RECORDER.get()
+    if isinstance(tape, Tape):
+        found = seen("zeros", made)
+        tape.know(Span("zeros", found.address, found.nbytes, device_of(found)), made)
+    return made
+
+
+def _check_writable(what: str, array: ArrayView) -> None:
+    if not array.writable or array.tracked:
+        raise ArgumentError(f"{what}: the array is read-only, or PyTorch's graph would not see that it is written")
+
+
+def _do(step: Step) -> None:
+    tape = RECORDER.get()
+    if isinstance(tape, Tape):
+        tape.do(step)
+    else:
+        step.run()

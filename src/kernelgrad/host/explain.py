@@ -1,0 +1,64 @@
+"""What a recording saved, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from .steps import LaunchStep
+
+if TYPE_CHECKING:
+    from .record import Tape
+
+_FORMS = {
+    "reverse": "reversed from buffers as they were before it",
+    "joint": "run again with its reverse: the reverse needs what it made and overwrote on the way",
+    "split": "keeps what its reverse needs on a tape of its own",
+    "none": "has nothing to reverse",
+}
+
+
+def explain(tape: Tape) -> str:
+    lines = [f"{len(tape.steps):,} steps, {tape.nbytes:,} bytes saved"]
+    if tape.store.budget is not None:
+        lines[0] += f" of a budget of {tape.store.budget:,} (at most {tape.store.peak:,} at a time)"
+    return "\n".join([*lines, *_steps(tape), *_saves(tape), *_segments(tape)])
+
+
+def _steps(tape: Tape) -> list[str]:
+    counts = Counter(_described(step) for step in tape.steps)
+    return ["", "steps:", *(f"  {text}: {count:,} x" for text, count in counts.items())]
+
+
+def _described(step: object) -> str:
+    if not isinstance(step, LaunchStep):
+        return getattr(step, "name", "")
+    form, text = step.form, _FORMS[step.form.kind]
+    if form.problem is not None:
+        text = f"has no reverse ({form.problem.message}): an error if an adjoint gets there"
+    why = f", since {step.varies}" if form.kind == "split" and step.varies else ""
+    again = "; nothing of it is read again" if form.kind == "reverse" and not step.reread else ""
+    kept = f"; {step.tape_bytes:,} bytes each" if step.tape_bytes else ""
+    return f"{step.name} {text}{why}{again}{kept}"
+
+
+def _saves(tape: Tape) -> list[str]:
+    if not tape.saves:
+        return ["", "no buffer was overwritten that a reverse reads"]
+    lines = ["", "overwritten, and read by a reverse:"]
+    for (reader, parameter, writer), (times, nbytes) in tape.saves.items():
+        lines.append(f"  '{parameter}' of {reader}, overwritten by {writer}: {times:,} x, {nbytes:,} bytes")
+    return lines
+
+
+def _segments(tape: Tape) -> list[str]:
+    thin = [segment for segment in tape.store.segments if not segment.exact]
+    if not thin:
+        return []
+    steps = sum(segment.length for segment in thin)
+    held = sum(segment.nbytes for segment in thin)
+    logged = {step.name: step.varies for step in tape.steps if step.logged is not None}
+    sums = {step.name for step in tape.steps if isinstance(step, LaunchStep) and step.facts.adds_floats}
+    lines = ["", f"{steps:,} steps will be run again, from {len(thin):,} checkpoints of {held:,} bytes"]
+    lines += [f"  {name} is not run again, what it wrote is kept: {why}" for name, why in logged.items()]
+    return lines + [f"  {name} adds up with atomics: again to rounding" for name in sorted(sums)]

@@ -1,0 +1,162 @@
+"""Writes that nobody recorded: `u *= 2` by NumPy between two launches has a derivative that the tape knows nothing of.
+
+What a recorded step leaves is remembered, by a fingerprint of the contents (on the CPU; by default of ranges below
+`SMALL` bytes), or by PyTorch's count of the writes to a tensor. The next recorded step that reads it looks again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..errors import TapeError
+from .device_prints import DevicePrint, Slots
+from .memory_map import Cell, MemoryMap, Span
+from .steps import LaunchStep, Step
+from .transfers import host_array
+
+SMALL = 1 << 20
+_LITTLE = 1 << 11  # bytes
+_ALL = (1 << 64) - 1
+_READ = 0x100  # PyBUF_READ
+_SINCE = "was changed after the recorded launch, and its reverse reads it"
+
+_memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
+    ("PyMemoryView_FromMemory", ctypes.pythonapi)
+)
+
+
+def fingerprint(address: int, nbytes: int) -> int:
+    """64 bits of the contents of the CPU's memory: of more than a little, words times random odd numbers, which is
+    several times as fast as Python's hash."""
+    if nbytes < _LITTLE or nbytes % 8 or address % 8:
+        return hash(_memory(address, nbytes, _READ))
+    words, weights = host_array(address, nbytes, np.uint64), _weights()
+    total = 0
+    for number, start in enumerate(range(0, len(words), len(weights))):
+        part = words[start : start + len(weights)]
+        total += int(part @ weights[: len(part)]) * (2 * number + 1)
+    return total & _ALL
+
+
+@cache
+def _weights() -> Any:
+    return np.random.default_rng(1).integers(0, 1 << 63, SMALL // 8, np.uint64) * np.uint64(2) + np.uint64(1)
+
+
+class Watcher:
+    """`limit`: bytes of the largest range that gets a fingerprint."""
+
+    def __init__(self, cells: MemoryMap, limit: int):
+        self._cells, self._limit = cells, limit
+        self._tensors: dict[int, tuple[Any, int, Span]] = {}
+        self.slots: dict[int, Slots] = {}
+
+    def before(self, step: Step) -> None:
+        """Looks whether what a step reads is what the last one left; remembers what its reverse reads."""
+        self.look_at_tensors()
+        for span in step.reads:
+            for cell in self._cells.cover(span):
+                self._look(step, span, cell)
+        step.prints = tuple(self._prints(step.reread))
+        step.device_prints = tuple(self._device_prints(step))
+
+    def after(self, step: Step) -> None:
+        for span in step.writes:
+            for cell in self._cells.cover(span):
+                cell.print = self._print(cell)
+                cell.touched = False
+        self._count_writes(step)
+
+    def _look(self, step: Step, span: Span, cell: Cell) -> None:
+        found = self._print(cell)
+        if cell.touched or (found is not None and cell.print is not None and found != cell.print):
+            raise unseen(step.name, span.name, "was changed since the last recorded step that used it")
+        cell.print = found
+
+    def _print(self, cell: Cell) -> int | None:
+        if cell.device is not None or cell.nbytes > self._limit:
+            return None
+        return fingerprint(cell.start, cell.nbytes)
+
+    def _prints(self, spans: Iterable[Span]) -> Iterable[tuple[str, int, int, int]]:
+        for span in spans:
+            for cell in self._cells.cover(span):
+                found = cell.print if cell.print is not None else self._print(cell)
+                if found is not None:
+                    yield span.name, cell.start, cell.nbytes, found
+
+    def _device_prints(self, step: Step) -> Iterable[DevicePrint]:
+        """On a GPU, of what the reverse reads and nobody counts the writes to."""
+        for span in step.reread if step.device is not None else ():
+            if span.nbytes <= self._limit and span.device is not None and not step.is_counted(span):
+                slots = self.slots.setdefault(span.device, Slots(span.device))
+                slot = slots.print(span.address, span.nbytes, step.stream)
+                yield DevicePrint(span.name, span.address, span.nbytes, span.device, slot)
+
+    # ---- PyTorch counts
+
+    def look_at_tensors(self) -> None:
+        for tensor, version, span in self._tensors.values():
+            if tensor._version != version:
+                for cell in self._cells.cover(span):
+                    cell.touched = True
+
+    def look_at_the_end(self) -> None:
+        """When all of the program is about to be reversed."""
+        self.look_at_tensors()
+        for cell in self._cells:
+            if cell.touched and cell.need is not None:
+                raise unseen(cell.need.kernel, cell.need.parameter, _SINCE)
+
+    def _count_writes(self, step: Step) -> None:
+        if isinstance(step, LaunchStep):
+            for path, array in step.frozen.views.items():
+                if array.versioned and array.nbytes and not array.owner.is_inference():
+                    self._tensors[id(array.owner)] = array.owner, 0, step.spans[path]
+        for key, (tensor, _, span) in self._tensors.items():
+            self._tensors[key] = tensor, tensor._version, span
+
+
+class DeviceChecks:
+    """Fingerprints on GPUs, taken again in the reverse."""
+
+    def __init__(self, watcher: Watcher, cells: MemoryMap):
+        self._before, self._cells = watcher.slots, cells
+        self._after = {device: Slots(device) for device in watcher.slots}
+        self._taken: list[tuple[Step, DevicePrint, int]] = []
+
+    def take(self, step: Step, stream: int | None, was_run_again: bool) -> None:
+        for entry in step.device_prints:
+            if was_run_again and any(c.is_written for c in self._cells.known(entry.start, entry.nbytes) or ()):
+                continue
+            slot = self._after[entry.device].print(entry.start, entry.nbytes, stream)
+            self._taken.append((step, entry, slot))
+
+    def compare(self) -> None:
+        before = {device: slots.read() for device, slots in self._before.items()} if self._taken else {}
+        after = {device: slots.read() for device, slots in self._after.items()} if self._taken else {}
+        for step, entry, slot in self._taken:
+            if before[entry.device][entry.slot] != after[entry.device][slot]:
+                raise unseen(step.name, entry.name, _SINCE)
+
+
+def check_again(step: Step, cells: MemoryMap, was_run_again: bool) -> None:
+    """When its reverse is about to run: that what it reads is what the step read. What was computed again may differ in
+    the last bits, where threads add in another order; then only what no step writes is looked at."""
+    for name, start, nbytes, expected in step.prints:
+        if was_run_again and any(cell.is_written for cell in cells.known(start, nbytes) or ()):
+            continue
+        if fingerprint(start, nbytes) != expected:
+            raise unseen(step.name, name, _SINCE)
+
+
+def unseen(step: str, name: str, problem: str) -> TapeError:
+    return TapeError(
+        f"{step}: the memory of '{name}' {problem}, by something that was not recorded; inside kg.record() use kernels,"
+        " kg.copy and kg.fill to write arrays"
+    )

@@ -1,0 +1,132 @@
+"""Memory by address range. Views, offsets and overlapping arrays of one allocation are told apart here.
+
+A `Cell` is a range that every recorded access takes as a whole or not at all: where an access begins or ends inside a
+cell, the cell is split. A program has a few.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+Access = Literal["", "read", "written"]
+
+
+class Span(NamedTuple):
+    """Memory that a step reads or writes, and what it is called there. `device`: None is the CPU."""
+
+    name: str
+    address: int
+    nbytes: int
+    device: int | None
+
+
+class Need(NamedTuple):
+    """Whose reverse reads what a cell holds now."""
+
+    step: int
+    kernel: str
+    parameter: str
+
+
+class Cell:
+    """`need`: the first step whose reverse reads these contents; `is_shared`: there are others. `first`: what was done
+    to it first. `print`: of what it held when it was last seen, see fingerprints.py; `touched`: somebody else wrote
+    since."""
+
+    __slots__ = ("start", "end", "device", "need", "is_shared", "first", "is_written", "print", "touched")
+
+    def __init__(self, start: int, end: int, device: int | None):
+        self.start, self.end, self.device = start, end, device
+        self.need: Need | None = None
+        self.first: Access = ""
+        self.is_shared = self.is_written = self.touched = False
+        self.print: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.end - self.start
+
+    def split(self, at: int) -> Cell:
+        """Keeps what is before `at`, gives the rest."""
+        rest = Cell(at, self.end, self.device)
+        rest.need, rest.first, rest.is_written, rest.touched = self.need, self.first, self.is_written, self.touched
+        rest.is_shared = self.is_shared
+        self.end, self.print = at, None
+        return rest
+
+
+class MemoryMap:
+    """All cells, in the order of their addresses."""
+
+    def __init__(self, on_split: Callable[[Cell, Cell], None] = lambda cell, rest: None) -> None:
+        self._on_split = on_split
+        self._starts: list[int] = []
+        self._cells: list[Cell] = []
+        self._covers: dict[tuple[int, int], tuple[Cell, ...]] = {}  # of spans seen since the last split
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self._cells)
+
+    def cover(self, span: Span) -> tuple[Cell, ...]:
+        """The cells of a span; made, and split, where they are not there."""
+        key = span.address, span.nbytes
+        found = self._covers.get(key)
+        if found is None:
+            found = self._covers[key] = self._cover(span.address, span.address + span.nbytes, span.device)
+        return found
+
+    def known(self, address: int, nbytes: int) -> tuple[Cell, ...] | None:
+        """The cells of a range, as far as they reach into it; None where not all of it is known."""
+        end, at, found = address + nbytes, address, []
+        for cell in self._cells[max(0, bisect_right(self._starts, address) - 1) :]:
+            if cell.start >= end or cell.start > at:
+                break
+            if cell.end > at:
+                found.append(cell)
+                at = cell.end
+        return tuple(found) if at >= end else None
+
+    def covers(self, spans: Iterable[Span]) -> list[Cell]:
+        """Of several spans: each cell once."""
+        return list(dict.fromkeys(cell for span in spans for cell in self.cover(span)))
+
+    def _cover(self, start: int, end: int, device: int | None) -> tuple[Cell, ...]:
+        self._split(start)
+        self._split(end)
+        found, at, k = [], start, bisect_right(self._starts, start - 1)
+        while at < end:
+            cell = self._cells[k] if k < len(self._cells) else None
+            if cell is None or cell.start > at:
+                cell = Cell(at, end if cell is None else min(end, cell.start), device)
+                self._insert(k, cell)
+            found.append(cell)
+            at, k = cell.end, k + 1
+        return tuple(found)
+
+    def _split(self, at: int) -> None:
+        k = bisect_right(self._starts, at) - 1
+        if k >= 0 and self._cells[k].start < at < self._cells[k].end:
+            self._covers.clear()
+            rest = self._cells[k].split(at)
+            self._insert(k + 1, rest)
+            self._on_split(self._cells[k], rest)
+
+    def _insert(self, k: int, cell: Cell) -> None:
+        self._starts.insert(k, cell.start)
+        self._cells.insert(k, cell)
+
+
+def runs(cells: Iterable[Cell]) -> Iterator[tuple[int, int, int | None]]:
+    """(start, end, device) of neighbouring cells, in order of their addresses."""
+    begun: Any = None
+    for cell in sorted(cells, key=lambda c: c.start):
+        if begun is not None and begun[1] == cell.start and begun[2] == cell.device:
+            begun = begun[0], cell.end, cell.device
+            continue
+        if begun is not None:
+            yield begun
+        begun = cell.start, cell.end, cell.device
+    if begun is not None:
+        yield begun

@@ -1,0 +1,259 @@
+"""`kg.record`: launches as they are made, and what their reverse will need of what they overwrite."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from contextvars import Token
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, TapeError
+from ..kernels import Kernel
+from ..recording import RECORDER, Recorder
+from ..runtime.arrays import ArrayView
+from ..runtime.config import Launch
+from ..runtime.variables import Variable
+from . import transfers
+from .arguments import element_dtype, find_number
+from .arrays import device_of, seen
+from .fingerprints import SMALL, Watcher
+from .memory_map import Cell, MemoryMap, Need, Span
+from .own_tapes import OwnTapes
+from .shadow_memory import ShadowMemory
+from .steps import LaunchStep, Step, WatchStep
+from .versions import Segment, Store
+
+
+class Watched:
+    """A point whose adjoint is wanted: `tape.grad(point)` after `tape.backward`."""
+
+    def __init__(self, step: WatchStep):
+        self._step = step
+
+
+class Tape:
+    """A recorded program: `with kg.record() as tape: ...`, then `tape.backward(u, d_u)`, `tape.grad(u0)`."""
+
+    def __init__(self, budget: int | None, check: bool | None):
+        self.steps: list[Step] = []
+        self.store = Store(budget)
+        self.cells = MemoryMap(self._split)
+        self.watcher = Watcher(self.cells, {None: SMALL, True: 1 << 62, False: -1}[check])
+        self._token: Token[Recorder | None] | None = None
+        self._state = "new"
+        self._shadows: ShadowMemory | None = None
+        self.own_tapes = OwnTapes()
+        self.streams: dict[int, set[int]] = {}
+        self._owners: list[Any] = []
+        self.saves: dict[tuple[str, str, str], list[int]] = {}  # reader, parameter, writer -> [times, bytes]
+
+    def __repr__(self) -> str:
+        return f"<tape of {len(self.steps)} steps, {self.nbytes:,} bytes saved, {self._state}>"
+
+    # ---- recording
+
+    def __enter__(self) -> Tape:
+        if RECORDER.get() is not None:
+            raise TapeError("kg.record() inside kg.record(): one recording at a time")
+        if self._state != "new":
+            raise TapeError("a tape records once: make another with kg.record()")
+        self._state = "recording"
+        self._token = RECORDER.set(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        assert self._token is not None
+        RECORDER.reset(self._token)
+        self._token = None
+        if kind is not None:
+            self._close(f"its recording ended with {kind.__name__}")
+        elif self._state == "recording":
+            self._state = "recorded"
+
+    def launch(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        """What a kernel's launch does while it is recorded."""
+        step = LaunchStep(kernel, launch, args, keywords)
+        if self.store.budget is None:
+            self.own_tapes.choose(step)
+        self.do(step)
+
+    def do(self, step: Step) -> None:
+        """Runs a step and records it."""
+        if self._state != "recording":
+            raise TapeError(f"this tape cannot record: {self._state}")
+        number = len(self.steps)
+        self.watcher.before(step)
+        self._note_reads(step, number)
+        written = self.cells.covers(step.writes)
+        self._note_saves(step, written)
+        step.exact_bytes = self.store.save(self.store.current, number, written, step.stream)
+        try:
+            step.run()
+        except BaseException as error:
+            self._close(f"{step.name} failed while it ran: {type(error).__name__}")
+            raise
+        self._note_writes(step, written)
+        self.watcher.after(step)
+        self.own_tapes.done(step)
+        self.steps.append(step)
+        self.store.step_done(number)
+
+    def _note_reads(self, step: Step, number: int) -> None:
+        for span in step.reads:
+            for cell in self.cells.cover(span):
+                cell.first = cell.first or "read"
+        for span in step.reread:
+            for cell in self.cells.cover(span):
+                cell.is_shared = cell.need is not None and cell.need.step != number
+                cell.need = cell.need or Need(number, step.name, span.name)
+
+    def _note_saves(self, step: Step, written: list[Cell]) -> None:
+        self.own_tapes.overwritten(self.steps, step, written)
+        for cell in written:
+            if cell.need is not None:
+                entry = self.saves.setdefault((cell.need.kernel, cell.need.parameter, step.name), [0, 0])
+                entry[0] += 1
+                entry[1] += cell.nbytes
+
+    def _note_writes(self, step: Step, written: list[Cell]) -> None:
+        for cell in written:
+            cell.first = cell.first or "written"
+            cell.need = None
+            if not cell.is_written:
+                cell.is_written = True
+                self.store.reserved += cell.nbytes
+        if step.device is not None:
+            self.streams.setdefault(step.device, set()).add(step.stream or 0)
+        self.store.take(step.tape_bytes)
+        if step.varies and self.store.budget is not None:
+            log = Segment(len(self.steps), exact=False)
+            self.store.save(log, len(self.steps), written, step.stream)
+            step.logged = log
+
+    def _split(self, cell: Cell, rest: Cell) -> None:
+        if cell in self.store.current.captured:
+            self.store.current.captured.add(rest)
+
+    def know(self, span: Span, owner: Any) -> None:
+        """Memory that was made inside: it stays."""
+        if span.nbytes:
+            self.cells.cover(span)
+            self._owners.append(owner)
+
+    def watch(self, array: Any) -> Watched:
+        """Marks this point of the program: `tape.grad` of the result is the adjoint of what the array holds now."""
+        step = WatchStep(array, seen("watch", array))
+        self.do(step)
+        return Watched(step)
+
+    def _close(self, reason: str) -> None:
+        self._state = reason
+        self.steps, self._shadows = [], None
+        self.store.clear()
+
+    # ---- afterwards
+
+    @property
+    def nbytes(self) -> int:
+        """What is saved: contents and tapes of launches."""
+        return self.store.nbytes
+
+    def explain(self) -> str:
+        """What was saved, for which launches, why, in bytes."""
+        from .explain import explain
+
+        return explain(self)
+
+    def backward(self, outputs: Any, seed: Any = None, *, keep: bool = False) -> None:
+        """Reverses the program: `backward(u, d_u)`, `backward([(u, d_u), (w, d_w)])`, or `backward(loss)`, where loss
+        has one element. Seeds are copied. Buffers hold afterwards what they held before. `keep=True`: it can be
+        reversed again, and starts from zero then."""
+        from .backward import Backward
+
+        if self._state == "recording":
+            raise TapeError("backward: the recording is still going on: call it after the with block")
+        if self._state != "recorded":
+            raise TapeError(f"backward: the tape cannot be reversed: {self._state}")
+        seeds = [(self._seen("backward", array), given) for array, given in pairs(outputs, seed)]
+        self.watcher.look_at_the_end()
+        run, self._shadows = Backward(self, keep), None
+        self._state = "it was reversed already, without keep=True"
+        try:
+            run.seed(seeds)
+            run.run()
+        finally:
+            if keep:
+                self._state = "recorded"
+            else:
+                self.store.clear()
+        self._shadows = run.shadows
+
+    def grad(self, of: Any) -> Any:
+        """The adjoint of what an array held when recording began, as an array like it; of a `tape.watch` point; or, of
+        a number, by its name, as in "step.dt", the sum over all launches."""
+        if self._shadows is None:
+            raise TapeError("grad: call tape.backward(...) first")
+        if isinstance(of, str):
+            return self._grad_of_number(of)
+        if isinstance(of, Watched):
+            if of._step not in self.steps:
+                raise TapeError("grad: this point was watched by another tape")
+            return of._step.result
+        array = self._seen("grad", of)
+        if not transfers.holds_floats(array.dtype):
+            raise ArgumentError(f"grad: {array.dtype} has no adjoint")
+        self._warn_if_overwritten(array)
+        if isinstance(of, Variable):
+            of = np.asarray(of)
+        return self._shadows.copy_of(of, array)
+
+    def _grad_of_number(self, name: str) -> float:
+        launched = {step.kernel: None for step in self.steps if isinstance(step, LaunchStep)}
+        return self.numbers().get(find_number(name, launched), 0.0)
+
+    def knows(self, array: Any) -> bool:
+        """Whether a recorded step uses all of its memory."""
+        found = seen("grad", array)
+        return not found.nbytes or self.cells.known(found.address, found.nbytes) is not None
+
+    def numbers(self) -> dict[tuple[Any, str], float]:
+        """The adjoints of all numbers, after `backward`, by kernel and path."""
+        return {} if self._shadows is None else self._shadows.sums
+
+    def _seen(self, what: str, array: Any) -> ArrayView:
+        """The memory of an array, if the tape knows it."""
+        if isinstance(array, Variable):
+            return self._variable(what, array)
+        found = seen(what, array)
+        if found.nbytes and self.cells.known(found.address, found.nbytes) is None:
+            raise ArgumentError(f"{what}: no recorded step uses the memory of this array of shape {found.shape}")
+        self.cells.cover(Span("array", found.address, found.nbytes, device_of(found)))
+        return found
+
+    def _variable(self, what: str, variable: Variable) -> ArrayView:
+        for step in self.steps:
+            if isinstance(step, LaunchStep) and variable.name in step.facts.variables:
+                span = step.spans[variable.name]
+                if step.kernel.variable(variable.name) is variable:
+                    return transfers.raw(span.address, span.nbytes, element_dtype(variable.type), span.device)
+        raise ArgumentError(f"{what}: no recorded step uses the variable '{variable.name}'")
+
+    def _warn_if_overwritten(self, array: ArrayView) -> None:
+        cells = self.cells.known(array.address, array.nbytes) or ()
+        if cells and all(cell.first == "written" for cell in cells):
+            warnings.warn(
+                "grad: this memory was written before any recorded step read it, and what it held when recording began"
+                " has no adjoint but where nothing was written; is it the buffer you mean?",
+                stacklevel=3,
+            )
+
+
+def pairs(outputs: Any, seed: Any) -> Sequence[tuple[Any, Any]]:
+    if isinstance(outputs, list | tuple):
+        if seed is not None or not all(isinstance(p, tuple) and len(p) == 2 for p in outputs):
+            raise ArgumentError("backward: wants (array, seed) pairs in a list, or an array and its seed")
+        return list(outputs)
+    return [(outputs, seed)]

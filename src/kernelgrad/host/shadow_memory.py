@@ -1,0 +1,197 @@
+"""Shadows of all memory that a recording knows: the adjoint of what is at an address lies at the same place in the
+shadow of its region. Regions get their shadow when an adjoint first comes there."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import TapeError
+from ..runtime.arrays import ArrayView, DType
+from ..runtime.scratch import Scratch
+from . import transfers
+from .arguments import Number, number_dtype, number_leaves
+from .arrays import empty_like
+from .memory_map import Cell, MemoryMap, Span, runs
+
+if TYPE_CHECKING:
+    from .steps import LaunchStep
+
+_ALIGNED = 256  # a shadow begins as its region does, modulo this
+_SLOT = 16
+_NUMBERS = 1 << 14  # bytes of adjoints of numbers, and so often, until they are added up
+_CHUNKS = 4
+
+
+class Region:
+    __slots__ = ("start", "end", "device", "memory", "address")
+
+    def __init__(self, start: int, end: int, device: int | None):
+        self.start, self.end, self.device = start, end, device
+        self.memory: Scratch | None = None
+        self.address = 0
+
+    def allocate(self, stream: int | None) -> None:
+        self.memory = Scratch(self.end - self.start + _ALIGNED, self.device, stream).zero()
+        self.address = self.memory.address + (self.start - self.memory.address) % _ALIGNED
+
+
+class ShadowMemory:
+    """`streams`: on which each device works now."""
+
+    def __init__(self, cells: MemoryMap, streams: dict[int, int]):
+        self._map, self._streams = cells, streams
+        self._regions = [Region(*run) for run in runs(cells)]
+        self._starts = [region.start for region in self._regions]
+        self._active: set[Cell] = set()
+        self._dtypes: dict[Cell, DType] = {}
+        self._numbers: list[NumberSlots] = []
+        self.sums: dict[tuple[Any, str], float] = {}  # of numbers, by kernel and path
+
+    def stream_on(self, device: int | None) -> int | None:
+        return None if device is None else self._streams.get(device, 0)
+
+    def _region(self, address: int) -> Region:
+        region = self._regions[bisect_right(self._starts, address) - 1]
+        if region.memory is None:
+            region.allocate(self.stream_on(region.device))
+        return region
+
+    # ---- where there are adjoints
+
+    def is_active(self, spans: Iterable[Span]) -> bool:
+        """Whether an adjoint other than zero may be there."""
+        return any(cell in self._active for span in spans for cell in self._map.cover(span))
+
+    def activate(self, spans: Iterable[Span]) -> None:
+        for span in spans:
+            self._active.update(self._map.cover(span))
+
+    def is_zero(self, span: Span) -> bool:
+        if not self.is_active((span,)):
+            return True
+        return transfers.is_zero(self._address(span), span.nbytes, span.device, self.stream_on(span.device))
+
+    def _address(self, span: Span) -> int:
+        region = self._region(span.address)
+        return region.address + span.address - region.start
+
+    def view(self, span: Span, dtype: DType) -> ArrayView:
+        """The shadow of a span, as numbers of that dtype."""
+        self._check_dtype(span, dtype)
+        return transfers.raw(self._address(span), span.nbytes, dtype, span.device, self._region(span.address).memory)
+
+    def _check_dtype(self, span: Span, dtype: DType) -> None:
+        """Memory may hold floats at one time and doubles at another, if no adjoint goes from one to the other."""
+        for cell in self._map.cover(span):
+            before = self._dtypes.setdefault(cell, dtype)
+            if before != dtype and transfers.kinds(before) != transfers.kinds(dtype):
+                if not self.is_zero(Span(span.name, cell.start, cell.nbytes, cell.device)):
+                    problem = f"memory of '{span.name}' is used as {before} and as {dtype}"
+                    raise TapeError(f"{problem}: adjoints of one are no adjoints of the other")
+                self._dtypes[cell] = dtype
+
+    # ---- arithmetic
+
+    def clear(self, span: Span) -> None:
+        if self.is_active((span,)):
+            transfers.zero(self._address(span), span.nbytes, span.device, self.stream_on(span.device))
+            self._active.difference_update(self._map.cover(span))
+
+    def add(self, target: ArrayView, source: ArrayView) -> None:
+        """Also from one device to another."""
+        devices = [a.device[1] if isinstance(a.device, tuple) else None for a in (target, source)]
+        on, other = devices
+        stream = self.stream_on(on if on is not None else other)
+        if on == other:
+            transfers.add(target.address, source.address, target.nbytes, target.dtype, on, stream)
+            return
+        staged = Scratch(target.nbytes, on, stream)
+        if on is None:
+            data = transfers.read(source.address, source.nbytes, other, stream)
+            staged.write(data.tobytes())
+        else:
+            transfers.move(staged.address, source.address, target.nbytes, on, stream)
+        transfers.add(target.address, staged.address, target.nbytes, target.dtype, on, stream)
+
+    def seed(self, span: Span, dtype: DType, seed: ArrayView) -> None:
+        self.add(self.view(span, dtype), seed)
+        self.activate((span,))
+
+    def copy_of(self, array: Any, view: ArrayView) -> Any:
+        """The adjoint as an array of the same package, shape and dtype."""
+        made, memory = empty_like(array)
+        device = view.device[1] if isinstance(view.device, tuple) else None
+        span = Span("array", view.address, view.nbytes, device)
+        shadow = self.view(span, view.dtype)
+        transfers.move(memory.address, shadow.address, view.nbytes, device, self.stream_on(device))
+        return made
+
+    # ---- numbers
+
+    def number(self, step: LaunchStep, path: str, type: Any) -> ArrayView:
+        """Memory for the adjoint of a number of a launch."""
+        if not self._numbers or self._numbers[-1].device != step.device or self._numbers[-1].is_full(type.size):
+            self._numbers.append(NumberSlots(step.device, self.stream_on(step.device), type.size))
+        slots = self._numbers[-1]
+        address = slots.take(step, path, type)
+        return transfers.raw(address, type.size, number_dtype(type), step.device, slots)
+
+    def settle(self, numbers: tuple[Number, ...]) -> None:
+        """After the reverse of a launch. Adds up where there is much, or where the 0-d arrays that were passed for
+        numbers are written by steps, whose reverse comes later."""
+        written = any(cell.is_written for n in numbers for cell in self._map.cover(number_span(n.array)))
+        if written or len(self._numbers) > _CHUNKS:
+            self.settle_all()
+
+    def settle_all(self) -> None:
+        for slots in self._numbers:
+            for kernel, path, arrays, value in slots.values():
+                self.sums[kernel, path] = self.sums.get((kernel, path), 0.0) + value
+                for array in arrays:
+                    self._add_number(array, value)
+        self._numbers.clear()
+
+    def _add_number(self, array: ArrayView, value: float) -> None:
+        span = number_span(array)
+        if not isinstance(array.dtype, np.dtype):
+            raise TapeError(f"the adjoint of a 0-d array of {array.dtype} cannot be had: pass one of float32")
+        if array.dtype.kind != "f":
+            return  # integers have no adjoint
+        target = self.view(span, array.dtype)
+        transfers.host_array(target.address, target.nbytes, array.dtype)[...] += array.dtype.type(value)
+        self.activate((span,))
+
+
+def number_span(array: ArrayView) -> Span:
+    return Span("number", array.address, array.nbytes, None)
+
+
+class NumberSlots:
+    """Adjoints of numbers, one for each launch, on one device. They are added up in double precision."""
+
+    def __init__(self, device: int | None, stream: int | None, at_least: int):
+        self.device = device
+        self._memory = Scratch(max(_NUMBERS, at_least + _SLOT), device, stream).zero()
+        self._base = -self._memory.address % _SLOT
+        self._used = 0
+        self._taken: list[tuple[LaunchStep, str, Any, int]] = []
+
+    def is_full(self, size: int) -> bool:
+        return self._base + self._used + size > self._memory.nbytes
+
+    def take(self, step: LaunchStep, path: str, type: Any) -> int:
+        at = self._base + self._used
+        self._taken.append((step, path, type, at))
+        self._used += -(-type.size // _SLOT) * _SLOT
+        return self._memory.address + at
+
+    def values(self) -> Iterable[tuple[Any, str, tuple[ArrayView, ...], float]]:
+        data = self._memory.read() if self._taken else b""
+        for step, path, type, at in self._taken:
+            for leaf, offset, scalar in number_leaves(type, path):
+                found = np.frombuffer(data, f"f{scalar.size}", 1, at + offset)[0]
+                yield step.kernel, leaf, tuple(n.array for n in step.numbers if n.path == leaf), float(found)

@@ -1,0 +1,300 @@
+"""What a recording consists of: launches, copies, fills, and points at which an adjoint is wanted.
+
+A step says which memory it reads and writes and what its reverse reads again; it runs, and is run again if need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError, TapeError, UnsupportedError
+from ..kernels import Kernel
+from ..recording import RECORDER
+from ..runtime.arrays import ArrayView, DType, mark_written
+from ..runtime.config import Launch
+from ..runtime.launch import BoundArguments
+from ..runtime.streams import stream_handle
+from . import transfers
+from .arguments import Frozen, Number, adjoints_of, freeze, number_dtype
+from .device_prints import DevicePrint
+from .kernel_facts import Form, facts_of
+from .memory_map import Span
+
+if TYPE_CHECKING:
+    from .shadow_memory import ShadowMemory
+
+_DUMMY = 1 << 12  # an address for adjoints that are only looked at
+
+
+class Step:
+    """`exact_bytes`: what must be saved of memory it overwrites for the reverses up to its own. `logged`: what it
+    wrote, where it must not run again. `prints`: of what its reverse reads."""
+
+    name = ""
+    reads: tuple[Span, ...] = ()
+    writes: tuple[Span, ...] = ()
+    reread: tuple[Span, ...] = ()
+    numbers: tuple[Number, ...] = ()
+    varies: str | None = None
+    device: int | None = None
+    stream: int | None = None
+    tape_bytes = 0
+    rewrites = False  # whether its reverse writes what it wrote
+
+    def __init__(self) -> None:
+        self.exact_bytes = 0
+        self.logged: Any = None
+        self.prints: tuple[tuple[str, int, int, int], ...] = ()
+        self.device_prints: tuple[DevicePrint, ...] = ()
+
+    def run(self) -> None:
+        """The first time."""
+        self.run_again(self.stream)
+
+    def run_again(self, stream: int | None) -> None:
+        raise NotImplementedError
+
+    def is_counted(self, span: Span) -> bool:
+        """Whether somebody counts the writes to a span."""
+        return False
+
+    def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
+        """Adjoints of what it wrote become adjoints of what it read."""
+        raise NotImplementedError
+
+
+class LaunchStep(Step):
+    def __init__(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]):
+        super().__init__()
+        self.bound, self.placement = kernel.bind(args, keywords)
+        self.kernel, self.facts, self.name = kernel, facts_of(kernel), kernel.name
+        self.device = self.placement.cuda
+        if self.device is not None:
+            given = stream_handle(launch.stream) if launch.stream is not None else self.placement.stream()
+            self.stream = given or 0
+            self._given = launch.stream  # lives as long as this
+            launch = launch.on(self.stream)
+        self.launch = launch
+        self.frozen: Frozen = freeze(kernel, args)
+        self.numbers = self.frozen.numbers
+        self.spans = {b.name: Span(b.name, b.address, b.nbytes, self.device) for b in self.bound.buffers if b.nbytes}
+        self.versions = self._add_variables()
+        numbers = [Span(n.path, n.array.address, n.array.nbytes, None) for n in self.numbers]
+        self.reads = (*[s for s in self.spans.values() if _root(s.name) in self.facts.reads], *numbers)
+        self.writes = tuple([s for s in self.spans.values() if _is_in(s.name, self.facts.writes)])
+        self.varies = self.facts.varies
+        self.may_alias = _overlap(self.bound)
+        self.form: Form = self.facts.form(self.may_alias)
+        self.tape: Any = None
+        self.reread = self._find_reread()
+        self.rewrites = self.form.kind == "joint"
+
+    def _add_variables(self) -> dict[str, int]:
+        """Where module variables are; the versions of those that the host alone changes."""
+        versions = {}
+        for name in self.facts.variables:
+            variable = self.kernel.variable(name)
+            versions[name] = variable.version
+            on_host = self.device is None
+            address = (
+                variable.host_address() if on_host else variable.device_address(self.device or 0, self.stream or 0)
+            )
+            self.spans[name] = Span(name, address, variable.type.size, self.device)
+        return versions
+
+    def _find_reread(self) -> tuple[Span, ...]:
+        facts, form = self.facts, self.form
+        try:
+            names = facts.reread(form, self.launch, self.bound, self.device, self.frozen.args, self._dummy_adjoints)
+        except UnsupportedError:
+            self.form = facts.use_instead(self.may_alias)
+            names = facts.reads
+        return tuple([s for s in self.spans.values() if _root(s.name) in names])
+
+    def use_tape(self) -> bool:
+        """Has the launch keep what its reverse needs; whether it can."""
+        form = self.facts.tape_form(self.may_alias)
+        if form is None:
+            return False
+        self.form, self.reread, self.rewrites = form, (), False
+        return True
+
+    def _dummy_adjoints(self) -> tuple[Any, ...]:
+        """Such as the reverse will get, but for their addresses."""
+
+        def shadow(span: Span, dtype: DType) -> ArrayView:
+            return transfers.raw(span.address, span.nbytes, dtype, span.device)
+
+        def number(path: str, type: Any) -> ArrayView:
+            return transfers.raw(_DUMMY, type.size, number_dtype(type), self.device)
+
+        return self._adjoints(shadow, number)
+
+    def _adjoints(self, shadow: Any, number: Any) -> tuple[Any, ...]:
+        return adjoints_of(self.kernel, self.facts.listed, self.frozen, self.spans, shadow, number)
+
+    def is_counted(self, span: Span) -> bool:
+        array = self.frozen.views.get(span.name)
+        return array is not None and array.versioned
+
+    # ---- forward
+
+    def run(self) -> None:
+        if self.form.forward is None:
+            self.kernel.run(self.launch, self.bound, self.placement, {})
+            return
+        token = RECORDER.set(None)
+        try:
+            launch = self.launch
+            forward = self.form.forward[launch.grid, launch.block, launch.shared_bytes, launch.stream]
+            self.tape = forward(*self.frozen.args)
+            self.tape_bytes = self.tape.nbytes
+        finally:
+            RECORDER.reset(token)
+        if self.bound.mutated:
+            mark_written(self.bound.mutated)
+
+    def run_again(self, stream: int | None) -> None:
+        """Nobody is told that tensors were written: they will hold again what they hold."""
+        self._check_variables()
+        self.kernel.run(self.launch.on(stream), self.bound._replace(mutated=()), self.placement, {})
+
+    # ---- reverse
+
+    def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
+        if not shadows.is_active(self.writes):
+            return
+        if self.form.problem is not None:
+            raise self.form.problem
+        self._check_writes(shadows)
+        self._check_variables()
+        if self.form.kind == "none":
+            return
+        adjoints = self._adjoints(
+            lambda span, dtype: shadows.view(span, dtype), lambda path, type: shadows.number(self, path, type)
+        )
+        self._launch_reverse(adjoints, shadows.stream_on(self.device), keep)
+        shadows.activate([s for s in self.spans.values() if s.name in self.facts.floats])
+        shadows.settle(self.numbers)
+
+    def _launch_reverse(self, adjoints: tuple[Any, ...], stream: int | None, keep: bool) -> None:
+        launch = self.launch
+        if self.form.reverse is not None:
+            tape, self.tape = self.tape, self.tape.again() if keep else None
+            self.form.reverse[launch.grid, launch.block, launch.shared_bytes, stream](
+                tape, *self.frozen.args, *adjoints
+            )
+            return
+        assert self.form.gradient is not None
+        self.form.gradient.execute_kernel(
+            launch.grid, launch.block, *self.frozen.args, *adjoints, shared=launch.shared_bytes, stream=stream
+        )
+
+    def _check_writes(self, shadows: ShadowMemory) -> None:
+        for span in self.writes:
+            if span.name not in self.facts.floats and not shadows.is_zero(span):
+                raise TapeError(
+                    f"{self.name}: '{span.name}' is no buffer of floating-point numbers, but holds some that have an"
+                    " adjoint by then: what integers write has no derivative"
+                )
+
+    def _check_variables(self) -> None:
+        for name, version in self.versions.items():
+            if self.kernel.variable(name).version != version:
+                raise TapeError(f"{self.name}: variable '{name}' was assigned to after a recorded launch that uses it")
+
+
+class WritingStep(Step):
+    """Writes all of `target`."""
+
+    target: ArrayView
+
+    def run(self) -> None:
+        self.run_again(self.stream)
+        if self.target.versioned:
+            mark_written((self.target.owner,))
+
+
+class CopyStep(WritingStep):
+    name = "copy"
+
+    def __init__(self, target: ArrayView, source: ArrayView, stream: int | None):
+        super().__init__()
+        self.target, self.source, self.stream = target, source, stream
+        self.writes, self.reads = (_span("target", target),), (_span("source", source),)
+        self.device = self.writes[0].device if self.writes[0].device is not None else self.reads[0].device
+        if _meet(self.writes[0], self.reads[0]):
+            raise ArgumentError("copy: the two arrays share memory")
+
+    def run_again(self, stream: int | None) -> None:
+        transfers.move(self.target.address, self.source.address, self.target.nbytes, self.device, stream)
+
+    def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
+        (target,), (source,) = self.writes, self.reads
+        if not shadows.is_active(self.writes):
+            return
+        of_target = shadows.view(target, self.target.dtype)
+        of_source = shadows.view(source, self.source.dtype)
+        shadows.add(of_source, of_target)
+        shadows.clear(target)
+        shadows.activate((source,))
+
+
+class FillStep(WritingStep):
+    name = "fill"
+
+    def __init__(self, target: ArrayView, pattern: bytes, stream: int | None):
+        super().__init__()
+        self.target, self.pattern, self.stream = target, pattern, stream
+        self.writes = (_span("array", target),)
+        self.device = self.writes[0].device
+
+    def run_again(self, stream: int | None) -> None:
+        transfers.fill(self.target.address, self.target.nbytes, self.pattern, self.device, stream)
+
+    def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
+        shadows.clear(self.writes[0])
+
+
+class WatchStep(Step):
+    """A point whose adjoint is wanted: `tape.grad` of it."""
+
+    name = "watch"
+
+    def __init__(self, array: Any, view: ArrayView):
+        super().__init__()
+        self.array, self.view = array, view
+        self.reads = (_span("array", view),)
+        self.result: Any = None
+
+    def run_again(self, stream: int | None) -> None:
+        pass
+
+    def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
+        self.result = shadows.copy_of(self.array, self.view)
+
+
+def _span(name: str, array: ArrayView) -> Span:
+    return Span(name, array.address, array.nbytes, array.device[1] if isinstance(array.device, tuple) else None)
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0].partition("[")[0]
+
+
+def _is_in(path: str, names: frozenset[str]) -> bool:
+    return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in names)
+
+
+def _meet(a: Span, b: Span) -> bool:
+    return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes
+
+
+def _overlap(bound: BoundArguments) -> bool:
+    end = 0
+    for address, nbytes in sorted([buffer[1:] for buffer in bound.buffers if buffer.nbytes]):
+        if address < end:
+            return True
+        end = address + nbytes
+    return False

@@ -1,0 +1,271 @@
+"""Random programs of launches, copies and fills over a few buffers, some of them views of one allocation. The reference
+is forward mode by hand, in NumPy: it keeps nothing, so it cannot keep the wrong thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import kernelgrad as kg
+
+N = 12
+
+SOURCE = r"""
+#define I int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return
+__global__ void square(double *y, const double *x, double a, int n) { I; y[i] = a * x[i] * x[i] + 0.1; }
+__global__ void mix(double *y, const double *x, const double *z, int n) { I; y[i] = 0.5 * x[i] - 0.25 * z[i]; }
+__global__ void product(double *y, const double *x, const double *z, int n) { I; y[i] = x[i] * z[i]; }
+__global__ void sine(double *x, int n) { I; x[i] = sin(x[i]); }
+__global__ void add_to(double *y, const double *x, double c, int n) { I; y[i] += c * x[i]; }
+__global__ void neighbours(double *y, const double *x, int n) { I; y[i] = 0.3 * x[i] * x[(i + 1) % n]; }
+__global__ void total(double *s, const double *x, int n) { I; atomicAdd(s, 0.1 * x[i] * x[i]); }
+__global__ void spread(double *y, const double *s, const double *x, int n) { I; y[i] = s[0] * 0.05 + x[i] * 0.5; }
+__global__ void every_other(double *y, const double *x, int n) { I; if (i % 2) y[i] = x[i] * x[i]; }
+__global__ void on_the_way(double *u, double *y, int n) { I; u[i] = sin(u[i]); y[i] = u[i] * u[i]; u[i] = u[i] * y[i]; }
+__global__ void turn(int *k, int n) { I; k[i] = (k[i] * 5 + 1) % n; }
+__global__ void gather(double *y, const double *x, const int *k, int n) { I; y[i] = x[k[i]] * x[k[i]]; }
+
+"""
+
+
+@cache
+def kernels() -> kg.Module:
+    return kg.compile(SOURCE)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A part of an allocation."""
+
+    allocation: int
+    start: int
+    size: int
+
+    def meets(self, other: Buffer) -> bool:
+        apart = self.start >= other.start + other.size or other.start >= self.start + self.size
+        return self.allocation == other.allocation and not apart
+
+    def of(self, allocations: list[Any]) -> Any:
+        return allocations[self.allocation][self.start : self.start + self.size]
+
+
+@dataclass
+class Program:
+    """`steps`: (name, buffers, number). `scale`: of the number that all launches of add_to share."""
+
+    sizes: list[int]
+    steps: list[tuple[str, tuple[Buffer, ...], float]] = field(default_factory=list)
+    output: Buffer = Buffer(0, 0, N)
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.sizes), *map(str, self.steps), f"output {self.output}"])
+
+
+def make(seed: int, length: int = 14, repeats: int = 3) -> Program:
+    rng = np.random.default_rng(seed)
+    sizes = [3 * N + 4, N, N, 1]
+    program = Program(sizes)
+    starts = [0, N, 2 * N, int(rng.integers(1, N)), 2 * N + 4]
+    vectors = [Buffer(0, start, N) for start in starts] + [Buffer(1, 0, N), Buffer(2, 0, N)]
+    body = [_step(rng, vectors) for _ in range(int(rng.integers(1, length)))]
+    program.steps = body * int(rng.integers(1, repeats + 1)) + [_step(rng, vectors) for _ in range(3)]
+    program.output = vectors[int(rng.integers(len(vectors)))]
+    return program
+
+
+def _step(rng: Any, vectors: list[Buffer]) -> tuple[str, tuple[Buffer, ...], float]:
+    name = str(rng.choice(list(STEPS)))
+    _, pattern, _ = STEPS[name]
+    while True:
+        chosen = tuple(Buffer(3, 0, 1) if p == "s" else vectors[int(rng.integers(len(vectors)))] for p in pattern)
+        if _is_allowed(name, chosen):
+            return name, chosen, float(rng.uniform(0.2, 0.9))
+
+
+_ELEMENTWISE = {"square", "mix", "product", "add_to", "spread"}
+
+
+def _is_allowed(name: str, chosen: tuple[Buffer, ...]) -> bool:
+    """No races: what is written is apart from what is read, or the same elements by the same threads."""
+    written = chosen[:2] if name == "on_the_way" else chosen[:1]
+    for buffer in chosen[len(written) :]:
+        for target in written:
+            if buffer.meets(target) and not (name in _ELEMENTWISE and buffer == target):
+                return False
+    return len(written) < 2 or not written[0].meets(written[1])
+
+
+# ---- forward mode by hand: (values, tangents) of each buffer, in the order of the pattern ---------------------------
+
+Pair = tuple[Any, Any]
+
+
+def _square(y: Pair, x: Pair, a: float, da: float) -> None:
+    y[1][:] = da * x[0] * x[0] + 2 * a * x[0] * x[1]
+    y[0][:] = a * x[0] * x[0] + 0.1
+
+
+def _mix(y: Pair, x: Pair, z: Pair, a: float, da: float) -> None:
+    y[1][:], y[0][:] = 0.5 * x[1] - 0.25 * z[1], 0.5 * x[0] - 0.25 * z[0]
+
+
+def _product(y: Pair, x: Pair, z: Pair, a: float, da: float) -> None:
+    y[1][:], y[0][:] = x[1] * z[0] + x[0] * z[1], x[0] * z[0]
+
+
+def _sine(x: Pair, a: float, da: float) -> None:
+    x[1][:], x[0][:] = np.cos(x[0]) * x[1], np.sin(x[0])
+
+
+def _add_to(y: Pair, x: Pair, a: float, da: float) -> None:
+    y[1][:], y[0][:] = y[1] + a * x[1] + da * x[0], y[0] + a * x[0]
+
+
+def _neighbours(y: Pair, x: Pair, a: float, da: float) -> None:
+    after, d_after = np.roll(x[0], -1), np.roll(x[1], -1)
+    y[1][:], y[0][:] = 0.3 * (x[1] * after + x[0] * d_after), 0.3 * x[0] * after
+
+
+def _total(s: Pair, x: Pair, a: float, da: float) -> None:
+    s[1][0] += 0.2 * (x[0] * x[1]).sum()
+    s[0][0] += 0.1 * (x[0] * x[0]).sum()
+
+
+def _spread(y: Pair, s: Pair, x: Pair, a: float, da: float) -> None:
+    y[1][:], y[0][:] = s[1] * 0.05 + x[1] * 0.5, s[0] * 0.05 + x[0] * 0.5
+
+
+def _every_other(y: Pair, x: Pair, a: float, da: float) -> None:
+    y[1][1::2], y[0][1::2] = 2 * x[0][1::2] * x[1][1::2], x[0][1::2] ** 2
+
+
+def _on_the_way(u: Pair, y: Pair, a: float, da: float) -> None:
+    s, ds = np.sin(u[0]), np.cos(u[0]) * u[1]
+    y[1][:], y[0][:] = 2 * s * ds, s * s
+    u[1][:], u[0][:] = 3 * s * s * ds, s**3
+
+
+def _copy(y: Pair, x: Pair, a: float, da: float) -> None:
+    y[1][:], y[0][:] = x[1], x[0]
+
+
+def _fill(y: Pair, a: float, da: float) -> None:
+    y[1][:], y[0][:] = 0.0, a
+
+
+def _turn(indices: Any) -> None:
+    indices[:] = (indices * 5 + 1) % N
+
+
+# name: (reference, buffers: v a vector, s the sum; numbers that the launch takes)
+STEPS: dict[str, tuple[Callable[..., None] | None, str, bool]] = {
+    "square": (_square, "vv", True),
+    "mix": (_mix, "vvv", False),
+    "product": (_product, "vvv", False),
+    "sine": (_sine, "v", False),
+    "add_to": (_add_to, "vv", True),
+    "neighbours": (_neighbours, "vv", False),
+    "total": (_total, "sv", False),
+    "spread": (_spread, "vsv", False),
+    "every_other": (_every_other, "vv", False),
+    "on_the_way": (_on_the_way, "vv", False),
+    "copy": (_copy, "vv", False),
+    "fill": (_fill, "v", False),
+    "turn": (None, "", False),
+    "gather": (None, "vv", False),
+}
+
+
+@dataclass
+class Inputs:
+    values: list[Any]
+    tangents: list[Any]
+    indices: Any
+    number_tangent: float  # of what add_to multiplies by, the same in all its launches
+
+
+def inputs(program: Program, seed: int) -> Inputs:
+    rng = np.random.default_rng(seed)
+    values = [rng.uniform(-1, 1, size) for size in program.sizes]
+    tangents = [rng.uniform(-1, 1, size) for size in program.sizes]
+    return Inputs(values, tangents, rng.permutation(N).astype(np.int32), float(rng.uniform(-1, 1)))
+
+
+def run_reference(program: Program, given: Inputs) -> tuple[list[Any], list[Any]]:
+    values, tangents = [v.copy() for v in given.values], [t.copy() for t in given.tangents]
+    indices = given.indices.astype(np.int64)
+    for name, buffers, number in program.steps:
+        pairs = [(b.of(values), b.of(tangents)) for b in buffers]
+        reference = STEPS[name][0]
+        if name == "turn":
+            _turn(indices)
+        elif reference is None:
+            (y, dy), (x, dx) = pairs
+            dy[:], y[:] = 2 * x[indices] * dx[indices], x[indices] ** 2
+        else:
+            # What overlaps is read before it is written: the right-hand sides above are computed first.
+            copies = [pairs[0], *((v.copy(), t.copy()) for v, t in pairs[1:])] if name != "on_the_way" else pairs
+            reference(*copies, number, given.number_tangent if name == "add_to" else 0.0)
+    return values, tangents
+
+
+def run_recorded(program: Program, allocations: list[Any], indices: Any) -> None:
+    module = kernels()
+    for name, buffers, number in program.steps:
+        arrays = [b.of(allocations) for b in buffers]
+        if name == "copy":
+            kg.copy(*arrays)
+        elif name == "fill":
+            kg.fill(arrays[0], number)
+        elif name == "turn":
+            module["turn"][2, 8](indices, N)
+        elif name == "gather":
+            module["gather"][2, 8](*arrays, indices, N)
+        else:
+            module[name][2, 8](*arrays, *([number] if STEPS[name][2] else []), N)
+
+
+def on_host(array: Any) -> Any:
+    """A copy, from CuPy, PyTorch or NumPy."""
+    if hasattr(array, "get"):
+        return array.get()
+    return array.cpu().numpy().copy() if hasattr(array, "cpu") else np.array(array)
+
+
+def check(seed: int, budget: int | None = None, convert: Callable[[Any], Any] = lambda a: a) -> kg.api.Tape:
+    """Compares a program's adjoints with forward mode by hand, in one direction through all that goes in."""
+    program = make(seed)
+    given = inputs(program, seed + 1)
+    values, tangents = run_reference(program, given)
+    allocations = [convert(v.copy()) for v in given.values]
+    indices = convert(given.indices.copy())
+    with kg.record(tape_budget=budget) as tape:
+        run_recorded(program, allocations, indices)
+    after = [on_host(a) for a in allocations]
+    for found, expected in zip(after, values, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    weights = np.random.default_rng(seed + 2).uniform(-1, 1, N)
+    output = program.output.of(allocations)
+    if not tape.knows(output):
+        return tape
+    tape.backward(output, convert(weights))
+    for found, allocation in zip(after, allocations, strict=True):
+        np.testing.assert_array_equal(on_host(allocation), found)
+    compare(program, given, tape, allocations, float(weights @ program.output.of(tangents)))
+    return tape
+
+
+def compare(program: Program, given: Inputs, tape: Any, allocations: list[Any], expected: float) -> None:
+    found = 0.0
+    for allocation, tangent in zip(allocations, given.tangents, strict=True):
+        for k in range(len(tangent)):
+            if tape.knows(allocation[k : k + 1]):
+                found += float(on_host(tape.grad(allocation[k : k + 1]))[0]) * float(tangent[k])
+    if any(name == "add_to" for name, _, _ in program.steps):
+        found += tape.grad("add_to.c") * given.number_tangent
+    scale = max(1.0, abs(expected))
+    assert abs(found - expected) < 1e-9 * scale, f"{found} != {expected}\n{program}"

@@ -1,0 +1,111 @@
+"""`kg.checkpoint`: loops whose body is run again in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+SOURCE = r"""
+__global__ void step(double *v, const double *u, const double *kappa, double dt, int n) {
+    int i = threadIdx.x;
+    if (i >= n) return;
+    v[i] = u[i] + dt * kappa[i] * u[i] * (u[(i + 1) % n] - u[i]);
+}
+__global__ void grow(double *u, double rate, int n) { int i = threadIdx.x; if (i < n) u[i] += rate * u[i] * u[i]; }
+"""
+N = 6
+
+
+@pytest.fixture(scope="module")
+def module() -> kg.Module:
+    return kg.compile(SOURCE)
+
+
+def recorded(module: kg.Module, n: int, u0: Any, kappa: Any, dt: Any, weights: Any) -> tuple[Any, Any, float]:
+    u, v = u0.copy(), np.zeros(N)
+    start = u
+    with kg.record() as tape:
+        for k in range(n):
+            module["step"][1, 8](v, u, kappa, dt[k], N)
+            u, v = v, u
+    tape.backward(u, weights)
+    return tape.grad(start), tape.grad(kappa), tape.grad("step.dt")
+
+
+@pytest.mark.parametrize("states", [None, 1, 2, 3, 7])
+@pytest.mark.parametrize("n", [0, 1, 2, 23])
+def test_it_agrees_with_a_recording(module: kg.Module, states: int | None, n: int) -> None:
+    u0, kappa, weights = np.linspace(0.5, 1.5, N), np.linspace(0.1, 0.6, N), np.linspace(1, 2, N)
+    dt = np.linspace(0.1, 0.2, max(1, n))
+    calls = []
+
+    def step(state: Any, k: int, dt: float) -> Any:
+        calls.append(k)
+        u, v = state
+        module["step"][1, 8](v, u, kappa, dt, N)
+        return v, u
+
+    u, v = u0.copy(), np.zeros(N)
+    budget = None if states is None else states * 2 * 8 * N
+    loop = kg.checkpoint(step, (u, v), n, budget=budget, wrt=[kappa], numbers=dt)
+    assert calls == list(range(n)) and (budget is None or loop.nbytes <= budget)
+    held = [a.copy() for a in loop.state]
+    loop.backward(weights, None)
+    for array, before in zip(loop.state, held, strict=True):
+        np.testing.assert_array_equal(array, before)
+    if n == 0:
+        np.testing.assert_array_equal(loop.grad(u), weights)
+        return
+    expected = recorded(module, n, u0, kappa, dt, weights)
+    np.testing.assert_allclose(loop.grad(u), expected[0], rtol=1e-12)
+    np.testing.assert_allclose(loop.grad(kappa), expected[1], rtol=1e-12)
+    assert loop.grad("step.dt") == pytest.approx(expected[2], rel=1e-12)
+    if states == 1:
+        assert len(calls) == n + n * (n - 1) // 2 + n
+
+
+def test_in_place(module: kg.Module) -> None:
+    u0 = np.linspace(0.1, 0.5, N)
+    u = u0.copy()
+    loop = kg.checkpoint(lambda state, k: module["grow"][1, 8](state[0], 0.1, N), u, 9, budget="200 B")
+    loop.backward(np.ones(N))
+    expected, at = np.ones(N), u0.copy()
+    for _ in range(9):
+        expected, at = expected * (1 + 0.2 * at), at + 0.1 * at * at
+    np.testing.assert_allclose(loop.grad(u), expected)
+    np.testing.assert_allclose(u, at)
+
+
+def test_what_is_wrong(module: kg.Module) -> None:
+    u = np.ones(N)
+
+    def step(state: Any, k: int) -> None:
+        module["grow"][1, 8](state[0], 0.1, N)
+
+    with pytest.raises(kg.ArgumentError, match="checkpoint: wants a function"):
+        kg.checkpoint(3, u, 4)  # type: ignore[arg-type]
+    with pytest.raises(kg.ArgumentError, match="n: wants an integer"):
+        kg.checkpoint(step, u, -1)
+    with pytest.raises(kg.TapeError, match="a budget of 8 bytes"):
+        kg.checkpoint(step, u, 4, budget=8)
+    with kg.record(), pytest.raises(kg.TapeError, match="inside"):
+        kg.checkpoint(step, u, 4)
+    with pytest.raises(kg.ArgumentError, match="the state has 1 arrays, and step 0 returned 2"):
+        kg.checkpoint(lambda state, k: (u, u), u, 4)
+    loop = kg.checkpoint(step, u, 4)
+    with pytest.raises(kg.TapeError, match="call backward"):
+        loop.grad(u)
+    with pytest.raises(kg.ArgumentError, match="1 arrays, got 2 seeds"):
+        loop.backward(u, u)
+    loop.backward(np.ones(N))
+    with pytest.raises(kg.TapeError, match="used already"):
+        loop.backward(np.ones(N))
+    with pytest.raises(kg.ArgumentError, match="neither"):
+        loop.grad(np.ones(N))
+    assert loop.grad("rate") == loop.grad("grow.rate") > 0
+    with pytest.raises(kg.ArgumentError, match="there are 'grow.rate'"):
+        loop.grad("grow.speed")
