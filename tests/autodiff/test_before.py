@@ -37,6 +37,7 @@ HAS_REVERSE = {
 }
 
 NEEDS_SPLIT = {
+    "a fence": (f"{HEAD} {{ {INDEX} double v = p[i]; __threadfence_block();\n p[i] = v * v * g[i]; }}", 2),
     "loop": (f"{HEAD} {{ {INDEX} for (int j = 0; j < 3; j++)\n p[i] = p[i] * p[i] * g[i]; }}", 2),
     "the one before": (
         f"{HEAD} {{ if (threadIdx.x) return;\n for (int i = 1; i < n; i++)\n p[i] = p[i] * p[i - 1] * g[i]; }}",
@@ -75,6 +76,14 @@ NEEDS_SPLIT = {
         if (t < 8) {
             p[t + 8] = g[t]; __syncwarp(); }
         else { __syncwarp(); b = p[t]; p[t] = b * b; } }""",
+        4,
+    ),
+    "branches that meet in a vote": (
+        """__global__ void k(double *p, const double *g, int n) {
+        int t = threadIdx.x; double b = 0;
+        if (t < 8) {
+            p[t + 8] = g[t]; b = __all_sync(~0u, 1); }
+        else { int all = __all_sync(~0u, 1); b = p[t]; p[t] = b * b * all; } }""",
         4,
     ),
     "atomic": (f"{HEAD} {{ {INDEX}\n atomicAdd(p + (i + 1) % n, g[i]); __syncthreads(); p[i] = p[i] * p[i]; }}", 2),

@@ -35,6 +35,13 @@ CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
     ),
     "a guard on one row only": (f"{ROW_COLUMN} y[row * w + col] = x[row * 5 + col];", (2, 2), (4, 4), {"y"}),
     "2-D launch, x only": (f"{I} if (i < w) y[i + 16 * threadIdx.y] = x[i] * x[i];", 2, (8, 2), {"y"}),
+    "a guard one column too wide": (
+        ROW_COLUMN.replace("col >= w", "col > w") + " y[row * 8 + col] = x[row * w + col] * 2;",
+        (2, 2),
+        (4, 4),
+        {"y"},
+    ),
+    "at two paces": (f"{I} y[i] = x[i] * x[2 * i];", 2, 8, {"y"}),
     "own row by a loop": (
         f"{I} if (i >= h) return; double s = 0; for (int k = 0; k < w; k++) s += x[i * w + k]; y[i] = s * s;",
         2,

@@ -200,6 +200,34 @@ def test_17_clearing_an_adjoint_counts_too() -> None:
     agrees(target, "y, x", 1, 32, np.zeros(32), numbers(32), 32)
 
 
+def test_17_adjoints_are_cleared_before_others_add_to_them() -> None:
+    """In a reverse alone no barrier of the kernel's is left between the two."""
+    target = kernel("""
+        __shared__ double s[48];
+        int t = threadIdx.x;
+        s[t] = x[t];
+        __syncthreads();
+        y[t] = 2 * s[(t + 1) % 48] + 3 * s[(t * 5 + 7) % 48];""")
+    agrees(target, "y, x", 1, 48, np.zeros(48), numbers(48), 48)
+    alone = kg.gradient(target, "y, x", primal=False, keep="y")
+    for order in (None, 1, 2):
+        report = alone.check(1, 48, np.zeros(48), numbers(48), 48, np.ones(48), np.zeros(48), seed=order)
+        assert report.ok, report
+
+
+def test_17_a_barrier_of_warps_parts_no_phases() -> None:
+    """On both sides of it a cell is one thread's; the two are of different warps."""
+    target = kernel("""
+        __shared__ double s[64];
+        int t = threadIdx.x;
+        s[t] = x[t];
+        __syncthreads();
+        double v = s[t] * x[t];
+        __syncwarp();
+        y[t] = v * s[(t + 32) % 64] * s[(t + 32) % 64];""")
+    agrees(target, "y, x", 1, 64, np.zeros(64), numbers(64), 64)
+
+
 def test_17_cells_that_move_to_other_owners() -> None:
     """Each phase has one owner per cell, but never the same one."""
     target = kernel("""

@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.autodiff.keeping.coverage import Threads
+from kernelgrad.autodiff.structure import analyse
+from kernelgrad.ir.ops import Store
+from kernelgrad.ir.traverse import walk
 
 HEAD = "int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;"
 
@@ -24,6 +28,21 @@ KERNELS = {
             __syncthreads();
             for (int j = 0; j < 8; j++) sum += mine * s[j] / (1 + (mine - s[j]) * (mine - s[j]));
             __syncthreads();
+          }}
+          if (i < n) y[i] = sum;
+        }}""",
+    ),
+    "a_barrier_before_the_fill": (
+        True,
+        f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          __shared__ double s[8]; {HEAD}
+          double mine = i < n ? x[i] : 0, sum = 0;
+          for (int first = 0; first < n; first += 8) {{
+            __syncthreads();
+            s[t] = first + t < n ? x[first + t] : 0.0;
+            __syncthreads();
+            for (int j = 0; j < 8; j++) sum += mine * s[j] / (1 + (mine - s[j]) * (mine - s[j]));
           }}
           if (i < n) y[i] = sum;
         }}""",
@@ -155,6 +174,24 @@ KERNELS = {
           y[i] = sum;
         }}""",
     ),
+    # In some rounds the fill does not happen, and what is read is from an earlier one.
+    "filled_as_often_as_data_say": (
+        False,
+        f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          __shared__ double s[8]; {HEAD}
+          double sum = 0;
+          s[t] = x[t];
+          __syncthreads();
+          for (int r = 0; r < 6; r++) {{
+            for (int k = 0; k < (int)(2 * x[40 + r]) % 2; k++) s[t] = x[8 * r + t] * (r + 1);
+            __syncthreads();
+            for (int j = 0; j < 8; j++) sum += s[j] * s[j] * x[i];
+            __syncthreads();
+          }}
+          y[i] = sum;
+        }}""",
+    ),
     # What fills the tile is overwritten: the stored values are kept, not read again.
     "filled_from_what_changes": (
         True,
@@ -238,3 +275,16 @@ def test_primal_is_not_needed_for_tiles() -> None:
     kg.gradient(kernel, primal=False, keep="y")[LAUNCH](np.full(96, np.nan), x, N, kept, found)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(kept, seed)
+
+
+@pytest.mark.parametrize("first", [0, -4])
+@pytest.mark.parametrize("operator", ["/", "%"])
+def test_integers_of_threads_are_divided_as_in_c(operator: str, first: int) -> None:
+    """Towards zero; what is negative is not evaluated."""
+    source = f"__global__ void k(int *y) {{ int t = threadIdx.x; y[t] = (t + {first}) {operator} 3; }}"
+    kernel = kg.compile(source)["k"]
+    (store,) = (op for op in walk(kernel.function.body) if isinstance(op, Store))
+    found = Threads((8, 1, 1), analyse(kernel.function, apart=False), lambda _: None).value(store.value)
+    y = np.zeros(8, np.int32)
+    kernel[1, 8](y)
+    assert found is None if first < 0 else np.array_equal(found, y)
