@@ -317,3 +317,16 @@ def test_assign_clears_what_no_derivative_reaches() -> None:
         gradient = kg.gradient(kg.compile(source)["k"], "y, x", primal=False, keep="y", assign="x")
     gradient[1, 32](np.zeros(32), ones(32), ones(32), d_x)
     assert not d_x.any()
+
+
+def test_an_assigned_adjoint_is_zero_where_a_guard_keeps_the_rows_from_being_read() -> None:
+    """The launch reaches all of the buffer, its threads' guards only five rows of it."""
+    source = """__global__ void k(double *y, const double *x, int w, int h) {
+        int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+        if (row >= h || col >= w) return;
+        y[row * w + col] = 2 * x[row * w + col];
+    }"""
+    gradient = kg.gradient(kg.compile(source)["k"], "y, x", primal=False, keep="y", assign="x")
+    d_x = np.full(64, np.nan)
+    gradient[(2, 2), (4, 4)](np.zeros(64), np.ones(64), 8, 5, np.ones(64), d_x)
+    np.testing.assert_array_equal(d_x, [2.0] * 40 + [0.0] * 24)
