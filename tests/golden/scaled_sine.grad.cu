@@ -46,7 +46,6 @@ extern "C" __global__ void scaled_sine_grad(
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float _d_a_sum = -0.0f;
     if (i < n) {
-        // reverse of scaled_sine.cu:6
         float _d_x_value = _d_x[i];
         float _d_y_value = _d_y[i];
         float x_value = x[i];

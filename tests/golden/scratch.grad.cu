@@ -9,7 +9,6 @@ extern "C" __global__ void scratch_grad(
     float *__restrict__ _d_x)
 {
     int i = threadIdx.x;
-    // reverse of scratch.cu:6
     float _d_x_value = _d_x[i];
     float _d_y_value = _d_y[i];
     float x_value = x[i];
@@ -21,7 +20,6 @@ extern "C" __global__ void scratch_grad(
     y[i] = t_1;
     // reverse of scratch.cu:6
     if (_d_y_value != 0.0f) _d_y[i] = 0.0f;  // consumed: the element was overwritten
-    // reverse of scratch.cu:5
-    // only this thread touches the element
+    // reverse of scratch.cu:5; only this thread touches the element
     _d_x[i] = _d_x_value + (_d_y_value != 0.0f ? -(_d_y_value * t_2) * 2.0f * x_value : 0.0f);
 }

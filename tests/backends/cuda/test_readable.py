@@ -298,3 +298,24 @@ def test_a_text_and_its_source_in_one_file() -> None:
     found = kg.gradient(kg.compile(source, name="bodies.cu")["moved"], "b, x, dt")
     assert "kg::block_sum" in found.source
     assert compile_only(f"{source}\n{found.source}", "sm_90")
+
+
+@pytest.mark.parametrize("loops", ["K N", "K M", "K N J M", "J M K N", "K N K2 N", "K N J P"])
+def test_the_capacity_that_is_told_is_what_a_launch_needs(loops: str) -> None:
+    """For one loop, two that are nested, and steps; the inner one is run again, so that it counts once."""
+    heads = {"N": "0; # < n; ++#", "M": "m; # > 0; # -= 3", "P": "n; # < 2 * n + m; #++"}
+    words = loops.split()
+    nest = " ".join(
+        f"for (int {k} = {heads[end].replace('#', k)})" for k, end in zip(words[::2], words[1::2], strict=True)
+    )
+    source = f"""__global__ void k(double *y, const double *x, int n, int m) {{
+        double v = x[threadIdx.x];
+        {nest} v = sin(v) * x[threadIdx.x];
+        y[threadIdx.x] = v;
+    }}"""
+    found = gradient(source, "k")
+    text = re.search(r"_capacity_f64: (.*), and at least 1", found.source)[1]  # type: ignore[index]
+    for n, m in ((0, 0), (1, 1), (4, 7), (5, 9)):
+        told = eval(text.replace("/", "//"), {"n": n, "m": m, "max": max})
+        args = np.zeros(8), np.zeros(8), n, m
+        assert found.tape_bytes(2, 4, *args) == 8 * max(1, told) * 8, text
