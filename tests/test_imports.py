@@ -13,7 +13,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "kernelgrad"
 
-# Data flows from left to right. `errors`, `cache`, `locks`, `deep` are for all; the files beside the folders see all.
+# Data flows from left to right. `errors`, `cache`, `locks`, `deep`, `progress` are for all; the files beside the
+# folders see all.
 MAY_IMPORT = {
     "ir": {"ir"},
     "frontend": {"ir", "frontend"},
@@ -24,7 +25,7 @@ MAY_IMPORT = {
     "interop": {"ir", "runtime", "interop"},
 }
 HEAVY = {"clang": {"frontend"}, "llvmlite": {"backends", "runtime"}}
-SHARED = {"errors", "cache", "deep", "locks"}
+SHARED = {"errors", "cache", "deep", "locks", "progress"}
 OPTIONAL = {"cuda", "torch", "cupy", "jax", "jaxlib", "numba", "warp", "ml_dtypes"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -27,6 +27,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import walk
 from ...ir.types import Array, Scalar, Type
+from ...progress import doing
 from ...transforms.passed import unshared
 from ..names import C_FUNCTIONS, Scope, identifier
 from .conversions import needs_bit_cast
@@ -59,6 +60,7 @@ def global_names(module: Module, kernel: str) -> dict[str, str]:
     return _Emitter(module, module.functions[kernel]).names
 
 
+@doing(lambda module, kernel: f"writing {kernel}")
 @deeply
 def emit(module: Module, kernel: str) -> str:
     return _Emitter(module, module.functions[kernel]).text()
