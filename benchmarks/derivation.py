@@ -56,11 +56,10 @@ PROGRAMS: dict[str, Callable[[int], str]] = {
     "statements": lambda n: _joined(lambda k: f"v = v * {1 + k % 7 * 0.001} + {k % 5 * 0.1};", n),
     "loads": lambda n: _joined(lambda k: f"v = v * (1 + 0.001 * x[i + {k % 32}]);", n),
     "different loads": lambda n: _joined(lambda k: f"v = v * (1 + 0.001 * x[i + {k}]);", n),
-    "variables": lambda n: _joined(lambda k: f"double a{k} = {f'a{k - 1}' if k else 'v'} * x[i + {k % 32}];", n)
-    + f"v = a{n - 1};",
-    "loops": lambda n: _joined(
-        lambda k: f"for (int k = 0; k < 3; k++) v = v * (1 + 0.001 * x[k + {k % 32}]);", n
+    "variables": lambda n: (
+        _joined(lambda k: f"double a{k} = {f'a{k - 1}' if k else 'v'} * x[i + {k % 32}];", n) + f"v = a{n - 1};"
     ),
+    "loops": lambda n: _joined(lambda k: f"for (int k = 0; k < 3; k++) v = v * (1 + 0.001 * x[k + {k % 32}]);", n),
     "branches": lambda n: _joined(lambda k: f"if (x[i + {k % 32}] > 0.5) v = v * x[i];", n),
     "callees": lambda n: _joined(lambda k: f"v = f{k}(v, x[i + {k % 32}]);", n),
     "stores": lambda n: _joined(lambda k: f"y[i * {n} + {k}] = v * x[i + {k % 32}];", n),
@@ -244,7 +243,9 @@ def family(kind: str, lengths: tuple[int, ...]) -> None:
         each.append((row["all"] - least) / n * 1e3)
         show(kind, n, row, each[-1])
     if len(each) > 1 and min(each) > 0:
-        print(f"| {kind}: the longest costs {each[-1] / each[0]:.2f} times as much per one as the shortest |", flush=True)
+        print(
+            f"| {kind}: the longest costs {each[-1] / each[0]:.2f} times as much per one as the shortest |", flush=True
+        )
 
 
 def main() -> None:

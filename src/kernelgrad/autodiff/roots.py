@@ -72,11 +72,11 @@ class Memory:
 
     def written(self) -> Roots:
         """Roots that a store or atomic may write."""
-        return _NONE.union(*(self.of(op.ptr) for op in self.stores))  # type: ignore[attr-defined]
+        return _NONE.union(*{self.of(op.ptr) for op in self.stores})  # type: ignore[attr-defined]
 
     def lasting(self) -> Roots:
         """Roots that outlive the launch: all but local and shared memory."""
-        return frozenset(r for found in self.roots.values() for r in found if not _is_of_launch(r))
+        return frozenset(r for found in set(self.roots.values()) for r in found if not _is_of_launch(r))
 
 
 def _is_of_launch(root: Value) -> bool:

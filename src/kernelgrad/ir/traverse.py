@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import fields, replace
 from itertools import chain
 from operator import attrgetter
@@ -94,6 +94,28 @@ def walk(block: Block) -> Iterator[Op]:
             todo.pop()
 
 
+def kinds(block: Block) -> frozenset[type[Op]]:
+    """Of the operations in the block and in its nested blocks. Found once for each block, which never changes: whoever
+    asks at every level of a nest does not walk it at every level."""
+    todo = [block]
+    while todo:
+        inner = [b for op in todo[-1].ops for b in blocks(op)]
+        missing = [b for b in inner if b.found_kinds is None]
+        if missing:
+            todo += missing
+            continue
+        done = todo.pop()
+        nested = (b.found_kinds for b in inner if b.found_kinds is not None)
+        object.__setattr__(done, "found_kinds", frozenset(map(type, done.ops)).union(*nested))
+    assert block.found_kinds is not None
+    return block.found_kinds
+
+
+def holds(op: Op, *wanted: type[Op]) -> bool:
+    """Whether one of these kinds is in the operation's regions."""
+    return any(not kinds(b).isdisjoint(wanted) for b in blocks(op))
+
+
 def uses(block: Block) -> dict[Value, int]:
     """How often each value is used in the block, nested blocks and block results included."""
     count: dict[Value, int] = {}
@@ -134,15 +156,32 @@ def free_values(block: Block) -> tuple[Value, ...]:
     return tuple(free)
 
 
+def settle(
+    start: Value, known: Container[Value], needs: Callable[[Value], Iterable[Value]], make: Callable[[Value], object]
+) -> None:
+    """Calls `make`, which makes a value known, for `start` and all it comes from, each after what it `needs`: recursion
+    over operands, which is as deep as a program is long, without nested calls."""
+    if start in known:
+        return
+    stack = [(start, iter(needs(start)))]
+    while stack:
+        value, rest = stack[-1]
+        for operand in rest:
+            if operand not in known:
+                stack.append((operand, iter(needs(operand))))
+                break
+        else:
+            stack.pop()
+            if value not in known:
+                make(value)
+
+
 def rebuild(op: Op, value: Callable[[Value], Value], block: Callable[[Block], Block], /, **changes: Any) -> Op:
     """The operation with its operands and regions mapped. Its results stay, unless given in `changes`."""
     shape = _SHAPES[type(op)]
     for name in shape.operands:
         part = getattr(op, name)
-        if name in shape.groups:
-            mapped = _mapped(part, value)
-        else:
-            mapped = value(part)
+        mapped: Any = _mapped(part, value) if name in shape.groups else value(part)
         if mapped is not part:
             changes.setdefault(name, mapped)
     for name in shape.blocks:
