@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -61,8 +62,9 @@ def test_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_passes_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = _said(monkeypatch, _Terminal())
-    monkeypatch.setattr(progress, "_AFTER", 0.0)
+    said: list[str] = []
+    monkeypatch.setattr(sys, "stderr", _Terminal())
+    monkeypatch.setattr(progress._line, "told", lambda what: nullcontext(said.append(what)))
     kernel = kg.compile("__global__ void told(float *x) { x[threadIdx.x] *= 2.0f; }")["told"]
     assert "told_grad" in kg.gradient(kernel).source
-    assert "kernelgrad: deriving told ..." in said.getvalue()
+    assert {"reading told", "simplifying told", "deriving told", "writing told_grad"} <= set(said)

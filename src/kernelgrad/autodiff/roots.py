@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from ..deep import deeply
 from ..ir.ops import (
     Aggregate,
     Alloca,
@@ -89,6 +90,7 @@ def named_roots(function: Function, memory: Memory, names: Collection[str]) -> R
     return frozenset(by_name[name] for name in names if name in by_name)
 
 
+@deeply
 def analyse(function: Function) -> Memory:
     memory = Memory()
     for param in function.params:
