@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import kernelgrad as kg
 from kernelgrad.deep import deeply, on_large_stack
 from kernelgrad.errors import Source, Span
+from kernelgrad.locks import COMPILING
 
 N = 48
 BODIES = {
@@ -56,6 +59,18 @@ def test_gradient(name: str) -> None:
     assert "k_grad" in gradient.source
 
 
+@pytest.mark.usefixtures("little_stack")
+@pytest.mark.parametrize("name", ["else_ifs", "cases"])
+def test_launch_of_more_branches_than_calls(name: str) -> None:
+    branch = "if (i == {0}) v = v + {0};" if name == "else_ifs" else "case {0}: v = v + {0}; break;"
+    text = (" else " if name == "else_ifs" else "").join(branch.format(k) for k in range(300))
+    body = text if name == "else_ifs" else f"switch (i) {{ {text} }}"
+    kernel = kg.compile(f"__global__ void k(double *y) {{ int i = threadIdx.x; double v = 1; {body} y[i] = v; }}")["k"]
+    y = np.zeros(4)
+    kernel[1, 4](y)
+    assert y.tolist() == [1, 2, 3, 4]
+
+
 def _depth(n: int) -> int:
     return 0 if n == 0 else 1 + _depth(n - 1)
 
@@ -86,3 +101,26 @@ def test_other_errors_are_passed_on() -> None:
 
     with pytest.raises(ZeroDivisionError):
         deeply(divided)(0)
+
+
+def test_nobody_compiles_in_between() -> None:
+    """While another thread with a large stack works in its place, the lock stays with the one that holds it."""
+    came: list[str] = []
+
+    def other() -> None:
+        with COMPILING:
+            came.append("other")
+
+    def within() -> bool:
+        time.sleep(0.05)
+        with COMPILING:
+            return COMPILING._is_owned()
+
+    waiting = threading.Thread(target=other)
+    with COMPILING:
+        waiting.start()
+        for _ in range(5):
+            assert on_large_stack(within)()
+        assert came == [] and COMPILING._is_owned()
+    waiting.join()
+    assert came == ["other"] and not COMPILING._is_owned()

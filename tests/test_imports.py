@@ -13,8 +13,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "kernelgrad"
 
-# Data flows from left to right. `errors`, `cache`, `locks`, `deep` are for all; the files beside the folders see all,
-# and so does `host`, which only `api` sees.
+# Data flows from left to right. `errors`, `cache`, `locks`, `deep`, `progress` are for all; the files beside the
+# folders see all, and so does `host`, which only `api` sees.
 MAY_IMPORT = {
     "ir": {"ir"},
     "frontend": {"ir", "frontend"},
@@ -26,7 +26,7 @@ MAY_IMPORT = {
 }
 SEE_ALL = {"", "host"}
 HEAVY = {"clang": {"frontend"}, "llvmlite": {"backends", "runtime"}}
-SHARED = {"errors", "cache", "deep", "locks"}
+SHARED = {"errors", "cache", "deep", "locks", "progress"}
 OPTIONAL = {"cuda", "torch", "cupy", "jax", "jaxlib", "numba", "warp", "ml_dtypes"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -9,8 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import UNKNOWN, Span, UnsupportedError
@@ -61,7 +60,9 @@ def _on_large_stack(work: Callable[[], R], args: tuple[Any, ...]) -> R:
     found: list[R] = []
     failed: list[BaseException] = []
 
-    def body(lock: AbstractContextManager[Any]) -> None:
+    lock = handed_over()
+
+    def body() -> None:
         _own.large = True
         try:
             with lock:
@@ -69,9 +70,8 @@ def _on_large_stack(work: Callable[[], R], args: tuple[Any, ...]) -> R:
         except BaseException as error:
             failed.append(error)
 
-    with handed_over() as lock:
-        if not any(_finishes(partial(body, lock), size) for size in _STACKS):
-            raise _too_deep(args)
+    if not any(_finishes(body, size) for size in _STACKS):
+        raise _too_deep(args)
     if failed and isinstance(failed[0], RecursionError):
         raise _too_deep(args) from None
     if failed:

@@ -21,7 +21,6 @@ from .autodiff.structure import analyse
 from .deep import deeply
 from .errors import KernelGradError
 from .ir.ops import Function, Value
-from .ir.traverse import walk
 from .ir.types import F32, F64, Pointer
 from .kernels import Kernel
 from .runtime.arguments import Supplied
@@ -130,9 +129,7 @@ class Gathers:
         assert pattern is not None
         shadow = pattern.derivative.adjoints[gather.name].name
         param = next(p for p in pattern.function.params if p.name == shadow)
-        function = gather_function(pattern.function, gather, param)
-        if sum(1 for _ in walk(function.body)) > most:
-            raise NotSliceable
+        function = gather_function(pattern.function, gather, param, most)
         adjoints = frozenset(p.name for p in pattern.derivative.adjoints.values())
         module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)), adjoints=adjoints)
         return Kernel(function.name, module, self.kernel.variable)

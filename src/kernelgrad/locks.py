@@ -37,7 +37,43 @@ def make_lock() -> Any:
     return lock
 
 
-COMPILING = make_lock()
+_acting = threading.local()  # .for_holder: whether this thread works in the place of one that holds `COMPILING`
+
+
+def _nothing(*_: Any) -> None: ...
+
+
+class _Compiling:
+    """A re-entrant lock that a thread keeps while another works in its place: nobody comes in between. Properties find
+    the methods, so that what `with` calls is the lock's own, which no interrupt can cut in two."""
+
+    def __init__(self) -> None:
+        self._lock = make_lock()
+
+    @property
+    def __enter__(self) -> Callable[[], Any]:
+        return _nothing if self.is_lent() else self._lock.__enter__
+
+    @property
+    def __exit__(self) -> Callable[..., None]:
+        return _nothing if self.is_lent() else self._lock.__exit__
+
+    @staticmethod
+    def is_lent() -> bool:
+        """To this thread."""
+        return getattr(_acting, "for_holder", False)
+
+    def acquire(self, timeout: float) -> bool:
+        return self._lock.acquire(timeout=timeout)  # type: ignore[no-any-return]
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def _is_owned(self) -> bool:
+        return self.is_lent() or self._lock._is_owned()
+
+
+COMPILING = _Compiling()
 _others: list[AbstractContextManager[Any]] = []
 
 
@@ -76,18 +112,19 @@ def compiling(function: F) -> F:
     return locked  # type: ignore[return-value]
 
 
+def handed_over() -> AbstractContextManager[Any]:
+    """For another thread to enter that works in this one's place, while this one waits: `COMPILING` is as good as its
+    own there, where this thread has it."""
+    return _in_place_of_holder() if COMPILING._is_owned() else nullcontext()
+
+
 @contextmanager
-def handed_over() -> Iterator[AbstractContextManager[Any]]:
-    """Around the work of another thread in this one's place, which enters what is given: it has `COMPILING` meanwhile,
-    where this thread had it."""
-    if not COMPILING._is_owned():
-        yield nullcontext()
-        return
-    depth = COMPILING._release_save()
+def _in_place_of_holder() -> Iterator[None]:
+    _acting.for_holder = True
     try:
-        yield COMPILING
+        yield
     finally:
-        COMPILING._acquire_restore(depth)
+        _acting.for_holder = False
 
 
 class cached_property(Generic[T]):
@@ -119,8 +156,8 @@ class _Fork:
 
     def before(self) -> None:
         self.held = False
-        self.held = COMPILING.acquire(timeout=_FORK_WAITS)
-        if self.held:  # whoever keeps it so long may have the others too
+        self.held = not COMPILING.is_lent() and COMPILING.acquire(timeout=_FORK_WAITS)
+        if self.held or COMPILING.is_lent():  # whoever keeps it so long may have the others too
             for lock in _others:
                 self.others.enter_context(lock)
 

@@ -28,6 +28,7 @@ from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .locks import compiling
+from .progress import doing
 from .transforms import globals as module_variables
 from .transforms.quads import Quads
 
@@ -103,6 +104,7 @@ def lower(unit: Unit, name: str) -> tuple[Module, str]:
     return lower_for_derivatives(unit, name)[:2]
 
 
+@doing(lambda unit, name: f"reading {name}")
 @on_large_stack
 @told_plainly
 def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, UnsupportedError | None]:
@@ -125,6 +127,7 @@ def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:
         yield stage.name, module
 
 
+@doing(lambda module, name: f"simplifying {name}")
 @compiling
 @deeply
 def compile_kernel(module: Module, name: str) -> Module:
@@ -137,6 +140,7 @@ def compile_kernel(module: Module, name: str) -> Module:
     return _remembered(module, f"kernel {name}", compute)
 
 
+@doing(lambda function, *_, **__: f"simplifying {function.name}")
 @compiling
 @deeply
 def finish_derivative(

@@ -16,6 +16,7 @@ from ..ir.effects import has_barrier
 from ..ir.ops import Atomic, Block, For, Function, Global, Module, Op, Param, Print, Store, Value, While
 from ..ir.traverse import clone, closed, uses, walk
 from ..ir.types import I64, Pointer
+from ..progress import doing
 from ..transforms import cas_loops, invariant, predicate, promote, simplify
 from ..transforms.passed import meets
 from ..transforms.unroll import constants_of, unroll
@@ -165,6 +166,7 @@ class Prepared:
         return found
 
 
+@doing(lambda function, *_: f"deriving {function.name}")
 @deeply
 def gradient(function: Function, module: Module, options: Options) -> Gradient:
     """The gradient; loops that would need a tape take forms that need less of it, or none."""
@@ -422,7 +424,8 @@ def _prepare(
     elif options.mode == "split":
         refuse_shadow_pointers(plan, structure, shadowed.of.values())
     if options.silent:
-        plan.silent = frozenset(id(op) for op in walk(function.body) if isinstance(op, Print) or op in _outputs(memory))
+        outputs = set(_outputs(memory))
+        plan.silent = frozenset(id(op) for op in walk(function.body) if isinstance(op, Print) or op in outputs)
     sums = typical(structure, function, unique_roots(function, options))
     private, exclusive, apart = _own(function, memory, structure, activity, options, sums)
     accumulation = plan_updates(memory, structure, activity.roots, private, exclusive, apart, options.facts, sums)

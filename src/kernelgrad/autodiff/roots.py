@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from ..deep import deeply
 from ..ir.ops import (
     Aggregate,
     Alloca,
@@ -72,11 +73,11 @@ class Memory:
 
     def written(self) -> Roots:
         """Roots that a store or atomic may write."""
-        return _NONE.union(*(self.of(op.ptr) for op in self.stores))  # type: ignore[attr-defined]
+        return _NONE.union(*{self.of(op.ptr) for op in self.stores})  # type: ignore[attr-defined]
 
     def lasting(self) -> Roots:
         """Roots that outlive the launch: all but local and shared memory."""
-        return frozenset(r for found in self.roots.values() for r in found if not _is_of_launch(r))
+        return frozenset(r for found in set(self.roots.values()) for r in found if not _is_of_launch(r))
 
 
 def _is_of_launch(root: Value) -> bool:
@@ -89,6 +90,7 @@ def named_roots(function: Function, memory: Memory, names: Collection[str]) -> R
     return frozenset(by_name[name] for name in names if name in by_name)
 
 
+@deeply
 def analyse(function: Function) -> Memory:
     memory = Memory()
     for param in function.params:

@@ -16,6 +16,7 @@ import clang.cindex as ci
 from ..deep import on_large_stack
 from ..errors import InternalError, Source, Span
 from ..locks import COMPILING, once
+from ..progress import doing
 from .overflow import check_bases, survived, too_deep, use_callers_stack
 from .precompiled import prelude_arguments, refuse
 from .prelude import parse_arguments, prelude_dir
@@ -145,6 +146,7 @@ class Sources:
         )
 
 
+@doing(lambda name, *_: f"parsing {name}")
 @on_large_stack
 def parse(
     name: str, texts: Mapping[str, bytes], include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from .clang import Cursor, Kind
-from .visiting import children_of
+from .visiting import children_of, remembered
 
 _LOOPS = (Kind.FOR_STMT, Kind.WHILE_STMT, Kind.DO_STMT, Kind.CXX_FOR_RANGE_STMT)
 _EXITS = {Kind.RETURN_STMT: "return", Kind.BREAK_STMT: "break", Kind.CONTINUE_STMT: "continue"}
 _NOTHING: frozenset[str] = frozenset()
 
 
+@remembered
 def exits(c: Cursor) -> frozenset[str]:
     """The exits the statement may take out of itself."""
     if c.kind in _EXITS:
@@ -22,6 +23,7 @@ def exits(c: Cursor) -> frozenset[str]:
     return inside - {"break"} if c.kind == Kind.SWITCH_STMT else inside
 
 
+@remembered
 def always_exits(c: Cursor) -> bool:
     """Whether control never comes out at the end of the statement."""
     if c.kind in _EXITS:

@@ -20,6 +20,7 @@ import clang.cindex as ci
 from ..errors import InternalError
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 _CONTINUE = 1  # 0, which ends a visit, is the one result of which libclang tells
 _MANY = (ci.CursorKind.TRANSLATION_UNIT, ci.CursorKind.NAMESPACE, ci.CursorKind.LINKAGE_SPEC)
@@ -46,6 +47,21 @@ def children_of(cursor: Any) -> list[Any]:
     if key not in known:
         _apart(lambda: _collect(cursor, known))
     return known[key]
+
+
+def remembered(about: Callable[[Any], R]) -> Callable[[Any], R]:
+    """A fact of a cursor and what is below it, found once in a translation unit: it is asked for at every level."""
+    name = f"_{about.__module__}.{about.__name__}"
+
+    @wraps(about)
+    def get(cursor: Any) -> R:
+        known: dict[bytes, R] = cursor._tu.__dict__.setdefault(name, {})
+        key = _key(cursor)
+        if key not in known:
+            known[key] = about(cursor)
+        return known[key]
+
+    return get
 
 
 def fields_of(type: Any) -> list[Any]:

@@ -39,7 +39,7 @@ from .ops import (
     Warp,
     While,
 )
-from .traverse import blocks
+from .traverse import blocks, holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,4 +125,6 @@ def has_barrier(op: Op) -> bool:
     """Whether it is, or holds, a barrier of the whole block."""
     if isinstance(op, BarrierReduce) or (isinstance(op, Barrier) and op.scope == "block"):
         return True
-    return any(has_barrier(nested) for inner in blocks(op) for nested in inner.ops)
+    return holds(op, BarrierReduce, Barrier) and any(
+        has_barrier(nested) for inner in blocks(op) for nested in inner.ops
+    )

@@ -40,6 +40,7 @@ class Block:
     args: tuple[Value, ...]
     ops: tuple[Op, ...]
     results: tuple[Value, ...]
+    found_kinds: frozenset[type[Op]] | None = field(default=None, init=False, repr=False)  # for `traverse.kinds`
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

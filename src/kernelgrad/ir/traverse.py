@@ -2,65 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from itertools import chain
+from operator import attrgetter
+from typing import Any
 
 from .ops import Block, Function, Global, Op, Undef, Value
 from .types import Array, Pointer, Struct, Type
 
 _BASE = frozenset(("results", "span"))
+_VALUES = ("Value", "tuple[Value, ...]")
+_GROUP = _VALUES[1]
+
+Values = tuple[Value, ...]
+Blocks = tuple[Block, ...]
 
 
-class _Shape(NamedTuple):
-    """Which fields of an operation are what."""
+class _Shape:
+    """Which fields of a kind of operation are what, and functions that read them: made once per kind, since passes ask
+    for operands and regions more often than for anything else."""
 
-    operands: tuple[str, ...]
-    blocks: tuple[str, ...]
-    attributes: tuple[str, ...]
+    __slots__ = ("operands", "groups", "blocks", "attributes", "values_of", "blocks_of")
+
+    def __init__(self, kind: type[Op]):
+        own = {f.name: str(f.type) for f in fields(kind) if f.name not in _BASE}
+        self.operands = tuple(name for name, type in own.items() if type in _VALUES)
+        self.groups = frozenset(name for name, type in own.items() if type == _GROUP)
+        self.blocks = tuple(name for name, type in own.items() if type == "Block")
+        self.attributes = tuple(name for name in own if name not in self.operands + self.blocks)
+        self.values_of: Callable[[Op], Values] = _reader(self.operands, self.groups)
+        self.blocks_of: Callable[[Op], Blocks] = _reader(self.blocks, frozenset())
 
 
-_SHAPES: dict[type[Op], _Shape] = {}
+def _reader(names: tuple[str, ...], groups: frozenset[str]) -> Callable[[Op], tuple[Any, ...]]:
+    """All that the fields hold, in one tuple; what a field of `groups` holds is a tuple itself."""
+    if not names:
+        return lambda _: ()
+    get: Callable[[Op], Any] = attrgetter(*names)
+    if len(names) == 1:
+        return get if names[0] in groups else lambda op: (get(op),)
+    if not groups:
+        return get
+    flags = [name in groups for name in names]
+    return lambda op: tuple(
+        chain.from_iterable(part if group else (part,) for part, group in zip(get(op), flags, strict=True))
+    )
 
 
-def _shape(kind: type[Op]) -> _Shape:
-    found = _SHAPES.get(kind)
-    if found is None:
-        own = [f for f in fields(kind) if f.name not in _BASE]
-        operands = tuple(f.name for f in own if f.type in ("Value", "tuple[Value, ...]"))
-        regions = tuple(f.name for f in own if f.type == "Block")
-        rest = tuple(f.name for f in own if f.name not in operands + regions)
-        found = _SHAPES[kind] = _Shape(operands, regions, rest)
-    return found
+class _Shapes(dict[type[Op], _Shape]):
+    def __missing__(self, kind: type[Op]) -> _Shape:
+        found = self[kind] = _Shape(kind)
+        return found
+
+
+_SHAPES = _Shapes()
 
 
 def operand_fields(kind: type[Op]) -> tuple[str, ...]:
-    return _shape(kind).operands
+    return _SHAPES[kind].operands
 
 
 def block_fields(kind: type[Op]) -> tuple[str, ...]:
-    return _shape(kind).blocks
+    return _SHAPES[kind].blocks
 
 
 def attribute_fields(kind: type[Op]) -> tuple[str, ...]:
-    return _shape(kind).attributes
+    return _SHAPES[kind].attributes
 
 
-def operands(op: Op) -> tuple[Value, ...]:
+def operands(op: Op) -> Values:
     """The values an operation uses itself, in order; not those its regions use."""
-    found: list[Value] = []
-    for name in operand_fields(type(op)):
-        part = getattr(op, name)
-        if isinstance(part, tuple):
-            found.extend(part)
-        else:
-            found.append(part)
-    return tuple(found)
+    return _SHAPES[type(op)].values_of(op)
 
 
-def blocks(op: Op) -> tuple[Block, ...]:
-    names = _shape(type(op)).blocks
-    return tuple([getattr(op, name) for name in names]) if names else ()
+def blocks(op: Op) -> Blocks:
+    return _SHAPES[type(op)].blocks_of(op)
 
 
 def walk(block: Block) -> Iterator[Op]:
@@ -75,6 +92,28 @@ def walk(block: Block) -> Iterator[Op]:
                 break
         else:
             todo.pop()
+
+
+def kinds(block: Block) -> frozenset[type[Op]]:
+    """Of the operations in the block and in its nested blocks. Found once for each block, which never changes: whoever
+    asks at every level of a nest does not walk it at every level."""
+    todo = [block]
+    while todo:
+        inner = [b for op in todo[-1].ops for b in blocks(op)]
+        missing = [b for b in inner if b.found_kinds is None]
+        if missing:
+            todo += missing
+            continue
+        done = todo.pop()
+        nested = (b.found_kinds for b in inner if b.found_kinds is not None)
+        object.__setattr__(done, "found_kinds", frozenset(map(type, done.ops)).union(*nested))
+    assert block.found_kinds is not None
+    return block.found_kinds
+
+
+def holds(op: Op, *wanted: type[Op]) -> bool:
+    """Whether one of these kinds is in the operation's regions."""
+    return any(not kinds(b).isdisjoint(wanted) for b in blocks(op))
 
 
 def uses(block: Block) -> dict[Value, int]:
@@ -117,20 +156,46 @@ def free_values(block: Block) -> tuple[Value, ...]:
     return tuple(free)
 
 
+def settle(
+    start: Value, known: Container[Value], needs: Callable[[Value], Iterable[Value]], make: Callable[[Value], object]
+) -> None:
+    """Calls `make`, which makes a value known, for `start` and all it comes from, each after what it `needs`: recursion
+    over operands, which is as deep as a program is long, without nested calls."""
+    if start in known:
+        return
+    stack = [(start, iter(needs(start)))]
+    while stack:
+        value, rest = stack[-1]
+        for operand in rest:
+            if operand not in known:
+                stack.append((operand, iter(needs(operand))))
+                break
+        else:
+            stack.pop()
+            if value not in known:
+                make(value)
+
+
 def rebuild(op: Op, value: Callable[[Value], Value], block: Callable[[Block], Block], /, **changes: Any) -> Op:
     """The operation with its operands and regions mapped. Its results stay, unless given in `changes`."""
-    kind = type(op)
-    for name in operand_fields(kind):
+    shape = _SHAPES[type(op)]
+    for name in shape.operands:
         part = getattr(op, name)
-        mapped = tuple(map(value, part)) if isinstance(part, tuple) else value(part)
-        if mapped != part:
+        mapped: Any = _mapped(part, value) if name in shape.groups else value(part)
+        if mapped is not part:
             changes.setdefault(name, mapped)
-    for name in block_fields(kind):
+    for name in shape.blocks:
         inner = getattr(op, name)
         mapped_block = block(inner)
         if mapped_block is not inner:
             changes.setdefault(name, mapped_block)
     return replace(op, **changes) if changes else op
+
+
+def _mapped(values: Values, value: Callable[[Value], Value]) -> Values:
+    """The same tuple where nothing in it changes."""
+    mapped = tuple(map(value, values))
+    return values if mapped == values else mapped
 
 
 def substitute(block: Block, mapping: dict[Value, Value]) -> Block:

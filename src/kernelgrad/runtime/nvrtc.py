@@ -9,6 +9,7 @@ from typing import Any
 
 from ..cache import DiskCache, digest, source_digest
 from ..errors import DeviceError, InternalError
+from ..progress import doing
 from .devices import _INSTALL
 
 _STANDARD = "c++17"
@@ -31,6 +32,7 @@ def compile_only(text: str, arch: str, registers: int | None = None) -> bytes:
     return found
 
 
+@doing(lambda text, *_: f"compiling {text.count(chr(10))} lines of CUDA C++")
 def _compile(text: str, arch: str, registers: int | None) -> bytes:
     core = _cuda_core()
     includes = [text_path] if (text_path := _include_dir()) else []

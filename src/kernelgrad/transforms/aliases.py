@@ -17,11 +17,14 @@ from ..ir.ops import (
     Store,
     Value,
 )
-from ..ir.traverse import walk
+from ..ir.traverse import settle, walk
 from ..ir.types import Array, Pointer, Scalar
 
 _Sum = tuple[int, dict[Value, int]]
+Group = tuple[Value, frozenset[tuple[Value, int]] | None]  # an array, and what its indices have in common
 _WRAP = 1 << 32
+_LINEAR = frozenset(("convert", "add", "sub", "mul"))
+_MOST_TERMS = 64  # of an index; a longer sum is a number of its own
 
 
 class Aliases:
@@ -29,18 +32,19 @@ class Aliases:
     Pointers whose origin is a choice or memory may reach anything."""
 
     def __init__(self, function: Function):
-        self._base: dict[Value, Value] = {}  # derived pointer -> what it is derived from
+        self._root: dict[Value, Value] = {}  # derived pointer -> what it is derived from in the end
         self.local: set[Value] = set()
         self._named: set[Value] = {p.value for p in function.params}  # pointers whose memory has a name of its own
         self._own: set[Value] = {p.value for p in function.params if p.restrict}
         self._definition: dict[Value, Op] = {}
         self._sums: dict[Value, _Sum] = {}
+        self._spots: dict[Value, tuple[Value, Group, int]] = {}
         self._variables: dict[Value, str] = {}
         for op in walk(function.body):
             if isinstance(op, Offset | Apply | Constant):
                 self._definition[op.result] = op
             if isinstance(op, Offset | Member | PtrCast):
-                self._base[op.result] = op.ptr
+                self._root[op.result] = self._root.get(op.ptr, op.ptr)
             elif isinstance(op, Alloca | GlobalRef):
                 self._named.add(op.result)
                 if isinstance(op, Alloca):
@@ -50,17 +54,23 @@ class Aliases:
         self._own |= self.local
 
     def root(self, pointer: Value) -> Value:
-        while pointer in self._base:
-            pointer = self._base[pointer]
-        return pointer
+        return self._root.get(pointer, pointer)
+
+    def is_own(self, root: Value) -> bool:
+        """Whether nothing but pointers derived from it, and those of unknown origin, reach its memory."""
+        return root in self._own
+
+    def is_named(self, root: Value) -> bool:
+        """Whether a root's memory has a name of its own; any other may be all memory."""
+        return root in self._named
 
     def variable(self, root: Value) -> str | None:
         """The name of the module variable that a pointer names."""
         return self._variables.get(root)
 
     def may_alias(self, a: Value, b: Value) -> bool:
-        one, other = self.root(a), self.root(b)
-        return not (one is other and self._are_apart(a, b)) and self.may_share(one, other)
+        (one, group, offset), (other, same, at) = self.spot(a), self.spot(b)
+        return not (one is other and group == same and offset != at) and self.may_share(one, other)
 
     def may_share(self, one: Value, other: Value) -> bool:
         """Whether what one thread reaches from one root, another may reach from the other."""
@@ -73,18 +83,32 @@ class Aliases:
         apart = len(spaces) == 2 and "generic" not in spaces
         return not (apart or one in self._own or other in self._own)
 
-    def _are_apart(self, a: Value, b: Value) -> bool:
-        """Elements of one array whose indices differ by a constant: x[i] and x[i + 256]."""
-        one, other = self._definition.get(a), self._definition.get(b)
-        if not (isinstance(one, Offset) and isinstance(other, Offset) and one.ptr is other.ptr):
-            return False
-        (first, terms), (second, others) = self._sum(one.index), self._sum(other.index)
-        return terms == others and (first - second) % _WRAP != 0
+    def spot(self, pointer: Value) -> tuple[Value, Group, int]:
+        """Its root, and an offset that tells it from others of its group: of x[i] and x[i + 256], whose indices differ
+        by a constant. Pointers of different groups may be equal."""
+        if pointer not in self._spots:
+            op = self._definition.get(pointer)
+            group: Group = (pointer, None)
+            offset = 0
+            if isinstance(op, Offset):
+                offset, terms = self._sum(op.index)
+                group = (op.ptr, frozenset(terms.items()))
+            self._spots[pointer] = self.root(pointer), group, offset % _WRAP
+        return self._spots[pointer]
 
     def _sum(self, value: Value) -> _Sum:
-        if value not in self._sums:
-            self._sums[value] = self._find_sum(value)
+        settle(value, self._sums, self._summands, self._note_sum)
         return self._sums[value]
+
+    def _summands(self, value: Value) -> tuple[Value, ...]:
+        op = self._definition.get(value)
+        if not (isinstance(op, Apply) and op.fn in _LINEAR and _is_index(value)):
+            return ()
+        return op.args if op.fn != "convert" or _is_index(op.args[0]) else ()
+
+    def _note_sum(self, value: Value) -> None:
+        offset, terms = self._find_sum(value)
+        self._sums[value] = (offset, terms) if len(terms) <= _MOST_TERMS else (0, {value: 1})
 
     def _find_sum(self, value: Value) -> _Sum:
         """An integer as a constant and multiples of others, up to multiples of 2**32, which conversions keep."""
@@ -92,14 +116,14 @@ class Aliases:
             case Constant(number) if isinstance(number, int):
                 return int(number), {}
             case Apply("convert", (source,)) if _is_index(value) and _is_index(source):
-                return self._sum(source)
+                return self._sums[source]
             case Apply("add" | "sub" as fn, (left, right)) if _is_index(value):
-                (first, terms), (second, others) = self._sum(left), self._sum(right)
+                (first, terms), (second, others) = self._sums[left], self._sums[right]
                 sign = 1 if fn == "add" else -1
                 total = {v: terms.get(v, 0) + sign * others.get(v, 0) for v in terms | others}
                 return first + sign * second, {v: c for v, c in total.items() if c}
             case Apply("mul", (left, right)) if _is_index(value):
-                (first, terms), (second, others) = self._sum(left), self._sum(right)
+                (first, terms), (second, others) = self._sums[left], self._sums[right]
                 if not others:
                     return first * second, {v: c * second for v, c in terms.items() if c * second}
         return 0, {value: 1}

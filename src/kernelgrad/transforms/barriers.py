@@ -25,7 +25,7 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import blocks, rebuild, walk, with_body
+from ..ir.traverse import blocks, holds, rebuild, walk, with_body
 from .aliases import Aliases
 
 _HARMLESS = (*PURE, Alloca, *NESTING)
@@ -61,6 +61,8 @@ class _Barriers:
         ops = [one for op in block.ops for one in _meeting(rebuild(op, lambda v: v, self.block))]
         kept: list[Op] = []
         before = _ANYTHING if nested else _Phase()
+        if not any(map(_is_barrier, ops)):
+            return Block(block.args, tuple(ops), block.results)
         for k, op in enumerate(ops):
             if _is_barrier(op) and not self.concern(before, self.following(ops[k + 1 :], nested)):
                 continue
@@ -106,9 +108,10 @@ class _Barriers:
 
 def _meeting(op: Op) -> tuple[Op, ...]:
     """A loop in which threads meet and touch nothing: they meet once, in front of it."""
+    if not (isinstance(op, For | While) and holds(op, Barrier)):
+        return (op,)
     inside = [inner for b in blocks(op) for inner in walk(b)]
-    meets = isinstance(op, For | While) and any(map(_is_barrier, inside))
-    if not meets or not all(_is_barrier(i) or isinstance(i, _HARMLESS) for i in inside):
+    if not any(map(_is_barrier, inside)) or not all(_is_barrier(i) or isinstance(i, _HARMLESS) for i in inside):
         return (op,)
     return Barrier("block", span=op.span), rebuild(op, lambda v: v, _without_barriers)
 

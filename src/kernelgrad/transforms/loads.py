@@ -7,48 +7,61 @@ threads.
 from __future__ import annotations
 
 from ..ir.ops import Block, Function, Load, Module, Op, Store, Value
-from ..ir.traverse import blocks, rebuild, walk, with_body
+from ..ir.traverse import blocks, rebuild, with_body
+from .accesses import Accesses, Contents
 from .aliases import Aliases
 
 
 def run(function: Function, module: Module) -> Function:
-    return with_body(function, _Forwarding(function).block(function.body, {}))
+    return with_body(function, _Forwarding(function).block(function.body))
 
 
 class _Forwarding:
     def __init__(self, function: Function):
-        self.aliases = Aliases(function)
+        aliases = Aliases(function)
+        self.writes = Accesses(aliases)
+        self.inside: dict[Op, tuple[int, int]] = {}  # the writes in the regions of an operation
+        self.index(function.body)
+        self.known = Contents(aliases)
         self.replaced: dict[Value, Value] = {}
+
+    def index(self, block: Block) -> None:
+        for op in block.ops:
+            start = len(self.writes)
+            for inner in blocks(op):
+                self.index(inner)
+            if blocks(op):
+                self.inside[op] = start, len(self.writes)
+            else:
+                self.writes.add(op)
 
     def value(self, v: Value) -> Value:
         return self.replaced.get(v, v)
 
-    def block(self, block: Block, known: dict[Value, Value]) -> Block:
-        """`known`: address -> contents; changed as the block goes on."""
+    def block(self, block: Block) -> Block:
         ops: list[Op] = []
         for op in block.ops:
-            if isinstance(op, Load) and not op.volatile and self.value(op.ptr) in known:
-                self.replaced[op.result] = known[self.value(op.ptr)]
+            found = self.known.get(self.value(op.ptr)) if isinstance(op, Load) and not op.volatile else None
+            if found is not None:
+                self.replaced[op.result] = found
                 continue
-            op = self.control(op, known) if blocks(op) else rebuild(op, self.value, lambda b: b)
+            op = self.control(op) if blocks(op) else rebuild(op, self.value, lambda b: b)
             ops.append(op)
-            self.learn(op, known)
+            self.learn(op)
         return Block(block.args, tuple(ops), tuple(map(self.value, block.results)))
 
-    def control(self, op: Op, known: dict[Value, Value]) -> Op:
+    def control(self, op: Op) -> Op:
         """What is known before holds inside, less what the inside writes: a loop's body may run again."""
-        for inner in blocks(op):
-            for nested in walk(inner):
-                self.forget(nested, known)
-        return rebuild(op, self.value, lambda b: self.block(b, dict(known)))
+        self.known.forget_all(self.writes, *self.inside[op])
+        return rebuild(op, self.value, self.scoped)
 
-    def learn(self, op: Op, known: dict[Value, Value]) -> None:
-        self.forget(op, known)
+    def scoped(self, block: Block) -> Block:
+        with self.known.scope():
+            return self.block(block)
+
+    def learn(self, op: Op) -> None:
+        self.known.forget(op)
         if isinstance(op, Load) and not op.volatile:
-            known[op.ptr] = op.result
+            self.known.put(op.ptr, op.result)
         elif isinstance(op, Store) and not op.volatile:
-            known[op.ptr] = op.value
-
-    def forget(self, op: Op, known: dict[Value, Value]) -> None:
-        for pointer in [p for p in known if self.aliases.may_change(op, p)]:
-            del known[pointer]
+            self.known.put(op.ptr, op.value)

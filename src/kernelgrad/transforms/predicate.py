@@ -36,7 +36,7 @@ from ..ir.ops import (
     Warp,
     While,
 )
-from ..ir.traverse import blocks, rebuild, substitute, with_body
+from ..ir.traverse import blocks, holds, rebuild, substitute, with_body
 from ..ir.types import BOOL, I32, U32
 from .machine import FULL_WARP
 
@@ -66,7 +66,7 @@ def _all_stay(block: Block) -> Block:
 
 
 def _has_warp(op: Op) -> bool:
-    return isinstance(op, Warp | Barrier) or any(_has_warp(nested) for inner in blocks(op) for nested in inner.ops)
+    return isinstance(op, Warp | Barrier) or holds(op, Warp, Barrier)
 
 
 def _is_return(op: Op) -> bool:
@@ -77,12 +77,14 @@ def _is_return(op: Op) -> bool:
 
 
 def _has_return(op: Op) -> bool:
+    if not holds(op, BarrierReduce, Barrier, Warp):
+        return False  # nobody notices
     return _is_return(op) or any(_has_return(nested) for inner in blocks(op) for nested in inner.ops)
 
 
 def _leaves(ops: Iterable[Op]) -> bool:
     """Whether threads leave in these (Note [Exit] in `ir.ops`)."""
-    return any(isinstance(op, Leave) or any(_leaves(inner.ops) for inner in blocks(op)) for op in ops)
+    return any(isinstance(op, Leave) or holds(op, Leave) for op in ops)
 
 
 def _returns_between(ops: Iterable[Op], barriers_before: bool) -> bool:

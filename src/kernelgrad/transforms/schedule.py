@@ -8,6 +8,10 @@ move behind the arithmetic that follows them: 0.41 ms instead of 0.61 where that
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
 from ..ir.effects import is_pure
 from ..ir.ops import (
     Atomic,
@@ -19,8 +23,10 @@ from ..ir.ops import (
     Store,
     Value,
 )
-from ..ir.traverse import blocks, operands, rebuild, walk, with_body
+from ..ir.traverse import operands, rebuild, with_body
+from .accesses import Accesses
 from .aliases import Aliases
+from .order import Order
 
 
 def run(function: Function, module: Module) -> Function:
@@ -30,69 +36,102 @@ def run(function: Function, module: Module) -> Function:
 class _Schedule:
     def __init__(self, function: Function):
         self.aliases = Aliases(function)
+        self.writes = Accesses(self.aliases)  # of a block when all before it and inside of it are there
 
     def block(self, block: Block) -> Block:
-        ops: list[Op] = []
+        level = _Level(len(self.writes))
         for op in block.ops:
-            ops.append(rebuild(op, lambda v: v, self.block))
+            op = rebuild(op, lambda v: v, self.block)
             if isinstance(op, Load) and not op.volatile:
-                self.raise_last(ops)
-        return Block(block.args, tuple(self.stores_last(ops)), block.results)
+                self.place(op, level)
+            else:
+                self.writes.add(op)
+                level.append(op)
+            level.note_writes(op, self.writes)
+        return Block(block.args, tuple(self.stores_last(level.order)), block.results)
 
-    def stores_last(self, ops: list[Op]) -> list[Op]:
+    def stores_last(self, ops: Iterable[Op]) -> list[Op]:
         """Stores, in their order, behind the arithmetic and the loads that do not wait for them."""
         found: list[Op] = []
         waiting: list[Op] = []
+        stores = Accesses(self.aliases)
         for op in ops:
             if isinstance(op, Store) and not op.volatile:
                 waiting.append(op)
+                stores.add(op)
                 continue
-            passes = is_pure(op) or self.is_free_load(op, waiting)
-            if not passes:
+            if not (is_pure(op) or self.is_free_load(op, stores, len(stores) - len(waiting))):
                 found += waiting
                 waiting.clear()
             found.append(op)
         return found + waiting
 
-    def is_free_load(self, op: Op, stores: list[Op]) -> bool:
-        if not isinstance(op, Load) or op.volatile:
-            return False
-        return not any(self.aliases.may_change(store, op.ptr) for store in stores)
+    def is_free_load(self, op: Op, stores: Accesses, start: int) -> bool:
+        return isinstance(op, Load) and not op.volatile and stores.last(op.ptr) < start
 
-    def raise_last(self, ops: list[Op]) -> None:
-        """Moves the load at the end, and what its address is computed from, above the stores it need not wait for."""
-        load = ops[-1]
-        assert isinstance(load, Load)
-        target = self.target(ops, load)
-        if target is None:
+    def place(self, load: Load, level: _Level) -> None:
+        """Behind the last operation that may change what it reads, with what its address is computed from, if there is
+        a store to get ahead of."""
+        target, end = level.written_by(self.writes.last(load.ptr))
+        level.append(load)
+        if level.last_store >= end:
+            moving, target = _address(level, target, load)
+            level.order.move(moving, target)
+
+
+class _Level:
+    """The operations of a block so far, and which of them has which of the writes."""
+
+    def __init__(self, start: int):
+        self.order = Order()
+        self.producer: dict[Value, Op] = {}
+        self.start = start
+        self.writers: list[Op] = []
+        self.ends: list[int] = []  # of each one's writes
+        self.last_store = -1
+
+    def append(self, op: Op) -> None:
+        self.order.append(op)
+        self.producer.update((value, op) for value in op.results)
+
+    def note_writes(self, op: Op, writes: Accesses) -> None:
+        """Those that were added since."""
+        before = self.ends[-1] if self.ends else self.start
+        if len(writes) == before:
             return
-        moving, start = _address(ops, target, load)
-        kept = [op for op in ops[start:] if op not in moving]
-        ops[start:] = moving + kept
+        self.writers.append(op)
+        self.ends.append(len(writes))
+        stores = (k for k in range(len(writes) - 1, before - 1, -1) if isinstance(writes.ops[k], Store | Atomic))
+        self.last_store = next(stores, self.last_store)
 
-    def target(self, ops: list[Op], load: Load) -> int | None:
-        """Behind the last operation that may change what the load reads, if there is a store to get ahead of."""
-        crosses = False
-        for k in range(len(ops) - 2, -1, -1):
-            op = ops[k]
-            inside = [nested for inner in blocks(op) for nested in walk(inner)]
-            if any(self.aliases.may_change(nested, load.ptr) for nested in (op, *inside)):
-                return k + 1 if crosses else None
-            crosses = crosses or any(isinstance(one, Store | Atomic) for one in (op, *inside))
-        return 0 if crosses else None
+    def written_by(self, write: int) -> tuple[Op | None, int]:
+        """The operation that has a write, and where those of the next begin; None for one before the block."""
+        if write < self.start:
+            return None, self.start
+        k = bisect_right(self.ends, write)
+        return self.writers[k], self.ends[k]
 
 
-def _address(ops: list[Op], start: int, load: Load) -> tuple[list[Op], int]:
-    """The operations from `start` on that the load's address depends on, in order, and where they can go: behind the
-    last of them that must stay where it is."""
-    wanted: set[Value] = set(operands(load))
+def _address(level: _Level, start: Op | None, load: Load) -> tuple[list[Op], Op | None]:
+    """The operations behind `start` that the load's address depends on, in order, and behind what they can go: the last
+    of them that must stay where it is."""
+    place = level.order.place
     found: list[Op] = [load]
-    for k in range(len(ops) - 2, start - 1, -1):
-        op = ops[k]
-        if not any(result in wanted for result in op.results):
-            continue
+    seen: set[Op] = set()
+    todo: list[tuple[int, Op]] = []
+
+    def want(op: Op) -> None:
+        for value in operands(op):
+            producer = level.producer.get(value)
+            if producer is not None and producer not in seen and place(producer) > place(start):
+                seen.add(producer)
+                heappush(todo, (-place(producer), producer))
+
+    want(load)
+    while todo:
+        _, op = heappop(todo)
         if not is_pure(op):
-            return found[::-1], k + 1
-        wanted.update(operands(op))
+            return found[::-1], op
         found.append(op)
+        want(op)
     return found[::-1], start

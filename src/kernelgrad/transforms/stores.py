@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.effects import MEETINGS
-from ..ir.ops import Atomic, Block, Constant, Function, Load, Module, Op, Store, Value
+from ..ir.ops import Block, Constant, Function, Load, Module, Op, Store, Value
 from ..ir.traverse import blocks, rebuild, walk, with_body
+from .accesses import Accesses, Contents, looks, writes
 from .aliases import Aliases
 
 
@@ -17,55 +17,65 @@ def run(function: Function, module: Module) -> Function:
     return with_body(function, _Stores(function).block(function.body))
 
 
+Inside = tuple[int, int]  # of an access index: those in the regions of an operation
+
+
 class _Stores:
+    """Blocks are done before those they are in, and what is left of them is indexed then."""
+
     def __init__(self, function: Function):
         self.aliases = Aliases(function)
+        self.writes, self.looks = Accesses(self.aliases, writes), Accesses(self.aliases, looks)
+        self.written: dict[Op, Inside] = {}
+        self.seen: dict[Op, Inside] = {}
 
     def block(self, block: Block) -> Block:
-        ops = [rebuild(op, lambda v: v, self.block) for op in block.ops]
+        ops = [self.op(op) for op in block.ops]
         ops = self.without_unchanged(self.without_overwritten(ops))
+        for op in ops:
+            self.writes.add(op)
+            self.looks.add(op)
         return Block(block.args, tuple(ops), block.results)
+
+    def op(self, op: Op) -> Op:
+        if not blocks(op):
+            return op
+        write, look = len(self.writes), len(self.looks)
+        op = rebuild(op, lambda v: v, self.block)
+        self.written[op], self.seen[op] = (write, len(self.writes)), (look, len(self.looks))
+        return op
 
     def without_overwritten(self, ops: list[Op]) -> list[Op]:
         """Backwards: `pending` are addresses that a later store fills and nothing in between reads."""
-        pending: set[Value] = set()
+        pending = Contents(self.aliases, looks)
         kept: list[Op] = []
         for op in reversed(ops):
             if isinstance(op, Store) and not op.volatile:
-                if op.ptr in pending:
+                if pending.get(op.ptr) is not None:
                     continue
-                pending.add(op.ptr)
+                pending.put(op.ptr, op.value)
+            elif op in self.seen:
+                pending.forget_all(self.looks, *self.seen[op])
             else:
-                pending -= {p for p in pending if self.may_look(op, p)}
+                pending.forget(op)
             kept.append(op)
         return kept[::-1]
 
-    def may_look(self, op: Op, pointer: Value) -> bool:
-        """Whether an operation may read the memory, or let others read it."""
-        nested = [inner for b in blocks(op) for inner in walk(b)]
-        return any(self._reads(one, pointer) for one in (op, *nested))
-
-    def _reads(self, op: Op, pointer: Value) -> bool:
-        if isinstance(op, MEETINGS):
-            return self.aliases.root(pointer) not in self.aliases.local
-        if isinstance(op, Store):
-            return op.volatile
-        return isinstance(op, Load | Atomic) and self.aliases.may_alias(op.ptr, pointer)
-
     def without_unchanged(self, ops: list[Op]) -> list[Op]:
         """Forwards: `known` is what memory holds, from a load or a store."""
-        known: dict[Value, Value] = {}
+        known = Contents(self.aliases)
         kept: list[Op] = []
         for op in ops:
             if isinstance(op, Store) and not op.volatile and known.get(op.ptr) is op.value:
                 continue
-            nested = [inner for b in blocks(op) for inner in walk(b)]
-            for pointer in [p for p in known if any(self.aliases.may_change(one, p) for one in (op, *nested))]:
-                del known[pointer]
+            if op in self.written:
+                known.forget_all(self.writes, *self.written[op])
+            else:
+                known.forget(op)
             if isinstance(op, Load) and not op.volatile:
-                known[op.ptr] = op.result
+                known.put(op.ptr, op.result)
             elif isinstance(op, Store) and not op.volatile:
-                known[op.ptr] = op.value
+                known.put(op.ptr, op.value)
             kept.append(op)
         return kept
 

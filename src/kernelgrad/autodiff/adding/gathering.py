@@ -6,10 +6,11 @@ the slice of the gradient that the update's value comes from.
 
 from __future__ import annotations
 
-from collections import ChainMap
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import TypeGuard
 
 from ...ir.builder import Builder, pointee
 from ...ir.functions import UNFUSED
@@ -33,7 +34,7 @@ from ...ir.ops import (
     PtrDiff,
     Value,
 )
-from ...ir.traverse import blocks, clone, operands, rebuild, walk
+from ...ir.traverse import blocks, clone, operands, rebuild, settle, walk
 from ...ir.types import I32, I64, U32, U64, Pointer, Scalar
 from ...transforms.machine import VECTOR_BYTES
 from ...transforms.masks import is_second_run
@@ -67,9 +68,10 @@ class NotSliceable(Exception):
     """An update's value needs more than a gather computes again."""
 
 
-def gather_function(pattern: Function, gather: Gather, shadow: Param) -> Function:
-    """The kernel; its last parameters are what the launcher tells (see `gathers.numbers`)."""
-    return _Emitter(pattern, gather, shadow).function()
+def gather_function(pattern: Function, gather: Gather, shadow: Param, most: float = math.inf) -> Function:
+    """The kernel; its last parameters are what the launcher tells (see `gathers.numbers`). `most`: the operations that
+    it may have. Of each read it has a slice, and slices are as long as the program: it stops there."""
+    return _Emitter(pattern, gather, shadow, most).function()
 
 
 def cost(block: Block) -> int:
@@ -87,8 +89,9 @@ def cost(block: Block) -> int:
 
 
 class _Emitter:
-    def __init__(self, pattern: Function, gather: Gather, shadow: Param):
-        self.pattern, self.gather, self.shadow = pattern, gather, shadow
+    def __init__(self, pattern: Function, gather: Gather, shadow: Param, most: float):
+        self.pattern, self.gather, self.shadow, self.most = pattern, gather, shadow, most
+        self.copied = 0  # operations of the pattern
         self.b = Builder(pattern.span)
         self.type = I32 if gather.narrow else I64
         self.top = Builder(pattern.span)  # what is the same for all threads
@@ -103,6 +106,11 @@ class _Emitter:
         self.params = {p.value for p in pattern.params if p.variable is None}
         ops = list(walk(pattern.body))
         self.indices = {ops[number].result: axis for number, axis in gather.indices}
+
+    def count_copy(self) -> None:
+        self.copied += 1
+        if self.copied > self.most:
+            raise NotSliceable
 
     def number(self, name: str) -> Value:
         """What the launcher tells."""
@@ -121,6 +129,8 @@ class _Emitter:
         suffix = {"whole": "", "inside": "_inside", "border": "_border"}[self.gather.part]
         name = f"{self.pattern.name}_gather_{self.gather.name}{suffix}"
         body = Block((), (*self.top.ops, *self.b.ops), ())
+        if sum(1 for _ in walk(body)) > self.most:
+            raise NotSliceable
         return replace(self.pattern, name=name, params=(*given, *told), body=body, launch_bounds=())
 
     def _whole(self) -> None:
@@ -291,13 +301,23 @@ class Slice:
         self.update = emitter.updates[site.number]
         self.loops = [op for op, _ in self.update.path if isinstance(op, For)]
         self.at: dict[Coordinate, Value] = {}
-        self.known: ChainMap[Value, Value] = ChainMap()
+        self.known: dict[Value, Value] = {}
+        self.added: list[tuple[Value, Value | None]] = []  # to `known`, in this scope, and what was there before
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        self.known = self.known.new_child()
+        outer, self.added = self.added, []
         yield
-        self.known = self.known.parents
+        for value, before in reversed(self.added):
+            if before is None:
+                del self.known[value]
+            else:
+                self.known[value] = before
+        self.added = outer
+
+    def bind(self, value: Value, copy: Value) -> None:
+        self.added.append((value, self.known.get(value)))
+        self.known[value] = copy
 
     def execution(self) -> None:
         """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
@@ -305,7 +325,7 @@ class Slice:
             c for digit, solved in zip(self.digits, self.site.solved, strict=True) for c in self._solve(digit, solved)
         ]
         for k, loop in enumerate(self.loops):
-            self.known[loop.body.args[0]] = self._counter(loop, self.at["loop", k])
+            self.bind(loop.body.args[0], self._counter(loop, self.at["loop", k]))
         guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
         guards = [guard for guard in guards[self.site.bounds * self.inner :] if not self._is_zero_test(guard[0])]
         self._guarded([] if self.inner else conditions, guards)
@@ -380,9 +400,18 @@ class Slice:
     # ---- values of the pattern, for that thread
 
     def value(self, value: Value) -> Value:
-        if value not in self.known:
-            self.known[value] = self._compute(value)
+        settle(value, self.known, self._needs, lambda v: self.bind(v, self._compute(v)))
         return self.known[value]
+
+    def _needs(self, value: Value) -> tuple[Value, ...]:
+        """What must be known before it is copied."""
+        op = self.emitter.definition.get(value)
+        if value in self.emitter.indices or not (isinstance(op, _PURE) or self._is_copied_load(op)):
+            return ()
+        return operands(op)
+
+    def _is_copied_load(self, op: Op | None) -> TypeGuard[Load]:
+        return isinstance(op, Load) and not op.volatile and self._is_input(op.ptr)
 
     def _compute(self, value: Value) -> Value:
         op = self.emitter.definition.get(value)
@@ -393,18 +422,17 @@ class Slice:
                 return value
             case Builtin(name, axis):
                 return self.b.convert(self._builtin(name, axis), value.type)
-            case Load(ptr, volatile) if not volatile and self._is_input(ptr):
-                return self._copy(op)
             case If():
                 return self._branches(op, op.results.index(value))
-            case op if isinstance(op, _PURE):
+            case op if isinstance(op, _PURE) or self._is_copied_load(op):
                 return self._copy(op)
         raise NotSliceable
 
     def _copy(self, op: Op) -> Value:
-        for operand in operands(op):
-            self.value(operand)
-        copied = rebuild(op, self.value, lambda block: block, results=(Value(op.result.type, op.result.name),))
+        self.emitter.count_copy()
+        copied = rebuild(
+            op, self.known.__getitem__, lambda block: block, results=(Value(op.result.type, op.result.name),)
+        )
         return self.b.add(copied).result
 
     def _branches(self, op: If, k: int) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -63,6 +63,33 @@ class Own:
     target: ir.Value
 
 
+class Definitions(dict[Value, ir.Value]):
+    """With what was set since a mark, to be undone: a copy for each block would be as long as the program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log: list[tuple[Value, ir.Value | None]] = []
+
+    def __setitem__(self, value: Value, code: ir.Value) -> None:
+        self._log.append((value, self.get(value)))
+        super().__setitem__(value, code)
+
+    def update(self, pairs: Iterable[tuple[Value, ir.Value]]) -> None:  # type: ignore[override]
+        for value, code in pairs:
+            self[value] = code
+
+    def mark(self) -> int:
+        return len(self._log)
+
+    def back_to(self, mark: int) -> None:
+        while len(self._log) > mark:
+            value, before = self._log.pop()
+            if before is None:
+                super().__delitem__(value)
+            else:
+                super().__setitem__(value, before)
+
+
 @dataclass
 class Frame:
     """`values` holds what the current position can use. `thread` is None between the loops over threads."""
@@ -80,7 +107,7 @@ class Frame:
     failing: list[Failing]
     nowrap: frozenset[Apply] = frozenset()
     address_parts: frozenset[Value] = frozenset()  # Note [Masked indices]
-    values: dict[Value, ir.Value] = field(default_factory=dict)
+    values: Definitions = field(default_factory=lambda: Definitions())
     thread: Thread | None = None
     access_group: Any = None
     own_memory: dict[Value, Callable[[], ir.Value]] = field(
@@ -103,11 +130,11 @@ class Frame:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Definitions made inside do not outlast it."""
-        outer, self.values = self.values, dict(self.values)
+        mark = self.values.mark()
         try:
             yield
         finally:
-            self.values = outer
+            self.values.back_to(mark)
 
     def stack(self, size: int, align: int) -> ir.Value:
         """Stack memory, allocated once per call whatever loop it is used in."""

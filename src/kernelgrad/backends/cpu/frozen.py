@@ -12,7 +12,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from ...ir.ops import Atomic, Block, Store
-from ...ir.traverse import walk
+from ...ir.traverse import kinds
 from . import llvm_types as lt
 
 _LOADED = (ir.LoadInstr, ir.InsertValue)
@@ -31,7 +31,7 @@ class _Freeze(ir.Instruction):  # type: ignore[misc]
 
 def settled(b: ir.IRBuilder, values: list[ir.Value], region: Block) -> list[ir.Value]:
     """What a branch or a loop's body hands on, fit to meet what comes another way."""
-    stores = any(isinstance(op, Store | Atomic) for op in walk(region))
+    stores = not kinds(region).isdisjoint((Store, Atomic))
     return [_frozen(b, v) if isinstance(v, _LOADED) or (stores and _is_computed_float(v)) else v for v in values]
 
 

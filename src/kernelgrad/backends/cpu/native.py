@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 
 from ...errors import InternalError
 from ...locks import COMPILING, held_by_forks, once
+from ...progress import doing
 from . import codegen, isolated
 
 held_by_forks(llvm.ffi.lib._lock)
@@ -53,6 +54,7 @@ def optimise(text: str) -> llvm.ModuleRef:
         return codegen.optimise(text)
 
 
+@doing(lambda text: f"making machine code of {text.count(chr(10))} lines of LLVM IR")
 def compile_object(text: str) -> bytes:
     with COMPILING, _internal_errors():
         return isolated.object_code(text, optimises())

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from ...deep import deeply
 from ...ir.builder import pointee
 from ...ir.ops import Atomic, Function
 from ...ir.types import F32, F64
@@ -64,6 +65,7 @@ def candidates(function: Function) -> dict[str, Candidate]:
     return {name: own for name, own in all_candidates(function).items() if not own.in_registers}
 
 
+@deeply
 def all_candidates(function: Function) -> dict[str, Candidate]:
     """Also those that registers add up."""
     expanded = block_sums.run(totals.expanded(function))

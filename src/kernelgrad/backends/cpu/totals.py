@@ -32,14 +32,15 @@ def expanded(function: Function) -> Function:
     candidates = _additions(function)
     if not candidates:
         return function
-    loops = _short_loops(function)
-    chosen = {id(loop) for op in candidates for loop in _picking(function, op, loops)}
+    constants = constants_of(function)
+    loops = _short_loops(function, constants)
+    fixed = Invariants(function, True, frozenset(loops))
+    chosen = {id(loop) for op in candidates for loop in _picking(op, loops, fixed, constants)}
     return unroll(function, lambda loop: id(loop) in chosen) if chosen else function
 
 
-def _short_loops(function: Function) -> dict[Value, For]:
+def _short_loops(function: Function, constants: dict[Value, int]) -> dict[Value, For]:
     """By their counters."""
-    constants = constants_of(function)
     found = {}
     for op in walk(function.body):
         count = trips(op, constants) if isinstance(op, For) else None
@@ -48,13 +49,11 @@ def _short_loops(function: Function) -> dict[Value, For]:
     return found
 
 
-def _picking(function: Function, op: Atomic, loops: dict[Value, For]) -> list[For]:
+def _picking(op: Atomic, loops: dict[Value, For], fixed: Invariants, constants: dict[Value, int]) -> list[For]:
     """The loops around an addition that pick its address; none if something else does too."""
-    counters = frozenset(loops)
-    if not Invariants(function, True, counters).holds(op.ptr):
+    if not fixed.holds(op.ptr):
         return []
-    found = [loops[c] for c in counters if not Invariants(function, True, counters - {c}).holds(op.ptr)]
-    constants = constants_of(function)
+    found = [loops[c] for c in fixed.counters_of(op.ptr)]
     copies = math.prod(trips(loop, constants) or 0 for loop in found) * max(
         (copies_of(loop, 1) for loop in found), default=0
     )

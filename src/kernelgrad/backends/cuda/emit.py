@@ -27,6 +27,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Scalar, Type
+from ...progress import doing
 from ...transforms.passed import unshared
 from ..names import C_FUNCTIONS, Scope, identifier, is_own
 from .comments import annotated
@@ -63,6 +64,7 @@ def global_names(module: Module, kernel: str) -> dict[str, str]:
     return _Emitter(module, module.functions[kernel]).names
 
 
+@doing(lambda module, kernel: f"writing {kernel}")
 @deeply
 def emit(module: Module, kernel: str) -> str:
     return _Emitter(module, module.functions[kernel]).text()

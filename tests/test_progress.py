@@ -1,0 +1,70 @@
+"""The line about what takes long."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from contextlib import nullcontext
+
+import pytest
+
+import kernelgrad as kg
+from kernelgrad import progress
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@progress.doing(lambda name, seconds: f"deriving {name}")
+def _work(name: str, seconds: float) -> str:
+    time.sleep(seconds)
+    return name
+
+
+@progress.doing(lambda seconds: "choosing")
+def _outer(seconds: float) -> str:
+    time.sleep(seconds)
+    return _work("k", 0.0)
+
+
+def _said(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> io.StringIO:
+    monkeypatch.setattr(progress, "_AFTER", 0.05)
+    monkeypatch.setattr(sys, "stderr", stream)
+    return stream
+
+
+def test_what_takes_long_is_told_and_the_line_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = _said(monkeypatch, _Terminal())
+    assert _work("k", 0.4) == "k"
+    assert said.getvalue() == "\r\033[Kkernelgrad: deriving k ...\r\033[K"
+
+
+def test_what_is_inside_is_told_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = _said(monkeypatch, _Terminal())
+    assert _outer(0.4) == "k"
+    assert "choosing ...\r\033[Kkernelgrad: deriving k ..." in said.getvalue()
+
+
+def test_nothing_of_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = _said(monkeypatch, _Terminal())
+    _work("k", 0.0)
+    time.sleep(0.2)
+    assert said.getvalue() == ""
+
+
+def test_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = _said(monkeypatch, io.StringIO())
+    _work("k", 0.3)
+    assert said.getvalue() == ""
+
+
+def test_passes_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(sys, "stderr", _Terminal())
+    monkeypatch.setattr(progress._line, "told", lambda what: nullcontext(said.append(what)))
+    kernel = kg.compile("__global__ void told(float *x) { x[threadIdx.x] *= 2.0f; }")["told"]
+    assert "told_grad" in kg.gradient(kernel).source
+    assert {"reading told", "simplifying told", "deriving told", "writing told_grad"} <= set(said)
