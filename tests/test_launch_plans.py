@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad import gradients, plans
+from kernelgrad import planning, plans
 from kernelgrad.runtime import scratch
 
 SOURCE = """
@@ -71,7 +71,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
             super().__init__(*args, **keywords)
             found.append(self)
 
-    monkeypatch.setattr(gradients, "LaunchPlan", Watched)
+    monkeypatch.setattr(planning, "LaunchPlan", Watched)
     yield found
 
 
@@ -219,7 +219,7 @@ def test_overlap_is_checked_in_every_launch(module: kg.Module) -> None:
     g = kg.gradient(module["scale"], "y, x, a")
     memory, d_x, d_a = np.zeros(12), np.zeros(6), np.zeros(1)
     g[1, 8](memory[:6], memory[6:], 1.0, 6, ones(6), d_x, d_a)
-    for y, adjoint, names in ((memory[3:9], d_x, "'y' and 'x'"), (memory[:6], memory[6:], "'x' and '_d_x'")):
+    for y, adjoint, names in ((memory[3:9], d_x, "'y' and 'x'"), (memory[:6], memory[6:], "'x' and 'd_x'")):
         with pytest.raises(kg.ArgumentError, match="share memory") as raised:
             g[1, 8](y, memory[6:], 1.0, 6, ones(6), adjoint, d_a)
         assert all(name in str(raised.value) for name in names.split(" and ")), raised.value
