@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad import gradients, plans
+from kernelgrad import planning, plans
 from kernelgrad.runtime import scratch
 
 SOURCE = """
@@ -71,7 +71,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
             super().__init__(*args, **keywords)
             found.append(self)
 
-    monkeypatch.setattr(gradients, "LaunchPlan", Watched)
+    monkeypatch.setattr(planning, "LaunchPlan", Watched)
     yield found
 
 

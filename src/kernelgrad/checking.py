@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .autodiff.views import cut_pointers
+from .binding import RESULT
 from .errors import ArgumentError, GradientError
 from .functions import DeviceFunction
 from .gradients import Gradient
@@ -29,7 +30,6 @@ from .runtime.variables import Variable
 from .settings import Names, check_outputs, make_settings
 from .tangents import Tangent
 from .transforms import widen
-from .variants import RESULT
 
 _RETURNED = "the returned value"
 _DIRECTIONS = 3

@@ -3,13 +3,11 @@ the claims, the reverse (Note [Claims] in autodiff/winners.py), and the memory t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .ir.builder import pointee
 from .kernels import Kernel
 from .runtime.arguments import Placement, Supplied
-from .runtime.config import Launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import Scratch
@@ -17,15 +15,6 @@ from .runtime.scratch import Scratch
 if TYPE_CHECKING:
     from .autodiff.winners import Claim
     from .variants import Variant
-
-
-class Step(NamedTuple):
-    """A launch of a gradient's, and what the launcher supplies it with."""
-
-    kernel: Kernel
-    bound: BoundArguments
-    launch: Launch
-    supplied: Mapping[str, Supplied]
 
 
 def kernels_in_order(variant: Variant) -> tuple[tuple[Kernel, bool], ...]:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from .autodiff.adding.coarse import blocks_for
-from .runtime.arguments import Supplied
-from .runtime.config import Launch
-from .runtime.own import Own
+from .known import Extents
+from .launch_memory import Extent, Need, StartedBlocks, Value
 from .variants import Variant
 
 
-def add_grid(variant: Variant, launch: Launch, own: Own) -> None:
+def launch_extents(variant: Variant) -> list[Need]:
+    """The launch's grid, which is another than the one that is started."""
     coarse = variant.derivative.coarse
-    if coarse is not None:
-        own.grid = (blocks_for(launch.block), 1, 1)
-        for param, extent in zip(coarse.extents, launch.grid, strict=False):  # the others are 1
-            own.supplied[param.name] = Supplied(extent)
+    params = () if coarse is None else coarse.extents
+    role = "of the launch's grid: fewer blocks are started"
+    return [Value(p.name, Extent("grid", k), role) for k, p in enumerate(params)]
+
+
+def started_blocks() -> StartedBlocks:
+    return StartedBlocks(blocks_for)
+
+
+def started(variant: Variant, grid: Extents, block: Extents) -> Extents:
+    """The grid of such a launch."""
+    return grid if variant.derivative.coarse is None else (blocks_for(block), 1, 1)

@@ -2,57 +2,65 @@
 
 from __future__ import annotations
 
-import struct
-from functools import cache, partial
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from .autodiff.adding.crowds import COPIES
+from .hidden import sized
 from .ir.builder import Builder, pointee
-from .ir.ops import BarrierReduce, Block, Function, Module, Param, Value
+from .ir.ops import BarrierReduce, Block, Function, Module, Param
+from .ir.ops import Value as IRValue
 from .ir.types import I64, Pointer, Scalar
 from .kernels import Kernel
-from .runtime.arguments import Placement, Supplied
-from .runtime.config import Launch, flat_launch
+from .launch_additions import Addition, add_after
+from .launch_memory import Bytes, Expression, Memory, Need, Value, supply
+from .runtime.arguments import Placement
+from .runtime.config import Launch, make_launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
-from .runtime.scratch import Scratch
 from .variants import Variant
 
 
-def add_copies(variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
-    sizes = {b.name: b.nbytes for b in bound.buffers}
+def replicas(variant: Variant) -> list[Need]:
+    """Zeroed copies of adjoints that many threads add to, each block to one of them."""
+    found: list[Need] = []
     for name, copies in variant.derivative.copies.items():
-        adjoint = variant.derivative.adjoints[name]
-        length = min(sizes[name], sizes[adjoint.name]) // pointee(adjoint.value).size
-        nbytes = COPIES * length * pointee(copies.memory.value).size
-        own.add(copies.memory.name, Scratch(nbytes, placement.cuda, stream).zero())
-        own.supplied[copies.length.name] = Supplied(length)
+        length, size = _length(variant, name), pointee(copies.memory.value).size
+        nbytes = length * size * COPIES
+        found.append(Memory(copies.memory.name, nbytes, 0, f"{COPIES} replicas of the adjoint of '{name}'"))
+        found.append(Value(copies.length.name, length, f"elements of a replica of the adjoint of '{name}'"))
+    return found
+
+
+def add_copies(variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
+    supply(replicas(variant), sized(make_launch(1, 1), bound), placement, stream, own)
+
+
+def replicas_after(variant: Variant) -> Iterator[Addition]:
+    """After the launch, adds the copies to the adjoints the user gave."""
+    for name, copies in variant.derivative.copies.items():
+        adjoint, length = variant.derivative.adjoints[name], _length(variant, name)
+        type, wide = pointee(adjoint.value), pointee(copies.memory.value)
+        assert isinstance(type, Scalar) and isinstance(wide, Scalar)
+        yield Addition(_adder(type, wide), length, COPIES, adjoint.name, copies.memory.name, (length,))
+
+
+def _length(variant: Variant, name: str) -> Expression:
+    """The elements of an adjoint, which may be shorter than its buffer."""
+    adjoint = variant.derivative.adjoints[name]
+    return Bytes(name).at_most(Bytes(adjoint.name)) // pointee(adjoint.value).size
 
 
 def finish_copies(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
-    """After the launch, adds the copies to the adjoints the user gave."""
-    for name, copies in variant.derivative.copies.items():
-        adjoint = variant.derivative.adjoints[name]
-        target = next(b for b in bound.buffers if b.name == adjoint.name)
-        memory, length = (int(own.supplied[p.name].value) for p in copies.params)
-        type, wide = pointee(adjoint.value), pointee(copies.memory.value)
-        assert isinstance(type, Scalar) and isinstance(wide, Scalar)
-        count = min(length, target.nbytes // type.size)  # an adjoint may be shorter than its buffer
-        packed = struct.pack("<QQq", target.address, memory, length)
-        if count:
-            own.after.append(partial(_add, type, wide, packed, count, launch, placement))
-
-
-def _add(type: Scalar, wide: Scalar, packed: bytes, count: int, launch: Launch, placement: Placement) -> None:
-    plain = flat_launch(count, COPIES, launch.stream)
-    _adder(type, wide).run(plain, BoundArguments(packed, ()), placement, {})
+    add_after(replicas_after(variant), sized(launch, bound), bound, launch, placement, own)
 
 
 @cache
 def _adder(type: Scalar, wide: Scalar) -> Kernel:
     """Block e adds copies[t][e] of all its threads t to total[e]. `wide`: the type of the copies."""
-    total, copies = Value(Pointer(type, "global"), "total"), Value(Pointer(wide, "global"), "copies")
-    length = Value(I64, "length")
+    total, copies = IRValue(Pointer(type, "global"), "total"), IRValue(Pointer(wide, "global"), "copies")
+    length = IRValue(I64, "length")
     b = Builder()
     element, thread = (b.convert(b.builtin(n), I64) for n in ("block_idx", "thread_idx"))
     mine = b.load(b.offset(copies, b.apply("add", b.apply("mul", thread, length), element)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .autodiff import rotate
 from .autodiff.adding.affine import Shape
@@ -14,35 +14,19 @@ from .autodiff.telling.explain import explain
 from .autodiff.telling.traffic import KINDS, Traffic, tape_per_thread, traffic
 from .backends.cpu.notes import notes
 from .deep import deeply
-from .errors import ArgumentError
-from .hidden import elements, tape_total
+from .hidden import tape_total
 from .ir.ops import Atomic, For, GlobalRef, Load, Store, While
 from .ir.traverse import walk
 from .kernels import Kernel
-from .known import integers_of
-from .runtime.config import Launch, make_launch
-from .runtime.signature import user_params
+from .known import ANY
+from .launch_memory import Memory
+from .plans import LaunchPlan
+from .runtime.config import make_launch
 from .transforms import block_tiles, jam, lane_sums
 from .variants import Variant
 
 if TYPE_CHECKING:
-    from .gradients import Differentiated, Gradient
-
-
-class _Launched(NamedTuple):
-    """The launch that is explained, its scalar arguments, its tape, adjoints that are cleared before it, gathers (their
-    kernels, launches and scalars), and what comes after it."""
-
-    launch: Launch
-    scalars: dict[str, Any]
-    tape: int
-    cleared: int
-    gathers: list[tuple[Kernel, Launch, dict[str, Any]]]
-    then: tuple[Kernel, ...] = ()
-
-    @property
-    def threads(self) -> int:
-        return math.prod(self.launch.grid) * math.prod(self.launch.block)
+    from .gradients import Differentiated, Gradient, Planned
 
 
 def explain_any(gradient: Differentiated) -> str:
@@ -62,47 +46,36 @@ def explain_any(gradient: Differentiated) -> str:
 def explain_launch(
     gradient: Gradient, grid: Any, block: Any, shared: Any, args: tuple[Any, ...], adjoints: Mapping[str, Any]
 ) -> str:
-    """For one launch: the variant that it gets, and how much it moves."""
-    launch = make_launch(grid, block, shared)
-    own = len(user_params(gradient.kernel.function))
-    wanted = gradient.settings.listed
-    if adjoints or len(args) != own:
-        given = gradient.separate(args, adjoints)[1]
-        wanted = tuple(name for name, adjoint in given.items() if adjoint is not None)
-    if not wanted:
-        raise ArgumentError(f"{gradient.kernel.name}: no adjoint is wanted, so there is nothing to explain")
-    target, segment = gradient._within_budget(launch, args[:own])
-    bound, placement = target.kernel.bind(args[:own])
-    halves = target.in_two.find(wanted, launch, bound, integers_of(target.kernel.function).known(bound.packed, segment))
-    then: tuple[Kernel, ...] = ()
-    if halves is not None and segment is None:
-        target, then = halves.reverse, (halves.forward,)
-    variant = target.variant_for(wanted, launch, bound)
-    sizes = elements(variant, launch, bound, placement, segment)
-    scalars = target.scalars(bound, segment)
-    nbytes = {b.name: b.nbytes for b in bound.buffers}
-    cleared = [n for n in target.settings.assigned if n in wanted and n not in variant.options.facts.overwritten]
-    gathers = [
-        (kernel, own, {**scalars, **{name: given.value for name, given in supplied.items()}})
-        for kernel, own, supplied in target.gathers(wanted, launch, bound)
-    ]
-    total = tape_total(sizes, launch)
-    told = _Launched(launch, scalars, total, sum(nbytes.get(n, 0) for n in cleared), gathers, then)
-    return "\n".join([_explained(variant), "", *_of_launch(target.kernel, variant, told, segment)])
+    """For one launch: the plan that it gets, and how much that moves."""
+    planned = gradient.planned(make_launch(grid, block, shared), args, adjoints)
+    return "\n".join([_explained(planned.plan.variant, planned.plan), "", *_of_launch(planned)])
 
 
 @deeply
-def _explained(variant: Variant) -> str:
-    function = variant.reverse.function
-    quads = find_typical(function) if len(variant.kernels) == 1 else None
-    width = None if quads is None else quads.width
-    places = lane_sums.places(function)
-    blocks = "tiles" if block_tiles.applies(function) else "pairs" if jam.applies(function) else None
-    told = explain(
-        variant.derivative, _once(variant), places, blocks, width, _without_memory(variant), variant.merges_rows
-    )
-    on_cpu = notes(function)
+def _explained(variant: Variant, plan: LaunchPlan | None = None) -> str:
+    """`plan`: of one launch; then nothing is said of what others would get, elsewhere."""
+    function, ways = variant.reverse.function, ANY if plan is None else plan.launch.ways
+    places, blocks = frozenset[str](), None
+    if not ways.on_cpu:
+        places = lane_sums.places(function)
+        blocks = "tiles" if block_tiles.applies(function) else "pairs" if jam.applies(function) else None
+    width, merged = (_elements(variant), variant.merges_rows) if plan is None else _several(plan)
+    told = explain(variant.derivative, _once(variant), places, blocks, width, _without_memory(variant), merged)
+    on_cpu = [] if ways.on_gpu else notes(function)
     return "\n".join([told, *(["", "on the CPU:", *(f"  {note}" for note in on_cpu)] if on_cpu else [])])
+
+
+def _elements(variant: Variant) -> int | None:
+    """How many neighbouring elements a thread does in large launches."""
+    quads = find_typical(variant.reverse.function) if len(variant.kernels) == 1 else None
+    return None if quads is None else quads.width
+
+
+def _several(plan: LaunchPlan) -> tuple[int | None, bool]:
+    """How many neighbouring elements a thread does, and whether it does several rows of a block."""
+    quads = plan.variant.options.facts.quads
+    merged = any(plan.variant.started(kernel, plan.launch.block) != plan.launch.block for kernel, _ in plan.kernels)
+    return None if quads is None else quads.width, merged
 
 
 def _without_memory(variant: Variant) -> list[str]:
@@ -122,27 +95,56 @@ def _once(variant: Variant) -> list[str]:
     return [where for where in dict.fromkeys(str(op.span) for op in reads) if where in left]
 
 
-def _of_launch(kernel: Kernel, variant: Variant, told: _Launched, segment: int | None) -> list[str]:
-    unknown: dict[str, str] = {}
-    shape = Shape(told.launch.grid, told.launch.block)
-    columns = [
-        {kind: amount.times(told.threads) for kind, amount in column.items()}
-        for column in _columns(kernel, variant, shape, told.scalars, unknown, told.then)
-    ]
-    for gather, own, scalars in told.gathers:
-        threads = math.prod(own.grid) * math.prod(own.block)
-        for kind, amount in traffic(gather.function, set(), Shape(own.grid, own.block), scalars, unknown).items():
-            columns[1][kind] += amount.times(threads)
-    if told.cleared:
-        columns[1]["cleared"] = Amount.of(told.cleared)
-    grid, block = (" x ".join(map(str, _trimmed(extents))) for extents in (told.launch.grid, told.launch.block))
-    rows = [f"launch: {told.threads:,} threads, grid {grid}, block {block}", *([_IN_TWO] if told.then else []), ""]
-    rows += _table("bytes moved, estimated", columns, lambda amount: amount.text(size))
-    if told.tape:
-        rows += ["", f"tape: {told.tape // told.threads:,} bytes for each thread, {size(told.tape)} in all"]
-    if segment is not None:
-        rows += [f"checkpointed to stay within tape_budget: segments of {segment:,} iterations"]
+def _of_launch(planned: Planned) -> list[str]:
+    plan, launch, unknown = planned.plan, planned.launch, dict[str, str]()
+    threads = math.prod(launch.grid) * math.prod(launch.block)
+    columns = _moved(planned, threads, unknown)
+    grid, block = (" x ".join(map(str, _trimmed(extents))) for extents in (launch.grid, launch.block))
+    rows = [f"launch: {threads:,} threads, grid {grid}, block {block}", *([_IN_TWO] if plan.then else []), ""]
+    rows += [*_steps(plan), "", *_table("bytes moved, estimated", columns, lambda amount: amount.text(size))]
+    tape = tape_total(plan.tape_sizes(launch, planned.primal, planned.placement), launch)
+    if tape:
+        rows += ["", f"tape: {tape // threads:,} bytes for each thread, {size(tape)} in all"]
+    if plan.segment is not None:
+        rows += [f"checkpointed to stay within tape_budget: segments of {plan.segment:,} iterations"]
     return [*rows, *_legend(unknown)]
+
+
+def _moved(planned: Planned, threads: int, unknown: dict[str, str]) -> list[Traffic]:
+    """By the kernel, and by all that is launched in its place."""
+    plan, shape = planned.plan, Shape(planned.launch.grid, planned.launch.block)
+    scalars = planned.gradient.scalars(planned.primal, plan.segment)
+    then = tuple(kernel for kernel, _ in plan.then)
+    columns = [
+        {kind: amount.times(threads) for kind, amount in column.items()}
+        for column in _columns(planned.gradient.kernel, plan.variant, shape, scalars, unknown, then)
+    ]
+    for kernel, own, supplied in plan.gathers:
+        told = {**scalars, **{name: given.value for name, given in supplied.items()}}
+        moved = traffic(kernel.function, set(), Shape(own.grid, own.block), told, unknown)
+        for kind, amount in moved.items():
+            columns[1][kind] += amount.times(math.prod(own.grid) * math.prod(own.block))
+    cleared = sum(nbytes for _, _, nbytes in plan.cleared)
+    if cleared:
+        columns[1]["cleared"] = Amount.of(cleared)
+    return columns
+
+
+def _steps(plan: LaunchPlan) -> list[str]:
+    """What is launched, the atomic additions in its code, and the memory that it is given."""
+    on_cpu = plan.launch.ways.on_cpu
+    rows = [f"kernels, on a {'CPU' if on_cpu else 'GPU'}:"]
+    for step in plan.steps:
+        grid, block = (" x ".join(map(str, _trimmed(extents))) for extents in (step.grid, step.block))
+        code = (step.kernel.cpu_module if on_cpu else step.kernel.cuda_module).functions[step.kernel.name]
+        count = sum(isinstance(op, Atomic) and op.kind == "add" for op in walk(code.body))
+        rows.append(f"  {step.kernel.name}: grid {grid}, block {block}: {count or 'no'} atomic additions in its code")
+    rows += [f"  afterwards {addition.describe(plan.sized)}" for addition in plan.additions]
+    for need in plan.needs:
+        if isinstance(need, Memory):
+            nbytes = need.nbytes.value(plan.sized)
+            rows.append(f"  {need.name}: {f'{nbytes:,} bytes: ' if nbytes else ''}{need.role}")
+    return rows
 
 
 def _columns(
@@ -168,8 +170,8 @@ def _columns(
 
 def _is_in_two(gradient: Differentiated) -> bool:
     """Functions have no launches."""
-    found = getattr(gradient, "in_two", None)
-    return found is not None and bool(found.is_usual())
+    planner = getattr(gradient, "planner", None)
+    return planner is not None and bool(planner.in_two.is_usual())
 
 
 _IN_TWO = (

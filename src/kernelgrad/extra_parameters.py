@@ -11,7 +11,7 @@ from .autodiff.cooperate import SHARED_BYTES
 from .autodiff.keeping.checkpoint import SEGMENT
 from .autodiff.keeping.tape import Stack
 from .autodiff.logs import Log
-from .autodiff.reverse import Gradient
+from .autodiff.reverse import Derivation
 from .autodiff.telling.tape_size import elements_per_thread
 from .ir.ops import Function
 
@@ -26,7 +26,7 @@ _OTHERS = {
 }
 
 
-def parameter_notes(derivative: Gradient, function: Function, variables: Collection[str]) -> Iterator[str]:
+def parameter_notes(derivative: Derivation, function: Function, variables: Collection[str]) -> Iterator[str]:
     """Comments for the head of the text of one of its functions; `variables` are the source's."""
     told = {**{name: f"the address of the source's variable {name}" for name in variables}, **_OTHERS}
     told |= dict(_all(derivative))
@@ -40,7 +40,7 @@ def parameter_notes(derivative: Gradient, function: Function, variables: Collect
         yield from (f"//     {text}" for text in more)
 
 
-def _all(derivative: Gradient) -> Iterator[tuple[str, str]]:
+def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
     for stack in derivative.stacks:
         yield from _of_stack(stack, elements_per_thread(derivative.prepared.plan, stack.type))
     for log in derivative.logs:
@@ -89,7 +89,7 @@ def _of_log(log: Log) -> Iterator[tuple[str, str]]:
         yield log.filled.name or "", f"{_ALL} elements, {_ZEROED}"
 
 
-def _partial_sums(derivative: Gradient, name: str) -> str:
+def _partial_sums(derivative: Derivation, name: str) -> str:
     warps = "(blocks of the grid) * (warps of a block, the last may be part of one)"
     count = "(blocks that are started)" if derivative.coarse is not None else warps
     return f"{count} elements, {_FRESH}; to be added to {derivative.adjoints[name].name} after the launch"

@@ -3,43 +3,70 @@ order."""
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Iterator
-from functools import cache, partial
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
-from .autodiff.adding.coarse import blocks_for
+from .coarsening import started_blocks
 from .ir.builder import Builder, pointee
 from .ir.ops import BarrierReduce, Block, Function, Module, Param, Value
 from .ir.types import I64, Array, Pointer, Scalar, Struct, Type
 from .kernels import Kernel
+from .launch_additions import Addition, add_after
+from .launch_memory import BLOCK_THREADS, BLOCKS, Expression, Memory, Need, Number, Sized, supply
 from .runtime.arguments import Placement
-from .runtime.config import Launch, flat_launch
+from .runtime.config import Launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
-from .runtime.scratch import Scratch
 from .variants import Variant
 
 _THREADS = 1024
 _BLOCKS = 64  # that add up many sums before one block adds up theirs
 
 
+def partial_sums(variant: Variant, at: Sized) -> list[Need]:
+    """Where each warp, or each block, leaves its sum of a number's adjoint; and where very many are added up first."""
+    parts, found = _parts(variant), list[Need]()
+    for name, p in variant.derivative.partials.items():
+        found.append(Memory(p.name, parts * pointee(p.value).size, None, f"partial sums of the adjoint of '{name}'"))
+        if _are_many(variant, at):
+            for type, offset in _floats(pointee(p.value)):
+                nbytes = Number(_BLOCKS * type.size)
+                found.append(Memory(_between(p, offset), nbytes, 0, f"sums of the sums in {p.name}"))
+    return found
+
+
+def sums_after(variant: Variant, at: Sized) -> Iterator[Addition]:
+    """After the launch, adds the warps' sums to the adjoints the user gave."""
+    for name, param in variant.derivative.partials.items():
+        adjoint, whole = variant.derivative.adjoints[name].name, pointee(param.value)
+        for type, offset in _floats(whole):
+            adder, numbers = _adder(type), (_parts(variant), Number(whole.size // type.size))
+            if not _are_many(variant, at):
+                yield Addition(adder, Number(1), _THREADS, adjoint, param.name, numbers, offset, offset)
+                continue
+            between = _between(param, offset)
+            yield Addition(adder, Number(_BLOCKS), _THREADS, between, param.name, numbers, 0, offset)
+            few = (Number(_BLOCKS), Number(1))
+            yield Addition(adder, Number(1), _THREADS, adjoint, between, few, offset, 0)
+
+
+def _are_many(variant: Variant, at: Sized) -> bool:
+    return _parts(variant).value(at) > _BLOCKS * _THREADS
+
+
+def _between(param: Param, offset: int) -> str:
+    return f"{param.name}_between_{offset}"
+
+
 def add_partials(variant: Variant, launch: Launch, placement: Placement, stream: int | None, own: Own) -> None:
-    for param in variant.derivative.partials.values():
-        own.add(param.name, Scratch(_parts(variant, launch) * pointee(param.value).size, placement.cuda, stream))
+    at = Sized(launch.grid, launch.block, {})
+    supply(partial_sums(variant, at), at, placement, stream, own)
 
 
 def finish_partials(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
-    """After the launch, adds the warps' sums to the adjoints the user gave."""
-    for name, param in variant.derivative.partials.items():
-        memory = next(m for m in own.kept if m.address == own.supplied[param.name].value)
-        adjoint = variant.derivative.adjoints[name].name
-        target = next(b for b in bound.buffers if b.name == adjoint)
-        whole = pointee(param.value)
-        for type, offset in _floats(whole):
-            sums = _Sums(type, memory.address + offset, _parts(variant, launch), whole.size // type.size)
-            own.after.append(partial(_finish, sums, target.address + offset, launch, placement, own))
+    at = Sized(launch.grid, launch.block, {})
+    add_after(sums_after(variant, at), at, bound, launch, placement, own)
 
 
 def _floats(type: Type, offset: int = 0) -> Iterator[tuple[Scalar, int]]:
@@ -55,35 +82,11 @@ def _floats(type: Type, offset: int = 0) -> Iterator[tuple[Scalar, int]]:
             yield from _floats(field.type, offset + field.offset)
 
 
-class _Sums(NamedTuple):
-    """The warps' sums of a float: so many, each `step` floats behind the other."""
-
-    type: Scalar
-    address: int
-    length: int
-    step: int
-
-
-def _finish(sums: _Sums, target: int, launch: Launch, placement: Placement, own: Own) -> None:
-    if sums.length > _BLOCKS * _THREADS:
-        between = Scratch(_BLOCKS * sums.type.size, placement.cuda, own.kept[0].stream).zero()
-        own.kept.append(between)
-        _add(sums, between.address, _BLOCKS, launch, placement)
-        sums = _Sums(sums.type, between.address, _BLOCKS, 1)
-    _add(sums, target, 1, launch, placement)
-
-
-def _add(sums: _Sums, target: int, blocks: int, launch: Launch, placement: Placement) -> None:
-    packed = struct.pack("<QQqq", target, sums.address, sums.length, sums.step)
-    plain = flat_launch(blocks, _THREADS, launch.stream)
-    _adder(sums.type).run(plain, BoundArguments(packed, ()), placement, {})
-
-
-def _parts(variant: Variant, launch: Launch) -> int:
+def _parts(variant: Variant) -> Expression:
     """How many sums are left: one of each warp, or of each block that is started in place of many."""
     if variant.derivative.coarse is not None:
-        return blocks_for(launch.block)
-    return math.prod(launch.grid) * -(-math.prod(launch.block) // 32)
+        return started_blocks()
+    return BLOCKS * BLOCK_THREADS.rounded_up(32)
 
 
 @cache

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from .autodiff.adding.accumulate import Facts
+from .binding import RESULT
 from .errors import LaunchError, UnsupportedError
+from .forms import Forms
 from .gradients import Differentiated
 from .half_adjoints import in_float
 from .hidden import stream_of
@@ -16,6 +18,7 @@ from .ir.builder import Builder
 from .ir.ops import Block, Function, Param, Value
 from .ir.types import Pointer, Scalar, Type
 from .kernels import Kernel
+from .known import known_launch
 from .plans import LaunchPlan, Preparation
 from .recording import refuse_while_recording
 from .runtime.arguments import Placement
@@ -25,7 +28,7 @@ from .runtime.own import Own
 from .runtime.scratch import Scratch
 from .runtime.signature import c_signature
 from .settings import Settings
-from .variants import RESULT, Variant
+from .variants import Variant
 
 _ONE_THREAD = make_launch(1, 1)
 
@@ -79,19 +82,11 @@ class FunctionGradient(Differentiated):
 
     def __init__(self, target: DeviceFunction, settings: Settings):
         self.target = target
-        result = (RESULT,) if target.function.result_type is not None else ()
-        self.inner = result
-        super().__init__(target.kernel, settings)
-
-    usual = Facts(alone=True)
-
-    def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
-        listed = self.settings.listed if wanted is None else wanted
-        found = super().variant((*(n for n in listed if n != RESULT), *self.inner), facts)
-        if len(found.derivative.functions) > 1:
+        always = (RESULT,) if target.function.result_type is not None else ()
+        super().__init__(target.kernel, settings, Forms(target.kernel, settings, Facts(alone=True), always))
+        if self.variant().derivative.claims:
             reason = "an atomic maximum, minimum or exchange has a gradient in kernels only"
             raise UnsupportedError(reason, self.shown.span, "differentiate the kernel that calls the function")
-        return found
 
     @property
     def shown(self) -> Function:
@@ -115,13 +110,14 @@ class FunctionGradient(Differentiated):
         own_args, given = self.separate(args, adjoints)
         wanted = tuple(name for name, adjoint in given.items() if adjoint is not None)
         primal, _ = self.kernel.bind(own_args)
-        variant = self.variant_for(wanted, _ONE_THREAD, primal)
+        known = known_launch(self.kernel.function, wanted, _ONE_THREAD, primal)
+        variant = self.forms.for_launch(known)
         (kernel,) = variant.kernels
         own = Own()
         given = in_float(self.kernel.function, given, _ONE_THREAD, own)
         bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
         self.check_sizes(variant, bound)
-        plan = LaunchPlan(variant, _ONE_THREAD, primal)
+        plan = LaunchPlan(variant, known)
         self.check_overlap(variant, bound, own, plan.written)
         result = result_memory(self.target.function.result_type, placement, own)
         self._seed(variant, seed, placement, own)

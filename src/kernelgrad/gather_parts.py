@@ -38,12 +38,10 @@ def _between(box: Box, ranges: tuple[tuple[int, int], ...]) -> Box:
     return replace(box, first=tuple(low for low, _ in ranges), extents=tuple(high - low + 1 for low, high in ranges))
 
 
-def launch_of(box: Box, launch: Launch) -> Launch:
+def launch_of(box: Box) -> Launch:
     """Exactly one thread for each element."""
     block, left = [], _MOST_THREADS
     for n in box.extents:
         block.append(next(width for width in range(min(n, left), 0, -1) if n % width == 0))
         left //= block[-1]
-    return make_launch(
-        tuple(n // width for n, width in zip(box.extents, block, strict=True)), tuple(block), 0, launch.stream
-    )
+    return make_launch(tuple(n // width for n, width in zip(box.extents, block, strict=True)), tuple(block))

@@ -15,14 +15,16 @@ from .autodiff.adding.gather import WIDTH, Box, Finder, Gather
 from .autodiff.adding.gathering import NotSliceable, cost, gather_function
 from .autodiff.adding.once import is_stored_once
 from .autodiff.adding.private import places_of
-from .autodiff.reverse import Gradient as Derivative
-from .autodiff.reverse import Options, Prepared, gradient
+from .autodiff.options import Options
+from .autodiff.prepare import Derivations, Prepared
+from .autodiff.reverse import Derivation
 from .autodiff.structure import analyse
 from .deep import deeply
 from .errors import KernelGradError
 from .ir.ops import Function, Value
 from .ir.types import F32, F64, Pointer
 from .kernels import Kernel
+from .known import KnownLaunch
 from .runtime.arguments import Supplied
 from .runtime.config import Launch, make_launch
 from .transforms.machine import ATOMIC_INSTRUCTIONS
@@ -31,35 +33,42 @@ _MOST_OPERATIONS = 8000  # that a gather may begin with: a stencil of 27 weighte
 _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 
 
+Launched = Launch | KnownLaunch
 Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradient's own, and what it is told
 
 
-_Key = tuple[tuple[str, ...], frozenset[Place]]  # what a pattern is made for: outputs that are kept, stores apart
+class PatternKey(NamedTuple):
+    """What a pattern is made for: adjoints that are wanted, outputs that are kept, and stores that are apart."""
+
+    listed: tuple[str, ...]
+    kept: tuple[str, ...]
+    apart: frozenset[Place]
 
 
 class Chosen(NamedTuple):
     gather: Gather
     box: Box
-    pattern: _Key
+    pattern: PatternKey
 
 
 class _Pattern(NamedTuple):
     """A gradient in which every update is atomic, and what it is made of."""
 
     function: Function
-    derivative: Derivative
+    derivation: Derivation
 
 
 class Gathers:
-    """Finds and builds gathers of a kernel's gradient, for one choice of wanted adjoints."""
+    """Finds and builds the gathers of one kernel's gradients."""
 
-    def __init__(self, kernel: Kernel, options: Options):
-        self.kernel, self.options = kernel, options
-        self._patterns: dict[_Key, _Pattern | None] = {}
-        self._kernels: dict[tuple[Gather, _Key], Kernel | None] = {}
+    def __init__(self, kernel: Kernel, derivations: Derivations):
+        self.kernel, self.derivations = kernel, derivations
+        self._patterns: dict[PatternKey, _Pattern | None] = {}
+        self._kernels: dict[tuple[Gather, PatternKey], Kernel | None] = {}
 
     def find(
         self,
+        options: Options,
         prepared: Prepared,
         sums: Sums,
         sizes: Iterable[tuple[str, int]],
@@ -68,9 +77,9 @@ class Gathers:
     ) -> tuple[Chosen, ...]:
         """For one launch. `sizes`: of the buffers that might be gathered, in bytes."""
         candidates = [(name, nbytes) for name, nbytes in sizes if _might(name, prepared, sums)]
-        if not candidates or self.options.may_alias or self.options.mode == "split":
+        if not candidates or options.may_alias or options.mode == "split":
             return ()
-        key = kept_outputs(prepared, sums), apart
+        key = PatternKey(options.listed, kept_outputs(prepared, sums), apart)
         pattern = self._pattern(key)
         if pattern is None:
             return ()
@@ -85,74 +94,73 @@ class Gathers:
         shadows = {p.name: p.value for p in pattern.function.params}
         found = []
         for name, nbytes in candidates:
-            chosen = finder.find(name, shadows[pattern.derivative.adjoints[name].name], nbytes)
+            chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes)
             if chosen is not None:
                 gather = replace(chosen[0], writes=chosen[0].covers and name in assigned)
-                if self._build(gather, key) is not None:
+                if self._pays(gather, key, options.deterministic):
                     found.append(Chosen(gather, chosen[1], key))
         return tuple(found)
 
-    def launches(self, chosen: Chosen, launch: Launch, on_cpu: bool) -> Iterator[Step]:
+    def launches(self, chosen: Chosen, launch: Launched, on_cpu: bool) -> Iterator[Step]:
         """The kernels of a gather that was found, and what the launcher supplies to each."""
         gather, box, key = chosen
         if not on_cpu:
-            yield self._kernel(gather, key), launch_of(gather, box, launch), numbers(box, launch)
+            yield self._kernel(gather, key), launch_of(gather, box), numbers(box, launch)
             return
         for part, own in gather_parts.parts(gather, box):
-            yield self._kernel(part, key), gather_parts.launch_of(own, launch), numbers(own, launch)
+            yield self._kernel(part, key), gather_parts.launch_of(own), numbers(own, launch)
 
-    def _kernel(self, part: Gather, key: _Key) -> Kernel:
+    def _kernel(self, part: Gather, key: PatternKey) -> Kernel:
         if (part, key) not in self._kernels:
             self._kernels[part, key] = self._finished(part, key)
         kernel = self._kernels[part, key]
         assert kernel is not None
         return kernel
 
-    def _build(self, gather: Gather, key: _Key) -> Kernel | None:
-        """None where the gather would compute more than it saves, or cannot."""
+    def _pays(self, gather: Gather, key: PatternKey, at_any_cost: bool) -> bool:
+        """False where the gather would compute more than it saves, or cannot."""
         if (gather, key) not in self._kernels:
             self._kernels[gather, key] = self._built(gather, key)
-        return self._kernels[gather, key]
+        kernel = self._kernels[gather, key]
+        affordable = ATOMIC_INSTRUCTIONS * (gather.taps or len(gather.sites)) * gather.span
+        return kernel is not None and (at_any_cost or cost(kernel.function.body) <= affordable)
 
-    def _built(self, gather: Gather, key: _Key) -> Kernel | None:
+    def _built(self, gather: Gather, key: PatternKey) -> Kernel | None:
         try:
-            kernel = self._finished(gather, key, _MOST_OPERATIONS)
+            return self._finished(gather, key, _MOST_OPERATIONS)
         except NotSliceable:
             return None
-        affordable = ATOMIC_INSTRUCTIONS * (gather.taps or len(gather.sites)) * gather.span
-        return kernel if self.options.deterministic or cost(kernel.function.body) <= affordable else None
 
     @deeply
-    def _finished(self, gather: Gather, key: _Key, most: float = math.inf) -> Kernel:
+    def _finished(self, gather: Gather, key: PatternKey, most: float = math.inf) -> Kernel:
         """`most`: the operations that it may begin with."""
         pattern = self._patterns[key]
         assert pattern is not None
-        shadow = pattern.derivative.adjoints[gather.name].name
+        shadow = pattern.derivation.adjoints[gather.name].name
         param = next(p for p in pattern.function.params if p.name == shadow)
         function = gather_function(pattern.function, gather, param, most)
-        adjoints = frozenset(p.name for p in pattern.derivative.adjoints.values())
+        adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values())
         module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)), adjoints=adjoints)
         return Kernel(function.name, module, self.kernel.variable)
 
-    def _pattern(self, key: _Key) -> _Pattern | None:
+    def _pattern(self, key: PatternKey) -> _Pattern | None:
         if key not in self._patterns:
-            self._patterns[key] = self._derive(*key)
+            self._patterns[key] = self._derive(key)
         return self._patterns[key]
 
-    def _derive(self, kept: tuple[str, ...], apart: frozenset[Place]) -> _Pattern | None:
-        facts = replace(USUAL, private=frozenset(), apart=apart)
-        options = Options(self.options.listed, kept, "reverse", facts=facts)
+    def _derive(self, key: PatternKey) -> _Pattern | None:
+        facts = replace(USUAL, private=frozenset(), apart=key.apart)
+        options = Options(key.listed, key.kept, "reverse", facts=facts)
         try:
-            derivative = gradient(self.kernel.function, self.kernel.module, options)
+            derivation = Derivation(self.derivations.prepared(options))
         except KernelGradError:  # the reverse needs what the kernel overwrites
             return None
-        made = (derivative.internal, derivative.stacks, derivative.logs, derivative.claims)
-        if any(made) or len(derivative.functions) > 1:
+        if derivation.internal or derivation.claims or derivation.prepared.plan.taped or derivation.prepared.sites:
             return None
-        (function,) = derivative.functions
-        variables = {**self.kernel.module.globals, **{g.name: g for g in derivative.shared.values()}}
+        (function,) = derivation.functions
+        variables = {**self.kernel.module.globals, **{g.name: g for g in derivation.shared.values()}}
         module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables))
-        return _Pattern(module.functions[function.name], derivative)
+        return _Pattern(module.functions[function.name], derivation)
 
 
 def _might(name: str, prepared: Prepared, sums: Sums) -> bool:
@@ -186,15 +194,15 @@ def kept_outputs(prepared: Prepared, sums: Sums) -> tuple[str, ...]:
 # ---- launches -----------------------------------------------------------------------------------------------------
 
 
-def launch_of(gather: Gather, box: Box, launch: Launch) -> Launch:
-    """Threads for all elements."""
+def launch_of(gather: Gather, box: Box) -> Launch:
+    """Threads for all elements; its stream is told when it is run."""
     block = _BLOCKS[len(box.extents) - 1]
     *others, last = box.extents
     grid = tuple(-(-n // b) for n, b in zip((*others, -(-last // gather.span)), block, strict=True))
-    return make_launch(grid, block, 0, launch.stream)
+    return make_launch(grid, block)
 
 
-def numbers(box: Box, launch: Launch) -> dict[str, Supplied]:
+def numbers(box: Box, launch: Launched) -> dict[str, Supplied]:
     """What a gather's kernel is told: its own digits, and the launch of the kernel it belongs to."""
     found: dict[str, Callable[[int], int]] = {
         "_first": lambda k: box.first[k],

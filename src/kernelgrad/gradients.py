@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import starmap
-from typing import Any
+from typing import Any, NamedTuple
 
-from . import claims, requests
+from . import requests
 from .autodiff import roots as memory_analysis
-from .autodiff.adding.accumulate import USUAL, Facts
+from .autodiff.adding.accumulate import Facts
 from .autodiff.keeping import checkpoint
 from .autodiff.members import Member, members_of
 from .autodiff.parameters import adjoint_name
-from .autodiff.reverse import Options
 from .autodiff.shadows import adjoint_c_type
 from .errors import ArgumentError, LaunchError
+from .forms import Forms
 from .half_adjoints import in_float
 from .hidden import elements, stream_of, tape_total
-from .in_two import InTwo, Spilled
+from .in_two import Spilled
 from .ir.ops import Atomic, Function, Param, Value
 from .ir.traverse import operands
 from .ir.types import Array, Pointer, Struct, Type
 from .kernels import Kernel
-from .known import Looking, integers_of
-from .locks import COMPILING, cached_property, compiling
-from .plans import Cleared, Gathering, LaunchPlan, Plans, Preparation
-from .quads import facts_in_quads
+from .known import ANY, KnownLaunch, Ways, integers_of, known_launch
+from .locks import cached_property, compiling
+from .planning import Planner
+from .plans import LaunchPlan, Plans, Preparation, Step
 from .recording import refuse_while_recording
 from .runtime.arguments import Placement
 from .runtime.config import Launch, Launchers, make_launch
@@ -38,83 +37,33 @@ from .runtime.signature import c_signature, declare, user_params
 from .settings import Settings, has_derivative
 from .sizes import Pair, check_sizes
 from .struct_adjoints import completed, with_members
-from .transforms.machine import VECTOR_BYTES
-from .variants import ANY, Variant, Ways
+from .variants import Variant
 
 
 class Differentiated:
-    """What gradients, splits and their parts share: variants, and binding of arguments and adjoints."""
+    """What gradients, splits and their parts share: forms, and binding of arguments and adjoints."""
 
-    usual = USUAL
-
-    def __init__(self, kernel: Kernel, settings: Settings):
+    def __init__(self, kernel: Kernel, settings: Settings, forms: Forms | None = None):
         self.kernel, self.settings = kernel, settings
-        self._variants: dict[tuple[tuple[str, ...], Facts], Variant] = {}
+        self.forms = forms or Forms(kernel, settings)
         self.variant()  # what cannot be differentiated is known now, not at the first launch
+
+    @property
+    def usual(self) -> Facts:
+        return self.forms.usual
 
     def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
         """`wanted`: the listed parameters whose adjoint was given; `facts`: what holds for the launch."""
-        listed = self.settings.listed if wanted is None else wanted
-        if facts is not None:
-            return self._variant(listed, facts)
-        usual = self._variant(listed, self.usual)
-        unkept = usual.typically_unkept
-        return self._variant(listed, replace(self.usual, unkept=unkept)) if unkept else usual
-
-    def _variant(self, listed: tuple[str, ...], facts: Facts) -> Variant:
-        settings = self.settings
-        found = self._variants.get((listed, facts))
-        if found is not None:
-            return found
-        with COMPILING:
-            if (listed, facts) not in self._variants:
-                kept = tuple(n for n in settings.kept if n in listed and n not in facts.unkept)
-                options = Options(
-                    listed,
-                    kept,
-                    settings.mode,
-                    settings.may_alias,
-                    facts,
-                    deterministic=settings.deterministic,
-                    unique=settings.promises.unique,
-                    changing=settings.changing,
-                )
-                self._variants[listed, facts] = Variant(self.kernel, options)
-            return self._variants[listed, facts]
+        return self.forms.variant(wanted, facts)
 
     def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY) -> Variant:
         """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
-        known, sizes = self._known_of(wanted, primal)
-        usual = self._usual_for(wanted, launch)
-        return self.variant(wanted, usual.facts_of(launch, known, sizes, self._assigned(sizes), ways))
-
-    def _usual_for(self, wanted: tuple[str, ...], launch: Launch) -> Variant:
-        """The one that says what holds for a launch."""
-        usual = self.variant(wanted)
-        return (
-            self.variant(wanted, replace(self.usual, block=launch.block)) if usual.needs_shape(launch.block) else usual
-        )
-
-    def gathers(
-        self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY
-    ) -> Iterator[Any]:
-        """The launches that go before that variant's."""
-        known, sizes = self._known_of(wanted, primal)
-        return self._usual_for(wanted, launch).gathers(launch, known, sizes, self._assigned(sizes), ways)
-
-    def _assigned(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
-        return tuple(n for n in self.settings.assigned if n in sizes)
-
-    def _known_of(self, wanted: tuple[str, ...], primal: BoundArguments) -> tuple[Callable[[Any], Any], dict[str, int]]:
-        """The scalar arguments, and the sizes of the wanted buffers."""
-        known = integers_of(self.kernel.function).known(primal.packed)
-        return known, {b.name: b.nbytes for b in primal.buffers if b.name in wanted}
+        return self.forms.for_launch(known_launch(self.kernel.function, wanted, launch, primal, ways))
 
     @property
     def compiled(self) -> tuple[Executable, ...]:
         """The machine code of all kernels that have run so far."""
-        finished = [k for variant in self._variants.values() for k in vars(variant).get("kernels", ())]
-        return tuple(executable for kernel in finished for executable in kernel.compiled)
+        return _compiled(self.forms)
 
     # ---- arguments
 
@@ -215,21 +164,32 @@ class Differentiated:
         return {name: number for name, number in found.items() if number is not None}
 
 
+class Planned(NamedTuple):
+    """What a launch gets. `gradient`: the one that runs, perhaps with its loops checkpointed. `primal`: the kernel's
+    own arguments."""
+
+    gradient: Gradient
+    plan: LaunchPlan
+    launch: Launch
+    primal: BoundArguments
+    placement: Placement
+
+
 class Gradient(Differentiated):
     """The gradient of a kernel: `g[grid, block](*arguments, *adjoints)`."""
 
     def __init__(self, kernel: Kernel, settings: Settings):
         self._launchers: Launchers[None] = Launchers(self._launch)
         self._binders: dict[tuple[str, ...], Kernel] = {}
-        self._plans, self.in_two = Plans(), InTwo(self)
         super().__init__(kernel, settings)
+        self._plans, self.planner = Plans(), Planner(self.forms)
 
     def __repr__(self) -> str:
         return f"<gradient {self.signature}>"
 
     @property
     def compiled(self) -> tuple[Executable, ...]:
-        return (*super().compiled, *(e for reverse in self.in_two.gradients for e in reverse.compiled))
+        return (*super().compiled, *(e for forms in self.planner.in_two.reverses for e in _compiled(forms)))
 
     @cached_property
     def checkpointed(self) -> Gradient:
@@ -264,6 +224,16 @@ class Gradient(Differentiated):
         variant = self.variant()
         return "\n".join(map(variant.source, range(len(variant.kernels))))
 
+    def source_for(
+        self, grid: Any, block: Any, *args: Any, shared: Any = 0, on_gpu: bool = False, **adjoints: Any
+    ) -> str:
+        """What runs in a launch, as CUDA C++: every kernel in order, and before each what its launch is like, what is
+        supplied to it besides the arguments, and what it assumes. With or without the adjoints. `on_gpu`: what would
+        run on a GPU, for arrays that are not there."""
+        from .launch_text import text_of
+
+        return text_of(self.planned(make_launch(grid, block, shared), args, adjoints, on_gpu).plan)
+
     @compiling
     def explain(self, grid: Any = None, block: Any = None, *args: Any, shared: Any = 0, **adjoints: Any) -> str:
         """Every accumulation and every taped value: where, how, why; and the bytes that threads move. With a launch and
@@ -282,8 +252,9 @@ class Gradient(Differentiated):
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
         plain = self.bytes_needed(launch, bound, placement)
         if self._fits(plain):
-            halves = self.in_two.find(self.settings.listed, launch, bound, self._known_of((), bound)[0])
-            return plain if halves is None else halves.reverse.bytes_needed(launch, bound, placement)
+            known = self._known(launch, bound, placement)
+            halves = self.planner.in_two.find(known, known.answers(self.kernel.function))
+            return plain if halves is None else _bytes_needed(halves.reverse, known, launch, bound, placement)
         segment = self.segment(launch, bound, placement)
         return self.checkpointed.bytes_needed(launch, bound, placement, segment)
 
@@ -293,8 +264,15 @@ class Gradient(Differentiated):
     def bytes_needed(
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
     ) -> int:
-        variant = self.variant_for(self.settings.listed, launch, bound)
-        return tape_total(elements(variant, launch, bound, placement, segment), launch)
+        known = self._known(launch, bound, placement, segment)
+        return _bytes_needed(self.forms, known, launch, bound, placement, segment)
+
+    def _known(
+        self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
+    ) -> KnownLaunch:
+        """Of a launch that wants every adjoint."""
+        ways = self.ways(placement, False, False)
+        return known_launch(self.kernel.function, self.settings.listed, launch, bound, ways, segment)
 
     def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
         """How long segments must be for the tape to keep to the budget: the first of growing squares that does."""
@@ -335,8 +313,9 @@ class Gradient(Differentiated):
         wanted, own = tuple([name for name, adjoint in adjoints.items() if adjoint is not None]), Own()
         adjoints = in_float(self.kernel.function, adjoints, launch, own)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
-        spilled = partial(Kernel.local_bytes, device=placement.cuda) if placement.cuda is not None else None
-        plan = self._plan(wanted, launch, bound, self.ways(placement, False, False), None, spilled)
+        ways = self.ways(placement, False, False)
+        known = known_launch(self.kernel.function, wanted, launch, bound, ways)
+        plan = self._plan(known, bound, _spilled(placement))
         return plan.reads if plan.sizes is not None or not plan.variant.places else None
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
@@ -366,7 +345,7 @@ class Gradient(Differentiated):
         segment: int | None = None,
         single: bool = False,
         watched: bool = True,
-    ) -> tuple[list[claims.Step], Placement, Own]:
+    ) -> tuple[list[Step], Placement, Own]:
         """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
@@ -374,12 +353,45 @@ class Gradient(Differentiated):
         own = Own()
         adjoints = in_float(self.kernel.function, adjoints, launch, own, self.settings.kept)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
-        spilled = partial(Kernel.local_bytes, device=placement.cuda) if placement.cuda is not None else None
-        plan = self._plan(wanted, launch, bound, self.ways(placement, single, watched), segment, spilled)
+        ways = self.ways(placement, single, watched)
+        known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
+        plan = self._plan(known, bound, _spilled(placement))
         if not self.settings.may_alias:
             self.check_overlap(plan.variant, bound, own, plan.written)
         stream = stream_of(launch, placement)
         return plan.prepare(Preparation(launch.on(stream), bound, placement, stream, own)), placement, own
+
+    def planned(
+        self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], on_gpu: bool = False
+    ) -> Planned:
+        """What a launch gets. Adjoints that are not given are taken to be like their arguments. `on_gpu`: there, also
+        if the arrays are not."""
+        own = len(user_params(self.kernel.function))
+        target, segment = self._within_budget(launch, args[:own])
+        return target._planned(launch, args, keywords, segment, on_gpu)
+
+    def _planned(
+        self,
+        launch: Launch,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        segment: int | None,
+        on_gpu: bool,
+    ) -> Planned:
+        function, wanted = self.kernel.function, self.settings.listed
+        own_args, copies = args[: len(user_params(function))], Own()
+        primal, placement = self.kernel.bind(own_args)
+        bound = None
+        if keywords or len(args) != len(own_args):
+            adjoints = in_float(function, self.separate(args, keywords)[1], launch, copies, self.settings.kept)
+            wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
+            bound, _ = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
+        if not wanted:
+            raise ArgumentError(f"{self.kernel.name}: no adjoint is wanted, so there is nothing to explain")
+        ways = Ways(on_gpu=True) if on_gpu else self.ways(placement, False, False)
+        known = known_launch(function, wanted, launch, bound or primal, ways, segment)
+        known = known if bound is not None else self.forms.with_adjoints(known)
+        return Planned(self, self._plan(known, bound, _spilled(placement)), launch, primal, placement)
 
     def _binder(self, wanted: tuple[str, ...]) -> Kernel:
         """All variants take the same arguments of the user's."""
@@ -387,77 +399,43 @@ class Gradient(Differentiated):
             self._binders[wanted] = self.variant(wanted, self.usual).binder
         return self._binders[wanted]
 
-    def _plan(
-        self,
-        wanted: tuple[str, ...],
-        launch: Launch,
-        bound: BoundArguments,
-        ways: Ways,
-        segment: int | None,
-        spilled: Spilled | None = None,
-    ) -> LaunchPlan:
-        shape = launch.grid, launch.block, launch.shared_bytes
-        sizes = tuple([buffer[::2] for buffer in bound.buffers])  # and names: some may be missing
-        aligned = tuple([buffer.address % VECTOR_BYTES == 0 for buffer in bound.buffers]) if ways.on_gpu else ()
-        kind, known = (wanted, shape, sizes, aligned, ways, segment), integers_of(self.kernel.function)
-        integers = known.read(bound.packed)
-        plan = self._plans.get(kind, integers)
+    def _plan(self, known: KnownLaunch, bound: BoundArguments | None, spilled: Spilled | None = None) -> LaunchPlan:
+        plan = self._plans.get(known)
         if plan is None:
-            self.check_sizes(self.variant(wanted), bound)
-            plan = self._make_plan(wanted, launch, bound, ways, segment, spilled)
-            relevant = known.numbers((*self._usual_for(wanted, launch).relevant.parts, *plan.asked))
-            self._plans.keep(kind, integers, plan, relevant)
+            if bound is not None:
+                self.check_sizes(self.variant(known.wanted), bound)
+            plan = self.planner.plan(known, spilled)
+            relevant = integers_of(self.kernel.function).numbers(self.planner.relevant(known, plan))
+            self._plans.keep(known, plan, relevant)
         return plan
-
-    @compiling
-    def _make_plan(
-        self,
-        wanted: tuple[str, ...],
-        launch: Launch,
-        bound: BoundArguments,
-        ways: Ways,
-        segment: int | None,
-        spilled: Spilled | None = None,
-    ) -> LaunchPlan:
-        primal = self._without_adjoints(wanted, bound)
-        looking = Looking(self._known_of(wanted, primal)[0])
-        halves = self.in_two.find(wanted, launch, primal, looking, ways, spilled) if segment is None else None
-        if halves is not None:
-            plan = halves.reverse._make_plan(wanted, launch, bound, ways, None)
-            return plan.followed_by(halves.forward, halves.takes_adjoints, halves.asked)
-        variant = self.variant_for(wanted, launch, primal, ways)
-        if ways.on_gpu and (quads := facts_in_quads(variant, launch, looking, bound)):
-            variant = self.variant(wanted, quads)
-        gathers = () if ways.single else tuple(starmap(Gathering, self.gathers(wanted, launch, primal, ways)))
-        return LaunchPlan(variant, launch, primal, gathers, tuple(self._cleared(variant, bound)), segment, looking)
 
     @staticmethod
     def ways(placement: Placement, single: bool, watched: bool) -> Ways:
         on_gpu = placement.cuda is not None
         return Ways(single, not (on_gpu or watched), on_gpu and not single)
 
-    def _without_adjoints(self, wanted: tuple[str, ...], bound: BoundArguments) -> BoundArguments:
-        """The kernel's own arguments, which come first. Of a buffer with a shorter adjoint, what is before its end: the
-        launcher may write all of an adjoint, and no more."""
-        names = {p.name for p in user_params(self.kernel.function)}
-        adjoints, sizes = self.variant(wanted).derivative.adjoints, {b.name: b.nbytes for b in bound.buffers}
-        ends = {name: sizes[p.name] for name, p in adjoints.items() if p.name in sizes}
-        own = (b for b in bound.buffers if b.name.partition(".")[0] in names)
-        buffers = tuple(b._replace(nbytes=min(b.nbytes, ends.get(b.name, b.nbytes))) for b in own)
-        return bound._replace(packed=bound.packed[: self.kernel.packed_bytes], buffers=buffers)
-
-    def _cleared(self, variant: Variant, bound: BoundArguments) -> Iterator[Cleared]:
-        """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""
-        sizes = {b.name: b.nbytes for b in bound.buffers}
-        for name in self.settings.assigned:
-            param = variant.derivative.adjoints.get(name)
-            written = sizes[name] if name in variant.options.facts.overwritten else 0
-            for number, buffer in enumerate(bound.buffers):
-                if param is not None and buffer.name == param.name and buffer.nbytes > written:
-                    yield Cleared(number, written, buffer.nbytes - written)
-
 
 # ---- small things -------------------------------------------------------------------------------------------------
+
+
+def _spilled(placement: Placement) -> Spilled | None:
+    return partial(Kernel.local_bytes, device=placement.cuda) if placement.cuda is not None else None
+
+
+def _compiled(forms: Forms) -> tuple[Executable, ...]:
+    finished = [k for variant in forms.made.values() for k in vars(variant).get("kernels", ())]
+    return tuple(executable for kernel in finished for executable in kernel.compiled)
+
+
+def _bytes_needed(
+    forms: Forms,
+    known: KnownLaunch,
+    launch: Launch,
+    bound: BoundArguments,
+    placement: Placement,
+    segment: int | None = None,
+) -> int:
+    return tape_total(elements(forms.for_launch(known), launch, bound, placement, segment), launch)
 
 
 def _adjoint_type(param: Param) -> str:

@@ -9,14 +9,16 @@ import numpy as np
 
 from .argument_copies import copy_variables, on_copies
 from .autodiff.keeping import checkpoint
-from .autodiff.logs import Logged
+from .autodiff.keeping.tape import Stack
+from .autodiff.logs import Log, Logged
 from .errors import LaunchError
 from .ir.ops import Param
 from .ir.types import Pointer, Type
-from .known import integers_of
+from .known import KnownLaunch, integers_of
+from .launch_memory import THREADS, Bytes, Expression, Memory, Need, Number, Sized, Value, supply
 from .ordering import segment_starts
 from .runtime.arguments import Placement, Supplied
-from .runtime.config import Launch
+from .runtime.config import Launch, make_launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import Scratch, available_bytes
@@ -25,19 +27,48 @@ from .variants import Variant
 
 _SMALL_TAPE = 1 << 22  # bytes: to ask a GPU how much is free would take longer than the launch
 
+_ONE = make_launch(1, 1)  # where the shape does not matter
+
 # Elements of the tape and entries of the logs, per thread: for all blocks alike, or for each.
 Sizes = dict[Type | Logged, np.ndarray[Any, np.dtype[np.int64]]]
 
 
-def add_shadows(variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
+def shadows(variant: Variant) -> list[Need]:
     """Zeroed shadows of buffers and module variables that are not listed."""
-    variables = variant.kernel.module.globals
+    variables, found = variant.kernel.module.globals, list[Need]()
     by_name = {p.name: p for p in variant.kernel.function.params}
     for name, param in variant.derivative.internal.items():
-        nbytes = sum(b.nbytes for b in bound.buffers if b.name == name)
-        nbytes = variables[name].type.size if name in variables else nbytes
-        nbytes = nbytes * _item_size(param) // _item_size(by_name[name])  # half precision has floats as shadows
-        own.add(param.name, Scratch(nbytes, placement.cuda, stream).zero())
+        nbytes: Expression = Number(variables[name].type.size) if name in variables else Bytes(name)
+        # Half precision has floats as shadows.
+        nbytes = nbytes * _item_size(param) // _item_size(by_name[name])
+        found.append(Memory(param.name, nbytes, 0, f"the adjoint of '{name}', which is not listed"))
+    return found
+
+
+def add_shadows(variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
+    supply(shadows(variant), sized(_ONE, bound), placement, stream, own)
+
+
+def sized(launch: Launch, bound: BoundArguments) -> Sized:
+    """What sizes depend on; buffers of one name count together."""
+    nbytes: dict[str, int] = {}
+    for buffer in bound.buffers:
+        nbytes[buffer.name] = nbytes.get(buffer.name, 0) + buffer.nbytes
+    return Sized(launch.grid, launch.block, nbytes)
+
+
+def tape_needs(variant: Variant, sizes: Sizes | None) -> list[Need]:
+    """The tape, where it is known how much of it a thread needs; else that is counted before the launch."""
+    found: list[Need] = []
+    for stack in variant.derivative.stacks:
+        name = stack.memory.name or ""
+        if sizes is None or stack.capacity is None:
+            found.append(Memory(name, Number(0), None, f"tape of {stack.type}: as much as a launch before counts"))
+            continue
+        each = int(sizes[stack.type][0])
+        found.append(Memory(name, THREADS * each * stack.type.size, None, f"tape of {stack.type}"))
+        found.append(Value(stack.capacity.name or "", Number(each), "elements of it for each thread"))
+    return found
 
 
 def add_tape(
@@ -83,7 +114,7 @@ def elements(
     return by_counting(variant, launch, bound, placement, segment) if found is None else found
 
 
-def by_arithmetic(variant: Variant, launch: Launch, known: Callable[[Any], Any]) -> Sizes | None:
+def by_arithmetic(variant: Variant, launch: Launch | KnownLaunch, known: Callable[[Any], Any]) -> Sizes | None:
     """None where it depends on what buffers hold."""
     keys = (*variant.stack_types, *variant.logged)
     if not keys:
@@ -95,9 +126,8 @@ def by_arithmetic(variant: Variant, launch: Launch, known: Callable[[Any], Any])
 def by_counting(
     variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None
 ) -> Sizes:
-    keys = (*variant.stack_types, *variant.logged)
     counted = _counted(variant, launch, bound, placement, segment)
-    alike = {key for key, place in zip(keys, variant.places, strict=True) if place.capacity is not None}
+    alike = {_key(place) for place in variant.places if place.capacity is not None}
     return {key: np.array([max(1, n.max())]) if key in alike else n for key, n in counted.items()}
 
 
@@ -122,6 +152,10 @@ def _counted(
 
 def tape_total(sizes: Sizes, launch: Launch) -> int:
     return sum(_tape_bytes(key, sizes, launch) for key in sizes)
+
+
+def _key(place: Stack | Log) -> Type | Logged:
+    return place.of if isinstance(place, Log) else place.type
 
 
 def _tape_bytes(key: Type | Logged, sizes: Sizes, launch: Launch) -> int:

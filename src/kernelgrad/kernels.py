@@ -91,8 +91,8 @@ class Kernel:
             raise ArgumentError(f"{self.function.called}: check runs on the CPU; pass NumPy arrays")
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
         config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
-        arguments = self._with_variables(self._cpu_module, bound, config, None, hidden)
-        return check_cpu(self._cpu_module, self.name, config, arguments, seed, unique)
+        arguments = self._with_variables(self.cpu_module, bound, config, None, hidden)
+        return check_cpu(self.cpu_module, self.name, config, arguments, seed, unique)
 
     # ---- what it becomes
 
@@ -102,7 +102,7 @@ class Kernel:
         """The kernel as CUDA C++: what runs on a GPU, and what plain nvcc compiles."""
         from .backends.cuda import emit
 
-        return emit(self._cuda_module, self.name)
+        return emit(self.cuda_module, self.name)
 
     @cached_property
     def ir(self) -> str:
@@ -112,11 +112,11 @@ class Kernel:
         return print_module(self.module)
 
     @cached_property
-    def _cpu_module(self) -> IRModule:
+    def cpu_module(self) -> IRModule:
         return pipeline.for_target(self.module, self.name, pipeline.CPU)
 
     @cached_property
-    def _cuda_module(self) -> IRModule:
+    def cuda_module(self) -> IRModule:
         return pipeline.for_target(self.module, self.name, pipeline.CUDA)
 
     @cached_property
@@ -170,7 +170,7 @@ class Kernel:
         `constants`: what `__constant__` variables are to hold on a GPU, instead of what the module's do."""
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
         config = _config(launch, placement)
-        module = self._cpu_module if placement.cuda is None else self._cuda_module
+        module = self.cpu_module if placement.cuda is None else self.cuda_module
         executable = self._executable(placement.cuda)
         arguments = self._with_variables(module, bound, config, placement.cuda, hidden)
         if bound.nulls:
@@ -202,7 +202,7 @@ class Kernel:
         from .nulls import guarded
         from .runtime.cpu import compile_cpu
 
-        module = guarded(self._cpu_module, self.name, nulls)
+        module = guarded(self.cpu_module, self.name, nulls)
         made = self._executable(None) if module is None else compile_cpu(module, self.name)
         return self._guarded.setdefault(nulls, made)
 
@@ -230,7 +230,7 @@ class Kernel:
 
     @cached_property
     def _constant_names(self) -> tuple[str, ...]:
-        return tuple(name for name, g in self._cuda_module.globals.items() if g.space == "constant")
+        return tuple(name for name, g in self.cuda_module.globals.items() if g.space == "constant")
 
     def _copy_constants(self, device: int) -> None:
         """Brings `__constant__` variables that changed since the last launch to the GPU."""
@@ -259,14 +259,14 @@ class Kernel:
     def _compile_cpu(self) -> Executable:
         from .runtime.cpu import compile_cpu
 
-        return self._executables.setdefault(None, compile_cpu(self._cpu_module, self.name))
+        return self._executables.setdefault(None, compile_cpu(self.cpu_module, self.name))
 
     def _compile_cuda(self, device: int) -> Executable:
         """NVRTC may compile several kernels at once: not under the lock that all share (Note [Locks])."""
         with COMPILING:
             from .runtime.cuda import CudaExecutable
 
-            text, module = self.source, self._cuda_module
+            text, module = self.source, self.cuda_module
         with self._lock:
             found = self._executables.get(device)
             if found is None:

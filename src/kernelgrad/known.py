@@ -1,18 +1,23 @@
-"""The integers among a launch's arguments: what its index arithmetic and its loops depend on."""
+"""What is known of a launch before it runs: its shape, the sizes of its buffers, and the integers among its arguments,
+which its index arithmetic and its loops depend on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .autodiff.keeping import checkpoint
 from .ir.layout import param_layout
 from .ir.ops import Function, Value
 from .ir.types import Scalar
 from .locks import make_lock
+from .runtime.config import Launch
+from .runtime.launch import BoundArguments
+from .transforms.machine import VECTOR_BYTES
 
+Extents = tuple[int, int, int]
 _CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
@@ -37,7 +42,11 @@ class Integers:
 
     def known(self, packed: bytes, segment: int | None = None) -> Callable[[Any], Any]:
         """The number that a parameter's value is, None where it is none. `segment`: the length of segments."""
-        found: dict[Any, Any] = dict(zip(self._values, self.read(packed), strict=True))
+        return self.answers(self.read(packed), segment)
+
+    def answers(self, integers: Iterable[int], segment: int | None = None) -> Callable[[Any], Any]:
+        """The same for numbers that were read already."""
+        found: dict[Any, Any] = dict(zip(self._values, integers, strict=True))
         found |= dict.fromkeys(self._segments, segment)
         return found.get
 
@@ -79,3 +88,63 @@ def _code(type: Scalar) -> str:
 
 
 integers_of = lru_cache(256)(Integers)
+
+
+# ---- launches -----------------------------------------------------------------------------------------------------
+
+
+class Ways(NamedTuple):
+    """How a launch may be carried out. `single`: by one kernel alone. `on_cpu`, `on_gpu`: by what is fastest there,
+    with another number of blocks perhaps."""
+
+    single: bool = False
+    on_cpu: bool = False
+    on_gpu: bool = False
+
+
+ANY = Ways()
+
+
+class KnownLaunch(NamedTuple):
+    """What is known of a launch: all that its plan may depend on, and so the key under which that is kept. `wanted`:
+    the listed parameters whose adjoint was given. `integers`: the kernel's, in the order of its parameters. `sizes`:
+    the bytes of its buffers by name, and of adjoints if these are given already. `aligned`: which of them begin at
+    multiples of 16 bytes, on a GPU. `segment`: the length of a checkpointed loop's segments."""
+
+    wanted: tuple[str, ...]
+    grid: Extents
+    block: Extents
+    shared_bytes: int
+    integers: tuple[int, ...]
+    sizes: tuple[tuple[str, int], ...]
+    aligned: tuple[bool, ...]
+    ways: Ways = ANY
+    segment: int | None = None
+
+    def answers(self, function: Function, segmented: bool = False) -> Callable[[Any], Any]:
+        """The integers by the values of the parameters; `segmented`: the length of segments, too. Which form a launch
+        gets does not depend on that: it is chosen for the form."""
+        return integers_of(function).answers(self.integers, self.segment if segmented else None)
+
+    def builtin(self, name: str, axis: int) -> int:
+        return (self.block if name == "block_dim" else self.grid)[axis]
+
+    def only(self, relevant: Iterable[int]) -> KnownLaunch:
+        """Without the integers that decide nothing."""
+        integers = self.integers
+        return self._replace(integers=tuple([integers[k] for k in relevant]))
+
+
+def known_launch(
+    function: Function,
+    wanted: tuple[str, ...],
+    launch: Launch,
+    bound: BoundArguments,
+    ways: Ways = ANY,
+    segment: int | None = None,
+) -> KnownLaunch:
+    """`function`: the kernel's; `bound`: its arguments, perhaps with adjoints behind them."""
+    integers = integers_of(function).read(bound.packed)
+    sizes = tuple([buffer[::2] for buffer in bound.buffers])
+    aligned = tuple([buffer.address % VECTOR_BYTES == 0 for buffer in bound.buffers]) if ways.on_gpu else ()
+    return KnownLaunch(wanted, launch.grid, launch.block, launch.shared_bytes, integers, sizes, aligned, ways, segment)

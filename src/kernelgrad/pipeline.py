@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from .autodiff.adding import taps
+from .autodiff.counts import COUNTS
 from .autodiff.tuning import tune
 from .autodiff.tuning.tune import PLAIN, Tuning
 from .cache import DiskCache, digest, source_digest
@@ -150,13 +151,13 @@ def finish_derivative(
     gathering: frozenset[str] = frozenset(),
     tuning: Tuning = PLAIN,
     only_sums: bool = False,
-    quads: Quads | None = None,
     adjoints: frozenset[str] = frozenset(),
 ) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
     through which the user sees adjoints. `gathering`: all memory in which adjoints are added up. `tuning`: what is
-    known of its launches. `only_sums`: that is all its loop does, which may take several turns at a time. `quads`: how
-    a thread does several elements. `adjoints`: the memory of adjoints, if those of zero are to stay zero."""
+    known of its launches. `only_sums`: that is all its loop does, which may take several turns at a time. `adjoints`:
+    the memory of adjoints, if those of zero are to stay zero."""
+    COUNTS.finished += 1
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
@@ -173,24 +174,29 @@ def finish_derivative(
         late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((TURNS,) if only_sums else ()))
         result = for_target(tuned, function.name, (*late, last))
         _check_addresses(result.functions[function.name])
-        return _in_tiles(result, function.name, tuning) if quads is None else _in_quads(result, function.name, quads)
+        return result
 
-    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {quads} {sorted(adjoints)}"
+    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {sorted(adjoints)}"
     return _remembered(emitted, f"derivative {function.name} {told}", compute)
 
 
-def _in_quads(module: Module, name: str, quads: Quads) -> Module:
+@compiling
+@deeply
+def in_quads(module: Module, quads: Quads) -> Module:
+    """A finished derivative whose threads do several elements each."""
     from .transforms.quads import run
 
+    (name,) = module.functions
     return for_target(module, name, (Pass("quads", lambda f, m: run(f, m, quads)), *WIDENED))
 
 
-def _in_tiles(module: Module, name: str, tuning: Tuning) -> Module:
+def in_tiles(module: Module, tuning: Tuning) -> Module:
     """With what the compiler must know of the launches, where warps are to do the work of several blocks."""
     if tuning.block is None or tuning.row == 1:
         return module
     from .transforms.block_tiles import for_blocks
 
+    (name,) = module.functions
     return replace(module, functions={name: for_blocks(module.functions[name], tuning.block)})
 
 

@@ -3,33 +3,36 @@ once; a launch that comes again only binds its arguments, looks here, and fills 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
-from . import claims
+from . import claims, coarsening, quads
 from .argument_copies import sparing
 from .autodiff.cooperate import SHARED_BYTES
 from .autodiff.keeping import checkpoint
-from .coarsening import add_grid
-from .crowds import add_copies, finish_copies
-from .finishing import add_partials, finish_partials
-from .hidden import Sizes, add_shadows, add_tape, by_arithmetic, by_counting
-from .ir.ops import Value
+from .crowds import add_copies, finish_copies, replicas, replicas_after
+from .finishing import add_partials, finish_partials, partial_sums, sums_after
+from .hidden import Sizes, add_shadows, add_tape, by_arithmetic, by_counting, shadows, sized, tape_needs
+from .ir.ops import Value as IRValue
 from .kernels import Kernel
-from .known import Growing, Looking, integers_of
+from .known import Extents, Growing, KnownLaunch, Looking
+from .launch_additions import Addition
+from .launch_memory import Need, Number, Sized, Value, supply
 from .locks import cached_property, make_lock
 from .ordering import add_logs, finish_logs, logged_in
-from .quads import add_rows
 from .runtime.arguments import Placement, Supplied
-from .runtime.config import Launch
+from .runtime.config import Launch, make_launch
 from .runtime.launch import BoundArguments
 from .runtime.own import Own
 from .runtime.scratch import zero_bytes
+from .runtime.signature import user_params
 from .saving import read_by
 from .variants import Variant
-from .widening import add_wide
+from .widening import add_wide, wide_adjoints
 
+_PLAIN = make_launch(1, 1)
 _REMEMBERED = 256  # plans of a gradient
 
 
@@ -52,6 +55,27 @@ class Gathering(NamedTuple):
     supplied: dict[str, Supplied]
 
 
+class PlannedStep(NamedTuple):
+    """A launch. `role`: a gather, a kernel of the gradient, or the kernel itself after its reverse. `told`: numbers
+    that only this one is given."""
+
+    role: Literal["gather", "kernel", "forward"]
+    kernel: Kernel
+    grid: Extents
+    block: Extents
+    takes_adjoints: bool
+    told: Mapping[str, Supplied] = MappingProxyType({})
+
+
+class Step(NamedTuple):
+    """A launch that is ready, and what the launcher supplies it with."""
+
+    kernel: Kernel
+    bound: BoundArguments
+    launch: Launch
+    supplied: Mapping[str, Supplied]
+
+
 class Cleared(NamedTuple):
     """Of a buffer, by its number, the bytes that are zeroed before the launch."""
 
@@ -64,21 +88,21 @@ Part = Callable[["LaunchPlan", Preparation], None]
 
 
 class LaunchPlan:
-    """`launch` and `primal` stand for all that it is for. `segment`: the length of a checkpointed loop's segments."""
+    """`launch` stands for all that it is for."""
 
     def __init__(
         self,
         variant: Variant,
-        launch: Launch,
-        primal: BoundArguments,
+        launch: KnownLaunch,
         gathers: tuple[Gathering, ...] = (),
         cleared: tuple[Cleared, ...] = (),
-        segment: int | None = None,
         looked: Looking | None = None,
     ):
-        self.variant, self.gathers, self.cleared, self.segment = variant, gathers, cleared, segment
-        self._own_buffers = len(primal.buffers)
-        looking = Looking(integers_of(variant.kernel.function).known(primal.packed, segment))
+        self.variant, self.launch, self.gathers, self.cleared = variant, launch, gathers, cleared
+        self.segment = launch.segment
+        names = {p.name for p in user_params(variant.kernel.function)}
+        self._own_buffers = sum(name.partition(".")[0] in names for name, _ in launch.sizes)
+        looking = Looking(launch.answers(variant.kernel.function, segmented=True))
         self.sizes: Sizes | None = by_arithmetic(variant, launch, looking)
         # Integers that it depends on.
         self.asked = (*looking.asked, *(looked.asked if looked is not None else ()))
@@ -94,13 +118,53 @@ class LaunchPlan:
         names = {p.name for p in self.variant.kernel.function.params} | set(self.variant.kernel.module.globals)
         return frozenset(name for kernel in kernels for name in read_by(kernel.function, names))
 
-    def followed_by(self, kernel: Kernel, takes_adjoints: bool, asked: Iterable[Value]) -> LaunchPlan:
+    def followed_by(self, kernel: Kernel, takes_adjoints: bool, asked: Iterable[IRValue]) -> LaunchPlan:
         """With a launch after those of the variant. `asked`: the integers on which that depends."""
         self.then, self.written = ((kernel, takes_adjoints),), self.written | kernel.written
         self.asked = (*self.asked, *asked)
         return self
 
-    def prepare(self, at: Preparation) -> list[claims.Step]:
+    @cached_property
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """What is launched, in order. Gathers come first: they read adjoints that the kernel itself consumes."""
+        variant, (grid, block) = self.variant, (self.launch.grid, self.launch.block)
+        grid, block = quads.started(variant, coarsening.started(variant, grid, block), block)
+        gathers = [PlannedStep("gather", k, own.grid, own.block, True, told) for k, own, told in self.gathers]
+        kernels = [
+            PlannedStep("kernel", kernel, grid, variant.started(kernel, block), takes_adjoints)
+            for kernel, takes_adjoints in self.kernels
+        ]
+        then = [PlannedStep("forward", k, self.launch.grid, self.launch.block, takes) for k, takes in self.then]
+        return (*gathers, *kernels, *then)
+
+    @property
+    def sized(self) -> Sized:
+        return Sized(self.launch.grid, self.launch.block, dict(self.launch.sizes))
+
+    @cached_property
+    def additions(self) -> tuple[Addition, ...]:
+        """What is launched after that, in order; logs are sorted and added up besides."""
+        return (*sums_after(self.variant, self.sized), *replicas_after(self.variant))
+
+    @cached_property
+    def needs(self) -> tuple[Need, ...]:
+        """Memory and numbers that the kernels are given besides the arguments, but for logs and claims."""
+        variant = self.variant
+        shared = [Value(SHARED_BYTES, Number(-(-self.launch.shared_bytes // 16) * 16), "where shadows begin")]
+        segment = [] if self.segment is None else [Value(checkpoint.SEGMENT, Number(self.segment), "iterations")]
+        return (
+            *(shared if variant.doubles_shared else ()),
+            *shadows(variant),
+            *partial_sums(variant, self.sized),
+            *replicas(variant),
+            *wide_adjoints(variant),
+            *coarsening.launch_extents(variant),
+            *quads.launch_blocks(variant),
+            *segment,
+            *tape_needs(variant, self.sizes),
+        )
+
+    def prepare(self, at: Preparation) -> list[Step]:
         """Makes what the launch needs, and gives its steps, in order."""
         given = at.bound
         for part in self.parts:
@@ -108,18 +172,20 @@ class LaunchPlan:
         for number, start, nbytes in self.cleared:
             zero_bytes(at.bound.buffers[number].address + start, nbytes, at.placement.cuda, at.stream)
         launch, supplied = at.own.sized(at.launch), at.own.supplied
-        # They come first: they read adjoints that the kernel itself consumes.
-        steps = [
-            claims.Step(kernel, given, gathering.on(at.stream), {**supplied, **told})
-            for kernel, gathering, told in self.gathers
-        ]
-        for kernel, takes_adjoints in self.kernels:
-            bound = at.bound if takes_adjoints else self.without_adjoints(at.bound)
-            started = launch._replace(block=self.variant.started(kernel, launch.block))
-            steps.append(claims.Step(kernel, bound, started, supplied))
-        for kernel, takes_adjoints in self.then:
-            steps.append(claims.Step(kernel, given if takes_adjoints else self.without_adjoints(given), at.launch, {}))
+        steps = []
+        for step in self.steps:
+            bound = at.bound if step.role == "kernel" else given
+            bound = bound if step.takes_adjoints else self.without_adjoints(bound)
+            started = {"gather": _PLAIN.on(at.stream), "kernel": launch, "forward": at.launch}[step.role]
+            own = {} if step.role == "forward" else {**supplied, **step.told}
+            steps.append(Step(step.kernel, bound, started._replace(grid=step.grid, block=step.block), own))
         return steps
+
+    def tape_sizes(self, launch: Launch, primal: BoundArguments, placement: Placement) -> Sizes:
+        """What each thread keeps, by arithmetic or by a launch that counts."""
+        if self.sizes is not None:
+            return self.sizes
+        return by_counting(self.variant, launch, primal, placement, self.segment)
 
     def without_adjoints(self, bound: BoundArguments) -> BoundArguments:
         packed = bound.packed[: self.variant.kernel.packed_bytes]
@@ -132,28 +198,25 @@ def written_by(variant: Variant, *others: Kernel) -> frozenset[str]:
 
 
 class Plans:
-    """The plans of a gradient's last kinds of launches. Several threads may ask at once. `integers` are a launch's;
-    only those count that some plan depends on."""
+    """The plans of a gradient's last kinds of launches. Several threads may ask at once. Of a launch's integers only
+    those count that some plan depends on."""
 
     def __init__(self) -> None:
-        self._found: dict[Any, LaunchPlan] = {}
+        self._found: dict[KnownLaunch, LaunchPlan] = {}
         self._relevant: Growing[int] = Growing()
         self._lock = make_lock()
 
-    def get(self, kind: Any, integers: tuple[int, ...]) -> LaunchPlan | None:
-        return self._found.get(self._key(kind, integers))
+    def get(self, launch: KnownLaunch) -> LaunchPlan | None:
+        return self._found.get(launch.only(self._relevant.parts))
 
-    def keep(self, kind: Any, integers: tuple[int, ...], plan: LaunchPlan, relevant: Iterable[int]) -> LaunchPlan:
+    def keep(self, launch: KnownLaunch, plan: LaunchPlan, relevant: Iterable[int]) -> LaunchPlan:
         """`relevant`: the numbers of the integers that the plan depends on."""
         self._relevant.add(relevant)
         with self._lock:
             while len(self._found) >= _REMEMBERED:
                 del self._found[next(iter(self._found))]  # the oldest
-            self._found[self._key(kind, integers)] = plan
+            self._found[launch.only(self._relevant.parts)] = plan
         return plan
-
-    def _key(self, kind: Any, integers: tuple[int, ...]) -> tuple[Any, ...]:
-        return kind, tuple([integers[k] for k in self._relevant.parts])
 
 
 # ---- the parts ----------------------------------------------------------------------------------------------------
@@ -185,12 +248,9 @@ def _widen(plan: LaunchPlan, at: Preparation) -> None:
     add_wide(plan.variant, at.bound, at.launch, at.placement, at.stream, at.own)
 
 
-def _coarsen(plan: LaunchPlan, at: Preparation) -> None:
-    add_grid(plan.variant, at.launch, at.own)
-
-
-def _in_rows(plan: LaunchPlan, at: Preparation) -> None:
-    add_rows(plan.variant, at.launch, at.own)
+def _renumber(plan: LaunchPlan, at: Preparation) -> None:
+    needs = (*coarsening.launch_extents(plan.variant), *quads.launch_blocks(plan.variant))
+    supply(needs, sized(at.launch, at.bound), at.placement, at.stream, at.own)
 
 
 def _cut(plan: LaunchPlan, at: Preparation) -> None:
@@ -200,9 +260,7 @@ def _cut(plan: LaunchPlan, at: Preparation) -> None:
 
 def _keep(plan: LaunchPlan, at: Preparation) -> None:
     variant, launch, own = plan.variant, at.launch, at.own
-    sizes = plan.sizes
-    if sizes is None:
-        sizes = by_counting(variant, launch, plan.without_adjoints(at.bound), at.placement, plan.segment)
+    sizes = plan.tape_sizes(launch, plan.without_adjoints(at.bound), at.placement)
     add_tape(variant, sizes, launch, at.placement, at.stream, own)
     if variant.derivative.logs:
         add_logs(variant, logged_in(sizes), launch, at.placement, at.stream, own)
@@ -221,8 +279,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.derivative.partials, _sum_up),
     (lambda plan: plan.variant.derivative.copies, _copy),
     (lambda plan: plan.variant.derivative.wide, _widen),
-    (lambda plan: plan.variant.derivative.coarse is not None, _coarsen),
-    (lambda plan: plan.variant.options.facts.quads is not None, _in_rows),
+    (lambda plan: plan.variant.derivative.coarse is not None or plan.variant.options.facts.quads, _renumber),
     (lambda plan: plan.segment is not None, _cut),
     (lambda plan: plan.variant.places, _keep),
     (lambda plan: plan.variant.derivative.claims, _claim),

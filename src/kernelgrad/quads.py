@@ -4,43 +4,50 @@ launches are large and aligned enough, and the grid to start."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .autodiff.adding.accumulate import Facts
-from .autodiff.adding.quads import fits
-from .runtime.arguments import Supplied
-from .runtime.config import Launch
-from .runtime.launch import BoundArguments
-from .runtime.own import Own
-from .transforms.machine import VECTOR_BYTES
-from .transforms.quads import GRID
+from .autodiff.adding.affine import Shape
+from .autodiff.adding.quads import find, fits
+from .known import Extents, KnownLaunch
+from .launch_memory import Extent, Need, Value
+from .transforms.quads import GRID, Quads
 from .variants import Variant
 
 _ENOUGH = 1 << 20  # threads: with fewer, all of them are under way at once anyway
 _STARTED = 256  # threads of a block, so that it has registers enough
 
 
-def facts_in_quads(
-    variant: Variant, launch: Launch, known: Callable[[Any], Any], bound: BoundArguments
-) -> Facts | None:
+def facts_in_quads(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Facts | None:
     """What holds for a launch whose threads do several elements each; None where they had better not."""
-    if not fits(launch.grid, launch.block) or launch.grid[0] * launch.block[0] < _ENOUGH:
+    if not fits(launch.grid, launch.block) or launch.grid[0] * launch.block[0] < _ENOUGH or len(variant.kernels) > 1:
         return None
-    facts = variant.facts_in_quads(launch, known)
-    if facts is None or facts.quads is None:
+    quads = find_in(variant, launch, known)
+    aligned = dict(zip((name for name, _ in launch.sizes), launch.aligned, strict=True))
+    if quads is None or not all(aligned[name] for name in quads.aligned if name in aligned):
         return None
-    aligned = facts.quads.aligned
-    return facts if all(b.address % VECTOR_BYTES == 0 for b in bound.buffers if b.name in aligned) else None
+    return replace(variant.options.facts, quads=quads)
 
 
-def add_rows(variant: Variant, launch: Launch, own: Own) -> None:
-    """Each row of a block that is started does a block of the launch."""
+def find_in(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Quads | None:
+    """How its threads can do several elements each, whatever the launch's size."""
+    scalars = {p.name: known(p.value) for p in variant.kernel.function.params}
+    return find(variant.reverse.function, Shape(launch.grid, launch.block), scalars)
+
+
+def started(variant: Variant, grid: Extents, block: Extents) -> tuple[Extents, Extents]:
+    """The grid and block of such a launch: each row of a block that is started does a block of the kernel's."""
     quads = variant.options.facts.quads
     if quads is None:
-        return
-    row = launch.block[0] // quads.width
+        return grid, block
+    row = block[0] // quads.width
     most = min((_STARTED, *variant.reverse.function.launch_bounds[:1]))
     rows = max(1, most // row)
-    own.block = (row, rows, 1)
-    own.grid = (-(-launch.grid[0] // rows), 1, 1)
-    own.supplied[GRID] = Supplied(launch.grid[0])
+    return (-(-grid[0] // rows), 1, 1), (row, rows, 1)
+
+
+def launch_blocks(variant: Variant) -> list[Need]:
+    """The blocks of the launch, where others are started."""
+    role = "the launch's blocks: each row of a block that is started does one"
+    return [] if variant.options.facts.quads is None else [Value(GRID, Extent("grid", 0), role)]

@@ -24,7 +24,7 @@ from .autodiff.keeping.plan import Plan
 from .autodiff.keeping.planner import make_plan
 from .autodiff.keeping.refusals import refuse_shadow_pointers
 from .autodiff.keeping.reread import reread
-from .autodiff.reverse import Options, changing_roots, early_loads
+from .autodiff.options import Options, changing_roots, early_loads
 from .autodiff.roots import analyse, holds_pointers, named_roots
 from .errors import ArgumentError, UnsupportedError
 from .ir.layout import leaves, param_layout

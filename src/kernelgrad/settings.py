@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .autodiff import roots as memory_analysis
 from .autodiff.activity import holds_floats
 from .autodiff.members import members_of
-from .autodiff.reverse import Mode
+from .autodiff.options import Mode
 from .errors import ArgumentError
 from .ir.ops import Function, Param
 from .ir.types import Array, Pointer, Struct, Type

@@ -16,7 +16,7 @@ from .gradients import Differentiated
 from .half_adjoints import in_float
 from .hidden import add_shadows, add_tape, elements, stream_of, tape_total
 from .kernels import Kernel
-from .known import integers_of
+from .known import Ways, integers_of, known_launch
 from .locks import cached_property
 from .ordering import Entries, add_logs, finish_logs, logged_in
 from .plans import written_by
@@ -29,7 +29,7 @@ from .runtime.launch import BoundArguments
 from .runtime.overlap import check_overlap
 from .runtime.own import Own
 from .saving import Choice, Saved, save, saved_names
-from .variants import Variant, Ways
+from .variants import Variant
 from .widening import add_wide
 
 _REMEMBERED = 256  # kinds of launches
@@ -202,7 +202,8 @@ class Forward(Differentiated):
 
     def _variant_of(self, launch: Launch, primal: BoundArguments, placement: Placement) -> Variant:
         listed = self.settings.listed
-        variant = self.variant_for(listed, launch, primal, Ways(on_cpu=placement.cuda is None))
+        ways = Ways(on_cpu=placement.cuda is None)
+        variant = self.forms.for_launch(known_launch(self.kernel.function, listed, launch, primal, ways))
         facts = variant.options.facts
 
         def count(names: frozenset[str]) -> int:

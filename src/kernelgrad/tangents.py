@@ -15,6 +15,7 @@ from .autodiff import activity, roots, rotate
 from .autodiff.bits import refuse_bits
 from .autodiff.forward import TANGENT_SHARED, jvp
 from .autodiff.forward_activity import has_tangent
+from .binding import RESULT
 from .deep import deeply
 from .errors import ArgumentError, LaunchError, UnsupportedError
 from .functions import DeviceFunction, read_result, result_memory
@@ -36,7 +37,6 @@ from .runtime.signature import c_signature, declare, user_params
 from .settings import Names, check_outputs, has_derivative, names_in
 from .sizes import Pair, check_sizes
 from .transforms import cas_loops
-from .variants import RESULT
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from .ir.builder import Builder, pointee
 from .ir.ops import Block, Function, Module, Param, Value
 from .ir.types import F64, I64, Array, Pointer, Scalar, Struct, Type
 from .kernels import Kernel
+from .launch_memory import Bytes, Expression, Memory, Need
 from .runtime.arguments import Placement
 from .runtime.config import Launch, flat_launch
 from .runtime.launch import BoundArguments
@@ -33,6 +34,21 @@ class _Floats(NamedTuple):
     wide: int
     wide_step: int
     length: int
+
+
+def wide_adjoints(variant: Variant) -> list[Need]:
+    """Doubles in place of adjoints; `add_wide` makes them."""
+    derivative, found = variant.derivative, list[Need]()
+    roots = {p.name: p.value for p in derivative.prepared.function.params}
+    for name, param in derivative.wide.items():
+        adjoint = derivative.adjoints[name]
+        count: Expression = Bytes(adjoint.name) // pointee(adjoint.value).size
+        if isinstance(roots[name].type, Pointer):
+            count = count.at_most(Bytes(name) // pointee(roots[name]).size)
+        nbytes = count * pointee(param.value).size
+        fill = None if roots[name] in derivative.prepared.memory.written() else 0
+        found.append(Memory(param.name, nbytes, fill, f"doubles for the adjoint of '{name}'"))
+    return found
 
 
 def add_wide(

@@ -9,10 +9,10 @@ from .autodiff.adding.affine import Shape, Sums
 from .autodiff.adding.contributions import Contributions
 from .autodiff.adding.crowds import COPIES, NEIGHBOURS
 from .autodiff.adding.wide import Launched, needed
-from .autodiff.reverse import Prepared
+from .autodiff.prepare import Prepared
 from .autodiff.tuning.long_loops import Lengths
 from .ir.types import F32
-from .runtime.config import Launch
+from .known import KnownLaunch
 from .transforms.machine import WARP
 
 _NONE = frozenset[str]()
@@ -20,7 +20,7 @@ _NONE = frozenset[str]()
 
 def wide_memory(
     prepared: Prepared,
-    launch: Launch,
+    launch: KnownLaunch,
     sums: Sums,
     private: frozenset[str],
     sizes: Mapping[str, int],

@@ -69,7 +69,7 @@ def made(loop: str, listed: str, long: bool) -> tuple[Any, Any]:
     """A gradient that launches one variant, and that variant."""
     gradient = kg.gradient(compiled(loop), listed)
     variant = gradient.variant(tuple(listed.split(", ")), replace(USUAL, strips=long))
-    gradient.variant_for = lambda *_: variant
+    gradient.forms.for_launch = lambda *_: variant
     return gradient, variant
 
 
@@ -120,7 +120,7 @@ def test_an_adjoint_of_zero_stays_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     }"""
     gradient = kg.gradient(kg.compile(source)["k"])
     variant = gradient.variant(("y", "x"), replace(USUAL, strips=True))
-    monkeypatch.setattr(gradient, "variant_for", lambda *_: variant)
+    monkeypatch.setattr(gradient.forms, "for_launch", lambda *_: variant)
     d_x = np.zeros(4, "f4")
     gradient[1, 4](np.zeros(4, "f4"), np.full(4, 2.0, "f4"), 9, np.zeros(4, "f4"), d_x)
     np.testing.assert_array_equal(d_x, 0)
@@ -141,7 +141,7 @@ def test_one_loop_in_two_places(monkeypatch: pytest.MonkeyPatch) -> None:
     for long in (False, True):
         gradient = kg.gradient(kg.compile(source)["k"], "y, x")
         variant = gradient.variant(("y", "x"), replace(USUAL, strips=long))
-        monkeypatch.setattr(gradient, "variant_for", lambda *_, variant=variant: variant)
+        monkeypatch.setattr(gradient.forms, "for_launch", lambda *_, variant=variant: variant)
         x = np.linspace(0.1, 0.6, 16)
         d_x = np.zeros(16)
         gradient[1, N](np.zeros(N), x, x[::-1].copy(), 13, np.ones(N), d_x)
@@ -204,7 +204,7 @@ def along_a_loop(name: str, type: str, long: bool, monkeypatch: pytest.MonkeyPat
     }}"""
     gradient = kg.gradient(kg.compile(source)["k"], listed, **settings)
     variant = gradient.variant(names, replace(USUAL, strips=long))
-    monkeypatch.setattr(gradient, "variant_for", lambda *_: variant)
+    monkeypatch.setattr(gradient.forms, "for_launch", lambda *_: variant)
     assert ("_slope" in variant.source(0)) == long
     adjoints = {"y": np.full(4, seed, dtype), "x": np.zeros(4, dtype), "r": np.zeros(1, dtype)}
     scales = np.where((np.arange(n) < n // 4) | (np.arange(n) >= 3 * n // 4), 4.0, 0.25).astype(dtype)

@@ -11,8 +11,8 @@ import pytest
 import kernelgrad as kg
 from kernelgrad.autodiff.adding import coarse
 from kernelgrad.gradients import Gradient
+from kernelgrad.known import Ways
 from kernelgrad.runtime.config import make_launch
-from kernelgrad.variants import Ways
 
 HEAD = "struct P { double a; int k; double b[2]; };\n"
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
@@ -111,7 +111,7 @@ def test_values(name: str, deterministic: bool, monkeypatch: pytest.MonkeyPatch)
     params, body, grid, block = SUMS[name]
     kernel = compiled(params, body)
     numbers = numbers_of(kernel)
-    monkeypatch.setattr("kernelgrad.variants._MANY_BLOCKS", 100)
+    monkeypatch.setattr("kernelgrad.launch_choice._MANY_BLOCKS", 100)
     gradient = kg.gradient(kernel, listed(kernel), primal=False, keep="y", deterministic=deterministic)
     rng = np.random.default_rng(4)
     x, seed = rng.random(N), rng.standard_normal(N)

@@ -19,7 +19,7 @@ LAUNCH, N = (3000, 40), 3000 * 40 - 7
 
 def finished(gradient: Any) -> list[Any]:
     """The kernels that launches have used."""
-    return [k for variant in gradient._variants.values() for k in vars(variant).get("kernels", ())]
+    return [k for variant in gradient.forms.made.values() for k in vars(variant).get("kernels", ())]
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
@@ -27,7 +27,7 @@ def finished(gradient: Any) -> list[Any]:
 def test_many_blocks(form: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU the sums of blocks need no finishing step; the one for GPUs runs here all the same."""
     if on_gpu:
-        monkeypatch.setattr("kernelgrad.variants.on_cores", lambda facts: facts)
+        monkeypatch.setattr("kernelgrad.launch_choice.on_cores", lambda facts: facts)
     kernel = kg.compile(SOURCE)["k"]
     rng = np.random.default_rng(1)
     x, w, seed, a = rng.random(N), rng.random(3), rng.standard_normal(N), 1.5
@@ -49,18 +49,18 @@ def test_many_blocks(form: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_adjoint_shorter_than_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelgrad.variants.on_cores", lambda facts: facts)
+    monkeypatch.setattr("kernelgrad.launch_choice.on_cores", lambda facts: facts)
     gradient = kg.gradient(kg.compile(SOURCE)["k"], "y, w", shorter="w")
     x, w, y, seed, d_w = np.ones(N), np.ones(1000), np.zeros(N), np.ones(N), np.full(100, -7.0)
     gradient[LAUNCH](y, x, w, 1.0, N, seed, d_w[50:53])
     np.testing.assert_array_equal(d_w[50:53], np.bincount(np.arange(N) % 3) - 7)
     assert (d_w[:50] == -7).all() and (d_w[53:] == -7).all()
-    assert any(facts.copied == {"w"} for _, facts in gradient._variants)
+    assert any(facts.copied == {"w"} for _, facts in gradient.forms.made)
 
 
 def test_an_adjoint_that_is_shorter_than_its_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing behind it is touched, not even by adding zero, which -0.0 would show."""
-    monkeypatch.setattr("kernelgrad.variants.on_cores", lambda facts: facts)
+    monkeypatch.setattr("kernelgrad.launch_choice.on_cores", lambda facts: facts)
     forward, reverse = kg.split(kg.compile(SOURCE)["k"], "y, w", shorter="w")
     x, w, seed, y = np.ones(N), np.ones(60), np.ones(N), np.zeros(N)
     memory = np.full(60, -0.0)

@@ -58,7 +58,7 @@ def test_decisions_of_large_launches(name: str, monkeypatch: pytest.MonkeyPatch)
     gradient = kg.gradient(compiled, LISTED)
     variant = gradient.variant(tuple(LISTED.split(", ")), replace(USUAL, strips=True))
     with monkeypatch.context() as patch:
-        patch.setattr(gradient, "variant_for", lambda *_: variant)
+        patch.setattr(gradient.forms, "for_launch", lambda *_: variant)
         assert_same(adjoints(gradient, given), wanted, "float")
     monkeypatch.setattr(in_two, "ENOUGH", Work(0, 0))
     monkeypatch.setattr(in_two, "DENSE", 0)

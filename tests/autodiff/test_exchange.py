@@ -29,7 +29,7 @@ def expected(case: Case, seed: Any) -> tuple[Any, Any]:
     """From the gradient without any of it: one thread after another, on one warp's worth of proofs less."""
     gradient = kg.gradient(kg.compile(case.source.replace("float", "double"))["k"])
     plain = gradient.variant(None, Facts(private=frozenset(), exclusive=frozenset(), apart=frozenset(), refill=False))
-    gradient.variant_for = lambda *_: plain  # type: ignore[method-assign]
+    gradient.forms.for_launch = lambda *_: plain  # type: ignore[method-assign]
     args = arguments(case)
     d_x, d_w = np.zeros(SIZE), np.zeros(SIZE)
     gradient[case.launch](*args, seed.copy(), d_x, d_w)
@@ -126,7 +126,7 @@ def test_as_text(name: str) -> None:
     launch = make_launch(*case.launch)
     gradient = gradient_of(kernel_of(case.source), primal=False)
     ((kernel, bound, *_),), _, own = gradient._prepare(launch, (*args, *adjoints), {}, single=True)
-    module = kernel._cuda_module
+    module = kernel.cuda_module
     config = LaunchConfig(launch.grid, launch.block)
     packed = kernel._with_variables(module, bound, config, None, own.supplied).packed
     offsets, _ = param_layout(module.functions[kernel.name])

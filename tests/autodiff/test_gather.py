@@ -124,7 +124,7 @@ def test_one_kernel_serves_all_sizes() -> None:
         x, y, d_x = np.ones(n * m), np.zeros(n * m), np.zeros(n * m)
         gradient[(3, 5), (8, 4)](y, x, n, m, np.ones(n * m), d_x)
         assert d_x.sum() == (1 + 3 + 5 + 5) * (n - 2) * (m - 2)
-    assert len({gather for _, facts in gradient._variants for gather in facts.gathered}) == 1
+    assert len({gather for _, facts in gradient.forms.made for gather in facts.gathered}) == 1
 
 
 def test_launches_whose_threads_store_the_same_elements() -> None:
@@ -176,7 +176,7 @@ def test_parts_have_each_element_once(inner: tuple[tuple[int, int], ...], monkey
     box = Box((-1, 0, 0)[:digits], extents, (1, 10, 50)[:digits], inner)
     seen = np.zeros(extents, np.int32)
     for part, own in gather_parts.parts(gather, box):
-        launch = gather_parts.launch_of(own, make_launch(1, 1))
+        launch = gather_parts.launch_of(own)
         assert tuple(g * b for g, b in zip(launch.grid, launch.block, strict=True))[:digits] == own.extents
         at = tuple(slice(f - g, f - g + n) for f, g, n in zip(own.first, box.first, own.extents, strict=True))
         seen[at] += 1

@@ -13,8 +13,8 @@ from exchange_cases import arguments as case_arguments
 from kernelgrad import in_two
 from kernelgrad.autodiff.telling.work import Work
 from kernelgrad.kernels import Kernel
+from kernelgrad.known import ANY, Ways, known_launch
 from kernelgrad.runtime.config import make_launch
-from kernelgrad.variants import ANY, Ways
 
 HEAD = """__device__ double gain = 1.5;
 __global__ void k(double *y, const double *x, const double *w, double *z, double a, int n)"""
@@ -221,14 +221,15 @@ def test_a_kernel_that_spills(joint: int, alone: int, expected: bool, monkeypatc
     body = f"{I} double s = x[i]; for (int k = 0; k < 9; k++) s += x[(i + k) % n] * w[k]; y[i] = s * x[i];"
     gradient = kg.gradient(compiled(body), NAMES)
     primal, _ = gradient.kernel.bind(tuple(arguments().values()))
-    known = gradient._known_of(NAMES, primal)[0]
+    launch = known_launch(gradient.kernel.function, NAMES, make_launch(GRID, BLOCK), primal)
+    known = launch.answers(gradient.kernel.function)
 
     def spilled(kernel: Kernel) -> int:
         return joint if kernel.name == "k_grad" and "y" in kernel.written else alone
 
-    find = gradient.in_two.find
-    assert find(NAMES, make_launch(GRID, BLOCK), primal, known, ANY) is None
-    assert (find(NAMES, make_launch(GRID, BLOCK), primal, known, ANY, spilled) is not None) == expected
+    find = gradient.planner.in_two.find
+    assert find(launch, known) is None
+    assert (find(launch, known, spilled) is not None) == expected
 
 
 @pytest.mark.parametrize(("ways", "expected"), [(ANY, True), (Ways(on_gpu=True), False)])
@@ -238,8 +239,9 @@ def test_rows_that_share_tiles(ways: Ways, expected: bool, monkeypatch: pytest.M
     case = CASES["square"]
     gradient = kg.gradient(kg.compile(case.source)["k"])
     primal, _ = gradient.kernel.bind(tuple(case_arguments(case)))
-    known = gradient._known_of(("y", "x", "w"), primal)[0]
-    found = gradient.in_two.find(("y", "x", "w"), make_launch(4096, case.launch[1]), primal, known, ways)
+    launch = make_launch(4096, case.launch[1])
+    known = known_launch(gradient.kernel.function, ("y", "x", "w"), launch, primal, ways)
+    found = gradient.planner.in_two.find(known, known.answers(gradient.kernel.function))
     assert (found is not None) == expected
 
 

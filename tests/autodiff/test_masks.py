@@ -9,7 +9,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad.gradients import Gradient
-from kernelgrad.variants import Ways
+from kernelgrad.known import Ways
 from mask_cases import SOURCE, bodies, check, convolution, product
 
 N = 5

@@ -10,8 +10,8 @@ import pytest
 import kernelgrad as kg
 from kernelgrad import quads as launcher
 from kernelgrad.gradients import Gradient
+from kernelgrad.known import Ways, known_launch
 from kernelgrad.runtime.config import make_launch
-from kernelgrad.variants import Ways
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 
@@ -112,7 +112,7 @@ def grid_of(body: str, n: int) -> int:
 
 
 def in_quads(gradient: Any) -> list[Any]:
-    return [v for v in gradient._variants.values() if v.options.facts.quads is not None]
+    return [v for v in gradient.forms.made.values() if v.options.facts.quads is not None]
 
 
 def run(gradient: Any, grid: int, data: list[Any], n: int, names: str) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def test_values(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = options_for(how, outputs, inputs)
     wide, plain = (kg.gradient(kernel, names, **options) for _ in range(2))
     found = {n: run(wide, grid_of(body, n), arrays(n, "float"), n, names) for n in SIZES}
-    assert in_quads(wide), wide._variants
+    assert in_quads(wide), wide.forms.made
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways()))
     for n in SIZES:
         expected = run(plain, grid_of(body, n), arrays(n, "float"), n, names)
@@ -290,9 +290,9 @@ def test_one_gradient_for_launches_of_both_kinds() -> None:
         data = arrays(64, "float")
         d_y, d_x = np.ones(80, np.float32), np.zeros(80, np.float32)
         primal, _ = gradient.kernel.bind((*data, 64, m))
-        known = gradient._known_of(("y", "x"), primal)[0]
-        variant = gradient.variant_for(("y", "x"), make_launch(4, BLOCK), primal, Ways(on_gpu=True))
-        assert (variant.facts_in_quads(make_launch(4, BLOCK), known) is not None) == expected
+        known = known_launch(gradient.kernel.function, ("y", "x"), make_launch(4, BLOCK), primal, Ways(on_gpu=True))
+        quads = launcher.find_in(gradient.forms.for_launch(known), known, known.answers(gradient.kernel.function))
+        assert (quads is not None) == expected
         gradient[4, BLOCK](*data, 64, m, d_y, d_x)
         np.testing.assert_array_equal(d_x[:64:m], 2 * data[2][:64:m])
         assert not d_x[64:].any() and np.count_nonzero(d_x) == 64 // m

@@ -13,9 +13,9 @@ from kernelgrad import quads as launcher
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.gradients import Gradient
 from kernelgrad.ir.layout import param_layout
+from kernelgrad.known import Ways
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig
-from kernelgrad.variants import Ways
 
 from ..emulation.run_text import run_packed
 
@@ -66,7 +66,7 @@ def adjoints_for(args: list[Any]) -> list[Any]:
 
 
 def in_quads(gradient: Any) -> bool:
-    return any(v.options.facts.quads is not None for v in gradient._variants.values())
+    return any(v.options.facts.quads is not None for v in gradient.forms.made.values())
 
 
 @pytest.mark.parametrize("kind", INDICES)
@@ -120,8 +120,8 @@ def test_as_text(kind: str) -> None:
     gradient = kg.gradient(compiled(CHOSEN["looked up"]), "y, x", primal=False)
     ((kernel, bound, started, supplied),), _, _ = gradient._prepare(make_launch(9, BLOCK), (*args, *adjoints), {})
     config = LaunchConfig(started.grid, started.block)
-    packed = kernel._with_variables(kernel._cuda_module, bound, config, None, supplied).packed
-    offsets, _ = param_layout(kernel._cuda_module.functions[kernel.name])
+    packed = kernel._with_variables(kernel.cuda_module, bound, config, None, supplied).packed
+    offsets, _ = param_layout(kernel.cuda_module.functions[kernel.name])
     assert "warp_add" in kernel.source and "int4" in kernel.source
     run_packed(kernel.source, kernel_name(kernel.name), started.grid, started.block, packed, offsets)
     np.testing.assert_allclose(adjoints[1], wanted, rtol=1e-11, atol=1e-11)

@@ -15,9 +15,9 @@ from kernelgrad.autodiff.tuning import rows
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.gradients import Gradient
 from kernelgrad.ir.layout import param_layout
+from kernelgrad.known import Ways
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig
-from kernelgrad.variants import Ways
 from row_cases import CONTROL, REFUSED, ROWS
 
 from ..emulation.run_text import run_packed
@@ -142,8 +142,8 @@ def test_as_text(name: str) -> None:
         else:
             ((kernel, bound, started, supplied),), _, _own = gradient._prepare(launch, (*args, *adjoints), {})
             config = LaunchConfig(started.grid, started.block)
-            packed = kernel._with_variables(kernel._cuda_module, bound, config, None, supplied).packed
-            offsets, _ = param_layout(kernel._cuda_module.functions[kernel.name])
+            packed = kernel._with_variables(kernel.cuda_module, bound, config, None, supplied).packed
+            offsets, _ = param_layout(kernel.cuda_module.functions[kernel.name])
             assert started.block == (8, 4, 1)
             run_packed(kernel.source, kernel_name(kernel.name), started.grid, started.block, packed, offsets)
         results.append(adjoints)

@@ -34,7 +34,7 @@ def test_strips(name: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for strips in (False, True):
         gradient = kg.gradient(kg.compile(source)["k"], "y, x, r")
         variant = gradient.variant(("y", "x", "r"), replace(USUAL, strips=strips))
-        monkeypatch.setattr(gradient, "variant_for", lambda *_, variant=variant: variant)
+        monkeypatch.setattr(gradient.forms, "for_launch", lambda *_, variant=variant: variant)
         d_x, d_r = np.zeros(32), np.zeros(1)
         gradient[1, 8](np.zeros(8), x, 0.7, n, seed.copy(), d_x, d_r)
         results.append(np.concatenate([d_x, d_r]))

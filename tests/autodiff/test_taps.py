@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad import variants
+from kernelgrad import launch_choice
 from kernelgrad.autodiff.adding import coarse
 from kernelgrad.gradients import Gradient
 from kernelgrad.ir.ops import Atomic, For, While
 from kernelgrad.ir.traverse import walk
+from kernelgrad.known import Ways
 from kernelgrad.runtime.config import make_launch
-from kernelgrad.variants import Ways
 
 HEAD = "__global__ void k(double *y, const double *x, const double *w, const int *at, double a, int n)"
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"  # noqa: E741
@@ -45,8 +45,8 @@ WEIGHTS = 40
 def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, on a small scale."""
     monkeypatch.setattr(coarse, "_THREADS", 100)
-    monkeypatch.setattr(variants, "_MANY_BLOCKS", 100)
-    monkeypatch.setattr(variants, "_CROWD", 8)
+    monkeypatch.setattr(launch_choice, "_MANY_BLOCKS", 100)
+    monkeypatch.setattr(launch_choice, "_CROWD", 8)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.known import Ways
 from kernelgrad.runtime.config import make_launch
-from kernelgrad.variants import Ways
 
 N = 1 << 20
 PAIR = np.dtype([("a", "f4"), ("k", "i4"), ("b", "f4")])
@@ -135,14 +135,14 @@ def test_a_buffer_that_is_written_and_read() -> None:
 def test_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where blocks add to copies of a small adjoint."""
     monkeypatch.setattr("kernelgrad.gradients.Gradient.ways", lambda *_: Ways())
-    monkeypatch.setattr("kernelgrad.variants.on_cores", lambda facts: facts)
+    monkeypatch.setattr("kernelgrad.launch_choice.on_cores", lambda facts: facts)
     source = """__global__ void k(float *y, const float *w) {
         int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = w[i % 3] * 1.1f; }"""
     kernel, n = kg.compile(source)["k"], 3 << 21
     launch, y, w, d_w = (n // 256, 256), np.zeros(n, "f4"), np.ones(3, "f4"), np.ones(3, "f4")
     gradient = kg.gradient(kernel)
     gradient[launch](y, w, np.ones(n, "f4"), d_w)
-    (facts,) = (f for _, f in gradient._variants if f.copied)
+    (facts,) = (f for _, f in gradient.forms.made if f.copied)
     assert facts.copied == facts.wide == {"w"}
     np.testing.assert_allclose(d_w, 1 + FACTOR * n / 3, rtol=1e-6)
 

@@ -10,8 +10,8 @@ import pytest
 import kernelgrad as kg
 from derived import kernel_of
 from kernelgrad.gradients import Gradient
+from kernelgrad.known import Ways
 from kernelgrad.runtime.config import make_launch
-from kernelgrad.variants import Ways
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; T s = 0;"  # noqa: E741
 WINDOWS = {

@@ -59,7 +59,7 @@ def _launcher(name: str) -> str:
 
 
 def _constants(kernel: Kernel) -> dict[str, str]:
-    module = kernel._cuda_module
+    module = kernel.cuda_module
     names = global_names(module, kernel.name)
     return {key: names[key] for key, g in module.globals.items() if g.space == "constant"}
 
@@ -84,7 +84,7 @@ def _compile(text: str) -> ctypes.CDLL | str:
 
 def run(case: Case, library: ctypes.CDLL, args: list[object]) -> None:
     kernel = build(case)
-    module = kernel._cuda_module
+    module = kernel.cuda_module
     launch = make_launch(case.grid, case.block, case.shared)
     config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
     bound, _ = kernel._binder.bind(tuple(args))

@@ -115,7 +115,7 @@ def test_runs_as_text(file: Path) -> None:
     launch = make_launch(golden.grid, golden.block)
     ((kernel, bound, *_),), _, own = golden.gradient._prepare(launch, tuple(emulated), {}, single=True)
     config = LaunchConfig(launch.grid, launch.block)
-    module = kernel._cuda_module
+    module = kernel.cuda_module
     packed = kernel._with_variables(module, bound, config, None, own.supplied).packed
     offsets, _ = param_layout(module.functions[kernel.name])
     text = file.with_suffix(".grad.cu").read_text()

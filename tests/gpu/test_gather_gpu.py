@@ -49,7 +49,7 @@ def test_several_elements_a_thread(n: int, m: int, assign: bool) -> None:
     x, d_y = (random.standard_normal(n * m, dtype=np.float32) for _ in range(2))
     d_x = cupy.full(n * m, np.nan if assign else 1.0, np.float32)
     gradient[(-(-n // 32), -(-m // 8)), (32, 8)](cupy.zeros_like(x), x, n, m, d_y, d_x)
-    (facts,) = [facts for _, facts in gradient._variants if facts.gathered]
+    (facts,) = [facts for _, facts in gradient.forms.made if facts.gathered]
     assert [gather.span for gather in facts.gathered] == [4]
     v, g = cupy.asnumpy(x).astype(float).reshape(m, n), cupy.asnumpy(d_y).astype(float).reshape(m, n)
     inner, expected = g[1:-1, 1:-1], np.zeros((m, n)) if assign else np.ones((m, n))

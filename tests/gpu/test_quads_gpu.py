@@ -30,7 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"J": {}, "R": {"primal": False, "keep": "y
 
 
 def in_quads(gradient: Any) -> bool:
-    return any(v.options.facts.quads is not None for v in gradient._variants.values())
+    return any(v.options.facts.quads is not None for v in gradient.forms.made.values())
 
 
 def array(values: Any, start: int) -> Any:

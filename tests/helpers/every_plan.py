@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kernelgrad.autodiff.telling.work import Work
-from kernelgrad.variants import Ways
+from kernelgrad.known import Ways
 
 Forced = list[tuple[str, str, Any]]
 _HUGE = 1 << 60
@@ -40,16 +40,16 @@ _GATHERED: Forced = [
     ("gather_parts", "_FEW", 0),
 ]
 _WIDE: Forced = [("autodiff.adding.gather", "_MANY", 1)]
-_LONG: Forced = [("variants", "_LARGE_TAPE", -1)]
+_LONG: Forced = [("launch_choice", "_LARGE_TAPE", -1)]
 _PIECES: Forced = [
     ("autodiff.tuning.long_loops", "LONG", -1),
     ("transforms.sum_pieces", "SHORT", 0),
     ("transforms.sum_pieces", "PIECE", 2),
 ]
 _CROWDED: Forced = [
-    ("variants", "_MANY_BLOCKS", 0),
-    ("variants", "_CROWD", 0),
-    ("variants", "on_cores", lambda facts: facts),
+    ("launch_choice", "_MANY_BLOCKS", 0),
+    ("launch_choice", "_CROWD", 0),
+    ("launch_choice", "on_cores", lambda facts: facts),
 ]
 _ON_GPU: Forced = [
     ("quads", "_ENOUGH", 1),

@@ -9,7 +9,7 @@ from . import winners
 from .sweep import Sweep
 
 if TYPE_CHECKING:
-    from .reverse import Prepared
+    from .prepare import Prepared
 
 
 class ClaimSweep(Sweep):

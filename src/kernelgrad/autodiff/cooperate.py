@@ -103,12 +103,15 @@ def zero_shared(
         elif not is_dynamic(variable):
             base = b.global_ref(variable.name, variable.type, "shared")
             element = _element(variable.type)
-            cells = variable.type.size // element.size
-            if cells == threads:
+            if cells_of(variable) == threads:
                 zero_fill(b, b.offset(b.cast_pointer(base, Pointer(element, "shared")), linear_thread(b)))
             else:
-                _zero_together(b, base, element, b.constant(cells, I64))
+                _zero_together(b, base, element, b.constant(cells_of(variable), I64))
     b.effect(Barrier, "block")
+
+
+def cells_of(variable: Global) -> int:
+    return variable.type.size // _element(variable.type).size
 
 
 def shadow_cells(b: Builder, variable: Global, shared_bytes: Value, type: Scalar) -> Value:

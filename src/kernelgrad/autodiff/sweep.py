@@ -58,7 +58,7 @@ from .shuffles import Shuffle
 from .structure import Place
 
 if TYPE_CHECKING:
-    from .reverse import Prepared
+    from .prepare import Prepared
 
 
 @dataclass(frozen=True)

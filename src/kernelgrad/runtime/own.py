@@ -17,8 +17,6 @@ class Own:
     def __init__(self) -> None:
         self.supplied: dict[str, Supplied] = {}
         self.kept: list[Scratch] = []
-        self.grid: tuple[int, int, int] | None = None  # where the launch starts another
-        self.block: tuple[int, int, int] | None = None  # likewise
         self.shared_bytes: int | None = None  # of dynamic shared memory, where the launch needs another size
         self.shadow_bytes = 0  # of these, for the shadow
         self.after: list[Callable[[], None]] = []  # what to launch afterwards
@@ -44,7 +42,6 @@ class Own:
             )
 
     def sized(self, launch: Launch) -> Launch:
-        launch = launch._replace(grid=self.grid or launch.grid, block=self.block or launch.block)
         if self.shared_bytes is None:
             return launch
         return launch._replace(shared_bytes=self.shared_bytes, shadow_bytes=self.shadow_bytes)

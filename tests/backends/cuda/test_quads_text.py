@@ -14,10 +14,10 @@ from kernelgrad import quads
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.gradients import Gradient
 from kernelgrad.ir.layout import param_layout
+from kernelgrad.known import Ways
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig
 from kernelgrad.runtime.nvrtc import compile_only
-from kernelgrad.variants import Ways
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
@@ -57,9 +57,9 @@ def test_runs_as_text(name: str, element: str, how: str) -> None:
 
 def _run_as_text(gradient: Any, launch: Any, args: tuple[Any, ...]) -> str:
     (step,), _, own = gradient._prepare(launch, args, {})
-    kernel, sized = step.kernel, own.sized(launch)
+    kernel, sized = step.kernel, step.launch
     assert sized.grid[0] * sized.block[1] >= launch.grid[0] and sized.block[0] < launch.block[0]
-    module, config = kernel._cuda_module, LaunchConfig(sized.grid, sized.block)
+    module, config = kernel.cuda_module, LaunchConfig(sized.grid, sized.block)
     packed = kernel._with_variables(module, step.bound, config, None, own.supplied).packed
     offsets, _ = param_layout(module.functions[kernel.name])
     run_packed(kernel.source, kernel_name(kernel.name), sized.grid, sized.block, packed, offsets)

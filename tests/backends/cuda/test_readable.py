@@ -218,7 +218,7 @@ def test_the_text_does_what_the_cpu_does(source: str, n: int, monkeypatch: pytes
     launch = make_launch(1, threads)
     passed = (emulated[0], emulated[1], *rest, emulated[2], emulated[3])
     ((kernel, bound, *_),), _, own = found._prepare(launch, passed, {}, single=True)
-    module = kernel._cuda_module
+    module = kernel.cuda_module
     packed = kernel._with_variables(module, bound, LaunchConfig(launch.grid, launch.block), None, own.supplied).packed
     offsets, _ = param_layout(module.functions[kernel.name])
     run_packed(kernel.source, kernel_name(kernel.name), 1, threads, packed, offsets)

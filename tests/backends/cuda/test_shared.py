@@ -46,7 +46,7 @@ def test_runs_as_text(name: str) -> None:
     emulated = [a.copy() for a in native]
     gradient[case.launch](*native)
     ((kernel, bound, *_),), _, own = gradient._prepare(make_launch(*case.launch), tuple(emulated), {}, single=True)
-    module, config = kernel._cuda_module, LaunchConfig((GRID, 1, 1), (BLOCK, 1, 1))
+    module, config = kernel.cuda_module, LaunchConfig((GRID, 1, 1), (BLOCK, 1, 1))
     packed = kernel._with_variables(module, bound, config, None, own.supplied).packed
     offsets, _ = param_layout(module.functions[kernel.name])
     run_packed(kernel.source, kernel_name(kernel.name), (GRID, 1, 1), (BLOCK, 1, 1), packed, offsets)
@@ -82,7 +82,7 @@ def test_the_limit(rows: int, moved: bool) -> None:
     gradient = kg.gradient(kg.compile(source)["k"])
     kernel = gradient.variant().reverse
     assert compile_only(gradient.source, "sm_90")
-    assert bool(shared_layout(kernel._cuda_module, kernel.name).moved) == moved
+    assert bool(shared_layout(kernel.cuda_module, kernel.name).moved) == moved
 
 
 def test_sums_over_the_block_count() -> None:

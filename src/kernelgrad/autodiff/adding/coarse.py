@@ -60,10 +60,10 @@ def pays(grid: Extents, block: Extents) -> bool:
 def only_sums(ops: Iterable[Op], updates: Collection[Op] = ()) -> bool:
     """Whether threads write nothing but their own variables, and do nothing together. `updates`: but for these, which
     are sums too."""
-    return all(op in updates or _is_alone(op) for op in walk(Block((), tuple(ops), ())))
+    return all(op in updates or is_alone(op) for op in walk(Block((), tuple(ops), ())))
 
 
-def _is_alone(op: Op) -> bool:
+def is_alone(op: Op) -> bool:
     match op:
         case Store(ptr, _, volatile):
             return not volatile and isinstance(ptr.type, Pointer) and ptr.type.space == "local"

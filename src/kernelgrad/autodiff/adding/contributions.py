@@ -29,7 +29,7 @@ from .exclusive import is_shared
 from .private import places_of
 
 if TYPE_CHECKING:
-    from ..reverse import Prepared
+    from ..prepare import Prepared
 
 MOST = 1 << 13  # additions of floats, after which a sum of equal ones is off by 1.2e-4 at most
 _THREAD: tuple[Basis, ...] = tuple(("thread_idx", axis) for axis in range(3))

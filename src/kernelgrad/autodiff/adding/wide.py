@@ -44,7 +44,7 @@ _FEW_CELLS = 1 << 15  # a quarter of a megabyte of doubles
 _EACH = 1024  # additions for each cell: then there may be more of them
 
 if TYPE_CHECKING:
-    from ..reverse import Prepared
+    from ..prepare import Prepared
 
 
 def wide_roots(

@@ -11,12 +11,13 @@ from ...transforms.spellings import picks
 from ..adding.accumulate import Accumulation
 from ..adding.promises import HOLDS
 from ..keeping.plan import Plan
-from ..reverse import Gradient, Prepared
+from ..prepare import Prepared
+from ..reverse import Derivation
 from ..tuning.shapes import decided_by
 
 
 def explain(
-    gradient: Gradient,
+    gradient: Derivation,
     once: Iterable[str] = (),
     in_strips: Collection[str] = (),
     blocks: str | None = None,
@@ -64,7 +65,7 @@ _AT_ONCE = "'{}': its adjoints need no shared memory; what trees would pass on, 
 _TYPICAL = (256, 1, 1)
 
 
-def _variants(gradient: Gradient) -> list[str]:
+def _variants(gradient: Derivation) -> list[str]:
     """Besides those whose proofs hold or fail."""
     prepared = gradient.prepared
     fixed = prepared.options.facts.alone or prepared.options.facts.block is not None

@@ -20,7 +20,7 @@ from ..keeping.coverage import Numbers, Threads
 from .amounts import Amount
 from .traffic import Counter, Sample, Traffic, plus
 
-_OPERATIONS = "operations"
+OPERATIONS = "operations"
 _ARITHMETIC = {
     "div": 8,
     "add": 1,
@@ -69,9 +69,15 @@ def work(function: Function, shape: Shape | None, known: Callable[[str], Any]) -
     names = {p.value: p.name for p in function.params}
     sample = Sample(shape, counter.structure, lambda value: known(names[value]) if value in names else None)
     found = counter.block(function.body, np.ones(sample.count), sample)
-    operations = _rough(found.pop(_OPERATIONS, Amount()))
+    return rough_work(found, shape)
+
+
+def rough_work(found: Traffic, shape: Shape | None) -> Work:
+    """Of all threads, from what one does: the operations, and the bytes of every kind."""
+    operations = _rough(found.get(OPERATIONS, Amount()))
+    moved = sum(_rough(amount) for kind, amount in found.items() if kind != OPERATIONS)
     threads = 1.0 if shape is None else float(math.prod(shape.grid) * math.prod(shape.block))
-    return Work(threads * sum(map(_rough, found.values())), threads * operations)
+    return Work(threads * moved, threads * operations)
 
 
 def _rough(amount: Amount) -> float:
@@ -80,11 +86,11 @@ def _rough(amount: Amount) -> float:
 
 class _Worker(Counter):
     def op(self, op: Op, weight: Numbers, threads: Threads) -> Traffic:
-        found, own = super().op(op, weight, threads), _weight(op)
-        return plus(found, {_OPERATIONS: Amount.of(float(weight.mean()) * own)}) if own else found
+        found, own = super().op(op, weight, threads), weight_of(op)
+        return plus(found, {OPERATIONS: Amount.of(float(weight.mean()) * own)}) if own else found
 
 
-def _weight(op: Op) -> int:
+def weight_of(op: Op) -> int:
     if isinstance(op, Apply):
         is_float = isinstance(op.result.type, Scalar) and op.result.type.is_float
         return _ARITHMETIC.get(op.fn, _FUNCTION) if is_float else 0

@@ -89,6 +89,15 @@ def run(function: Function, block: Extents, each: int) -> Function:
     return replace(function, body=rows.body(), launch_bounds=bounds)
 
 
+def applies_to(function: Function, block: Extents, each: int) -> bool:
+    """Whether a thread does several rows in such blocks: of a kernel, or of its gradient, which does the same and
+    more."""
+    if shape(block, 2) is None or each < 2:
+        return False
+    found = AlikeRows(function, block, 2)
+    return found.is_possible() and found.pays()
+
+
 def applies(function: Function) -> bool:
     """Whether a thread does several rows in blocks like those that tiles are made for."""
     rows = (AlikeRows(function, block, 2) for block in _TYPICAL)
