@@ -26,6 +26,7 @@ __global__ void total(double *s, const double *x, int n) { I; atomicAdd(s, 0.1 *
 __global__ void spread(double *y, const double *s, const double *x, int n) { I; y[i] = s[0] * 0.05 + x[i] * 0.5; }
 __global__ void every_other(double *y, const double *x, int n) { I; if (i % 2) y[i] = x[i] * x[i]; }
 __global__ void on_the_way(double *u, double *y, int n) { I; u[i] = sin(u[i]); y[i] = u[i] * u[i]; u[i] = u[i] * y[i]; }
+__global__ void wave(double *y, const double *x, double a, int n) { I; y[i] = sin(a * x[i]); }
 __global__ void turn(int *k, int n) { I; k[i] = (k[i] * 5 + 1) % n; }
 __global__ void gather(double *y, const double *x, const int *k, int n) { I; y[i] = x[k[i]] * x[k[i]]; }
 
@@ -65,20 +66,21 @@ class Program:
         return "\n".join([str(self.sizes), *map(str, self.steps), f"output {self.output}"])
 
 
-def make(seed: int, length: int = 14, repeats: int = 3) -> Program:
+def make(seed: int, length: int = 14, repeats: int = 3, without: tuple[str, ...] = ()) -> Program:
     rng = np.random.default_rng(seed)
+    names = [name for name in STEPS if name not in without]
     sizes = [3 * N + 4, N, N, 1]
     program = Program(sizes)
     starts = [0, N, 2 * N, int(rng.integers(1, N)), 2 * N + 4]
     vectors = [Buffer(0, start, N) for start in starts] + [Buffer(1, 0, N), Buffer(2, 0, N)]
-    body = [_step(rng, vectors) for _ in range(int(rng.integers(1, length)))]
-    program.steps = body * int(rng.integers(1, repeats + 1)) + [_step(rng, vectors) for _ in range(3)]
+    body = [_step(rng, names, vectors) for _ in range(int(rng.integers(1, length)))]
+    program.steps = body * int(rng.integers(1, repeats + 1)) + [_step(rng, names, vectors) for _ in range(3)]
     program.output = vectors[int(rng.integers(len(vectors)))]
     return program
 
 
-def _step(rng: Any, vectors: list[Buffer]) -> tuple[str, tuple[Buffer, ...], float]:
-    name = str(rng.choice(list(STEPS)))
+def _step(rng: Any, names: list[str], vectors: list[Buffer]) -> tuple[str, tuple[Buffer, ...], float]:
+    name = str(rng.choice(names))
     _, pattern, _ = STEPS[name]
     while True:
         chosen = tuple(Buffer(3, 0, 1) if p == "s" else vectors[int(rng.integers(len(vectors)))] for p in pattern)
@@ -157,6 +159,11 @@ def _fill(y: Pair, a: float, da: float) -> None:
     y[1][:], y[0][:] = 0.0, a
 
 
+def _wave(y: Pair, x: Pair, s: Pair, a: float, da: float) -> None:
+    """Its number is what the sum holds."""
+    y[1][:], y[0][:] = np.cos(s[0] * x[0]) * (s[1] * x[0] + s[0] * x[1]), np.sin(s[0] * x[0])
+
+
 def _turn(indices: Any) -> None:
     indices[:] = (indices * 5 + 1) % N
 
@@ -175,6 +182,7 @@ STEPS: dict[str, tuple[Callable[..., None] | None, str, bool]] = {
     "on_the_way": (_on_the_way, "vv", False),
     "copy": (_copy, "vv", False),
     "fill": (_fill, "v", False),
+    "wave": (_wave, "vvs", False),
     "turn": (None, "", False),
     "gather": (None, "vv", False),
 }
@@ -223,6 +231,8 @@ def run_recorded(program: Program, allocations: list[Any], indices: Any) -> None
             kg.fill(arrays[0], number)
         elif name == "turn":
             module["turn"][2, 8](indices, N)
+        elif name == "wave":  # a 0-d array for a number
+            module["wave"][2, 8](*arrays[:2], arrays[2].reshape(()), N)
         elif name == "gather":
             module["gather"][2, 8](*arrays, indices, N)
         else:
@@ -236,9 +246,12 @@ def on_host(array: Any) -> Any:
     return array.cpu().numpy().copy() if hasattr(array, "cpu") else np.array(array)
 
 
-def check(seed: int, budget: int | None = None, convert: Callable[[Any], Any] = lambda a: a) -> kg.api.Tape:
-    """Compares a program's adjoints with forward mode by hand, in one direction through all that goes in."""
-    program = make(seed)
+def check(
+    seed: int, budget: int | None = None, convert: Callable[[Any], Any] = lambda a: a, without: tuple[str, ...] = ()
+) -> Any:
+    """Compares a program's adjoints with forward mode by hand, in one direction through all that goes in. Every other
+    program is reversed twice."""
+    program = make(seed, without=without)
     given = inputs(program, seed + 1)
     values, tangents = run_reference(program, given)
     allocations = [convert(v.copy()) for v in given.values]
@@ -252,7 +265,8 @@ def check(seed: int, budget: int | None = None, convert: Callable[[Any], Any] = 
     output = program.output.of(allocations)
     if not tape.knows(output):
         return tape
-    tape.backward(output, convert(weights))
+    for keep in (True, False) if seed % 2 else (False,):
+        tape.backward(output, convert(weights), keep=keep)
     for found, allocation in zip(after, allocations, strict=True):
         np.testing.assert_array_equal(on_host(allocation), found)
     compare(program, given, tape, allocations, float(weights @ program.output.of(tangents)))
