@@ -583,6 +583,49 @@ def test_owners_are_kept_alive(k: Any) -> None:
     assert np.isfinite(tape.grad(x)).all() and tape.grad(x).shape == (N,)
 
 
+def test_empty_arrays(k: Any) -> None:
+    x, y, nothing = x0(), np.zeros(N), np.zeros(0)
+    with kg.record() as tape:
+        k.square(nothing, nothing, 0)
+        kg.copy(nothing, np.zeros(0))
+        kg.fill(nothing, 1.0)
+        k.square(y, x, N)
+    tape.backward(y, np.ones(N))
+    np.testing.assert_allclose(tape.grad(x), 2 * x0())
+    assert tape.grad(nothing).shape == (0,)
+
+
+def test_a_seed_may_be_the_output(k: Any) -> None:
+    x = x0()
+    with kg.record() as tape:
+        k.sine(x, N)
+    tape.backward(x, x)
+    np.testing.assert_allclose(tape.grad(x), np.sin(x0()) * np.cos(x0()))
+
+
+def test_structured_arrays() -> None:
+    source = """struct Body { float x, y; int kind; };
+    __global__ void move(Body *b, float dt, int n) {
+        int i = threadIdx.x;
+        if (i < n && b[i].kind == 1) b[i].x += dt * b[i].y * b[i].x;
+    }
+    __global__ void spin(float4 *q, int n) { int i = threadIdx.x; if (i < n) q[i].w = q[i].x * q[i].w; }"""
+    module = kg.compile(source)
+    bodies = np.zeros(4, [("x", "f4"), ("y", "f4"), ("kind", "i4")])
+    bodies["x"], bodies["y"], bodies["kind"] = 2.0, 3.0, [1, 0, 1, 1]
+    quads, seed = np.full((4, 4), 2.0, np.float32), np.zeros_like(bodies)
+    seed["x"] = 1
+    with kg.record() as tape:
+        for _ in range(2):
+            module["move"][1, 4](bodies, 0.5, 4)
+            module["spin"][1, 4](quads, 4)
+    tape.backward([(bodies, seed), (quads, np.ones((4, 4), np.float32))])
+    moved = bodies["kind"] == 1
+    np.testing.assert_allclose(tape.grad(bodies)["x"], np.where(moved, 2.5**2, 1))
+    np.testing.assert_allclose(tape.grad(bodies)["y"], np.where(moved, 2 * 0.5 * 2.0 * 2.5, 0))
+    np.testing.assert_allclose(tape.grad(quads), [[1 + 2 * 2 * 2.0, 1, 1, 4]] * 4)
+
+
 def test_budgets(k: Any) -> None:
     with pytest.raises(kg.ArgumentError, match="tape_budget"):
         kg.record(tape_budget="much")

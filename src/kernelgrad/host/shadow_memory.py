@@ -124,6 +124,8 @@ class ShadowMemory:
     def copy_of(self, array: Any, view: ArrayView) -> Any:
         """The adjoint as an array of the same package, shape and dtype."""
         made, memory = empty_like(array)
+        if not view.nbytes:
+            return made
         device = view.device[1] if isinstance(view.device, tuple) else None
         span = Span("array", view.address, view.nbytes, device)
         shadow = self.view(span, view.dtype)
