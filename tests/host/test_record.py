@@ -626,6 +626,35 @@ def test_structured_arrays() -> None:
     np.testing.assert_allclose(tape.grad(quads), [[1 + 2 * 2 * 2.0, 1, 1, 4]] * 4)
 
 
+def test_arrays_of_pointers() -> None:
+    source = """struct Rows { double *row[2]; double gain; };
+    __global__ void sum(double *y, Rows r, int n) {
+        int i = threadIdx.x;
+        if (i < n) y[i] = r.gain * r.row[0][i] * r.row[1][i];
+    }"""
+    a, b, y = x0(), x0() + 1, np.zeros(N)
+    with kg.record() as tape:
+        kg.compile(source)["sum"][1, 8](y, {"row": [a, b], "gain": 2.0}, N)
+    tape.backward(y, np.ones(N))
+    np.testing.assert_allclose(tape.grad(a), 2 * (x0() + 1))
+    np.testing.assert_allclose(tape.grad(b), 2 * x0())
+    assert tape.grad("sum.r.gain") == pytest.approx((x0() * (x0() + 1)).sum())
+
+
+def test_derivatives_in_the_source_are_refused() -> None:
+    source = """__device__ double f(double x) { return x * x; }
+    namespace clad { namespace custom_derivatives {
+    __device__ void f_pullback(double x, double d, double *dx) { *dx += 10 * d; }
+    } }
+    __global__ void apply(double *y, const double *x) { y[0] = f(x[0]); }"""
+    x, y = np.full(1, 3.0), np.zeros(1)
+    with kg.record() as tape:
+        kg.compile(source)["apply"][1, 1](y, x)
+    assert y[0] == 9
+    with pytest.raises(kg.UnsupportedError, match="a derivative of its own"):
+        tape.backward(y)
+
+
 def test_budgets(k: Any) -> None:
     with pytest.raises(kg.ArgumentError, match="tape_budget"):
         kg.record(tape_budget="much")

@@ -103,6 +103,9 @@ def _adjoint(
             for f in type.fields
             if is_active(f.type)
         }
+    if isinstance(type, Array) and holds_pointers(type):
+        elements = (f"{path}[{k}]" for k in range(type.count))
+        return [_adjoint(type.element, element, frozen, spans, shadow_of, number_of) for element in elements]
     return number_of(path, adjoint_type(type))
 
 

@@ -102,6 +102,8 @@ class KernelFacts:
         return self._forms[may_alias]
 
     def _make_form(self, may_alias: bool) -> Form:
+        if self.kernel.refusal is not None:
+            return Form("none", problem=self.kernel.refusal)
         if self.hidden is not None:
             reason = (
                 "floating-point numbers behind a pointer to something else cannot be followed from launch to launch"
