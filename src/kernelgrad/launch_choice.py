@@ -26,7 +26,6 @@ from .autodiff.shadows import adjoint_type, is_dynamic
 from .autodiff.telling.plan_effects import may_only_sum
 from .autodiff.tuning import rows
 from .autodiff.tuning.long_loops import has_long_loops
-from .autodiff.tuning.tune import Tuning, tuning_for
 from .deep import deeply
 from .gathers import Chosen, Gathers
 from .ir.ops import Value
@@ -34,6 +33,7 @@ from .ir.types import F32, F64, Pointer
 from .known import Growing, KnownLaunch, Looking
 from .locks import cached_property
 from .transforms.machine import WARP
+from .transforms.tuning import Tuning, tuning_for
 from .variants import Variant
 from .widths import wide_memory
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from .autodiff.adding import taps
 from .autodiff.counts import COUNTS
 from .autodiff.tuning import tune
-from .autodiff.tuning.tune import PLAIN, Tuning
 from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
 from .errors import InternalError, LookupFailed, UnsupportedError
@@ -31,7 +30,7 @@ from .ir.verifier import verify
 from .locks import compiling
 from .progress import doing
 from .transforms import globals as module_variables
-from .transforms.quads import Quads
+from .transforms.tuning import PLAIN, Tuning, Vectorization
 
 
 class Pass(NamedTuple):
@@ -182,7 +181,7 @@ def finish_derivative(
 
 @compiling
 @deeply
-def in_quads(module: Module, quads: Quads) -> Module:
+def in_quads(module: Module, quads: Vectorization) -> Module:
     """A finished derivative whose threads do several elements each."""
     from .transforms.quads import run
 

@@ -12,7 +12,8 @@ from .autodiff.adding.affine import Shape
 from .autodiff.adding.quads import find, fits
 from .known import Extents, KnownLaunch
 from .launch_memory import Extent, Need, Value
-from .transforms.quads import GRID, Quads
+from .transforms.quads import GRID
+from .transforms.tuning import Vectorization
 from .variants import Variant
 
 _ENOUGH = 1 << 20  # threads: with fewer, all of them are under way at once anyway
@@ -30,7 +31,7 @@ def facts_in_quads(variant: Variant, launch: KnownLaunch, known: Callable[[Any],
     return replace(variant.options.facts, quads=quads)
 
 
-def find_in(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Quads | None:
+def find_in(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Vectorization | None:
     """How its threads can do several elements each, whatever the launch's size."""
     scalars = {p.name: known(p.value) for p in variant.kernel.function.params}
     return find(variant.reverse.function, Shape(launch.grid, launch.block), scalars)

@@ -21,7 +21,7 @@ that every thread and block index is at hand without a division:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 from ..ir.builder import Builder
@@ -44,22 +44,12 @@ from ..ir.traverse import blocks, clone, free_values, operands, rebuild, walk, w
 from ..ir.types import I32, I64, U32, Pointer, Scalar, Struct
 from .aliases import Aliases
 from .machine import VECTORS
+from .tuning import Vectorization
 
 GRID = "_grid_x"  # the parameter with the number of blocks of the kernel's launch
 
 
-@dataclass(frozen=True)
-class Quads:
-    """`width`: how many elements a thread does. `wide`: which of the function's loads and stores, counted in its order,
-    go together: those at the addresses of neighbours, behind nothing but guards. `aligned`: the buffers they are in,
-    which must begin at multiples of 16 bytes."""
-
-    width: int
-    wide: tuple[int, ...]
-    aligned: tuple[str, ...]
-
-
-def run(function: Function, module: Module, plan: Quads) -> Function:
+def run(function: Function, module: Module, plan: Vectorization) -> Function:
     grid = Param(Value(I64, GRID), "long long", variable=GRID)
     b = Builder(function.span)
     extent = b.convert(grid.value, U32)
@@ -79,7 +69,7 @@ def accesses(function: Function) -> list[Load | Store]:
 class _Quadrupled:
     """`maps`: for each of the neighbours, its own values in place of the function's."""
 
-    def __init__(self, b: Builder, function: Function, plan: Quads, block: Value, extent: Value):
+    def __init__(self, b: Builder, function: Function, plan: Vectorization, block: Value, extent: Value):
         self.b, self.function, self.width = b, function, plan.width
         found = accesses(function)
         self.wide = {found[k] for k in plan.wide}

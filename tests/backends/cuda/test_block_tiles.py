@@ -11,9 +11,9 @@ import pytest
 from run_text import EmulationError, run_emitted
 
 import kernelgrad as kg
-from kernelgrad.autodiff.tuning.tune import tuning_for
 from kernelgrad.explaining import _explained
 from kernelgrad.transforms import block_tiles, jam
+from kernelgrad.transforms.tuning import tuning_for
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 BY_PAIRS = "for (unsigned int pair ="  # the way through a tile that a warp could not do at once

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from ...ir.ops import Alloca, Load, Store, Value
 from ...transforms.machine import VECTOR_BYTES
-from ...transforms.quads import Quads
+from ...transforms.tuning import USUAL as USUAL_TUNING
+from ...transforms.tuning import Tuning, Vectorization
 from ..roots import Memory
 from ..structure import Structure
-from ..tuning.tune import USUAL as USUAL_TUNING
-from ..tuning.tune import Tuning
 from .affine import Sums
 from .exclusive import Place, is_exclusive, is_shared, place_of
 from .gather import Gather
@@ -56,7 +55,7 @@ class Facts:
     taped: frozenset[str] = frozenset()
     block: tuple[int, int, int] | None = None
     tuning: Tuning = USUAL_TUNING
-    quads: Quads | None = None
+    quads: Vectorization | None = None
     alone: bool = False
     ragged: bool = False
 

@@ -32,7 +32,8 @@ from ...ir.traverse import blocks, operands, uses, walk
 from ...ir.types import F32, F64, Pointer, Scalar
 from ...transforms.aliases import Aliases
 from ...transforms.machine import VECTOR_BYTES, VECTORS
-from ...transforms.quads import Quads, accesses
+from ...transforms.quads import accesses
+from ...transforms.tuning import Vectorization
 from .. import structure as structure_analysis
 from .affine import Affine, Basis, Shape, Sums
 from .private import typical
@@ -51,14 +52,14 @@ def fits(grid: Extents, block: Extents) -> bool:
     return grid[1:] == block[1:] == (1, 1) and block[0] % 4 == 0 and grid[0] * block[0] < _MOST_THREADS
 
 
-def find(function: Function, shape: Shape, scalars: Mapping[str, object]) -> Quads | None:
+def find(function: Function, shape: Shape, scalars: Mapping[str, object]) -> Vectorization | None:
     """How a gradient is done in a launch. `scalars`: what is known of its parameters."""
     known = {p.value: scalars.get(p.name) for p in function.params}
     structure = structure_analysis.analyse(function, apart=False)
     return _Search(function, Sums(structure, shape, known.get)).run()  # type: ignore[arg-type]
 
 
-def find_typical(function: Function) -> Quads | None:
+def find_typical(function: Function) -> Vectorization | None:
     """The same for launches like those it is made for."""
     sums = typical(structure_analysis.analyse(function, apart=False), function)
     return _Search(function, sums).run() if fits(sums.shape.grid, sums.shape.block) else None
@@ -76,7 +77,7 @@ class _Search:
         self.used = uses(function.body)
         self.wide: list[Load | Store] = []
 
-    def run(self) -> Quads | None:
+    def run(self) -> Vectorization | None:
         ops = list(walk(self.function.body))
         if len(ops) > _MOST_WORK or not all(_is_harmless(op) or self.is_sum(op) for op in ops):
             return None
@@ -90,7 +91,7 @@ class _Search:
         chosen = set(self.wide)
         ordinals = tuple(k for k, op in enumerate(accesses(self.function)) if op in chosen)
         roots = {self.aliases.root(op.ptr) for op in chosen}
-        return Quads(
+        return Vectorization(
             VECTOR_BYTES // min(sizes), ordinals, tuple(p.name for p in self.function.params if p.value in roots)
         )
 

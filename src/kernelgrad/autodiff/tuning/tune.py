@@ -4,47 +4,14 @@ instead of atomics, several rows for each thread, barriers of warps."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir.ops import Function, Module
 from ...transforms import early, reciprocals, simplify
-from ...transforms.machine import WARP
+from ...transforms.tuning import Tuning, row_of
 from . import exchange, fills, rings, rows, trees, warp_barriers
 
 _RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave room for
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """`row`: a power of two that the rows of a block are multiples of, where its warps are whole; 1 if not known.
-    `block`: its shape, where that is known. `each`: how many rows of it a thread may do. `refilled`: the tiles that are
-    filled again wherever they are read. `long_sums`: loops may add very much to one float."""
-
-    row: int = 1
-    block: tuple[int, int, int] | None = None
-    each: int = 1
-    refilled: frozenset[str] = frozenset()
-    long_sums: bool = False
-
-    @property
-    def on_cpu(self) -> Tuning:
-        """Lanes that exchange values cost more there than they save."""
-        return self if self.block is None else replace(self, row=1, each=1)
-
-    def __str__(self) -> str:
-        return f"{self.row} {self.block} {self.each} {sorted(self.refilled)} {self.long_sums}"
-
-
-PLAIN = Tuning()
-USUAL = PLAIN  # what a launch of any shape can use
-
-
-def tuning_for(block: tuple[int, int, int], each: int = 1) -> Tuning:
-    return Tuning(_row(block), block, each)
-
-
-def _row(block: tuple[int, int, int]) -> int:
-    return math.gcd(block[0], WARP) if math.prod(block) % WARP == 0 else 1
 
 
 def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset[str]) -> Module:
@@ -69,7 +36,7 @@ def _for_block(
         merged = rows.run(function, block, tuning.each)
         if merged is not function:
             function, block = simplify.run(merged, module), rows.started(merged, block)
-        function = rings.run(function, _row(block))
+        function = rings.run(function, row_of(block))
     function = trees.run(function, module, block, gathering)
     if tuning.row == 1:
         return function

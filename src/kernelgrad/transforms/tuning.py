@@ -1,0 +1,52 @@
+"""What a gradient is made fast for: data that the choice of a form fills in and `schedule` works with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from .machine import WARP
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """`row`: a power of two that the rows of a block are multiples of, where its warps are whole; 1 if not known.
+    `block`: its shape, where that is known. `each`: how many rows of it a thread may do. `refilled`: the tiles that are
+    filled again wherever they are read. `long_sums`: loops may add very much to one float."""
+
+    row: int = 1
+    block: tuple[int, int, int] | None = None
+    each: int = 1
+    refilled: frozenset[str] = frozenset()
+    long_sums: bool = False
+
+    @property
+    def on_cpu(self) -> Tuning:
+        """Lanes that exchange values cost more there than they save."""
+        return self if self.block is None else replace(self, row=1, each=1)
+
+    def __str__(self) -> str:
+        return f"{self.row} {self.block} {self.each} {sorted(self.refilled)} {self.long_sums}"
+
+
+PLAIN = Tuning()
+USUAL = PLAIN  # what a launch of any shape can use
+
+
+def tuning_for(block: tuple[int, int, int], each: int = 1) -> Tuning:
+    return Tuning(row_of(block), block, each)
+
+
+def row_of(block: tuple[int, int, int]) -> int:
+    return math.gcd(block[0], WARP) if math.prod(block) % WARP == 0 else 1
+
+
+@dataclass(frozen=True)
+class Vectorization:
+    """`width`: how many elements a thread does. `wide`: which of the function's loads and stores, counted in its order,
+    go together: those at the addresses of neighbours, behind nothing but guards. `aligned`: the buffers they are in,
+    which must begin at multiples of 16 bytes."""
+
+    width: int
+    wide: tuple[int, ...]
+    aligned: tuple[str, ...]
