@@ -30,8 +30,8 @@ ENTRIES = {
     ("frontend.clang", "parse"): "parse",
     ("pipeline", "lower"): "parse",
     ("pipeline", "compile_kernel"): "passes",
-    ("autodiff.prepare", "_planned"): "derive",
-    ("autodiff.prepare", "_prepare"): "derive",
+    ("autodiff.prepare.prepared", "_planned"): "derive",
+    ("autodiff.prepare.prepared", "_prepare"): "derive",
     ("autodiff.reverse", "_assembled"): "derive",
     ("pipeline", "finish_derivative"): "derive",
     ("backends.cpu.kernel", "lower"): "emit",
@@ -194,10 +194,10 @@ def first_launch(text: str) -> dict[str, float]:
     import numpy as np
 
     import kernelgrad as kg
-    from kernelgrad import gradients
     from kernelgrad.backends.cpu import isolated
+    from kernelgrad.derivatives import gradient
 
-    assert gradients
+    assert gradient
     stages, threads, most = Stages(), 4, 8192
     stages.watch()
     start, began = time.process_time(), time.perf_counter()

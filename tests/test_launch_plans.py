@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad import planning, plans
+from kernelgrad.launches import plan, planning
 from kernelgrad.runtime import scratch
 
 SOURCE = """
@@ -66,7 +66,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """The plans that are made."""
     found: list[Any] = []
 
-    class Watched(plans.LaunchPlan):
+    class Watched(plan.LaunchPlan):
         def __init__(self, *args: Any, **keywords: Any):
             super().__init__(*args, **keywords)
             found.append(self)
@@ -236,7 +236,7 @@ def test_read_only_adjoints_are_refused_in_every_launch(module: kg.Module) -> No
 
 
 def test_few_are_remembered(module: kg.Module, made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_REMEMBERED", 3)
+    monkeypatch.setattr(plan, "_REMEMBERED", 3)
     g = kg.gradient(module["scale"], "y, x, a")
     for n in (1, 2, 3, 4, 4, 3, 1):
         d_x = np.zeros(6)
@@ -248,7 +248,7 @@ def test_few_are_remembered(module: kg.Module, made: list[Any], monkeypatch: pyt
 
 def test_many_threads_at_once(module: kg.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of launches that share plans, and drop each other's."""
-    monkeypatch.setattr(plans, "_REMEMBERED", 2)
+    monkeypatch.setattr(plan, "_REMEMBERED", 2)
     g = kg.gradient(module["powers"], "y, x")
     start = threading.Barrier(4)
 

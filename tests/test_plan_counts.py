@@ -13,9 +13,9 @@ import pytest
 import kernelgrad as kg
 from every_plan import PLANS, forced
 from kernelgrad.autodiff.counts import COUNTS
-from kernelgrad.kernels import Kernel
-from kernelgrad.known import Ways, known_launch
+from kernelgrad.kernel import Kernel
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways, known_launch
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ROWS = 15

@@ -14,14 +14,14 @@ from .errors import KernelGradError, LookupFailed
 from .locks import COMPILING, compiling
 
 if TYPE_CHECKING:
-    from .checking import GradientReport
+    from .checking.check_gradient import GradientReport
+    from .derivatives.asked.promises import Promises
+    from .derivatives.device_function import DeviceFunction
+    from .derivatives.gradient import Differentiated, Gradient
     from .frontend.unit import Unit
-    from .functions import DeviceFunction
-    from .gradients import Differentiated, Gradient
     from .host.checkpoint import Checkpointed
     from .host.record import Tape
-    from .kernels import Kernel
-    from .promises import Promises
+    from .kernel import Kernel
     from .runtime.variables import Variable
 
 Defines = Mapping[str, Any] | Sequence[str]
@@ -88,11 +88,11 @@ def gradient(
     half or float adjoints, accumulated in float. `__constant__` and `__device__` variables are listed by their names,
     the parameters of a pack by the pack's.
     """
-    from .functions import DeviceFunction, FunctionGradient
-    from .gradients import Gradient
-    from .kernels import Kernel
-    from .module_variables import with_variables
-    from .settings import check_outputs, make_settings
+    from .derivatives.asked.settings import check_outputs, make_settings
+    from .derivatives.device_function import DeviceFunction, FunctionGradient
+    from .derivatives.gradient import Gradient
+    from .derivatives.module_variables import with_variables
+    from .kernel import Kernel
 
     requests.target("gradient", target, Kernel, DeviceFunction)
     requests.derivable(target)
@@ -121,7 +121,7 @@ def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
     """Promises for `kg.gradient` and `kg.split`, which make faster code of them. `unique="idx"`: the index buffer idx
     holds no value twice among the elements that a launch reads, so that `x[idx[i]]` is another element for another i.
     Only `g.check(...)` tests it: where a promise is broken, adjoints are wrong."""
-    from .promises import Promises, names_of
+    from .derivatives.asked.promises import Promises, names_of
 
     return Promises(names_of(unique))
 
@@ -130,10 +130,10 @@ def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
 def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
     """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
     gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in")."""
-    from .functions import DeviceFunction
-    from .gradients import Gradient
-    from .kernels import Kernel
-    from .tangents import make_tangent
+    from .derivatives.device_function import DeviceFunction
+    from .derivatives.gradient import Gradient
+    from .derivatives.jvp import make_tangent
+    from .kernel import Kernel
 
     requests.target("jvp", target, Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
@@ -156,9 +156,9 @@ def check_gradient(
     Of a kernel, `grid` and `block` are the launch to check. Raises `GradientError` where reverse and forward mode
     differ; where finite differences differ from both, the report has a note: the function is not differentiable there.
     """
-    from .checking import check
-    from .functions import DeviceFunction
-    from .kernels import Kernel
+    from .checking.check_gradient import check
+    from .derivatives.device_function import DeviceFunction
+    from .kernel import Kernel
 
     requests.target("check_gradient", target, Kernel, DeviceFunction)
     requests.derivable(target)
@@ -186,11 +186,11 @@ def split(
     fewer bytes for the launch. `unchanged="x, w"`: your promise that these hold the same when the reverse runs; nothing
     of them is kept. `tape = forward.check(grid, block, *arguments)` and `reverse.check(grid, block, tape, ...)` tell if
     it is broken. `shorter`, `may_alias`, `deterministic`, `assume`: as of `gradient`."""
-    from .kernels import Kernel
-    from .module_variables import with_variables
-    from .saving import changing
-    from .settings import check_outputs, make_settings
-    from .splits import Forward, Reverse
+    from .derivatives.asked.settings import check_outputs, make_settings
+    from .derivatives.module_variables import with_variables
+    from .derivatives.split import Forward, Reverse
+    from .kernel import Kernel
+    from .launches.memory.saved_buffers import changing
 
     requests.target("split", kernel, Kernel)
     requests.derivable(kernel)
@@ -329,14 +329,14 @@ class Module:
 
     def _compile(self, name: str) -> Kernel | DeviceFunction:
         from . import pipeline
-        from .kernels import Kernel
+        from .kernel import Kernel
 
         lowered, ir_name, refusal = pipeline.lower_for_derivatives(self._unit, name)
         module = pipeline.compile_kernel(lowered, ir_name)
         function = module.functions[ir_name]
         if function.kind == "kernel":
             return Kernel(ir_name, module, lambda variable: self._variable(module.globals[variable]), refusal=refusal)
-        from .functions import DeviceFunction, as_kernel
+        from .derivatives.device_function import DeviceFunction, as_kernel
 
         wrapped = replace(module, functions={ir_name: as_kernel(function)})
         kernel = Kernel(ir_name, wrapped, lambda variable: self._variable(module.globals[variable]), refusal=refusal)

@@ -9,9 +9,9 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
-from .autodiff.adding import taps
+from .analysis.tuning import PLAIN, Tuning, Vectorization
+from .autodiff.accumulate import block_constant_sums
 from .autodiff.counts import COUNTS
-from .autodiff.tuning import tune
 from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
 from .errors import InternalError, LookupFailed, UnsupportedError
@@ -29,8 +29,8 @@ from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .locks import compiling
 from .progress import doing
+from .schedule import tune
 from .transforms import globals as module_variables
-from .transforms.tuning import PLAIN, Tuning, Vectorization
 
 
 class Pass(NamedTuple):
@@ -56,7 +56,7 @@ KERNEL = (
     Pass("spaces", _run("transforms.spaces")),
     Pass("loads", _run("transforms.loads")),
     Pass("tidy", _run("transforms.simplify")),
-    Pass("unfused", _run("autodiff.unfused")),
+    Pass("unfused", _run("transforms.unfused")),
 )
 
 # What reverse and forward mode emit is full of local variables for adjoints and tape positions.
@@ -72,7 +72,7 @@ ARRANGED = (
     Pass("unread", _run("transforms.unread")),
     Pass("barriers", _run("transforms.barriers")),
 )
-LAST = (Pass("schedule", _run("transforms.schedule")),)
+LAST = (Pass("schedule", _run("schedule.order.loads_first")),)
 
 # Each neighbour has a copy of everything at first, also of what is the same for all.
 WIDENED = (
@@ -81,8 +81,8 @@ WIDENED = (
     Pass("tidy", _run("transforms.simplify")),
 )
 
-TAPS = Pass("taps", taps.unrolled)  # likewise, over few elements each
-TURNS = Pass("turns", _run("transforms.turns"))  # for sums over very many blocks
+TAPS = Pass("taps", block_constant_sums.unrolled)  # likewise, over few elements each
+TURNS = Pass("turns", _run("schedule.coarsen.unroll_loads"))  # for sums over very many blocks
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 UNMASK = Pass("unmask", _run("transforms.unmask"))
@@ -90,10 +90,10 @@ CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})), 
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
     Pass("cuda-variables", module_variables.run_for({"global"})),
-    Pass("block_tiles", _run("transforms.block_tiles")),
-    Pass("lane_sums", _run("transforms.lane_sums")),
+    Pass("block_tiles", _run("schedule.coarsen.block_tiles")),
+    Pass("lane_sums", _run("schedule.sum_over.lane_sums")),
     UNMASK,
-    Pass("consumed", _run("transforms.consumed")),
+    Pass("consumed", _run("schedule.order.late_zeros")),
 )
 
 STAGES = ("frontend", *(p.name for p in KERNEL))
@@ -164,7 +164,9 @@ def finish_derivative(
         from .transforms import masks, sum_pieces, sums
         from .transforms.stores import positive_zeros
 
-        once = Pass("sums", lambda f, m: sums.run(f, m, gathering, taps.MOST if only_sums else sums.MOST))
+        once = Pass(
+            "sums", lambda f, m: sums.run(f, m, gathering, block_constant_sums.MOST if only_sums else sums.MOST)
+        )
         last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
         clean = for_target(emitted, function.name, (*((TAPS,) if only_sums else ()), *DERIVATIVE, once, *ARRANGED))
         tuned = _tuned(clean, function.name, tuning, gathering)
@@ -183,7 +185,7 @@ def finish_derivative(
 @deeply
 def in_quads(module: Module, quads: Vectorization) -> Module:
     """A finished derivative whose threads do several elements each."""
-    from .transforms.quads import run
+    from .schedule.vectorize.rewrite import run
 
     (name,) = module.functions
     return for_target(module, name, (Pass("quads", lambda f, m: run(f, m, quads)), *WIDENED))
@@ -193,7 +195,7 @@ def in_tiles(module: Module, tuning: Tuning) -> Module:
     """With what the compiler must know of the launches, where warps are to do the work of several blocks."""
     if tuning.block is None or tuning.row == 1:
         return module
-    from .transforms.block_tiles import for_blocks
+    from .schedule.coarsen.block_tiles import for_blocks
 
     (name,) = module.functions
     return replace(module, functions={name: for_blocks(module.functions[name], tuning.block)})
@@ -227,9 +229,8 @@ def _remembered(module: Module, what: str, compute: Callable[[], Module]) -> Mod
 
 @cache
 def _code_digest() -> str:
-    return digest(
-        sys.version, source_digest("ir"), source_digest("transforms"), source_digest("autodiff"), source_digest(".")
-    )
+    folders = ("ir", "analysis", "transforms", "autodiff", "schedule", "launches", "derivatives", ".")
+    return digest(sys.version, *map(source_digest, folders))
 
 
 def _check_addresses(function: Function) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import kernelgrad as kg
 from every_plan import forced
-from kernelgrad.autodiff.adding.accumulate import USUAL
+from kernelgrad.autodiff.accumulate.choice import USUAL
 
 N = 8
 

@@ -133,16 +133,16 @@ def test_another_buffer_may_be_the_same_memory() -> None:
 
 def test_large_launches_in_two_leave_what_the_kernel_would(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reverse alone goes first, then the kernel that writes what it read."""
-    from kernelgrad import in_two
-    from kernelgrad.autodiff.telling.work import Work
+    from kernelgrad.autodiff.costs.work import Work
+    from kernelgrad.launches.choice import split_launch
 
     source = f"""{HEAD} {{ {INDEX} double v = p[i], s = 1;
         for (int j = 0; j < 20; j++) s = s * v + g[j]; p[i] = s; }}"""
     kernel = kg.compile(source)["k"]
     want = adjoints(kernel, True)
-    monkeypatch.setattr(in_two, "ENOUGH", Work(moved=1, operations=1))
-    monkeypatch.setattr(in_two, "DENSE", 0)
-    monkeypatch.setattr(in_two, "MORE", 100)
+    monkeypatch.setattr(split_launch, "ENOUGH", Work(moved=1, operations=1))
+    monkeypatch.setattr(split_launch, "DENSE", 0)
+    monkeypatch.setattr(split_launch, "MORE", 100)
     args = (np.ones(N), np.ones(N), N)
     assert "two launches, the reverse alone and then the kernel" in kg.gradient(kernel, "p, g").explain(1, N, *args)
     for one, other in zip(want, adjoints(kernel, True), strict=True):

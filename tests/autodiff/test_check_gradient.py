@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff import sweep
+from kernelgrad.autodiff.sweep.reverse_sweep import reverse_sweep
 
 F = np.float32
 SOURCE = """
@@ -115,7 +115,7 @@ def test_wrong_counts_and_overlap(module: kg.Module) -> None:
 @pytest.mark.parametrize("wrong", [0, 3, 4])
 def test_a_wrong_rule_is_found(module: kg.Module, monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
     """A reverse mode that errs at one element of the input: the error names it."""
-    original = sweep.Sweep.chain
+    original = reverse_sweep.Sweep.chain
     elements = np.linspace(0.1, 0.9, 5).astype(F)
 
     def chain(self: Any, op: Any, adjoint: Any) -> None:
@@ -125,7 +125,7 @@ def test_a_wrong_rule_is_found(module: kg.Module, monkeypatch: pytest.MonkeyPatc
             adjoint = self.b.apply("select", hit, doubled, adjoint)
         original(self, op, adjoint)
 
-    monkeypatch.setattr(sweep.Sweep, "chain", chain)
+    monkeypatch.setattr(reverse_sweep.Sweep, "chain", chain)
     with pytest.raises(kg.GradientError, match=rf"reverse and forward mode differ at x\[{wrong}\]: reverse"):
         kg.check_gradient(module["power"], "y, x", 1, 5, (np.zeros(5, F), elements, 5))
 

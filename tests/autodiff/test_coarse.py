@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff.adding import coarse
-from kernelgrad.gradients import Gradient
-from kernelgrad.known import Ways
+from kernelgrad.autodiff.accumulate import fewer_blocks
+from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways
 
 HEAD = "struct P { double a; int k; double b[2]; };\n"
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
@@ -61,7 +61,7 @@ N = 2350
 @pytest.fixture(autouse=True)
 def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, on a small scale."""
-    monkeypatch.setattr(coarse, "_THREADS", 100)
+    monkeypatch.setattr(fewer_blocks, "_THREADS", 100)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
 
 
@@ -111,7 +111,7 @@ def test_values(name: str, deterministic: bool, monkeypatch: pytest.MonkeyPatch)
     params, body, grid, block = SUMS[name]
     kernel = compiled(params, body)
     numbers = numbers_of(kernel)
-    monkeypatch.setattr("kernelgrad.launch_choice._MANY_BLOCKS", 100)
+    monkeypatch.setattr("kernelgrad.launches.choice.choose._MANY_BLOCKS", 100)
     gradient = kg.gradient(kernel, listed(kernel), primal=False, keep="y", deterministic=deterministic)
     rng = np.random.default_rng(4)
     x, seed = rng.random(N), rng.standard_normal(N)

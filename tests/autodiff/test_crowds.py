@@ -27,7 +27,7 @@ def finished(gradient: Any) -> list[Any]:
 def test_many_blocks(form: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU the sums of blocks need no finishing step; the one for GPUs runs here all the same."""
     if on_gpu:
-        monkeypatch.setattr("kernelgrad.launch_choice.on_cores", lambda facts: facts)
+        monkeypatch.setattr("kernelgrad.launches.choice.choose.on_cores", lambda facts: facts)
     kernel = kg.compile(SOURCE)["k"]
     rng = np.random.default_rng(1)
     x, w, seed, a = rng.random(N), rng.random(3), rng.standard_normal(N), 1.5
@@ -49,7 +49,7 @@ def test_many_blocks(form: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_adjoint_shorter_than_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelgrad.launch_choice.on_cores", lambda facts: facts)
+    monkeypatch.setattr("kernelgrad.launches.choice.choose.on_cores", lambda facts: facts)
     gradient = kg.gradient(kg.compile(SOURCE)["k"], "y, w", shorter="w")
     x, w, y, seed, d_w = np.ones(N), np.ones(1000), np.zeros(N), np.ones(N), np.full(100, -7.0)
     gradient[LAUNCH](y, x, w, 1.0, N, seed, d_w[50:53])
@@ -60,7 +60,7 @@ def test_an_adjoint_shorter_than_its_input(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_adjoint_that_is_shorter_than_its_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing behind it is touched, not even by adding zero, which -0.0 would show."""
-    monkeypatch.setattr("kernelgrad.launch_choice.on_cores", lambda facts: facts)
+    monkeypatch.setattr("kernelgrad.launches.choice.choose.on_cores", lambda facts: facts)
     forward, reverse = kg.split(kg.compile(SOURCE)["k"], "y, w", shorter="w")
     x, w, seed, y = np.ones(N), np.ones(60), np.ones(N), np.zeros(N)
     memory = np.full(60, -0.0)

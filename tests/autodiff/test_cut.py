@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff.keeping.flow import Network
+from kernelgrad.autodiff.saving.max_flow import Network
 from scrambling import scramble
 
 N, TRIPS = 8, 5

@@ -22,13 +22,13 @@ from decision_cases import (
     kernel,
     recorded,
 )
-from kernelgrad import in_two
-from kernelgrad.autodiff import unfused
-from kernelgrad.autodiff.adding.accumulate import USUAL
-from kernelgrad.autodiff.telling.work import Work
+from kernelgrad.autodiff.accumulate.choice import USUAL
+from kernelgrad.autodiff.costs.work import Work
 from kernelgrad.ir.ops import Apply
 from kernelgrad.ir.traverse import walk
+from kernelgrad.launches.choice import split_launch
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.transforms import unfused
 
 WAYS: dict[str, dict[str, Any]] = {
     "joint": {},
@@ -60,8 +60,8 @@ def test_decisions_of_large_launches(name: str, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         patch.setattr(gradient.forms, "for_launch", lambda *_: variant)
         assert_same(adjoints(gradient, given), wanted, "float")
-    monkeypatch.setattr(in_two, "ENOUGH", Work(0, 0))
-    monkeypatch.setattr(in_two, "DENSE", 0)
+    monkeypatch.setattr(split_launch, "ENOUGH", Work(0, 0))
+    monkeypatch.setattr(split_launch, "DENSE", 0)
     assert_same(adjoints(kg.gradient(compiled, LISTED), given), wanted, "float")
 
 

@@ -129,9 +129,9 @@ def test_a_phase_needs_room_for_one_tile() -> None:
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernelgrad import ordering
+    from kernelgrad.launches.memory import ordered_adds
 
-    monkeypatch.setattr(ordering, "available_bytes", lambda device: 1000)
+    monkeypatch.setattr(ordered_adds, "available_bytes", lambda device: 1000)
     case = CASES["gather"]
     with pytest.raises(kg.LaunchError, match="bytes for the log of its updates and 1,000 are free"):
         adjoints_after(case, 640, case.gradient(deterministic=True))
@@ -337,15 +337,15 @@ def test_no_second_derivative() -> None:
 @pytest.mark.parametrize("name", ["make_keys", "count_digits", "scan_counts", "move_by_digit", "add_runs<double>"])
 def test_support_kernels_compile(name: str) -> None:
     pytest.importorskip("cuda.core")
-    from kernelgrad import ordering
+    from kernelgrad.launches.memory import ordered_adds
     from kernelgrad.runtime.cuda import compile_only
 
-    assert compile_only(ordering._kernel(name).source, "sm_90")
+    assert compile_only(ordered_adds._kernel(name).source, "sm_90")
 
 
 def test_sorting_as_a_device_does() -> None:
     """The kernels that sort on a GPU, run here: stably, with what is unused at the end."""
-    from kernelgrad import ordering
+    from kernelgrad.launches.memory import ordered_adds
 
     random, count, shift = np.random.default_rng(9), 9_001, 4
     keys = random.integers(0, 3000, count).astype(np.uint64)
@@ -354,8 +354,8 @@ def test_sorting_as_a_device_does() -> None:
     for low in range(0, 3 * shift, shift):
         counts = np.zeros(3 << shift, np.int64)
         keys_to, positions_to = np.empty_like(keys), np.empty_like(positions)
-        ordering._kernel("count_digits")[3, 256](keys, counts, count, low)
-        ordering._kernel("scan_counts")[1, 1024](counts, counts.size)
-        ordering._kernel("move_by_digit")[3, 256](keys, positions, keys_to, positions_to, counts, count, low)
+        ordered_adds._kernel("count_digits")[3, 256](keys, counts, count, low)
+        ordered_adds._kernel("scan_counts")[1, 1024](counts, counts.size)
+        ordered_adds._kernel("move_by_digit")[3, 256](keys, positions, keys_to, positions_to, counts, count, low)
         keys, positions = keys_to, positions_to
     np.testing.assert_array_equal(positions, want)

@@ -12,7 +12,7 @@ import pytest
 import kernelgrad as kg
 from derived import gradient_of, kernel_of
 from exchange_cases import CASES, SIZE, Case, arguments, typed
-from kernelgrad.autodiff.adding.accumulate import Facts
+from kernelgrad.autodiff.accumulate.choice import Facts
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.ir.layout import param_layout
 from kernelgrad.ir.ops import Atomic, For, Warp

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff.telling.amounts import Amount
+from kernelgrad.analysis.trip_counts import Amount
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 KERNELS = f"""

@@ -12,7 +12,7 @@ import pytest
 
 import kernelgrad as kg
 from every_plan import PLANS, forced
-from kernelgrad.launch_memory import Memory
+from kernelgrad.launches.memory.buffers import Memory
 from kernelgrad.runtime.config import make_launch
 
 HEAD = "__global__ void k(float *y, const float *x, const float *w, float *t, float a, int n)"

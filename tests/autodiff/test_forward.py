@@ -14,7 +14,7 @@ import kernelgrad as kg
 from kernelgrad.autodiff.forward import Jvp, jvp
 from kernelgrad.errors import ArgumentError, UnsupportedError
 from kernelgrad.ir.traverse import walk
-from kernelgrad.kernels import Kernel
+from kernelgrad.kernel import Kernel
 
 N = 24
 

@@ -10,8 +10,8 @@ import pytest
 import kernelgrad as kg
 from derived import gradient_of, kernel_of
 from gather_cases import AT, AT_2, ATOMIC, GATHERED, Case, arguments_of
-from kernelgrad import gather_parts
-from kernelgrad.autodiff.adding.gather import Box, Gather
+from kernelgrad.autodiff.accumulate.gather.pattern import Box, Gather
+from kernelgrad.launches.choice import gather_parts
 from kernelgrad.runtime.config import make_launch
 
 CASES = {**GATHERED, **ATOMIC}
@@ -44,7 +44,7 @@ def test_values(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for scattered in (False, True):
         if scattered:
-            monkeypatch.setattr("kernelgrad.gathers.Gathers.find", lambda *_: ())
+            monkeypatch.setattr("kernelgrad.launches.choice.gathers.Gathers.find", lambda *_: ())
         gradient = kg.gradient(kernel, case.names, **FORMS[form])
         arguments = arguments_of(case)
         adjoints = [np.random.default_rng(k).standard_normal(n) for k, n in enumerate(case.sizes)]
@@ -92,7 +92,7 @@ def test_no_races(name: str) -> None:
 @pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_several_elements_a_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for large buffers."""
-    monkeypatch.setattr("kernelgrad.autodiff.adding.gather._span", lambda sites, box: 4)
+    monkeypatch.setattr("kernelgrad.autodiff.accumulate.gather.pattern._span", lambda sites, box: 4)
     test_against_finite_differences(name)
     test_assigned_and_kept(name)
     test_no_races(name)
@@ -148,14 +148,14 @@ def test_launches_whose_threads_store_the_same_elements() -> None:
 @pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for large buffers."""
-    monkeypatch.setattr("kernelgrad.gather_parts._FEW", 0)
+    monkeypatch.setattr("kernelgrad.launches.choice.gather_parts._FEW", 0)
     test_against_finite_differences(name)
     test_assigned_and_kept(name)
 
 
 @pytest.mark.parametrize("name", GATHERED, scope="module")
 def test_no_races_between_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelgrad.gather_parts._FEW", 0)
+    monkeypatch.setattr("kernelgrad.launches.choice.gather_parts._FEW", 0)
     case = GATHERED[name]
     gradient = kg.gradient(kg.compile(case.source)["k"], case.names)
     arguments = (*arguments_of(case), *(np.ones(n) for n in case.sizes))
@@ -170,7 +170,7 @@ def test_no_races_between_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("inner", [((2, 5),), ((0, 6), (1, 3)), ((1, 8), (0, 3), (2, 2)), ((3, 3), (2, 1)), ((-1, 2),)])
 def test_parts_have_each_element_once(inner: tuple[tuple[int, int], ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelgrad.gather_parts._FEW", 0)
+    monkeypatch.setattr("kernelgrad.launches.choice.gather_parts._FEW", 0)
     digits, extents = len(inner), (10, 5, 4)[: len(inner)]
     gather = Gather("x", (), digits, (), True, 4, True)
     box = Box((-1, 0, 0)[:digits], extents, (1, 10, 50)[:digits], inner)

@@ -10,11 +10,11 @@ import pytest
 import kernelgrad as kg
 from exchange_cases import CASES
 from exchange_cases import arguments as case_arguments
-from kernelgrad import in_two
-from kernelgrad.autodiff.telling.work import Work
-from kernelgrad.kernels import Kernel
-from kernelgrad.known import ANY, Ways, known_launch
+from kernelgrad.autodiff.costs.work import Work
+from kernelgrad.kernel import Kernel
+from kernelgrad.launches.choice import split_launch
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import ANY, Ways, known_launch
 
 HEAD = """__device__ double gain = 1.5;
 __global__ void k(double *y, const double *x, const double *w, double *z, double a, int n)"""
@@ -50,8 +50,8 @@ NAMES = ("y", "x", "w", "z", "a")
 
 
 def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_two, "ENOUGH", Work(0, 0))
-    monkeypatch.setattr(in_two, "DENSE", 0)
+    monkeypatch.setattr(split_launch, "ENOUGH", Work(0, 0))
+    monkeypatch.setattr(split_launch, "DENSE", 0)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_not_chosen_for_little_work(limit: str, monkeypatch: pytest.MonkeyPatch)
     gradient = kg.gradient(compiled(IN_TWO["a product"]), NAMES)
     assert is_in_two(gradient)
     monkeypatch.undo()
-    monkeypatch.setattr(in_two, *{"ENOUGH": ("DENSE", 0), "DENSE": ("ENOUGH", Work(0, 0))}[limit])
+    monkeypatch.setattr(split_launch, *{"ENOUGH": ("DENSE", 0), "DENSE": ("ENOUGH", Work(0, 0))}[limit])
     assert not is_in_two(kg.gradient(compiled(IN_TWO["a product"]), NAMES))
 
 
@@ -217,7 +217,7 @@ def test_what_depends_on_integers_is_planned_anew(monkeypatch: pytest.MonkeyPatc
 def test_a_kernel_that_spills(joint: int, alone: int, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does less, but keeps registers in memory."""
     as_if_large(monkeypatch)
-    monkeypatch.setattr(in_two, "MORE", 0.0)
+    monkeypatch.setattr(split_launch, "MORE", 0.0)
     body = f"{I} double s = x[i]; for (int k = 0; k < 9; k++) s += x[(i + k) % n] * w[k]; y[i] = s * x[i];"
     gradient = kg.gradient(compiled(body), NAMES)
     primal, _ = gradient.kernel.bind(tuple(arguments().values()))

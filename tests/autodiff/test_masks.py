@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.gradients import Gradient
-from kernelgrad.known import Ways
+from kernelgrad.derivatives.gradient import Gradient
+from kernelgrad.runtime.integers import Ways
 from mask_cases import SOURCE, bodies, check, convolution, product
 
 N = 5

@@ -11,10 +11,10 @@ import pytest
 
 import kernelgrad as kg
 from every_plan import forced, under_every_plan
-from kernelgrad.autodiff import roots, structure
-from kernelgrad.autodiff.adding.affine import Shape, Sums
-from kernelgrad.autodiff.adding.once import is_stored_once
-from kernelgrad.autodiff.adding.private import places_of
+from kernelgrad.analysis import roots, structure
+from kernelgrad.analysis.access.affine import Shape, Sums
+from kernelgrad.analysis.ownership.private import places_of
+from kernelgrad.analysis.ownership.single_stores import is_stored_once
 
 GRID, BLOCK, N = 3, 8, 5
 THREADS = GRID * BLOCK

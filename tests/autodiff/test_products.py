@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff.products import power_of
+from kernelgrad.analysis.float_bounds import at_least
+from kernelgrad.autodiff.calculus.products import power_of
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import Apply, Value
 from kernelgrad.ir.types import F32
-from kernelgrad.transforms.bounds import at_least
 
 
 def kernel(expression: str, before: str = "") -> Any:

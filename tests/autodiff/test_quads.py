@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad import quads as launcher
-from kernelgrad.gradients import Gradient
-from kernelgrad.known import Ways, known_launch
+from kernelgrad.derivatives.gradient import Gradient
+from kernelgrad.launches import vector_width as launcher
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways, known_launch
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 

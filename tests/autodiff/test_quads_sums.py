@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad import quads as launcher
 from kernelgrad.backends.cuda import kernel_name
-from kernelgrad.gradients import Gradient
+from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.ir.layout import param_layout
-from kernelgrad.known import Ways
+from kernelgrad.launches import vector_width as launcher
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways
 from kernelgrad.runtime.launch import LaunchConfig
 
 from ..emulation.run_text import run_packed

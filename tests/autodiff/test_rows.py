@@ -11,13 +11,13 @@ import pytest
 import kernelgrad as kg
 from derived import kernel_of
 from exchange_cases import CASES, SIZE, Case, arguments, tile, typed
-from kernelgrad.autodiff.tuning import rows
 from kernelgrad.backends.cuda import kernel_name
-from kernelgrad.gradients import Gradient
+from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.ir.layout import param_layout
-from kernelgrad.known import Ways
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways
 from kernelgrad.runtime.launch import LaunchConfig
+from kernelgrad.schedule.coarsen import block_rows
 from row_cases import CONTROL, REFUSED, ROWS
 
 from ..emulation.run_text import run_packed
@@ -28,8 +28,8 @@ EVERY = pytest.mark.parametrize("case", [*ROWS.values(), *CASES.values()], ids=[
 @pytest.fixture(autouse=True)
 def small_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, on a small scale."""
-    monkeypatch.setattr(rows, "FILLING_THREADS", 1)
-    monkeypatch.setattr(rows, "_FEWEST", 32)
+    monkeypatch.setattr(block_rows, "FILLING_THREADS", 1)
+    monkeypatch.setattr(block_rows, "_FEWEST", 32)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
 
 
@@ -54,7 +54,7 @@ def test_values(case: Case, joint: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     tolerance = 1e-11 if case.dtype == np.float64 else 2e-5
     found = []
     for each, orders in ((1, (None,)), (8, (None, 1))):
-        monkeypatch.setattr(rows, "_EACH", ((each,),) * 2 if each == 1 else ((8, 4, 2),) * 2)
+        monkeypatch.setattr(block_rows, "_EACH", ((each,),) * 2 if each == 1 else ((8, 4, 2),) * 2)
         _, gradient = gradient_of(case, primal=joint)
         for order in orders:
             args, adjoints = typed(case, arguments(case)), typed(case, [seed, np.zeros(SIZE), np.zeros(SIZE)])
@@ -79,13 +79,13 @@ def test_finite_differences(name: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_where_it_is_done(name: str) -> None:
     function = merged(ROWS[name])
-    assert function.launch_bounds[0] == 32 and rows.started(function, (8, 8, 1)) == (8, 4, 1)
+    assert function.launch_bounds[0] == 32 and block_rows.started(function, (8, 8, 1)) == (8, 4, 1)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_where_it_is_not(name: str) -> None:
     function = merged(Case(REFUSED[name], (8, 8), True, True))
-    assert rows.started(function, (8, 8, 1)) == (8, 8, 1)
+    assert block_rows.started(function, (8, 8, 1)) == (8, 8, 1)
 
 
 def test_what_one_row_has_of_lanes_stays() -> None:
@@ -109,7 +109,7 @@ def test_what_one_row_has_of_lanes_stays() -> None:
 )
 def test_how_many(grid: Any, block: Any, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert rows.rows_for(grid, block) == each
+    assert block_rows.rows_for(grid, block) == each
 
 
 def test_a_block_that_the_user_does_not_allow_is_refused() -> None:
@@ -122,7 +122,7 @@ def test_a_block_that_the_user_does_not_allow_is_refused() -> None:
 def test_a_bound_of_the_users_stays_one() -> None:
     source = CONTROL["kept_on_a_tape"].replace("__global__ void", "__global__ void __launch_bounds__(64)")
     assert merged(Case(source, (8, 8), True, True, n=7)).launch_bounds[0] == 32
-    assert rows.started(kg.compile(source)["k"].function, (8, 8, 1)) == (8, 8, 1)
+    assert block_rows.started(kg.compile(source)["k"].function, (8, 8, 1)) == (8, 8, 1)
 
 
 @pytest.mark.parametrize("name", ["returns_early", "its_own_length", "a_common_while", "an_array_of_its_own"])

@@ -13,8 +13,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from kernelgrad.autodiff.expression import Number, rounded
-from kernelgrad.autodiff.rules import RULES, Domain, Needs, Rule, Zero, rule_for, scaled
+from kernelgrad.autodiff.calculus.expression import Number, rounded
+from kernelgrad.autodiff.calculus.rules import RULES, Domain, Needs, Rule, Zero, rule_for, scaled
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.functions import ONLY_IN_REVERSE, PURE
 from kernelgrad.ir.ops import Block, Function, Module, Param, Value

@@ -94,7 +94,7 @@ def test_a_large_buffer_with_few_readers_is_not_copied_where_loops_depend_on_con
 ) -> None:
     source = """__global__ void k(double *y, const double *t, const int *n) {
         double s = 1; for (int j = 0; j < n[0]; j++) s *= t[j * 1000]; *y = s; }"""
-    monkeypatch.setattr("kernelgrad.saving._WORTH_COUNTING", 1 << 16)
+    monkeypatch.setattr("kernelgrad.launches.memory.saved_buffers._WORTH_COUNTING", 1 << 16)
     forward, reverse = kg.split(kg.compile(source)["k"], "y, t")
     table, d_t = np.full(100_000, 2.0), np.zeros(100_000)
     tape = forward[1, 1](np.zeros(1), table, np.array([5], "i4"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff.adding.accumulate import USUAL
+from kernelgrad.autodiff.accumulate.choice import USUAL
 
 LOOPS = {
     "up": "for (int k = 0; k < n; k++) v = r * v * (1 - v) + 0.1 * x[k];",

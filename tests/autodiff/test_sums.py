@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.analysis.aliases import Aliases
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import Apply, Atomic, Block, For, Function, Load, Module, Param, Store, Value, While
 from kernelgrad.ir.traverse import blocks, walk
 from kernelgrad.ir.types import F32, I32, Pointer
 from kernelgrad.transforms import sums
-from kernelgrad.transforms.aliases import Aliases
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 

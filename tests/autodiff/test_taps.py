@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad import launch_choice
-from kernelgrad.autodiff.adding import coarse
-from kernelgrad.gradients import Gradient
+from kernelgrad.autodiff.accumulate import fewer_blocks
+from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.ir.ops import Atomic, For, While
 from kernelgrad.ir.traverse import walk
-from kernelgrad.known import Ways
+from kernelgrad.launches.choice import choose
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways
 
 HEAD = "__global__ void k(double *y, const double *x, const double *w, const int *at, double a, int n)"
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"  # noqa: E741
@@ -44,9 +44,9 @@ WEIGHTS = 40
 @pytest.fixture(autouse=True)
 def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, on a small scale."""
-    monkeypatch.setattr(coarse, "_THREADS", 100)
-    monkeypatch.setattr(launch_choice, "_MANY_BLOCKS", 100)
-    monkeypatch.setattr(launch_choice, "_CROWD", 8)
+    monkeypatch.setattr(fewer_blocks, "_THREADS", 100)
+    monkeypatch.setattr(choose, "_MANY_BLOCKS", 100)
+    monkeypatch.setattr(choose, "_CROWD", 8)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
 
 

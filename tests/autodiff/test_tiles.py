@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff.keeping.coverage import Threads
-from kernelgrad.autodiff.structure import analyse
+from kernelgrad.analysis.block_interpreter.coverage import Threads
+from kernelgrad.analysis.structure import analyse
 from kernelgrad.ir.ops import Store
 from kernelgrad.ir.traverse import walk
 

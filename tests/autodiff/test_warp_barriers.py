@@ -9,10 +9,10 @@ import pytest
 
 import kernelgrad as kg
 from derived import gradient_of, kernel_of, split_of
-from kernelgrad.autodiff.tuning import warp_barriers
 from kernelgrad.ir.ops import Barrier
 from kernelgrad.ir.traverse import walk
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.schedule import warp_barriers
 
 TREE = """__global__ void k(double *y, const double *x) {
     __shared__ double s[256];

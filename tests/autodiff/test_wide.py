@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.known import Ways
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways
 
 N = 1 << 20
 PAIR = np.dtype([("a", "f4"), ("k", "i4"), ("b", "f4")])
@@ -134,8 +134,8 @@ def test_a_buffer_that_is_written_and_read() -> None:
 
 def test_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where blocks add to copies of a small adjoint."""
-    monkeypatch.setattr("kernelgrad.gradients.Gradient.ways", lambda *_: Ways())
-    monkeypatch.setattr("kernelgrad.launch_choice.on_cores", lambda facts: facts)
+    monkeypatch.setattr("kernelgrad.derivatives.gradient.Gradient.ways", lambda *_: Ways())
+    monkeypatch.setattr("kernelgrad.launches.choice.choose.on_cores", lambda facts: facts)
     source = """__global__ void k(float *y, const float *w) {
         int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = w[i % 3] * 1.1f; }"""
     kernel, n = kg.compile(source)["k"], 3 << 21

@@ -9,9 +9,9 @@ import pytest
 
 import kernelgrad as kg
 from derived import kernel_of
-from kernelgrad.gradients import Gradient
-from kernelgrad.known import Ways
+from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; T s = 0;"  # noqa: E741
 WINDOWS = {
@@ -39,7 +39,7 @@ SIZE = GRID * BLOCK
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for large buffers on a GPU."""
-    monkeypatch.setattr("kernelgrad.autodiff.adding.gather._MANY", 1)
+    monkeypatch.setattr("kernelgrad.autodiff.accumulate.gather.pattern._MANY", 1)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways()))
 
 
@@ -75,7 +75,7 @@ def test_values(name: str, type: str, n: int, first: int, options: Any, monkeypa
     found = []
     for scattered in (False, True):
         if scattered:
-            monkeypatch.setattr("kernelgrad.gathers.Gathers.find", lambda *_: ())
+            monkeypatch.setattr("kernelgrad.launches.choice.gathers.Gathers.find", lambda *_: ())
         gradient, args = kg.gradient(compiled(ALL[name], type), "y, x", **options), arguments(type, n, first)
         d_y, d_x = (np.sin(np.arange(v.size, dtype=v.dtype)) for v in args[:2])
         d_y, d_x = (np.concatenate([np.zeros(first, v.dtype), v])[first:] for v in (d_y, d_x))

@@ -8,7 +8,7 @@ import warnings
 from functools import cache
 
 import kernelgrad as kg
-from kernelgrad.kernels import Kernel
+from kernelgrad.kernel import Kernel
 
 from .case import Case
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernelgrad.backends.cuda import global_names, kernel_name
 from kernelgrad.ir.layout import param_layout
-from kernelgrad.kernels import Kernel
+from kernelgrad.kernel import Kernel
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig
 

@@ -20,7 +20,7 @@ import numpy as np
 import kernelgrad as kg
 from every_plan import forced
 from kernelgrad.errors import InternalError, KernelGradError, ParseError, UnsupportedError
-from kernelgrad.kernels import Kernel
+from kernelgrad.kernel import Kernel
 
 from . import device
 from .generator import BUFFERS

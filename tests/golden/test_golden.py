@@ -16,7 +16,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad.backends.cuda import kernel_name
-from kernelgrad.gradients import Gradient
+from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.ir.layout import param_layout
 from kernelgrad.ir.types import Pointer, Scalar
 from kernelgrad.runtime.config import make_launch

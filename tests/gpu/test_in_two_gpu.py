@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad import in_two
-from kernelgrad.autodiff.telling.work import Work
+from kernelgrad.autodiff.costs.work import Work
+from kernelgrad.launches.choice import split_launch
 
 cupy = pytest.importorskip("cupy")
 CONVOLUTION = """__global__ void k(T *y, const T *x, const T *w, int n) {
@@ -36,9 +36,9 @@ def expected(x: Any, w: Any, d_y: Any, start: float) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("first", [0, 1])
 def test_convolution(type: str, form: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`first`: buffers that begin there are not aligned."""
-    monkeypatch.setattr(in_two, "DENSE", 0)
+    monkeypatch.setattr(split_launch, "DENSE", 0)
     if form == "one kernel":
-        monkeypatch.setattr(in_two, "ENOUGH", Work(1e99, 1e99))
+        monkeypatch.setattr(split_launch, "ENOUGH", Work(1e99, 1e99))
     dtype = {"float": np.float32, "double": np.float64}[type]
     kernel = kg.compile(f"typedef {type} T;\n{CONVOLUTION}")["k"]
     options: dict[str, Any] = {"primal": False, "keep": "y", "assign": "x, w"} if form == "R" else {}

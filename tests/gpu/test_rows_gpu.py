@@ -9,7 +9,7 @@ import pytest
 
 import kernelgrad as kg
 from exchange_cases import CASES, SIZE, Case, arguments, typed
-from kernelgrad.autodiff.tuning import rows
+from kernelgrad.schedule.coarsen import block_rows
 from row_cases import ROWS
 
 cupy = pytest.importorskip("cupy")
@@ -19,8 +19,8 @@ EVERY = pytest.mark.parametrize("case", [*ROWS.values(), *CASES.values()], ids=[
 @pytest.mark.parametrize("joint", [True, False])
 @EVERY
 def test_gpu_gives_what_the_cpu_gives(case: Case, joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "FILLING_THREADS", 1)
-    monkeypatch.setattr(rows, "_FEWEST", 32)
+    monkeypatch.setattr(block_rows, "FILLING_THREADS", 1)
+    monkeypatch.setattr(block_rows, "_FEWEST", 32)
     gradient = kg.gradient(kg.compile(case.source)["k"], primal=joint)
     seed = np.random.default_rng(3).standard_normal(SIZE)
     host = typed(case, [*arguments(case), seed, np.zeros(SIZE), np.zeros(SIZE)])

@@ -21,42 +21,46 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kernelgrad.autodiff.telling.work import Work
-from kernelgrad.known import Ways
+from kernelgrad.autodiff.costs.work import Work
+from kernelgrad.runtime.integers import Ways
 
 Forced = list[tuple[str, str, Any]]
 _HUGE = 1 << 60
 
 
 def _ways(**ways: bool) -> tuple[str, str, Any]:
-    return "gradients:Gradient", "ways", staticmethod(lambda *_: Ways(**ways))
+    return "derivatives.gradient:Gradient", "ways", staticmethod(lambda *_: Ways(**ways))
 
 
-_IN_TWO: Forced = [("in_two", "ENOUGH", Work(0, 0)), ("in_two", "DENSE", 0), ("in_two", "MORE", 1e9)]
-_GATHERED: Forced = [
-    ("gathers", "ATOMIC_INSTRUCTIONS", _HUGE),
-    ("autodiff.adding.gather", "FILLING_THREADS", _HUGE),
-    ("autodiff.adding.gather", "_LONG", _HUGE),
-    ("gather_parts", "_FEW", 0),
+_IN_TWO: Forced = [
+    ("launches.choice.split_launch", "ENOUGH", Work(0, 0)),
+    ("launches.choice.split_launch", "DENSE", 0),
+    ("launches.choice.split_launch", "MORE", 1e9),
 ]
-_WIDE: Forced = [("autodiff.adding.gather", "_MANY", 1)]
-_LONG: Forced = [("launch_choice", "_LARGE_TAPE", -1)]
+_GATHERED: Forced = [
+    ("launches.choice.gathers", "ATOMIC_INSTRUCTIONS", _HUGE),
+    ("autodiff.accumulate.gather.pattern", "FILLING_THREADS", _HUGE),
+    ("autodiff.accumulate.gather.pattern", "_LONG", _HUGE),
+    ("launches.choice.gather_parts", "_FEW", 0),
+]
+_WIDE: Forced = [("autodiff.accumulate.gather.pattern", "_MANY", 1)]
+_LONG: Forced = [("launches.choice.choose", "_LARGE_TAPE", -1)]
 _PIECES: Forced = [
-    ("autodiff.tuning.long_loops", "LONG", -1),
+    ("analysis.access.contribution_counts", "LONG", -1),
     ("transforms.sum_pieces", "SHORT", 0),
     ("transforms.sum_pieces", "PIECE", 2),
 ]
 _CROWDED: Forced = [
-    ("launch_choice", "_MANY_BLOCKS", 0),
-    ("launch_choice", "_CROWD", 0),
-    ("launch_choice", "on_cores", lambda facts: facts),
+    ("launches.choice.choose", "_MANY_BLOCKS", 0),
+    ("launches.choice.choose", "_CROWD", 0),
+    ("launches.choice.choose", "on_cores", lambda facts: facts),
 ]
 _ON_GPU: Forced = [
-    ("quads", "_ENOUGH", 1),
-    ("autodiff.adding.coarse", "_THREADS", 1),
-    ("autodiff.adding.coarse", "_TURNS", 1),
-    ("autodiff.tuning.rows", "FILLING_THREADS", 1),
-    ("autodiff.tuning.rows", "_FEWEST", 32),
+    ("launches.vector_width", "_ENOUGH", 1),
+    ("autodiff.accumulate.fewer_blocks", "_THREADS", 1),
+    ("autodiff.accumulate.fewer_blocks", "_TURNS", 1),
+    ("schedule.coarsen.block_rows", "FILLING_THREADS", 1),
+    ("schedule.coarsen.block_rows", "_FEWEST", 32),
     _ways(on_gpu=True),
 ]
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import kernelgrad as kg
+from kernelgrad.launches.choice.variant import Variant
 from kernelgrad.runtime.config import make_launch
-from kernelgrad.variants import Variant
 
 Arrays = list[Any]
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelgrad import saving
+from kernelgrad.launches.memory import saved_buffers
 
 WAYS = ("chosen", "copied", "taped")  # how a split saves what may change
 
@@ -32,5 +32,5 @@ def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Has splits copy all buffers, or tape what is read of all of them."""
     if way != "chosen":
         monkeypatch.setattr(
-            saving.Choice, "taped", lambda self, *_: self.options.changing if way == "taped" else frozenset()
+            saved_buffers.Choice, "taped", lambda self, *_: self.options.changing if way == "taped" else frozenset()
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
+from kernelgrad.analysis.aliases import Aliases
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.effects import MEETINGS
 from kernelgrad.ir.ops import Atomic, Barrier, Block, Function, Load, Op, Param, Store, Value
 from kernelgrad.ir.types import F32, I64, Pointer
-from kernelgrad.transforms.accesses import Accesses, Contents, looks, writes
-from kernelgrad.transforms.aliases import Aliases
-from kernelgrad.transforms.order import Order
+from kernelgrad.transforms.access_index import Accesses, Contents, looks, writes
+from kernelgrad.transforms.ordered_list import Order
 
 
 def _program(seed: int) -> tuple[Function, list[Value], list[Op]]:

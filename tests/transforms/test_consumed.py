@@ -11,8 +11,8 @@ import pytest
 import kernelgrad as kg
 from kernelgrad.ir.ops import If, Store
 from kernelgrad.ir.traverse import walk
-from kernelgrad.kernels import Kernel
-from kernelgrad.transforms import consumed
+from kernelgrad.kernel import Kernel
+from kernelgrad.schedule.order import late_zeros
 
 HEAD = "__global__ void k(double *_d_y, double *z, const double *x, int n)"
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
@@ -37,7 +37,7 @@ N = 16
 def compiled(body: str) -> tuple[Any, Any]:
     """The kernel, and with zeros that wait."""
     kernel = kg.compile(f"{HEAD} {{ double *y = _d_y; {body} }}")["k"]
-    changed = consumed.run(kernel.function, kernel.module)
+    changed = late_zeros.run(kernel.function, kernel.module)
     return kernel, Kernel("k", replace(kernel.module, functions={"k": changed}), kernel.variable)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelgrad.analysis.fold import evaluate
 from kernelgrad.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U32, U64, Scalar
-from kernelgrad.transforms.fold import evaluate
 
 from .checking import reference
 

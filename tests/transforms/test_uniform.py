@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kernelgrad.analysis.uniform import uniform_values
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import BarrierReduce, Function, Value
 from kernelgrad.ir.types import F32, I32, U32, Pointer
-from kernelgrad.transforms.uniform import uniform_values
 
 from .checking import function, module_of
 

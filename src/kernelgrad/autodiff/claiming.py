@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..ir.ops import Atomic, Block, For, If, Op, While
-from . import winners
-from .sweep import Sweep
+from .sweep.reverse_sweep import Sweep
+from .winners import global_memory
 
 if TYPE_CHECKING:
-    from .prepare import Prepared
+    from .prepare.prepared import Prepared
 
 
 class ClaimSweep(Sweep):
@@ -32,4 +32,4 @@ class ClaimSweep(Sweep):
         claim = self.claims.claim(op, self.memory)
         if claim is not None and self.plan.has_adjoint(op):
             assert isinstance(op, Atomic)
-            winners.bid(self.b, claim, op, self.value(op.ptr), self.value(op.args[0]))
+            global_memory.bid(self.b, claim, op, self.value(op.ptr), self.value(op.args[0]))

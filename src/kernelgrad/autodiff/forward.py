@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from ..analysis.roots import holds_pointers
 from ..errors import ArgumentError, InternalError, UnsupportedError
 from ..ir.builder import Builder, pointee
 from ..ir.effects import OF_OPERANDS
@@ -47,12 +48,11 @@ from ..ir.types import I64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..ir.verifier import verify
 from ..transforms import simplify
 from ..transforms.spellings import emit, picks
-from .forward_activity import ForwardActivity, has_tangent, may_pass
-from .roots import holds_pointers
-from .rules import pushed, rule_for
-from .shadows import dynamic_shadow
-from .tree_winner import tree_tangent
-from .views import apart
+from .calculus.forward_activity import ForwardActivity, has_tangent, may_pass
+from .calculus.rules import pushed, rule_for
+from .calculus.shadows import dynamic_shadow
+from .calculus.views import apart
+from .winners.trees import tree_tangent
 
 
 class Jvp(NamedTuple):

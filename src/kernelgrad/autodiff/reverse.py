@@ -11,28 +11,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ..analysis.ownership.exclusive import place_of
+from ..analysis.passed import meets
+from ..analysis.roots import holds_pointers
 from ..deep import deeply
 from ..ir.ops import Block, Function, Global, Module, Param, Store, Value
 from ..ir.traverse import clone, closed
 from ..ir.types import Pointer
 from ..progress import doing
-from ..transforms.passed import meets
-from . import cooperate, members, shared_winners
-from .adding.coarse import Coarse
-from .adding.crowds import Copies
-from .adding.exclusive import place_of
+from ..transforms.block_shape import with_extents
+from .accumulate.fewer_blocks import Coarse
+from .accumulate.logs import Log
+from .accumulate.parameters import is_number, partial_sums
+from .accumulate.replicas import Copies
+from .calculus import cooperate, struct_members
+from .calculus.tape import Stack
 from .claiming import ClaimSweep
 from .counts import COUNTS
-from .keeping import along
-from .keeping.tape import Stack
-from .logs import Log
-from .options import Mode, Options
-from .parameters import is_number, partial_sums
-from .prepare import Derivations, Planned, Prepared
-from .roots import holds_pointers
-from .sweep import Number, Sweep
-from .tuning.shapes import with_extents
-from .winners import Claim
+from .prepare.options import Mode, Options
+from .prepare.prepared import Derivations, Planned, Prepared
+from .saving import carried_derivatives
+from .sweep.reverse_sweep import Number, Sweep
+from .winners import shared_memory
+from .winners.global_memory import Claim
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def _fill_first(emitter: Sweep, planned: Planned) -> None:
         threads = None if facts.block is None else math.prod(facts.block)
         cooperate.zero_shared(emitter.prologue, shared.of, shared.nbytes, threads, shared.is_wide)
         emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared.of[name], shared.nbytes, type)
-    shared_winners.fill_bids(emitter.prologue, planned.decided.bids, cooperate.fill_together)
+    shared_memory.fill_bids(emitter.prologue, planned.decided.bids, cooperate.fill_together)
     for own in given.copies.values():
         own.emit(emitter.outside)
     emitter.spread = frozenset(own.pointer for own in given.copies.values())
@@ -223,9 +224,9 @@ def _function(
     options: Options,
 ) -> Function:
     """The two functions of a split share forward values, so each gets a copy of its own."""
-    body = clone(closed(along.erased(body), (p.value for p in params)), {})
+    body = clone(closed(carried_derivatives.erased(body), (p.value for p in params)), {})
     made = replace(primal, name=primal.name + suffix, shown=primal.called, params=params, body=body)
-    function = members.bound(made, primal)
+    function = struct_members.bound(made, primal)
     return function if options.facts.block is None else with_extents(function, options.facts.block)
 
 

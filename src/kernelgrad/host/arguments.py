@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..autodiff.roots import holds_pointers
-from ..autodiff.shadows import adjoint_type
+from ..analysis.roots import holds_pointers
+from ..autodiff.calculus.shadows import adjoint_type
+from ..derivatives.asked.settings import has_derivative, is_active
 from ..errors import ArgumentError
 from ..ir.layout import leaves
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
-from ..kernels import Kernel
+from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, DType, view
 from ..runtime.layouts import array_shape, flat_dtypes, scalar_dtype, struct_dtype
 from ..runtime.signature import user_params
-from ..settings import has_derivative, is_active
 from .memory_map import Span
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, TapeError
-from ..recording import RECORDER
 from ..runtime.arrays import ArrayView
+from ..runtime.recording import RECORDER
 from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream
 from . import transfers

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from ..recording import RECORDER
 from ..runtime.arrays import ArrayView
+from ..runtime.recording import RECORDER
 from ..runtime.streams import current_stream
 from .arrays import device_of, seen, zeros_like
 from .memory_map import Span

@@ -15,24 +15,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..autodiff.activity import holds_floats
-from ..autodiff.roots import UNKNOWN, Memory, analyse, holds_pointers
+from ..analysis.roots import UNKNOWN, Memory, analyse, holds_pointers
+from ..autodiff.calculus.activity import holds_floats
+from ..derivatives.asked.settings import Settings, has_derivative, make_settings
+from ..derivatives.gradient import Gradient
+from ..derivatives.module_variables import with_variables
+from ..derivatives.split import Forward, Reverse
 from ..errors import SourceError, UnsupportedError
-from ..gradients import Gradient
 from ..ir.layout import leaves
 from ..ir.ops import Atomic, Builtin, Function, Load, Op, Print, Store, Value
 from ..ir.traverse import uses, walk
 from ..ir.types import Pointer
-from ..kernels import Kernel
-from ..known import integers_of
+from ..kernel import Kernel
+from ..launches.memory.saved_buffers import changing
 from ..locks import COMPILING, cached_property
-from ..module_variables import with_variables
 from ..runtime.config import Launch
+from ..runtime.integers import integers_of
 from ..runtime.launch import BoundArguments
 from ..runtime.signature import user_params
-from ..saving import changing
-from ..settings import Settings, has_derivative, make_settings
-from ..splits import Forward, Reverse
 
 _CLOCKS = ("clock", "clock64", "globaltimer")
 _REMEMBERED = 1024  # kinds of launches

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, TapeError
-from ..kernels import Kernel
-from ..recording import RECORDER, Recorder
+from ..kernel import Kernel
 from ..runtime.arrays import ArrayView
 from ..runtime.config import Launch
+from ..runtime.recording import RECORDER, Recorder
 from ..runtime.variables import Variable
 from . import transfers
 from .arguments import element_dtype, find_number

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, TapeError, UnsupportedError
-from ..kernels import Kernel
-from ..recording import RECORDER
+from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, DType, mark_written
 from ..runtime.config import Launch
 from ..runtime.launch import BoundArguments
+from ..runtime.recording import RECORDER
 from ..runtime.streams import stream_handle
 from . import transfers
 from .arguments import Frozen, Number, adjoints_of, freeze, number_dtype

@@ -220,7 +220,7 @@ class Warp(Op):
     reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor (mask, integer); activemask () -> u32;
     reduce_add (mask, float), where the whole warp is there, in an order that depends on its size alone.
 
-    On CUDA alone, where the whole warp is there (`transforms/lane_sums`):
+    On CUDA alone, where the whole warp is there (`schedule/sum_over/lane_sums`):
     lanes_alike (mask, integer) -> u32: the value is the same for each 32, 16 or 8 neighbours; 1 if it is not;
     lane_sums (mask, pointer to eight floats, lanes): for lane j, float j % 8 summed over its 32, 16 or 8 neighbours;
     warp_sums (mask, pointer to 32 floats): for lane j, float j summed over all lanes.

@@ -42,7 +42,7 @@ _CHUNKS_PER_WORKER = 8  # so that uneven blocks even out
 
 def compile_cpu(module: Module, kernel: str) -> CpuExecutable:
     """`kernel` as an executable. Its module has no calls left and no module variables but shared ones."""
-    from ..backends.cpu import indexing, native, own_sums, ranges, variant  # noqa: F401 under the caller's lock
+    from ..analysis.access import ranges  # noqa: F401 under the caller's lock
 
     return CpuExecutable(module, kernel)
 
@@ -97,7 +97,7 @@ class CpuExecutable:
 
     def _unbounded(self, config: LaunchConfig, arguments: BoundArguments, sizes: dict[str, int]) -> tuple[str, ...]:
         """Those of them that threads of this launch might add to outside of the buffer."""
-        from ..backends.cpu.ranges import Ranges
+        from ..analysis.access.ranges import Ranges
 
         indices = next(iter(self._candidates.values())).indices
         ints = indices.ints(arguments.packed)
@@ -253,7 +253,7 @@ _memory: dict[str, _Loaded] = {}
 def _load(module: Module, kernel: str, printed: str, variant: Variant) -> _Loaded:
     from ..backends.cpu.native import target_id
 
-    key = digest(printed, kernel, repr(variant), target_id(), source_digest("backends/cpu"))
+    key = digest(printed, kernel, repr(variant), target_id(), source_digest("analysis"), source_digest("backends/cpu"))
     with COMPILING:
         if key not in _memory:
             _memory[key] = _from_disk(key) or _compile(module, kernel, variant, key)

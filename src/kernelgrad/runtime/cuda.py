@@ -7,12 +7,12 @@ import math
 import threading
 from typing import Any
 
+from ..analysis.machine import REGISTER_STEP
 from ..backends.cuda import emit, global_names, kernel_name, shared_layout
 from ..errors import DeviceError, LaunchError
 from ..ir.layout import param_layout
 from ..ir.ops import Module, called
 from ..locks import make_lock
-from ..transforms.machine import REGISTER_STEP
 from .devices import check, current, describe, driver, limits, primary_context
 from .launch import BoundArguments, LaunchConfig
 from .nvrtc import compile_only

@@ -9,24 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..analysis.aliases import Aliases
 from ..ir.effects import NESTING, PURE
-from ..ir.ops import (
-    Alloca,
-    Atomic,
-    Barrier,
-    BarrierReduce,
-    Block,
-    For,
-    Function,
-    Load,
-    Module,
-    Op,
-    Store,
-    Value,
-    While,
-)
+from ..ir.ops import Alloca, Atomic, Barrier, BarrierReduce, Block, For, Function, Load, Module, Op, Store, Value, While
 from ..ir.traverse import blocks, holds, rebuild, walk, with_body
-from .aliases import Aliases
 
 _HARMLESS = (*PURE, Alloca, *NESTING)
 

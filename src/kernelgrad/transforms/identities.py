@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
+from ..analysis.fold import Number
 from ..ir.ops import Apply, Op, Undef, Value
 from ..ir.types import BOOL, Pointer, Scalar, Type
-from .fold import Number
 
 
 class Maker(Protocol):

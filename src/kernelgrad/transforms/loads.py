@@ -6,10 +6,10 @@ threads.
 
 from __future__ import annotations
 
+from ..analysis.aliases import Aliases
 from ..ir.ops import Block, Function, Load, Module, Op, Store, Value
 from ..ir.traverse import blocks, rebuild, with_body
-from .accesses import Accesses, Contents
-from .aliases import Aliases
+from .access_index import Accesses, Contents
 
 
 def run(function: Function, module: Module) -> Function:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..analysis.fold import limits
 from ..ir.builder import Builder
 from ..ir.effects import CHANGES
 from ..ir.ops import (
@@ -33,7 +34,6 @@ from ..ir.ops import (
 from ..ir.traverse import operands, rebuild, substitute, uses, walk, with_body
 from ..ir.types import I32, I64, U32, U64, Scalar
 from .dce import eliminate
-from .fold import limits
 
 _FLIPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "ne": "ne"}
 _UPWARDS = {"lt": True, "le": True, "gt": False, "ge": False}

@@ -25,27 +25,15 @@ from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
+from ..analysis.adjoint_values import adjoint_values
+from ..analysis.long_sums import LongSums, long_sums
+from ..analysis.machine import FULL_WARP
 from ..ir.builder import Builder
 from ..ir.effects import is_pure
-from ..ir.ops import (
-    Apply,
-    Block,
-    Constant,
-    For,
-    Function,
-    If,
-    Load,
-    Module,
-    Op,
-    Value,
-    Warp,
-)
+from ..ir.ops import Apply, Block, Constant, For, Function, If, Load, Module, Op, Value, Warp
 from ..ir.traverse import clone, free_values, operands, rebuild, walk, with_body
 from ..ir.types import BOOL, U32, Scalar
 from . import simplify
-from .adjoint_values import adjoint_values
-from .long_sums import LongSums, long_sums
-from .machine import FULL_WARP
 
 _MOST = 6  # guards of a value
 _RUN_AGAIN = (Load, If, For)

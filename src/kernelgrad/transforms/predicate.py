@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ..analysis.machine import FULL_WARP
 from ..errors import UnsupportedError
 from ..ir.builder import Builder
 from ..ir.effects import has_barrier
@@ -38,7 +39,6 @@ from ..ir.ops import (
 )
 from ..ir.traverse import blocks, holds, rebuild, substitute, with_body
 from ..ir.types import BOOL, I32, U32
-from .machine import FULL_WARP
 
 _FREE = (Alloca, Builtin, Constant, GlobalRef, Undef)  # computed by all threads, whether they left or not
 _NEUTRAL = {"count": 0, "or": 0, "and": 1}

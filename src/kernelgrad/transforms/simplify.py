@@ -11,21 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..ir.effects import PURE
-from ..ir.ops import (
-    Aggregate,
-    Apply,
-    Block,
-    Constant,
-    Extract,
-    For,
-    Function,
-    If,
-    Module,
-    Op,
-    Undef,
-    Value,
-    While,
-)
+from ..ir.ops import Aggregate, Apply, Block, Constant, Extract, For, Function, If, Module, Op, Undef, Value, While
 from ..ir.traverse import rebuild, with_body
 from ..ir.types import BOOL, Array, Struct, Type, element_types
 from .dce import eliminate

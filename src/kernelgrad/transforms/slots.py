@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..analysis.fold import Number, evaluate
 from ..ir.ops import Alloca, Apply, Block, Constant, Load, Member, Offset, Op, PtrCast, Store, Undef, Value
 from ..ir.traverse import blocks, operands
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
-from .fold import Number, evaluate
 
 _MOST_LEAVES = 256  # a local larger than that is an array to be indexed, not a handful of values
 

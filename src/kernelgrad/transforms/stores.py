@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..analysis.aliases import Aliases
 from ..ir.ops import Block, Constant, Function, Load, Module, Op, Store, Value
 from ..ir.traverse import blocks, rebuild, walk, with_body
-from .accesses import Accesses, Contents, looks, writes
-from .aliases import Aliases
+from .access_index import Accesses, Contents, looks, writes
 
 
 def run(function: Function, module: Module) -> Function:

@@ -5,19 +5,19 @@
 becomes a loop over pieces of that loop. Each piece adds up in a float of its own, which is then added to a double: an
 addition of doubles for every so many iterations. What is summed up in loops inside of the loop, or in one whose threads
 meet, is one piece for each iteration. Only sums: what is read of them while they grow stays as it is. For launches
-whose loops are long (`autodiff/tuning/long_loops.py`); loops of few iterations are left alone.
+whose loops are long (`analysis/access/contribution_counts.py`); loops of few iterations are left alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from ..analysis.adjoint_values import adjoint_values
 from ..ir.builder import Builder
 from ..ir.effects import MEETINGS
 from ..ir.ops import Apply, Block, Constant, For, Function, If, Module, Op, Value, While
 from ..ir.traverse import clone, rebuild, uses, walk, with_body
 from ..ir.types import F32, F64, I64, U64
-from .adjoint_values import adjoint_values
 
 PIECE = 128  # iterations
 SHORT = 1024  # iterations that need no pieces

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ..analysis.aliases import Aliases
 from ..ir.builder import Builder
 from ..ir.effects import MEETINGS, is_pure
 from ..ir.ops import (
@@ -36,7 +37,6 @@ from ..ir.ops import (
 from ..ir.traverse import blocks, clone, operands, rebuild, uses, walk, with_body
 from ..ir.types import Pointer, Scalar
 from . import promote, simplify
-from .aliases import Aliases
 
 MOST = 16  # registers that sums of one loop may take
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ..analysis.fold import evaluate
 from ..ir.ops import Apply, Block, Constant, For, Function, Op, Value, While
 from ..ir.traverse import blocks, clone, rebuild, substitute, walk, with_body
 from ..ir.types import Scalar
-from .fold import evaluate
 
 _LONGEST = 64  # iterations of a while loop that are counted
 

@@ -7,26 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from ..analysis.fold import Number, canonical, evaluate
 from ..errors import UNKNOWN, Span
 from ..ir.builder import result_type
 from ..ir.effects import is_clock
 from ..ir.functions import COMMUTATIVE, UNFUSED
-from ..ir.ops import (
-    Aggregate,
-    Apply,
-    Constant,
-    Extract,
-    Insert,
-    Offset,
-    Op,
-    PtrCast,
-    PtrDiff,
-    Undef,
-    Value,
-)
+from ..ir.ops import Aggregate, Apply, Constant, Extract, Insert, Offset, Op, PtrCast, PtrDiff, Undef, Value
 from ..ir.traverse import attribute_fields, operands
 from ..ir.types import BOOL, I64, Array, Scalar, Struct, Type, element_types
-from .fold import Number, canonical, evaluate
 from .identities import simpler
 
 

@@ -11,9 +11,9 @@ import pytest
 from run_text import EmulationError, run_emitted
 
 import kernelgrad as kg
-from kernelgrad.explaining import _explained
-from kernelgrad.transforms import block_tiles, jam
-from kernelgrad.transforms.tuning import tuning_for
+from kernelgrad.analysis.tuning import tuning_for
+from kernelgrad.explain.report import _explained
+from kernelgrad.schedule.coarsen import block_tiles, unroll_and_jam
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 BY_PAIRS = "for (unsigned int pair ="  # the way through a tile that a warp could not do at once
@@ -33,7 +33,7 @@ CONTRACTION = """__global__ void k(double *c, const double *a, const double *b, 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grids of 16 blocks count as large."""
     monkeypatch.setattr(block_tiles, "FILLING_BLOCKS", 16)
-    monkeypatch.setattr(jam, "FILLING_BLOCKS", 16)
+    monkeypatch.setattr(unroll_and_jam, "FILLING_BLOCKS", 16)
 
 
 def source(text: str, block: int = 64, **options: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 from run_text import EmulationError, run_emitted
 
 import kernelgrad as kg
-from kernelgrad.transforms import jam
+from kernelgrad.schedule.coarsen import unroll_and_jam
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 ONE_BY_ONE = "for (unsigned int block ="  # the loop over blocks that a thread could not do at once
@@ -45,7 +45,7 @@ def run(text: str, rows: int, inner: int, columns: int, block: int) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grids of 16 blocks count as large."""
-    monkeypatch.setattr(jam, "FILLING_BLOCKS", 16)
+    monkeypatch.setattr(unroll_and_jam, "FILLING_BLOCKS", 16)
 
 
 # rows, inner, columns, block; whether every thread can do its eight blocks at once

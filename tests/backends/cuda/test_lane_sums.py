@@ -18,7 +18,7 @@ import kernelgrad as kg
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import Atomic, Block, Function, If, Param, Value
 from kernelgrad.ir.types import F32, I32, Pointer
-from kernelgrad.transforms.lane_sums import summed
+from kernelgrad.schedule.sum_over.lane_sums import summed
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 

@@ -10,12 +10,12 @@ import pytest
 from run_text import run_packed
 
 import kernelgrad as kg
-from kernelgrad import quads
 from kernelgrad.backends.cuda import kernel_name
-from kernelgrad.gradients import Gradient
+from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.ir.layout import param_layout
-from kernelgrad.known import Ways
+from kernelgrad.launches import vector_width
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways
 from kernelgrad.runtime.launch import LaunchConfig
 from kernelgrad.runtime.nvrtc import compile_only
 
@@ -32,7 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"J": {}, "R": {"primal": False, "keep": "y
 
 @pytest.fixture(autouse=True)
 def small_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quads, "_ENOUGH", 1)
+    monkeypatch.setattr(vector_width, "_ENOUGH", 1)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
+from ...analysis.machine import WARP
 from ...errors import InternalError
 from ...ir.ops import BarrierReduce, Value, Warp
 from ...ir.types import BOOL, Scalar
-from ...transforms.machine import WARP
 from . import llvm_types as lt
 from .block_trees import block_least, block_tree
 from .frame import Failing, Failure

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from ...analysis.uniform import uniform_values
 from ...ir.ops import Apply, Block, Constant, For, Function, If, Value, While
 from ...ir.traverse import blocks, walk
 from ...ir.types import F64, Scalar
-from ...transforms.uniform import uniform_values
 from . import llvm_types as lt
 from .convert import convert
 from .masked import address_parts, opaque

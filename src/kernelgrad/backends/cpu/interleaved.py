@@ -11,6 +11,8 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
+from ...analysis.aliases import Aliases
+from ...analysis.uniform import uniform_values
 from ...ir.effects import MEETINGS
 from ...ir.ops import (
     Apply,
@@ -30,8 +32,6 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Pointer, Struct
-from ...transforms.aliases import Aliases
-from ...transforms.uniform import uniform_values
 
 _SUMS = ("add", "sub", "convert", "neg")
 _BITS = ("or", "xor")  # sums, where no bit is set in both

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from ...analysis.access.ranges import Indices, Ranges
 from ...deep import deeply
 from ...ir.builder import pointee
 from ...ir.ops import Atomic, Function
@@ -26,7 +27,6 @@ from . import block_sums, totals
 from . import llvm_types as lt
 from .llvm_types import i64
 from .loops import counted
-from .ranges import Indices, Ranges
 
 _MOST_BYTES = 1 << 18
 _CROWD = 64  # threads for each element, at least

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...analysis.uniform import uniform_values
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Op, Value, While
 from ...ir.traverse import blocks, operands, rebuild, substitute, uses, walk, with_body
 from ...ir.types import Scalar, Type
-from ...transforms.uniform import uniform_values
 
 
 def run(function: Function) -> tuple[Function, frozenset[Op]]:

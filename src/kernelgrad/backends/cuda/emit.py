@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from ...analysis.passed import unshared
 from ...deep import deeply
 from ...errors import InternalError
 from ...ir.ops import (
@@ -28,8 +29,6 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Scalar, Type
 from ...progress import doing
-from ...transforms.passed import unshared
-from ..names import C_FUNCTIONS, Scope, identifier, is_own
 from .comments import annotated
 from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
@@ -37,6 +36,7 @@ from .folding import fold
 from .guards import in_namespace, once
 from .literals import initialiser
 from .loop_tests import with_tests_in_place
+from .names import C_FUNCTIONS, Scope, identifier, is_own
 from .neighbours import gather_neighbours, neighbours
 from .reductions import REDUCTIONS, reduction_name, reductions_met_once
 from .shared import SharedText, shared_layout, used_globals

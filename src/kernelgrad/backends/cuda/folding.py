@@ -37,7 +37,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, operands, uses, walk
 from ...ir.types import BOOL, Array, Pointer, Scalar
-from ..names import is_own
+from .names import is_own
 from .neighbours import Neighbours, neighbours
 from .ranges import is_below
 from .sincos import Pair, pairs

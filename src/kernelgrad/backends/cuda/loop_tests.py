@@ -1,6 +1,6 @@
 """While loops with their test where the source has it: at the top, on what the loop carries.
 
-Reversal carries the outcome of the test from one iteration to the next (`autodiff/rotate`):
+Reversal carries the outcome of the test from one iteration to the next (`transforms/rotate`):
 
     go = test(s0); while (go) { s = body(s); go = test(s) }      becomes      while (test(s)) s = body(s)
 
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
+from ...analysis.fold import evaluate
 from ...ir.ops import Apply, Block, Builtin, Constant, Function, Op, Value, While
 from ...ir.traverse import blocks, clone, rebuild, uses, walk, with_body
 from ...ir.types import Scalar, Type
 from ...transforms.dce import eliminate
-from ...transforms.fold import evaluate
 
 _CLOCKS = ("clock", "clock64", "globaltimer")
 _NEUTRAL = {"and": True, "or": False}

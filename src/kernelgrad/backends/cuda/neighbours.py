@@ -8,20 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...ir.ops import (
-    Apply,
-    Atomic,
-    Block,
-    Constant,
-    Function,
-    Load,
-    Member,
-    Offset,
-    Op,
-    Param,
-    PtrCast,
-    Value,
-)
+from ...ir.ops import Apply, Atomic, Block, Constant, Function, Load, Member, Offset, Op, Param, PtrCast, Value
 from ...ir.traverse import blocks, rebuild, uses, walk, with_body
 from ...ir.types import F32, I32, I64, Pointer, Struct
 

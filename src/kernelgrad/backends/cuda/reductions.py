@@ -3,8 +3,8 @@ place where they are called, so that nobody has to wait until it may be used aga
 
 from __future__ import annotations
 
+from ...analysis.machine import WARP
 from ...ir.ops import BarrierReduce, Block, Function, If
-from ...transforms.machine import WARP
 
 _HEAD = """template <unsigned int threads, unsigned int place, typename T>
 __device__ T {name}(T value)

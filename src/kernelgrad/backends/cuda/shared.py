@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...ir.ops import BarrierReduce, Function, Global, GlobalRef, Module
 from ...ir.traverse import walk
 from ...ir.types import Array, Pointer, Type
-from ..names import Scope
+from .names import Scope
 from .reductions import reduction_bytes, reductions_met_once
 from .types import Types
 from .volatility import Volatility

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...analysis.float_bounds import at_least
 from ...ir.ops import Apply, Op, Value
 from ...ir.types import BOOL, F32, I32, U32, Scalar
-from ...transforms.bounds import at_least
 
 _SMALLEST = 2.0**-126  # float that is not subnormal
 

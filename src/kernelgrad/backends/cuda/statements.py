@@ -30,12 +30,12 @@ from ...ir.ops import (
     While,
 )
 from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct, Type
-from ..names import Scope, is_own
 from .atomics import atomic, atomics
 from .comments import Line
 from .copies import Copy, Save, in_sequence
 from .expressions import Expressions
 from .literals import literal
+from .names import Scope, is_own
 from .neighbours import Neighbours
 from .sincos import Pair
 from .syntax import Expr, Prec, assigned, assignment, call, either, infix, negated

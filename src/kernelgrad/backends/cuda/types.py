@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...ir.types import BF16, F16, Array, Field, Pointer, Scalar, Struct, Type
-from ..names import RESERVED, identifier
 from .guards import once, qualified
+from .names import RESERVED, identifier
 
 _SCALARS = {
     "bool": "bool",

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from ...ir.ops import Apply, Block, For, Function, If, Insert, Load, Member, Offset, Op, PtrCast, Value, While
 from ...ir.traverse import blocks, walk
 from ...ir.types import Pointer, Type
-from ..names import is_own
 from .constness import const_pointers
 from .folding import Folding
 from .liveness import live_ranges
+from .names import is_own
 
 
 @dataclass(eq=False)

@@ -1,0 +1,120 @@
+"""How many times a launch's threads may add to one sum: what is known of its loops from its integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...ir.ops import Apply, Block, Builtin, For, Function, Load, Op, Value, While
+from ...ir.traverse import blocks, operands, walk
+from ...ir.types import Scalar
+from ..structure import Structure
+from ..trip_counts import Amount, Trips
+from .affine import Shape
+
+LONG = 1 << 16  # additions to one sum of floats that keep enough of its digits
+_GEOMETRIC = ("shr", "shl", "div", "mul")
+_BITS = 64.0
+_LONGEST = float(1 << 38)  # iterations of all threads of a launch together
+
+
+def has_long_loops(function: Function, structure: Structure, shape: Shape, known: Callable[[Any], Any]) -> bool:
+    return Lengths(function, structure, shape, known).most(function.body) > LONG
+
+
+class Lengths:
+    def __init__(self, function: Function, structure: Structure, shape: Shape, known: Callable[[Any], Any]):
+        self.trips, self.definition, self.known = Trips(function, structure), structure.definition, known
+        self.params = {p.name: p.value for p in function.params}
+        self.shape: dict[str, int] = {}
+        for name, extents in (("gridDim", shape.grid), ("blockDim", shape.block)):
+            self.shape |= {f"{name}.{axis}": n for axis, n in zip("xyz", extents, strict=True)}
+        self.carried = {arg: v for op in walk(function.body) for arg, v in _carried(op)}
+        self.open: set[For | While] = set()  # loops that may be as long as they like
+        self.extents = {"block_dim": math.prod(shape.block), "grid_dim": math.prod(shape.grid)}
+
+    def most(self, block: Block) -> float:
+        """Iterations of loops inside of loops."""
+        return max((self.iterations(op) for op in block.ops), default=1.0)
+
+    def iterations(self, op: Op) -> float:
+        inside = max((self.most(b) for b in blocks(op)), default=1.0)
+        return inside * max(1.0, self.length(op)) if isinstance(op, For | While) else inside
+
+    def length(self, loop: For | While) -> float:
+        found = self.number(self.trips.of(loop))
+        return self.guess(loop) if found is None else found
+
+    def number(self, amount: Amount) -> float | None:
+        factors = [([self.named(name) for name in names], number) for names, number in amount.terms]
+        if any(n is None for names, _ in factors for n in names):
+            return None
+        return float(sum(number * math.prod(names) for names, number in factors))  # type: ignore[arg-type]
+
+    def named(self, name: str) -> int | None:
+        """Asked for only where a loop depends on it: launches that agree on what was asked for share a plan."""
+        found: int | None = self.shape.get(name)
+        return self.known(self.params.get(name)) if found is None else found
+
+    def guess(self, loop: For | While) -> float:
+        """Of a loop whose threads begin at different places: the largest number that its ends come from, shared among
+        the threads where its step is a block or the grid. What depends on memory may be as long as a launch of its size
+        lasts."""
+        if isinstance(loop, For):
+            return self.guess_from(loop, (loop.lower, loop.upper))
+        return min(self.guess_from(loop, (condition,)) for condition in self.conditions(loop.before.results[0]))
+
+    def conditions(self, value: Value) -> Iterator[Value]:
+        """All of which must hold."""
+        op = self.definition.get(value)
+        if isinstance(op, Apply) and op.fn == "and":
+            for arg in op.args:
+                yield from self.conditions(arg)
+        else:
+            yield value
+
+    def guess_from(self, loop: For | While, first: tuple[Value, ...]) -> float:
+        ends = self.slice(first)
+        ops = [self.definition.get(v) for v in ends]
+        if any(isinstance(op, Load) for op in ops) or any(_is_float(v) for v in ends):
+            self.open.add(loop)
+            return max(1.0, _LONGEST / math.prod(self.extents.values()))
+        if isinstance(loop, While) and any(map(self.is_geometric, loop.body.results)):
+            return _BITS
+        names = {op.name for op in ops if isinstance(op, Builtin)}
+        shared = math.prod(n for name, n in self.extents.items() if name in names)
+        numbers = [self.known(v) for v in ends]
+        return max((abs(n) for n in numbers if n is not None), default=0) / shared
+
+    def is_geometric(self, value: Value) -> bool:
+        """Whether an integer is another one, shifted: as many times as it has bits."""
+        op = self.definition.get(value)
+        while isinstance(op, Apply) and op.fn == "convert":
+            op = self.definition.get(op.args[0])
+        return isinstance(op, Apply) and op.fn in _GEOMETRIC and not _is_float(value)
+
+    def slice(self, values: tuple[Value, ...]) -> set[Value]:
+        """What they are computed from."""
+        found, todo = set[Value](), list(values)
+        while todo:
+            value = todo.pop()
+            op = self.definition.get(value)
+            if value not in found:
+                found.add(value)
+                todo += operands(op) if op is not None else self.carried.get(value, ())
+        return found
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.is_float
+
+
+def _carried(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    """What loops pass from iteration to iteration, with what it comes from."""
+    match op:
+        case For(body=body):
+            yield from zip(body.args[1:], zip(op.inits, body.results, strict=True), strict=True)
+        case While(before=before, body=body):
+            yield from zip(before.args, zip(op.inits, body.results, strict=True), strict=True)
+            yield from ((arg, (v,)) for arg, v in zip(body.args, before.results[1:], strict=True))

@@ -1,0 +1,205 @@
+"""Memory that each thread has for itself: no element of a buffer is touched by two threads of a launch.
+
+An address is a constant, multiples of thread and block indices, and multiples of loop counters. Where all accesses of
+the kernel agree on the first, and a step of any index leaps over all that smaller steps can reach, different threads
+are at different places: as the digits of a number are. Guards such as `col < width` bound how far a digit reaches.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ...ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
+from ...ir.traverse import walk
+from ..access.affine import Access, Basis, Guard, Shape, Sums
+from ..roots import Memory
+from ..structure import Place, Structure
+from .exclusive import is_shared
+from .promises import promised, settled
+
+
+class Digit(NamedTuple):
+    basis: Basis | None
+    coefficient: int
+    extent: int | None
+
+
+def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
+    accesses, sums = [], promised(sums, memory)
+    for op in (*memory.loads, *memory.stores):
+        assert isinstance(op, Load | Store | Atomic)
+        roots = memory.of(op.ptr)
+        if root not in roots:
+            continue
+        address = sums.address(op.ptr, root) if len(roots) == 1 and not isinstance(op, Atomic) else None
+        if address is None:
+            return False
+        size = op.result.type.size if isinstance(op, Load) else op.value.type.size  # type: ignore[union-attr]
+        accesses.append(Access(address, size, sums.guards(places[id(op)])))
+    own_block = isinstance(sums.structure.definition.get(root), GlobalRef)  # shared memory: every block has its own
+    found = settled(accesses, sums)
+    ways = ((True, False), (False, False), (False, True))
+    return found is not None and any(_is_injective(found, sums, own_block, w, c) for w, c in ways)
+
+
+def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
+    """Whether no two threads write the same element by this store."""
+    sums = promised(sums, memory)
+    address = sums.address(store.ptr, root)
+    if address is None:
+        return False
+    access = settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
+    fixed = frozenset(sums.fixed(places[id(store)]))
+    ways = (True, False) if access is not None else ()
+    return any(_is_injective(access or [], sums, is_shared(root), windows, fixed=fixed) for windows in ways)
+
+
+def _is_injective(
+    accesses: list[Access],
+    sums: Sums,
+    own_block: bool,
+    windows: bool,
+    constants: bool = False,
+    fixed: frozenset[Basis] = frozenset(),
+) -> bool:
+    """`windows`: loops of known length move within what belongs to one thread; else their counters are digits too.
+    `constants`: so is the difference between accesses, as of x[t], x[t + 256], x[t + 512]. `fixed`: indices that
+    have one value wherever the accesses happen."""
+    if not accesses:
+        return True
+    threads = thread_digits(sums, own_block) - fixed
+    shared = {basis: c for basis, c in _thread_terms(accesses[0]).items() if basis not in fixed}
+    if set(shared) != threads or (not fixed and any(_thread_terms(access) != shared for access in accesses)):
+        return False
+    spots = [_spot(access, sums, windows) for access in accesses]
+    if any(spot is None for spot in spots):
+        return False
+    found = [spot for spot in spots if spot is not None]
+    width = max(spot.end for spot in found) - min(spot.start for spot in found)
+    digits = [Digit(b, abs(c), sums.extents[b]) for b, c in shared.items()]
+    if constants:
+        first = min(spot.start for spot in found)
+        apart = math.gcd(*(spot.start - first for spot in found))
+        width = max(spot.end - spot.start for spot in found)
+        if apart:
+            digits.append(Digit(None, apart, (max(spot.start for spot in found) - first) // apart + 1))
+    for coefficient in {c for spot in found for c in spot.loops}:
+        extents = [spot.loops.get(coefficient, 1) for spot in found]
+        longest = None if None in extents else max(e for e in extents if e is not None)
+        digits.append(Digit(None, coefficient, longest))
+    guards = set.intersection(*(access.guards for access in accesses))
+    return leaps(digits, width, shared, guards)
+
+
+def _thread_terms(access: Access) -> dict[Basis, int]:
+    return {b: c for b, c in access.address.terms if not isinstance(b, Value)}
+
+
+def thread_digits(sums: Sums, own_block: bool) -> set[Basis]:
+    """The indices that take more than one value."""
+    names = ("thread_idx",) if own_block else ("thread_idx", "block_idx")
+    return {(name, axis) for name in names for axis in range(3) if sums.shape.extent(name, axis) > 1}
+
+
+class _Spot(NamedTuple):
+    """Where an access lies around its thread's place, and how often steps of a size may be added to that."""
+
+    start: int
+    end: int
+    loops: dict[int, int | None]
+
+
+def _spot(access: Access, sums: Sums, windows: bool) -> _Spot | None:
+    start, end = access.address.const, access.address.const + access.size
+    loops: dict[int, int | None] = {}
+    for basis, coefficient in access.address.terms:
+        if not isinstance(basis, Value):
+            continue
+        extent = sums.extents[basis]
+        if extent is None and basis in sums.wrapping:
+            return None
+        reach = 0 if extent is None else coefficient * (extent - 1)
+        if windows and extent is not None:
+            start, end = start + min(0, reach), end + max(0, reach)
+            continue
+        if coefficient < 0:  # counted from the other end
+            if extent is None:
+                return None
+            start, end = start + reach, end + reach
+        known = loops.get(abs(coefficient), 1)
+        loops[abs(coefficient)] = None if extent is None or known is None else known + extent - 1
+    return _Spot(start, end, loops)
+
+
+def leaps(digits: list[Digit], width: int, shared: dict[Basis, int], guards: set[Guard]) -> bool:
+    """Whether each digit's step leaps over all that the smaller digits and the window of one thread reach."""
+    digits = sorted(digits, key=lambda d: d.coefficient)
+    reach = 0
+    below: dict[Basis, int] | None = {}  # how far each reaches; None: loops are among them, of which no guard speaks
+    for number, digit in enumerate(digits):
+        if digit.coefficient < reach + width:
+            return False
+        if digit.extent is None:
+            return number == len(digits) - 1
+        reach += digit.coefficient * (digit.extent - 1)
+        if below is not None and digit.basis is not None:
+            below = {**below, digit.basis: digit.coefficient * (digit.extent - 1)}
+            reach = min(reach, _reach(below, shared, guards))
+        else:
+            below = None
+    return True
+
+
+def _reach(below: dict[Basis, int], shared: dict[Basis, int], guards: set[Guard]) -> int:
+    """How far some digits together can reach: guards bound groups of them, `row < n` and `col < m`."""
+    free, total = dict(below), 0
+    found = [(set(guard.sum.coefficients), bound) for guard in guards for bound in bounds(guard, shared)]
+    for group, bound in sorted(found, key=lambda pair: (-len(pair[0]), pair[1])):
+        if group <= free.keys() and bound < sum(free[basis] for basis in group):
+            total += bound
+            free = {basis: reach for basis, reach in free.items() if basis not in group}
+    return total + sum(free.values())
+
+
+def bounds(guard: Guard, shared: dict[Basis, int]) -> list[int]:
+    """How far the digits of which a guard speaks can reach together."""
+    terms = guard.sum.coefficients
+    if any(c <= 0 or b not in shared or shared[b] % c for b, c in terms.items()):
+        return []
+    factors = {shared[b] // c for b, c in terms.items()}
+    if len(factors) != 1 or min(factors) <= 0:
+        return []
+    return [min(factors) * max(0, guard.bound - 1 - guard.sum.const)]
+
+
+# ---- launches -----------------------------------------------------------------------------------------------------
+
+
+def private_roots(
+    memory: Memory, structure: Structure, function: Function, active: frozenset[Value], sums: Sums
+) -> frozenset[str]:
+    """The names of the buffers and shared variables that are private."""
+    places = places_of(structure)
+    names = {**{p.value: p.name for p in function.params}, **{r: n for n, r in memory.global_names.items()}}
+    return frozenset(names[r] for r in active if r in names and is_private(r, memory, places, sums))
+
+
+def places_of(structure: Structure) -> dict[int, Place]:
+    """Where each operation stands."""
+    return {id(op): place for place in structure.places.values() for op in place.block.ops}
+
+
+_TYPICAL = {"thread_idx": (32, 4, 2), "block_idx": (64, 8, 4)}
+_TYPICAL_NUMBER = 4099  # of elements along an axis: more than the typical launch has threads there
+
+
+def typical(structure: Structure, function: Function, unique: frozenset[Value] = frozenset()) -> Sums:
+    """A launch like those the kernel is made for: along the axes it asks for, on large enough buffers."""
+    used = {(op.name, op.axis) for op in walk(function.body) if isinstance(op, Builtin)}
+    block, grid = (
+        tuple(_TYPICAL[name][axis] if (name, axis) in used else 1 for axis in range(3))
+        for name in ("thread_idx", "block_idx")
+    )
+    own = {p.value for p in function.params}
+    return Sums(structure, Shape(grid, block), lambda v: _TYPICAL_NUMBER if v in own else None, unique)  # type: ignore[arg-type]

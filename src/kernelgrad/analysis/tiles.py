@@ -1,0 +1,118 @@
+"""Tiles: shared arrays that one phase fills and later phases only read, as in a tiled matrix product.
+
+    for (...) { A[t] = a[...];  __syncthreads();  ... reads of A ...  __syncthreads(); }
+
+What was read from a tile need not be kept: entering the reverse of the block, the tile is filled again and can be read
+again (rule 8). That is right if the fill writes every cell that is read; `coverage` decides this for a launch, and
+without it the reads are kept on the tape. A tile of a block that runs once in a joint sweep still holds what it held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+
+from ..ir.effects import has_barrier
+from ..ir.ops import Barrier, Block, For, If, Load, Op, Store, Value, While
+from ..ir.traverse import blocks, operands, walk
+from ..ir.types import Pointer
+from .roots import Memory
+from .structure import Place, Structure
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    root: Value
+    variable: str
+    place: Place  # the block that fills and reads it
+    barrier: Barrier  # between the fill and the reads
+    fill: tuple[Op, ...]  # operations of the block that write it
+    stores: frozenset[int]
+    loads: frozenset[int]
+    reads: tuple[Op, ...]  # operations of the block that read it
+
+    @property
+    def stays(self) -> bool:
+        """Whether the reverse sweep finds the contents as they were."""
+        return self.place.in_scope
+
+    def contains(self, place: Place | None) -> bool:
+        """Whether a place lies in the tile's block."""
+        while place is not None and place.block is not self.place.block:
+            place = place.parent
+        return place is not None
+
+    def stored(self, op: Op) -> list[Value]:
+        """What the writes in an operation of the fill use, and what decides whether they happen."""
+        used = [v for store in _nested(op) if id(store) in self.stores for v in operands(store)]
+        around = (control for control in _nested(op) if blocks(control) and _touches(control, self.stores))
+        return [*used, *(v for control in around for v in _decides(control))]
+
+
+def find_tiles(memory: Memory, structure: Structure) -> dict[Value, Tile]:
+    found: dict[Value, Tile] = {}
+    for name, root in memory.global_names.items():
+        if isinstance(root.type, Pointer) and root.type.space == "shared":
+            tile = _tile(root, name, memory, structure)
+            if tile is not None:
+                found[root] = tile
+    return found
+
+
+def _tile(root: Value, name: str, memory: Memory, structure: Structure) -> Tile | None:
+    stores = [op for op in memory.stores if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
+    loads = [op for op in memory.loads if root in memory.of(op.ptr)]
+    accesses: list[Op] = [*stores, *loads]
+    plain = all(isinstance(op, Store | Load) and len(memory.of(op.ptr)) == 1 for op in accesses)
+    if not stores or not loads or not plain:
+        return None
+    place = _common_place(accesses, structure)
+    ids = {id(op) for op in stores}, {id(op) for op in loads}
+    fill, reads = ([k for k, op in enumerate(place.block.ops) if _touches(op, which)] for which in ids)
+    between = place.block.ops[fill[-1] + 1 : reads[0]]
+    barrier = next((op for op in between if isinstance(op, Barrier) and op.scope == "block"), None)
+    ops = place.block.ops
+    # What one thread fills before a barrier and another after it would race where the fill runs again without one.
+    if barrier is None or any(map(has_barrier, ops[fill[0] : fill[-1] + 1])):
+        return None
+    written, read = map(frozenset, ids)
+    filling, reading = (tuple(ops[k] for k in which) for which in (fill, reads))
+    return Tile(root, name, place, barrier, filling, written, read, reading)
+
+
+def _common_place(accesses: list[Op], structure: Structure) -> Place:
+    """The innermost block that all the operations are in."""
+    wanted = {id(op) for op in accesses}
+    place = structure.top
+    while True:
+        inside = [inner for op in place.block.ops for inner in blocks(op) if _holds(inner, wanted)]
+        direct = any(id(op) in wanted for op in place.block.ops)
+        if direct or len(inside) != 1:
+            return place
+        place = structure.place(inside[0])
+
+
+def _holds(block: Block, wanted: set[int]) -> bool:
+    return any(id(op) in wanted for op in walk(block))
+
+
+def _touches(op: Op, wanted: Set[int]) -> bool:
+    return any(id(nested) in wanted for nested in _nested(op))
+
+
+def _decides(op: Op) -> tuple[Value, ...]:
+    """What says which of its blocks an operation runs, and how often."""
+    match op:
+        case If(cond):
+            return (cond,)
+        case For(lower, upper):
+            return lower, upper
+        case While(inits, _, body):
+            return inits[0], body.results[0]
+    return ()
+
+
+def _nested(op: Op) -> Iterator[Op]:
+    yield op
+    for inner in blocks(op):
+        yield from walk(inner)

@@ -1,0 +1,485 @@
+"""Gathers: each element of an input collects its adjoint from all threads that read it (rule 9).
+
+Where every read's address is a sum of multiples of coordinates (a thread's indices in the grid, counters of loops), the
+address is written in digits, one for each size of step: row and column, say. For each element, given by its digits, and
+each read, most coordinates follow from the digits; the rest are summed over. No two threads of the gather update the
+same element, so there are no atomics.
+
+It is right whatever digits are chosen: each execution of each read is at exactly one place. That different digits mean
+different elements is checked for the launch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from ....analysis.access.affine import Affine, Basis, Sums
+from ....analysis.machine import FILLING_THREADS, VECTOR_BYTES
+from ....analysis.ownership.private import places_of
+from ....analysis.structure import Place, analyse
+from ....ir.builder import pointee
+from ....ir.ops import Apply, Atomic, Block, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
+from ....ir.traverse import operands, uses, walk
+from ....ir.types import F32, F64, Scalar
+from ....transforms.unroll import constants_of, trips
+
+Coordinate = tuple[Literal["axis", "loop"], int]  # an axis of the grid, or a loop around the read, counted from outside
+Range = tuple[int, int]  # both ends included
+Part = Literal["whole", "inside", "border"]
+
+_MOST_DIGITS = 3  # as many as a grid has axes
+_MOST_THREADS = (2**31 - 1, 65535, 65535)
+_LONG = 256  # sums that a thread makes while there are few of them
+_MANY = 1 << 20  # elements: enough for each thread to have several
+_SPAN = 4
+_LONG_SPAN = 8
+_MOST_TAPS = 64
+WIDTH = 256  # threads of a gather's block, where there is one digit
+_MOST_WASTE = 3  # executions that are looked at for each that there is
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The coordinate that follows from a digit: digit = sign * coordinate + shift + the moves by other coordinates.
+    Without a coordinate, the read happens at one value of the digit."""
+
+    coordinate: Coordinate | None
+    sign: int
+    shift: int
+    moves: tuple[tuple[Coordinate, int], ...]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A read: its update's number among the pattern's operations, and how its threads and iterations are found.
+    `residue`: bytes from the element that the digits give. `bounds`: so many of the conditions around it, from outside,
+    do nothing but bound coordinates."""
+
+    number: int
+    solved: tuple[Solved, ...]
+    summed: tuple[Coordinate, ...]
+    residue: int
+    bounds: int
+
+
+@dataclass(frozen=True)
+class Gather:
+    """How the adjoint of an input is gathered. `indices`: integers of the pattern that are a thread's index along an
+    axis. `narrow`: 32 bits hold all indices. `span`: so many elements, one behind the other along the last digit, are
+    one thread's; where that is the only digit, they are a block apart. `covers`: every element of the buffer has its
+    digits. `writes`: and gets its adjoint written, not added to. `part`: all of it; or, with a thread for each element
+    and none besides, rows inside of the domain, or some at its border. `contiguous`: the first digit is that of
+    neighbours in memory. `taps`: so many executions, the same for every element, are written out, and a thread's
+    elements are neighbours (see `windows`); 0 where loops run over them."""
+
+    name: str
+    sites: tuple[Site, ...]
+    digits: int
+    indices: tuple[tuple[int, int], ...]
+    narrow: bool
+    span: int
+    covers: bool
+    writes: bool = False
+    part: Part = "whole"
+    contiguous: bool = False
+    taps: int = 0
+
+
+@dataclass(frozen=True)
+class Box:
+    """The digits of a launch: the first of each, how many there are, and their steps in elements. `inner`: between
+    these, all executions of all reads exist, and the bounds around them hold."""
+
+    first: tuple[int, ...]
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]
+    inner: tuple[Range, ...]
+
+
+class Update(NamedTuple):
+    number: int
+    op: Atomic
+    path: tuple[tuple[Op, Block], ...]  # the Ifs and loops around it, from outside
+
+
+class _Read(NamedTuple):
+    update: Update
+    factors: dict[Coordinate, int]  # in bytes
+    const: int
+    whole: dict[Coordinate, Range]
+    ranges: dict[Coordinate, Range]  # the part of it where the read happens
+
+    @property
+    def guards(self) -> list[tuple[Value, bool]]:
+        return [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
+
+    @property
+    def loops(self) -> list[Op]:
+        return [op for op, _ in self.update.path if not isinstance(op, If)]
+
+
+def updates_of(function: Function, shadow: Value) -> list[Update] | None:
+    """Every update through a pointer; None if something else happens to it."""
+    pointers, found, used = {shadow}, list[Update](), uses(function.body)
+    for op, path, number in _with_paths(function):
+        touched = pointers & set(operands(op))
+        if not touched:
+            continue
+        match op:
+            case Offset(ptr, _) | Member(ptr, _) | PtrCast(ptr) if ptr in touched:
+                pointers.add(op.result)
+            case Atomic("add", ptr, (value,)) if ptr in touched and value not in touched and not used.get(op.result):
+                found.append(Update(number, op, path))
+            case _:
+                return None
+    return found
+
+
+def _with_paths(function: Function) -> list[tuple[Op, tuple[tuple[Op, Block], ...], int]]:
+    places = places_of(analyse(function, apart=False))
+    return [(op, _path(places[id(op)]), number) for number, op in enumerate(walk(function.body))]
+
+
+def _path(place: Place | None) -> tuple[tuple[Op, Block], ...]:
+    found = []
+    while place is not None:
+        if place.owner is not None:
+            found.append((place.owner, place.block))
+        place = place.parent
+    return tuple(reversed(found))
+
+
+class Finder:
+    """Finds gathers for one launch. `function`: the pattern, a gradient in which every update is atomic and nothing is
+    written that it reads."""
+
+    def __init__(self, function: Function, sums: Sums):
+        self.function, self.sums, self.constants = function, sums, constants_of(function)
+        shape = sums.shape
+        self.threads = tuple(g * b for g, b in zip(shape.grid, shape.block, strict=True))
+
+    def find(self, name: str, shadow: Value, nbytes: int) -> tuple[Gather, Box] | None:
+        updates = updates_of(self.function, shadow)
+        if not updates:
+            return None
+        types = {pointee(u.op.ptr) for u in updates}
+        reads = [self._read(update, shadow) for update in updates]
+        if len(types) != 1 or not types <= {F32, F64} or None in reads:
+            return None
+        (type,) = types
+        assert isinstance(type, Scalar)
+        found = [read for read in reads if read is not None]
+        steps = self._steps(found)
+        if not 1 <= len(steps) <= _MOST_DIGITS or any(
+            s % type.size or r.const % type.size for s in steps for r in found
+        ):
+            return None
+        sites = [self._site(read, steps) for read in found]
+        if any(site is None for site in sites):
+            return None
+        chosen = tuple(site for site in sites if site is not None)
+        box, covers = self._box(chosen, found, steps, nbytes, type.size)
+        if box is None or not self._pays(chosen, found, box):
+            return None
+        if not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
+            return None
+        narrow = max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
+        gather = Gather(name, chosen, len(steps), self._indices(), narrow, _span(chosen, box), covers)
+        taps = self._taps(chosen, found, box, type)
+        return replace(gather, span=VECTOR_BYTES // type.size, contiguous=True, taps=taps) if taps else gather, box
+
+    def _taps(self, sites: tuple[Site, ...], reads: list[_Read], box: Box, type: Scalar) -> int:
+        """How many executions each element has, if it is few and they lie one behind the other in memory."""
+        if len(box.extents) != 1 or box.steps != (1,) or box.extents[0] < _MANY or any(s.residue for s in sites):
+            return 0
+        total = 0
+        for site, read in zip(sites, reads, strict=True):
+            loops = [read.loops[k] for kind, k in site.summed if kind == "loop"]
+            counts = [trips(loop, self.constants) for loop in loops if isinstance(loop, For)]
+            if not counts or len(counts) < len(site.summed) or None in counts:
+                return 0
+            total += math.prod(count or 0 for count in counts)
+        return total if total <= _MOST_TAPS else 0
+
+    # ---- coordinates
+
+    def _read(self, update: Update, shadow: Value) -> _Read | None:
+        loops = [op for op, _ in update.path if not isinstance(op, If)]
+        if not all(isinstance(loop, For) and self._is_fixed(loop) for loop in loops):
+            return None
+        address = self.sums.address(update.op.ptr, shadow)
+        found = None if address is None else self._factors(address, loops)
+        if found is None:
+            return None
+        factors, const = found
+        ranges: dict[Coordinate, Range] = {("axis", a): (0, n - 1) for a, n in enumerate(self.threads) if n > 1}
+        for k, loop in enumerate(loops):
+            assert isinstance(loop, For)
+            ranges["loop", k] = (0, (self.sums.extents[loop.body.args[0]] or 1) - 1)
+        read = _Read(update, {c: f for c, f in factors.items() if f}, const, ranges, dict(ranges))
+        for cond, holds in read.guards:
+            self._narrow(cond, holds, loops, read.ranges)
+        return read
+
+    def _is_fixed(self, loop: For) -> bool:
+        """Whether all threads of the launch run it equally often, at least once: else no execution exists anywhere."""
+        counter, lower, upper = (self.sums.of(v) for v in (loop.body.args[0], loop.lower, loop.upper))
+        if counter is None or lower is None or upper is None or lower.terms or upper.terms:
+            return False
+        return (upper.const - lower.const) * loop.step > 0
+
+    def _factors(self, sum_: Affine, loops: list[Op]) -> tuple[dict[Coordinate, int], int] | None:
+        """A sum as multiples of coordinates, and its constant part; None if it is none."""
+        terms = sum_.coefficients
+        factors: dict[Coordinate, int] = {}
+        for axis in range(3):
+            grid, block = self.sums.shape.grid[axis], self.sums.shape.block[axis]
+            by_block, by_thread = terms.pop(("block_idx", axis), 0), terms.pop(("thread_idx", axis), 0)
+            if grid > 1 and block > 1 and by_block != by_thread * block:
+                return None
+            factors["axis", axis] = by_thread if block > 1 else by_block
+        for k, loop in enumerate(loops):
+            assert isinstance(loop, For)
+            factors["loop", k] = terms.pop(loop.body.args[0], 0)
+        return None if terms else (factors, sum_.const)
+
+    def _narrow(self, cond: Value, holds: bool, loops: list[Op], ranges: dict[Coordinate, Range]) -> None:
+        """What a condition says about single coordinates. The rest is left to the gather, which tests it again."""
+        match self.sums.structure.definition.get(cond):
+            case Apply("not", (inner,)):
+                self._narrow(inner, not holds, loops, ranges)
+            case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
+                for arg in args:
+                    self._narrow(arg, holds, loops, ranges)
+            case Apply(fn, (left, right)) if fn in _NEGATED:
+                fn = fn if holds else _NEGATED[fn]
+                sides = [self.sums.of(v) for v in (left, right)]
+                if sides[0] is None or sides[1] is None or fn == "ne":
+                    return
+                if fn in ("lt", "le", "eq"):
+                    self._below(sides[0].plus(sides[1], -1), fn == "lt", loops, ranges)
+                if fn in ("gt", "ge", "eq"):
+                    self._below(sides[1].plus(sides[0], -1), fn == "gt", loops, ranges)
+
+    def _below(self, sum_: Affine, strict: bool, loops: list[Op], ranges: dict[Coordinate, Range]) -> None:
+        """sum < 0, or at most 0."""
+        found = self._factors(sum_, loops)
+        factors = {} if found is None else {c: f for c, f in found[0].items() if f}
+        if found is None or len(factors) != 1:
+            return
+        ((coordinate, factor),) = factors.items()
+        low, high = ranges.get(coordinate, (0, 0))
+        most = -found[1] - strict
+        if factor > 0:
+            high = min(high, most // factor)
+        else:
+            low = max(low, -(most // -factor))
+        ranges[coordinate] = (low, high)
+
+    def _bounds(self, read: _Read, summed: tuple[Coordinate, ...]) -> int:
+        """So many conditions, from outside, only bound coordinates that follow from digits."""
+        guards = read.guards
+        return next((k for k, g in enumerate(guards) if not self._is_bound(*g, read.loops, summed)), len(guards))
+
+    def _is_bound(self, cond: Value, holds: bool, loops: list[Op], summed: tuple[Coordinate, ...]) -> bool:
+        """Whether a condition is made of comparisons of one coordinate each, all of which must hold."""
+        match self.sums.structure.definition.get(cond):
+            case Apply("not", (inner,)):
+                return self._is_bound(inner, not holds, loops, summed)
+            case Apply("and" | "or" as fn, args):
+                return (fn == "and") == holds and all(self._is_bound(arg, holds, loops, summed) for arg in args)
+            case Apply(fn, args) if (fn if holds else _NEGATED.get(fn, "ne")) in ("lt", "le", "gt", "ge", "eq"):
+                left, right = map(self.sums.of, args)
+                found = None if left is None or right is None else self._factors(left.plus(right, -1), loops)
+                used = [] if found is None else [c for c, f in found[0].items() if f]
+                return len(used) == 1 and used[0] not in summed
+        return False
+
+    def _inner_ranges(self, site: Site, read: _Read) -> dict[Coordinate, Range]:
+        ranges = dict(read.whole)
+        for cond, holds in read.guards[: site.bounds]:
+            self._narrow(cond, holds, read.loops, ranges)
+        return ranges
+
+    # ---- digits
+
+    def _steps(self, reads: list[_Read]) -> list[int]:
+        """The digits' steps in bytes, from the smallest. What is less than a digit's reach moves within the digit."""
+        lengths: dict[int, int] = {}
+        for read in reads:
+            for coordinate, factor in read.factors.items():
+                low, high = read.ranges[coordinate]
+                lengths[abs(factor)] = max(lengths.get(abs(factor), 1), high - low + 1)
+        steps, reach = list[int](), 0
+        for step, length in sorted(lengths.items()):
+            if not steps or (step >= reach and step % steps[-1] == 0):
+                steps.append(step)
+                reach = step * length
+            elif step % steps[-1] == 0:
+                reach += step * (length - 1)
+            else:
+                return []
+        return steps
+
+    def _site(self, read: _Read, steps: list[int]) -> Site | None:
+        const, shifts = read.const, [0] * len(steps)
+        for k in range(len(steps) - 1, 0, -1):
+            shifts[k] = (const + steps[k] // 2) // steps[k]
+            const -= shifts[k] * steps[k]
+        shifts[0], residue = divmod(const, steps[0])
+        owners = [self._owner(read, step) for step in steps]
+        moves: list[list[tuple[Coordinate, int]]] = [[] for _ in steps]
+        for coordinate, factor in read.factors.items():
+            if coordinate in owners:
+                continue
+            fitting = [k for k, step in enumerate(steps) if factor % step == 0 and step <= abs(factor)]
+            if not fitting:
+                return None
+            moves[fitting[-1]].append((coordinate, factor // steps[fitting[-1]]))
+        solved = tuple(
+            Solved(owner, 1 if owner is None or read.factors[owner] > 0 else -1, shift, tuple(moved))
+            for owner, shift, moved in zip(owners, shifts, moves, strict=True)
+        )
+        summed = tuple(c for c in read.ranges if c not in owners)
+        return Site(read.update.number, solved, summed, residue, self._bounds(read, summed))
+
+    def _owner(self, read: _Read, step: int) -> Coordinate | None:
+        """Of the coordinates that move by a digit's step, the one that follows from it: an axis before a loop."""
+        found = [c for c, factor in read.factors.items() if abs(factor) == step]
+        return min(found, key=lambda c: (c[0] == "loop", -read.ranges[c][1], c), default=None)
+
+    # ---- the launch
+
+    def _box(
+        self, sites: tuple[Site, ...], reads: list[_Read], steps: list[int], nbytes: int, size: int
+    ) -> tuple[Box | None, bool]:
+        """The digits to run over: the whole buffer, else those at which something is read."""
+        hull = [self._hull(sites, reads, k) for k in range(len(steps))]
+        if any(low > high for low, high in hull):
+            return None, False
+        inner = [self._inner(sites, reads, k) for k in range(len(steps))]
+        above = [*steps[1:], nbytes]
+        whole = all(up % step == 0 for step, up in zip(steps, above, strict=True)) and nbytes > 0
+        whole = whole and {site.residue for site in sites} == set(range(0, steps[0], size))
+        extents = tuple(up // step for step, up in zip(steps, above, strict=True))
+        if whole and all(low >= 0 and high < n for (low, high), n in zip(hull, extents, strict=True)):
+            first = (0,) * len(steps)
+        else:
+            whole = False
+            extents = tuple(high - low + 1 for low, high in hull)
+            reach = steps[0]
+            for step, n, up in zip(steps, extents, [*steps[1:], math.inf], strict=True):
+                reach += step * (n - 1)
+                if up < reach:
+                    return None, False
+            first = tuple(low for low, _ in hull)
+        if any(n > most for n, most in zip(extents, _MOST_THREADS, strict=False)):
+            return None, False
+        # Conditions that are tested later may end the box before the bounds do.
+        inner = [
+            (max(low, start), min(high, start + n - 1))
+            for (low, high), start, n in zip(inner, first, extents, strict=True)
+        ]
+        return Box(first, extents, tuple(step // size for step in steps), tuple(inner)), whole
+
+    def _hull(self, sites: tuple[Site, ...], reads: list[_Read], digit: int) -> Range:
+        """Where a digit is whenever anything is read."""
+        found = []
+        for site, read in zip(sites, reads, strict=True):
+            low, high = _moved(site.solved[digit], read.ranges)
+            first, last = _own(site.solved[digit], read.ranges)
+            found.append((low + first, high + last))
+        return min(low for low, _ in found), max(high for _, high in found)
+
+    def _inner(self, sites: tuple[Site, ...], reads: list[_Read], digit: int) -> Range:
+        """Where a digit must be for everything to be read, however the rest moves."""
+        found = []
+        for site, read in zip(sites, reads, strict=True):
+            ranges = self._inner_ranges(site, read)
+            low, high = _moved(site.solved[digit], ranges)
+            first, last = _own(site.solved[digit], ranges)
+            found.append((high + first, low + last))
+        return max(low for low, _ in found), min(high for _, high in found)
+
+    def _pays(self, sites: tuple[Site, ...], reads: list[_Read], box: Box) -> bool:
+        elements = math.prod(box.extents)
+        for site, read in zip(sites, reads, strict=True):
+            if any(high < low for low, high in read.ranges.values()):
+                continue
+            lengths = {c: high - low + 1 for c, (low, high) in read.ranges.items()}
+            sums = math.prod(self._length(c, read) for c in site.summed)
+            if elements * sums > _MOST_WASTE * math.prod(lengths.values()) + FILLING_THREADS:
+                return False
+            if elements < FILLING_THREADS and sums > _LONG:
+                return False
+        return True
+
+    def _is_coalesced(self, site: Site, read: _Read) -> bool:
+        """Whether neighbouring threads of the gather read neighbouring elements, as those of the kernel may."""
+        owner = site.solved[0].coordinate
+        if owner is None or owner == next(c for c in read.ranges if c[0] == "axis"):
+            return True
+        around = {self.function.body, *(block for _, block in read.update.path)}
+        loads = [op for block in around for op in block.ops if isinstance(op, Load)]
+        return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
+
+    def _step_of(self, load: Load, coordinate: Coordinate, loops: list[Op]) -> float:
+        root = _root(load.ptr, self.sums)
+        address = None if root is None else self.sums.address(load.ptr, root)
+        found = None if address is None else self._factors(address, loops)
+        return math.inf if found is None else found[0].get(coordinate, 0)
+
+    def _length(self, coordinate: Coordinate, read: _Read) -> int:
+        """How many values the gather goes through."""
+        kind, k = coordinate
+        return self.threads[k] if kind == "axis" else read.ranges[coordinate][1] + 1
+
+    def _indices(self) -> tuple[tuple[int, int], ...]:
+        """The integers of the pattern that are a thread's index along an axis, by number, with the axis."""
+        wanted: dict[frozenset[tuple[Basis, int]], int] = {}
+        for axis, (grid, block) in enumerate(zip(self.sums.shape.grid, self.sums.shape.block, strict=True)):
+            terms: list[tuple[Basis, int]] = [(("block_idx", axis), block)] if grid > 1 else []
+            terms += [(("thread_idx", axis), 1)] if block > 1 else []
+            if terms:
+                wanted[frozenset(terms)] = axis
+        found = []
+        for number, op in enumerate(walk(self.function.body)):
+            sum_ = self.sums.of(op.result) if len(op.results) == 1 and isinstance(op.result.type, Scalar) else None
+            if sum_ is not None and not sum_.const and frozenset(sum_.terms) in wanted:
+                found.append((number, wanted[frozenset(sum_.terms)]))
+        return tuple(found)
+
+
+def _span(sites: tuple[Site, ...], box: Box) -> int:
+    """Neighbours share loads, and the tests around them; what loops load besides, weights, elements in one row too."""
+    if math.prod(box.extents) < _MANY:
+        return 1
+    if len(box.extents) == 1:
+        return _LONG_SPAN if all(site.summed for site in sites) and box.extents[0] >= _LONG_SPAN * _MANY else 1
+    return _SPAN if not any(site.summed for site in sites) and box.extents[-1] >= 8 * _SPAN else 1
+
+
+def _own(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
+    """What the coordinate that follows from a digit has a part of it."""
+    first, last = ranges[solved.coordinate] if solved.coordinate is not None else (0, 0)
+    return (first, last) if solved.sign > 0 else (-last, -first)
+
+
+def _moved(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
+    """What the others have, and the shift."""
+    ends = [sorted(factor * end for end in ranges[coordinate]) for coordinate, factor in solved.moves]
+    return solved.shift + sum(low for low, _ in ends), solved.shift + sum(high for _, high in ends)
+
+
+def _root(ptr: Value, sums: Sums) -> Value | None:
+    """The parameter that a pointer comes from."""
+    op = sums.structure.definition.get(ptr)
+    while isinstance(op, Offset | Member | PtrCast):
+        ptr = op.ptr
+        op = sums.structure.definition.get(ptr)
+    return ptr if op is None else None
+
+
+_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}

@@ -1,0 +1,98 @@
+"""The parameters of a gradient besides its kernel's: adjoints, and what the launcher supplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...analysis.roots import holds_pointers
+from ...errors import UnsupportedError
+from ...ir.ops import Function, Param, Value
+from ...ir.types import Pointer
+from ..calculus.activity import Activity
+from ..calculus.shadows import adjoint_c_type, adjoint_type, shadow_name, wide_type
+from .replicas import Copies, spread
+
+
+@dataclass(frozen=True)
+class AdjointParams:
+    """`adjoints`: of the listed parameters. `internal`: of unlisted buffers through which derivatives flow. `copies`:
+    of adjoints that many threads update. `wide`: doubles that are added to in place of an adjoint (see
+    `adding/wide`). All by the parameter's name. `pointers`: where a pointer's shadow begins."""
+
+    adjoints: dict[str, Param]
+    internal: dict[str, Param]
+    copies: dict[str, Copies]
+    pointers: dict[Value, Value]
+    wide: dict[str, Param] = field(default_factory=dict)
+
+
+def adjoint_params(
+    function: Function, activity: Activity, listed: Sequence[str], copied: frozenset[str], wide: frozenset[Value]
+) -> AdjointParams:
+    params = {p.name: p for p in function.params}
+    widened = {p.name for p in function.params if p.value in wide}
+    adjoints = {name: _adjoint_param(params[name], params) for name in listed}
+    unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
+    _refuse_unlisted_structs(unlisted, function)
+    internal = {p.name: _adjoint_param(p, params, p.name in widened) for p in unlisted}
+    copies = {
+        name: spread(p, wide_type(params[name].type) if name in widened else p.type)
+        for name, p in adjoints.items()
+        if name in copied
+    }
+    doubles = {name: _wide_param(params[name], p) for name, p in adjoints.items() if name in widened - set(copies)}
+    both = {**adjoints, **internal}
+    pointers = {params[name].value: p.value for name, p in both.items() if not is_number(params[name])}
+    pointers |= {params[name].value: own.pointer for name, own in copies.items()}
+    pointers |= {params[name].value: own.value for name, own in doubles.items()}
+    return AdjointParams(adjoints, internal, copies, pointers, doubles)
+
+
+def partial_sums(numbers: Mapping[str, Param], params: Mapping[str, Param], activity: Activity) -> dict[str, Param]:
+    """Where each warp or block leaves its part of a number's adjoint."""
+    return {
+        name: Param(Value(param.type, f"_sums_{name}"), param.c_type)
+        for name, param in numbers.items()
+        if params[name].value in activity
+    }
+
+
+def is_number(param: Param) -> bool:
+    """Passed by value: every thread has a part in its adjoint. A struct that holds pointers has a shadow of its own
+    type instead."""
+    return not holds_pointers(param.type)
+
+
+def _refuse_unlisted_structs(params: list[Param], function: Function) -> None:
+    for param in params:
+        if not isinstance(param.type, Pointer):
+            reason = f"a derivative flows through the pointers in '{param.name}', which is not listed"
+            raise UnsupportedError(reason, function.span, f"list '{param.name}' too")
+
+
+def _wide_param(param: Param, adjoint: Param) -> Param:
+    return Param(Value(wide_type(param.type), f"_wide{adjoint.name}"), adjoint.c_type, restrict=param.restrict)
+
+
+def _adjoint_param(param: Param, taken: Mapping[str, Param], wide: bool = False) -> Param:
+    type = Pointer(param.type, "global") if is_number(param) else param.type
+    type = wide_type(type) if wide else adjoint_type(type)
+    name = shadow_name(param.name) or "_d"
+    while name in taken:
+        name = f"_{name}"
+    c_type = adjoint_c_type(param.c_type)
+    c_type = f"{c_type} *" if is_number(param) else c_type
+    value = Value(type, name)
+    return Param(value, c_type, False, param.restrict, shown=adjoint_name(param, taken.values()))
+
+
+def adjoint_name(param: Param, params: Iterable[Param]) -> str:
+    """What the user calls an adjoint: `d_x`, or a fresh name where the kernel has a d_x of its own; `d_s.scale` of a
+    member of a struct."""
+    struct, dot, rest = (param.variable or "").partition(".")
+    name = f"d_{struct if dot else param.name}"
+    taken = {p.name for p in params if p.variable is None}
+    while name in taken:
+        name = f"_{name}"
+    return f"{name}{dot}{rest}"

@@ -1,0 +1,41 @@
+"""Copies of the adjoint of a small input that very many threads read: each block adds to one of them, so that fewer
+wait at one address. A finishing step adds the copies up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.builder import Builder
+from ...ir.ops import Offset, Param, Value
+from ...ir.types import I64, Type
+from ..calculus.tape import linear_block
+
+COPIES = 256
+NEIGHBOURS = 8
+
+
+@dataclass(frozen=True)
+class Copies:
+    """They lie one behind the other, each of so many elements. `pointer`: to the one of this block."""
+
+    memory: Param
+    length: Param
+    pointer: Value
+
+    @property
+    def params(self) -> tuple[Param, Param]:
+        return self.memory, self.length
+
+    def emit(self, b: Builder) -> None:
+        # Neighbours share one: a thread that does the work of several blocks adds up for them (`unroll_and_jam`).
+        group = b.apply("div", linear_block(b), b.constant(NEIGHBOURS, I64))
+        number = b.apply("rem", group, b.constant(COPIES, I64))
+        at = b.apply("mul", number, self.length.value)
+        b.add(Offset(self.memory.value, at, results=(self.pointer,)))
+
+
+def spread(adjoint: Param, type: Type) -> Copies:
+    """`type`: of the pointer to them."""
+    memory = Param(Value(type, f"_copies{adjoint.name}"), adjoint.c_type, restrict=True)
+    length = Param(Value(I64, f"_length{adjoint.name}"), "long long")
+    return Copies(memory, length, Value(type, adjoint.name))

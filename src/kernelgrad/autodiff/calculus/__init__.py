@@ -1,0 +1,1 @@
+"""What a derivative is made of: rules, which values are active, shadows, adjoint variables, the tape."""

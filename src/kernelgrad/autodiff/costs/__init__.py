@@ -1,0 +1,1 @@
+"""Estimates of what a thread does: bytes, loads, arithmetic."""

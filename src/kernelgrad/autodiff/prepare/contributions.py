@@ -1,0 +1,250 @@
+"""How often a launch adds to one cell of an adjoint in memory, at most: what decides whether floats can hold the sum.
+
+Each execution of a load is one addition to the cell that it read. Executions are numbered by the indices of threads and
+by the counters of the loops around the load; an address is a sum of multiples of them (`affine`). As far as a step of
+one index leaps over all that smaller ones reach, as the digits of a number do, different executions are at different
+cells. The product of all others is the bound. What is not known to be different may be the same.
+
+Loops that do not change the address are left out where their additions go to a register (`transforms/sums`), whose sum
+`transforms/sum_pieces` looks after; so are those that fill the memory again, since their stores take what is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...analysis.access.affine import Affine, Basis, Sums
+from ...analysis.access.contribution_counts import Lengths
+from ...analysis.ownership.exclusive import is_shared
+from ...analysis.ownership.private import places_of
+from ...analysis.structure import Place
+from ...analysis.uniform import uniform_values
+from ...ir.effects import MEETINGS
+from ...ir.ops import Alloca, Apply, Atomic, For, Load, Member, Offset, Op, PtrCast, Store, Value, While
+from ...ir.traverse import blocks, operands, walk
+from ...ir.types import Pointer, Scalar
+from ...locks import cached_property
+
+if TYPE_CHECKING:
+    from .prepared import Prepared
+
+MOST = 1 << 13  # additions of floats, after which a sum of equal ones is off by 1.2e-4 at most
+_THREAD: tuple[Basis, ...] = tuple(("thread_idx", axis) for axis in range(3))
+_REGISTERS = 16  # sums of a loop that are made in registers
+
+
+@dataclass(frozen=True)
+class Count:
+    """Additions of a launch: `most` to one cell, `by_thread` of them by one thread; `total` to all cells. `low`: bytes
+    before the memory's first that are touched, as far as is known."""
+
+    most: float = 0.0
+    by_thread: float = 0.0
+    total: float = 0.0
+    low: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(
+            self.most + other.most,
+            self.by_thread + other.by_thread,
+            self.total + other.total,
+            min(self.low, other.low),
+        )
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """A loop: what makes its values, its arguments and those of loops in it, the memory that it stores to, and whether
+    it may have sums in registers."""
+
+    made: dict[Value, Op]
+    moving: set[Value]
+    stored: frozenset[Value]
+    sums: bool
+
+    def is_fixed(self, ptr: Value) -> bool:
+        """Whether an address is the same in all iterations."""
+        todo = [ptr]
+        while todo:
+            value = todo.pop()
+            op = self.made.get(value)
+            if value in self.moving or isinstance(op, Load | Atomic):
+                return False
+            todo += () if op is None else operands(op)
+        return True
+
+
+class Contributions:
+    """Of one launch. `private`: memory whose elements are touched by one thread each. `lanes`: how many threads add up
+    together where they add to the same cell."""
+
+    def __init__(self, prepared: Prepared, sums: Sums, lengths: Lengths, private: frozenset[str], lanes: int = 1):
+        self.structure, self.memory, self.plan = prepared.structure, prepared.memory, prepared.plan
+        self.function, self.accumulation = prepared.function, prepared.accumulation
+        self.sums, self.lengths, self.lanes = sums, lengths, lanes
+        self.places = places_of(prepared.structure)
+        self._inside: dict[For | While, _Inside] = {}
+        self._filled: dict[For | While, set[Value]] = {}
+        names = {p.value: p.name for p in prepared.function.params}
+        names |= {root: name for name, root in prepared.memory.global_names.items()}
+        self.private = {root for root, name in names.items() if name in private}
+
+    @cached_property
+    def uniform(self) -> set[Value]:
+        return uniform_values(self.function)
+
+    def to(self, root: Value) -> Count:
+        loads = (op for op in self.memory.loads if root in self.memory.of(op.ptr) and self.plan.has_adjoint(op))
+        return sum((self.by(op, root) for op in loads), Count())
+
+    def by(self, load: Load, root: Value) -> Count:
+        place = self.places[id(load)]
+        axes = self.axes(root, place)
+        loops = {loop: max(1.0, self.lengths.length(loop)) for loop in self.loops(load, root, place)}
+        certain = [n for loop, n in loops.items() if loop not in self.lengths.open]
+        everything = math.prod(axes.values()) * math.prod(certain)
+        address, fixed = self.address(load.ptr, root)
+        if address is None:
+            threads = 1 if root in self.private else math.prod(axes.values())
+            return Count(threads * math.prod(loops.values()), math.prod(loops.values()), everything)
+        own: dict[Basis, int] = {b: n for b, n in axes.items() if not fixed or b in _THREAD}
+        digits = self.digits(address, load.result.type.size, own, {} if fixed else loops)
+        others = [n for basis, n in axes.items() if basis not in digits and root not in self.private]
+        again = [n for loop, n in loops.items() if loop not in digits]
+        low = min(0, self.sums.range(address)[0])
+        lanes = self.lanes if others and self.is_of_warp(load, address, place) else 1
+        return Count(math.prod(others) * math.prod(again) / lanes, math.prod(again), everything, low)
+
+    def is_of_warp(self, load: Load, address: Affine, place: Place) -> bool:
+        """Whether the lanes of a warp add up what they have before one of them adds it for all."""
+        whole = self.sums.shape.block[0] % self.lanes == 0 and ("thread_idx", 0) not in address.coefficients
+        return whole and id(load) in self.accumulation.together and self.sums.only_guards(place) is not None
+
+    # ---- who executes a load
+
+    def axes(self, root: Value, place: Place) -> dict[Basis, int]:
+        """The indices by which the threads differ that may touch the same memory, and how many values each has."""
+        if isinstance(self.structure.definition.get(root), Alloca):
+            return {}
+        names = ("thread_idx",) if is_shared(root) else ("thread_idx", "block_idx")
+        fixed = self.sums.fixed(place)
+        extents = {(name, axis): self.sums.shape.extent(name, axis) for name in names for axis in range(3)}
+        return {basis: n for basis, n in extents.items() if n > 1 and basis not in fixed}
+
+    def loops(self, load: Load, root: Value, place: Place) -> Iterator[For | While]:
+        """Those around a load in each of whose iterations it may add to the same sum, from the innermost outwards."""
+        definition = self.structure.definition.get(root)
+        home = self.structure.home[root] if isinstance(definition, Alloca) else None  # zeros, whenever that runs
+        in_register = True
+        for around in _outwards(place):
+            if around is home or not isinstance(around.owner, For | While):
+                if around is home:
+                    return
+                continue
+            loop = around.owner
+            if not isinstance(definition, Alloca) and root in self.filled(loop):
+                return
+            in_register = in_register and self.is_register(load, loop)
+            if not in_register:
+                yield loop
+
+    def filled(self, loop: For | While) -> set[Value]:
+        """The shared memory that every iteration of a loop stores to."""
+        if loop not in self._filled:
+            stores = (op for op in self.memory.stores if isinstance(op, Store))
+            shared = (op for op in stores if any(map(is_shared, self.memory.of(op.ptr))) and self.is_certain(op, loop))
+            self._filled[loop] = {root for op in shared for root in self.memory.of(op.ptr)}
+        return self._filled[loop]
+
+    def is_certain(self, store: Store, loop: For | While) -> bool:
+        """Whether a store in a loop does not depend on the iteration."""
+        inside = {arg for block in blocks(loop) for arg in block.args}
+        for around in _outwards(self.places[id(store)]):
+            if around.owner is loop:
+                return True
+            condition = getattr(around.owner, "cond", None)
+            if condition is not None and inside & self.lengths.slice((condition,)):
+                return False
+        return False
+
+    def is_register(self, load: Load, loop: For | While) -> bool:
+        """Whether what a loop adds by a load is added up in a register."""
+        inside = self.inside(loop)
+        return inside.sums and not inside.stored & self.memory.of(load.ptr) and inside.is_fixed(load.ptr)
+
+    def inside(self, loop: For | While) -> _Inside:
+        if loop not in self._inside:
+            ops = [op for block in blocks(loop) for op in walk(block)]
+            adding = sum(isinstance(op, Load) and self.plan.has_adjoint(op) for op in ops)
+            sums = adding <= _REGISTERS and not any(isinstance(op, MEETINGS) for op in ops)
+            stored = frozenset[Value]().union(*(self.memory.of(op.ptr) for op in ops if isinstance(op, Store | Atomic)))
+            made = {r: op for op in ops for r in op.results}
+            moving = {arg for op in (loop, *ops) for block in blocks(op) for arg in block.args}
+            self._inside[loop] = _Inside(made, moving, stored, sums)
+        return self._inside[loop]
+
+    # ---- where it adds
+
+    def address(self, ptr: Value, root: Value) -> tuple[Affine | None, bool]:
+        """In bytes from the root, but for a part that the threads of a block have in common: then True."""
+        found = self.sums.address(ptr, root)
+        if found is not None:
+            return found, False
+        found = self.but_common(ptr, root)
+        return found, True
+
+    def but_common(self, ptr: Value, root: Value) -> Affine | None:
+        op = self.structure.definition.get(ptr)
+        match op:
+            case _ if ptr is root:
+                return Affine(0)
+            case PtrCast(base) | Member(base, _):
+                return self.but_common(base, root)
+            case Offset(base, index):
+                start, by = self.but_common(base, root), self.varying(index)
+                assert isinstance(ptr.type, Pointer)
+                return None if start is None or by is None else start.plus(by, ptr.type.pointee.size)
+        return self.sums.address(ptr, root)
+
+    def varying(self, value: Value) -> Affine | None:
+        """An integer without what the threads of a block have in common."""
+        found = self.sums.of(value)
+        if found is not None:
+            return found
+        if value in self.uniform:
+            return Affine(0)
+        op = self.structure.definition.get(value)
+        if not isinstance(op, Apply) or not all(_is_wide(v) for v in (*op.args, op.result)):
+            return None
+        if op.fn in ("add", "sub"):
+            left, right = map(self.varying, op.args)
+            return None if left is None or right is None else left.plus(right, 1 if op.fn == "add" else -1)
+        return self.varying(op.args[0]) if op.fn == "convert" else None
+
+    def digits(
+        self, address: Affine, size: int, axes: dict[Basis, int], loops: dict[For | While, float]
+    ) -> set[Basis | For | While]:
+        """The indices and loops of which no two values lead to the same cell, if the others stay as they are."""
+        found: set[Basis | For | While] = set()
+        reach = float(size)
+        for basis, coefficient in sorted(address.terms, key=lambda term: abs(term[1])):
+            loop = self.sums.loops.get(basis)
+            what, number = (basis, axes.get(basis)) if loop is None else (loop, loops.get(loop))
+            if number is None or abs(coefficient) < reach or basis in self.sums.wrapping:
+                continue
+            found.add(what)
+            reach += abs(coefficient) * (number - 1)
+        return found
+
+
+def _outwards(place: Place | None) -> Iterator[Place]:
+    while place is not None:
+        yield place
+        place = place.parent
+
+
+def _is_wide(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and not value.type.is_float and value.type.bits >= 32

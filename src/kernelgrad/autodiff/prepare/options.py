@@ -1,0 +1,79 @@
+"""What a derivative is asked for, and what follows from that for the kernel's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ...analysis.ownership.loads_before_stores import Before
+from ...analysis.roots import UNKNOWN, Memory, leads_on, named_roots
+from ...ir.ops import Function, Value
+from ..accumulate.choice import USUAL, Facts
+
+Mode = Literal["joint", "split", "reverse"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """`listed`: the parameters to differentiate. `kept`: pure outputs whose adjoint is read and left as it is.
+
+    joint: forward and reverse in one function. split: two functions with a tape between them. reverse: the reverse
+    alone, on buffers that hold what they held before the kernel (rule 6). A kernel that writes nothing but outputs runs
+    forward then too, but for those writes: `silent`.
+    """
+
+    listed: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    mode: Mode = "joint"
+    may_alias: bool = False
+    facts: Facts = USUAL
+    silent: bool = False
+    deterministic: bool = False
+    unique: tuple[str, ...] = ()  # buffers that hold no value twice, as the user promises
+    changing: frozenset[str] = frozenset()  # buffers that may hold something else when the reverse of a split runs
+
+    @property
+    def partials(self) -> bool:
+        """Whether each block leaves its sum of a number's adjoint for a finishing step."""
+        return self.facts.partials or (self.deterministic and not self.facts.alone)
+
+    @property
+    def planned(self) -> Options:
+        """What the plan depends on: not how updates are added, nor what is made of the code."""
+        facts = self.facts
+        kept = Facts(
+            refill=facts.refill,
+            copied=facts.copied,
+            wide=facts.wide,
+            strips=facts.strips,
+            taped=facts.taped,
+            block=facts.block,
+            alone=facts.alone,
+            ragged=facts.ragged,
+        )
+        return replace(self, kept=(), unique=(), facts=kept)
+
+
+def changing_roots(function: Function, memory: Memory, options: Options) -> frozenset[Value]:
+    """The memory that may change before the reverse runs, and of which no copy is kept: the launcher has none of what
+    is behind pointers that memory holds."""
+    behind = any(leads_on(root.type) for root in named_roots(function, memory, options.changing))
+    taped = named_roots(function, memory, options.changing & options.facts.taped)
+    return taped | {UNKNOWN} if behind else taped
+
+
+def early_loads(function: Function, memory: Memory, options: Options) -> frozenset[int]:
+    """Loads of what buffers held before the kernel, where the reverse finds that: in the buffers themselves if it runs
+    alone, else in copies."""
+    if options.mode == "joint":
+        return frozenset()
+    copied = named_roots(function, memory, options.changing - options.facts.taped)
+    old = memory.lasting() | {UNKNOWN} if options.mode == "reverse" else copied
+    loads = (op for op in memory.loads if memory.of(op.ptr) and memory.of(op.ptr) <= old)
+    before = Before(function, memory, options.may_alias)
+    return frozenset(id(op) for op in loads if before.store_before(op) is None)
+
+
+def unique_roots(function: Function, options: Options) -> frozenset[Value]:
+    """The buffers that the user promises something of, unless others may share their memory."""
+    return frozenset(p.value for p in function.params if p.name in options.unique and not options.may_alias)

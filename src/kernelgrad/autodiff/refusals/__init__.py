@@ -1,0 +1,1 @@
+"""What has no derivative that could be right, refused at its source line."""

@@ -1,0 +1,249 @@
+"""Makes the plan: from what the adjoints need, back to what must be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from ...analysis import induction
+from ...analysis.roots import Memory, Roots
+from ...analysis.structure import Place, Structure
+from ...ir.ops import Atomic, Block, For, Function, If, Op, Value, While
+from ...ir.traverse import blocks, operands, walk
+from ...ir.types import I64
+from ..calculus.activity import Activity
+from ..winners.global_memory import Winners, is_repeatable
+from .branch_bits import Choices
+from .min_cut import smaller
+from .needs import Needs
+from .plan import Plan
+from .recompute import Again
+from .refill import Refills, choose_tiles
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be planned. `shadow`: of pointers. `choices`: of maxima and minima, by their results. `changing`:
+    memory that may hold something else when the reverse runs, and of which there is no copy. `early`: loads of what
+    memory held before the kernel, where the reverse finds that again."""
+
+    function: Function
+    structure: Structure
+    memory: Memory
+    activity: Activity
+    shadow: dict[Value, Value]
+    may_alias: bool = False
+    refill: bool = True
+    winners: Winners = field(default_factory=Winners)
+    choices: dict[Value, Value] = field(default_factory=dict)
+    changing: Roots = frozenset()
+    early: frozenset[int] = frozenset()
+
+
+def make_plan(task: Task) -> Plan:
+    """Of two plans the one with the smaller tape: what cannot be had again is kept, or what is computed from it."""
+    planner = Planner(task)
+    found = smaller(planner.run(), planner.inputs_of, planner.asked, lambda saved: Planner(task, saved).run())
+    found.lost = {value: None for value, inputs in planner.inputs_of.items() if inputs is None}
+    return found
+
+
+class Planner:
+    """`saved`: values to be kept wherever they are needed. `asked`: values that adjoints need; `inputs_of`: from what
+    these, and those in turn, are recomputed; None where they are kept. `compared`: values of which not a bit may
+    change."""
+
+    def __init__(self, task: Task, saved: Collection[Value] = ()):
+        self.function, self.structure, self.memory = task.function, task.structure, task.memory
+        self.winners, self.saved = task.winners, saved
+        self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early)
+        self.plan = Plan(task.structure, slice_of=lambda values, op: self.again.trace(values, op).seen)
+        self.needs = Needs(self.plan, task.memory, task.activity, task.shadow, task.winners)
+        self.plan.wanted_of = self.needs.inside
+        choose_tiles(self.again, task.refill)
+        self.refills = Refills(self.again, self.plan.refilled)
+        self.choices = Choices(self, task.choices)
+        self.compared: set[Value] = set()
+        self.asked: dict[Value, None] = {}
+        self.inputs_of: dict[Value, tuple[Value, ...] | None] = {}
+
+    def run(self) -> Plan:
+        self.needs.mark(self.function.body)
+        self.choose_compared()
+        self.choices.choose()
+        self.choose_reruns(self.structure.top)
+        self.require(self.function.body)
+        self.choices.need()
+        self.require_tiles()
+        self.keep_choices()
+        return self.plan
+
+    def choose_compared(self) -> None:
+        """Operands that are compared with memory, where computing them again may round differently: a compiler may
+        fuse a product and a sum in one launch and not in another."""
+        for op in walk(self.function.body):
+            if self.winners.claim(op, self.memory) is not None:
+                assert isinstance(op, Atomic)
+                if not self.is_repeatable(op.args[0]):
+                    self.compared.add(op.args[0])
+
+    def is_repeatable(self, value: Value) -> bool:
+        return is_repeatable(value, self.structure.definition.get, self.again.is_untiled)
+
+    # ---- loops
+
+    def choose_reruns(self, place: Place) -> None:
+        for op in place.block.ops:
+            if (
+                isinstance(op, For | While)
+                and place.in_loop
+                and self.plan.has_adjoint(op)
+                and not self.again.trace(self.needs.inside(op), op).bad
+                and not self._has_claims(op)
+            ):
+                self.plan.rerun.add(id(op))
+            for inner in blocks(op):
+                self.choose_reruns(self.structure.place(inner))
+
+    def _has_claims(self, loop: For | While) -> bool:
+        """Running it again would write over a tape that is read twice (Note [Claims])."""
+        inside = (op for inner in blocks(loop) for op in walk(inner))
+        return any(self.winners.claim(op, self.memory) is not None for op in inside)
+
+    # ---- choices
+
+    def keep_choices(self) -> None:
+        """Where a branch or a loop puts something on the tape, its reverse must go the same way. A condition computed
+        again may round differently, since compilers fuse products and sums as they like: such a one is kept."""
+        found = True
+        while found:  # what is kept is one more thing on the tape
+            found = False
+            for op in walk(self.function.body):
+                if isinstance(op, If | For) and self.plan.has_adjoint(op) and any(map(self.has_frame, blocks(op))):
+                    choices = (op.cond,) if isinstance(op, If) else (op.lower, op.upper)
+                    for value in choices:
+                        found = self.keep_choice(value) or found
+
+    def keep_choice(self, value: Value) -> bool:
+        """True if this made a difference."""
+        place = self.structure.home[value]
+        kept = self.plan.taped.get(id(place.block), {})
+        if not place.in_loop or value in kept or value not in self.plan.needed.get(id(place.block), {}):
+            return False
+        if self.is_repeatable(value):
+            return False
+        self.keep(value, place)
+        return True
+
+    def has_frame(self, block: Block) -> bool:
+        """Whether the block leaves something on the tape; what a rerun loop puts there, its reverse takes at once."""
+        nested = (inner for op in block.ops if id(op) not in self.plan.rerun for inner in blocks(op))
+        return bool(self.plan.taped.get(id(block))) or any(map(self.has_frame, nested))
+
+    # ---- requirements, closed under recomputation
+
+    def require(self, block: Block) -> None:
+        for op in block.ops:
+            if not self.plan.has_adjoint(op):
+                continue
+            for value in self.needs.of(op):
+                if not self.choices.puts_off(value):
+                    self.need(value)
+            if isinstance(op, While):
+                self.need_count(op)
+            if isinstance(op, For | While) and id(op) in self.plan.rerun:
+                # Not everything it carries: a rerun is only for what its reverse needs.
+                bounds = (op.lower, op.upper) if isinstance(op, For) else ()
+                self.need_slice((*bounds, *self.needs.inside(op)), op)
+            for inner in blocks(op):
+                self.require(inner)
+
+    def require_tiles(self) -> None:
+        for values, op in self.refills.needed():
+            if op is not None:
+                self.need_slice(values, op)
+            else:
+                for value in values:
+                    self.need(value)
+
+    def need_slice(self, wanted: Iterable[Value], op: Op) -> None:
+        for value in self.slice_inputs(wanted, op):
+            self.need(value)
+
+    def slice_inputs(self, wanted: Iterable[Value], op: Op) -> tuple[Value, ...]:
+        found = self.again.trace(wanted, op)
+        self.refills.note(found.seen)
+        return tuple(found.outside)
+
+    def need_count(self, loop: While) -> None:
+        """The number of iterations of a while loop, known when it has run."""
+        place = self.structure.home[loop.results[0]]
+        if id(loop) in self.plan.rerun or id(loop) in self.plan.counts:
+            return
+        count = Value(I64, "~trips")
+        self.plan.counts[id(loop)] = count
+        self.structure.home[count] = place
+        self.keep(count, place)
+
+    def need(self, value: Value) -> None:
+        self.asked[value] = None
+        self.follow(value)
+
+    def follow(self, value: Value) -> None:
+        place = self.structure.home[value]
+        if place.in_scope:
+            return
+        if value in self.plan.needed.setdefault(id(place.block), {}):
+            return
+        self.plan.needed[id(place.block)][value] = None
+        inputs = None if value in self.saved else self.inputs(value, place)
+        self.inputs_of[value] = inputs
+        if inputs is None:
+            self.keep(value, place)
+        for found in inputs or ():
+            self.follow(found)
+
+    def inputs(self, value: Value, place: Place) -> tuple[Value, ...] | None:
+        """What a value is recomputed from; None where it must be kept."""
+        op = self.structure.definition.get(value)
+        if op is None:
+            return self.argument_inputs(value, place)
+        if self.must_keep(value, op, place):
+            return None
+        if isinstance(op, If | For | While):
+            return self.slice_inputs([value], op)
+        self.refills.note([value])
+        return tuple(operands(op))
+
+    def must_keep(self, value: Value, op: Op, place: Place) -> bool:
+        if value in self.compared or self.again.is_source(op, place):
+            return True
+        return isinstance(op, If | For | While) and self.again.trace([value], op).bad
+
+    def argument_inputs(self, arg: Value, place: Place) -> tuple[Value, ...] | None:
+        owner = place.owner
+        if isinstance(owner, For) and arg is place.block.args[0]:
+            return (owner.lower,)
+        found = induction.find(owner, arg, self.structure) if isinstance(owner, For | While) else None
+        if found is None:
+            return None
+        self.plan.inductions[arg] = found
+        return found.needs
+
+    def keep(self, value: Value, place: Place) -> None:
+        """The value must be saved: on the tape inside loops, as a result of its If outside."""
+        if place.in_scope:
+            return
+        if place.in_loop:
+            self.plan.taped.setdefault(id(place.block), {})[value] = None
+            self.plan.needed.setdefault(id(place.block), {})[value] = None
+            return
+        assert place.parent is not None
+        results = self.plan.exported.setdefault(id(place.block), {})
+        if value not in results:
+            results[value] = outside = Value(value.type, value.name)
+            self.structure.home[outside] = place.parent
+            self.plan.needed.setdefault(id(place.block), {})[value] = None
+            if not place.parent.in_scope:
+                self.plan.needed.setdefault(id(place.parent.block), {})[outside] = None
+            self.keep(outside, place.parent)

@@ -1,0 +1,104 @@
+"""What of the forward sweep the reverse may run again (rules 3 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...analysis.roots import UNKNOWN, Memory, Roots
+from ...analysis.structure import Place, Structure
+from ...analysis.tiles import Tile
+from ...ir.effects import NESTING, OF_OPERANDS, is_clock
+from ...ir.ops import Alloca, Builtin, For, If, Load, Op, Value, While
+from ...ir.traverse import operands
+
+
+class Trace(NamedTuple):
+    """A slice: whether any of it comes from what must not be run again (rule 4), which values from outside it uses, and
+    all values in it."""
+
+    bad: bool
+    outside: dict[Value, None]
+    seen: set[Value]
+
+
+class Again:
+    """`tiles`: shared arrays that are there, or filled again, when the reverse of their block runs. `changing`: memory
+    that may hold something else by then, whoever wrote it (rule 25). `early`: loads of what memory held before the
+    kernel, and holds again."""
+
+    def __init__(self, structure: Structure, memory: Memory, may_alias: bool, changing: Roots, early: frozenset[int]):
+        self.structure, self.memory, self.may_alias = structure, memory, may_alias
+        self.changing, self.early = changing, early
+        self.written = memory.written()
+        self.tiles: dict[Value, Tile] = {}
+
+    def tile_of(self, op: Op | None) -> Tile | None:
+        """The tile that a load reads."""
+        if not isinstance(op, Load):
+            return None
+        tile = self.tiles.get(next(iter(self.memory.of(op.ptr)), op.result))
+        return tile if tile is not None and id(op) in tile.loads else None
+
+    def is_untiled(self, load: Load) -> bool:
+        return self.tile_of(load) is None
+
+    def trace(self, wanted: Iterable[Value], within: Op) -> Trace:
+        """Follows values back inside an operation, which would run again where it stands."""
+        place = self.structure.place_of(within)
+        seen: set[Value] = set()
+        outside: dict[Value, None] = {}
+        todo = list(wanted)
+        bad = False
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            op = self.structure.definition.get(value)
+            if op is not within and not self.structure.is_inside(value, within):
+                outside[value] = None
+            elif op is None:
+                todo += self.structure.argument_sources(value)
+            elif self.is_source(op, place):
+                bad = True
+            else:
+                todo += dependencies(op, value)
+        return Trace(bad, outside, seen)
+
+    def is_source(self, op: Op, place: Place) -> bool:
+        """Whether an operation must not be run again in the reverse of a block."""
+        if isinstance(op, Load):
+            tile = self.tile_of(op)
+            if tile is not None and tile.contains(place):
+                return False
+            return op.volatile or not (id(op) in self.early or self._unwritten(op.ptr))
+        if isinstance(op, Builtin):
+            return is_clock(op)
+        return not isinstance(op, (*OF_OPERANDS, Alloca, *NESTING))
+
+    def _unwritten(self, ptr: Value) -> bool:
+        """Rule 3: nothing in the whole grid writes that memory, through any pointer."""
+        roots = self.memory.of(ptr)
+        if roots & self.changing:
+            return False
+        if self.may_alias and any(not isinstance(self.structure.definition.get(r), Alloca) for r in roots):
+            return not self.written
+        if UNKNOWN in roots or UNKNOWN in self.written:
+            return not self.written
+        return not (roots & self.written) and bool(roots)
+
+
+def dependencies(op: Op, result: Value) -> list[Value]:
+    """What one result of a pure or structured operation depends on."""
+    match op:
+        case If(cond, then, orelse):
+            k = op.results.index(result)
+            return [cond, then.results[k], orelse.results[k]]
+        case For(lower, upper, inits, _, body):
+            k = op.results.index(result)
+            return [lower, upper, inits[k], body.results[k]]
+        case While(inits, _, body):
+            k = op.results.index(result)
+            return [inits[k], body.results[k], body.results[0], inits[0]]
+    return list(operands(op))

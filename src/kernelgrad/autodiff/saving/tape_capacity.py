@@ -1,0 +1,311 @@
+"""How much tape a launch needs, per thread: by arithmetic where trip counts follow from the scalar arguments and the
+launch, else by a function that counts, run before the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...analysis.fold import evaluate as fold
+from ...analysis.roots import Memory
+from ...analysis.structure import Place, Structure
+from ...ir.builder import Builder
+from ...ir.effects import NESTING, PURE
+from ...ir.ops import Alloca, Apply, Block, Builtin, Constant, For, Function, If, Load, Op, Param, Value, While
+from ...ir.traverse import clone, closed, walk
+from ...ir.types import I64, Pointer, Scalar, Type
+from ..calculus.tape import leaf_types, linear_block
+from .carried_derivatives import erased
+from .forward_code import Copier
+from .plan import Plan
+from .recompute import dependencies
+
+Number = int | float | bool
+Known = Callable[[Value], Number | None]
+BuiltinValue = Callable[[str, int], int]
+
+
+def evaluate(value: Value, structure: Structure, known: Known, builtin: BuiltinValue) -> Number | None:
+    """The value of a scalar that depends only on scalar parameters and the launch; None where it does not."""
+    given = known(value)
+    op = structure.definition.get(value)
+    if given is not None or op is None:
+        return given
+    match op:
+        case Constant(number):
+            return number
+        case Builtin(name, axis) if name in ("block_dim", "grid_dim"):
+            return builtin(name, axis)
+        case Apply(fn, args):
+            return _apply(op, [evaluate(a, structure, known, builtin) for a in args], fn)
+    return None
+
+
+def _apply(op: Apply, args: list[Number | None], fn: str) -> Number | None:
+    types = tuple(a.type for a in op.args)
+    if any(a is None for a in args) or not all(isinstance(t, Scalar) for t in (*types, op.result.type)):
+        return None
+    return fold(fn, tuple(args), types, op.result.type)  # type: ignore[arg-type]
+
+
+def by_arithmetic(plan: Plan, known: Known, builtin: BuiltinValue) -> dict[Type, int] | None:
+    """Elements per thread and stack, or None where a trip count is not known before the launch."""
+    found: dict[Type, int] = {}
+    for key, frame in plan.taped.items():
+        times = _executions(plan.structure.places[key], plan, known, builtin)
+        if times is None:
+            return None
+        for value in frame:
+            for type in leaf_types(value.type):
+                found[type] = found.get(type, 0) + times
+    return found
+
+
+def is_known_before(plan: Plan) -> bool:
+    """Whether every trip count that matters follows from scalar arguments and the launch."""
+    return by_arithmetic(plan, arguments_as_ones(plan.structure), lambda name, axis: 1) is not None
+
+
+def arguments_as_ones(structure: Structure) -> Known:
+    """For asking whether something follows from scalar arguments, whatever they are."""
+
+    def known(value: Value) -> Number | None:
+        is_scalar = isinstance(value.type, Scalar) and not value.type.is_float
+        return 1 if is_scalar and structure.home[value] is structure.launch else None
+
+    return known
+
+
+def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue) -> int | None:
+    """How many frames of a block can be on the tape at once: those of the loops around it, up to one that is rerun."""
+    times = 1
+    current: Place | None = place
+    while current is not None:
+        loop = current.owner
+        if isinstance(loop, For | While):
+            trips = trip_count(loop, plan.structure, known, builtin)
+            if trips is None:
+                return None
+            times *= trips
+            if id(loop) in plan.rerun:
+                return times
+        current = current.parent
+    return times
+
+
+def trip_count(loop: For | While, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
+    if isinstance(loop, While):
+        return _simulated(loop, structure, known, builtin)
+    lower = evaluate(loop.lower, structure, known, builtin)
+    upper = evaluate(loop.upper, structure, known, builtin)
+    if lower is None or upper is None:
+        return _bounded(loop, structure, known, builtin)
+    return len(range(int(lower), int(upper), loop.step))
+
+
+def _simulated(loop: While, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
+    """Runs what decides about going on, as in `for (d = blockDim.x / 2; d > 0; d /= 2)`; None where memory or floats
+    that the kernel computes have a say, or where it takes too long."""
+    args, results = loop.body.args, loop.body.results
+    state: dict[Value, Number] = {}
+    for k in _deciding(loop, structure):
+        start = evaluate(loop.inits[k], structure, known, builtin)
+        if start is None:
+            return None
+        state[args[k]] = start
+    count = 0
+    while state[args[0]]:
+        current = dict(state)
+
+        def now(value: Value, current: dict[Value, Number] = current) -> Number | None:
+            return current[value] if value in current else known(value)
+
+        for arg in state:
+            following = evaluate(results[args.index(arg)], structure, now, builtin)
+            if following is None:
+                return None
+            state[arg] = following
+        count += 1
+        if count > _SIMULATED:
+            return None
+    return count
+
+
+_SIMULATED = 4096
+
+
+def _deciding(loop: While, structure: Structure) -> list[int]:
+    """The carried values that the condition depends on, from iteration to iteration."""
+    index = {arg: k for k, arg in enumerate(loop.body.args)}
+    found: dict[int, None] = {}
+    todo = [loop.body.results[0], loop.body.args[0]]
+    seen: set[Value] = set()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in index:
+            found[index[value]] = None
+            todo.append(loop.body.results[index[value]])
+        op = structure.definition.get(value)
+        if isinstance(op, Apply):
+            todo += op.args
+    return list(found)
+
+
+def _bounded(loop: For, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
+    """A loop from a to min(a + length, ...) runs at most `length` times, whatever a is: a checkpointed segment."""
+    op = structure.definition.get(loop.upper)
+    if not (isinstance(op, Apply) and op.fn == "min" and loop.step == 1):
+        return None
+    for limit in op.args:
+        total = structure.definition.get(limit)
+        if isinstance(total, Apply) and total.fn == "add" and loop.lower in total.args:
+            length = total.args[1] if total.args[0] is loop.lower else total.args[0]
+            found = evaluate(length, structure, known, builtin)
+            if found is not None:
+                return max(0, int(found))
+    return None
+
+
+# ---- counting -----------------------------------------------------------------------------------------------------
+
+
+Logs = Sequence[Mapping[int, int]]  # for each log: how many entries a run of a block adds
+
+
+@dataclass(frozen=True)
+class Counting:
+    """`function` leaves the largest need of any thread of each block in `counts[block][stack]`, then those of its logs.
+    `stores`: whether it writes the kernel's buffers, and so must run on copies of them (rule 5)."""
+
+    function: Function
+    stores: bool
+
+
+def counting_function(
+    function: Function, plan: Plan, memory: Memory, stacks: tuple[Type, ...], logs: Logs = ()
+) -> Counting:
+    stores = _depends_on_writes(function, plan, memory)
+    counts = Value(Pointer(I64, "global"), "_counts")
+    b = Builder()
+    counter = _Counter(b, plan, stacks, stores, logs)
+    counter.ops(function.body, taping=True)
+    counter.count_logged(function.body)
+    if plan.structure.top.in_loop:
+        counter.push(function.body)
+    totals = [*map(counter.total, stacks), *map(b.load, counter.logged)]
+    row = b.apply("mul", linear_block(b), b.constant(len(totals), I64))
+    for k, total in enumerate(totals):
+        b.atomic("max", b.offset(counts, b.apply("add", row, b.constant(k, I64))), total)
+    params = (*function.params, Param(counts, "long long *"))
+    # Pointers into shadows are still there, and nothing uses them.
+    counting = erased(Block((), (*counter.prologue.ops, *b.ops), ()))
+    body = clone(closed(counting, (p.value for p in params)), {})
+    return Counting(
+        replace(function, name=f"{function.name}_count", shown=function.called, params=params, body=body), stores
+    )
+
+
+class _Counter(Copier):
+    """A forward sweep that counts pushes instead of doing them; a rerun loop's are counted by themselves."""
+
+    def __init__(self, b: Builder, plan: Plan, stacks: tuple[Type, ...], stores: bool, logs: Logs):
+        super().__init__(
+            b, plan, lambda v: v if plan.structure.home[v] is plan.structure.launch else None, self.count, stores
+        )
+        self.prologue = Builder()
+        self.stacks = stacks
+        self.totals = self.new_counters()
+        self.sites: list[dict[Type, Value]] = []
+        self.logs = logs
+        self.logged = [self.new_counter() for _ in logs]
+
+    def new_counters(self) -> dict[Type, Value]:
+        return {type: self.new_counter() for type in self.stacks}
+
+    def new_counter(self) -> Value:
+        counter = self.prologue.alloca(I64)
+        self.prologue.store(counter, self.prologue.constant(0, I64))
+        return counter
+
+    def total(self, type: Type) -> Value:
+        total = self.b.load(self.totals[type])
+        for site in self.sites:
+            total = self.b.apply("add", total, self.b.load(site[type]))
+        return total
+
+    def count(self, value: Value) -> None:
+        for type in leaf_types(value.type):
+            if type in self.totals:
+                self.add(self.totals[type], 1)
+
+    def add(self, counter: Value, number: int) -> None:
+        self.b.store(counter, self.b.apply("add", self.b.load(counter), self.b.constant(number, I64)))
+
+    def block(self, block: Block, taping: bool) -> None:
+        super().block(block, taping)
+        self.count_logged(block)
+
+    def count_logged(self, block: Block) -> None:
+        """The reverse of the block logs as often as the block runs."""
+        for counter, entries in zip(self.logged, self.logs, strict=True):
+            if entries.get(id(block)):
+                self.add(counter, entries[id(block)])
+
+    def loop(self, op: For | While, taping: bool) -> Value | None:
+        if id(op) not in self.plan.rerun:
+            return super().loop(op, taping)
+        around, most = self.totals, self.new_counters()
+        self.totals = self.new_counters()
+        for counter in self.totals.values():
+            self.b.store(counter, self.b.constant(0, I64))
+        result = super().loop(op, True)
+        for type, counter in self.totals.items():
+            self.b.store(most[type], self.b.apply("max", self.b.load(most[type]), self.b.load(counter)))
+        self.sites.append(most)
+        self.totals = around
+        return result
+
+
+def _depends_on_writes(function: Function, plan: Plan, memory: Memory) -> bool:
+    """Whether control flow depends on memory that the kernel writes, or on what must not be run twice."""
+    written = memory.written()
+    todo: list[Value] = []
+    for op in walk(function.body):
+        if isinstance(op, If):
+            todo.append(op.cond)
+        elif isinstance(op, For):
+            todo += [op.lower, op.upper]
+        elif isinstance(op, While):
+            todo += [op.inits[0], op.body.results[0]]
+
+    def is_bad(op: Op) -> bool:
+        if isinstance(op, Load):
+            return bool(memory.of(op.ptr) & written)
+        return not isinstance(op, (*PURE, Alloca, *NESTING))
+
+    return _reaches(todo, plan, is_bad)
+
+
+def _reaches(todo: list[Value], plan: Plan, is_bad: Callable[[Op], bool]) -> bool:
+    seen: set[Value] = set()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = plan.structure.definition.get(value)
+        if op is None:
+            todo += plan.structure.argument_sources(value)
+        elif is_bad(op):
+            return True
+        else:
+            todo += dependencies(op, value)
+    return False
+
+
+def scalars(function: Function, values: Mapping[str, Number]) -> Known:
+    by_value = {p.value: values[p.name] for p in function.params if p.name in values}
+    return by_value.get

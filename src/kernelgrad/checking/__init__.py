@@ -1,0 +1,1 @@
+"""`check_gradient`: reverse mode against forward mode against finite differences."""

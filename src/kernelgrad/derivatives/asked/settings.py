@@ -1,0 +1,136 @@
+"""What a user asks of a derivative, checked against the function's signature and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...analysis import roots as memory_analysis
+from ...autodiff.calculus.activity import holds_floats
+from ...autodiff.calculus.struct_members import members_of
+from ...autodiff.prepare.options import Mode
+from ...errors import ArgumentError
+from ...ir.ops import Function, Param
+from ...ir.types import Array, Pointer, Struct, Type
+from ...runtime.signature import c_signature, user_params
+from .promises import NONE, Promises, check_promises
+from .promises import Names as Names
+from .promises import names_in as names_in
+from .promises import names_of as names_of
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for."""
+
+    listed: tuple[str, ...]  # also members of structs, see autodiff/calculus/struct_members.py
+    mode: Mode = "joint"
+    kept: tuple[str, ...] = ()
+    assigned: tuple[str, ...] = ()
+    may_alias: bool = False
+    tape_budget: int | None = None
+    deterministic: bool = False
+    promises: Promises = NONE
+    changing: frozenset[str] = frozenset()  # between the two launches of a split
+    shown: tuple[str, ...] = ()  # the parameters of the user's among the listed
+    shorter: tuple[str, ...] = ()  # whose adjoints may have fewer elements
+
+
+def has_derivative(type: Type) -> bool:
+    """Whether a parameter of the type can be listed."""
+    if isinstance(type, Pointer):
+        return holds_floats(type.pointee)
+    if memory_analysis.holds_pointers(type):
+        return isinstance(type, Struct) and any(is_active(f.type) for f in type.fields)
+    return holds_floats(type) and not isinstance(type, Array)
+
+
+def is_active(member: Type) -> bool:
+    """Of a struct that holds pointers."""
+    if isinstance(member, Array):
+        return is_active(member.element)
+    return has_derivative(member) or (holds_floats(member) and not memory_analysis.holds_pointers(member))
+
+
+def make_settings(
+    function: Function,
+    parameters: Names,
+    mode: Mode,
+    keep: Names,
+    assign: Names,
+    may_alias: bool,
+    budget: int | None,
+    deterministic: bool = False,
+    promises: Promises | None = None,
+    changing: frozenset[str] = frozenset(),
+    shorter: Names = None,
+) -> Settings:
+    """The user's choices, checked against the function."""
+    params = {p.name: p for p in function.params}
+    listed = names_in(parameters, function.params)
+    if parameters is None:
+        listed = tuple(p.name for p in user_params(function) if has_derivative(p.type))
+    for name in listed:
+        _check_listed(name, params, function)
+    if not listed:
+        raise ArgumentError(f"nothing to differentiate: no floating-point parameter\n  {c_signature(function)}")
+    if len(set(listed)) != len(listed):
+        raise ArgumentError(f"a parameter is listed twice in '{', '.join(listed)}'")
+    kept, assigned = names_in(keep, function.params), names_in(assign, function.params)
+    fewer = names_in(shorter, function.params)
+    for name in (*kept, *assigned, *fewer):
+        if name not in listed:
+            raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")
+    if kept and may_alias:
+        problem = "what shares memory with another argument may be read, or stored more than once"
+        raise ArgumentError(f"keep and may_alias=True do not go together: {problem}; pass separate buffers, or a copy")
+    check_kept(function, kept)
+    check_assigned(function, assigned)
+    promises = check_promises(function, promises)
+    inside = tuple(m.name for m in members_of(function) if m.struct in listed)
+    everything = (*listed, *inside)
+    asked = (kept, assigned, may_alias, budget, deterministic, promises, changing)
+    return Settings(everything, mode, *asked, shown=listed, shorter=fewer)
+
+
+def _check_listed(name: str, params: Mapping[str, Param], function: Function) -> None:
+    if name not in params:
+        raise ArgumentError(f"{function.name} has no parameter '{name}'\n  {c_signature(function)}")
+    if not has_derivative(params[name].type):
+        reason = f"parameter '{name}' ({params[name].c_type}) holds no floating-point numbers"
+        raise ArgumentError(f"{reason} and cannot be differentiated\n  {c_signature(function)}")
+
+
+def check_outputs(function: Function, parameters: Names, listed: tuple[str, ...]) -> None:
+    """A list without an output has no derivative but zero: whoever wrote it left something out."""
+    if parameters is None:
+        return
+    memory = memory_analysis.analyse(function)
+    written = memory.written()
+    returns = function.result_type is not None and holds_floats(function.result_type)
+    by_name = {p.name: p for p in function.params}
+    if returns or memory_analysis.UNKNOWN in written or any(by_name[n].value in written for n in listed):
+        return
+    outputs = [f"'{p.name}'" for p in function.params if p.value in written and has_derivative(p.type)]
+    what = f"it writes {', '.join(outputs)}, which must be listed too" if outputs else "it writes nothing to list"
+    problem = f"none of '{', '.join(listed)}' is an output of {function.name}, so that every derivative is zero"
+    raise ArgumentError(f"{problem}: {what}\n  {c_signature(function)}")
+
+
+def check_kept(function: Function, names: tuple[str, ...]) -> None:
+    """What is not read is overwritten by stores alone, or added to: its adjoint can be left as it is, if need be by
+    working on a copy. The adjoint of what is read and written has one value before and another after."""
+    memory = memory_analysis.analyse(function)
+    by_name = {p.name: p.value for p in function.params}
+    for name in names:
+        root = by_name[name]
+        if any(root in memory.of(op.ptr) for op in memory.loads) or root not in memory.written():
+            raise ArgumentError(f"keep: '{name}' is not a pure output: it is read, or nothing writes it")
+
+
+def check_assigned(function: Function, names: tuple[str, ...]) -> None:
+    memory = memory_analysis.analyse(function)
+    by_name = {p.name: p.value for p in function.params}
+    for name in names:
+        if by_name[name] in memory.written():
+            raise ArgumentError(f"assign: '{name}' is not a pure input: the kernel writes it")

@@ -1,0 +1,470 @@
+"""Gradients as Python objects: `gradient`, `split`, `jvp`. They compile variants as launches ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from .. import requests
+from ..analysis import roots as memory_analysis
+from ..autodiff.accumulate.choice import Facts
+from ..autodiff.accumulate.parameters import adjoint_name
+from ..autodiff.calculus.shadows import adjoint_c_type
+from ..autodiff.calculus.struct_members import Member, members_of
+from ..autodiff.saving import checkpoint
+from ..errors import ArgumentError, LaunchError
+from ..ir.ops import Atomic, Function, Param, Value
+from ..ir.traverse import operands
+from ..ir.types import Array, Pointer, Struct, Type
+from ..kernel import Kernel
+from ..launches.choice.forms import Forms
+from ..launches.choice.split_launch import Spilled
+from ..launches.choice.variant import Variant
+from ..launches.memory.adjoint_sizes import Pair, check_sizes
+from ..launches.memory.half_adjoints import in_float
+from ..launches.memory.tape_memory import elements, stream_of, tape_total
+from ..launches.plan import LaunchPlan, Plans, Preparation, Step
+from ..launches.planning import Planner
+from ..locks import cached_property, compiling
+from ..runtime.arguments import Placement
+from ..runtime.config import Launch, Launchers, make_launch
+from ..runtime.integers import ANY, KnownLaunch, Ways, integers_of, known_launch
+from ..runtime.launch import BoundArguments, Executable
+from ..runtime.overlap import check_overlap
+from ..runtime.own import Own
+from ..runtime.recording import refuse_while_recording
+from ..runtime.signature import c_signature, declare, user_params
+from .asked.settings import Settings, has_derivative
+from .struct_adjoints import completed, with_members
+
+
+class Differentiated:
+    """What gradients, splits and their parts share: forms, and binding of arguments and adjoints."""
+
+    def __init__(self, kernel: Kernel, settings: Settings, forms: Forms | None = None):
+        self.kernel, self.settings = kernel, settings
+        self.forms = forms or Forms(kernel, settings)
+        self.variant()  # what cannot be differentiated is known now, not at the first launch
+
+    @property
+    def usual(self) -> Facts:
+        return self.forms.usual
+
+    def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
+        """`wanted`: the listed parameters whose adjoint was given; `facts`: what holds for the launch."""
+        return self.forms.variant(wanted, facts)
+
+    def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY) -> Variant:
+        """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
+        return self.forms.for_launch(known_launch(self.kernel.function, wanted, launch, primal, ways))
+
+    @property
+    def compiled(self) -> tuple[Executable, ...]:
+        """The machine code of all kernels that have run so far."""
+        return _compiled(self.forms)
+
+    # ---- arguments
+
+    @cached_property
+    def adjoint_names(self) -> tuple[str, ...]:
+        """`d_x` for each listed parameter x, or a fresh name where the kernel has a d_x of its own."""
+        params = {p.name: p for p in self.kernel.function.params}
+        return tuple(adjoint_name(params[name], params.values()) for name in self.settings.shown)
+
+    def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The kernel's own arguments, and the adjoint of each listed parameter."""
+        own, names = len(user_params(self.kernel.function)), self.adjoint_names
+        if keywords:
+            unknown = [k for k in keywords if k not in names]
+            missing = [n for n in names if n not in keywords]
+            if unknown or missing or len(args) != own:
+                raise ArgumentError(
+                    f"give {own} arguments and the adjoints {', '.join(names)} by name\n  {self.signature}"
+                )
+            given = tuple(keywords[n] for n in names)
+        else:
+            if len(args) != own + len(names):
+                raise ArgumentError(
+                    f"takes {own} arguments and {len(names)} adjoints, got {len(args)}\n  {self.signature}"
+                )
+            given = args[own:]
+        adjoints = dict(zip(self.settings.shown, given, strict=True))
+        for _, name, type in self._structs:
+            adjoints |= {name: completed(name, type, adjoints[name])} if name in adjoints else {}
+        return args[:own], with_members(adjoints, self._members) if self._members else adjoints
+
+    def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:
+        """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
+        for number, name, type in self._structs:
+            if adjoints.get(name) is not None:
+                _check_members(name, type, args[number], adjoints[name])
+
+    @cached_property
+    def _members(self) -> tuple[Member, ...]:
+        """The numbers in structs of pointers that have adjoints."""
+        return tuple(m for m in members_of(self.kernel.function) if m.struct in self.settings.shown)
+
+    @cached_property
+    def _structs(self) -> tuple[tuple[int, str, Struct], ...]:
+        params = enumerate(user_params(self.kernel.function))
+        return tuple((k, p.name, p.type) for k, p in params if isinstance(p.type, Struct))
+
+    def check_sizes(self, variant: Variant, bound: BoundArguments) -> None:
+        """`bound`: the kernel's own arguments and the adjoints."""
+        params, adjoints = {p.name: p for p in self.kernel.function.params}, variant.derivative.adjoints
+        shown = dict(zip(self.settings.shown, self.adjoint_names, strict=True))
+        shorter = self.settings.shorter
+        pairs = [
+            Pair(params[name], param, shown[name], name in shorter) for name, param in adjoints.items() if name in shown
+        ]
+        for member in self._members:
+            if member.name in adjoints:
+                param = Param(Value(member.type, f"{member.struct}{member.shown}"), "")
+                pairs.append(Pair(param, adjoints[member.name], f"{shown[member.struct]}{member.shown}"))
+        check_sizes(self.kernel.name, "adjoint", pairs, bound)
+
+    def check_overlap(self, variant: Variant, bound: BoundArguments, own: Own, written: frozenset[str]) -> None:
+        """Also of adjoints that float copies stand for. `written`: the parameters through which the launch writes."""
+        if own.originals:
+            bound = bound._replace(buffers=(*bound.buffers, *own.originals))
+            written |= {b.name for b in own.originals}
+        check_overlap(variant.reverse.function, bound, written)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether no derivative gets from a listed parameter to what one holds in the end; what atomics add to has its
+        own."""
+        prepared = self.variant().derivative.prepared
+        memory, activity = prepared.memory, prepared.activity
+        kept = any(isinstance(op, Atomic) and memory.of(op.ptr) & activity.roots for op in memory.stores)
+        return not kept and not any(value in activity for op in memory.stores for value in operands(op))
+
+    @property
+    def shown(self) -> Function:
+        """The function as the user wrote it."""
+        return self.kernel.function
+
+    @property
+    def signature(self) -> str:
+        function = self.shown
+        by_name = {p.name: p for p in function.params}
+        adjoints = [
+            declare(_adjoint_type(by_name[n]), a) for n, a in zip(self.settings.shown, self.adjoint_names, strict=True)
+        ]
+        head, _, tail = c_signature(function).rpartition(")")
+        separator = ", " if user_params(function) else ""
+        return f"{head}{separator}{', '.join(adjoints)}){tail}"
+
+    def scalars(self, bound: BoundArguments, segment: int | None = None) -> dict[str, Any]:
+        """The integers among the arguments."""
+        known = integers_of(self.kernel.function).known(bound.packed, segment)
+        found = {p.name: known(p.value) for p in self.kernel.function.params}
+        return {name: number for name, number in found.items() if number is not None}
+
+
+class Planned(NamedTuple):
+    """What a launch gets. `gradient`: the one that runs, perhaps with its loops checkpointed. `primal`: the kernel's
+    own arguments."""
+
+    gradient: Gradient
+    plan: LaunchPlan
+    launch: Launch
+    primal: BoundArguments
+    placement: Placement
+
+
+class Gradient(Differentiated):
+    """The gradient of a kernel: `g[grid, block](*arguments, *adjoints)`."""
+
+    def __init__(self, kernel: Kernel, settings: Settings):
+        self._launchers: Launchers[None] = Launchers(self._launch)
+        self._binders: dict[tuple[str, ...], Kernel] = {}
+        super().__init__(kernel, settings)
+        self._plans, self.planner = Plans(), Planner(self.forms)
+
+    def __repr__(self) -> str:
+        return f"<gradient {self.signature}>"
+
+    @property
+    def compiled(self) -> tuple[Executable, ...]:
+        return (*super().compiled, *(e for forms in self.planner.in_two.reverses for e in _compiled(forms)))
+
+    @cached_property
+    def checkpointed(self) -> Gradient:
+        """The same gradient with its loops in segments, for launches whose tape would exceed the budget."""
+        function = checkpoint.run(self.kernel.function, self.kernel.module)
+        module = replace(self.kernel.module, functions={function.name: function})
+        kernel = Kernel(function.name, module, self.kernel.variable)
+        return Gradient(kernel, replace(self.settings, tape_budget=None))
+
+    def __getitem__(self, key: Any) -> Callable[..., None]:
+        return self._launchers[key]
+
+    def execute_kernel(
+        self, grid: Any, block: Any, *args: Any, shared: Any = None, stream: Any = None, **adjoints: Any
+    ) -> None:
+        """Runs the kernel and its gradient. After block, both or neither: shared_bytes, stream."""
+        expected = len(user_params(self.kernel.function)) + (0 if adjoints else len(self.settings.shown))
+        if len(args) == expected + 2:
+            if shared is not None or stream is not None:
+                raise ArgumentError("shared and stream are given twice: by position and by name")
+            shared, stream, *args = args  # type: ignore[assignment]
+        self._launch(make_launch(grid, block, shared or 0, stream), tuple(args), adjoints)
+
+    def execute(self, *args: Any, **keywords: Any) -> None:
+        raise LaunchError(
+            f"{self.kernel.name} is a kernel: use execute_kernel(grid, block, ...), or g[grid, block](...)"
+        )
+
+    @cached_property
+    def source(self) -> str:
+        """The gradient as CUDA C++ that plain nvcc compiles."""
+        variant = self.variant()
+        return "\n".join(map(variant.source, range(len(variant.kernels))))
+
+    def source_for(
+        self, grid: Any, block: Any, *args: Any, shared: Any = 0, on_gpu: bool = False, **adjoints: Any
+    ) -> str:
+        """What runs in a launch, as CUDA C++: every kernel in order, and before each what its launch is like, what is
+        supplied to it besides the arguments, and what it assumes. With or without the adjoints. `on_gpu`: what would
+        run on a GPU, for arrays that are not there."""
+        from ..launches.text import text_of
+
+        return text_of(self.planned(make_launch(grid, block, shared), args, adjoints, on_gpu).plan)
+
+    @compiling
+    def explain(self, grid: Any = None, block: Any = None, *args: Any, shared: Any = 0, **adjoints: Any) -> str:
+        """Every accumulation and every taped value: where, how, why; and the bytes that threads move. With a launch and
+        its arguments, with or without the adjoints: of the variant that this launch gets, in numbers."""
+        from ..explain.report import explain_any, explain_launch
+
+        if grid is None:
+            return explain_any(self)
+        if block is None:
+            raise ArgumentError("explain: give a launch as a whole, explain(grid, block, *arguments), or nothing of it")
+        return explain_launch(self, grid, block, shared, args, adjoints)
+
+    def tape_bytes(self, grid: Any, block: Any, *args: Any, shared: Any = 0, **adjoints: Any) -> int:
+        """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
+        launch = make_launch(grid, block, shared)
+        bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
+        plain = self.bytes_needed(launch, bound, placement)
+        if self._fits(plain):
+            known = self._known(launch, bound, placement)
+            halves = self.planner.in_two.find(known, known.answers(self.kernel.function))
+            return plain if halves is None else _bytes_needed(halves.reverse, known, launch, bound, placement)
+        segment = self.segment(launch, bound, placement)
+        return self.checkpointed.bytes_needed(launch, bound, placement, segment)
+
+    def _fits(self, nbytes: int) -> bool:
+        return self.settings.tape_budget is None or nbytes <= self.settings.tape_budget
+
+    def bytes_needed(
+        self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
+    ) -> int:
+        known = self._known(launch, bound, placement, segment)
+        return _bytes_needed(self.forms, known, launch, bound, placement, segment)
+
+    def _known(
+        self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
+    ) -> KnownLaunch:
+        """Of a launch that wants every adjoint."""
+        ways = self.ways(placement, False, False)
+        return known_launch(self.kernel.function, self.settings.listed, launch, bound, ways, segment)
+
+    def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
+        """How long segments must be for the tape to keep to the budget: the first of growing squares that does."""
+        budget = self.settings.tape_budget or 0
+        smallest = 0
+        for exponent in range(3, 40):
+            segment = 1 << exponent
+            needed = self.checkpointed.bytes_needed(launch, bound, placement, segment)
+            if needed <= budget:
+                return segment
+            if smallest and needed > smallest:
+                break
+            smallest = needed
+        log = " and the log of deterministic=True need" if self.settings.deterministic else " needs"
+        raise LaunchError(
+            f"{self.kernel.name}: the tape{log} {smallest:,} bytes even with its loops checkpointed, over the budget"
+            f" of {budget:,}; launch fewer threads at a time or allow more"
+        )
+
+    def check(
+        self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **adjoints: Any
+    ) -> Any:
+        """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
+        launch = make_launch(grid, block, shared)
+        steps, placement, own = self._prepare(launch, args, adjoints)
+        unique, seed = self.settings.promises.unique, requests.seed(seed)
+        reports = [
+            kernel.check_bound(launch, bound, placement, supplied, seed, unique)
+            for kernel, bound, launch, supplied in steps
+        ]
+        own.finish()
+        return replace(reports[-1], findings=tuple(f for report in reports for f in report.findings))
+
+    def buffers_read(self, launch: Launch, args: tuple[Any, ...]) -> frozenset[str] | None:
+        """The kernel's parameters and variables that such a launch reads; None where that is not known. `args`: with
+        adjoints of the right sizes."""
+        own_args, adjoints = self.separate(args, {})
+        wanted, own = tuple([name for name, adjoint in adjoints.items() if adjoint is not None]), Own()
+        adjoints = in_float(self.kernel.function, adjoints, launch, own)
+        bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
+        ways = self.ways(placement, False, False)
+        known = known_launch(self.kernel.function, wanted, launch, bound, ways)
+        plan = self._plan(known, bound, _spilled(placement))
+        return plan.reads if plan.sizes is not None or not plan.variant.places else None
+
+    def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        refuse_while_recording("a gradient, which has no second order here,")
+        target, segment = self._within_budget(launch, args)
+        steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
+        for kernel, bound, launched, _ in steps:
+            kernel.require_arrays(launched, bound)
+        for kernel, bound, launched, supplied in steps:
+            kernel.run(launched, bound, placement, supplied)
+        own.finish()
+
+    def _within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
+        """This gradient, or the checkpointed one with a length for its segments."""
+        if self.settings.tape_budget is None:
+            return self, None
+        bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
+        if self._fits(self.bytes_needed(launch, bound, placement)):
+            return self, None
+        return self.checkpointed, self.segment(launch, bound, placement)
+
+    def _prepare(
+        self,
+        launch: Launch,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        segment: int | None = None,
+        single: bool = False,
+        watched: bool = True,
+    ) -> tuple[list[Step], Placement, Own]:
+        """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
+        own_args, adjoints = self.separate(args, keywords)
+        self.check_members(own_args, adjoints)
+        wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
+        own = Own()
+        adjoints = in_float(self.kernel.function, adjoints, launch, own, self.settings.kept)
+        bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
+        ways = self.ways(placement, single, watched)
+        known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
+        plan = self._plan(known, bound, _spilled(placement))
+        if not self.settings.may_alias:
+            self.check_overlap(plan.variant, bound, own, plan.written)
+        stream = stream_of(launch, placement)
+        return plan.prepare(Preparation(launch.on(stream), bound, placement, stream, own)), placement, own
+
+    def planned(
+        self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], on_gpu: bool = False
+    ) -> Planned:
+        """What a launch gets. Adjoints that are not given are taken to be like their arguments. `on_gpu`: there, also
+        if the arrays are not."""
+        own = len(user_params(self.kernel.function))
+        target, segment = self._within_budget(launch, args[:own])
+        return target._planned(launch, args, keywords, segment, on_gpu)
+
+    def _planned(
+        self,
+        launch: Launch,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        segment: int | None,
+        on_gpu: bool,
+    ) -> Planned:
+        function, wanted = self.kernel.function, self.settings.listed
+        own_args, copies = args[: len(user_params(function))], Own()
+        primal, placement = self.kernel.bind(own_args)
+        bound = None
+        if keywords or len(args) != len(own_args):
+            adjoints = in_float(function, self.separate(args, keywords)[1], launch, copies, self.settings.kept)
+            wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
+            bound, _ = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
+        if not wanted:
+            raise ArgumentError(f"{self.kernel.name}: no adjoint is wanted, so there is nothing to explain")
+        ways = Ways(on_gpu=True) if on_gpu else self.ways(placement, False, False)
+        known = known_launch(function, wanted, launch, bound or primal, ways, segment)
+        known = known if bound is not None else self.forms.with_adjoints(known)
+        return Planned(self, self._plan(known, bound, _spilled(placement)), launch, primal, placement)
+
+    def _binder(self, wanted: tuple[str, ...]) -> Kernel:
+        """All variants take the same arguments of the user's."""
+        if wanted not in self._binders:
+            self._binders[wanted] = self.variant(wanted, self.usual).binder
+        return self._binders[wanted]
+
+    def _plan(self, known: KnownLaunch, bound: BoundArguments | None, spilled: Spilled | None = None) -> LaunchPlan:
+        plan = self._plans.get(known)
+        if plan is None:
+            if bound is not None:
+                self.check_sizes(self.variant(known.wanted), bound)
+            plan = self.planner.plan(known, spilled)
+            relevant = integers_of(self.kernel.function).numbers(self.planner.relevant(known, plan))
+            self._plans.keep(known, plan, relevant)
+        return plan
+
+    @staticmethod
+    def ways(placement: Placement, single: bool, watched: bool) -> Ways:
+        on_gpu = placement.cuda is not None
+        return Ways(single, not (on_gpu or watched), on_gpu and not single)
+
+
+# ---- small things -------------------------------------------------------------------------------------------------
+
+
+def _spilled(placement: Placement) -> Spilled | None:
+    return partial(Kernel.local_bytes, device=placement.cuda) if placement.cuda is not None else None
+
+
+def _compiled(forms: Forms) -> tuple[Executable, ...]:
+    finished = [k for variant in forms.made.values() for k in vars(variant).get("kernels", ())]
+    return tuple(executable for kernel in finished for executable in kernel.compiled)
+
+
+def _bytes_needed(
+    forms: Forms,
+    known: KnownLaunch,
+    launch: Launch,
+    bound: BoundArguments,
+    placement: Placement,
+    segment: int | None = None,
+) -> int:
+    return tape_total(elements(forms.for_launch(known), launch, bound, placement, segment), launch)
+
+
+def _adjoint_type(param: Param) -> str:
+    plain = adjoint_c_type(param.c_type)
+    return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"
+
+
+def _check_members(path: str, type: Type, value: Any, adjoint: Any) -> None:
+    if isinstance(type, Pointer):
+        if has_derivative(type) and value is not None and adjoint is None:
+            whole = path.rpartition(".")[0] or path
+            raise ArgumentError(f"the adjoint of '{whole}' lacks '{path}': every array of the struct needs one")
+        return
+    if not (_has_parts(value) and _has_parts(adjoint)):
+        return
+    for name, key, part in _parts(type):
+        given = [v[key[0] if isinstance(v, Mapping) else key[1]] for v in (value, adjoint)]
+        _check_members(f"{path}{name}", part, *given)
+
+
+def _parts(type: Type) -> list[tuple[str, tuple[str | int, int], Type]]:
+    """The parts of an aggregate: how C writes them, what they are in a dict and in a tuple."""
+    match type:
+        case Struct(fields=fields):
+            return [(f".{f.name}", (f.name, k), f.type) for k, f in enumerate(fields)]
+        case Array(element, count):
+            return [(f"[{k}]", (k, k), element) for k in range(count)]
+    return []
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, Mapping | tuple | list)

@@ -1,0 +1,350 @@
+"""Forward mode as a Python object: `t = jvp(kernel, "out, in")`, then `t[grid, block](out, in_, n, t_out, t_in)`.
+
+It also takes a gradient, which is a kernel like any other: second derivatives. What the launcher supplies to that one
+(the tape, shadows of unlisted buffers) then gets tangents that the launcher supplies too, zeroed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .. import pipeline
+from ..analysis import roots
+from ..autodiff.calculus import activity
+from ..autodiff.calculus.forward_activity import has_tangent
+from ..autodiff.forward import TANGENT_SHARED, jvp
+from ..autodiff.refusals.bits import refuse_bits
+from ..deep import deeply
+from ..errors import ArgumentError, LaunchError, UnsupportedError
+from ..ir.ops import Function, Param, Value
+from ..ir.ops import Module as IRModule
+from ..ir.types import Pointer
+from ..kernel import Kernel
+from ..launches.choice.binding import RESULT
+from ..launches.memory.adjoint_sizes import Pair, check_sizes
+from ..locks import COMPILING
+from ..runtime.arguments import Placement
+from ..runtime.config import Launch, make_launch, parse_launch
+from ..runtime.launch import BoundArguments
+from ..runtime.overlap import check_overlap
+from ..runtime.own import Own
+from ..runtime.recording import refuse_while_recording
+from ..runtime.scratch import Scratch
+from ..runtime.signature import c_signature, declare, user_params
+from ..transforms import cas_loops, rotate
+from .asked.settings import Names, check_outputs, has_derivative, names_in
+from .device_function import DeviceFunction, read_result, result_memory
+from .gradient import Gradient
+from .module_variables import with_variables
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a user sees: the parameters arguments are given for, module variables that can be listed, the signature."""
+
+    params: tuple[Param, ...]
+    variables: tuple[Param, ...]
+    signature: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A launch of the kernel to differentiate: the kernel itself and what its launcher supplies to it."""
+
+    kernel: Kernel
+    launch: Launch
+    bound: BoundArguments
+    placement: Placement
+    own: Own
+
+
+class Code:
+    """The tangent's code for one kernel and one choice of wanted tangents.
+
+    `internal`: parameters and module variables that are not wanted but through which derivatives flow.
+    """
+
+    @deeply
+    def __init__(self, kernel: Kernel, listed: tuple[str, ...]):
+        function = cas_loops.run(kernel.function, kernel.module)
+        self.internal = _flowing(function, kernel.module, listed)
+        made = jvp(function, kernel.module, (*listed, *self.internal))
+        self.given = dict(zip(listed, made.tangents, strict=False))
+        self.tangents = dict(zip(self.internal, made.tangents[len(listed) :], strict=True))
+        params = [_supplied(p, self.tangents.values(), made.tangents) for p in made.function.params]
+        ordered = tuple(sorted(params, key=lambda p: p.variable is not None))
+        function = replace(made.function, params=ordered)
+        own = made.module.globals.keys() - kernel.module.globals.keys()
+        memory = frozenset((*made.tangents, *own, TANGENT_SHARED))
+        module = pipeline.finish_derivative(function, made.module, adjoints=memory)
+        self.kernel = Kernel(function.name, module, kernel.variable)
+
+
+def _supplied(param: Param, internal: Iterable[str], tangents: Iterable[str]) -> Param:
+    """Internal tangents come from the launcher, the others from the user; also those of module variables."""
+    if param.name in internal:
+        return replace(param, variable=param.name)
+    return replace(param, variable=None) if param.name in tangents else param
+
+
+def _flowing(function: Function, module: IRModule, listed: tuple[str, ...]) -> tuple[str, ...]:
+    """Memory that is not listed, where values that depend on the listed parameters are kept (rule 13)."""
+    function = rotate.run(function, module)
+    memory = roots.analyse(function)
+    by_name = {p.name: p.value for p in function.params} | memory.global_names
+    inputs = frozenset(by_name[name] for name in listed if name in by_name)
+    active = activity.analyse(function, memory, inputs, frozenset(by_name.values()))
+    refuse_bits(function, memory, active)
+    found = active.roots
+    written = memory.written()
+    kept = {p.value for p in function.params if p.variable is not None and p.value in written}  # a tape of pointers
+    pointers = [
+        p.name
+        for p in function.params
+        if isinstance(p.type, Pointer) and has_tangent(p.type.pointee)
+        if p.value in found or (p.value in kept and isinstance(p.type.pointee, Pointer))
+    ]
+    variables = [n for n, root in memory.global_names.items() if root in found and module.globals[n].space == "global"]
+    return tuple(name for name in (*pointers, *variables) if name not in listed)
+
+
+class Differential:
+    """What the tangents of kernels and of functions share: their code, names, and the binding of arguments."""
+
+    def __init__(self, parameters: Names, interface: Interface):
+        self.params, self.primal_signature = interface.params, interface.signature
+        self.types = {p.name: p for p in (*interface.params, *interface.variables)}
+        self.listed = _listed(parameters, self.types, interface)
+        self._codes: dict[tuple[int, tuple[str, ...]], tuple[Kernel, Code]] = {}
+
+    def code(self, kernel: Kernel, listed: tuple[str, ...]) -> Code:
+        key = (id(kernel), listed)
+        with COMPILING:
+            if key not in self._codes:
+                self._codes[key] = (kernel, Code(kernel, listed))  # the kernel stays, so its id does
+            return self._codes[key][1]
+
+    @property
+    def tangent_names(self) -> tuple[str, ...]:
+        taken = {p.name for p in self.params}
+        return tuple(_fresh(f"t_{name}", taken) for name in self.listed)
+
+    @property
+    def signature(self) -> str:
+        names = zip(self.listed, self.tangent_names, strict=True)
+        tangents = [declare(_tangent_type(self.types[name]), tangent) for name, tangent in names]
+        head, _, tail = self.primal_signature.rpartition(")")
+        return f"{head}, {', '.join(tangents)}){tail}"
+
+    def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The primal's own arguments, and the tangent of each listed parameter."""
+        own, names = len(self.params), self.tangent_names
+        if keywords:
+            if set(keywords) != set(names) or len(args) != own:
+                raise ArgumentError(
+                    f"give {own} arguments and the tangents {', '.join(names)} by name\n  {self.signature}"
+                )
+            given = [keywords[n] for n in names]
+        else:
+            if len(args) != own + len(names):
+                problem = f"takes {own} arguments and {len(names)} tangents, got {len(args)}"
+                raise ArgumentError(f"{problem}\n  {self.signature}")
+            given = list(args[own:])
+        return args[:own], dict(zip(self.listed, given, strict=True))
+
+    def run(self, code: Code, primal: Prepared, args: tuple[Any, ...]) -> dict[str, Scratch]:
+        """Launches; what is internal gets zeros as its tangent, and is given back."""
+        bound, placement = code.kernel.bind(args)
+        params = {p.name: p for p in (*primal.kernel.function.params, *code.kernel.function.params)}
+        pairs = (
+            Pair(params[name], params[tangent], params[tangent].called)
+            for name, tangent in code.given.items()
+            if name in params
+        )
+        check_sizes(primal.kernel.function.called, "tangent", pairs, bound)
+        check_overlap(code.kernel.function, bound, code.kernel.written)
+        made: dict[str, Scratch] = {}
+        for name, tangent in code.tangents.items():
+            memory = Scratch(_size(name, primal), placement.cuda, placement.stream()).zero()
+            made[name] = primal.own.add(tangent, memory)
+        launch = primal.own.sized(primal.launch)
+        if any(p.variable == TANGENT_SHARED for p in code.kernel.function.params):
+            primal.own.double_shared(launch, TANGENT_SHARED)
+        code.kernel.run(primal.own.sized(launch), bound, placement, primal.own.supplied)
+        return made
+
+
+class Tangent(Differential):
+    """The forward-mode derivative of a kernel or of a gradient: `t[grid, block](*arguments, *tangents)`. `outputs`: the
+    list must have one."""
+
+    def __init__(self, target: Kernel | Gradient, parameters: Names, outputs: bool = False):
+        self.target = target if isinstance(target, Gradient) else with_variables(target, parameters)
+        super().__init__(parameters, _interface(self.target))
+        kernel = _only_kernel(self.target) if isinstance(self.target, Gradient) else self.target
+        if outputs:
+            check_outputs(kernel.function, parameters, self._names(self.listed))
+        # What cannot be differentiated is known now, not at the first launch.
+        self._first = self.code(kernel, self._names(self.listed))
+
+    def __repr__(self) -> str:
+        return f"<jvp {self.signature}>"
+
+    def __getitem__(self, key: Any) -> Callable[..., None]:
+        launch = parse_launch(key)
+        return lambda *args, **keywords: self._launch(launch, args, keywords)
+
+    def execute_kernel(
+        self, grid: Any, block: Any, *args: Any, shared: Any = 0, stream: Any = None, **tangents: Any
+    ) -> None:
+        self._launch(make_launch(grid, block, shared, stream), args, tangents)
+
+    def execute(self, *args: Any, **keywords: Any) -> None:
+        raise LaunchError("this is the tangent of a kernel: use execute_kernel(grid, block, ...), or t[grid, block]")
+
+    @property
+    def source(self) -> str:
+        """The tangent as CUDA C++ that plain nvcc compiles."""
+        return self._first.kernel.source
+
+    def _names(self, listed: tuple[str, ...]) -> tuple[str, ...]:
+        """The parameters' names in the code: a gradient's adjoints have other names there than in its signature."""
+        if not isinstance(self.target, Gradient):
+            return listed
+        inside = self.target.variant().derivative.adjoints
+        shown = dict(zip(self.target.adjoint_names, (inside[n].name for n in self.target.settings.shown), strict=True))
+        return tuple(shown.get(name, name) for name in listed)
+
+    def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        refuse_while_recording("forward mode")
+        own_args, tangents = self.separate(args, keywords)
+        wanted = tuple(name for name, tangent in tangents.items() if tangent is not None)
+        primal = self._prepare(launch, own_args)
+        code = self.code(primal.kernel, self._names(wanted))
+        passed = tuple(a for a, p in zip(own_args, self.params, strict=True) if self._is_passed(a, p))
+        self.run(code, primal, (*passed, *(tangents[n] for n in wanted)))
+
+    def _prepare(self, launch: Launch, args: tuple[Any, ...]) -> Prepared:
+        if isinstance(self.target, Gradient):
+            (step,), placement, own = self.target._prepare(launch, args, {}, single=True)
+            return Prepared(step.kernel, launch, step.bound, placement, own)
+        bound, placement = self.target.bind(args)
+        return Prepared(self.target, launch, bound, placement, Own())
+
+    def _is_passed(self, argument: Any, param: Param) -> bool:
+        """An adjoint that is not wanted is no parameter of the gradient's code."""
+        unwanted = isinstance(self.target, Gradient) and param.name in self.target.adjoint_names and argument is None
+        return not unwanted
+
+
+class FunctionTangent(Differential):
+    """The forward-mode derivative of a function: `t.execute(*arguments, *tangents)` gives its value and tangent."""
+
+    def __init__(self, target: DeviceFunction, parameters: Names):
+        self.target = with_variables(target, parameters)
+        super().__init__(parameters, _interface(self.target))
+        self._first = self.code(self.target.kernel, self.listed)
+
+    def __repr__(self) -> str:
+        return f"<jvp {self.signature}>"
+
+    @property
+    def source(self) -> str:
+        return self._first.kernel.source
+
+    def execute(self, *args: Any, **keywords: Any) -> Any:
+        own_args, tangents = self.separate(args, keywords)
+        wanted = tuple(name for name, tangent in tangents.items() if tangent is not None)
+        code = self.code(self.target.kernel, wanted)
+        bound, placement = self.target.kernel.bind(own_args)
+        own, type = Own(), self.target.function.result_type
+        result = result_memory(type, placement, own)
+        primal = Prepared(self.target.kernel, make_launch(1, 1), bound, placement, own)
+        made = self.run(code, primal, (*own_args, *(tangents[n] for n in wanted)))
+        return read_result(result, type), read_result(made[RESULT], type) if RESULT in made else 0.0
+
+    def execute_kernel(self, *args: Any, **keywords: Any) -> None:
+        raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
+
+    def __getitem__(self, key: Any) -> Any:
+        raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
+
+
+# ---- small things -------------------------------------------------------------------------------------------------
+
+
+def make_tangent(target: Kernel | Gradient | DeviceFunction, parameters: Names) -> Tangent | FunctionTangent:
+    if isinstance(target, DeviceFunction):
+        function = FunctionTangent(target, parameters)
+        check_outputs(function.target.function, parameters, function.listed)
+        return function
+    return Tangent(target, parameters, outputs=True)
+
+
+def _only_kernel(target: Gradient) -> Kernel:
+    variant = target.variant()
+    if target.settings.deterministic:
+        reason = f"{target.kernel.name}: a gradient with deterministic=True has no derivative"
+        help = "differentiate the gradient without it"
+        raise UnsupportedError(reason, target.kernel.function.span, help)
+    if target.settings.shown != target.settings.listed:
+        reason = f"{target.kernel.name}: a struct with numbers beside pointers has no second derivative here"
+        raise UnsupportedError(reason, target.kernel.function.span, "pass the numbers as parameters of their own")
+    if len(variant.kernels) > 1:
+        reason = f"{target.kernel.name}: an atomic maximum, minimum or exchange has no second derivative here"
+        raise UnsupportedError(reason, target.kernel.function.span)
+    return variant.kernels[0]
+
+
+def _interface(target: Kernel | Gradient | DeviceFunction) -> Interface:
+    if not isinstance(target, Gradient):
+        return _interface_of(target.function)
+    inside = target.variant().derivative.adjoints
+    adjoints = [
+        replace(inside[n], value=Value(inside[n].type, shown))
+        for n, shown in zip(target.settings.shown, target.adjoint_names, strict=True)
+    ]
+    own = _interface_of(target.kernel.function)
+    return Interface((*own.params, *adjoints), own.variables, target.signature)
+
+
+def _interface_of(function: Function) -> Interface:
+    variables = tuple(p for p in function.params if p.variable not in (None, RESULT))
+    return Interface(user_params(function), variables, c_signature(function))
+
+
+def _listed(parameters: Names, known: Mapping[str, Param], interface: Interface) -> tuple[str, ...]:
+    if parameters is None:
+        return tuple(p.name for p in interface.params if has_derivative(p.type))
+    listed = names_in(parameters, known.values())
+    for name in listed:
+        if name not in known:
+            raise ArgumentError(f"no parameter '{name}'\n  {interface.signature}")
+        if not has_derivative(known[name].type):
+            reason = f"parameter '{name}' ({known[name].c_type}) holds no floating-point numbers"
+            raise ArgumentError(f"{reason} and cannot be differentiated\n  {interface.signature}")
+    if not listed:
+        raise ArgumentError(f"nothing to differentiate\n  {interface.signature}")
+    return listed
+
+
+def _tangent_type(param: Param) -> str:
+    by_value = not roots.holds_pointers(param.type)
+    return f"const {param.c_type.removeprefix('const ')} *" if by_value else param.c_type
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name = f"_{name}"
+    return name
+
+
+def _size(name: str, primal: Prepared) -> int:
+    """The bytes of memory that is not listed."""
+    found = sum(b.nbytes for b in primal.bound.buffers if b.name == name)
+    if found or name not in primal.own.supplied:
+        declared = primal.kernel.module.globals.get(name)
+        return declared.type.size if declared is not None else found
+    return primal.own.supplied[name].nbytes

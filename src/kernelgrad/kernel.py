@@ -1,0 +1,281 @@
+"""A kernel as a Python object: configure it with `kernel[grid, block]`, call it with arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import pipeline, requests
+from .errors import ArgumentError, LaunchError, UnsupportedError
+from .ir.ops import Function, Param
+from .ir.ops import Module as IRModule
+from .locks import COMPILING, cached_property, compiling, make_lock
+from .runtime.arguments import Binder, Placement, Supplied, with_variables
+from .runtime.arrays import mark_written
+from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
+from .runtime.integers import integers_of
+from .runtime.launch import BoundArguments, Executable, LaunchConfig
+from .runtime.recording import RECORDER
+from .runtime.signature import c_signature
+from .runtime.streams import stream_handle
+from .runtime.variables import Variable
+from .runtime.written import written_params
+
+if TYPE_CHECKING:
+    from .runtime.check import CheckReport
+
+Hidden = Mapping[str, Supplied]
+
+
+class Kernel:
+    """A `__global__` function. NumPy arrays run it on the CPU, CUDA arrays on their GPU.
+
+    `module` is the kernel's IR, ready for the backends; `variable` gives the module variable of an IR global.
+    `written_later`: pointers through which the launcher writes when the kernel has run. `refusal`: why it has no
+    derivatives, if it has none though it runs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: IRModule,
+        variable: Callable[[str], Variable],
+        written_later: frozenset[str] = frozenset(),
+        refusal: UnsupportedError | None = None,
+    ):
+        self.name, self.module = name, module
+        self.variable, self.written_later, self.refusal = variable, written_later, refusal
+        self._executables: dict[int | None, Executable] = {}
+        self._guarded: dict[tuple[str, ...], Executable] = {}
+        self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
+        self._launchers: Launchers[None] = Launchers(self._launch)
+        self._lock = make_lock()
+
+    @property
+    def function(self) -> Function:
+        return self.module.functions[self.name]
+
+    def __repr__(self) -> str:
+        return c_signature(self.function)
+
+    def __getitem__(self, key: Any) -> Callable[..., None]:
+        return self._launchers[key]
+
+    def __call__(self, *args: Any, **keywords: Any) -> None:
+        raise LaunchError(f"{self.name}: say how to launch it: kernel[grid, block](...)")
+
+    def launch(self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = ()) -> None:
+        """The keyword form of `kernel[grid, block, shared, stream](*args)`."""
+        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), {})
+
+    def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None) -> CheckReport:
+        """Runs the kernel on the CPU, watched: out-of-bounds accesses, reads of memory nothing wrote, and data races
+        are reported with their source lines. `seed` shuffles the order of threads and blocks."""
+        launch = make_launch(grid, block, shared)
+        bound, placement = self.bind(args)
+        return self.check_bound(launch, bound, placement, {}, requests.seed(seed))
+
+    def check_bound(
+        self,
+        launch: Launch,
+        bound: BoundArguments,
+        placement: Placement,
+        hidden: Hidden,
+        seed: int | None,
+        unique: tuple[str, ...] = (),
+    ) -> CheckReport:
+        """`unique`: buffers that are promised to hold no value twice among what is read of them."""
+        from .runtime.check import check_cpu
+
+        if placement.cuda is not None:
+            raise ArgumentError(f"{self.function.called}: check runs on the CPU; pass NumPy arrays")
+        check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
+        config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
+        arguments = self._with_variables(self.cpu_module, bound, config, None, hidden)
+        return check_cpu(self.cpu_module, self.name, config, arguments, seed, unique)
+
+    # ---- what it becomes
+
+    @cached_property
+    @compiling
+    def source(self) -> str:
+        """The kernel as CUDA C++: what runs on a GPU, and what plain nvcc compiles."""
+        from .backends.cuda import emit
+
+        return emit(self.cuda_module, self.name)
+
+    @cached_property
+    def ir(self) -> str:
+        """The kernel's IR as text."""
+        from .ir.printer import print_module
+
+        return print_module(self.module)
+
+    @cached_property
+    def cpu_module(self) -> IRModule:
+        return pipeline.for_target(self.module, self.name, pipeline.CPU)
+
+    @cached_property
+    def cuda_module(self) -> IRModule:
+        return pipeline.for_target(self.module, self.name, pipeline.CUDA)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """The pointer parameters it writes through."""
+        return written_params(self.function) | self.written_later
+
+    @property
+    def packed_bytes(self) -> int:
+        """The size of its arguments, without what the launcher supplies."""
+        return self._binder.size
+
+    @cached_property
+    def _binder(self) -> Binder:
+        return Binder(self.function, self.written)
+
+    @property
+    def compiled(self) -> tuple[Executable, ...]:
+        """Its machine code, for each device where it has run."""
+        return tuple(self._executables.values())
+
+    def local_bytes(self, device: int) -> int:
+        """What the compiler keeps of each thread in memory, on a GPU: local arrays, and registers it had none for."""
+        found: int = self._executable(device).local_bytes  # type: ignore[attr-defined]
+        return found
+
+    # ---- launching
+
+    def bind(self, args: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> tuple[BoundArguments, Placement]:
+        return self._binder.bind(args, keywords)
+
+    def _launch(
+        self, launch: Launch, args: tuple[Any, ...], keywords: dict[str, Any], hidden: Hidden | None = None
+    ) -> None:
+        recorder = RECORDER.get()
+        if recorder is not None:
+            recorder.launch(self, launch, args, keywords)
+            return
+        bound, placement = self._binder.bind(args, keywords)
+        self.run(launch, bound, placement, hidden or {})
+
+    def run(
+        self,
+        launch: Launch,
+        bound: BoundArguments,
+        placement: Placement,
+        hidden: Hidden,
+        constants: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Launches with arguments that are bound already; `hidden` gives what is neither theirs nor the module's.
+        `constants`: what `__constant__` variables are to hold on a GPU, instead of what the module's do."""
+        check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
+        config = _config(launch, placement)
+        module = self.cpu_module if placement.cuda is None else self.cuda_module
+        executable = self._executable(placement.cuda)
+        arguments = self._with_variables(module, bound, config, placement.cuda, hidden)
+        if bound.nulls:
+            self.require_arrays(launch, bound)
+            executable = self._executable_for(bound.nulls, placement.cuda)
+        if placement.cuda is not None and constants:
+            self._replace_constants(placement.cuda, constants)
+        executable.launch(config, arguments)
+        if bound.mutated:
+            mark_written(bound.mutated)
+
+    def require_arrays(self, launch: Launch, bound: BoundArguments) -> None:
+        """None is no array: an error where it is known before the launch that the kernel uses one."""
+        if bound.nulls:
+            from .runtime.nulls import require_arrays
+
+            integers = integers_of(self.function).known(bound.packed)
+            require_arrays(self.function, bound.nulls, launch, integers)
+
+    def _executable_for(self, nulls: tuple[str, ...], device: int | None) -> Executable:
+        """On the CPU: one that looks at each access through what is null."""
+        if device is not None:
+            return self._executables[device]
+        found = self._guarded.get(nulls)
+        return found if found is not None else self._compile_guarded(nulls)
+
+    @compiling
+    def _compile_guarded(self, nulls: tuple[str, ...]) -> Executable:
+        from .runtime.cpu import compile_cpu
+        from .runtime.nulls import guarded
+
+        module = guarded(self.cpu_module, self.name, nulls)
+        made = self._executable(None) if module is None else compile_cpu(module, self.name)
+        return self._guarded.setdefault(nulls, made)
+
+    def _with_variables(
+        self,
+        module: IRModule,
+        bound: BoundArguments,
+        config: LaunchConfig,
+        device: int | None,
+        hidden: Hidden | None = None,
+    ) -> BoundArguments:
+        if device is not None and self._constant_names:
+            self._copy_constants(device)
+
+        def supply(param: Param) -> Supplied:
+            name = param.variable or ""
+            if hidden and name in hidden:
+                return hidden[name]
+            variable = self.variable(name)
+            on_host = device is None
+            address = variable.host_address() if on_host else variable.device_address(device or 0, config.stream or 0)
+            return Supplied(address, variable.type.size)
+
+        return with_variables(bound, module.functions[self.name], supply)
+
+    @cached_property
+    def _constant_names(self) -> tuple[str, ...]:
+        return tuple(name for name, g in self.cuda_module.globals.items() if g.space == "constant")
+
+    def _copy_constants(self, device: int) -> None:
+        """Brings `__constant__` variables that changed since the last launch to the GPU."""
+        executable = self._executables[device]
+        for name in self._constant_names:
+            variable = self.variable(name)
+            if self._constants.get((device, name), 0) != variable.version:
+                executable.set_constant(name, variable.bytes())  # type: ignore[attr-defined]
+                self._constants[device, name] = variable.version
+
+    def _replace_constants(self, device: int, contents: Mapping[str, bytes]) -> None:
+        """Until the next launch, which brings the module's own again."""
+        for name in self._constant_names:
+            variable = self.variable(name)
+            if name in contents and contents[name] != variable.bytes():
+                self._executables[device].set_constant(name, contents[name])  # type: ignore[attr-defined]
+                self._constants[device, name] = -1
+
+    def _executable(self, device: int | None) -> Executable:
+        found = self._executables.get(device)
+        if found is None:
+            found = self._compile_cpu() if device is None else self._compile_cuda(device)
+        return found
+
+    @compiling
+    def _compile_cpu(self) -> Executable:
+        from .runtime.cpu import compile_cpu
+
+        return self._executables.setdefault(None, compile_cpu(self.cpu_module, self.name))
+
+    def _compile_cuda(self, device: int) -> Executable:
+        """NVRTC may compile several kernels at once: not under the lock that all share (Note [Locks])."""
+        with COMPILING:
+            from .runtime.cuda import CudaExecutable
+
+            text, module = self.source, self.cuda_module
+        with self._lock:
+            found = self._executables.get(device)
+            if found is None:
+                found = self._executables[device] = CudaExecutable(text, module, self.name, device)
+        return found
+
+
+def _config(launch: Launch, placement: Placement) -> LaunchConfig:
+    if placement.cuda is None:
+        return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, shadow_bytes=launch.shadow_bytes)
+    stream = stream_handle(launch.stream) if launch.stream is not None else placement.stream()
+    return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, stream, placement.cuda, launch.shadow_bytes)

@@ -1,0 +1,1 @@
+"""What a launch of a derivative needs besides its kernel."""

@@ -1,0 +1,1 @@
+"""Which form of a derivative a launch gets."""

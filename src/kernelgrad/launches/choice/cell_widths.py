@@ -1,0 +1,49 @@
+"""Which memory of a launch has adjoints in double precision (see autodiff/prepare/double_cells.py)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from ...analysis.access.affine import Shape, Sums
+from ...analysis.access.contribution_counts import Lengths
+from ...analysis.machine import WARP
+from ...autodiff.accumulate.replicas import COPIES, NEIGHBOURS
+from ...autodiff.prepare.contributions import Contributions
+from ...autodiff.prepare.double_cells import Launched, needed
+from ...autodiff.prepare.prepared import Prepared
+from ...ir.types import F32
+from ...runtime.integers import KnownLaunch
+
+_NONE = frozenset[str]()
+
+
+def wide_memory(
+    prepared: Prepared,
+    launch: KnownLaunch,
+    sums: Sums,
+    private: frozenset[str],
+    sizes: Mapping[str, int],
+    elsewhere: frozenset[str] = _NONE,
+    crowded: frozenset[str] | None = _NONE,
+) -> frozenset[str]:
+    """`private`: memory whose elements are touched by one thread each. `sizes`: of the listed buffers. `elsewhere`:
+    those whose adjoints are written or gathered. `crowded`: those of which there are copies; None on a CPU, where each
+    core has its own sums of some."""
+    lengths = Lengths(prepared.function, prepared.structure, Shape(launch.grid, launch.block), sums.known)
+    counted = Contributions(prepared, sums, lengths, private, 1 if crowded is None else WARP)
+    blocks, threads = math.prod(launch.grid), math.prod(launch.grid) * math.prod(launch.block)
+    of_copy = min(1.0, -(-blocks // (NEIGHBOURS * COPIES)) * NEIGHBOURS / blocks)
+
+    def share(name: str) -> float:
+        if crowded is None:
+            return 1.0 if name in private else _share_of_core(sizes[name], threads)
+        return of_copy if name in crowded else 1.0
+
+    return needed(prepared, counted, Launched(sizes, private, elsewhere, share))
+
+
+def _share_of_core(nbytes: int, threads: int) -> float:
+    from ...backends.cpu.own_sums import share
+
+    return share(nbytes, F32.size, threads)

@@ -1,0 +1,212 @@
+"""What holds for a launch, by the plan of a form and what is known of the launch: which proofs hold (rules 8 and 11),
+which updates are gathered or spread over copies, what is tuned for its block. No code is emitted for that, but for the
+patterns of gathers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ...analysis.access.affine import Shape, Sums
+from ...analysis.access.contribution_counts import has_long_loops
+from ...analysis.block_interpreter.coverage import Threads, is_covered
+from ...analysis.machine import WARP
+from ...analysis.ownership.disjoint_stores import stores_apart
+from ...analysis.ownership.exclusive import exclusive_loads
+from ...analysis.ownership.private import places_of, private_roots
+from ...analysis.ownership.whole import bytes_read_once
+from ...analysis.tiles import Tile
+from ...analysis.tuning import Tuning, tuning_for
+from ...autodiff.accumulate.choice import Facts, on_cores
+from ...autodiff.accumulate.fewer_blocks import pays
+from ...autodiff.calculus.shadows import adjoint_type, is_dynamic
+from ...autodiff.costs.plan_effects import may_only_sum
+from ...autodiff.prepare.options import unique_roots
+from ...autodiff.prepare.prepared import Prepared
+from ...autodiff.saving import tape_capacity
+from ...deep import deeply
+from ...ir.ops import Value
+from ...ir.types import F32, F64, Pointer
+from ...locks import cached_property
+from ...runtime.integers import Growing, KnownLaunch, Looking
+from ...schedule.coarsen import block_rows
+from ...transforms import converge
+from .cell_widths import wide_memory
+from .gathers import Chosen, Gathers
+from .variant import Variant
+
+_MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
+_SMALL_BUFFER = 1 << 16  # bytes, of which it is worth having copies
+_LARGE_TAPE = 1 << 26  # bytes: beyond what caches hold
+_CROWD = 64  # threads for each element
+_REMEMBERED = 1024  # kinds of launches
+
+Known = Callable[[Any], Any]
+
+
+class Found(NamedTuple):
+    """What holds for a launch, and the gathers that it gets."""
+
+    facts: Facts
+    gathers: tuple[Chosen, ...] = ()
+
+
+class Chooser:
+    """Finds what holds for launches, starting from a form that holds for most."""
+
+    def __init__(self, variant: Variant, gathers: Gathers, is_coarse: Callable[[Facts], bool]):
+        """`is_coarse`: whether the code of a form does the work of many blocks."""
+        self.variant, self.options, self._gathers, self._is_coarse = variant, variant.options, gathers, is_coarse
+        self.derivation, self.prepared = variant.derivative, variant.derivative.prepared
+        self.relevant: Growing[Value] = Growing()  # the scalars that what was found depends on
+        self._found: dict[Any, Found] = {}
+
+    @deeply
+    def find(self, launch: KnownLaunch, sizes: Mapping[str, int], assigned: tuple[str, ...]) -> Found:
+        """`sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero."""
+        known = launch.answers(self.variant.kernel.function)
+        kind = launch.grid, launch.block, launch.shared_bytes, tuple(sizes.items()), launch.ways
+        found = self._found.get((kind, tuple(map(known, self.relevant.parts))))
+        if found is None:
+            looking = Looking(known)
+            found = self._suited(self._find(launch, looking, sizes, assigned), launch)
+            self.relevant.add(looking.asked)
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[kind, tuple(map(known, self.relevant.parts))] = found
+        return found
+
+    def _suited(self, found: Found, launch: KnownLaunch) -> Found:
+        """To where it runs."""
+        facts = on_cores(found.facts) if launch.ways.on_cpu else found.facts
+        coarse = self._coarse_axes(launch, facts) if launch.ways.on_gpu else 0
+        return found._replace(facts=self._in_registers(replace(facts, coarse=coarse)))
+
+    def _in_registers(self, facts: Facts) -> Facts:
+        """Where few blocks do the work of all, their threads add up in registers what they add to copies: floats can
+        hold that. Whether they do, the code says, which is the launch's then."""
+        narrow = replace(facts, wide=facts.wide - facts.copied)
+        return narrow if facts.coarse and narrow != facts and self._is_coarse(narrow) else facts
+
+    def _find(self, launch: KnownLaunch, known: Known, sizes: Mapping[str, int], assigned: tuple[str, ...]) -> Found:
+        usual, prepared = self.options.facts, self.prepared
+        unique = unique_roots(prepared.function, self.options)
+        sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, unique)
+        if usual.alone:
+            wide = wide_memory(prepared, launch, sums, frozenset(sizes), sizes)
+            return Found(replace(usual, unkept=self.variant.unkept(sums), wide=wide))
+        private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
+        threads = Threads(launch.block, prepared.structure, known)
+        exclusive = exclusive_loads(prepared.function, prepared.memory, prepared.activity.roots, threads)
+        apart = stores_apart(
+            prepared.function, prepared.memory, prepared.structure, prepared.activity.roots, sums, threads
+        )
+        plan, may_alias = prepared.accumulation, self.options.may_alias
+        others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private]
+        chosen = () if launch.ways.single else self._gathers.find(self.options, prepared, sums, others, apart, assigned)
+        gathered = {c.gather.name for c in chosen}
+        own = frozenset[str]() if may_alias else private
+        written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}
+        few = (n for n in sizes if n not in private | gathered)
+        crowded = frozenset(n for n in few if self._is_crowded(n, sizes[n], launch))
+        wide = frozenset[str]()
+        if not may_alias:
+            elsewhere, spread = frozenset(gathered | written), None if launch.ways.on_cpu else crowded
+            wide = wide_memory(prepared, launch, sums, private, sizes, elsewhere, spread)
+        facts = replace(
+            usual,
+            private=None if may_alias or private == plan.private else private,
+            exclusive=None if may_alias or exclusive == plan.exclusive else exclusive,
+            apart=None if may_alias or apart == plan.apart else apart,
+            refill=self.can_refill(launch, known),
+            partials=self._leaves_partials(launch),
+            overwritten=frozenset(written | {c.gather.name for c in chosen if c.gather.writes}),
+            strips=self._is_long(launch, known),
+            unkept=self.variant.unkept(sums),
+            copied=crowded,
+            wide=wide,
+            gathered=frozenset(c.gather for c in chosen),
+            tuning=replace(self._tuning(launch), long_sums=self._has_long_loops(launch, known)),
+            ragged=self._is_ragged(launch.block),
+        )
+        return Found(facts, chosen)
+
+    def _leaves_partials(self, launch: KnownLaunch) -> bool:
+        """A deterministic gradient has a finishing step anyway, however few blocks there are."""
+        many = math.prod(launch.grid) > _MANY_BLOCKS
+        return self.derivation.sums and many and not self.options.deterministic
+
+    def _is_ragged(self, block: tuple[int, int, int]) -> bool:
+        """Whether loops part the warps of such a block that those of whole rows go through together."""
+        return block[0] % WARP != 0 and self._parts_ragged_warps
+
+    @cached_property
+    def _parts_ragged_warps(self) -> bool:
+        return converge.is_needed(self.variant.kernel.function, whole_rows=False)
+
+    def _has_long_loops(self, launch: KnownLaunch, known: Known) -> bool:
+        prepared = self.prepared
+        return has_long_loops(prepared.function, prepared.structure, Shape(launch.grid, launch.block), known)
+
+    def _tuning(self, launch: KnownLaunch) -> Tuning:
+        usual = self.options.facts
+        if not self.variant.adds_in_loops and usual.block is None:
+            return usual.tuning
+        return tuning_for(launch.block, block_rows.rows_for(launch.grid, launch.block) if launch.ways.on_gpu else 1)
+
+    def _coarse_axes(self, launch: KnownLaunch, facts: Facts) -> int:
+        """Where nothing but sums may be left to do: what is emitted has the last word."""
+        crowded = self.options.mode == "reverse" and facts.copied  # with what is known of the launch, perhaps all
+        if not pays(launch.grid, launch.block) or not (crowded or may_only_sum(self.prepared)):
+            return 0
+        return 1 if launch.grid[1:] == (1, 1) else 3
+
+    def _is_crowded(self, name: str, nbytes: int, launch: KnownLaunch) -> bool:
+        """Whether so many threads update so few elements that they would wait for each other."""
+        prepared, adjoint = self.prepared, self.derivation.adjoints.get(name)
+        if self.options.may_alias or self.options.deterministic or adjoint is None:
+            return False
+        root = next(p.value for p in prepared.function.params if p.name == name)
+        type = root.type.pointee if isinstance(root.type, Pointer) else None
+        read = any(root in prepared.memory.of(op.ptr) for op in prepared.memory.loads if prepared.plan.has_adjoint(op))
+        if not read or root in prepared.memory.written() or type not in (F32, F64):
+            return False
+        blocks = math.prod(launch.grid)
+        few = nbytes <= _SMALL_BUFFER and blocks * math.prod(launch.block) >= _CROWD * (nbytes // type.size)
+        return few and blocks >= _MANY_BLOCKS
+
+    def _is_long(self, launch: KnownLaunch, known: Known) -> bool:
+        """Whether the tape is so large that running loops again costs less, or to count it takes a launch."""
+        sizes = tape_capacity.by_arithmetic(self.prepared.plan, known, launch.builtin)
+        narrow, stripped = self.prepared.planned.long_loops
+        if sizes is None:
+            return bool(narrow)
+        threads = math.prod(launch.grid) * math.prod(launch.block)
+        large = threads * sum(type.size * count for type, count in sizes.items()) > _LARGE_TAPE
+        return large and bool(narrow or stripped)
+
+    def can_refill(self, launch: KnownLaunch, known: Known) -> bool:
+        """Whether every tile that the reverse fills again is filled wherever it is read."""
+        prepared = self.prepared
+        tiles = [tile for used in prepared.plan.refilled.values() for tile in used]
+        return all(
+            is_covered(tile, self._shared_bytes(tile, launch), launch.block, prepared.structure, known)
+            for tile in tiles
+        )
+
+    def _shared_bytes(self, tile: Tile, launch: KnownLaunch) -> int:
+        variable = self.variant.kernel.module.globals[tile.variable]
+        return launch.shared_bytes if is_dynamic(variable) else variable.type.size
+
+
+def _read_whole(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> bool:
+    """Whether every element of an input is read, each once; of halves, whose adjoints are floats, nothing is said."""
+    root = next(p.value for p in prepared.function.params if p.name == name)
+    if not isinstance(root.type, Pointer) or adjoint_type(root.type) != root.type:
+        return False
+    loads = [op for op in prepared.memory.loads if root in prepared.memory.of(op.ptr)]
+    if not all(map(prepared.plan.has_adjoint, loads)):  # what has no adjoint writes none
+        return False
+    return bytes_read_once(root, prepared.memory, places_of(prepared.structure), sums) == nbytes

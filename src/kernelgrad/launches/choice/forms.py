@@ -1,0 +1,128 @@
+"""The forms of one derivative: which one a launch gets, by what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from ...analysis.roots import holds_pointers
+from ...autodiff.accumulate.choice import USUAL, Facts
+from ...autodiff.prepare.options import Options
+from ...autodiff.prepare.prepared import Derivations
+from ...derivatives.asked.settings import Settings
+from ...kernel import Kernel
+from ...locks import COMPILING
+from ...runtime.integers import KnownLaunch
+from .choose import Chooser, Found
+from .gathers import Gathers, Step
+from .variant import Variant
+
+
+class Forms:
+    """Made when they are asked for, each once. `usual`: what holds for most launches. `always`: parameters with an
+    adjoint that is always wanted. `derivations` and `gathers` are those of the kernel, for all its derivatives."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        settings: Settings,
+        usual: Facts = USUAL,
+        always: tuple[str, ...] = (),
+        derivations: Derivations | None = None,
+        gathers: Gathers | None = None,
+    ):
+        self.kernel, self.settings, self.usual, self.always = kernel, settings, usual, always
+        self.derivations = derivations or Derivations(kernel.function, kernel.module)
+        self.gathers_of = gathers or Gathers(kernel, self.derivations)
+        self.made: dict[tuple[tuple[str, ...], Facts], Variant] = {}
+        self._choosers: dict[Variant, Chooser] = {}
+
+    def like(self, settings: Settings) -> Forms:
+        """Those of another derivative of the kernel."""
+        return Forms(self.kernel, settings, self.usual, self.always, self.derivations, self.gathers_of)
+
+    def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
+        """`wanted`: the listed parameters whose adjoint was given; `facts`: what holds for the launch."""
+        listed = self._listed(wanted)
+        if facts is not None:
+            return self._variant(listed, facts)
+        usual = self._variant(listed, self.usual)
+        unkept = usual.typically_unkept
+        return self._variant(listed, replace(self.usual, unkept=unkept)) if unkept else usual
+
+    def _listed(self, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+        listed = self.settings.listed if wanted is None else wanted
+        return (*(n for n in listed if n not in self.always), *self.always)
+
+    def _variant(self, listed: tuple[str, ...], facts: Facts) -> Variant:
+        found = self.made.get((listed, facts))
+        if found is not None:
+            return found
+        with COMPILING:
+            if (listed, facts) not in self.made:
+                base = None if facts.quads is None else self._variant(listed, replace(facts, quads=None))
+                options = self._options(listed, facts)
+                self.made[listed, facts] = Variant(self.kernel, options, self.derivations, base)
+            return self.made[listed, facts]
+
+    def _options(self, listed: tuple[str, ...], facts: Facts) -> Options:
+        settings = self.settings
+        return Options(
+            listed,
+            tuple(n for n in settings.kept if n in listed and n not in facts.unkept),
+            settings.mode,
+            settings.may_alias,
+            facts,
+            deterministic=settings.deterministic,
+            unique=settings.promises.unique,
+            changing=settings.changing,
+        )
+
+    # ---- launches
+
+    def for_launch(self, launch: KnownLaunch) -> Variant:
+        """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
+        return self.variant(launch.wanted, self._found(launch).facts)
+
+    def gathers(self, launch: KnownLaunch) -> Iterator[Step]:
+        """The launches that go before that variant's."""
+        for chosen in self._found(launch).gathers:
+            yield from self.gathers_of.launches(chosen, launch, launch.ways.on_cpu)
+
+    def chooser(self, launch: KnownLaunch) -> Chooser:
+        """Of the form that says what holds for a launch."""
+        usual = self.variant(launch.wanted)
+        if usual.needs_shape(launch.block):
+            usual = self.variant(launch.wanted, replace(self.usual, block=launch.block))
+        with COMPILING:
+            if usual not in self._choosers:
+                coarse = partial(self._is_coarse, launch.wanted)
+                self._choosers[usual] = Chooser(usual, self.gathers_of, coarse)
+            return self._choosers[usual]
+
+    def _is_coarse(self, wanted: tuple[str, ...], facts: Facts) -> bool:
+        return self.variant(wanted, facts).derivative.coarse is not None
+
+    def _found(self, launch: KnownLaunch) -> Found:
+        sizes = self.sizes_of(launch)
+        assigned = tuple(n for n in self.settings.assigned if n in sizes)
+        return self.chooser(launch).find(launch, sizes, assigned)
+
+    def with_adjoints(self, launch: KnownLaunch) -> KnownLaunch:
+        """With adjoints that are as large as their arguments, and aligned."""
+        params, found = {p.name: p for p in self.kernel.function.params}, []
+        for name, adjoint in self.variant(launch.wanted).derivative.adjoints.items():
+            if name in params and not holds_pointers(params[name].type):
+                found.append((adjoint.name, params[name].type.size))
+            own = ((n.removeprefix(name), nbytes) for n, nbytes in launch.sizes if n.partition(".")[0] == name)
+            found += [(adjoint.name + path, nbytes) for path, nbytes in own]
+        aligned = (*launch.aligned, *(True for _ in found)) if launch.ways.on_gpu else ()
+        return launch._replace(sizes=(*launch.sizes, *found), aligned=aligned)
+
+    def sizes_of(self, launch: KnownLaunch) -> dict[str, int]:
+        """The bytes of the wanted buffers. Of one with a shorter adjoint, what is before its end: the launcher may
+        write all of an adjoint, and no more."""
+        given, adjoints = dict(launch.sizes), self.variant(launch.wanted).derivative.adjoints
+        ends = {name: given[p.name] for name, p in adjoints.items() if p.name in given}
+        return {n: min(nbytes, ends.get(n, nbytes)) for n, nbytes in launch.sizes if n in launch.wanted}

@@ -1,0 +1,219 @@
+"""Which inputs get their adjoints by gathers (see `autodiff/accumulate/gather`), and the launches of those."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ... import pipeline
+from ...analysis.access.affine import Sums
+from ...analysis.machine import ATOMIC_INSTRUCTIONS
+from ...analysis.ownership.exclusive import Place
+from ...analysis.ownership.private import places_of
+from ...analysis.ownership.single_stores import is_stored_once
+from ...analysis.structure import analyse
+from ...autodiff.accumulate.choice import USUAL
+from ...autodiff.accumulate.gather.kernel import NotSliceable, cost, gather_function
+from ...autodiff.accumulate.gather.pattern import WIDTH, Box, Finder, Gather
+from ...autodiff.prepare.options import Options
+from ...autodiff.prepare.prepared import Derivations, Prepared
+from ...autodiff.reverse import Derivation
+from ...deep import deeply
+from ...errors import KernelGradError
+from ...ir.ops import Function, Value
+from ...ir.types import F32, F64, Pointer
+from ...kernel import Kernel
+from ...runtime.arguments import Supplied
+from ...runtime.config import Launch, make_launch
+from ...runtime.integers import KnownLaunch
+from . import gather_parts
+
+_MOST_OPERATIONS = 8000  # that a gather may begin with: a stencil of 27 weighted points has 2,600
+_BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
+
+
+Launched = Launch | KnownLaunch
+Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradient's own, and what it is told
+
+
+class PatternKey(NamedTuple):
+    """What a pattern is made for: adjoints that are wanted, outputs that are kept, and stores that are apart."""
+
+    listed: tuple[str, ...]
+    kept: tuple[str, ...]
+    apart: frozenset[Place]
+
+
+class Chosen(NamedTuple):
+    gather: Gather
+    box: Box
+    pattern: PatternKey
+
+
+class _Pattern(NamedTuple):
+    """A gradient in which every update is atomic, and what it is made of."""
+
+    function: Function
+    derivation: Derivation
+
+
+class Gathers:
+    """Finds and builds the gathers of one kernel's gradients."""
+
+    def __init__(self, kernel: Kernel, derivations: Derivations):
+        self.kernel, self.derivations = kernel, derivations
+        self._patterns: dict[PatternKey, _Pattern | None] = {}
+        self._kernels: dict[tuple[Gather, PatternKey], Kernel | None] = {}
+
+    def find(
+        self,
+        options: Options,
+        prepared: Prepared,
+        sums: Sums,
+        sizes: Iterable[tuple[str, int]],
+        apart: frozenset[Place],
+        assigned: Iterable[str],
+    ) -> tuple[Chosen, ...]:
+        """For one launch. `sizes`: of the buffers that might be gathered, in bytes."""
+        candidates = [(name, nbytes) for name, nbytes in sizes if _might(name, prepared, sums)]
+        if not candidates or options.may_alias or options.mode == "split":
+            return ()
+        key = PatternKey(options.listed, kept_outputs(prepared, sums), apart)
+        pattern = self._pattern(key)
+        if pattern is None:
+            return ()
+        params = {p.name: p.value for p in prepared.function.params}
+        same = {p.value: params[p.name] for p in pattern.function.params if p.name in params}
+
+        def known(value: Value) -> Any:
+            return sums.known(same[value]) if value in same else None
+
+        own = Sums(analyse(pattern.function, apart=False), sums.shape, known)
+        finder = Finder(pattern.function, own)
+        shadows = {p.name: p.value for p in pattern.function.params}
+        found = []
+        for name, nbytes in candidates:
+            chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes)
+            if chosen is not None:
+                gather = replace(chosen[0], writes=chosen[0].covers and name in assigned)
+                if self._pays(gather, key, options.deterministic):
+                    found.append(Chosen(gather, chosen[1], key))
+        return tuple(found)
+
+    def launches(self, chosen: Chosen, launch: Launched, on_cpu: bool) -> Iterator[Step]:
+        """The kernels of a gather that was found, and what the launcher supplies to each."""
+        gather, box, key = chosen
+        if not on_cpu:
+            yield self._kernel(gather, key), launch_of(gather, box), numbers(box, launch)
+            return
+        for part, own in gather_parts.parts(gather, box):
+            yield self._kernel(part, key), gather_parts.launch_of(own), numbers(own, launch)
+
+    def _kernel(self, part: Gather, key: PatternKey) -> Kernel:
+        if (part, key) not in self._kernels:
+            self._kernels[part, key] = self._finished(part, key)
+        kernel = self._kernels[part, key]
+        assert kernel is not None
+        return kernel
+
+    def _pays(self, gather: Gather, key: PatternKey, at_any_cost: bool) -> bool:
+        """False where the gather would compute more than it saves, or cannot."""
+        if (gather, key) not in self._kernels:
+            self._kernels[gather, key] = self._built(gather, key)
+        kernel = self._kernels[gather, key]
+        affordable = ATOMIC_INSTRUCTIONS * (gather.taps or len(gather.sites)) * gather.span
+        return kernel is not None and (at_any_cost or cost(kernel.function.body) <= affordable)
+
+    def _built(self, gather: Gather, key: PatternKey) -> Kernel | None:
+        try:
+            return self._finished(gather, key, _MOST_OPERATIONS)
+        except NotSliceable:
+            return None
+
+    @deeply
+    def _finished(self, gather: Gather, key: PatternKey, most: float = math.inf) -> Kernel:
+        """`most`: the operations that it may begin with."""
+        pattern = self._patterns[key]
+        assert pattern is not None
+        shadow = pattern.derivation.adjoints[gather.name].name
+        param = next(p for p in pattern.function.params if p.name == shadow)
+        function = gather_function(pattern.function, gather, param, most)
+        adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values())
+        module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)), adjoints=adjoints)
+        return Kernel(function.name, module, self.kernel.variable)
+
+    def _pattern(self, key: PatternKey) -> _Pattern | None:
+        if key not in self._patterns:
+            self._patterns[key] = self._derive(key)
+        return self._patterns[key]
+
+    def _derive(self, key: PatternKey) -> _Pattern | None:
+        facts = replace(USUAL, private=frozenset(), apart=key.apart)
+        options = Options(key.listed, key.kept, "reverse", facts=facts)
+        try:
+            derivation = Derivation(self.derivations.prepared(options))
+        except KernelGradError:  # the reverse needs what the kernel overwrites
+            return None
+        if derivation.internal or derivation.claims or derivation.prepared.plan.taped or derivation.prepared.sites:
+            return None
+        (function,) = derivation.functions
+        variables = {**self.kernel.module.globals, **{g.name: g for g in derivation.shared.values()}}
+        module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables))
+        return _Pattern(module.functions[function.name], derivation)
+
+
+def _might(name: str, prepared: Prepared, sums: Sums) -> bool:
+    """Whether an input is worth a closer look: floats that are read at places known before the launch."""
+    root = next(p.value for p in prepared.function.params if p.name == name)
+    loads = [op for op in prepared.memory.loads if root in prepared.memory.of(op.ptr) and prepared.plan.has_adjoint(op)]
+    if not loads or root in prepared.memory.written() or not isinstance(root.type, Pointer):
+        return False
+    known = all(prepared.memory.of(op.ptr) == {root} and sums.address(op.ptr, root) is not None for op in loads)
+    return known and all(t in (F32, F64) for op in loads for t in _floats(op.result.type))
+
+
+def _floats(type: Any) -> Iterable[Any]:
+    from ...autodiff.calculus.views import leaves
+
+    return (t for t in leaves(type) if t.is_float)
+
+
+def kept_outputs(prepared: Prepared, sums: Sums) -> tuple[str, ...]:
+    """The outputs whose adjoint can be read without being consumed."""
+    memory, places = prepared.memory, places_of(prepared.structure)
+    loaded = frozenset().union(*(memory.of(op.ptr) for op in memory.loads)) if memory.loads else frozenset()
+    return tuple(
+        p.name
+        for p in prepared.function.params
+        if p.name in prepared.options.listed and p.value in memory.written() and p.value not in loaded
+        if is_stored_once(p.value, memory, places, sums)
+    )
+
+
+# ---- launches -----------------------------------------------------------------------------------------------------
+
+
+def launch_of(gather: Gather, box: Box) -> Launch:
+    """Threads for all elements; its stream is told when it is run."""
+    block = _BLOCKS[len(box.extents) - 1]
+    *others, last = box.extents
+    grid = tuple(-(-n // b) for n, b in zip((*others, -(-last // gather.span)), block, strict=True))
+    return make_launch(grid, block)
+
+
+def numbers(box: Box, launch: Launched) -> dict[str, Supplied]:
+    """What a gather's kernel is told: its own digits, and the launch of the kernel it belongs to."""
+    found: dict[str, Callable[[int], int]] = {
+        "_first": lambda k: box.first[k],
+        "_extent": lambda k: box.extents[k],
+        "_step": lambda k: box.steps[k],
+        "_inner_first": lambda k: box.inner[k][0],
+        "_inner_last": lambda k: box.inner[k][1],
+    }
+    told = {f"{name}_{k}": of(k) for name, of in found.items() for k in range(len(box.extents))}
+    for axis in range(3):
+        told[f"_threads_{axis}"] = launch.grid[axis] * launch.block[axis]
+        told[f"_block_{axis}"], told[f"_grid_{axis}"] = launch.block[axis], launch.grid[axis]
+    return {name: Supplied(value % 2**64) for name, value in told.items()}

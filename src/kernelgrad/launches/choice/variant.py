@@ -1,0 +1,250 @@
+"""One form of a derivative: which adjoints are wanted, and what is known of the launches it is for. Its plan is made at
+once, its code when it is asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from ... import pipeline
+from ...analysis.access.affine import Sums
+from ...analysis.machine import VECTOR_BYTES
+from ...analysis.ownership.private import places_of, typical
+from ...analysis.ownership.promises import HOLDS
+from ...analysis.ownership.single_stores import is_consumed, is_stored_once
+from ...autodiff.accumulate import ordered
+from ...autodiff.accumulate.logs import Log, Logged
+from ...autodiff.calculus import struct_members
+from ...autodiff.calculus.cooperate import SHARED_BYTES
+from ...autodiff.calculus.shadows import is_dynamic
+from ...autodiff.calculus.tape import Stack, leaf_types
+from ...autodiff.prepare.options import Options, unique_roots
+from ...autodiff.prepare.prepared import Derivations
+from ...autodiff.reverse import Derivation
+from ...autodiff.saving import tape_capacity
+from ...deep import deeply
+from ...ir.ops import Atomic, Function, Module, Print, Store
+from ...ir.traverse import walk
+from ...ir.types import Type
+from ...kernel import Kernel
+from ...locks import cached_property
+from ...runtime.config import Launch
+from ...runtime.integers import ANY as ANY
+from ...runtime.integers import KnownLaunch
+from ...runtime.integers import Ways as Ways
+from ...schedule.coarsen import block_rows
+from ...schedule.vectorize.rewrite import GRID
+from ...transforms.block_shape import decided_by
+from .binding import binder, hidden_names, with_hidden
+from .extra_parameters import parameter_notes
+
+
+class Variant:
+    """The code for one choice of wanted adjoints and one accumulation plan."""
+
+    def __init__(self, kernel: Kernel, options: Options, derivations: Derivations, base: Variant | None = None):
+        """`base`: the same where threads do one element each, of whose code this one's is made."""
+        self.kernel, self.options, self.base = kernel, options, base
+        self._shaped: dict[tuple[int, int, int], bool] = {}
+        self.derivative: Derivation = Derivation(derivations.prepared(options)) if base is None else base.derivative
+
+    @cached_property
+    def _functions(self) -> tuple[Function, ...]:
+        """With the launcher's parameters last."""
+        derivation = self.derivative
+        return tuple(with_hidden(f, hidden_names(f, derivation)) for f in derivation.functions)
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Finished when they are needed: a launch may turn out to need another variant."""
+        return tuple(self._as_kernel(f, self._laid_out(m)) for f, m in zip(self._functions, self._modules, strict=True))
+
+    @cached_property
+    def _modules(self) -> tuple[Module, ...]:
+        """The functions after all passes that do not depend on how many elements a thread does."""
+        return self.base._modules if self.base is not None else tuple(map(self._finished, self._functions))
+
+    def _laid_out(self, module: Module) -> Module:
+        """For threads that do several elements each, or warps that do the work of several blocks."""
+        facts = self.options.facts
+        if facts.quads is not None:
+            return pipeline.in_quads(module, facts.quads)
+        return pipeline.in_tiles(module, facts.tuning)
+
+    @cached_property
+    def binder(self) -> Kernel:
+        """The kernel that takes the adjoints, as far as its arguments go."""
+        return binder(self.kernel, self.derivative)
+
+    def _finished(self, function: Function, each: int | None = None) -> Module:
+        """`each`: how many rows a thread does at most, where that is not what the facts say."""
+        shadows = frozenset(p.name for p in self.derivative.adjoints.values())
+        hidden = (
+            *self.derivative.internal.values(),
+            *(p for own in self.derivative.copies.values() for p in own.params),
+            *self.derivative.wide.values(),
+        )
+        gathering = shadows | {p.name for p in hidden} | {g.name for g in self.derivative.shared.values()}
+        variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
+        known = replace(self.kernel.module, globals=variables)
+        refilled = frozenset(tile.variable for used in self.derivative.prepared.plan.refilled.values() for tile in used)
+        tuning = replace(self.options.facts.tuning, refilled=refilled)
+        tuning = replace(tuning, each=tuning.each if each is None else each)
+        only_sums = self.derivative.coarse is not None
+        adjoints = gathering | {SHARED_BYTES}
+        return pipeline.finish_derivative(function, known, shadows, gathering, tuning, only_sums, adjoints)
+
+    def _as_kernel(self, function: Function, module: Module) -> Kernel:
+        derivative = self.derivative
+        later = {*derivative.logged, *derivative.partials, *derivative.copies, *derivative.wide}
+        given = {p.name for p in function.params}
+        written = (p.name for name, p in self.derivative.adjoints.items() if name in later)
+        return Kernel(function.name, module, self.kernel.variable, frozenset(written) & given)
+
+    def source(self, number: int) -> str:
+        """One of its kernels as CUDA C++, with what its launches must be like."""
+        kernel = self.kernels[number]
+        head, _, rest = kernel.source.partition("\n")
+        notes = self._notes(rest) if kernel is self.reverse and not self.options.facts.alone else ()
+        function, variables = kernel.cuda_module.functions[kernel.name], self.kernel.module.globals
+        extra = parameter_notes(self.derivative, function, variables)
+        return "\n".join((head, *notes, *extra, rest))
+
+    def _notes(self, text: str) -> Iterator[str]:
+        plan = self.derivative.prepared.accumulation
+        names = sorted(plan.private | {name for name, _ in plan.exclusive})
+        shadows = [f"_d_{name}" for name in names if f"_d_{name}" in text]
+        if self.options.facts.tuning.block is not None:
+            yield f"// For blocks of {' x '.join(map(str, self.options.facts.tuning.block))} threads."
+            started = self.started(self.reverse, self.options.facts.tuning.block)
+            if started != self.options.facts.tuning.block:
+                yield f"// Each thread does what several do there: {' x '.join(map(str, started))} threads are started."
+        if self.options.facts.quads is not None:
+            width = self.options.facts.quads.width
+            yield f"// Each thread does what {width} threads of the kernel do, each row of a block what one of {GRID}"
+            yield f"// blocks does. Buffers begin at multiples of {VECTOR_BYTES} bytes."
+        if shadows:
+            yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
+        for name, promises in plan.promised.items():
+            if f"_d_{name}" in shadows:
+                holding = " and ".join(HOLDS.format(promise) for promise in promises)
+                yield f"// _d_{name} is among them since {holding}."
+        for name in sorted(self.options.facts.unkept):
+            yield f"// _d_{name} is consumed: what is to be kept is given as a copy."
+        for log in self.derivative.logs:
+            if not log.of.variable:
+                yield f"// After the launch, {log.values.name} is to be added in order where {log.places.name} says."
+
+    @property
+    def reverse(self) -> Kernel:
+        """The kernel that takes the adjoints."""
+        return self.kernels[0 if len(self.kernels) == 1 else 1]
+
+    @cached_property
+    def is_idle(self) -> bool:
+        """Whether gathers do all there is to do."""
+        gathered = self.options.facts.gathered
+        return bool(gathered) and not any(
+            isinstance(op, Store | Atomic | Print) for k in self.kernels for op in walk(k.function.body)
+        )
+
+    @property
+    def doubles_shared(self) -> bool:
+        """Whether the shadow of dynamic shared memory needs as many bytes again."""
+        return any(map(is_dynamic, self.derivative.shared.values()))
+
+    @property
+    def stack_types(self) -> tuple[Type, ...]:
+        """Of what is on the tape."""
+        frames = self.derivative.prepared.plan.taped.values()
+        return tuple(dict.fromkeys(type for frame in frames for value in frame for type in leaf_types(value.type)))
+
+    @property
+    def logged(self) -> tuple[Logged, ...]:
+        return ordered.logs_of(self.derivative.prepared.sites)
+
+    @property
+    def places(self) -> tuple[Stack | Log, ...]:
+        """Where threads put what they keep, each on its own part of it."""
+        return (*self.derivative.stacks, *self.derivative.logs)
+
+    @deeply
+    def elements(self, known: Callable[[Any], Any], launch: Launch | KnownLaunch) -> dict[Type | Logged, int] | None:
+        """What each thread needs of the tape and of the logs, by arithmetic; None where it must be counted."""
+        prepared = self.derivative.prepared
+        extents = {"block_dim": launch.block, "grid_dim": launch.grid}
+
+        def builtin(name: str, axis: int) -> int:
+            return extents[name][axis]
+
+        tape = tape_capacity.by_arithmetic(prepared.plan, known, builtin)
+        logs = ordered.by_arithmetic(prepared.sites, prepared.structure, known, builtin)
+        found: dict[Type | Logged, int] = {}
+        for part in (tape, logs):
+            if part is None:
+                return None
+            found |= dict(part.items())
+        return found
+
+    def needs_shape(self, block: tuple[int, int, int]) -> bool:
+        """Whether launches with such blocks are to have a variant of their own."""
+        if block not in self._shaped:
+            prepared, facts = self.derivative.prepared, self.options.facts
+            taped = prepared.taped_spans()
+            fixed = facts.alone or facts.block is not None
+            self._shaped[block] = not fixed and bool(decided_by(self.kernel.function, block, taped))
+        return self._shaped[block]
+
+    def started(self, kernel: Kernel, block: tuple[int, int, int]) -> tuple[int, int, int]:
+        """The block that is started of one of its kernels, for a launch with such blocks. Those that are larger than
+        the user allows stay what they are, and are refused."""
+        allowed = self.kernel.function.launch_bounds[:1]
+        merges = self.options.facts.tuning.each > 1 and not any(n < math.prod(block) for n in allowed)
+        return block_rows.started(kernel.function, block) if merges else block
+
+    @property
+    def merges_rows(self) -> bool:
+        """Whether launches get code in which a thread does several rows of a block."""
+        return self.adds_in_loops and len(self.kernels) == 1 and block_rows.applies(self.reverse.function)
+
+    @property
+    def adds_in_loops(self) -> bool:
+        """Whether threads may add to the same elements in loops."""
+        prepared = self.derivative.prepared
+        places = places_of(prepared.structure)
+        return any(places[id(op)].in_loop for op in prepared.memory.loads if prepared.accumulation.is_atomic(op))
+
+    @cached_property
+    def counting(self) -> tuple[Kernel, bool]:
+        """The kernel that counts, and whether it must run on copies."""
+        prepared = self.derivative.prepared
+        logs = [{key: counts.get(of, 0) for key, counts in prepared.sites.items()} for of in self.logged]
+        counted = tape_capacity.counting_function(
+            prepared.function, prepared.plan, prepared.memory, self.stack_types, logs
+        )
+        *params, counts = counted.function.params
+        function = replace(counted.function, params=(*params, replace(counts, variable="_counts")))
+        function = struct_members.bound(function, prepared.function)
+        return self._as_kernel(function, self._laid_out(self._finished(function, each=1))), counted.stores
+
+    # ---- outputs whose adjoints are to be kept
+
+    @cached_property
+    def typically_unkept(self) -> frozenset[str]:
+        """Those of a launch like the ones the kernel is made for."""
+        prepared = self.derivative.prepared
+        unique = unique_roots(prepared.function, self.options)
+        return self.unkept(typical(prepared.structure, prepared.function, unique)) if self.options.kept else frozenset()
+
+    def unkept(self, sums: Sums) -> frozenset[str]:
+        """The outputs to be kept whose adjoints the reverse takes, perhaps more than once."""
+        prepared, places = self.derivative.prepared, places_of(self.derivative.prepared.structure)
+        roots = {p.name: p.value for p in prepared.function.params}
+        return frozenset(
+            name
+            for name in (*self.options.kept, *self.options.facts.unkept)
+            if is_consumed(roots[name], prepared.memory)
+            and not is_stored_once(roots[name], prepared.memory, places, sums)
+        )

@@ -1,0 +1,1 @@
+"""Memory of a launch besides what the user passes: tapes, shadows, partial sums, replicas, copies."""

@@ -1,0 +1,153 @@
+"""Doubles in place of a parameter's adjoint (see `autodiff/prepare/double_cells`), and adding them to what the user
+gave."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any, Literal, NamedTuple
+
+from ...ir.builder import Builder, pointee
+from ...ir.ops import Block, Function, Module, Param, Value
+from ...ir.types import F64, I64, Array, Pointer, Scalar, Struct, Type
+from ...kernel import Kernel
+from ...runtime.arguments import Placement
+from ...runtime.config import Launch, flat_launch
+from ...runtime.launch import BoundArguments
+from ...runtime.own import Own
+from ...runtime.scratch import Scratch
+from ..choice.variant import Variant
+from .buffers import Bytes, Expression, Memory, Need
+
+_BLOCK = 256
+
+Step = Literal["widen", "narrow", "add"]
+
+
+class _Floats(NamedTuple):
+    """Floats of an adjoint, and doubles: where the first of each is, how far from one to the next, and how many."""
+
+    type: Scalar
+    narrow: int
+    narrow_step: int
+    wide: int
+    wide_step: int
+    length: int
+
+
+def wide_adjoints(variant: Variant) -> list[Need]:
+    """Doubles in place of adjoints; `add_wide` makes them."""
+    derivative, found = variant.derivative, list[Need]()
+    roots = {p.name: p.value for p in derivative.prepared.function.params}
+    for name, param in derivative.wide.items():
+        adjoint = derivative.adjoints[name]
+        count: Expression = Bytes(adjoint.name) // pointee(adjoint.value).size
+        if isinstance(roots[name].type, Pointer):
+            count = count.at_most(Bytes(name) // pointee(roots[name]).size)
+        nbytes = count * pointee(param.value).size
+        fill = None if roots[name] in derivative.prepared.memory.written() else 0
+        found.append(Memory(param.name, nbytes, fill, f"doubles for the adjoint of '{name}'"))
+    return found
+
+
+def add_wide(
+    variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, stream: int | None, own: Own
+) -> None:
+    """Memory that the launch adds to: zeros, or what the adjoint holds where the launch reads it too. Afterwards, it is
+    added to the adjoint, or is the adjoint."""
+    buffers = {b.name: b for b in bound.buffers}
+    derivative = variant.derivative
+    written = derivative.prepared.memory.written()
+    roots = {p.name: p.value for p in derivative.prepared.function.params}
+    for name, param in derivative.wide.items():
+        target, adjoint = buffers[derivative.adjoints[name].name], pointee(derivative.adjoints[name].value)
+        count = target.nbytes // adjoint.size
+        if name in buffers:  # whose adjoint may be shorter
+            count = min(count, buffers[name].nbytes // pointee(roots[name]).size)
+        wide = pointee(param.value)
+        memory = own.add(param.name, Scratch(count * wide.size, placement.cuda, stream))
+        parts = _parts(adjoint, wide, target.address, memory.address, count)
+        if roots[name] in written:
+            for part in parts:
+                _run("widen", part, launch, placement)
+        else:
+            memory.zero()
+        for part in parts:
+            own.after.append(partial(_run, "narrow" if roots[name] in written else "add", part, launch, placement))
+
+
+def _parts(narrow: Type, wide: Type, adjoint: int, memory: int, count: int) -> list[_Floats]:
+    pairs = list(_pairs(narrow, wide))
+    (type, _, _), *_ = pairs
+    whole = len(pairs) * type.size == narrow.size and len(pairs) * F64.size == wide.size
+    if whole and all(t == type for t, _, _ in pairs):
+        return [_Floats(type, adjoint, 1, memory, 1, count * len(pairs))]
+    steps = [(narrow.size // t.size, wide.size // F64.size) for t, _, _ in pairs]
+    return [
+        _Floats(type, adjoint + at, step, memory + wide_at, wide_step, count)
+        for (type, at, wide_at), (step, wide_step) in zip(pairs, steps, strict=True)
+    ]
+
+
+def _pairs(narrow: Type, wide: Type, at: int = 0, wide_at: int = 0) -> Iterator[tuple[Scalar, int, int]]:
+    """The floats of an element, and where they are in either form."""
+    match narrow, wide:
+        case Scalar(), Scalar() if narrow.is_float:
+            yield narrow, at, wide_at
+        case Array(element, count), Array(doubles, _):
+            for k in range(count):
+                yield from _pairs(element, doubles, at + k * element.size, wide_at + k * doubles.size)
+        case Struct(), Struct():
+            for one, other in zip(narrow.fields, wide.fields, strict=True):
+                yield from _pairs(one.type, other.type, at + one.offset, wide_at + other.offset)
+
+
+def _run(step: Step, floats: _Floats, launch: Launch, placement: Placement) -> None:
+    if floats.length:
+        type, narrow, narrow_step, wide, wide_step, count = floats
+        packed = struct.pack("<QQqqq", narrow, wide, narrow_step, wide_step, count)
+        plain = flat_launch(-(-count // _BLOCK), _BLOCK, launch.stream)
+        _mover(step, type).run(plain, BoundArguments(packed, ()), placement, {})
+
+
+@cache
+def _mover(step: Step, type: Scalar) -> Kernel:
+    """Thread i is for floats[i * narrow_step] and doubles[i * wide_step]."""
+    floats, doubles = Value(Pointer(type, "global"), "floats"), Value(Pointer(F64, "global"), "doubles")
+    steps, count = (Value(I64, "narrow_step"), Value(I64, "wide_step")), Value(I64, "count")
+    b = Builder()
+    block, width, thread = (b.convert(b.builtin(n), I64) for n in ("block_idx", "block_dim", "thread_idx"))
+    at = b.apply("add", b.apply("mul", block, width), thread, name="i")
+    with b.region() as then:
+        narrow, wide = (b.offset(p, b.apply("mul", at, s)) for p, s in zip((floats, doubles), steps, strict=True))
+        _MOVES[step](b, narrow, wide, type)
+    b.if_(b.apply("lt", at, count), then.block())
+    numbers = tuple(Param(v, "long long") for v in (*steps, count))
+    name = f"kernelgrad_{step}_{type.name}"
+    params = (Param(floats, "void *"), Param(doubles, "void *"), *numbers)
+    function = Function(name, "kernel", params, Block((), tuple(b.ops), ()))
+    return Kernel(name, Module({name: function}), _no_variable)
+
+
+def _widen(b: Builder, narrow: Value, wide: Value, _: Scalar) -> None:
+    b.store(wide, b.convert(b.load(narrow), F64))
+
+
+def _narrow(b: Builder, narrow: Value, wide: Value, type: Scalar) -> None:
+    b.store(narrow, b.convert(b.load(wide), type))
+
+
+def _add(b: Builder, narrow: Value, wide: Value, type: Scalar) -> None:
+    """Unless there is nothing to add."""
+    more = b.load(wide)
+    with b.region() as some:
+        b.store(narrow, b.convert(b.apply("add", b.convert(b.load(narrow), F64), more), type))
+    b.if_(b.apply("ne", more, b.constant(0.0, F64)), some.block())
+
+
+_MOVES = {"widen": _widen, "narrow": _narrow, "add": _add}
+
+
+def _no_variable(name: str) -> Any:
+    raise KeyError(name)

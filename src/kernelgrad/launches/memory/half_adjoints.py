@@ -1,0 +1,128 @@
+"""Adjoints of half-precision buffers. A gradient accumulates them in float; an adjoint that is itself in half precision
+is copied to float before the launch and rounded back, once, after it."""
+
+from __future__ import annotations
+
+import struct
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...autodiff.calculus.shadows import adjoint_type
+from ...errors import ArgumentError
+from ...ir.builder import Builder
+from ...ir.ops import Block, Function, Module, Param, Value
+from ...ir.types import BF16, F16, F32, I64, Pointer, Scalar, Struct
+from ...kernel import Kernel
+from ...runtime.arguments import Placement
+from ...runtime.arrays import ArrayView, mark_written, view
+from ...runtime.config import Launch, flat_launch
+from ...runtime.launch import BoundArguments, Buffer
+from ...runtime.layouts import flat_dtypes, same_layout, scalar_dtype
+from ...runtime.own import Own
+from ...runtime.scratch import Scratch
+
+_BLOCK = 256
+
+
+def in_float(
+    function: Function, adjoints: dict[str, Any], launch: Launch, own: Own, kept: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The adjoints as the gradient takes them; `own` learns what to do after the launch. `kept`: those that stay as
+    they are."""
+    if not _has_halves(function):
+        return adjoints
+    params = {p.name: p for p in function.params}
+    return {
+        name: _in_float(params[name], value, launch, own, name in kept) if name in params else value
+        for name, value in adjoints.items()
+    }
+
+
+@lru_cache(1024)
+def _has_halves(function: Function) -> bool:
+    return any(adjoint_type(p.type) != p.type for p in function.params)
+
+
+def _in_float(param: Param, value: Any, launch: Launch, own: Own, kept: bool) -> Any:
+    array = None if value is None else view(value)
+    half = None if array is None else _half_type(param, array)
+    if array is None or half is None or not array.contiguous:
+        return value
+    if not (kept or array.writable):
+        raise ArgumentError(f"the adjoint of '{param.name}' wants a writable array, got one that is read-only")
+    placement = Placement(array.device[1] if isinstance(array.device, tuple) else None, array.owner)
+    stream = launch.stream if launch.stream is not None else placement.stream()
+    count = array.nbytes // half.size
+    floats = Scratch(4 * count, placement.cuda, stream)
+    own.kept.append(floats)
+    plain = flat_launch(max(1, -(-count // _BLOCK)), _BLOCK, stream)
+    original = Buffer(f"adjoint of {param.name}", array.address, array.nbytes)
+    own.originals.append(original)
+    _convert(half, F32, original, Buffer("floats", floats.address, 4 * count), count, plain, placement)
+    back = Buffer("floats", floats.address, 4 * count)
+    if not kept:
+        own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement))
+        if array.versioned:
+            mark_written((array.owner,))
+    return _Floats(floats, count, placement)
+
+
+def _half_type(param: Param, array: ArrayView) -> Scalar | None:
+    """The half-precision type of the parameter, if the array holds just that."""
+    type = param.type.pointee if isinstance(param.type, Pointer) else param.type
+    for half in (F16, BF16):
+        flat = array.dtype == scalar_dtype(half) and array.dtype in flat_dtypes(type)
+        if flat or (isinstance(type, Struct) and scalar_dtype(half) in flat_dtypes(type) and _is_laid_out(array, type)):
+            return half
+    return None
+
+
+def _is_laid_out(array: ArrayView, type: Struct) -> bool:
+    """Like half2, in a dtype with its fields."""
+    return isinstance(array.dtype, np.dtype) and array.dtype.fields is not None and same_layout(array.dtype, type)
+
+
+class _Floats:
+    """Memory of ours as an array of floats."""
+
+    def __init__(self, memory: Scratch, count: int, placement: Placement):
+        interface = {"shape": (count,), "typestr": "<f4", "data": (memory.address, False), "version": 3}
+        self._memory = memory
+        name = "__array_interface__" if placement.cuda is None else "__cuda_array_interface__"
+        setattr(self, name, interface)
+
+
+def _convert(
+    source_type: Scalar,
+    target_type: Scalar,
+    source: Buffer,
+    target: Buffer,
+    count: int,
+    launch: Launch,
+    placement: Placement,
+) -> None:
+    packed = struct.pack("<QQq", target.address, source.address, count)
+    bound = BoundArguments(packed, (target, source))
+    _converter(source_type, target_type).run(launch, bound, placement, {})
+
+
+@cache
+def _converter(source: Scalar, target: Scalar) -> Kernel:
+    to, origin = Value(Pointer(target, "global"), "to"), Value(Pointer(source, "global"), "from")
+    count = Value(I64, "count")
+    b = Builder()
+    block, width, thread = (b.convert(b.builtin(n), I64) for n in ("block_idx", "block_dim", "thread_idx"))
+    at = b.apply("add", b.apply("mul", block, width), thread, name="i")
+    with b.region() as then:
+        b.store(b.offset(to, at), b.convert(b.load(b.offset(origin, at)), target))
+    b.if_(b.apply("lt", at, count), then.block())
+    params = (Param(to, "void *"), Param(origin, "const void *", const=True), Param(count, "long long"))
+    name = f"kernelgrad_{source.name}_to_{target.name}"
+    function = Function(name, "kernel", params, Block((), tuple(b.ops), ()))
+    return Kernel(name, Module({name: function}), _no_variable)
+
+
+def _no_variable(name: str) -> Any:
+    raise KeyError(name)

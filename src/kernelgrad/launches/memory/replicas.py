@@ -1,0 +1,79 @@
+"""Replicas of adjoints (see `autodiff/accumulate/replicas`): memory for them, and adding them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from ...autodiff.accumulate.replicas import COPIES
+from ...ir.builder import Builder, pointee
+from ...ir.ops import BarrierReduce, Block, Function, Module, Param
+from ...ir.ops import Value as IRValue
+from ...ir.types import I64, Pointer, Scalar
+from ...kernel import Kernel
+from ...runtime.arguments import Placement
+from ...runtime.config import Launch, make_launch
+from ...runtime.launch import BoundArguments
+from ...runtime.own import Own
+from ..choice.variant import Variant
+from .additions import Addition, add_after
+from .buffers import Bytes, Expression, Memory, Need, Value, supply
+from .tape_memory import sized
+
+
+def replicas(variant: Variant) -> list[Need]:
+    """Zeroed copies of adjoints that many threads add to, each block to one of them."""
+    found: list[Need] = []
+    for name, copies in variant.derivative.copies.items():
+        length, size = _length(variant, name), pointee(copies.memory.value).size
+        nbytes = length * size * COPIES
+        found.append(Memory(copies.memory.name, nbytes, 0, f"{COPIES} replicas of the adjoint of '{name}'"))
+        found.append(Value(copies.length.name, length, f"elements of a replica of the adjoint of '{name}'"))
+    return found
+
+
+def add_copies(variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
+    supply(replicas(variant), sized(make_launch(1, 1), bound), placement, stream, own)
+
+
+def replicas_after(variant: Variant) -> Iterator[Addition]:
+    """After the launch, adds the copies to the adjoints the user gave."""
+    for name, copies in variant.derivative.copies.items():
+        adjoint, length = variant.derivative.adjoints[name], _length(variant, name)
+        type, wide = pointee(adjoint.value), pointee(copies.memory.value)
+        assert isinstance(type, Scalar) and isinstance(wide, Scalar)
+        yield Addition(_adder(type, wide), length, COPIES, adjoint.name, copies.memory.name, (length,))
+
+
+def _length(variant: Variant, name: str) -> Expression:
+    """The elements of an adjoint, which may be shorter than its buffer."""
+    adjoint = variant.derivative.adjoints[name]
+    return Bytes(name).at_most(Bytes(adjoint.name)) // pointee(adjoint.value).size
+
+
+def finish_copies(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
+    add_after(replicas_after(variant), sized(launch, bound), bound, launch, placement, own)
+
+
+@cache
+def _adder(type: Scalar, wide: Scalar) -> Kernel:
+    """Block e adds copies[t][e] of all its threads t to total[e]. `wide`: the type of the copies."""
+    total, copies = IRValue(Pointer(type, "global"), "total"), IRValue(Pointer(wide, "global"), "copies")
+    length = IRValue(I64, "length")
+    b = Builder()
+    element, thread = (b.convert(b.builtin(n), I64) for n in ("block_idx", "thread_idx"))
+    mine = b.load(b.offset(copies, b.apply("add", b.apply("mul", thread, length), element)))
+    whole = b.emit(BarrierReduce, "sum", mine, type=wide)
+    with b.region() as first:
+        place = b.offset(total, element)
+        b.store(place, b.convert(b.apply("add", b.convert(b.load(place), wide), whole), type))
+    b.if_(b.apply("eq", thread, b.constant(0, I64)), first.block())
+    params = (Param(total, "void *"), Param(copies, "const void *", const=True), Param(length, "long long"))
+    name = f"kernelgrad_copies_{wide.name}_{type.name}"
+    function = Function(name, "kernel", params, Block((), tuple(b.ops), ()))
+    return Kernel(name, Module({name: function}), _no_variable)
+
+
+def _no_variable(name: str) -> Any:
+    raise KeyError(name)

@@ -1,0 +1,58 @@
+"""The launch plan of a gradient whose kernel takes atomic maxima, minima or exchanges in global memory: the forward,
+the claims, the reverse (Note [Claims] in autodiff/winners/global_memory.py), and the memory that these share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir.builder import pointee
+from ...kernel import Kernel
+from ...runtime.arguments import Placement, Supplied
+from ...runtime.launch import BoundArguments
+from ...runtime.own import Own
+from ...runtime.scratch import Scratch
+
+if TYPE_CHECKING:
+    from ...autodiff.winners.global_memory import Claim
+    from ..choice.variant import Variant
+
+
+def kernels_in_order(variant: Variant) -> tuple[tuple[Kernel, bool], ...]:
+    """The kernels that a gradient launches, and whether they take the adjoints too."""
+    if not variant.derivative.claims:
+        return () if variant.is_idle else tuple((kernel, True) for kernel in variant.kernels)
+    forward, reverse, claim = variant.kernels
+    return (forward, False), (claim, False), (reverse, True)
+
+
+def add_memory(variant: Variant, primal: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
+    """To be called before the forward launch: keeps what the buffers hold. Afterwards, they are read themselves."""
+    for claim in variant.derivative.claims:
+        address, nbytes = _buffer(variant.kernel, claim, primal, placement, stream)
+        own.add(claim.before.name or "", Scratch(nbytes, placement.cuda, stream).copy_from(address))
+        own.supplied[claim.after.name or ""] = Supplied(address, nbytes)
+        count = nbytes // pointee(claim.after).size
+        own.add(claim.winner.name or "", Scratch(8 * count, placement.cuda, stream).fill(0xFF))
+
+
+def keep_results(variant: Variant, placement: Placement, stream: int | None, own: Own) -> None:
+    """After the claims: copies for a reverse that comes later, when the buffers may hold something else."""
+    for claim in variant.derivative.claims:
+        before, after = claim.before.name or "", claim.after.name or ""
+        found = own.supplied[after]
+        # What was there before the forward has done its work.
+        copy = next(memory for memory in own.kept if memory.address == own.supplied[before].value)
+        own.supplied[after] = Supplied(copy.copy_from(found.value).address, found.nbytes)
+
+
+def _buffer(
+    kernel: Kernel, claim: Claim, primal: BoundArguments, placement: Placement, stream: int | None
+) -> tuple[int, int]:
+    """The address and size of the user's memory."""
+    name = claim.root.name
+    if claim.root.variable is None:
+        return next(((b.address, b.nbytes) for b in primal.buffers if b.name == name), (0, 0))
+    variable = kernel.variable(claim.root.variable)
+    if placement.cuda is None:
+        return variable.host_address(), variable.type.size
+    return variable.device_address(placement.cuda, stream or 0), variable.type.size

@@ -1,0 +1,287 @@
+"""What a gradient's launches have in common that differ in addresses and floating-point numbers alone. It is found out
+once; a launch that comes again only binds its arguments, looks here, and fills in addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from ..autodiff.calculus.cooperate import SHARED_BYTES
+from ..autodiff.saving import checkpoint
+from ..ir.ops import Value as IRValue
+from ..kernel import Kernel
+from ..locks import cached_property, make_lock
+from ..runtime.arguments import Placement, Supplied
+from ..runtime.config import Launch, make_launch
+from ..runtime.integers import Extents, Growing, KnownLaunch, Looking
+from ..runtime.launch import BoundArguments
+from ..runtime.own import Own
+from ..runtime.scratch import zero_bytes
+from ..runtime.signature import user_params
+from . import vector_width
+from .choice.variant import Variant
+from .memory import coarse_grid, winner_memory
+from .memory.additions import Addition
+from .memory.argument_copies import sparing
+from .memory.buffers import Need, Number, Sized, Value, supply
+from .memory.double_cells import add_wide, wide_adjoints
+from .memory.ordered_adds import add_logs, finish_logs, logged_in
+from .memory.partial_sums import add_partials, finish_partials, partial_sums, sums_after
+from .memory.replicas import add_copies, finish_copies, replicas, replicas_after
+from .memory.saved_buffers import read_by
+from .memory.tape_memory import Sizes, add_shadows, add_tape, by_arithmetic, by_counting, shadows, sized, tape_needs
+
+_PLAIN = make_launch(1, 1)
+_REMEMBERED = 256  # plans of a gradient
+
+
+@dataclass(slots=True)
+class Preparation:
+    """A launch that is being prepared: `own` is filled. `bound`: the kernel's own arguments, then the adjoints."""
+
+    launch: Launch
+    bound: BoundArguments
+    placement: Placement
+    stream: int | None
+    own: Own
+
+
+class Gathering(NamedTuple):
+    """A launch that collects an adjoint, see launches/choice/gathers.py."""
+
+    kernel: Kernel
+    launch: Launch
+    supplied: dict[str, Supplied]
+
+
+class PlannedStep(NamedTuple):
+    """A launch. `role`: a gather, a kernel of the gradient, or the kernel itself after its reverse. `told`: numbers
+    that only this one is given."""
+
+    role: Literal["gather", "kernel", "forward"]
+    kernel: Kernel
+    grid: Extents
+    block: Extents
+    takes_adjoints: bool
+    told: Mapping[str, Supplied] = MappingProxyType({})
+
+
+class Step(NamedTuple):
+    """A launch that is ready, and what the launcher supplies it with."""
+
+    kernel: Kernel
+    bound: BoundArguments
+    launch: Launch
+    supplied: Mapping[str, Supplied]
+
+
+class Cleared(NamedTuple):
+    """Of a buffer, by its number, the bytes that are zeroed before the launch."""
+
+    buffer: int
+    start: int
+    nbytes: int
+
+
+Part = Callable[["LaunchPlan", Preparation], None]
+
+
+class LaunchPlan:
+    """`launch` stands for all that it is for."""
+
+    def __init__(
+        self,
+        variant: Variant,
+        launch: KnownLaunch,
+        gathers: tuple[Gathering, ...] = (),
+        cleared: tuple[Cleared, ...] = (),
+        looked: Looking | None = None,
+    ):
+        self.variant, self.launch, self.gathers, self.cleared = variant, launch, gathers, cleared
+        self.segment = launch.segment
+        names = {p.name for p in user_params(variant.kernel.function)}
+        self._own_buffers = sum(name.partition(".")[0] in names for name, _ in launch.sizes)
+        looking = Looking(launch.answers(variant.kernel.function, segmented=True))
+        self.sizes: Sizes | None = by_arithmetic(variant, launch, looking)
+        # Integers that it depends on.
+        self.asked = (*looking.asked, *(looked.asked if looked is not None else ()))
+        self.parts = tuple(part for is_needed, part in _PARTS if is_needed(self))
+        self.kernels = winner_memory.kernels_in_order(variant)
+        self.then: tuple[tuple[Kernel, bool], ...] = ()  # as `kernels`, but launched as the kernel is
+        self.written = written_by(variant, *(g.kernel for g in gathers))
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The kernel's own parameters and variables that its launches read."""
+        kernels = (*(kernel for kernel, _ in (*self.kernels, *self.then)), *(g.kernel for g in self.gathers))
+        names = {p.name for p in self.variant.kernel.function.params} | set(self.variant.kernel.module.globals)
+        return frozenset(name for kernel in kernels for name in read_by(kernel.function, names))
+
+    def followed_by(self, kernel: Kernel, takes_adjoints: bool, asked: Iterable[IRValue]) -> LaunchPlan:
+        """With a launch after those of the variant. `asked`: the integers on which that depends."""
+        self.then, self.written = ((kernel, takes_adjoints),), self.written | kernel.written
+        self.asked = (*self.asked, *asked)
+        return self
+
+    @cached_property
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """What is launched, in order. Gathers come first: they read adjoints that the kernel itself consumes."""
+        variant, (grid, block) = self.variant, (self.launch.grid, self.launch.block)
+        grid, block = vector_width.started(variant, coarse_grid.started(variant, grid, block), block)
+        gathers = [PlannedStep("gather", k, own.grid, own.block, True, told) for k, own, told in self.gathers]
+        kernels = [
+            PlannedStep("kernel", kernel, grid, variant.started(kernel, block), takes_adjoints)
+            for kernel, takes_adjoints in self.kernels
+        ]
+        then = [PlannedStep("forward", k, self.launch.grid, self.launch.block, takes) for k, takes in self.then]
+        return (*gathers, *kernels, *then)
+
+    @property
+    def sized(self) -> Sized:
+        return Sized(self.launch.grid, self.launch.block, dict(self.launch.sizes))
+
+    @cached_property
+    def additions(self) -> tuple[Addition, ...]:
+        """What is launched after that, in order; logs are sorted and added up besides."""
+        return (*sums_after(self.variant, self.sized), *replicas_after(self.variant))
+
+    @cached_property
+    def needs(self) -> tuple[Need, ...]:
+        """Memory and numbers that the kernels are given besides the arguments, but for logs and claims."""
+        variant = self.variant
+        shared = [Value(SHARED_BYTES, Number(-(-self.launch.shared_bytes // 16) * 16), "where shadows begin")]
+        segment = [] if self.segment is None else [Value(checkpoint.SEGMENT, Number(self.segment), "iterations")]
+        return (
+            *(shared if variant.doubles_shared else ()),
+            *shadows(variant),
+            *partial_sums(variant, self.sized),
+            *replicas(variant),
+            *wide_adjoints(variant),
+            *coarse_grid.launch_extents(variant),
+            *vector_width.launch_blocks(variant),
+            *segment,
+            *tape_needs(variant, self.sizes),
+        )
+
+    def prepare(self, at: Preparation) -> list[Step]:
+        """Makes what the launch needs, and gives its steps, in order."""
+        given = at.bound
+        for part in self.parts:
+            part(self, at)
+        for number, start, nbytes in self.cleared:
+            zero_bytes(at.bound.buffers[number].address + start, nbytes, at.placement.cuda, at.stream)
+        launch, supplied = at.own.sized(at.launch), at.own.supplied
+        steps = []
+        for step in self.steps:
+            bound = at.bound if step.role == "kernel" else given
+            bound = bound if step.takes_adjoints else self.without_adjoints(bound)
+            started = {"gather": _PLAIN.on(at.stream), "kernel": launch, "forward": at.launch}[step.role]
+            own = {} if step.role == "forward" else {**supplied, **step.told}
+            steps.append(Step(step.kernel, bound, started._replace(grid=step.grid, block=step.block), own))
+        return steps
+
+    def tape_sizes(self, launch: Launch, primal: BoundArguments, placement: Placement) -> Sizes:
+        """What each thread keeps, by arithmetic or by a launch that counts."""
+        if self.sizes is not None:
+            return self.sizes
+        return by_counting(self.variant, launch, primal, placement, self.segment)
+
+    def without_adjoints(self, bound: BoundArguments) -> BoundArguments:
+        packed = bound.packed[: self.variant.kernel.packed_bytes]
+        return bound._replace(packed=packed, buffers=bound.buffers[: self._own_buffers])
+
+
+def written_by(variant: Variant, *others: Kernel) -> frozenset[str]:
+    """The parameters through which a launch writes."""
+    return frozenset(name for kernel in (*variant.kernels, *others) for name in kernel.written)
+
+
+class Plans:
+    """The plans of a gradient's last kinds of launches. Several threads may ask at once. Of a launch's integers only
+    those count that some plan depends on."""
+
+    def __init__(self) -> None:
+        self._found: dict[KnownLaunch, LaunchPlan] = {}
+        self._relevant: Growing[int] = Growing()
+        self._lock = make_lock()
+
+    def get(self, launch: KnownLaunch) -> LaunchPlan | None:
+        return self._found.get(launch.only(self._relevant.parts))
+
+    def keep(self, launch: KnownLaunch, plan: LaunchPlan, relevant: Iterable[int]) -> LaunchPlan:
+        """`relevant`: the numbers of the integers that the plan depends on."""
+        self._relevant.add(relevant)
+        with self._lock:
+            while len(self._found) >= _REMEMBERED:
+                del self._found[next(iter(self._found))]  # the oldest
+            self._found[launch.only(self._relevant.parts)] = plan
+        return plan
+
+
+# ---- the parts ----------------------------------------------------------------------------------------------------
+
+
+def _spare(plan: LaunchPlan, at: Preparation) -> None:
+    at.bound = sparing(plan.variant, at.bound, at.placement, at.stream, at.own)
+
+
+def _double_shared(plan: LaunchPlan, at: Preparation) -> None:
+    at.own.double_shared(at.launch, SHARED_BYTES, plan.variant.derivative.shared_widening)
+
+
+def _shadow(plan: LaunchPlan, at: Preparation) -> None:
+    add_shadows(plan.variant, at.bound, at.placement, at.stream, at.own)
+
+
+def _sum_up(plan: LaunchPlan, at: Preparation) -> None:
+    add_partials(plan.variant, at.launch, at.placement, at.stream, at.own)
+    finish_partials(plan.variant, at.bound, at.launch, at.placement, at.own)
+
+
+def _copy(plan: LaunchPlan, at: Preparation) -> None:
+    add_copies(plan.variant, at.bound, at.placement, at.stream, at.own)
+    finish_copies(plan.variant, at.bound, at.launch, at.placement, at.own)
+
+
+def _widen(plan: LaunchPlan, at: Preparation) -> None:
+    add_wide(plan.variant, at.bound, at.launch, at.placement, at.stream, at.own)
+
+
+def _renumber(plan: LaunchPlan, at: Preparation) -> None:
+    needs = (*coarse_grid.launch_extents(plan.variant), *vector_width.launch_blocks(plan.variant))
+    supply(needs, sized(at.launch, at.bound), at.placement, at.stream, at.own)
+
+
+def _cut(plan: LaunchPlan, at: Preparation) -> None:
+    assert plan.segment is not None
+    at.own.supplied[checkpoint.SEGMENT] = Supplied(plan.segment)
+
+
+def _keep(plan: LaunchPlan, at: Preparation) -> None:
+    variant, launch, own = plan.variant, at.launch, at.own
+    sizes = plan.tape_sizes(launch, plan.without_adjoints(at.bound), at.placement)
+    add_tape(variant, sizes, launch, at.placement, at.stream, own)
+    if variant.derivative.logs:
+        add_logs(variant, logged_in(sizes), launch, at.placement, at.stream, own)
+        finish_logs(variant, at.bound, launch, at.placement, own)
+
+
+def _claim(plan: LaunchPlan, at: Preparation) -> None:
+    winner_memory.add_memory(plan.variant, at.bound, at.placement, at.stream, at.own)
+
+
+# Which plans need it. In the order of the steps before the launch; those after it come in the reverse order.
+_PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
+    (lambda plan: plan.variant.options.facts.unkept, _spare),
+    (lambda plan: plan.variant.doubles_shared, _double_shared),
+    (lambda plan: plan.variant.derivative.internal, _shadow),
+    (lambda plan: plan.variant.derivative.partials, _sum_up),
+    (lambda plan: plan.variant.derivative.copies, _copy),
+    (lambda plan: plan.variant.derivative.wide, _widen),
+    (lambda plan: plan.variant.derivative.coarse is not None or plan.variant.options.facts.quads, _renumber),
+    (lambda plan: plan.segment is not None, _cut),
+    (lambda plan: plan.variant.places, _keep),
+    (lambda plan: plan.variant.derivative.claims, _claim),
+)

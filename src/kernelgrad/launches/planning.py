@@ -1,0 +1,60 @@
+"""The plan of a gradient's launch: from what is known of it to the kernels that run, in one direction.
+
+what is known (`runtime/integers`) -> plans of forms (`forms`, `choose`) -> one kernel or two (`split_launch`) -> their
+code (`variant`) -> what a launch needs besides (`plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import starmap
+
+from ..ir.ops import Value
+from ..locks import compiling
+from ..runtime.integers import KnownLaunch, Looking
+from .choice.forms import Forms
+from .choice.split_launch import InTwo, Spilled
+from .choice.variant import Variant
+from .plan import Cleared, Gathering, LaunchPlan
+from .vector_width import facts_in_quads
+
+
+class Planner:
+    """Plans the launches of one gradient."""
+
+    def __init__(self, forms: Forms):
+        self.forms, self.in_two = forms, InTwo(forms)
+
+    @compiling
+    def plan(self, launch: KnownLaunch, spilled: Spilled | None = None) -> LaunchPlan:
+        """`spilled`: what the compiler says of a kernel's local memory, on a GPU."""
+        looking = Looking(launch.answers(self.forms.kernel.function))
+        halves = self.in_two.find(launch, looking, spilled)
+        if halves is None:
+            return _in_one(self.forms, launch, looking)
+        plan = _in_one(halves.reverse, launch, looking)
+        forward = self.in_two.forward(halves, launch.wanted)
+        return plan.followed_by(forward, halves.consuming is not None, halves.asked)
+
+    def relevant(self, launch: KnownLaunch, plan: LaunchPlan) -> tuple[Value, ...]:
+        """The integers that the plan of a launch depends on."""
+        return (*self.forms.chooser(launch).relevant.parts, *plan.asked)
+
+
+def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
+    variant = forms.for_launch(launch)
+    if launch.ways.on_gpu and (quads := facts_in_quads(variant, launch, looking)):
+        variant = forms.variant(launch.wanted, quads)
+    gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
+    return LaunchPlan(variant, launch, gathers, tuple(_cleared(forms, variant, launch)), looking)
+
+
+def _cleared(forms: Forms, variant: Variant, launch: KnownLaunch) -> Iterator[Cleared]:
+    """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""
+    sizes = dict(launch.sizes)
+    for name in forms.settings.assigned:
+        param = variant.derivative.adjoints.get(name)
+        written = sizes[name] if name in variant.options.facts.overwritten else 0
+        for number, (buffer, nbytes) in enumerate(launch.sizes):
+            if param is not None and buffer == param.name and nbytes > written:
+                yield Cleared(number, written, nbytes - written)

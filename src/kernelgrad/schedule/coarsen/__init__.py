@@ -1,0 +1,1 @@
+"""Thread coarsening: one thread does the work of several threads, rows or blocks."""

@@ -1,0 +1,1 @@
+"""Loop exchange: adjoints of shared cells, each summed up by one thread."""

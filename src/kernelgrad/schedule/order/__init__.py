@@ -1,0 +1,1 @@
+"""The order of loads, stores and divisions."""

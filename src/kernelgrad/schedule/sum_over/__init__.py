@@ -1,0 +1,1 @@
+"""Sums over the lanes of a warp, for addresses that they share."""
