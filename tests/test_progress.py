@@ -68,3 +68,16 @@ def test_passes_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kg.compile("__global__ void told(float *x) { x[threadIdx.x] *= 2.0f; }")["told"]
     assert "told_grad" in kg.gradient(kernel).source
     assert {"reading told", "simplifying told", "deriving told", "writing told_grad"} <= set(said)
+
+
+def test_steps_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = _said(monkeypatch, _Terminal())
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    steps = progress.Steps("backward", 3)
+    steps.at(0)
+    assert said.getvalue() == ""
+    time.sleep(0.1)
+    steps.at(1)
+    steps.at(3)
+    assert "kernelgrad: backward: 1 of 3 steps" in said.getvalue()
+    assert said.getvalue().endswith("\r\033[K")

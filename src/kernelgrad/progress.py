@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -15,6 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _AFTER = 2.0  # seconds
+_EVERY = 0.5
 _CLEAR = "\r\033[K"
 
 
@@ -97,3 +99,21 @@ def _write(text: str) -> None:
 
 
 _line = _Line()
+
+
+class Steps:
+    """How many of so many steps are done, said every half second."""
+
+    def __init__(self, what: str, total: int):
+        self._what, self._total = what, total
+        self._next = time.monotonic() + _AFTER
+        self._shown = False
+
+    def at(self, done: int) -> None:
+        now = time.monotonic()
+        if now >= self._next and _is_terminal():
+            self._next, self._shown = now + _EVERY, True
+            _write(f"{_CLEAR}kernelgrad: {self._what}: {done:,} of {self._total:,} steps")
+        if self._shown and done >= self._total:
+            self._shown = False
+            _write(_CLEAR)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ArgumentError
+from ..progress import Steps
 from ..runtime.arrays import ArrayView, view
 from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream
@@ -18,7 +19,6 @@ from . import transfers
 from .arrays import device_of
 from .fingerprints import DeviceChecks, check_again
 from .memory_map import Cell, Need, Span, runs
-from .progress import Progress
 from .revolve import next_checkpoint
 from .shadow_memory import ShadowMemory
 from .steps import LaunchStep, Step
@@ -42,7 +42,7 @@ class Backward:
                 transfers.order_after(self._current[device], stream, device)
         self.streams = Streams(self._current)
         self.shadows = ShadowMemory(tape.cells, self._current)
-        self._progress = Progress("backward", len(self.steps))
+        self._progress = Steps("backward", len(self.steps))
         self._checks = DeviceChecks(tape.watcher, tape.cells)
         self._final: list[Piece] = []
         self._held = self._on_other_streams()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, TapeError
+from ..progress import Steps
 from ..runtime.arrays import ArrayView
 from ..runtime.recording import RECORDER
 from ..runtime.scratch import Scratch
@@ -14,7 +15,6 @@ from ..runtime.streams import current_stream
 from . import transfers
 from .arguments import find_number
 from .arrays import device_of, empty_like, seen
-from .progress import Progress
 from .record import Tape
 from .revolve import next_checkpoint
 
@@ -70,7 +70,7 @@ class Checkpointed:
 
     def _run(self, state: State, start: int, end: int, reversed_from: int) -> State:
         """Advances to the end, and leaves checkpoints on the way: all steps before `reversed_from` will be reversed."""
-        progress = Progress("checkpoint", end)
+        progress = Steps("checkpoint", end)
         planned = self._next(start, reversed_from)
         for k in range(start, end):
             if k == planned:
@@ -113,7 +113,7 @@ class Checkpointed:
         self._used = True
         final = Checkpoint(self._n, self.state)
         self._adjoints, self._of_arrays = list(seeds), [None] * len(self._wrt)
-        progress = Progress("backward", self._n)
+        progress = Steps("backward", self._n)
         try:
             for k in range(self._n - 1, -1, -1):
                 self._reverse(self._state_before(k), k)
