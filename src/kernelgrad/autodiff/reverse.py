@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from ..analysis.ownership.exclusive import place_of
 from ..analysis.passed import meets
@@ -18,6 +17,7 @@ from ..deep import deeply
 from ..ir.ops import Block, Function, Global, Module, Param, Store, Value
 from ..ir.traverse import clone, closed
 from ..ir.types import Pointer
+from ..locks import cached_property
 from ..progress import doing
 from ..transforms.block_shape import with_extents
 from .accumulate.fewer_blocks import Coarse

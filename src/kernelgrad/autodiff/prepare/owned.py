@@ -3,7 +3,6 @@ a typical launch that is found once for all forms that share a plan."""
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.access.affine import Sums
@@ -12,6 +11,7 @@ from ...analysis.ownership.disjoint_stores import stores_apart
 from ...analysis.ownership.exclusive import Place as SharedPlace
 from ...analysis.ownership.exclusive import exclusive_loads
 from ...analysis.ownership.private import private_roots, typical
+from ...locks import cached_property
 from .options import Options, unique_roots
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ that differ in how updates are added alone share everything else.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 from ...analysis import roots as memory_analysis
@@ -21,6 +20,7 @@ from ...errors import Span
 from ...ir.ops import Atomic, For, Function, Global, Module, Op, Param, Print, Value, While
 from ...ir.traverse import uses, walk
 from ...ir.types import I64
+from ...locks import cached_property
 from ...progress import doing
 from ...transforms import rotate, simplify
 from ..accumulate.choice import Accumulation, plan_updates
