@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.autodiff.sweep.reverse_sweep import reverse_sweep
+from kernelgrad.autodiff.sweep import reverse_sweep
 
 F = np.float32
 SOURCE = """

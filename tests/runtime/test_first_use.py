@@ -110,7 +110,7 @@ def forked(function):
 
 total = forked(lambda: first_use(-1))
 early = [1, 25, 60, 120, 250]
-print(sum(forked(lambda: child(at)) for at in (*early, *range(400, total, total // 3))), total)
+print(sum(forked(lambda: child(at)) for at in (*early, *range(400, total, total // 7))), total)
 """
     interrupted, total = map(int, run(code, tmp_path).split())
     assert interrupted >= 6
