@@ -17,7 +17,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 OPTIMISED = (
     "autodiff/test_atomics.py",
     "autodiff/test_decisions.py",
-    "autodiff/test_quads.py",
+    "autodiff/test_vectorize",
     "autodiff/test_regressions.py",
     "autodiff/test_rules_of_reversal.py",
     "autodiff/test_seeds.py",

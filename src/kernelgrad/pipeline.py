@@ -183,12 +183,12 @@ def finish_derivative(
 
 @compiling
 @deeply
-def in_quads(module: Module, quads: Vectorization) -> Module:
+def vectorized(module: Module, vector: Vectorization) -> Module:
     """A finished derivative whose threads do several elements each."""
     from .schedule.vectorize.rewrite import run
 
     (name,) = module.functions
-    return for_target(module, name, (Pass("quads", lambda f, m: run(f, m, quads)), *WIDENED))
+    return for_target(module, name, (Pass("vector", lambda f, m: run(f, m, vector)), *WIDENED))
 
 
 def in_tiles(module: Module, tuning: Tuning) -> Module:

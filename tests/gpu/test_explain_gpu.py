@@ -29,7 +29,7 @@ def test_what_is_explained_runs(first: int) -> None:
     (plan,) = gradient._plans._found.values()  # one for all three
     (step,) = plan.steps
     assert "kernels, on a GPU:" in told and "on the CPU:" not in told
-    assert (plan.variant.options.facts.quads is None) == bool(first)
+    assert (plan.variant.options.facts.vector is None) == bool(first)
     assert ("float4" in text) == (not first) and ("16 bytes at a time" in told) == (not first)
     assert step.kernel.source.split('extern "C"')[1] in text
     np.testing.assert_array_equal(cupy.asnumpy(given[3]), 2 * x)

@@ -53,6 +53,6 @@ def test_through_an_index(kind: str, options: dict[str, Any]) -> None:
     d_x = cupy.zeros(ELEMENTS)
     arrays = [cupy.asarray(a) for a in (np.zeros(N), x, w, index)]
     gradient[-(-N // 256), 256](*arrays, N, cupy.asarray(d_y), d_x)
-    assert any(v.options.facts.quads is not None for v in gradient.forms.made.values())
+    assert any(v.options.facts.vector is not None for v in gradient.forms.made.values())
     want = np.bincount(index, weights=w * d_y, minlength=ELEMENTS)
     np.testing.assert_allclose(d_x.get(), want, rtol=1e-9, atol=1e-9 * abs(want).max())

@@ -68,15 +68,15 @@ def _explained(variant: Variant, plan: LaunchPlan | None = None) -> str:
 
 def _elements(variant: Variant) -> int | None:
     """How many neighbouring elements a thread does in large launches."""
-    quads = find_typical(variant.reverse.function) if len(variant.kernels) == 1 else None
-    return None if quads is None else quads.width
+    vector = find_typical(variant.reverse.function) if len(variant.kernels) == 1 else None
+    return None if vector is None else vector.width
 
 
 def _several(plan: LaunchPlan) -> tuple[int | None, bool]:
     """How many neighbouring elements a thread does, and whether it does several rows of a block."""
-    quads = plan.variant.options.facts.quads
+    vector = plan.variant.options.facts.vector
     merged = any(plan.variant.started(kernel, plan.launch.block) != plan.launch.block for kernel, _ in plan.kernels)
-    return None if quads is None else quads.width, merged
+    return None if vector is None else vector.width, merged
 
 
 def _without_memory(variant: Variant) -> list[str]:

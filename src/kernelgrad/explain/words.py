@@ -21,12 +21,12 @@ def explain(
     once: Iterable[str] = (),
     in_strips: Collection[str] = (),
     blocks: str | None = None,
-    quads: int | None = None,
+    vector: int | None = None,
     trees: Iterable[str] = (),
     merged: bool = False,
 ) -> str:
     """`once`: the places of updates that were moved out of their loops. On CUDA: `in_strips`: where the reads are whose
-    updates lanes add up in strips; `blocks`: which of them go at once; `quads`: how many elements a thread does;
+    updates lanes add up in strips; `blocks`: which of them go at once; `vector`: how many elements a thread does;
     `merged`: rows of a block go at once. `trees`: the shared variables whose adjoints are in no memory."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
@@ -41,7 +41,7 @@ def explain(
         "what the threads of a block add up first": _together(prepared),
         "large grids": [
             *([_BLOCKS[blocks]] if blocks else []),
-            *([_QUADS.format(quads)] if quads else []),
+            *([_VECTOR.format(vector)] if vector else []),
             *([_MERGED] if merged else []),
         ],
         "promises": _promises(prepared),
@@ -116,7 +116,7 @@ _BLOCKS = {
     "tiles": "on a GPU, one warp does the work of two warps in eight neighbouring blocks and adds up what they have for"
     " one address: where warps share some addresses, blocks the others",
 }
-_QUADS = (
+_VECTOR = (
     "on a GPU, each thread does {} neighbouring elements and loads and stores 16 bytes at a time, if they are aligned"
 )
 _MERGED = (

@@ -280,7 +280,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.derivative.partials, _sum_up),
     (lambda plan: plan.variant.derivative.copies, _copy),
     (lambda plan: plan.variant.derivative.wide, _widen),
-    (lambda plan: plan.variant.derivative.coarse is not None or plan.variant.options.facts.quads, _renumber),
+    (lambda plan: plan.variant.derivative.coarse is not None or plan.variant.options.facts.vector, _renumber),
     (lambda plan: plan.segment is not None, _cut),
     (lambda plan: plan.variant.places, _keep),
     (lambda plan: plan.variant.derivative.claims, _claim),

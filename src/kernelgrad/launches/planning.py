@@ -16,7 +16,7 @@ from .choice.forms import Forms
 from .choice.split_launch import InTwo, Spilled
 from .choice.variant import Variant
 from .plan import Cleared, Gathering, LaunchPlan
-from .vector_width import facts_in_quads
+from .vector_width import vectorized_facts
 
 
 class Planner:
@@ -43,8 +43,8 @@ class Planner:
 
 def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
     variant = forms.for_launch(launch)
-    if launch.ways.on_gpu and (quads := facts_in_quads(variant, launch, looking)):
-        variant = forms.variant(launch.wanted, quads)
+    if launch.ways.on_gpu and (vector := vectorized_facts(variant, launch, looking)):
+        variant = forms.variant(launch.wanted, vector)
     gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
     return LaunchPlan(variant, launch, gathers, tuple(_cleared(forms, variant, launch)), looking)
 

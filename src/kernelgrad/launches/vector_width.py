@@ -20,15 +20,15 @@ _ENOUGH = 1 << 20  # threads: with fewer, all of them are under way at once anyw
 _STARTED = 256  # threads of a block, so that it has registers enough
 
 
-def facts_in_quads(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Facts | None:
+def vectorized_facts(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Facts | None:
     """What holds for a launch whose threads do several elements each; None where they had better not."""
     if not fits(launch.grid, launch.block) or launch.grid[0] * launch.block[0] < _ENOUGH or len(variant.kernels) > 1:
         return None
-    quads = find_in(variant, launch, known)
+    vector = find_in(variant, launch, known)
     aligned = dict(zip((name for name, _ in launch.sizes), launch.aligned, strict=True))
-    if quads is None or not all(aligned[name] for name in quads.aligned if name in aligned):
+    if vector is None or not all(aligned[name] for name in vector.aligned if name in aligned):
         return None
-    return replace(variant.options.facts, quads=quads)
+    return replace(variant.options.facts, vector=vector)
 
 
 def find_in(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Vectorization | None:
@@ -39,10 +39,10 @@ def find_in(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) 
 
 def started(variant: Variant, grid: Extents, block: Extents) -> tuple[Extents, Extents]:
     """The grid and block of such a launch: each row of a block that is started does a block of the kernel's."""
-    quads = variant.options.facts.quads
-    if quads is None:
+    vector = variant.options.facts.vector
+    if vector is None:
         return grid, block
-    row = block[0] // quads.width
+    row = block[0] // vector.width
     most = min((_STARTED, *variant.reverse.function.launch_bounds[:1]))
     rows = max(1, most // row)
     return (-(-grid[0] // rows), 1, 1), (row, rows, 1)
@@ -51,4 +51,4 @@ def started(variant: Variant, grid: Extents, block: Extents) -> tuple[Extents, E
 def launch_blocks(variant: Variant) -> list[Need]:
     """The blocks of the launch, where others are started."""
     role = "the launch's blocks: each row of a block that is started does one"
-    return [] if variant.options.facts.quads is None else [Value(GRID, Extent("grid", 0), role)]
+    return [] if variant.options.facts.vector is None else [Value(GRID, Extent("grid", 0), role)]

@@ -36,7 +36,7 @@ class Facts:
     strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints are consumed, on
     copies. `taped`: buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
     a copy of all. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its threads add up
-    together. `quads`: threads do several neighbouring elements each. `alone`: there is one thread. `ragged`: the rows
+    together. `vector`: threads do several neighbouring elements each. `alone`: there is one thread. `ragged`: the rows
     of a block are not whole warps, and lanes may leave a loop at different times for it."""
 
     private: frozenset[str] | None = None
@@ -54,7 +54,7 @@ class Facts:
     taped: frozenset[str] = frozenset()
     block: tuple[int, int, int] | None = None
     tuning: Tuning = USUAL_TUNING
-    quads: Vectorization | None = None
+    vector: Vectorization | None = None
     alone: bool = False
     ragged: bool = False
 

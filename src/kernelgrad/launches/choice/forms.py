@@ -61,7 +61,7 @@ class Forms:
             return found
         with COMPILING:
             if (listed, facts) not in self.made:
-                base = None if facts.quads is None else self._variant(listed, replace(facts, quads=None))
+                base = None if facts.vector is None else self._variant(listed, replace(facts, vector=None))
                 options = self._options(listed, facts)
                 self.made[listed, facts] = Variant(self.kernel, options, self.derivations, base)
             return self.made[listed, facts]

@@ -69,8 +69,8 @@ class Variant:
     def _laid_out(self, module: Module) -> Module:
         """For threads that do several elements each, or warps that do the work of several blocks."""
         facts = self.options.facts
-        if facts.quads is not None:
-            return pipeline.in_quads(module, facts.quads)
+        if facts.vector is not None:
+            return pipeline.vectorized(module, facts.vector)
         return pipeline.in_tiles(module, facts.tuning)
 
     @cached_property
@@ -121,8 +121,8 @@ class Variant:
             started = self.started(self.reverse, self.options.facts.tuning.block)
             if started != self.options.facts.tuning.block:
                 yield f"// Each thread does what several do there: {' x '.join(map(str, started))} threads are started."
-        if self.options.facts.quads is not None:
-            width = self.options.facts.quads.width
+        if self.options.facts.vector is not None:
+            width = self.options.facts.vector.width
             yield f"// Each thread does what {width} threads of the kernel do, each row of a block what one of {GRID}"
             yield f"// blocks does. Buffers begin at multiples of {VECTOR_BYTES} bytes."
         if shadows:

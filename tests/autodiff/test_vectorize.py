@@ -111,8 +111,8 @@ def grid_of(body: str, n: int) -> int:
     return blocks(n) if "if (" in body else -(-n // BLOCK)
 
 
-def in_quads(gradient: Any) -> list[Any]:
-    return [v for v in gradient.forms.made.values() if v.options.facts.quads is not None]
+def is_vectorized(gradient: Any) -> list[Any]:
+    return [v for v in gradient.forms.made.values() if v.options.facts.vector is not None]
 
 
 def run(gradient: Any, grid: int, data: list[Any], n: int, names: str) -> dict[str, Any]:
@@ -149,13 +149,13 @@ def test_values(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = options_for(how, outputs, inputs)
     wide, plain = (kg.gradient(kernel, names, **options) for _ in range(2))
     found = {n: run(wide, grid_of(body, n), arrays(n, "float"), n, names) for n in SIZES}
-    assert in_quads(wide), wide.forms.made
+    assert is_vectorized(wide), wide.forms.made
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways()))
     for n in SIZES:
         expected = run(plain, grid_of(body, n), arrays(n, "float"), n, names)
         for key, value in expected.items():
             np.testing.assert_array_equal(found[n][key], value, err_msg=f"{key}, n = {n}")
-    assert not in_quads(plain)
+    assert not is_vectorized(plain)
 
 
 @pytest.mark.parametrize("name", ["elements", "two outputs", "lower bound", "a branch", "polynomial"])
@@ -168,7 +168,7 @@ def test_finite_differences(name: str) -> None:
     adjoints = {f"d_{out}": s.copy() for out, s in seeds.items()}
     adjoints |= {f"d_{i}": np.zeros(len(data[0])) for i in split_names(inputs)}
     gradient[blocks(n), BLOCK](*(a.copy() for a in data), n, M, **adjoints)
-    assert in_quads(gradient)[0].options.facts.quads.width == 2
+    assert is_vectorized(gradient)[0].options.facts.vector.width == 2
 
     def value(step: float, changed: str, direction: Any) -> float:
         own = dict(zip("yzxw", (a.copy() for a in data), strict=True))
@@ -192,7 +192,7 @@ def test_no_races(name: str) -> None:
         adjoints = {f"d_{name}": np.ones(len(data[0]), np.float32) for name in split_names(names)}
         report = gradient.check(grid_of(body, n), BLOCK, *data, n, M, seed=order, **adjoints)
         assert report.ok, str(report)
-    assert in_quads(gradient)
+    assert is_vectorized(gradient)
 
 
 @pytest.mark.parametrize("name", NOT_CHOSEN)
@@ -203,7 +203,7 @@ def test_not_chosen(name: str) -> None:
     data = arrays(n, "float")
     data[3] = np.zeros_like(data[3])
     run(gradient, grid_of(body, n), data, n, listed(outputs, inputs))
-    assert not in_quads(gradient)
+    assert not is_vectorized(gradient)
     assert "16 bytes" not in gradient.explain()
 
 
@@ -217,14 +217,14 @@ def launched(gradient: Any, grid: Any, block: Any, size: int, shift: dict[str, i
         whole[start : start + size] = values
         return whole[start : start + size]
 
-    x, before = np.linspace(-2, 2, size), len(in_quads(gradient))
+    x, before = np.linspace(-2, 2, size), len(is_vectorized(gradient))
     given = {n: one(n, 0) for n in "yzw"} | {"x": one("x", x)}
     d_y, d_x = one("d_y", np.cos(x)), one("d_x", 1.0)
     gradient[grid, block](*(given[n] for n in "yzxw"), size, M, d_y, d_x)
     np.testing.assert_allclose(d_x, 1 + np.cos(x) * (np.sin(x) + x * np.cos(x)), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(given["y"], np.sin(x) * x, rtol=1e-5, atol=1e-6)
     assert not d_y.any()
-    return len(in_quads(gradient)) > before
+    return len(is_vectorized(gradient)) > before
 
 
 @pytest.mark.parametrize("name", ["x", "y", "d_x", "d_y"])
@@ -308,8 +308,8 @@ def test_doubles_and_floats() -> None:
     seed, d_x = np.linspace(0.5, 1.5, n), np.zeros(n, np.float32)
     gradient[4, BLOCK](np.zeros(n), x, c, n, seed, d_x)
     np.testing.assert_allclose(d_x, 2 * x * c * seed, rtol=1e-6)
-    (variant,) = in_quads(gradient)
-    assert variant.options.facts.quads.width == 4
+    (variant,) = is_vectorized(gradient)
+    assert variant.options.facts.vector.width == 4
     text = variant.source(0)
     assert text.count("= *(double2 *)") + text.count("= ((double2 *)") == 2 and "int4 " in text and "float4 " in text
 
@@ -320,7 +320,7 @@ def test_numbers_are_summed_thread_by_thread() -> None:
     data, d_a, n = arrays(61, "float"), np.zeros(1, np.float32), 61
     d_y, d_x = np.ones(80, np.float32), np.zeros(80, np.float32)
     gradient[4, BLOCK](*data, n, M, 2.5, d_y, d_x, d_a)
-    assert not in_quads(gradient)
+    assert not is_vectorized(gradient)
     assert d_a[0] == pytest.approx(data[2][:n].sum(), rel=1e-4)
     np.testing.assert_array_equal(d_x[:n], np.full(n, 2.5, np.float32))
 
@@ -330,7 +330,7 @@ def test_a_number_that_is_not_listed() -> None:
     gradient = kg.gradient(kernel, "y, x")
     data, d_y, d_x = arrays(61, "float"), np.ones(80, np.float32), np.zeros(80, np.float32)
     gradient[4, BLOCK](*data, 61, M, 2.5, d_y, d_x)
-    assert in_quads(gradient)
+    assert is_vectorized(gradient)
     np.testing.assert_array_equal(d_x, np.where(np.arange(80) < 61, np.float32(2.5), np.float32(0)))
 
 
@@ -341,7 +341,7 @@ def test_what_is_not_a_number() -> None:
     data = [np.zeros(80, np.float32), np.zeros(80, np.float32), x, np.ones(80, np.float32)]
     d_y, d_x, d_w = (np.full(80, v, np.float32) for v in (1, 0, 0))
     gradient[4, BLOCK](*data, 61, M, d_y, d_x, d_w)
-    assert in_quads(gradient)
+    assert is_vectorized(gradient)
     with np.errstate(all="ignore"):
         expected = np.where(x > 0, 1, -0.5 / np.abs(np.sqrt(-x))).astype(np.float32)  # sqrt(-0.0) rises too
     expected[61:] = 0
@@ -359,8 +359,8 @@ def test_the_text() -> None:
 
 
 def launched_text(gradient: Any) -> str:
-    if not in_quads(gradient):
+    if not is_vectorized(gradient):
         size = 128
         zeros = [np.zeros(size, np.float32) for _ in range(6)]
         gradient[8, BLOCK](*zeros[:4], size, M, *zeros[4:])
-    return str(in_quads(gradient)[0].source(0))
+    return str(is_vectorized(gradient)[0].source(0))

@@ -29,8 +29,8 @@ CASES: dict[str, tuple[str, Any]] = {
 OPTIONS: dict[str, dict[str, Any]] = {"J": {}, "R": {"primal": False, "keep": "y", "assign": "x"}}
 
 
-def in_quads(gradient: Any) -> bool:
-    return any(v.options.facts.quads is not None for v in gradient.forms.made.values())
+def is_vectorized(gradient: Any) -> bool:
+    return any(v.options.facts.vector is not None for v in gradient.forms.made.values())
 
 
 def array(values: Any, start: int) -> Any:
@@ -57,7 +57,7 @@ def test_values(name: str, start: int, block: int, element: Any, how: str) -> No
     y, d_y, d_x = (array(a, 0) for a in (np.zeros(N, element), seed, before))
     grid = -(-N // block)
     gradient[grid, block](y, array(x, start), N, d_y, d_x)
-    assert in_quads(gradient) == (start == 0)
+    assert is_vectorized(gradient) == (start == 0)
     with np.errstate(all="ignore"):
         expected = before + seed * slope(x.astype(np.float64))
     shown = slice(3, None) if name == "polynomial" else slice(None)
@@ -77,4 +77,4 @@ def test_few_threads() -> None:
     gradient = kg.gradient(kernel, "y, x")
     arrays = [cupy.ones(1000, np.float32) for _ in range(4)]
     gradient[4, 256](*arrays[:2], 1000, *arrays[2:])
-    assert not in_quads(gradient)
+    assert not is_vectorized(gradient)

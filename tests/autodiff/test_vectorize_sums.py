@@ -65,8 +65,8 @@ def adjoints_for(args: list[Any]) -> list[Any]:
     return [np.random.default_rng(3).standard_normal(len(args[0])), np.full(len(args[1]), 0.5)]
 
 
-def in_quads(gradient: Any) -> bool:
-    return any(v.options.facts.quads is not None for v in gradient.forms.made.values())
+def is_vectorized(gradient: Any) -> bool:
+    return any(v.options.facts.vector is not None for v in gradient.forms.made.values())
 
 
 @pytest.mark.parametrize("kind", INDICES)
@@ -85,7 +85,7 @@ def test_values(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
             else:
                 report = gradient.check(9, BLOCK, *args, *adjoints, seed=order)
                 assert report.ok, report
-            assert in_quads(gradient) == ways.on_gpu
+            assert is_vectorized(gradient) == ways.on_gpu
             found.append([args[0], *adjoints])
         for other in found[1:]:
             for got, wanted in zip(other, found[0], strict=True):
@@ -105,7 +105,7 @@ def test_not_chosen(name: str) -> None:
     gradient, args = kg.gradient(kernel, "y, x"), arguments(64, "all over")
     args[1] = np.resize(args[1], 80)
     gradient[1, BLOCK](*args, *([np.zeros(1, np.int32)] if counted else []), *adjoints_for(args))
-    assert not in_quads(gradient)
+    assert not is_vectorized(gradient)
 
 
 @pytest.mark.parametrize("kind", INDICES)
