@@ -133,9 +133,13 @@ class Tape:
             self.store.save(log, len(self.steps), written, step.stream)
             step.logged = log
 
-    def _split(self, cell: Cell, rest: Cell) -> None:
+    def _split(self, cell: Cell, rest: Cell, print: int | None) -> None:
         if cell in self.store.current.captured:
             self.store.current.captured.add(rest)
+        if self._state == "recording":
+            self.watcher.split(cell, rest, print)
+        if self._shadows is not None:
+            self._shadows.split(cell, rest)
 
     def know(self, span: Span, owner: Any) -> None:
         """Memory that was made inside: it stays."""
