@@ -85,6 +85,19 @@ class Watcher:
             cell.touched = rest.touched = True
         cell.print, rest.print = self._print(cell), self._print(rest)
 
+    def see(self, span: Span) -> None:
+        """Remembers what is there now: whoever writes it from now on is a recorded step."""
+        for cell in self._cells.cover(span):
+            cell.print = self._print(cell)
+
+    def changed(self) -> list[tuple[int, int]]:
+        """The ranges that somebody else wrote since the last recorded step that used them."""
+        self.look_at_tensors()
+        return [(cell.start, cell.end) for cell in self._cells if cell.touched or self._has_changed(cell)]
+
+    def _has_changed(self, cell: Cell) -> bool:
+        return cell.print is not None and self._print(cell) != cell.print
+
     def _look(self, step: Step, span: Span, cell: Cell) -> None:
         found = self._print(cell)
         if cell.touched or (found is not None and cell.print is not None and found != cell.print):
