@@ -139,3 +139,25 @@ def test_unseen_writes_in_checkpointed_steps_are_found(module: Any, before: bool
     run = kg.checkpoint(step, state, 3)
     with pytest.raises(kg.TapeError, match="was changed since the last recorded step"):
         run.backward(np.ones(16))
+
+
+def test_what_writes_unseen_is_refused(module: Any) -> None:
+    y, w = np.ones(16), np.ones(16)
+    with kg.record(), pytest.raises(kg.TapeError, match="bend.check, which runs the kernel, cannot be recorded"):
+        module["bend"].check(1, 32, y, w, 16)
+    assert (y == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("i1", 300), ("i1", np.int64(300)), ("u4", -1), ("i4", 1.5), ("f4", 1j), ("?", 0.5)]
+)
+def test_fills_that_do_not_fit(dtype: str, value: Any) -> None:
+    with pytest.raises(kg.ArgumentError, match="fill: .* is no number that an array of"):
+        kg.fill(np.zeros(3, dtype), value)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("i1", -7), ("f4", 2), ("f4", np.float64(0.5)), ("c8", 1j), ("?", True)])
+def test_fills_that_fit(dtype: str, value: Any) -> None:
+    array = np.zeros(3, dtype)
+    kg.fill(array, value)
+    assert (array == value).all()
