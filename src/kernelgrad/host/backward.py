@@ -223,7 +223,7 @@ def _current(tape: Tape, device: int) -> int:
     for step in reversed(tape.steps):
         if isinstance(step, LaunchStep) and step.device == device and step.placement.source is not None:
             return current_stream(step.placement.source) or 0
-    return 0
+    return next((current_stream(array) or 0 for on, array in tape.owners if on == device), 0)
 
 
 def seed_of(array: ArrayView, given: Any) -> tuple[ArrayView, ArrayView]:

@@ -15,6 +15,7 @@ from ..kernel import Kernel
 from ..runtime.arrays import ArrayView
 from ..runtime.config import Launch
 from ..runtime.recording import RECORDER, Recorder, refuse_while_recording
+from ..runtime.streams import current_stream
 from ..runtime.variables import Variable
 from . import transfers
 from .arguments import element_dtype, find_number
@@ -47,7 +48,7 @@ class Tape:
         self._shadows: ShadowMemory | None = None
         self.own_tapes = OwnTapes()
         self.streams: dict[int, set[int]] = {}
-        self._owners: list[Any] = []
+        self.owners: list[tuple[int | None, Any]] = []  # with their devices
         self._changed: list[tuple[int, int]] = []  # by something that was not recorded, when recording ended
         self.saves: dict[tuple[str, str, str], list[int]] = {}  # reader, parameter, writer -> [times, bytes]
 
@@ -149,7 +150,9 @@ class Tape:
         span = Span("array", found.address, found.nbytes, device_of(found))
         if span.nbytes:
             self.cells.cover(span)
-            self._owners.append(array)
+            self.owners.append((span.device, array))
+        if span.device is not None:
+            self.streams.setdefault(span.device, set()).add(current_stream(array) or 0)
         return span
 
     def see(self, array: Any) -> None:
