@@ -15,7 +15,7 @@ from .runtime.arrays import mark_written
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
 from .runtime.integers import integers_of
 from .runtime.launch import BoundArguments, Executable, LaunchConfig
-from .runtime.recording import RECORDER
+from .runtime.recording import RECORDER, refuse_while_recording
 from .runtime.signature import c_signature
 from .runtime.streams import stream_handle
 from .runtime.variables import Variable
@@ -87,6 +87,7 @@ class Kernel:
         """`unique`: buffers that are promised to hold no value twice among what is read of them."""
         from .runtime.check import check_cpu
 
+        refuse_while_recording(f"{self.function.called}.check, which runs the kernel,")
         if placement.cuda is not None:
             raise ArgumentError(f"{self.function.called}: check runs on the CPU; pass NumPy arrays")
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)

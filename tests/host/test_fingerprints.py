@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,15 @@ def test_every_change_shows(size: int) -> None:
     on_gpu = slots.read()[:5].tolist()
     for prints in (on_cpu, on_gpu):
         assert prints[0] == prints[4] and len(set(prints)) == 4
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("change", [-1.0, 2.0, 2.0**-40])
+def test_changes_of_upper_bits_alone_show(dtype: Any, change: float) -> None:
+    """An even number of changed signs and exponents."""
+    data = np.random.default_rng(0).random(1024).astype(dtype)
+    changed = data * dtype(change)
+    assert fingerprint(data.ctypes.data, data.nbytes) != fingerprint(changed.ctypes.data, data.nbytes)
 
 
 def test_more_than_a_chunk_of_slots() -> None:

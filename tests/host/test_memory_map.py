@@ -48,7 +48,7 @@ def test_runs_join_neighbours_on_one_device() -> None:
 
 def test_splits_are_told() -> None:
     told = []
-    memory = MemoryMap(lambda cell, rest: told.append((cell.end, rest.start, rest.end)))
+    memory = MemoryMap(lambda cell, rest, print: told.append((cell.end, rest.start, rest.end)))
     memory.cover(Span("a", 100, 50, None))
     memory.cover(Span("b", 100, 20, None))
     assert told == [(120, 120, 150)]

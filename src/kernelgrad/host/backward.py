@@ -27,7 +27,7 @@ from .versions import Piece, Segment, Streams
 if TYPE_CHECKING:
     from .record import Tape
 
-Seeds = list[tuple[ArrayView, Any]]
+Seeds = list[tuple[ArrayView, ArrayView]]
 
 
 class Backward:
@@ -58,7 +58,7 @@ class Backward:
     def seed(self, seeds: Seeds) -> None:
         for array, given in seeds:
             span = Span("output", array.address, array.nbytes, device_of(array))
-            self.shadows.seed(span, array.dtype, _seed_of(array, given))
+            self.shadows.seed(span, array.dtype, given)
 
     def run(self) -> None:
         self._save_final()
@@ -223,10 +223,11 @@ def _current(tape: Tape, device: int) -> int:
     for step in reversed(tape.steps):
         if isinstance(step, LaunchStep) and step.device == device and step.placement.source is not None:
             return current_stream(step.placement.source) or 0
-    return 0
+    return next((current_stream(array) or 0 for on, array in tape.owners if on == device), 0)
 
 
-def _seed_of(array: ArrayView, given: Any) -> ArrayView:
+def seed_of(array: ArrayView, given: Any) -> tuple[ArrayView, ArrayView]:
+    """The output and its seed, as an array like it."""
     if given is None:
         if array.nbytes != (array.dtype.itemsize if isinstance(array.dtype, np.dtype) else 2):
             raise ArgumentError(
@@ -243,4 +244,4 @@ def _seed_of(array: ArrayView, given: Any) -> ArrayView:
         raise ArgumentError(f"backward: {problem}")
     if not transfers.holds_floats(array.dtype):
         raise ArgumentError(f"backward: an output of {array.dtype} has no adjoint")
-    return found
+    return array, found

@@ -15,6 +15,7 @@ from ..runtime.streams import current_stream
 from . import transfers
 from .arguments import find_number
 from .arrays import device_of, empty_like, seen
+from .backward import seed_of
 from .record import Tape
 from .revolve import next_checkpoint
 
@@ -110,6 +111,9 @@ class Checkpointed:
             raise TapeError("backward: not inside kg.record()")
         if len(seeds) != len(self.state):
             raise ArgumentError(f"backward: the state has {len(self.state)} arrays, got {len(seeds)} seeds")
+        for array, seed in zip(self.state, seeds, strict=True):
+            if seed is not None:
+                seed_of(seen("backward", array), seed)
         self._used = True
         final = Checkpoint(self._n, self.state)
         self._adjoints, self._of_arrays = list(seeds), [None] * len(self._wrt)
@@ -132,25 +136,17 @@ class Checkpointed:
         assert self._adjoints is not None
         tape = Tape(None, self._check)
         with tape:
+            for array in (*state, *self._wrt):
+                tape.see(array)
             after = self._one(state, k)
-        seeds: list[tuple[Any, Any]] = []
-        passed: dict[int, Any] = {}
-        for array, adjoint in zip(after, self._adjoints, strict=True):
-            if adjoint is not None:
-                address = seen("checkpoint", array).address
-                known = tape.knows(array)
-                seeds += [(array, adjoint)] if known else []
-                passed |= {} if known else {address: adjoint}
-        tape.backward(seeds)
+        for array in after:
+            tape.know(array)
+        tape.backward([pair for pair in zip(after, self._adjoints, strict=True) if pair[1] is not None])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parts of the state may be overwritten before they are read
-            self._adjoints = [
-                tape.grad(array) if tape.knows(array) else passed.get(seen("checkpoint", array).address)
-                for array in state
-            ]
+            self._adjoints = [_adjoint(tape, array) for array in state]
             for number, array in enumerate(self._wrt):
-                if tape.knows(array):
-                    self._of_arrays[number] = _sum(self._of_arrays[number], tape.grad(array))
+                self._of_arrays[number] = _sum(self._of_arrays[number], tape.grad(array))
         for name, value in tape.numbers().items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
@@ -160,14 +156,20 @@ class Checkpointed:
             raise TapeError("grad: call backward(...) first")
         if isinstance(of, str):
             return self._sums[find_number(of, {kernel: None for kernel, _ in self._sums})]
-        address = seen("grad", of).address
+        asked = seen("grad", of)
         for array, adjoint in (
             *zip(self._first, self._adjoints, strict=True),
             *zip(self._wrt, self._of_arrays, strict=True),
         ):
-            if seen("grad", array).address == address:
+            found = seen("grad", array)
+            if (found.address, found.nbytes) == (asked.address, asked.nbytes):
                 return adjoint if adjoint is not None else _zero(array)
         raise ArgumentError("grad: this array is neither of the first state nor among wrt")
+
+
+def _adjoint(tape: Tape, array: Any) -> Any:
+    """None of integers in a state."""
+    return tape.grad(array) if transfers.holds_floats(seen("checkpoint", array).dtype) else None
 
 
 def _sum(a: Any, b: Any) -> Any:

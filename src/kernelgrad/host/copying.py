@@ -11,9 +11,10 @@ from ..runtime.arrays import ArrayView
 from ..runtime.recording import RECORDER
 from ..runtime.streams import current_stream
 from .arrays import device_of, seen, zeros_like
-from .memory_map import Span
 from .record import Tape
 from .steps import CopyStep, FillStep, Step
+
+_MORE = {"b": "fc", "i": "fc", "u": "fc", "f": "c"}  # kinds of numbers that do not fit
 
 
 def copy(target: Any, source: Any) -> None:
@@ -34,15 +35,27 @@ def fill(array: Any, value: Any) -> None:
         raise ArgumentError(f"fill: wants a number, got {type(value).__name__}")
     if not isinstance(found.dtype, np.dtype):
         raise ArgumentError(f"fill: arrays of {found.dtype} cannot be filled")
-    _do(FillStep(found, np.array(value, found.dtype).tobytes(), current_stream(array)))
+    _do(FillStep(found, _item(value, found.dtype).tobytes(), current_stream(array)))
+
+
+def _item(value: Any, dtype: np.dtype[Any]) -> Any:
+    """The number as the array will hold it: in range, and no float in integers."""
+    try:
+        with np.errstate(over="ignore"):
+            made = np.array(value, dtype)
+    except (OverflowError, TypeError, ValueError):
+        made = None
+    given = np.asarray(value)
+    if made is None or given.dtype.kind in _MORE.get(dtype.kind, "") or (dtype.kind in "iu" and made != given):
+        raise ArgumentError(f"fill: {value!r} is no number that an array of {dtype} can hold")
+    return made
 
 
 def zeros(shape: Any, dtype: Any, like: Any) -> Any:
     made = zeros_like(shape, dtype, like)
     tape = RECORDER.get()
     if isinstance(tape, Tape):
-        found = seen("zeros", made)
-        tape.know(Span("zeros", found.address, found.nbytes, device_of(found)), made)
+        tape.know(made)
     return made
 
 

@@ -22,6 +22,7 @@ from .transfers import host_array
 SMALL = 1 << 20
 _LITTLE = 1 << 11  # bytes
 _ALL = (1 << 64) - 1
+_MIXED = np.uint64(31)  # no distance between signs of neighbouring floats, which would cancel
 _READ = 0x100  # PyBUF_READ
 _SINCE = "was changed after the recorded launch, and its reverse reads it"
 
@@ -32,14 +33,17 @@ _memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t,
 
 def fingerprint(address: int, nbytes: int) -> int:
     """64 bits of the contents of the CPU's memory: of more than a little, words times random odd numbers, which is
-    several times as fast as Python's hash."""
+    faster than Python's hash. A product has no trace of a bit in the bits below it: without the upper bits
+    mixed into the lower ones, an even number of changed signs of doubles would cancel."""
     if nbytes < _LITTLE or nbytes % 8 or address % 8:
         return hash(_memory(address, nbytes, _READ))
     words, weights = host_array(address, nbytes, np.uint64), _weights()
     total = 0
     for number, start in enumerate(range(0, len(words), len(weights))):
         part = words[start : start + len(weights)]
-        total += int(part @ weights[: len(part)]) * (2 * number + 1)
+        mixed = part >> _MIXED
+        mixed ^= part
+        total += int(mixed @ weights[: len(part)]) * (2 * number + 1)
     return total & _ALL
 
 
@@ -71,6 +75,28 @@ class Watcher:
                 cell.print = self._print(cell)
                 cell.touched = False
         self._count_writes(step)
+
+    def split(self, cell: Cell, rest: Cell, print: int | None) -> None:
+        """Both parts of a cell get a fingerprint of their own. Where the whole is not what it was, nobody can tell any
+        more which part has changed."""
+        if print is None:
+            return
+        if fingerprint(cell.start, cell.nbytes + rest.nbytes) != print:
+            cell.touched = rest.touched = True
+        cell.print, rest.print = self._print(cell), self._print(rest)
+
+    def see(self, span: Span) -> None:
+        """Remembers what is there now: whoever writes it from now on is a recorded step."""
+        for cell in self._cells.cover(span):
+            cell.print = self._print(cell)
+
+    def changed(self) -> list[tuple[int, int]]:
+        """The ranges that somebody else wrote since the last recorded step that used them."""
+        self.look_at_tensors()
+        return [(cell.start, cell.end) for cell in self._cells if cell.touched or self._has_changed(cell)]
+
+    def _has_changed(self, cell: Cell) -> bool:
+        return cell.print is not None and self._print(cell) != cell.print
 
     def _look(self, step: Step, span: Span, cell: Cell) -> None:
         found = self._print(cell)

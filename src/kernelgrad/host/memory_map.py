@@ -57,10 +57,13 @@ class Cell:
         return rest
 
 
+OnSplit = Callable[[Cell, Cell, int | None], None]  # both parts, and the fingerprint that the whole had
+
+
 class MemoryMap:
     """All cells, in the order of their addresses."""
 
-    def __init__(self, on_split: Callable[[Cell, Cell], None] = lambda cell, rest: None) -> None:
+    def __init__(self, on_split: OnSplit = lambda cell, rest, print: None) -> None:
         self._on_split = on_split
         self._starts: list[int] = []
         self._cells: list[Cell] = []
@@ -109,9 +112,11 @@ class MemoryMap:
         k = bisect_right(self._starts, at) - 1
         if k >= 0 and self._cells[k].start < at < self._cells[k].end:
             self._covers.clear()
-            rest = self._cells[k].split(at)
+            cell = self._cells[k]
+            print = cell.print
+            rest = cell.split(at)
             self._insert(k + 1, rest)
-            self._on_split(self._cells[k], rest)
+            self._on_split(cell, rest, print)
 
     def _insert(self, k: int, cell: Cell) -> None:
         self._starts.insert(k, cell.start)

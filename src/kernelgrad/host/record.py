@@ -14,12 +14,13 @@ from ..errors import ArgumentError, TapeError
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView
 from ..runtime.config import Launch
-from ..runtime.recording import RECORDER, Recorder
+from ..runtime.recording import RECORDER, Recorder, refuse_while_recording
+from ..runtime.streams import current_stream
 from ..runtime.variables import Variable
 from . import transfers
 from .arguments import element_dtype, find_number
 from .arrays import device_of, seen
-from .fingerprints import SMALL, Watcher
+from .fingerprints import SMALL, Watcher, unseen
 from .memory_map import Cell, MemoryMap, Need, Span
 from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
@@ -47,7 +48,8 @@ class Tape:
         self._shadows: ShadowMemory | None = None
         self.own_tapes = OwnTapes()
         self.streams: dict[int, set[int]] = {}
-        self._owners: list[Any] = []
+        self.owners: list[tuple[int | None, Any]] = []  # with their devices
+        self._changed: list[tuple[int, int]] = []  # by something that was not recorded, when recording ended
         self.saves: dict[tuple[str, str, str], list[int]] = {}  # reader, parameter, writer -> [times, bytes]
 
     def __repr__(self) -> str:
@@ -72,6 +74,7 @@ class Tape:
             self._close(f"its recording ended with {kind.__name__}")
         elif self._state == "recording":
             self._state = "recorded"
+            self._changed = self.watcher.changed()
 
     def launch(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """What a kernel's launch does while it is recorded."""
@@ -133,15 +136,30 @@ class Tape:
             self.store.save(log, len(self.steps), written, step.stream)
             step.logged = log
 
-    def _split(self, cell: Cell, rest: Cell) -> None:
+    def _split(self, cell: Cell, rest: Cell, print: int | None) -> None:
         if cell in self.store.current.captured:
             self.store.current.captured.add(rest)
+        if self._state == "recording":
+            self.watcher.split(cell, rest, print)
+        if self._shadows is not None:
+            self._shadows.split(cell, rest)
 
-    def know(self, span: Span, owner: Any) -> None:
-        """Memory that was made inside: it stays."""
+    def know(self, array: Any) -> Span:
+        """All of an array's memory, be it used by steps, in parts, or not. It stays."""
+        found = seen("record", array)
+        span = Span("array", found.address, found.nbytes, device_of(found))
         if span.nbytes:
             self.cells.cover(span)
-            self._owners.append(owner)
+            self.owners.append((span.device, array))
+        if span.device is not None:
+            self.streams.setdefault(span.device, set()).add(current_stream(array) or 0)
+        return span
+
+    def see(self, array: Any) -> None:
+        """Knows an array, and that from now on only recorded steps write it."""
+        span = self.know(array)
+        if span.nbytes:
+            self.watcher.see(span)
 
     def watch(self, array: Any) -> Watched:
         """Marks this point of the program: `tape.grad` of the result is the adjoint of what the array holds now."""
@@ -171,13 +189,14 @@ class Tape:
         """Reverses the program: `backward(u, d_u)`, `backward([(u, d_u), (w, d_w)])`, or `backward(loss)`, where loss
         has one element. Seeds are copied. Buffers hold afterwards what they held before. `keep=True`: it can be
         reversed again, and starts from zero then."""
-        from .backward import Backward
+        from .backward import Backward, seed_of
 
         if self._state == "recording":
             raise TapeError("backward: the recording is still going on: call it after the with block")
         if self._state != "recorded":
             raise TapeError(f"backward: the tape cannot be reversed: {self._state}")
-        seeds = [(self._seen("backward", array), given) for array, given in pairs(outputs, seed)]
+        refuse_while_recording("backward of another tape")
+        seeds = [seed_of(self._output(array), given) for array, given in pairs(outputs, seed)]
         self.watcher.look_at_the_end()
         run, self._shadows = Backward(self, keep), None
         self._state = "it was reversed already, without keep=True"
@@ -190,6 +209,12 @@ class Tape:
             else:
                 self.store.clear()
         self._shadows = run.shadows
+
+    def _output(self, array: Any) -> ArrayView:
+        found = self._seen("backward", array)
+        if any(start < found.address + found.nbytes and found.address < end for start, end in self._changed):
+            raise unseen("backward", "output", "was changed since the last recorded step that used it")
+        return found
 
     def grad(self, of: Any) -> Any:
         """The adjoint of what an array held when recording began, as an array like it; of a `tape.watch` point; or, of

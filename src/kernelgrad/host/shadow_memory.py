@@ -60,6 +60,13 @@ class ShadowMemory:
             region.allocate(self.stream_on(region.device))
         return region
 
+    def split(self, cell: Cell, rest: Cell) -> None:
+        """What is known of a cell is known of both its parts."""
+        if cell in self._dtypes:
+            self._dtypes[rest] = self._dtypes[cell]
+        if cell in self._active:
+            self._active.add(rest)
+
     # ---- where there are adjoints
 
     def is_active(self, spans: Iterable[Span]) -> bool:

@@ -1,0 +1,163 @@
+"""Views that a recording meets one after the other: what is known of a whole stays known of its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+SOURCE = r"""
+__global__ void scale(double *y, const double *x, double a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i];
+}
+__global__ void bend(double *y, const double *w, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = y[i] * y[i] * w[i];
+}
+"""
+N = 512
+
+
+@pytest.fixture(scope="module")
+def module() -> Any:
+    return kg.compile(SOURCE)
+
+
+@pytest.fixture(scope="module")
+def scale(module: Any) -> Any:
+    return module["scale"][4, 128]
+
+
+@pytest.mark.parametrize("part", [slice(0, 256), slice(256, 512), slice(100, 200)])
+def test_unseen_writes_are_found_by_the_first_view_of_a_part(scale: Any, part: slice) -> None:
+    x, y, z = np.ones(N), np.zeros(N), np.zeros(N)
+    with kg.record():
+        scale(y, x, 3.0, N)
+        y *= 5
+        with pytest.raises(kg.TapeError, match="scale: the memory of 'x' was changed since"):
+            scale(z[part], y[part], 2.0, part.stop - part.start)
+
+
+def test_unseen_writes_are_found_after_a_view_of_another_part(scale: Any) -> None:
+    x, y, z = np.ones(N), np.zeros(N), np.zeros(N)
+    with kg.record():
+        scale(y, x, 3.0, N)
+        scale(y[:256], x[:256], 3.0, 256)
+        y[256:] *= 5
+        with pytest.raises(kg.TapeError, match="scale: the memory of 'x' was changed since"):
+            scale(z[256:], y[256:], 2.0, 256)
+
+
+def test_parts_that_are_written_again_are_known(scale: Any) -> None:
+    x, y, z = np.ones(N), np.zeros(N), np.zeros(N)
+    with kg.record() as tape:
+        scale(y, x, 3.0, N)
+        y[256:] *= 5
+        scale(y[256:], x[256:], 4.0, 256)
+        scale(z[256:], y[256:], 2.0, 256)
+    tape.backward(z[256:], np.ones(256))
+    assert (tape.grad(x) == np.repeat([0.0, 8.0], 256)).all()
+
+
+@pytest.mark.parametrize("part", [slice(0, 1024), slice(0, 8), slice(6, 10)])
+def test_adjoints_of_parts_keep_their_dtype(scale: Any, part: slice) -> None:
+    x, y = np.ones(N), np.zeros(N)
+    with kg.record() as tape:
+        scale(y, x, 3.0, N)
+    tape.backward(y, np.ones(N))
+    with pytest.raises(kg.TapeError, match="is used as float64 and as float32"):
+        tape.grad(x.view(np.float32)[part])
+    assert (tape.grad(x[3:7]) == 3.0).all()
+
+
+def test_unseen_writes_to_an_output_are_found_at_the_end(scale: Any) -> None:
+    x, y = np.ones(N), np.zeros(N)
+    with kg.record() as tape:
+        scale(y, x, 3.0, N)
+        y *= 2
+    with pytest.raises(kg.TapeError, match="backward: the memory of 'output' was changed since"):
+        tape.backward(y[:4], np.ones(4))
+    with kg.record() as tape:
+        scale(y, x, 3.0, N)
+    y *= 2  # what comes after is no part of the program
+    tape.backward(y, np.ones(N))
+    assert (tape.grad(x) == 3.0).all()
+
+
+def test_a_wrong_seed_costs_nothing(scale: Any) -> None:
+    x, y = np.ones(N), np.zeros(N)
+    with kg.record() as tape:
+        scale(y, x, 3.0, N)
+    with pytest.raises(kg.ArgumentError, match="the seed is float32"):
+        tape.backward(y, np.ones(N, np.float32))
+    with kg.record(), pytest.raises(kg.TapeError, match="backward of another tape cannot be recorded"):
+        tape.backward(y, np.ones(N))
+    tape.backward(y, np.ones(N))
+    assert (tape.grad(x) == 3.0).all()
+
+
+def test_checkpointed_steps_that_use_parts_of_arrays(module: Any) -> None:
+    """Of the state and of `wrt`."""
+    state, w = np.linspace(0.5, 1.0, 16), np.linspace(1.0, 2.0, 16)
+    first = state.copy()
+
+    def step(arrays: Any, k: int) -> None:
+        module["bend"][1, 32](arrays[0][:8], w[k:], 8)
+
+    def loss(x: Any, w: Any) -> Any:
+        x = x.copy()
+        for k in range(3):
+            x[:8] = x[:8] * x[:8] * w[k : k + 8]
+        return x.sum()
+
+    run = kg.checkpoint(step, state, 3, wrt=[w])
+    with pytest.raises(kg.ArgumentError, match="the seed is float32"):
+        run.backward(np.ones(16, np.float32))
+    run.backward(np.ones(16))
+    eye = 1e-6 * np.eye(16)
+    of_state = [(loss(first + e, w) - loss(first - e, w)) / 2e-6 for e in eye]
+    of_w = [(loss(first, w + e) - loss(first, w - e)) / 2e-6 for e in eye]
+    np.testing.assert_allclose(run.grad(state), of_state, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(run.grad(w), of_w, rtol=1e-6, atol=1e-7)
+    with pytest.raises(kg.ArgumentError, match="neither of the first state"):
+        run.grad(state[:8])
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_unseen_writes_in_checkpointed_steps_are_found(module: Any, before: bool) -> None:
+    state, w = np.ones(16), np.ones(16)
+
+    def step(arrays: Any, k: int) -> None:
+        arrays[0][:8] *= 2 if before else 1
+        module["bend"][1, 32](arrays[0], w, 16)
+        arrays[0][8:] *= 1 if before else 2
+
+    run = kg.checkpoint(step, state, 3)
+    with pytest.raises(kg.TapeError, match="was changed since the last recorded step"):
+        run.backward(np.ones(16))
+
+
+def test_what_writes_unseen_is_refused(module: Any) -> None:
+    y, w = np.ones(16), np.ones(16)
+    with kg.record(), pytest.raises(kg.TapeError, match="bend.check, which runs the kernel, cannot be recorded"):
+        module["bend"].check(1, 32, y, w, 16)
+    assert (y == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("i1", 300), ("i1", np.int64(300)), ("u4", -1), ("i4", 1.5), ("f4", 1j), ("?", 0.5)]
+)
+def test_fills_that_do_not_fit(dtype: str, value: Any) -> None:
+    with pytest.raises(kg.ArgumentError, match="fill: .* is no number that an array of"):
+        kg.fill(np.zeros(3, dtype), value)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("i1", -7), ("f4", 2), ("f4", np.float64(0.5)), ("c8", 1j), ("?", True)])
+def test_fills_that_fit(dtype: str, value: Any) -> None:
+    array = np.zeros(3, dtype)
+    kg.fill(array, value)
+    assert (array == value).all()
