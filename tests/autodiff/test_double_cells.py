@@ -168,3 +168,18 @@ def test_few_contributions_stay_floats(body: str, launch: tuple[int, int]) -> No
     for ways in (Ways(), Ways(on_gpu=True), Ways(on_cpu=True)):
         facts = gradient.variant_for(("y", "w"), make_launch(*launch), primal, ways).options.facts
         assert not facts.wide
+
+
+@pytest.mark.parametrize("fields", [(("c", "i1"), ("f", "f4")), (("f", "f4"), ("h", "i2")), (("h", "i2"), ("f", "f4"))])
+def test_packed_records(fields: tuple[tuple[str, str], ...]) -> None:
+    """Whose floats are not a whole number of floats apart."""
+    declared = {"i1": "char", "i2": "short", "f4": "float"}
+    members = " ".join(f"{declared[type]} {name};" for name, type in fields)
+    source = f"""struct __attribute__((packed)) P {{ {members} }};
+        __global__ void k(float *y, const P *p, int n) {{
+            float s = 0; for (int j = 0; j < n; j++) s += p[j & 7].f * 1.1f; y[0] = s; }}"""
+    adjoint, n = np.zeros(8, np.dtype(list(fields))), 1 << 17
+    gradient = kg.gradient(kg.compile(source)["k"], "y, p")
+    gradient[1, 1](np.zeros(1, "f4"), np.ones(8, adjoint.dtype), n, np.ones(1, "f4"), adjoint)
+    np.testing.assert_allclose(adjoint["f"], FACTOR * n / 8, rtol=1e-3)
+    assert not any(adjoint[name].any() for name, _ in fields if name != "f")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from every_plan import forced
 from exchange_cases import CASES
 from exchange_cases import arguments as case_arguments
 from kernelgrad.autodiff.costs.work import Work
@@ -261,3 +262,20 @@ def test_is_explained() -> None:
 def test_its_tape_is_that_of_the_reverse() -> None:
     gradient = kg.gradient(compiled(IN_TWO["shared memory"]), NAMES)
     assert gradient.tape_bytes(GRID, BLOCK, *arguments().values()) == 0
+
+
+@pytest.mark.parametrize("around", ["if (x[i] > 0.6)", "for (int j = 0; j < 2; j++)", "if (x[i] > 0.6) if (n > 2)"])
+def test_what_a_loop_leaves_is_counted_inside_of_others(around: str) -> None:
+    """The numbers of trips, and what branches hand on, are values that only the plan has."""
+    body = """{ int c = 0; while (b[c % 3] < 3 && c < 9) { b[c % 3] = b[c % 3] * b[(c + 1) % 3] + 0.3; c++; }
+        b[(i + 1) % 3] *= b[n % 3]; }"""
+    source = f"{HEAD} {{ {I} double b[3] = {{x[i], x[0] * x[i], w[1]}}; {around} {body} y[i] = b[x[i] < 0.7]; }}"
+    found = []
+    for plan in ("as launched", "in two"):
+        x, w, d_x, d_w = np.linspace(0.5, 1, 16), np.ones(16), np.zeros(16), np.zeros(16)
+        with forced(plan):
+            gradient = kg.gradient(kg.compile(source)["k"], "y, x, w")
+            gradient[2, 8](np.zeros(16), x, w, np.zeros(16), 1.0, 16, np.ones(16), d_x, d_w)
+        found.append(np.concatenate([d_x, d_w]))
+    assert np.abs(found[0]).max() > 1
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)

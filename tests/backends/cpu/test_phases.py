@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kernelgrad as kg
 from kernelgrad.backends.cpu.plan import Mask, make_plan
+from kernelgrad.errors import KernelError
 from kernelgrad.ir.ops import Barrier, Value
 from kernelgrad.ir.types import U32, Pointer
 
@@ -135,3 +137,22 @@ def test_the_programs_are_worth_running(make: Any) -> None:
     parted = [any(isinstance(slot, Mask) for slot in plan.slots) for plan in plans]
     kept = [sum(not isinstance(slot, Mask) for slot in plan.slots) for plan in plans]
     assert sum(parted) > SEEDS / 2 and np.median(kept) >= 3
+
+
+def test_barriers_in_a_loop_that_shares_out_work_under_a_condition() -> None:
+    """That all threads are in it is known where they are, whatever led there."""
+    source = """__global__ void k(float *y, const float *x, const int *flag, int n) {
+        __shared__ float s[8];
+        int t = threadIdx.x;
+        float v = 0;
+        if (flag[0] > 0)
+            for (int j = t; j < n; j += blockDim.x) { s[t] = x[j]; __syncthreads(); v += s[7 - t]; __syncthreads(); }
+        y[t] = v;
+    }"""
+    kernel, x = kg.compile(source)["k"], np.arange(16, dtype=np.float32)
+    for flag, expected in ((0, np.zeros(8)), (1, x[7::-1] + x[:7:-1])):
+        y = np.ones(8, np.float32)
+        kernel[1, 8](y, x, np.array([flag], np.int32), 16)
+        np.testing.assert_array_equal(y, expected)
+    with pytest.raises(KernelError, match="divergent barrier"):
+        kernel[1, 8](np.ones(8, np.float32), x, np.ones(1, np.int32), 12)

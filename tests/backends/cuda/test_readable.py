@@ -47,6 +47,21 @@ __global__ void doubled(float *y, const float *x, int end) {
     for (int d = 1; d < end; d *= 2) v = v * x[t ^ d] + d;
     y[t] = v;
 }"""
+SHIFTED_OUT = """
+__global__ void shifted_out(float *y, const float *x, int n) {
+    int t = threadIdx.x, k = 0;
+    float v = x[t];
+    for (unsigned d = 1; d < 0xfffffff0u && k < 5 * n; d <<= 1, ++k) v = v * x[(t ^ d) & 7] * 0.8f + (d ? 0.1f : 0.2f);
+    y[t] = v;
+}"""
+OWN_FLAG = """
+__global__ void own_flag(float *y, const float *x, int c, int d) {
+    int t = threadIdx.x, i = c + 1, s = d;
+    float v = x[t];
+    bool go = d + 1 < 5;
+    while (go) { v *= x[s & 7]; i += 3; s = c; go = i < 5; }
+    y[t] = v;
+}"""
 LOOPS = """
 __global__ void loops(float *y, const float *x, int n, int step) {
     int i = threadIdx.x, k = 0;
@@ -203,7 +218,8 @@ def test_loops_of_one_trip_are_none() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 @pytest.mark.parametrize("n", [0, 1, 8])
 @pytest.mark.parametrize(
-    "source", [STRIDED, HALVED.replace("HALVE", "/= 2"), HALVED.replace("HALVE", ">>= 1"), DOUBLED, LOOPS]
+    "source",
+    [STRIDED, HALVED.replace("HALVE", "/= 2"), HALVED.replace("HALVE", ">>= 1"), DOUBLED, SHIFTED_OUT, OWN_FLAG, LOOPS],
 )
 def test_the_text_does_what_the_cpu_does(source: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel alone is run, so its sums must not be left in doubles of the launch.
@@ -211,7 +227,14 @@ def test_the_text_does_what_the_cpu_does(source: str, n: int, monkeypatch: pytes
     name = re.search(r"void (\w+)", source)[1]  # type: ignore[index]
     found = gradient(source, name)
     random, threads = np.random.default_rng(3), 8
-    rest = {"strided": (n, 4, 1), "halved": (n,), "doubled": (n,), "loops": (n, 3)}[name]
+    rest = {
+        "strided": (n, 4, 1),
+        "halved": (n,),
+        "doubled": (n,),
+        "shifted_out": (n,),
+        "own_flag": (n, 4 - n),
+        "loops": (n, 3),
+    }[name]
     given = [random.uniform(0.5, 1.5, 64).astype(np.float32) for _ in range(4)]
     native, emulated = ([a.copy() for a in given] for _ in range(2))
     found[1, threads](native[0], native[1], *rest, native[2], native[3])

@@ -112,6 +112,10 @@ class _Live:
         self._work: list[Value] = []
         self._read: set[Value] = set()
         self._stores: dict[Value, list[tuple[Op, Place]]] = {}
+        plan = prepared.plan
+        self._exported = {outside: value for kept in plan.exported.values() for value, outside in kept.items()}
+        loops = (op for op in walk(prepared.function.body) if id(op) in plan.counts)
+        self._counting = {plan.counts[id(op)]: op for op in loops}
         others = []
         for place in self.structure.places.values():
             for op in place.block.ops:
@@ -155,13 +159,19 @@ class _Live:
 
     def _follow(self, value: Value) -> None:
         op, home = self.structure.definition.get(value), self.structure.home.get(value)
-        if op is None:
-            if home is not None and home.owner is not None:
-                self._need(self.structure.argument_sources(value))
-                self._run(home.owner, home.parent)
-            return
-        self._run(op, home)
-        k = op.results.index(value) if value in op.results else 0
+        if value in self._exported:  # what an If is to have for a result, of a value inside of it
+            self._need((self._exported[value],))
+        elif value in self._counting:
+            self._run(self._counting[value], home)
+        elif op is not None:
+            self._run(op, home)
+            self._follow_into(op, op.results.index(value) if value in op.results else 0)
+        elif home is not None and home.owner is not None:
+            self._need(self.structure.argument_sources(value))
+            self._run(home.owner, home.parent)
+
+    def _follow_into(self, op: Op, k: int) -> None:
+        """Where result number `k` of an operation with blocks comes from."""
         if isinstance(op, If):
             self._need(side.results[k] for side in blocks(op))
         elif isinstance(op, For | While):

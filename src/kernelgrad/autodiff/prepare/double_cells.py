@@ -143,12 +143,25 @@ def settled(
 def _is_held(root: Value) -> bool:
     """Whether memory is declared to hold floats, none of them behind pointers, in a form that can be widened."""
     type = root.type.pointee if isinstance(root.type, Pointer) else None
-    if type is None or holds_pointers(type) or not leaves(type) & _NARROW:
+    if type is None or holds_pointers(type) or not leaves(type) & _NARROW or not _is_aligned(Array(type, 2)):
         return False
     try:
         wide_type(type)
     except UnsupportedError:
         return False
+    return True
+
+
+def _is_aligned(type: Type, at: int = 0) -> bool:
+    """Whether all numbers begin at multiples of their size, which those of packed records do not: the launcher steps
+    through an adjoint in floats."""
+    match type:
+        case Scalar():
+            return at % type.size == 0
+        case Array(element, _):
+            return all(_is_aligned(element, at + k * element.size) for k in (0, 1))
+        case Struct():
+            return all(_is_aligned(field.type, at + field.offset) for field in type.fields)
     return True
 
 

@@ -138,7 +138,7 @@ def _while(code: BlockCode, op: While, pending: list[Op], active: Active) -> Non
         if loop.divergent and op in code.plan.in_step:
             # Most trips are made by all threads: those run code without a mask.
             with code.b.if_then(code.all_set(loop.mask)):
-                code.region(op.body, Active(None, active.parted), again)
+                code.region(op.body, Active(None), again)
                 loop.repeat(op.body.results)
         code.region(op.body, loop.active, again)
         loop.repeat(op.body.results)

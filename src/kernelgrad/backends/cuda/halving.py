@@ -20,6 +20,8 @@ def most_trips(loop: While, counted: Value, definition: _Definitions) -> int | N
     for larger, smaller in _comparisons(loop.before.results[0], definition):
         for tested in {larger, smaller} & numbers.keys() & known.keys():
             end = smaller if tested is larger else None
+            if end is None and not _is_all(loop, larger, definition):
+                continue
             bits = _shifted(loop, numbers[tested], known[tested][0], end, definition)
             if bits and isinstance(tested.type, Scalar):
                 return -(-tested.type.bits // bits)
@@ -43,6 +45,15 @@ def _comparisons(test: Value, definition: _Definitions) -> Iterator[tuple[Value,
             yield larger, smaller
         case _:
             pass
+
+
+def _is_all(loop: While, limit: Value, definition: _Definitions) -> bool:
+    """Whether a loop has one comparison for its test, with a limit that it does not change: then it goes on for good
+    with a number that is below the limit and stays what it is. With more, something else may end it, at any time."""
+    test = definition.get(loop.before.results[0])
+    made = definition.get(limit)
+    inside = limit in loop.before.args or (made in loop.before.ops and not isinstance(made, Constant))
+    return isinstance(test, Apply) and test.fn != "and" and not inside
 
 
 def _shifted(loop: While, index: int, arg: Value, end: Value | None, definition: _Definitions) -> int:

@@ -63,7 +63,8 @@ class _Placing:
 
     def _key(self, value: Value, starts: Mapping[Value, Value]) -> Hashable:
         """What a value is, with its loop's variables at their initial values: equal keys are equal values."""
-        value = starts.get(value, value)
+        if value in starts:  # which is from before the loop: there, a variable's next value may be what it is made of
+            return self._key(starts[value], {})
         op = self.definition.get(value)
         match op:
             case Constant(number):
