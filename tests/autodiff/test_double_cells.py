@@ -183,3 +183,18 @@ def test_packed_records(fields: tuple[tuple[str, str], ...]) -> None:
     gradient[1, 1](np.zeros(1, "f4"), np.ones(8, adjoint.dtype), n, np.ones(1, "f4"), adjoint)
     np.testing.assert_allclose(adjoint["f"], FACTOR * n / 8, rtol=1e-3)
     assert not any(adjoint[name].any() for name, _ in fields if name != "f")
+
+
+@pytest.mark.parametrize("index", ["idx[j & 7]", "(j & 7) - 4", "j & 7"])
+def test_around_a_part_of_an_array(index: str) -> None:
+    """A kernel may reach more of an array than the part that it is given: the adjoint of that is reached alike."""
+    source = f"""__global__ void k(float *y, const float *x, const int *idx, int n) {{
+        float s = 0;
+        for (int j = 0; j < n; ++j) s += x[{index}] * 1.5f;
+        y[threadIdx.x] = s;
+    }}"""
+    n, base, d_base = 1 << 15, np.ones(12, np.float32), np.zeros(12, np.float32)
+    part = slice(0, 4) if index == "j & 7" else slice(4, 8)
+    arguments = np.zeros(1, np.float32), base[part], np.arange(-4, 4, dtype=np.int32), n
+    kg.gradient(kg.compile(source)["k"], "y, x")[1, 1](*arguments, np.ones(1, np.float32), d_base[part])
+    np.testing.assert_array_equal(d_base, np.repeat(np.float32([1.5 * n / 8, 0]), [8, 4]))

@@ -293,7 +293,7 @@ def _meet(a: Span, b: Span) -> bool:
 
 def _overlap(bound: BoundArguments) -> bool:
     end = 0
-    for address, nbytes in sorted([buffer[1:] for buffer in bound.buffers if buffer.nbytes]):
+    for address, nbytes in sorted([buffer[1:3] for buffer in bound.buffers if buffer.nbytes]):
         if address < end:
             return True
         end = address + nbytes

@@ -33,6 +33,15 @@ class ArrayView(NamedTuple):
     versioned: bool = False  # PyTorch counts writes to it
 
 
+def is_part(array: ArrayView) -> bool:
+    """Whether an array is a view of a part of another, as far as its package tells."""
+    storage = getattr(array.owner, "untyped_storage", None)
+    if storage is not None:
+        return bool(storage().nbytes() > array.nbytes)
+    base = getattr(array.owner, "base", None)
+    return base is not None and getattr(base, "nbytes", array.nbytes + 1) > array.nbytes
+
+
 def mark_written(tensors: tuple[Any, ...]) -> None:
     """Tells PyTorch that tensors were written in place, so that a graph that saved one of them refuses to go on."""
     graph = sys.modules["torch"].autograd.graph

@@ -109,7 +109,8 @@ class KnownLaunch(NamedTuple):
     """What is known of a launch: all that its plan may depend on, and so the key under which that is kept. `wanted`:
     the listed parameters whose adjoint was given. `integers`: the kernel's, in the order of its parameters. `sizes`:
     the bytes of its buffers by name, and of adjoints if these are given already. `aligned`: which of them begin at
-    multiples of 16 bytes, on a GPU. `segment`: the length of a checkpointed loop's segments."""
+    multiples of 16 bytes, on a GPU. `segment`: the length of a checkpointed loop's segments. `parts`: the buffers that
+    are parts of larger arrays, of which a kernel may reach more."""
 
     wanted: tuple[str, ...]
     grid: Extents
@@ -120,6 +121,7 @@ class KnownLaunch(NamedTuple):
     aligned: tuple[bool, ...]
     ways: Ways = ANY
     segment: int | None = None
+    parts: frozenset[str] = frozenset()
 
     def answers(self, function: Function, segmented: bool = False) -> Callable[[Any], Any]:
         """The integers by the values of the parameters; `segmented`: the length of segments, too. Which form a launch
@@ -147,4 +149,6 @@ def known_launch(
     integers = integers_of(function).read(bound.packed)
     sizes = tuple([buffer[::2] for buffer in bound.buffers])
     aligned = tuple([buffer.address % VECTOR_BYTES == 0 for buffer in bound.buffers]) if ways.on_gpu else ()
-    return KnownLaunch(wanted, launch.grid, launch.block, launch.shared_bytes, integers, sizes, aligned, ways, segment)
+    parts = frozenset([buffer.name for buffer in bound.buffers if buffer.is_part])
+    at = launch.grid, launch.block, launch.shared_bytes
+    return KnownLaunch(wanted, *at, integers, sizes, aligned, ways, segment, parts)

@@ -25,6 +25,7 @@ class Buffer(NamedTuple):
     name: str  # the parameter, "p" or "s.p" for a pointer inside a struct
     address: int
     nbytes: int
+    is_part: bool = False  # of a larger array, of which a kernel may reach more than it was given
 
 
 class BoundArguments(NamedTuple):

@@ -18,7 +18,7 @@ def check_overlap(function: Function, bound: BoundArguments, written: frozenset[
 def _are_apart(buffers: tuple[Buffer, ...]) -> bool:
     """Whether no two overlap, as is usual: every launch asks."""
     end = 0
-    for address, nbytes in sorted([buffer[1:] for buffer in buffers]):
+    for address, nbytes in sorted([buffer[1:3] for buffer in buffers]):
         if address < end:
             return False
         end = address + nbytes

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..ir.types import I8, Array, Pointer, Scalar, Struct, Type
-from .arrays import ArrayView, Device, DType, view
+from .arrays import ArrayView, Device, DType, is_part, view
 from .describe import array_text, device_name, layout_hint, value_text, wanted_array
 from .launch import Buffer
 from .layouts import array_shape, flat_dtypes, same_layout, scalar_dtype
@@ -117,7 +117,7 @@ class _PointerPacker(Packer):
         if array.device != state.device:
             self._move(array, state)
         write_address(state.packed, offset, array.address)
-        state.buffers.append(Buffer(self.place.path, array.address, array.nbytes))
+        state.buffers.append(Buffer(self.place.path, array.address, array.nbytes, is_part(array)))
         state.keep_alive.append(array.owner)
 
     def _check_dtype(self, array: ArrayView) -> None:

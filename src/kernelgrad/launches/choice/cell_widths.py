@@ -28,8 +28,8 @@ def wide_memory(
     crowded: frozenset[str] | None = _NONE,
 ) -> frozenset[str]:
     """`private`: memory whose elements are touched by one thread each. `sizes`: of the listed buffers. `elsewhere`:
-    those whose adjoints are written or gathered. `crowded`: those of which there are copies; None on a CPU, where each
-    core has its own sums of some."""
+    those whose adjoints are written or gathered, or parts of larger ones. `crowded`: those of which there are copies;
+    None on a CPU, where each core has its own sums of some."""
     lengths = Lengths(prepared.function, prepared.structure, Shape(launch.grid, launch.block), sums.known)
     counted = Contributions(prepared, sums, lengths, private, 1 if crowded is None else WARP)
     blocks, threads = math.prod(launch.grid), math.prod(launch.grid) * math.prod(launch.block)

@@ -95,7 +95,7 @@ class Chooser:
         unique = unique_roots(prepared.function, self.options)
         sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, unique)
         if usual.alone:
-            wide = wide_memory(prepared, launch, sums, frozenset(sizes), sizes)
+            wide = wide_memory(prepared, launch, sums, frozenset(sizes), sizes, launch.parts)
             return Found(replace(usual, unkept=self.variant.unkept(sums), wide=wide))
         private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
         threads = Threads(launch.block, prepared.structure, known)
@@ -109,11 +109,11 @@ class Chooser:
         gathered = {c.gather.name for c in chosen}
         own = frozenset[str]() if may_alias else private
         written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}
-        few = (n for n in sizes if n not in private | gathered)
+        few = (n for n in sizes if n not in private | gathered | launch.parts)
         crowded = frozenset(n for n in few if self._is_crowded(n, sizes[n], launch))
         wide = frozenset[str]()
         if not may_alias:
-            elsewhere, spread = frozenset(gathered | written), None if launch.ways.on_cpu else crowded
+            elsewhere, spread = launch.parts | gathered | written, None if launch.ways.on_cpu else crowded
             wide = wide_memory(prepared, launch, sums, private, sizes, elsewhere, spread)
         facts = replace(
             usual,
