@@ -12,7 +12,7 @@ from ..errors import ArgumentError, TapeError, UnsupportedError
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, DType, mark_written
 from ..runtime.config import Launch
-from ..runtime.launch import BoundArguments
+from ..runtime.overlap import are_apart
 from ..runtime.recording import RECORDER
 from ..runtime.streams import stream_handle
 from . import transfers
@@ -84,7 +84,7 @@ class LaunchStep(Step):
         self.reads = (*[s for s in self.spans.values() if _root(s.name) in self.facts.reads], *numbers)
         self.writes = tuple([s for s in self.spans.values() if _is_in(s.name, self.facts.writes)])
         self.varies = self.facts.varies
-        self.may_alias = _overlap(self.bound)
+        self.may_alias = not are_apart(tuple([b for b in self.bound.buffers if b.nbytes]))
         self.form: Form = self.facts.form(self.may_alias)
         self.tape: Any = None
         self.reread = self._find_reread()
@@ -289,12 +289,3 @@ def _is_in(path: str, names: frozenset[str]) -> bool:
 
 def _meet(a: Span, b: Span) -> bool:
     return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes
-
-
-def _overlap(bound: BoundArguments) -> bool:
-    end = 0
-    for address, nbytes in sorted([buffer[1:3] for buffer in bound.buffers if buffer.nbytes]):
-        if address < end:
-            return True
-        end = address + nbytes
-    return False

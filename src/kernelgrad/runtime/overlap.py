@@ -11,11 +11,11 @@ from .launch import BoundArguments, Buffer
 
 def check_overlap(function: Function, bound: BoundArguments, written: frozenset[str]) -> None:
     """An error for two buffers that overlap when one of them is written."""
-    if not _are_apart(bound.buffers):
+    if not are_apart(bound.buffers):
         _check(function, bound.buffers, written)
 
 
-def _are_apart(buffers: tuple[Buffer, ...]) -> bool:
+def are_apart(buffers: tuple[Buffer, ...]) -> bool:
     """Whether no two overlap, as is usual: every launch asks."""
     end = 0
     for address, nbytes in sorted([buffer[1:3] for buffer in buffers]):
