@@ -39,6 +39,6 @@ def test_more_than_the_device_has() -> None:
         }}"""
     gradient = kg.gradient(kg.compile(source)["k"])
     nbytes = rows * 1024
-    message = f"a block needs {2 * nbytes} bytes of shared memory .{nbytes} in s, {nbytes} in _d_s.; .* has"
+    message = f"a block needs {2 * nbytes} bytes of shared memory .{nbytes} in s, {nbytes} in the adjoint of s.; .* has"
     with pytest.raises(kg.LaunchError, match=message):
         gradient[1, 128](*(cupy.zeros(128) for _ in range(4)))
