@@ -19,7 +19,7 @@ import numpy as np
 
 import kernelgrad as kg
 from every_plan import forced
-from kernelgrad.errors import InternalError, KernelGradError, ParseError, UnsupportedError
+from kernelgrad.errors import DeviceError, InternalError, KernelGradError, ParseError, UnsupportedError
 from kernelgrad.kernel import Kernel
 
 from . import device
@@ -84,6 +84,8 @@ def check(
         return Outcome("invalid", f"the kernel itself: {error}")
     except InternalError as error:
         return Outcome("wrong", f"internal error: {error}")
+    except DeviceError as error:
+        return Outcome("wrong", f"the device: {error}")
     except KernelGradError as error:
         return Outcome("refused", _reason(error))
     except Exception as error:
@@ -251,7 +253,7 @@ class _Checker:
         found, args = place(self._copies(seeds)), place(self._copies(self.args))
         try:
             WAYS[way](self, args, found)
-        except InternalError:
+        except (InternalError, DeviceError):
             raise
         except KernelGradError:
             return  # not every kernel has it

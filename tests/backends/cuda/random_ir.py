@@ -87,6 +87,11 @@ class Generator:
         condition = self.condition(scope)
         scope.append(self.builder.apply("select", condition, self.pick(scope), self.pick(scope)))
 
+    def starting(self, scope: list[Value], arg: Value) -> Value:
+        """Often a value of the same name, as where a loop goes on with a variable of another."""
+        same = [v for v in scope if v.name is not None and v.name == arg.name]
+        return self.random.choice(same) if same and self.random.random() < 0.5 else self.pick(scope)
+
     def carried(self) -> list[Value]:
         return [Value(U32, self.random.choice(_NAMES)) for _ in range(self.random.randint(0, 3))]
 
@@ -119,13 +124,14 @@ class Generator:
         scope.extend(self.builder.for_(lower, upper, inits, self.random.choice((1, 2)), body))
 
     def while_(self, scope: list[Value], depth: int) -> None:
-        left, args = Value(U32, "left"), self.carried()
+        """Half of them have nothing before their test, as a `for` of the source."""
+        left, args, bare = Value(U32, "left"), self.carried(), self.random.random() < 0.5
         start = self.builder.constant(self.random.randint(0, 3), U32)
         with self.builder.region() as before_region:
             inner = [*scope, left, *args]
-            self.statements(inner, 3, self.random.randint(0, 2))
+            self.statements(inner, 3, 0 if bare else self.random.randint(0, 2))
             go_on = self.builder.apply("gt", left, self.builder.constant(0, U32))
-            forwarded = (left, *(self.yields(inner, args)))
+            forwarded = (left, *(args if bare else self.yields(inner, args)))
         before = before_region.block((left, *args), (go_on, *forwarded))
         body_left, body_args = Value(U32, "left"), [Value(U32, v.name) for v in args]
         with self.builder.region() as body_region:
@@ -134,7 +140,7 @@ class Generator:
             rest = self.builder.apply("sub", body_left, self.builder.constant(1, U32), name="left")
             results = (rest, *self.yields(inner, body_args))
         body = body_region.block((body_left, *body_args), results)
-        inits = (start, *(self.pick(scope) for _ in args))
+        inits = (start, *(self.starting(scope, v) for v in args))
         scope.extend(self.builder.while_(inits, before, body)[1:])
 
 

@@ -7,7 +7,7 @@ from run_text import run_emitted
 from kernelgrad.backends.cuda import emit
 from kernelgrad.ir.verifier import verify
 
-KERNELS = 80
+KERNELS = 200
 SEEDS = (0, 1, 7, 0xDEADBEEF)
 
 

@@ -2,7 +2,9 @@
 
 import textwrap
 
+import numpy as np
 import pytest
+from run_text import run_emitted
 
 import kernelgrad as kg
 from kernelgrad.backends.cuda import emit, kernel_name
@@ -202,3 +204,24 @@ def test_parameters_named_like_what_emitted_code_calls(name: str) -> None:
     kernel = kg.compile(source)["k"]
     for text in (kernel.source, kg.gradient(kernel, f"y, {name}").source, kg.jvp(kernel, f"y, {name}").source):
         assert compile_only(text, "sm_90")
+
+
+def test_inner_loop_goes_on_with_a_variable_that_is_kept() -> None:
+    """`place` after the inner loop and `old` are two variables: the loop's header must not lose the copy between."""
+    source = """
+        __global__ void k(double *y, const double *x, int last, int step) {
+          int place = 0;
+          bool twice = x[0] < 0;
+          for (int j = 0; x[j] < x[last]; ++j) {
+            for (int u = 1; u < 3 && twice; ++u) { y[place] = x[u]; place += step; }
+            int old = place;
+            place = place + step;
+            y[old] = x[j];
+          }
+        }"""
+    kernel = kg.compile(source)["k"]
+    x, expected, found = np.array([-3.0, -2, -1, 0]), np.zeros(20), np.zeros(20)
+    kernel[1, 1](expected, x, 3, 2)
+    run_emitted(kernel.source, "k", 1, 1, [found, x, np.int32(3), np.int32(2)])
+    assert expected[2 * 8] == -1.0
+    np.testing.assert_array_equal(found, expected)

@@ -401,13 +401,14 @@ class Statements:
         states = [self.storage(op.before.args[k]) for k in carried]
         self.copies(states, [op.inits[k] for k in carried], op)
         self.unroll(op.unroll)
-        if op in self.folding.stepped:
-            self.stepped(op, states, carried)
-            return
         forwarded = self.folding.wanted[op.before][1:]
         targets = [self.storage(op.body.args[k - 1], op.results[k - 1]) for k in forwarded]
         sources = [op.before.results[k] for k in forwarded]
         plain = not self.has_text(op.before) and all(map(self.is_in, sources, targets))
+        if op in self.folding.stepped:
+            assert plain, "the header of a `for` has no place for copies"
+            self.stepped(op, states, carried)
+            return
         condition = self.expressions.value(op.before.results[0])
         with self.nested(f"while ({condition.text if plain else 'true'}) {{"):
             if not plain:

@@ -164,11 +164,11 @@ def _starts(op: Op) -> Iterator[tuple[Value, Value]]:
 
 
 def _one_storage(function: Function, folding: Folding) -> Iterator[tuple[Value, Value]]:
-    """Values that are in one variable by the way loops are written: a loop's results are its last carried values."""
+    """Values that are in one variable by the way loops are written: a loop's results are its last carried values, and
+    the header of a `for` has no place for copies from what its test sees to what its body does."""
     for op in walk(function.body):
         if isinstance(op, While) and op in folding.stepped:
-            one, other = _counters(op, folding)
-            yield one, other
+            yield from zip(op.before.args, op.body.args, strict=True)
         match op:
             case For(body=body):
                 yield from zip(body.args[1:], op.results, strict=True)
