@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..analysis.roots import holds_pointers
 from ..errors import ArgumentError, InternalError, UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.effects import OF_OPERANDS
+from ..ir.effects import OF_OPERANDS, picks
 from ..ir.ops import (
     Aggregate,
     Alloca,
@@ -47,7 +47,7 @@ from ..ir.traverse import uses
 from ..ir.types import I64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..ir.verifier import verify
 from ..transforms import simplify
-from ..transforms.spellings import emit, picks
+from ..transforms.spellings import emit
 from .calculus.forward_activity import ForwardActivity, has_tangent, may_pass
 from .calculus.rules import pushed, rule_for
 from .calculus.shadows import dynamic_shadow

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..autodiff.calculus.cooperate import SHARED_BYTES
+from ..autodiff.calculus.shadows import SHARED_BYTES
 from ..errors import ArgumentError, LaunchError
 from ..kernel import Kernel
 from ..launches.choice.variant import Variant

@@ -9,11 +9,11 @@ from ..autodiff.accumulate.choice import Accumulation
 from ..autodiff.prepare.prepared import Prepared
 from ..autodiff.reverse import Derivation
 from ..autodiff.saving.plan import Plan
+from ..ir.effects import picks
 from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Pointer, Scalar
 from ..transforms.block_shape import decided_by
-from ..transforms.spellings import picks
 
 
 def explain(

@@ -40,7 +40,10 @@ class Block:
     args: tuple[Value, ...]
     ops: tuple[Op, ...]
     results: tuple[Value, ...]
-    found_kinds: frozenset[type[Op]] | None = field(default=None, init=False, repr=False)  # for `traverse.kinds`
+    found_kinds: frozenset[Kind] | None = field(default=None, init=False, repr=False)  # for `traverse.kinds`
+
+
+Kind = type["Op"] | str  # of operations, and of pure functions by their names
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

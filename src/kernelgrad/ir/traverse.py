@@ -8,7 +8,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from .ops import Block, Function, Global, Op, Undef, Value
+from .ops import Apply, Block, Function, Global, Kind, Op, Undef, Value
 from .types import Array, Pointer, Struct, Type
 
 _BASE = frozenset(("results", "span"))
@@ -23,7 +23,7 @@ class _Shape:
     """Which fields of a kind of operation are what, and functions that read them: made once per kind, since passes ask
     for operands and regions more often than for anything else."""
 
-    __slots__ = ("operands", "groups", "blocks", "attributes", "values_of", "blocks_of")
+    __slots__ = ("operands", "groups", "blocks", "attributes", "values_of", "blocks_of", "kinds")
 
     def __init__(self, kind: type[Op]):
         own = {f.name: str(f.type) for f in fields(kind) if f.name not in _BASE}
@@ -33,6 +33,7 @@ class _Shape:
         self.attributes = tuple(name for name in own if name not in self.operands + self.blocks)
         self.values_of: Callable[[Op], Values] = _reader(self.operands, self.groups)
         self.blocks_of: Callable[[Op], Blocks] = _reader(self.blocks, frozenset())
+        self.kinds = frozenset(base for base in kind.__mro__ if issubclass(base, Op))
 
 
 def _reader(names: tuple[str, ...], groups: frozenset[str]) -> Callable[[Op], tuple[Any, ...]]:
@@ -94,9 +95,9 @@ def walk(block: Block) -> Iterator[Op]:
             todo.pop()
 
 
-def kinds(block: Block) -> frozenset[type[Op]]:
-    """Of the operations in the block and in its nested blocks. Found once for each block, which never changes: whoever
-    asks at every level of a nest does not walk it at every level."""
+def kinds(block: Block) -> frozenset[Kind]:
+    """Of the operations in the block and in its nested blocks: their classes, and of pure functions the names. Found
+    once for each block, which never changes: whoever asks at every level of a nest does not walk it at every level."""
     todo = [block]
     while todo:
         inner = [b for op in todo[-1].ops for b in blocks(op)]
@@ -106,9 +107,14 @@ def kinds(block: Block) -> frozenset[type[Op]]:
             continue
         done = todo.pop()
         nested = (b.found_kinds for b in inner if b.found_kinds is not None)
-        object.__setattr__(done, "found_kinds", frozenset(map(type, done.ops)).union(*nested))
+        object.__setattr__(done, "found_kinds", _own_kinds(done).union(*nested))
     assert block.found_kinds is not None
     return block.found_kinds
+
+
+def _own_kinds(block: Block) -> frozenset[Kind]:
+    names = frozenset[Kind](op.fn for op in block.ops if type(op) is Apply)
+    return names.union(*(_SHAPES[kind].kinds for kind in set(map(type, block.ops))))
 
 
 def holds(op: Op, *wanted: type[Op]) -> bool:

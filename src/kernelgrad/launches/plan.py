@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from ..autodiff.calculus.cooperate import SHARED_BYTES
+from ..autodiff.calculus.shadows import SHARED_BYTES
 from ..autodiff.saving import checkpoint
 from ..ir.ops import Value as IRValue
 from ..kernel import Kernel

@@ -80,7 +80,7 @@ class _Stores:
         return kept
 
 
-def positive_zeros(function: Function, shadows: frozenset[str]) -> Function:
+def positive_zeros(function: Function, _: Module, shadows: frozenset[str]) -> Function:
     """Adjoints are cleared with -0.0, which simplifies; what is left of that shows as 0.0 to who looks at them."""
     aliases = Aliases(function)
     roots = {p.value for p in function.params if p.name in shadows}

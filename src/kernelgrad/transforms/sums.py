@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..analysis.aliases import Aliases
+from ..analysis.machine import LOOP_SUMS, ONLY_SUMS
 from ..ir.builder import Builder
 from ..ir.effects import MEETINGS, is_pure
 from ..ir.ops import (
@@ -38,12 +39,10 @@ from ..ir.traverse import blocks, clone, operands, rebuild, uses, walk, with_bod
 from ..ir.types import Pointer, Scalar
 from . import promote, simplify
 
-MOST = 16  # registers that sums of one loop may take
 
-
-def run(function: Function, module: Module, shadows: frozenset[str], most: int = MOST) -> Function:
-    """`shadows`: the parameters and variables that hold adjoints. `most`: sums that a loop may have."""
-    found = function
+def run(function: Function, module: Module, shadows: frozenset[str], only_sums: bool = False) -> Function:
+    """`shadows`: the parameters and variables that hold adjoints. `only_sums`: the function does nothing else."""
+    found, most = function, ONLY_SUMS if only_sums else LOOP_SUMS
     while True:  # from loops to the loops around them
         sums = _Sums(found, shadows, most)
         body = sums.block(found.body)

@@ -8,6 +8,7 @@ updates are atomic too.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ...analysis.access.affine import Sums
 from ...analysis.machine import VECTOR_BYTES
@@ -18,7 +19,9 @@ from ...analysis.structure import Structure
 from ...analysis.tuning import USUAL as USUAL_TUNING
 from ...analysis.tuning import Tuning, Vectorization
 from ...ir.ops import Alloca, Load, Store, Value
-from .gather.pattern import Gather
+
+if TYPE_CHECKING:
+    from .gather.pattern import Gather
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...analysis.ownership.loads_before_stores import Before
 from ...analysis.roots import UNKNOWN, Memory, leads_on, named_roots
 from ...ir.ops import Function, Value
 from ..accumulate.choice import USUAL, Facts
@@ -67,6 +66,8 @@ def early_loads(function: Function, memory: Memory, options: Options) -> frozens
     alone, else in copies."""
     if options.mode == "joint":
         return frozenset()
+    from ...analysis.ownership.loads_before_stores import Before
+
     copied = named_roots(function, memory, options.changing - options.facts.taped)
     old = memory.lasting() | {UNKNOWN} if options.mode == "reverse" else copied
     loads = (op for op in memory.loads if memory.of(op.ptr) and memory.of(op.ptr) <= old)

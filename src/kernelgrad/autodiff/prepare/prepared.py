@@ -8,43 +8,35 @@ that differ in how updates are added alone share everything else.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis import roots as memory_analysis
 from ...analysis import structure as structure_analysis
-from ...analysis.ownership.loads_before_stores import Before
 from ...analysis.roots import Memory, holds_pointers
 from ...analysis.structure import Place, Structure
 from ...deep import deeply
 from ...errors import Span
-from ...ir.ops import Atomic, For, Function, Global, Module, Op, Param, Print, Value, While
-from ...ir.traverse import uses, walk
-from ...ir.types import I64
+from ...ir.builder import pointee
+from ...ir.ops import Atomic, Call, For, Function, Global, Module, Op, Param, Print, Value, Warp, While
+from ...ir.traverse import kinds, uses, walk
+from ...ir.types import I64, Pointer, Scalar, Struct
 from ...locks import cached_property
 from ...progress import doing
-from ...transforms import rotate, simplify
+from ...transforms import simplify
 from ..accumulate.choice import Accumulation, plan_updates
-from ..accumulate.ordered import Sites, order_updates, sites
 from ..accumulate.parameters import AdjointParams, adjoint_params
 from ..calculus import activity as activity_analysis
-from ..calculus import cooperate, struct_members
 from ..calculus.activity import Activity
-from ..calculus.shadows import Shadowed, add_shadows, is_dynamic
-from ..refusals.bits import refuse_bits
-from ..refusals.unsaved import refuse_shadow_pointers, refuse_tape
-from ..refusals.unsupported import refuse_unsupported
-from ..saving import carried_derivatives
-from ..saving.branch_bits import with_choices
+from ..calculus.shadows import SHARED_BYTES, Shadowed, add_shadows, is_dynamic
 from ..saving.plan import Plan
 from ..saving.planner import Task, make_plan
-from ..saving.rerun_segments import candidates, strip
-from ..winners import shared_memory
-from ..winners.global_memory import Winners, find_claims, refuse_alone
-from ..winners.shared_memory import SharedWinners
-from .double_cells import wide_roots
+from ..winners.winners import SharedWinners, Winners
 from .normal_form import in_form, short_loops, unrolled
 from .options import Options, changing_roots, early_loads
 from .owned import TypicallyOwned, owned
+
+if TYPE_CHECKING:
+    from ..accumulate.ordered import Sites
 
 
 class SharedShadows(NamedTuple):
@@ -58,7 +50,11 @@ class SharedShadows(NamedTuple):
     @property
     def widening(self) -> int:
         """How often the bytes of dynamic shared memory go into those of its shadow."""
-        found = (cooperate.widening(v, name in self.wide) for name, v in self.of.items() if is_dynamic(v))
+        if not self.of:
+            return 1
+        from ..calculus.cooperate import widening
+
+        found = (widening(v, name in self.wide) for name, v in self.of.items() if is_dynamic(v))
         return max(found, default=1)
 
     @property
@@ -69,7 +65,7 @@ class SharedShadows(NamedTuple):
     @property
     def params(self) -> tuple[Param, ...]:
         dynamic = any(map(is_dynamic, self.of.values()))
-        return (Param(self.nbytes, "long long", variable=cooperate.SHARED_BYTES),) if dynamic else ()
+        return (Param(self.nbytes, "long long", variable=SHARED_BYTES),) if dynamic else ()
 
 
 @dataclass
@@ -123,8 +119,12 @@ class Planned:
     @cached_property
     def long_loops(self) -> tuple[frozenset[Span], frozenset[Span]]:
         """Of launches with large tapes: the loops that carry derivatives along, and those that go in strips."""
+        if not any(self.plan.taped.values()):
+            return frozenset(), frozenset()
+        from ..saving import carried_derivatives, rerun_segments
+
         narrow = carried_derivatives.candidates(self.function, self.plan, self.memory, self.activity)
-        return narrow, candidates(self.function, self.plan) - narrow
+        return narrow, rerun_segments.candidates(self.function, self.plan) - narrow
 
 
 @dataclass
@@ -201,13 +201,19 @@ class Derivations:
         nothing = frozenset[Span]()
         narrow, stripped = found.long_loops if options.facts.strips else (nothing, nothing)
         if stripped:
+            from ...transforms import rotate
+            from ..saving.rerun_segments import strip
+
             function = rotate.run(simplify.run(strip(function, stripped), module), module)
             found = _planned(function, module, options)
-        short = short_loops(function, found.taped_loops()) - narrow
+        taped = found.taped_loops()
+        short = short_loops(function, taped) - narrow if taped else nothing
         if short:
             function = unrolled(function, module, short)
             found = _planned(function, module, options)
         if narrow:
+            from ..saving import carried_derivatives
+
             # Last: simplification knows nothing of what this says of derivatives.
             memory = memory_analysis.analyse(function)
             function = carried_derivatives.run(function, narrow, memory, _activity(function, memory, options))
@@ -219,39 +225,86 @@ class Derivations:
         facts = options.facts
         key = options.listed, options.mode == "reverse", options.deterministic, facts.block, facts.alone, facts.ragged
         if key not in self._ready:
-            apart = struct_members.apart(self.function, self.module, options.listed)
-            self._ready[key] = in_form(apart, self.module, options)
+            self._ready[key] = in_form(self._with_members(options), self.module, options)
         return self._ready[key]
+
+    def _with_members(self, options: Options) -> Function:
+        """The function with numbers in structs that hold pointers, where they are listed, as parameters."""
+        if not any(isinstance(p.type, Struct) for p in self.function.params):
+            return self.function
+        from ..calculus import struct_members
+
+        return struct_members.apart(self.function, self.module, options.listed)
 
 
 def _planned(function: Function, module: Module, options: Options) -> Planned:
     memory = memory_analysis.analyse(function)
     activity = _activity(function, memory, options)
-    refuse_bits(function, memory, activity)
-    decided = shared_memory.find(function, module, memory, activity)
-    if decided.won:
-        function, module = decided.function, decided.extended(module)
-        memory = memory_analysis.analyse(function)
-        activity = _activity(function, memory, options)
-    winners = Winners(find_claims(function, memory, activity, options.may_alias), decided.won)
+    held = kinds(function.body)
+    if "bitcast" in held or not _is_seen_as_declared(memory):
+        from ..refusals.bits import refuse_bits
+
+        refuse_bits(function, memory, activity)
+    decided, winners = SharedWinners(function), Winners()
+    if Atomic in held:
+        from ..winners import global_memory, shared_memory
+
+        decided = shared_memory.find(function, module, memory, activity)
+        if decided.won:
+            function, module = decided.function, decided.extended(module)
+            memory = memory_analysis.analyse(function)
+            activity = _activity(function, memory, options)
+        winners = Winners(global_memory.find_claims(function, memory, activity, options.may_alias), decided.won)
     options = _suited(options, function, memory, winners)
-    wide = wide_roots(function, memory, activity.roots, options.facts.wide)
+    wide = _wide_roots(function, memory, activity, options.facts.wide)
     given = adjoint_params(function, activity, options.listed, options.facts.copied, wide)
     shared = _shared_shadows(module, memory, activity, wide)
-    chosen, choices = with_choices(function, activity)
+    chosen, choices = function, dict[Value, Value]()
+    if not held.isdisjoint(("max", "min")):
+        from ..saving.branch_bits import with_choices
+
+        chosen, choices = with_choices(function, activity)
     shadowed = add_shadows(chosen, memory, activity.roots, given.pointers, shared.of, shared.nbytes, wide)
     pointers = (*given.pointers.values(), shared.nbytes)
     task = _task(shadowed, activity, pointers, options, winners, choices)
     plan = _checked_plan(task, shadowed, options)
-    refuse_unsupported(task.function, plan, activity)
+    if not held.isdisjoint((Atomic, Call, Warp)):
+        from ..refusals.unsupported import refuse_unsupported
+
+        refuse_unsupported(task.function, plan, activity)
     parts = (task.structure, task.memory, activity, plan, task, winners, decided, given, shared)
     return Planned(options, function, shadowed, *parts)
 
 
+def _is_seen_as_declared(memory: Memory) -> bool:
+    """Whether all memory is accessed as the numbers it is declared to hold: nobody takes the bits of others."""
+    for op in (*memory.loads, *memory.stores):
+        type = pointee(op.ptr)  # type: ignore[attr-defined]
+        roots = memory.of(op.ptr)  # type: ignore[attr-defined]
+        if not isinstance(type, Scalar) or any(
+            not isinstance(r.type, Pointer) or r.type.pointee != type for r in roots
+        ):
+            return False
+    return True
+
+
+def _wide_roots(function: Function, memory: Memory, activity: Activity, wanted: frozenset[str]) -> frozenset[Value]:
+    """The memory whose shadow is in double precision."""
+    if not wanted:
+        return frozenset()
+    from .double_cells import wide_roots
+
+    return wide_roots(function, memory, activity.roots, wanted)
+
+
 def _shared_shadows(module: Module, memory: Memory, activity: Activity, wide: frozenset[Value]) -> SharedShadows:
+    nbytes = Value(I64, SHARED_BYTES)
+    if not memory.global_names:
+        return SharedShadows({}, nbytes, frozenset())
+    from ..calculus.cooperate import shared_shadows
+
     names = frozenset(name for name, root in memory.global_names.items() if root in wide)
-    shadows = cooperate.shared_shadows(module, memory, activity.roots, wide)
-    return SharedShadows(shadows, Value(I64, cooperate.SHARED_BYTES), names)
+    return SharedShadows(shared_shadows(module, memory, activity.roots, wide), nbytes, names)
 
 
 def _suited(options: Options, function: Function, memory: Memory, winners: Winners) -> Options:
@@ -266,6 +319,8 @@ def _suited(options: Options, function: Function, memory: Memory, winners: Winne
 def _apart(options: Options, winners: Winners, memory: Memory) -> Options:
     """Who wins is known when the whole grid has run: the reverse is a launch of its own (rule 1)."""
     if options.mode == "reverse":
+        from ..winners.global_memory import refuse_alone
+
         refuse_alone(winners, memory)
     return replace(options, mode="split")
 
@@ -297,10 +352,15 @@ def _task(
 
 def _checked_plan(task: Task, shadowed: Shadowed, options: Options) -> Plan:
     plan, function, memory = make_plan(task), task.function, task.memory
-    if options.mode == "reverse":
-        refuse_tape(plan, task.structure, Before(function, memory, options.may_alias))
-    elif options.mode == "split":
-        refuse_shadow_pointers(plan, task.structure, shadowed.of.values())
+    if options.mode != "joint":
+        from ..refusals.unsaved import refuse_shadow_pointers, refuse_tape
+
+        if options.mode == "reverse":
+            from ...analysis.ownership.loads_before_stores import Before
+
+            refuse_tape(plan, task.structure, Before(function, memory, options.may_alias))
+        else:
+            refuse_shadow_pointers(plan, task.structure, shadowed.of.values())
     if options.silent:
         outputs = set(_outputs(memory))
         plan.silent = frozenset(id(op) for op in walk(function.body) if isinstance(op, Print) or op in outputs)
@@ -316,10 +376,13 @@ def _prepare(planned: Planned, options: Options) -> Prepared:
     accumulation = plan_updates(memory, structure, activity.roots, *parts, options.facts, usual.sums)
     if options.facts.alone:
         accumulation.contested.clear()
+    logged: Sites = {}
     if options.deterministic:
+        from ..accumulate.ordered import order_updates, sites
+
         alone = options.facts.alone
         accumulation = order_updates(accumulation, memory, structure, planned.plan, alone, options.may_alias)
-    logged = sites(accumulation, structure, planned.plan, planned.shadowed.of)
+        logged = sites(accumulation, structure, planned.plan, planned.shadowed.of)
     kept = frozenset(p.value for p in function.params if p.name in options.kept)
     return Prepared(options, planned, accumulation, kept, logged)
 

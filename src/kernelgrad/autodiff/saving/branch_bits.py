@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...analysis import induction
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Block, Constant, For, Function, If, Op, Value, While
 from ...ir.traverse import blocks, operands, rebuild, walk, with_body
@@ -84,6 +83,8 @@ class Choices:
         owner = place.owner
         if not isinstance(owner, For | While) or (isinstance(owner, For) and value is place.block.args[0]):
             return False
+        from ...analysis import induction
+
         return induction.find(owner, value, structure) is None
 
     def puts_off(self, value: Value) -> bool:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...analysis.float_bounds import at_least
-from ...analysis.induction import value_at
 from ...analysis.machine import FULL_WARP
 from ...analysis.structure import Place
-from ...analysis.uniform import uniform_values
 from ...errors import UnsupportedError
 from ...ir.builder import Builder
+from ...ir.effects import picks
 from ...ir.ops import (
     Aggregate,
     Alloca,
@@ -39,23 +37,15 @@ from ...ir.ops import (
 )
 from ...ir.types import I64, Scalar
 from ...locks import cached_property
-from ...transforms.spellings import picks
-from ...transforms.unroll import constants_of
-from ..accumulate.block_constant_sums import taps
 from ..accumulate.fewer_blocks import coarse, only_sums
 from ..accumulate.logs import Logs
-from ..accumulate.ordered import is_known_before as is_log_known_before
-from ..accumulate.ordered import logs_of
 from ..calculus.adjoints import Adjoints, add_into, part_of, zero
 from ..calculus.products import power_of
 from ..calculus.rules import rule_for, scaled
 from ..calculus.shadows import adjoint_type, shadow_name, zero_fill
 from ..calculus.tape import Tape, linear_warp
 from ..saving.forward_code import Copier, Rematerialized
-from ..saving.tape_capacity import is_known_before
-from ..winners import global_memory
 from .memory import MemoryAdjoints
-from .shuffles import Shuffle
 
 if TYPE_CHECKING:
     from ..prepare.prepared import Prepared
@@ -76,6 +66,23 @@ _OF_NUMBERS = {
 }
 
 
+def _is_tape_counted(prepared: Prepared) -> bool:
+    """Whether only a launch that counts tells how much each block keeps."""
+    if not prepared.plan.taped:
+        return False
+    from ..saving.tape_capacity import is_known_before
+
+    return not is_known_before(prepared.plan)
+
+
+def _logs(tape: Tape, prepared: Prepared) -> Logs:
+    if not prepared.sites:
+        return Logs(tape, False, ())
+    from ..accumulate.ordered import is_known_before, logs_of
+
+    return Logs(tape, not is_known_before(prepared.sites, prepared.structure), logs_of(prepared.sites))
+
+
 class Sweep:
     """Emits the gradient's body. `b` is where code goes; scopes of available forward values nest as regions do."""
 
@@ -86,10 +93,9 @@ class Sweep:
         self.activity, self.plan, self.winners = prepared.activity, prepared.plan, prepared.winners
         self.prologue = Builder()
         self.b = Builder()
-        self.tape = Tape(self.prologue, self.mode == "split", counted=not is_known_before(prepared.plan))
+        self.tape = Tape(self.prologue, self.mode == "split", _is_tape_counted(prepared))
         self.adjoints = Adjoints(self.b)
-        known = is_log_known_before(prepared.sites, prepared.structure)
-        self.logs = Logs(self.tape, not known, logs_of(prepared.sites))
+        self.logs = _logs(self.tape, prepared)
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
         self.scopes: list[dict[Value, Value]] = [{}]
         axes = prepared.options.facts.coarse
@@ -125,7 +131,7 @@ class Sweep:
         """What a block has to do; or, if that is only sums and there are many blocks, what many of them have."""
         beside = self.mode == "split" or self.tape.stacks or self.logs.all
         everything = (*self.prologue.ops, *work)
-        updates = taps(everything, self.spread)
+        updates = self.block_constant(everything)
         self.only_sums = bool(sums or updates) and not beside and only_sums(everything, updates)
         if self.coarse is not None and self.only_sums:
             self.coarse.emit(self.b, everything)
@@ -133,6 +139,14 @@ class Sweep:
         else:
             self.coarse = None
             self.b.ops += work
+
+    def block_constant(self, ops: tuple[Op, ...]) -> set[Op]:
+        """The updates of adjoints that have copies, if all updates are such, of elements that are every block's."""
+        if not self.spread:
+            return set()
+        from ..accumulate.block_constant_sums import taps
+
+        return taps(ops, self.spread)
 
     def augmented_forward(self) -> list[Op]:
         with self.b.region() as region:
@@ -156,10 +170,14 @@ class Sweep:
 
     @cached_property
     def uniform(self) -> set[Value]:
+        from ...analysis.uniform import uniform_values
+
         return uniform_values(self.shadowed.function)
 
     @cached_property
     def constants(self) -> dict[Value, int]:
+        from ...transforms.unroll import constants_of
+
         return constants_of(self.shadowed.function)
 
     def find(self, value: Value) -> Value | None:
@@ -256,8 +274,7 @@ class Sweep:
             case Store(ptr, _):
                 self.stores.store(op, self.value(self.shadowed.of[ptr]), self.memory.of(ptr))
             case Atomic(_, ptr, _) if picks(op):
-                won = global_memory.won(self.b, self.winners, self.memory, op, self.value)
-                self.stores.winner(op, self.value(self.shadowed.of[ptr]), won)
+                self.stores.winner(op, self.value(self.shadowed.of[ptr]), self.won(op))
             case Atomic(_, ptr, _):
                 self.stores.atomic(op, self.value(self.shadowed.of[ptr]))
             case Barrier("block"):
@@ -284,6 +301,11 @@ class Sweep:
                 raise UnsupportedError(
                     f"a derivative flows through '{type(op).__name__.lower()}': not supported", op.span
                 )
+
+    def won(self, op: Atomic) -> Value:
+        from ..winners.global_memory import won
+
+        return won(self.b, self.winners, self.memory, op, self.value)
 
     def apply(self, op: Apply) -> None:
         if self.adjoints.is_zero(op.result):
@@ -312,7 +334,7 @@ class Sweep:
         rule = rule_for(op.fn)
         if rule is None:
             raise UnsupportedError(f"'{op.fn}' has no derivative and an active value passes through it", op.span)
-        singular = rule.singular and not at_least(op.args[0], self.structure.definition) >= rule.regular_from
+        singular = rule.singular and not self.is_regular(op.args[0], rule.regular_from)
         for k, arg in enumerate(op.args):
             if arg not in self.adjoints or rule.is_zero(k):
                 continue
@@ -322,6 +344,11 @@ class Sweep:
             contribution = scaled(self.b, adjoint, rule, k, result, args, singular)
             if contribution is not None:
                 self.adjoints.add(arg, contribution)
+
+    def is_regular(self, arg: Value, bound: float) -> bool:
+        from ...analysis.float_bounds import at_least
+
+        return at_least(arg, self.structure.definition) >= bound
 
     def select(self, args: tuple[Value, ...], adjoint: Value) -> None:
         cond, first, second = args
@@ -352,6 +379,8 @@ class Sweep:
             uniform, segment = lane in self.uniform, self.constants.get(width)
             operands = self.value(mask), self.value(lane), self.value(width)
             of_all = self.constants.get(mask) == FULL_WARP
+            from .shuffles import Shuffle
+
             shuffle = Shuffle(op.fn, *operands, uniform, segment, of_all)
             self.adjoints.add(value, shuffle.adjoint(self.b, adjoint))
 
@@ -420,6 +449,8 @@ class Sweep:
 
     def inductions(self, op: For | While, iteration: Value) -> dict[Value, Value]:
         """What the loop carries and an iteration's number tells."""
+        from ...analysis.induction import value_at
+
         found = {}
         for arg in op.body.args:
             rule = self.plan.inductions.get(arg)

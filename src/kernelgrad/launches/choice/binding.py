@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from ...autodiff.calculus import struct_members
 from ...autodiff.reverse import Derivation
+from ...ir.effects import picks
 from ...ir.ops import Atomic, Block, Function, Module, Param, Store, Value
 from ...kernel import Kernel
 from ...runtime.written import Origin, Trace, written_params
-from ...transforms.spellings import picks
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from ...autodiff.accumulate.logs import Log
 from ...autodiff.accumulate.replicas import COPIES
-from ...autodiff.calculus.cooperate import SHARED_BYTES
+from ...autodiff.calculus.shadows import SHARED_BYTES
 from ...autodiff.calculus.tape import Stack
 from ...autodiff.costs.tape_size import elements_per_thread
 from ...autodiff.reverse import Derivation

@@ -17,8 +17,7 @@ from ...analysis.ownership.single_stores import is_consumed, is_stored_once
 from ...autodiff.accumulate import ordered
 from ...autodiff.accumulate.logs import Log, Logged
 from ...autodiff.calculus import struct_members
-from ...autodiff.calculus.cooperate import SHARED_BYTES
-from ...autodiff.calculus.shadows import is_dynamic
+from ...autodiff.calculus.shadows import SHARED_BYTES, is_dynamic
 from ...autodiff.calculus.tape import Stack, leaf_types
 from ...autodiff.prepare.options import Options, unique_roots
 from ...autodiff.prepare.prepared import Derivations

@@ -13,7 +13,7 @@ from ...runtime.own import Own
 from ...runtime.scratch import Scratch
 
 if TYPE_CHECKING:
-    from ...autodiff.winners.global_memory import Claim
+    from ...autodiff.winners.winners import Claim
     from ..choice.variant import Variant
 
 
