@@ -129,7 +129,7 @@ def test_every_folder_is_a_layer() -> None:
 # From what is known of a launch to what runs: none of these imports a later one, in functions or for types neither.
 PLANNED = """runtime/integers launches/choice/binding launches/choice/variant launches/choice/gathers
     launches/choice/choose launches/choice/forms launches/choice/split_launch launches/memory/buffers
-    launches/memory/additions launches/memory/tape_memory launches/memory/coarse_grid launches/memory/partial_sums
+    launches/memory/additions launches/memory/tape_memory launches/memory/started_grid launches/memory/partial_sums
     launches/memory/replicas launches/vector_width launches/plan launches/planning derivatives/gradient""".split()
 
 

@@ -89,24 +89,34 @@ def gradient(
     the parameters of a pack by the pack's.
     """
     from .derivatives.asked.settings import check_outputs, make_settings
-    from .derivatives.device_function import DeviceFunction, FunctionGradient
     from .derivatives.gradient import Gradient
-    from .derivatives.module_variables import with_variables
     from .kernel import Kernel
 
-    requests.target("gradient", target, Kernel, DeviceFunction)
+    if not isinstance(target, Kernel):
+        from .derivatives.device_function import DeviceFunction, FunctionGradient
+
+        requests.target("gradient", target, Kernel, DeviceFunction)
     requests.derivable(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
-    target = with_variables(target, parameters)
+    target = _with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
         target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
     )
     check_outputs(target.function, parameters, settings.shown)
-    made = FunctionGradient(target, settings) if isinstance(target, DeviceFunction) else Gradient(target, settings)
+    made = Gradient(target, settings) if isinstance(target, Kernel) else FunctionGradient(target, settings)
     _warn_if_zero(made)
     return made
+
+
+def _with_variables(target: Any, parameters: str | Sequence[str] | None) -> Any:
+    """With the module variables that derivatives concern, if it uses any, as parameters."""
+    if not getattr(target, "kernel", target).module.globals:
+        return target
+    from .derivatives.module_variables import with_variables
+
+    return with_variables(target, parameters)
 
 
 def _warn_if_zero(made: Differentiated) -> None:

@@ -275,8 +275,15 @@ class Kernel:
         return found
 
 
+def stream_of(launch: Launch, placement: Placement) -> int | None:
+    """The stream's handle: what the user named, else the current one; None on the CPU."""
+    if placement.cuda is None:
+        return None
+    return stream_handle(launch.stream) if launch.stream is not None else placement.stream()
+
+
 def _config(launch: Launch, placement: Placement) -> LaunchConfig:
     if placement.cuda is None:
         return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, shadow_bytes=launch.shadow_bytes)
-    stream = stream_handle(launch.stream) if launch.stream is not None else placement.stream()
+    stream = stream_of(launch, placement)
     return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, stream, placement.cuda, launch.shadow_bytes)

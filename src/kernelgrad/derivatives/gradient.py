@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import requests
 from ..analysis import roots as memory_analysis
 from ..autodiff.accumulate.choice import Facts
 from ..autodiff.accumulate.parameters import adjoint_name
-from ..autodiff.calculus.shadows import adjoint_c_type
-from ..autodiff.calculus.struct_members import Member, members_of
-from ..autodiff.saving import checkpoint
+from ..autodiff.calculus.shadows import adjoint_c_type, adjoint_type
 from ..errors import ArgumentError, LaunchError
 from ..ir.ops import Atomic, Function, Param, Value
 from ..ir.traverse import operands
 from ..ir.types import Array, Pointer, Struct, Type
-from ..kernel import Kernel
+from ..kernel import Kernel, stream_of
 from ..launches.choice.forms import Forms
-from ..launches.choice.split_launch import Spilled
 from ..launches.choice.variant import Variant
 from ..launches.memory.adjoint_sizes import Pair, check_sizes
-from ..launches.memory.half_adjoints import in_float
-from ..launches.memory.tape_memory import elements, stream_of, tape_total
 from ..launches.plan import LaunchPlan, Plans, Preparation, Step
 from ..launches.planning import Planner
 from ..locks import cached_property, compiling
@@ -37,7 +32,10 @@ from ..runtime.own import Own
 from ..runtime.recording import refuse_while_recording
 from ..runtime.signature import c_signature, declare, user_params
 from .asked.settings import Settings, has_derivative
-from .struct_adjoints import completed, with_members
+
+if TYPE_CHECKING:
+    from ..autodiff.calculus.struct_members import Member
+    from ..launches.choice.split_launch import Spilled
 
 
 class Differentiated:
@@ -91,9 +89,15 @@ class Differentiated:
                 )
             given = args[own:]
         adjoints = dict(zip(self.settings.shown, given, strict=True))
+        return args[:own], self._with_members(adjoints) if self._structs else adjoints
+
+    def _with_members(self, adjoints: dict[str, Any]) -> dict[str, Any]:
+        """With an adjoint for each number in a struct of pointers."""
+        from .struct_adjoints import completed, with_members
+
         for _, name, type in self._structs:
             adjoints |= {name: completed(name, type, adjoints[name])} if name in adjoints else {}
-        return args[:own], with_members(adjoints, self._members) if self._members else adjoints
+        return with_members(adjoints, self._members) if self._members else adjoints
 
     def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:
         """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
@@ -101,9 +105,27 @@ class Differentiated:
             if adjoints.get(name) is not None:
                 _check_members(name, type, args[number], adjoints[name])
 
+    def _in_float(
+        self, adjoints: dict[str, Any], launch: Launch, own: Own, kept: tuple[str, ...] | None = None
+    ) -> dict[str, Any]:
+        """The adjoints as the gradient takes them: in half precision, copies in float."""
+        if not self._has_halves:
+            return adjoints
+        from ..launches.memory.half_adjoints import in_float
+
+        return in_float(self.kernel.function, adjoints, launch, own, self.settings.kept if kept is None else kept)
+
+    @cached_property
+    def _has_halves(self) -> bool:
+        return any(adjoint_type(p.type) != p.type for p in self.kernel.function.params)
+
     @cached_property
     def _members(self) -> tuple[Member, ...]:
         """The numbers in structs of pointers that have adjoints."""
+        if not self._structs:
+            return ()
+        from ..autodiff.calculus.struct_members import members_of
+
         return tuple(m for m in members_of(self.kernel.function) if m.struct in self.settings.shown)
 
     @cached_property
@@ -194,6 +216,8 @@ class Gradient(Differentiated):
     @cached_property
     def checkpointed(self) -> Gradient:
         """The same gradient with its loops in segments, for launches whose tape would exceed the budget."""
+        from ..autodiff.saving import checkpoint
+
         function = checkpoint.run(self.kernel.function, self.kernel.module)
         module = replace(self.kernel.module, functions={function.name: function})
         kernel = Kernel(function.name, module, self.kernel.variable)
@@ -311,7 +335,7 @@ class Gradient(Differentiated):
         adjoints of the right sizes."""
         own_args, adjoints = self.separate(args, {})
         wanted, own = tuple([name for name, adjoint in adjoints.items() if adjoint is not None]), Own()
-        adjoints = in_float(self.kernel.function, adjoints, launch, own)
+        adjoints = self._in_float(adjoints, launch, own, ())
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         ways = self.ways(placement, False, False)
         known = known_launch(self.kernel.function, wanted, launch, bound, ways)
@@ -351,7 +375,7 @@ class Gradient(Differentiated):
         self.check_members(own_args, adjoints)
         wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
         own = Own()
-        adjoints = in_float(self.kernel.function, adjoints, launch, own, self.settings.kept)
+        adjoints = self._in_float(adjoints, launch, own)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         ways = self.ways(placement, single, watched)
         known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
@@ -383,7 +407,7 @@ class Gradient(Differentiated):
         primal, placement = self.kernel.bind(own_args)
         bound = None
         if keywords or len(args) != len(own_args):
-            adjoints = in_float(function, self.separate(args, keywords)[1], launch, copies, self.settings.kept)
+            adjoints = self._in_float(self.separate(args, keywords)[1], launch, copies)
             wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
             bound, _ = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         if not wanted:
@@ -435,6 +459,8 @@ def _bytes_needed(
     placement: Placement,
     segment: int | None = None,
 ) -> int:
+    from ..launches.memory.tape_memory import elements, tape_total
+
     return tape_total(elements(forms.for_launch(known), launch, bound, placement, segment), launch)
 
 

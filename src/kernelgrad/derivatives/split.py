@@ -9,7 +9,7 @@ from typing import Any
 
 from ..autodiff.calculus.shadows import SHARED_BYTES
 from ..errors import ArgumentError, LaunchError
-from ..kernel import Kernel
+from ..kernel import Kernel, stream_of
 from ..launches.choice.variant import Variant
 from ..launches.memory import winner_memory
 from ..launches.memory.double_cells import add_wide
@@ -18,7 +18,7 @@ from ..launches.memory.ordered_adds import Entries, add_logs, finish_logs, logge
 from ..launches.memory.partial_sums import add_partials, finish_partials
 from ..launches.memory.replicas import add_copies, finish_copies
 from ..launches.memory.saved_buffers import Choice, Saved, save, saved_names
-from ..launches.memory.tape_memory import add_shadows, add_tape, elements, stream_of, tape_total
+from ..launches.memory.tape_memory import add_shadows, add_tape, elements, tape_total
 from ..launches.plan import written_by
 from ..locks import cached_property
 from ..runtime.arguments import Placement

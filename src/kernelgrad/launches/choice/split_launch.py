@@ -29,7 +29,7 @@ from ...autodiff.costs.work import Work, work
 from ...autodiff.prepare.options import unique_roots
 from ...errors import KernelGradError
 from ...ir.ops import Barrier, BarrierReduce, For, Function, GlobalRef, Value, Warp, While
-from ...ir.traverse import walk
+from ...ir.traverse import kinds, walk
 from ...kernel import Kernel
 from ...locks import COMPILING, cached_property
 from ...runtime.integers import ANY, KnownLaunch, Ways
@@ -170,7 +170,7 @@ class InTwo:
         """What has neither loops nor barriers takes its time for memory, of which one kernel moves less."""
         settings, function = self.forms.settings, self.forms.kernel.function
         one = ways.single or settings.mode != "joint" or settings.may_alias
-        return not one and any(isinstance(op, _LONG) for op in walk(function.body))
+        return not one and not kinds(function.body).isdisjoint(_LONG)
 
     def _zeroed(self, joint: Variant, shape: Shape | None, known: Known) -> tuple[str, ...]:
         """The outputs whose adjoints the kernel zeroes, so that the reverse only reads them."""

@@ -1,5 +1,5 @@
-"""The launch plan of a gradient whose kernel takes atomic maxima, minima or exchanges in global memory: the forward,
-the claims, the reverse (Note [Claims] in autodiff/winners/global_memory.py), and the memory that these share."""
+"""The memory that forward, claims and reverse share, where a kernel takes atomic maxima, minima or exchanges in global
+memory (Note [Claims] in autodiff/winners/global_memory.py)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,6 @@ from ...runtime.scratch import Scratch
 if TYPE_CHECKING:
     from ...autodiff.winners.winners import Claim
     from ..choice.variant import Variant
-
-
-def kernels_in_order(variant: Variant) -> tuple[tuple[Kernel, bool], ...]:
-    """The kernels that a gradient launches, and whether they take the adjoints too."""
-    if not variant.derivative.claims:
-        return () if variant.is_idle else tuple((kernel, True) for kernel in variant.kernels)
-    forward, reverse, claim = variant.kernels
-    return (forward, False), (claim, False), (reverse, True)
 
 
 def add_memory(variant: Variant, primal: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
