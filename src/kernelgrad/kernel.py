@@ -18,11 +18,11 @@ from .runtime.launch import BoundArguments, Executable, LaunchConfig
 from .runtime.recording import RECORDER, refuse_while_recording
 from .runtime.signature import c_signature
 from .runtime.streams import stream_handle
-from .runtime.variables import Variable
 from .runtime.written import written_params
 
 if TYPE_CHECKING:
     from .runtime.check import CheckReport
+    from .runtime.variables import Variable
 
 Hidden = Mapping[str, Supplied]
 

@@ -15,7 +15,6 @@ from .errors import InternalError, LookupFailed, UnsupportedError
 from .frontend.custom_derivatives import refusal_of_derivatives
 from .frontend.guides import check_guides
 from .frontend.lowering import Lowering
-from .frontend.reached import check_missing_parts
 from .frontend.unit import Unit
 from .frontend.variables import module_variable
 from .frontend.visiting import told_plainly
@@ -116,7 +115,10 @@ def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, Unsupport
     lowering = Lowering(found)
     ir_name = lowering.function(cursor, found.span(cursor))
     check_guides(found, lowering.reached)
-    check_missing_parts(found, lowering.reached, lowering.types.declarations())
+    if found.lacks_parts:
+        from .frontend.reached import check_missing_parts
+
+        check_missing_parts(found, lowering.reached, lowering.types.declarations())
     module = lowering.module()
     verify(module, "frontend")
     return module, ir_name, refusal_of_derivatives(found, lowering.reached)

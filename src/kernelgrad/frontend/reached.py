@@ -82,7 +82,7 @@ class Reached:
 
 def check_missing_parts(unit: Unit, functions: Iterable[Cursor], records: Iterable[Cursor]) -> None:
     """Refuses what would mean something else with the parts that are not there; warns of headers."""
-    if unit.sound.cuts or unit.sound.undecided or unit.missing:
+    if unit.lacks_parts:
         reached = _reach([*functions, *records])
         _check_included(unit, reached)
         _check_names(unit, reached)

@@ -301,6 +301,11 @@ class Unit:
         """Headers that were not found."""
         return self.sound.missing if self._sound is not None or self.errors else []
 
+    @property
+    def lacks_parts(self) -> bool:
+        """Whether something of the text was cut out, left undecided, or in headers that were not found."""
+        return bool(self.sound.cuts or self.sound.undecided or self.missing)
+
 
 def header_hint(missing: list[str]) -> str:
     listed = " and ".join(f"'{header}'" for header in missing[:4]) + (" and others" if len(missing) > 4 else "")

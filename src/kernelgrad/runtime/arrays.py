@@ -9,8 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from . import dlpack
-
 Device = Literal["cpu"] | tuple[str, int]
 DType = np.dtype[Any] | str
 
@@ -181,13 +179,12 @@ def _view_cuda_interface(array: Any) -> ArrayView:
     )
 
 
-_HOST_KINDS = (dlpack.CPU, dlpack.CUDA_HOST)
-_GPU_KINDS = (dlpack.CUDA, dlpack.CUDA_MANAGED)
-
-
 def _view_dlpack(array: Any) -> ArrayView:
+    from . import dlpack
+
     lent = dlpack.borrow(array)
     kind, ordinal = lent.device
+    on_host, on_gpu = kind in (dlpack.CPU, dlpack.CUDA_HOST), kind in (dlpack.CUDA, dlpack.CUDA_MANAGED)
     itemsize = lent.dtype.itemsize if isinstance(lent.dtype, np.dtype) else 2
     return ArrayView(
         lent.address,
@@ -196,7 +193,7 @@ def _view_dlpack(array: Any) -> ArrayView:
         lent.shape,
         lent.strides is None or _is_c_order(lent.shape, lent.strides, 1),
         not lent.read_only,
-        "cpu" if kind in _HOST_KINDS else ("cuda" if kind in _GPU_KINDS else f"DLPack {kind}", ordinal),
+        "cpu" if on_host else ("cuda" if on_gpu else f"DLPack {kind}", ordinal),
         (array, lent.capsule),
     )
 

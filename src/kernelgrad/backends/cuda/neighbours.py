@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...ir.ops import Apply, Atomic, Block, Constant, Function, Load, Member, Offset, Op, Param, PtrCast, Value
+from ...ir.ops import Apply, Atomic, Block, Constant, Function, Load, Member, Module, Offset, Op, Param, PtrCast, Value
 from ...ir.traverse import blocks, rebuild, uses, walk, with_body
 from ...ir.types import F32, I32, I64, Pointer, Struct
 
@@ -36,7 +36,7 @@ class _Place(NamedTuple):
     bytes: int
 
 
-def gather_neighbours(function: Function) -> Function:
+def run(function: Function, _: Module) -> Function:
     """The function with additions to neighbouring floats behind each other."""
     finder = _Finder(function)
 
@@ -54,7 +54,7 @@ def gather_neighbours(function: Function) -> Function:
 
 
 def neighbours(function: Function) -> Iterator[Neighbours]:
-    """Those of a function that `gather_neighbours` gave."""
+    """Those of a function that `run` gave."""
     yield from _inside(function.body, _Finder(function))
 
 
