@@ -69,10 +69,10 @@ DERIVATIVE = (
     Pass("clean", "transforms.simplify"),
 )
 ARRANGED = (
-    Pass("unread", "transforms.unread", (GlobalRef, Warp, BarrierReduce)),
+    Pass("unread", "transforms.dce:without_unread", (GlobalRef, Warp, BarrierReduce)),
     Pass("barriers", "transforms.barriers", (Barrier,)),
 )
-LAST = (Pass("schedule", "schedule.order.loads_first", (Load,)),)
+LAST = (Pass("schedule", "schedule.order.loads_first", (Load, Store)),)
 
 # Each neighbour has a copy of everything at first, also of what is the same for all.
 WIDENED = (

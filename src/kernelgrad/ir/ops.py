@@ -329,6 +329,7 @@ class While(Op):
 # ---- functions ----------------------------------------------------------------------------------------------------
 
 
+SEGMENT = "_segment"  # the parameter that has the length of a checkpointed loop's segments
 ADJOINT = "_d_"  # what the names of memory that holds adjoints begin with
 
 

@@ -198,6 +198,16 @@ def rebuild(op: Op, value: Callable[[Value], Value], block: Callable[[Block], Bl
     return replace(op, **changes) if changes else op
 
 
+def descend(op: Op, block: Callable[[Block], Block]) -> Op:
+    """The operation with its regions mapped, and nothing else: the same one where it has none, or none changes."""
+    names = _SHAPES[type(op)].blocks
+    if not names:
+        return op
+    inner = {name: getattr(op, name) for name in names}
+    changes: dict[str, Any] = {name: new for name, b in inner.items() if (new := block(b)) is not b}
+    return replace(op, **changes) if changes else op
+
+
 def _mapped(values: Values, value: Callable[[Value], Value]) -> Values:
     """The same tuple where nothing in it changes."""
     mapped = tuple(map(value, values))

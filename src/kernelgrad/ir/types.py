@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Space = Literal["generic", "global", "shared", "constant", "local"]
 SPACES: tuple[Space, ...] = ("generic", "global", "shared", "constant", "local")
+
+
+def _derived() -> Any:
+    """A field that follows from the others."""
+    return dataclasses.field(init=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -16,22 +22,17 @@ class Scalar:
     name: str
     kind: Literal["bool", "int", "uint", "float"]
     bits: int
+    # What passes ask of types more often than for anything else follows from that.
+    size: int = _derived()
+    align: int = _derived()
+    is_float: bool = _derived()
+    is_signed: bool = _derived()
 
-    @property
-    def size(self) -> int:
-        return max(1, self.bits // 8)
-
-    @property
-    def align(self) -> int:
-        return self.size
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "float"
-
-    @property
-    def is_signed(self) -> bool:
-        return self.kind in ("int", "float")
+    def __post_init__(self) -> None:
+        nbytes = max(1, self.bits // 8)
+        derived = {"size": nbytes, "align": nbytes, "is_float": self.kind == "float"}
+        for name, value in (*derived.items(), ("is_signed", self.kind in ("int", "float"))):
+            object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
         return self.name

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..autodiff.calculus.shadows import SHARED_BYTES
+from ..ir.ops import SEGMENT
 from ..ir.ops import Value as IRValue
 from ..kernel import Kernel
 from ..locks import cached_property, make_lock
@@ -157,7 +158,6 @@ class LaunchPlan:
     @cached_property
     def needs(self) -> tuple[Need, ...]:
         """Memory and numbers that the kernels are given besides the arguments, but for logs and claims."""
-        from ..autodiff.saving import checkpoint
         from .memory import started_grid
         from .memory.buffers import Number, Value
         from .memory.double_cells import wide_adjoints
@@ -167,7 +167,7 @@ class LaunchPlan:
 
         variant = self.variant
         shared = [Value(SHARED_BYTES, Number(-(-self.launch.shared_bytes // 16) * 16), "where shadows begin")]
-        segment = [] if self.segment is None else [Value(checkpoint.SEGMENT, Number(self.segment), "iterations")]
+        segment = [] if self.segment is None else [Value(SEGMENT, Number(self.segment), "iterations")]
         return (
             *(shared if variant.doubles_shared else ()),
             *shadows(variant),
@@ -304,10 +304,8 @@ def _renumber(plan: LaunchPlan, at: Preparation) -> None:
 
 
 def _cut(plan: LaunchPlan, at: Preparation) -> None:
-    from ..autodiff.saving import checkpoint
-
     assert plan.segment is not None
-    at.own.supplied[checkpoint.SEGMENT] = Supplied(plan.segment)
+    at.own.supplied[SEGMENT] = Supplied(plan.segment)
 
 
 def _keep(plan: LaunchPlan, at: Preparation) -> None:

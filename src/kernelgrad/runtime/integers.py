@@ -9,9 +9,8 @@ from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..analysis.machine import VECTOR_BYTES
-from ..autodiff.saving import checkpoint
 from ..ir.layout import param_layout
-from ..ir.ops import Function, Value
+from ..ir.ops import SEGMENT, Function, Value
 from ..ir.types import Scalar
 from ..locks import make_lock
 from .config import Launch
@@ -26,7 +25,7 @@ class Integers:
 
     def __init__(self, function: Function):
         self._values: list[Value] = []
-        self._segments = [p.value for p in function.params if p.variable == checkpoint.SEGMENT]
+        self._segments = [p.value for p in function.params if p.variable == SEGMENT]
         layout, end = "<", 0
         for param, offset in zip(function.params, param_layout(function)[0], strict=True):
             if isinstance(param.type, Scalar) and param.variable is None and not param.type.is_float:

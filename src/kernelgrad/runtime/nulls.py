@@ -39,7 +39,7 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import rebuild
+from ..ir.traverse import descend
 from ..ir.types import BOOL, Pointer, Scalar
 from .config import Launch
 from .cpu import NULL_USED
@@ -230,7 +230,7 @@ class _Guard:
                 self._bases[op.result] = self._bases.get(op.ptr, op.ptr)
             if isinstance(op, Load | Store | Atomic):
                 ops += self._look(op)
-            ops.append(rebuild(op, lambda v: v, self.block))
+            ops.append(descend(op, self.block))
         return Block(block.args, tuple(ops), block.results)
 
     def _look(self, op: Access) -> list[Op]:

@@ -232,3 +232,10 @@ def _keep(values: tuple[Value, ...], which: list[bool] | None) -> tuple[Value, .
     if which is None:
         return values
     return tuple(v for v, wanted in zip(values, which, strict=True) if wanted)
+
+
+def without_unread(function: Function, module: Module) -> Function:
+    """Shared variables that nobody reads, but to compute what goes into them again, are not written. The reverse of a
+    sum needs none of the numbers that were summed: a tree over shared memory, or over the lanes of a warp, run forward
+    once more, would only tell what nobody asks."""
+    return with_body(function, eliminate(function.body, shared=True))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..analysis.aliases import Aliases
 from ..ir.ops import Block, Constant, Function, Load, Module, Op, Store, Value
-from ..ir.traverse import blocks, rebuild, walk, with_body
+from ..ir.traverse import blocks, descend, walk, with_body
 from .access_index import Accesses, Contents, looks, writes
 
 
@@ -41,7 +41,7 @@ class _Stores:
         if not blocks(op):
             return op
         write, look = len(self.writes), len(self.looks)
-        op = rebuild(op, lambda v: v, self.block)
+        op = descend(op, self.block)
         self.written[op], self.seen[op] = (write, len(self.writes)), (look, len(self.looks))
         return op
 
@@ -93,7 +93,7 @@ def positive_zeros(function: Function, _: Module, shadows: frozenset[str]) -> Fu
                 zero = replace(zeros[op.value], value=0.0, results=(Value(op.value.type),), span=op.span)
                 ops += [zero, replace(op, value=zero.result)]
             else:
-                ops.append(rebuild(op, lambda v: v, block))
+                ops.append(descend(op, block))
         return Block(b.args, tuple(ops), b.results)
 
     return with_body(function, block(function.body))

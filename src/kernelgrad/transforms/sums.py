@@ -35,7 +35,7 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import blocks, clone, operands, rebuild, uses, walk, with_body
+from ..ir.traverse import blocks, clone, descend, operands, uses, walk, with_body
 from ..ir.types import Pointer, Scalar
 from . import promote, simplify
 
@@ -78,7 +78,7 @@ class _Sums:
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
         for op in block.ops:
-            inner = rebuild(op, lambda v: v, self.block)
+            inner = descend(op, self.block)
             ops += self.loop(inner) if isinstance(inner, For | While) and inner is op else [inner]
         return block if ops == list(block.ops) else Block(block.args, tuple(ops), block.results)
 
@@ -201,7 +201,7 @@ class _Sums:
                 case If() if self.is_test(op, updates):  # adding zero is cheaper than asking
                     ops += self.summed(op.then, total, updates).ops
                 case _:
-                    ops.append(rebuild(op, lambda v: v, lambda inner: self.summed(inner, total, updates)))
+                    ops.append(descend(op, lambda inner: self.summed(inner, total, updates)))
         return Block(block.args, tuple(ops), block.results)
 
     def is_test(self, op: If, updates: set[int]) -> bool:

@@ -14,9 +14,7 @@ from ...ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offs
 from ...ir.types import Pointer, Scalar, Struct, Type
 from ..fold import evaluate as fold
 from ..fold import limits
-from ..induction import unconverted
 from ..structure import Place, Structure
-from .loop_bounds import ends_of
 
 Known = Callable[[Value], int | float | bool | None]
 # ("thread_idx", axis), ("block_idx", axis), a loop's counter, or what a promised buffer holds (see `promises`)
@@ -208,6 +206,8 @@ class Sums:
 
     def _bound(self, loop: For | While, value: Value, start: Affine, step: int) -> None:
         """How often at most a loop goes on, by its condition on what it carries."""
+        from .loop_bounds import ends_of
+
         for end in ends_of(loop, self.structure) if isinstance(loop, While) and step > 0 else ():
             if end.value is value:
                 self._most(value, start, self.common(end.bounds), step, end.more)
@@ -236,6 +236,8 @@ class Sums:
         """What is added to a carried value in each iteration; `int i; i += 4u` converts it there and back."""
         assert isinstance(arg.type, Scalar)
         bits = arg.type.bits
+        from ..induction import unconverted
+
         op = self.structure.definition.get(unconverted(following, bits, self.structure))
         if not (isinstance(op, Apply) and op.fn in ("add", "sub")):
             return None

@@ -15,10 +15,10 @@ not show that it does not (`ranges`), each addition looks whether it is inside, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from ...analysis.access.ranges import Indices, Ranges
 from ...deep import deeply
 from ...ir.builder import pointee
 from ...ir.ops import Atomic, Function
@@ -27,6 +27,10 @@ from . import block_sums, totals
 from . import llvm_types as lt
 from .llvm_types import i64
 from .loops import counted
+
+if TYPE_CHECKING:
+    from ...analysis.access.ranges import Indices, Ranges
+
 
 _MOST_BYTES = 1 << 18
 _CROWD = 64  # threads for each element, at least
@@ -69,6 +73,8 @@ def candidates(function: Function) -> dict[str, Candidate]:
 def all_candidates(function: Function) -> dict[str, Candidate]:
     """Also those that registers add up."""
     expanded = block_sums.run(totals.expanded(function))
+    from ...analysis.access.ranges import Indices
+
     indices = Indices(expanded)
     once = set(totals.find(expanded, by_row=True))
     by_root = totals.additions_by_root(expanded)

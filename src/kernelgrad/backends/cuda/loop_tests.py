@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ...analysis.fold import evaluate
 from ...ir.ops import Apply, Block, Builtin, Constant, Function, Module, Op, Value, While
-from ...ir.traverse import blocks, clone, rebuild, uses, walk, with_body
+from ...ir.traverse import blocks, clone, descend, uses, walk, with_body
 from ...ir.types import Scalar, Type
 from ...transforms.dce import eliminate
 
@@ -40,7 +40,7 @@ class _Placing:
 
     def _op(self, op: Op) -> Op:
         moved = self._moved(op) if isinstance(op, While) and self._is_carried(op) else None
-        return rebuild(op if moved is None else moved, lambda v: v, self.block)
+        return descend(op if moved is None else moved, self.block)
 
     def _is_carried(self, loop: While) -> bool:
         """Whether the loop carries the outcome of its test, and nobody else asks for it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...ir.ops import Apply, Atomic, Block, Constant, Function, Load, Member, Module, Offset, Op, Param, PtrCast, Value
-from ...ir.traverse import blocks, rebuild, uses, walk, with_body
+from ...ir.traverse import blocks, descend, uses, walk, with_body
 from ...ir.types import F32, I32, I64, Pointer, Struct
 
 SIZES = (4, 2)  # how many elements one access has
@@ -41,7 +41,7 @@ def run(function: Function, _: Module) -> Function:
     finder = _Finder(function)
 
     def arranged(block: Block) -> Block:
-        ops = [rebuild(op, lambda v: v, arranged) for op in block.ops]
+        ops = [descend(op, arranged) for op in block.ops]
         later: dict[int, list[Op]] = {}
         moved: set[int] = set()
         for group in finder.groups(ops):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...ir.ops import Apply, Block, Function, Module, Op, Value
-from ...ir.traverse import blocks, rebuild, uses, with_body
+from ...ir.traverse import blocks, descend, uses, with_body
 from ...ir.types import F32, F64
 
 _FUNCTIONS = {F32: "sincosf", F64: "sincos"}
@@ -29,7 +29,7 @@ def run(function: Function, _: Module) -> Function:
     used = uses(function.body)
 
     def arranged(block: Block) -> Block:
-        ops = [rebuild(op, lambda v: v, arranged) for op in block.ops]
+        ops = [descend(op, arranged) for op in block.ops]
         partner = {id(one): other for one, other in _partners(ops) if used.get(one.result) and used.get(other.result)}
         second = {id(other) for other in partner.values()}
         behind = [[op, partner[id(op)]] if id(op) in partner else [op] for op in ops if id(op) not in second]

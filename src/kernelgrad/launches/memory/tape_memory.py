@@ -9,9 +9,8 @@ import numpy as np
 
 from ...autodiff.accumulate.logs import Log, Logged
 from ...autodiff.calculus.tape import Stack
-from ...autodiff.saving import checkpoint
 from ...errors import LaunchError
-from ...ir.ops import Param
+from ...ir.ops import SEGMENT, Param
 from ...ir.types import Pointer, Type
 from ...kernel import stream_of
 from ...runtime.arguments import Placement, Supplied
@@ -137,7 +136,7 @@ def _counted(
     kernel, stores = variant.counting
     own = Own()
     if segment is not None:
-        own.supplied[checkpoint.SEGMENT] = Supplied(segment)
+        own.supplied[SEGMENT] = Supplied(segment)
     stream = stream_of(launch, placement)
     if stores:
         bound = on_copies(kernel.function, bound, placement, stream, own)
