@@ -352,19 +352,17 @@ class Param:
     )
     pack: str | None = None  # the parameter pack that it is an element of
     shown: str | None = None  # what the user calls it, where that is not its name
+    name: str = field(init=False, repr=False)  # those of the value
+    type: Type = field(init=False, repr=False)
 
-    @property
-    def name(self) -> str:
-        return self.value.name or "_"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.value.name or "_")
+        object.__setattr__(self, "type", self.value.type)
 
     @property
     def called(self) -> str:
         """For messages."""
         return self.shown or self.name
-
-    @property
-    def type(self) -> Type:
-        return self.value.type
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from ...ir.ops import Apply, Atomic, For, Load, Member, Offset, PtrCast, Store, Value, While
 from ...ir.types import I64, Pointer, Scalar, Type
 from ..access.affine import Access, Affine, Basis, Guard, Looked, Sums
-from ..access.loop_bounds import End, ends_of
 from ..fold import limits
 from ..roots import Memory
 from ..structure import Place, Structure
@@ -85,6 +84,8 @@ class _Lookups(Sums):
         return found
 
     def _of_loop(self, loop: For | While) -> set[Guard]:
+        from ..access.loop_bounds import End, ends_of
+
         if isinstance(loop, For):
             ends = [End(loop.body.args[0], (loop.upper,), 0)] if loop.step > 0 else []
         else:

@@ -72,9 +72,9 @@ def candidates(function: Function) -> dict[str, Candidate]:
 @deeply
 def all_candidates(function: Function) -> dict[str, Candidate]:
     """Also those that registers add up."""
-    expanded = block_sums.run(totals.expanded(function))
     from ...analysis.access.ranges import Indices
 
+    expanded = block_sums.run(totals.expanded(function))
     indices = Indices(expanded)
     once = set(totals.find(expanded, by_row=True))
     by_root = totals.additions_by_root(expanded)
