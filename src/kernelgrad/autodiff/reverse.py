@@ -24,7 +24,8 @@ from ..progress import doing
 from .accumulate.parameters import is_number, partial_sums
 from .counts import COUNTS
 from .prepare.options import Mode, Options
-from .prepare.prepared import Derivations, Planned, Prepared
+from .prepare.planned import Planned
+from .prepare.prepared import Derivations, Prepared
 from .sweep.reverse_sweep import Number, Sweep
 from .winners.winners import Claim
 

@@ -13,7 +13,7 @@ from ...locks import cached_property
 from .options import Options, unique_roots
 
 if TYPE_CHECKING:
-    from .prepared import Planned
+    from .planned import Planned
 
 
 class Owned(NamedTuple):
