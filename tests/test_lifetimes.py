@@ -6,8 +6,11 @@ import gc
 import weakref
 
 import numpy as np
+import pytest
 
 import kernelgrad as kg
+from kernelgrad.cache import Recent
+from kernelgrad.runtime import cpu
 
 SOURCE = "__device__ float scale = 2; __global__ void k(float *y) { y[threadIdx.x] *= scale; }"
 
@@ -35,3 +38,15 @@ def test_a_tree_goes_with_its_module() -> None:
         assert tree() is None
     finally:
         gc.enable()
+
+
+def test_code_in_use_outlives_its_place_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_memory", Recent(1))
+    text = "__global__ void k(float *y) {{ y[threadIdx.x] = {}; }}"
+    kernels = [kg.compile(text.format(number))["k"] for number in (41, 42, 43)]
+    for _ in range(2):
+        for number, kernel in zip((41, 42, 43), kernels, strict=True):
+            y = np.zeros(4, np.float32)
+            kernel[1, 4](y)
+            assert y.tolist() == [number] * 4
+    assert len(cpu._memory) == 1
