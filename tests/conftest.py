@@ -22,7 +22,7 @@ OPTIMISED = (
     "autodiff/test_rules_of_reversal.py",
     "autodiff/test_seeds.py",
     "autodiff/test_traps.py",
-    "autodiff/test_winners.py",
+    "autodiff/winners",
     "backends",
     "emulation",
     "generated",
