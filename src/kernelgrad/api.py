@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -293,6 +294,7 @@ class Module:
 
             self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
             self._unit.require_functions()
+        weakref.finalize(self, self._unit.close).atexit = False
         self._kernels: dict[str, Any] = {}
         self._variables: dict[Any, Variable] = {}
 
@@ -333,7 +335,7 @@ class Module:
 
         with COMPILING:
             declaration = declared_variable(self._unit, name)
-        return self._variable(declaration)
+        return _variable(declaration, self._variables)
 
     variable = constant
 
@@ -343,19 +345,24 @@ class Module:
 
         lowered, ir_name, refusal = pipeline.lower_for_derivatives(self._unit, name)
         module = pipeline.compile_kernel(lowered, ir_name)
-        function = module.functions[ir_name]
+        function, variables = module.functions[ir_name], self._variables
+
+        def variable(name: str) -> Variable:
+            return _variable(module.globals[name], variables)
+
         if function.kind == "kernel":
-            return Kernel(ir_name, module, lambda variable: self._variable(module.globals[variable]), refusal=refusal)
+            return Kernel(ir_name, module, variable, refusal=refusal)
         from .derivatives.device_function import DeviceFunction, as_kernel
 
         wrapped = replace(module, functions={ir_name: as_kernel(function)})
-        kernel = Kernel(ir_name, wrapped, lambda variable: self._variable(module.globals[variable]), refusal=refusal)
-        return DeviceFunction(function, kernel)
+        return DeviceFunction(function, Kernel(ir_name, wrapped, variable, refusal=refusal))
 
-    def _variable(self, declaration: Any) -> Variable:
-        """One object per declaration, whichever kernel mentions it."""
-        from .runtime.variables import Variable
 
-        key = (declaration.name, str(declaration.type), declaration.init)
-        found = self._variables.get(key)
-        return found if found is not None else self._variables.setdefault(key, Variable(declaration))
+def _variable(declaration: Any, known: dict[Any, Variable]) -> Variable:
+    """One object per declaration, whichever kernel mentions it. A kernel has the variables of its module, and not the
+    module: with that would go the text's syntax tree, megabytes of it."""
+    from .runtime.variables import Variable
+
+    key = (declaration.name, str(declaration.type), declaration.init)
+    found = known.get(key)
+    return found if found is not None else known.setdefault(key, Variable(declaration))

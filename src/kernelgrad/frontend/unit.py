@@ -12,7 +12,7 @@ from ..errors import LookupFailed, ParseError, Span
 from . import clang
 from .clang import Cursor, Kind, Sources
 from .sound import Flaw, Sound, errors_of, flaw_of, make_sound, missing_header
-from .visiting import children_of, told_plainly, walk
+from .visiting import children_of, forget, told_plainly, walk
 
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
@@ -60,6 +60,13 @@ class Unit:
 
     def parse(self, texts: dict[str, bytes]) -> Any:
         return clang.parse(self.name, texts, self.options.include_dirs, self.options.defines, self.options.std)
+
+    def close(self) -> None:
+        """Of a unit that nobody asks any more: its tree goes with the last cursor, and not when Python next looks for
+        cycles, which it does by the number of its own objects."""
+        forget(self.tree)
+        if self._whole is not None:
+            forget(self._whole.tree)
 
     @property
     def sound(self) -> Sound:

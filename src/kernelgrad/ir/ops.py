@@ -41,6 +41,7 @@ class Block:
     ops: tuple[Op, ...]
     results: tuple[Value, ...]
     found_kinds: frozenset[Kind] | None = field(default=None, init=False, repr=False)  # for `traverse.kinds`
+    is_simple: bool = field(default=False, init=False, repr=False)  # a body in which `simplify` found nothing to do
 
 
 Kind = type["Op"] | str  # of operations, and of pure functions by their names

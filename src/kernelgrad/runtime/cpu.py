@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..cache import DiskCache, digest, source_digest
+from ..cache import DiskCache, Recent, digest, source_digest
 from ..errors import KernelError, LaunchError
 from ..ir.ops import Assert, For, Module, Op, While
 from ..ir.printer import print_module
@@ -247,7 +247,7 @@ def _flush_stdout() -> None:
 
 # ---- code ---------------------------------------------------------------------------------------------------------
 
-_memory: dict[str, _Loaded] = {}
+_memory: Recent[_Loaded] = Recent(512)
 
 
 def _load(module: Module, kernel: str, printed: str, variant: Variant) -> _Loaded:

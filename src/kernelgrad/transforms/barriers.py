@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..analysis.aliases import Aliases
 from ..ir.effects import NESTING, PURE
 from ..ir.ops import Alloca, Atomic, Barrier, BarrierReduce, Block, For, Function, Load, Module, Op, Store, Value, While
-from ..ir.traverse import blocks, descend, holds, walk, with_body
+from ..ir.traverse import blocks, descend, holds, walk, with_body, with_ops
 
 _HARMLESS = (*PURE, Alloca, *NESTING)
 
@@ -48,14 +48,14 @@ class _Barriers:
         kept: list[Op] = []
         before = _ANYTHING if nested else _Phase()
         if not any(map(_is_barrier, ops)):
-            return Block(block.args, tuple(ops), block.results)
+            return with_ops(block, ops)
         for k, op in enumerate(ops):
             if _is_barrier(op) and not self.concern(before, self.following(ops[k + 1 :], nested)):
                 continue
             kept.append(op)
             meets = _is_barrier(op) or isinstance(op, BarrierReduce)
             before = _Phase() if meets else before.plus(self.touched(op))
-        return Block(block.args, tuple(kept), block.results)
+        return with_ops(block, kept)
 
     def following(self, ops: list[Op], nested: bool) -> _Phase:
         """What is touched until the next barrier."""

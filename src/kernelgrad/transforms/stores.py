@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..analysis.aliases import Aliases
 from ..ir.ops import Block, Constant, Function, Load, Module, Op, Store, Value
-from ..ir.traverse import blocks, descend, walk, with_body
+from ..ir.traverse import blocks, descend, walk, with_body, with_ops
 from .access_index import Accesses, Contents, looks, writes
 
 
@@ -35,7 +35,7 @@ class _Stores:
         for op in ops:
             self.writes.add(op)
             self.looks.add(op)
-        return Block(block.args, tuple(ops), block.results)
+        return with_ops(block, ops)
 
     def op(self, op: Op) -> Op:
         if not blocks(op):
@@ -94,6 +94,6 @@ def positive_zeros(function: Function, _: Module, shadows: frozenset[str]) -> Fu
                 ops += [zero, replace(op, value=zero.result)]
             else:
                 ops.append(descend(op, block))
-        return Block(b.args, tuple(ops), b.results)
+        return with_ops(b, ops)
 
     return with_body(function, block(function.body))

@@ -256,7 +256,7 @@ class Sums:
     # ---- addresses
 
     def address(self, ptr: Value, root: Value) -> Affine | None:
-        """In bytes from the root."""
+        """In bytes from the root; None of a pointer that may come from elsewhere too."""
         if ptr is root:
             return Affine(0)
         op = self.structure.definition.get(ptr)

@@ -36,7 +36,7 @@ def stores_apart(
     for op in (op for op in memory.stores if isinstance(op, Store)):
         for root in memory.of(op.ptr) & active & names.keys():
             where = place_of(op, names[root])
-            if len(memory.of(op.ptr)) == 1 and is_apart(op, root, memory, places, sums):
+            if is_apart(op, root, memory, places, sums):
                 found.add(where)
             else:
                 others.append((op, root, where))

@@ -82,7 +82,7 @@ class Before:
         one, other = places
         if not (isinstance(one, Offset) and isinstance(other, Offset)) or one.ptr is not other.ptr:
             return False
-        same = one.index is other.index and store.value.type == load.result.type
+        same = one.index is other.index  # and so the types, which are what is behind the pointer
         return same and not self._structure.is_inside(one.ptr, loop) and self._counts(one.index, loop)
 
     def _counts(self, index: Value, loop: For | While) -> bool:

@@ -272,9 +272,7 @@ def _observing(op: Spelled) -> Spelling:
 
 
 def fill_bids(b: Builder, bids: dict[str, Global], fill: Callable[[Builder, Value, Value, int], None]) -> None:
-    """At the start of the kernel, all threads together."""
+    """At the start of the kernel, all threads together. The first bid comes after a barrier of the kernel's own."""
     for variable in bids.values():
         base = b.global_ref(variable.name, variable.type, "shared")
         fill(b, base, b.constant(variable.type.size, I64), NOBODY)
-    if bids:
-        b.effect(Barrier, "block")

@@ -192,6 +192,23 @@ KERNELS = {
           y[i] = sum;
         }}""",
     ),
+    # The same, where all fills are in the round: whether they cover what is read is up to the data.
+    "filled_in_the_round_as_often_as_data_say": (
+        False,
+        f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          __shared__ double s[8]; {HEAD}
+          double sum = 0;
+          for (int r = 0; r < 6; r++) {{
+            int often = r == 0 ? 1 : (int)(2 * x[40 + r]) % 2;
+            for (int k = 0; k < often; k++) s[t] = x[8 * r + t] * (r + 1);
+            __syncthreads();
+            for (int j = 0; j < 8; j++) sum += s[j] * s[j] * x[i];
+            __syncthreads();
+          }}
+          y[i] = sum;
+        }}""",
+    ),
     # What fills the tile is overwritten: the stored values are kept, not read again.
     "filled_from_what_changes": (
         True,

@@ -87,6 +87,28 @@ def test_threads_that_are_apart_need_no_exchange(name: str) -> None:
     assert "take(" not in kg.gradient(kg.compile(source)["k"]).source
 
 
+ONE_OF_TWO = {
+    "by the thread": "double *p = t % 2 ? y : x; p[i / 4] = z[i / 4];",
+    "by the thread, apart": "double *p = t % 2 ? y : x; p[i] = z[i];",
+    "by a number": "double *p = n > 3 ? y : x; p[i / 2] = z[i / 2];",
+    "by a loop": """double *p = y, *q = x; for (int k = 0; k < n; k++) { double *r = p; p = q; q = r; }
+        p[i / 2] = z[i / 2];""",
+    "in shared memory": """__shared__ double r[32], s[32];
+        double *p = t % 2 ? r : s; p[t / 4] = z[i / 4]; __syncthreads(); y[i] = r[t / 4] + s[t / 4];""",
+}
+
+
+@pytest.mark.parametrize("name", ONE_OF_TWO)
+def test_stores_in_one_array_or_another(name: str) -> None:
+    """Where an address is that of more than one array, its arithmetic says nothing about either."""
+    source = f"""__global__ void k(double *y, double *x, const double *z, int n) {{
+        int t = threadIdx.x, i = blockIdx.x * blockDim.x + t; {ONE_OF_TWO[name]} }}"""
+    kernel = kg.compile(source)["k"]
+    report = kg.check_gradient(kernel, "y, x, z", 2, 32, (*np.random.default_rng(5).random((3, 64)), 7))
+    assert report.ok, report
+    assert "take(" in kg.gradient(kernel).source
+
+
 @pytest.mark.parametrize("options", [{}, {"primal": False}])
 def test_kept_outputs_that_several_threads_store(options: dict[str, bool]) -> None:
     """Each of four threads would count the adjoint that stays where it is."""

@@ -137,6 +137,13 @@ ADDED = {
     "sums": Once("for (int k = 0; k < 3; k++) atomicAdd(&y[i / 2], x[i + k] * x[i]);", False),
     "stored, then added to": Once("y[i] = x[i]; atomicAdd(&y[i], x[i] * x[i + 1]);", False),
 }
+FLOATS = {
+    "an element twice": Once("y[i] = x[i]; if (x[i] > 0.5) y[i] = x[i] * x[i + 1];", False, type="float"),
+    "the second of two": Once(
+        "y[2 * i] = x[i]; y[2 * i + 1] = x[i + 1]; if (x[i] > 0.5) y[2 * i + 1] = x[i];", False, type="float"
+    ),
+    "two elements": Once("y[2 * i] = x[i] * x[i]; y[2 * i + 1] = x[i + 1] * x[i];", True, type="float"),
+}
 EVERY_PLAN = (
     "a loop",
     "an integrator",
@@ -210,13 +217,13 @@ def test_kept_with(name: str, options: dict[str, Any]) -> None:
             compare(kernel, {plan: launched(kernel, {"keep": "y", **options})()}, True)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_proven(name: str) -> None:
-    kernel = kg.compile(CASES[name].source)["k"]
+@pytest.mark.parametrize("case", [*CASES.values(), *FLOATS.values()], ids=[*CASES, *(f"floats: {n}" for n in FLOATS)])
+def test_what_is_proven(case: Once) -> None:
+    kernel = kg.compile(case.source)["k"]
     memory, nested = roots.analyse(kernel.function), structure.analyse(kernel.function, apart=False)
     y, _, n = (p.value for p in kernel.function.params)
     sums = Sums(nested, Shape((GRID, 1, 1), (BLOCK, 1, 1)), {n: N}.get)
-    assert is_stored_once(y, memory, places_of(nested), sums) == CASES[name].once
+    assert is_stored_once(y, memory, places_of(nested), sums) == case.once
 
 
 def test_text_of_what_cannot_be_kept_consumes() -> None:

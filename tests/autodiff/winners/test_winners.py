@@ -324,6 +324,58 @@ def test_two_updates_between_barriers() -> None:
         assert list(d_x) == [8.0 * (t == winner) for t in range(8)]
 
 
+@pytest.mark.parametrize("update", ["max_bits", "exchange"])
+def test_shared_bids_are_read_before_they_are_cleared(update: str) -> None:
+    """Several rounds in the same cells, with ties; by atomics alone, without a look at the cell before."""
+    source = (
+        FUNCTIONS
+        + f"""__global__ void k(double* y, const double* x) {{
+      __shared__ double m[2]; int t = threadIdx.x; double sum = 0;
+      for (int r = 0; r < 3; r++) {{
+        if (t < 2) m[t] = 0;
+        __syncthreads();
+        if (x[8 * r + t] > 0) {update}(&m[t % 2], x[8 * r + t]);
+        __syncthreads();
+        sum += m[0] * m[1] * (t + 1);
+        __syncthreads();
+      }}
+      y[t] = sum;
+    }}"""
+    )
+    x = np.array([1, 2, 7, 3, 7, 7, 2, 7, 5, 5, 5, 5, 5, 5, 5, 5, 0, 4, 3, 4, 3, 4, 3, 2], float)
+    gradient = kg.gradient(kg.compile(source)["k"])
+    found = []
+    for order in (None, None, 1):
+        y, d_y, d_x = np.zeros(8), np.ones(8), np.zeros(24)
+        if len(found) == 0:
+            gradient[1, 8](y, x, d_y, d_x)
+        else:
+            report = gradient.check(1, 8, y, x, d_y, d_x, seed=order)
+            assert report.ok, str(report)
+        found.append(d_x)
+    if update != "exchange":  # of which the last one wins, in any order
+        want = np.zeros(24)
+        want[[2, 5, 8, 9, 18, 17]] = 36 * np.array([7, 7, 5, 5, 4, 3])
+        assert [list(d_x) for d_x in found] == [list(want)] * 3
+
+
+def test_shared_memory_that_is_read_beside_its_updates_is_refused() -> None:
+    source = (
+        FUNCTIONS
+        + """__global__ void k(double* y, const double* x) {
+      __shared__ double m[16]; int t = threadIdx.x;
+      m[t] = x[t]; m[t + 8] = 0;
+      __syncthreads();
+      max_do(&m[8 + t % 2], x[t]);
+      double v = m[7 - t];
+      __syncthreads();
+      y[t] = m[8] * v;
+    }"""
+    )
+    with pytest.raises(kg.UnsupportedError, match="is read between the barriers"):
+        kg.gradient(kg.compile(source)["k"])
+
+
 def test_shared_explain() -> None:
     gradient = kg.gradient(kg.compile(CASES["shared max"].source)["k"])
     assert "found at the next barrier" in gradient.explain()
