@@ -19,7 +19,7 @@ from ...analysis.ownership.private import places_of, private_roots
 from ...analysis.ownership.whole import bytes_read_once
 from ...analysis.tiles import Tile
 from ...analysis.tuning import Tuning, tuning_for
-from ...autodiff.accumulate.choice import Facts, on_cores
+from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
 from ...autodiff.accumulate.fewer_blocks import pays
 from ...autodiff.calculus.shadows import adjoint_type, is_dynamic
 from ...autodiff.costs.plan_effects import may_only_sum
@@ -80,7 +80,8 @@ class Chooser:
 
     def _suited(self, found: Found, launch: KnownLaunch) -> Found:
         """To where it runs."""
-        facts = on_cores(found.facts) if launch.ways.on_cpu else found.facts
+        facts = in_one_kernel(found.facts, frozenset(self.options.listed)) if launch.ways.single else found.facts
+        facts = on_cores(facts) if launch.ways.on_cpu else facts
         coarse = self._coarse_axes(launch, facts) if launch.ways.on_gpu else 0
         return found._replace(facts=self._in_registers(replace(facts, coarse=coarse)))
 
