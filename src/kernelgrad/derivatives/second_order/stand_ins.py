@@ -108,7 +108,7 @@ def _nbytes(argument: Any) -> int | None:
 def _each(value: Any, change: Callable[[ArrayView], ArrayView]) -> Any:
     if isinstance(value, Mapping):
         return {name: _each(part, change) for name, part in value.items()}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list) and not isinstance(value, ArrayView):
         return [_each(part, change) for part in value]
     array = None if value is None else view(value)
     if array is None:
