@@ -353,10 +353,11 @@ class Gradient(Differentiated):
         args: tuple[Any, ...],
         keywords: Mapping[str, Any],
         segment: int | None = None,
+        single: bool = False,
         watched: bool = True,
     ) -> tuple[list[Step], Placement, Own]:
-        """`watched`: who runs it looks at what a GPU would do."""
-        plan, bound, placement, own = self.bind_plan(launch, args, keywords, segment, watched=watched)
+        """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
+        plan, bound, placement, own = self.bind_plan(launch, args, keywords, segment, single, watched)
         if not self.settings.may_alias:
             self.check_overlap(plan.variant, bound, own, plan.written)
         stream = stream_of(launch, placement)
@@ -371,7 +372,7 @@ class Gradient(Differentiated):
         single: bool = False,
         watched: bool = True,
     ) -> BoundPlan:
-        """`single`: one kernel is to do it all."""
+        """The launch's plan; nothing is made for it yet but what its arguments need."""
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
         wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])

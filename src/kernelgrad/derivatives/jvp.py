@@ -14,6 +14,7 @@ from .. import pipeline
 from ..analysis import roots
 from ..autodiff.calculus import activity
 from ..autodiff.calculus.forward_activity import has_tangent
+from ..autodiff.calculus.views import zero_words
 from ..autodiff.forward import TANGENT_SHARED, jvp
 from ..autodiff.refusals.bits import refuse_bits
 from ..deep import deeply
@@ -96,7 +97,7 @@ def _flowing(function: Function, module: IRModule, listed: tuple[str, ...]) -> t
     by_name = {p.name: p.value for p in function.params} | memory.global_names
     inputs = frozenset(by_name[name] for name in listed if name in by_name)
     active = activity.analyse(function, memory, inputs, frozenset(by_name.values()))
-    refuse_bits(function, memory, active)
+    refuse_bits(function, memory, active, zero_words(function))
     found = active.roots
     written = memory.written()
     kept = {p.value for p in function.params if p.variable is not None and p.value in written}  # a tape of pointers
