@@ -178,7 +178,7 @@ def hvp(kernel: Kernel, parameters: str | Sequence[str] | None = None) -> Second
 
 
 def check_gradient(
-    target: Kernel | DeviceFunction,
+    target: Kernel | DeviceFunction | Gradient,
     parameters: str | Sequence[str] | None = None,
     grid: Any = None,
     block: Any = None,
@@ -192,12 +192,14 @@ def check_gradient(
 
     Of a kernel, `grid` and `block` are the launch to check. Raises `GradientError` where reverse and forward mode
     differ; where finite differences differ from both, the report has a note: the function is not differentiable there.
+    Of a gradient, whose arguments are the kernel's and the adjoints: its second derivatives, against its differences.
     """
     from .checking.check_gradient import check
     from .derivatives.device_function import DeviceFunction
+    from .derivatives.gradient import Gradient
     from .kernel import Kernel
 
-    requests.target("check_gradient", target, Kernel, DeviceFunction)
+    requests.target("check_gradient", target, Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
     args, rtol = requests.arguments("check_gradient", args), requests.tolerance("rtol", rtol)
     shared = requests.number_of_bytes("shared", shared) or 0

@@ -19,9 +19,7 @@ from ..calculus.activity import Activity
 from ..calculus.views import apart, held, leaves
 
 
-def refuse_bits(
-    function: Function, memory: Memory, activity: Activity, zeros: frozenset[int] = frozenset()
-) -> None:
+def refuse_bits(function: Function, memory: Memory, activity: Activity, zeros: frozenset[int] = frozenset()) -> None:
     """`zeros`: stores of integers that are known to be zeros of whatever is there."""
     work = _Bits(function, memory, activity, zeros)
     ops = list(walk(function.body))

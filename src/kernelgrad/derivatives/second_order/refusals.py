@@ -20,10 +20,11 @@ def refuse_second_order(gradient: Gradient) -> None:
         raise UnsupportedError(reason, function.span, "pass the numbers as parameters of their own")
     winner = _picking(gradient)
     if winner is not None:
-        reason = "an atomic maximum, minimum or exchange has no second derivative here: who wins is found by launches"
-        raise UnsupportedError(
-            f"{reason} of their own", winner.span, "use a sum, or a kernel that reduces in one block"
+        reason = (
+            "an atomic maximum, minimum or exchange has no second derivative here: its winner takes the adjoint, and"
         )
+        help = "a tree or a shuffle with fmax or fmin has one"
+        raise UnsupportedError(f"{reason} forward mode does not know it", winner.span, help)
 
 
 def _picking(gradient: Gradient) -> Op | None:

@@ -111,16 +111,21 @@ class SecondOrder:
 
     def _declared(self, slot: Slot) -> str:
         param = self._params[slot.of]
-        return tangent_declared(param) if slot.role == "tangent" else adjoint_declared(param)
+        declared = tangent_declared(param) if slot.role == "tangent" else adjoint_declared(param)
+        reads_only = slot.spared and declared.endswith("*") and not declared.startswith("const ")
+        return f"const {declared}" if reads_only else declared
 
     @cached_property
     @compiling
     def source(self) -> str:
         """The derivative as CUDA C++ that plain nvcc compiles."""
+        from ...launches.choice.extra_parameters import parameter_notes
         from .words import notes
 
-        head, _, rest = self.usual.kernel.source.partition("\n")
-        return "\n".join((head, *(f"// {line}" for line in notes(self)), rest))
+        kernel, derivative = self.usual.kernel, self.gradient.variant().derivative
+        head, _, rest = kernel.source.partition("\n")
+        extra = parameter_notes(derivative, kernel.cuda_module.functions[kernel.name], self.kernel.module.globals)
+        return "\n".join((head, *(f"// {line}" for line in notes(self)), *extra, rest))
 
     @compiling
     def explain(self) -> str:

@@ -23,7 +23,7 @@ def notes(made: SecondOrder) -> Iterator[str]:
     for slot in made.usual.zeros:
         yield f"  {names[slot]} is as large as {slot.of} and starts as zeros: the first derivative, made on the way."
     for name, tangent in made.usual.tangent.tangents.items():
-        yield f"  {tangent} is as large as {name} and starts as zeros: its tangent."
+        yield f"  {tangent.replace('__', '_')} is as large as {name} and starts as zeros: its tangent."
 
 
 def _named(slot: Slot, name: str) -> str:
