@@ -329,7 +329,7 @@ class Gradient(Differentiated):
         return plan.reads if plan.sizes is not None or not plan.variant.places else None
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-        refuse_while_recording("a gradient, which has no second order here,")
+        refuse_while_recording("a gradient, which has no second order in recordings,")
         target, segment = self.within_budget(launch, args)
         steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
         for kernel, bound, launched, _ in steps:
