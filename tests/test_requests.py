@@ -42,7 +42,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: kg.compile(TEXT, defines={4: 4}), "defines: wants macros"),
     (lambda: kg.jvp(MODULE), "got a module"),
     (lambda: kg.split(G), "split: wants a kernel"),
-    (lambda: kg.check_gradient(G), "check_gradient: wants"),
+    (lambda: kg.check_gradient(kg.jvp(K)), "check_gradient: wants"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, 3), "in a tuple"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, (Y, X, 4), rtol="a"), "rtol: wants a number"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, (Y, X, 4), seed="a"), "seed: wants an integer"),
