@@ -30,6 +30,7 @@ derivatives/asked
 launches/choice  launches/memory  launches
 explain
 derivatives
+derivatives/second_order
 checking
 host
 """.split()

@@ -17,7 +17,10 @@ Y, X = np.zeros(4, np.float32), np.ones(4, np.float32)
 
 WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: kg.gradient(MODULE), r"got a module: name its function"),
-    (lambda: kg.gradient(G), "second derivatives are had by kg.jvp"),
+    (lambda: kg.split(G), "second derivatives are had by kg.gradient and kg.jvp"),
+    (lambda: kg.gradient(kg.gradient(G)), "no further derivative here"),
+    (lambda: kg.gradient(G, primal=False), "options are for kernels and functions"),
+    (lambda: kg.hvp(G), "second derivatives are had by"),
     (lambda: kg.gradient(None), "wants a kernel or a function"),
     (lambda: kg.gradient(K, 5), "wants names"),
     (lambda: kg.gradient(K, [1]), "wants names"),
@@ -39,7 +42,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: kg.compile(TEXT, defines={4: 4}), "defines: wants macros"),
     (lambda: kg.jvp(MODULE), "got a module"),
     (lambda: kg.split(G), "split: wants a kernel"),
-    (lambda: kg.check_gradient(G), "check_gradient: wants"),
+    (lambda: kg.check_gradient(kg.jvp(K)), "check_gradient: wants"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, 3), "in a tuple"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, (Y, X, 4), rtol="a"), "rtol: wants a number"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, (Y, X, 4), seed="a"), "seed: wants an integer"),

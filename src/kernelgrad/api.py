@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .derivatives.asked.promises import Promises
     from .derivatives.device_function import DeviceFunction
     from .derivatives.gradient import Differentiated, Gradient
+    from .derivatives.jvp import Tangent
+    from .derivatives.second_order.second_order import SecondOrder
     from .frontend.unit import Unit
     from .host.checkpoint import Checkpointed
     from .host.record import Tape
@@ -61,7 +63,7 @@ def load(
 
 @compiling
 def gradient(
-    target: Kernel | DeviceFunction,
+    target: Kernel | DeviceFunction | Gradient | Tangent,
     parameters: str | Sequence[str] | None = None,
     *,
     primal: bool = True,
@@ -88,27 +90,45 @@ def gradient(
     of a struct with pointers a struct of adjoints, in which a number's is an array of one. Half-precision buffers take
     half or float adjoints, accumulated in float. `__constant__` and `__device__` variables are listed by their names,
     the parameters of a pack by the pack's.
+
+    Of a gradient, which takes y, x and then d_y, d_x: the gradient of that map, all of these with adjoints d2_y, d2_x,
+    d2_d_y, d2_d_x after them. Of a `jvp`, which takes y, x and t_y, t_x: adjoints d_y, d_x, d_t_y, d_t_x. No options.
     """
     from .derivatives.asked.settings import check_outputs, make_settings
     from .derivatives.gradient import Gradient
     from .kernel import Kernel
 
-    if not isinstance(target, Kernel):
-        from .derivatives.device_function import DeviceFunction, FunctionGradient
-
-        requests.target("gradient", target, Kernel, DeviceFunction)
-    requests.derivable(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
-    target = _with_variables(target, parameters)
+    if not isinstance(target, Kernel):
+        from .derivatives.device_function import DeviceFunction, FunctionGradient
+        from .derivatives.jvp import Tangent
+
+        requests.target("gradient", target, Kernel, DeviceFunction, Gradient, Tangent)
+        if isinstance(target, Gradient | Tangent):
+            requests.derivable(target)
+            requests.no_options("gradient", target, keep, assign, shorter, tape_budget, assume)
+            requests.no_options("gradient", target, not primal, may_alias, deterministic)
+            return _second(target, parameters)
+    requests.derivable(target)
+    of: Any = _with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
-        target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
+        of.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
     )
-    check_outputs(target.function, parameters, settings.shown)
-    made = Gradient(target, settings) if isinstance(target, Kernel) else FunctionGradient(target, settings)
+    check_outputs(of.function, parameters, settings.shown)
+    made = Gradient(of, settings) if isinstance(of, Kernel) else FunctionGradient(of, settings)
     _warn_if_zero(made)
     return made
+
+
+def _second(target: Gradient | Tangent, parameters: str | Sequence[str] | None) -> Any:
+    from .derivatives.gradient import Gradient
+    from .derivatives.second_order.kinds import gradient_of_gradient, gradient_of_tangent
+
+    if isinstance(target, Gradient):
+        return gradient_of_gradient(target, parameters)
+    return gradient_of_tangent(target, parameters)
 
 
 def _with_variables(target: Any, parameters: str | Sequence[str] | None) -> Any:
@@ -148,11 +168,32 @@ def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[s
 
     requests.target("jvp", target, Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
+    if isinstance(target, Gradient):
+        from .derivatives.second_order.kinds import tangent_of_gradient
+
+        return tangent_of_gradient(target, parameters)
     return make_tangent(target, parameters)
 
 
+@compiling
+def hvp(kernel: Kernel, parameters: str | Sequence[str] | None = None) -> SecondOrder:
+    """Hessian times vector: `h = hvp(kernel, "y, x")`, then `h[grid, block](*arguments, d_y, v_x, hv_x)`.
+
+    With adjoints d_y of what the kernel writes, the number ⟨d_y, y⟩ has a Hessian in what it reads: hv_x becomes the
+    product of that with the direction v_x (written, not added to). After the arguments come the adjoints of all listed
+    outputs, the directions of all listed inputs, the products of all listed inputs; what is read and written has all
+    three. Adjoints and directions stay as they are. None: a direction of zero, a product that is not wanted. `y`
+    becomes what the kernel makes of it."""
+    from .derivatives.second_order.kinds import hessian_vector
+    from .kernel import Kernel
+
+    requests.target("hvp", kernel, Kernel)
+    requests.derivable(kernel)
+    return hessian_vector(kernel, parameters)
+
+
 def check_gradient(
-    target: Kernel | DeviceFunction,
+    target: Kernel | DeviceFunction | Gradient,
     parameters: str | Sequence[str] | None = None,
     grid: Any = None,
     block: Any = None,
@@ -166,12 +207,14 @@ def check_gradient(
 
     Of a kernel, `grid` and `block` are the launch to check. Raises `GradientError` where reverse and forward mode
     differ; where finite differences differ from both, the report has a note: the function is not differentiable there.
+    Of a gradient, whose arguments are the kernel's and the adjoints: its second derivatives, against its differences.
     """
     from .checking.check_gradient import check
     from .derivatives.device_function import DeviceFunction
+    from .derivatives.gradient import Gradient
     from .kernel import Kernel
 
-    requests.target("check_gradient", target, Kernel, DeviceFunction)
+    requests.target("check_gradient", target, Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
     args, rtol = requests.arguments("check_gradient", args), requests.tolerance("rtol", rtol)
     shared = requests.number_of_bytes("shared", shared) or 0

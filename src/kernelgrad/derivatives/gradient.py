@@ -173,7 +173,8 @@ class Differentiated:
         function = self.shown
         by_name = {p.name: p for p in function.params}
         adjoints = [
-            declare(_adjoint_type(by_name[n]), a) for n, a in zip(self.settings.shown, self.adjoint_names, strict=True)
+            declare(adjoint_declared(by_name[n]), a)
+            for n, a in zip(self.settings.shown, self.adjoint_names, strict=True)
         ]
         head, _, tail = c_signature(function).rpartition(")")
         separator = ", " if user_params(function) else ""
@@ -184,6 +185,15 @@ class Differentiated:
         known = integers_of(self.kernel.function).known(bound.packed, segment)
         found = {p.name: known(p.value) for p in self.kernel.function.params}
         return {name: number for name, number in found.items() if number is not None}
+
+
+class BoundPlan(NamedTuple):
+    """The plan of a launch, and its arguments and adjoints. `own`: memory that was made for these."""
+
+    plan: LaunchPlan
+    bound: BoundArguments
+    placement: Placement
+    own: Own
 
 
 class Planned(NamedTuple):
@@ -343,8 +353,8 @@ class Gradient(Differentiated):
         return plan.reads if plan.sizes is not None or not plan.variant.places else None
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-        refuse_while_recording("a gradient, which has no second order here,")
-        target, segment = self._within_budget(launch, args)
+        refuse_while_recording("a gradient, which has no second order in recordings,")
+        target, segment = self.within_budget(launch, args)
         steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
         for kernel, bound, launched, _ in steps:
             kernel.require_arrays(launched, bound)
@@ -352,7 +362,7 @@ class Gradient(Differentiated):
             kernel.run(launched, bound, placement, supplied)
         own.finish()
 
-    def _within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
+    def within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
         """This gradient, or the checkpointed one with a length for its segments."""
         if self.settings.tape_budget is None:
             return self, None
@@ -371,6 +381,22 @@ class Gradient(Differentiated):
         watched: bool = True,
     ) -> tuple[list[Step], Placement, Own]:
         """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
+        plan, bound, placement, own = self.bind_plan(launch, args, keywords, segment, single, watched)
+        if not self.settings.may_alias:
+            self.check_overlap(plan.variant, bound, own, plan.written)
+        stream = stream_of(launch, placement)
+        return plan.prepare(Preparation(launch.on(stream), bound, placement, stream, own)), placement, own
+
+    def bind_plan(
+        self,
+        launch: Launch,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        segment: int | None = None,
+        single: bool = False,
+        watched: bool = True,
+    ) -> BoundPlan:
+        """The launch's plan; nothing is made for it yet but what its arguments need."""
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
         wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
@@ -379,11 +405,7 @@ class Gradient(Differentiated):
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         ways = self.ways(placement, single, watched)
         known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
-        plan = self._plan(known, bound, _spilled(placement))
-        if not self.settings.may_alias:
-            self.check_overlap(plan.variant, bound, own, plan.written)
-        stream = stream_of(launch, placement)
-        return plan.prepare(Preparation(launch.on(stream), bound, placement, stream, own)), placement, own
+        return BoundPlan(self._plan(known, bound, _spilled(placement)), bound, placement, own)
 
     def planned(
         self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], on_gpu: bool = False
@@ -391,7 +413,7 @@ class Gradient(Differentiated):
         """What a launch gets. Adjoints that are not given are taken to be like their arguments. `on_gpu`: there, also
         if the arrays are not."""
         own = len(user_params(self.kernel.function))
-        target, segment = self._within_budget(launch, args[:own])
+        target, segment = self.within_budget(launch, args[:own])
         return target._planned(launch, args, keywords, segment, on_gpu)
 
     def _planned(
@@ -464,7 +486,7 @@ def _bytes_needed(
     return tape_total(elements(forms.for_launch(known), launch, bound, placement, segment), launch)
 
 
-def _adjoint_type(param: Param) -> str:
+def adjoint_declared(param: Param) -> str:
     plain = adjoint_c_type(param.c_type)
     return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"
 

@@ -72,6 +72,11 @@ def on_cores(facts: Facts) -> Facts:
     return replace(facts, partials=False, copied=frozenset(), tuning=facts.tuning.on_cpu)
 
 
+def in_one_kernel(facts: Facts, listed: frozenset[str]) -> Facts:
+    """The same without what the launcher adds to the adjoints of the listed parameters after the kernel."""
+    return replace(facts, partials=False, copied=frozenset(), wide=facts.wide - listed)
+
+
 @dataclass
 class Accumulation:
     atomic: set[int] = field(default_factory=set)  # loads whose update is atomic

@@ -13,7 +13,7 @@ from ...analysis.access.affine import Shape, Sums
 from ...analysis.machine import WARP
 from ...analysis.ownership.private import places_of, private_roots
 from ...analysis.tuning import Tuning, tuning_for
-from ...autodiff.accumulate.choice import Facts, on_cores
+from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
 from ...autodiff.calculus.shadows import adjoint_type, is_dynamic
 from ...autodiff.prepare.options import unique_roots
 from ...autodiff.prepare.owned import of_stores
@@ -74,7 +74,8 @@ class Chooser:
 
     def _suited(self, found: Found, launch: KnownLaunch) -> Found:
         """To where it runs."""
-        facts = on_cores(found.facts) if launch.ways.on_cpu else found.facts
+        facts = in_one_kernel(found.facts, frozenset(self.options.listed)) if launch.ways.single else found.facts
+        facts = on_cores(facts) if launch.ways.on_cpu else facts
         coarse = self._coarse_axes(launch, facts) if launch.ways.on_gpu else 0
         return found._replace(facts=self._in_registers(replace(facts, coarse=coarse)))
 
