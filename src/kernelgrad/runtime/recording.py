@@ -15,6 +15,8 @@ from ..errors import TapeError
 class Recorder(Protocol):
     """What takes the place of a launch while it is recorded."""
 
+    is_open: bool  # whether everything can be done, since the user gives the reverse of it all
+
     def launch(self, kernel: Any, launch: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None: ...
 
 
@@ -23,5 +25,6 @@ RECORDER: ContextVar[Recorder | None] = ContextVar("kernelgrad recorder", defaul
 
 def refuse_while_recording(what: str) -> None:
     """For what changes arrays and has no reverse of its own."""
-    if RECORDER.get() is not None:
+    recorder = RECORDER.get()
+    if recorder is not None and not recorder.is_open:
         raise TapeError(f"{what} cannot be recorded: run it before or after kg.record()")
