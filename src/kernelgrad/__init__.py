@@ -7,6 +7,7 @@ from .api import (
     checkpoint,
     compile,
     copy,
+    custom_gradient,
     fill,
     gradient,
     jvp,
@@ -32,6 +33,8 @@ from .errors import (
 
 __version__ = "0.1.0"
 
+include_dir = f"{__path__[0]}/include"  # of headers for a build of your own: kernelgrad/stop_gradient.h
+
 __all__ = [
     "ArgumentError",
     "DeviceError",
@@ -51,8 +54,10 @@ __all__ = [
     "checkpoint",
     "compile",
     "copy",
+    "custom_gradient",
     "fill",
     "gradient",
+    "include_dir",
     "jvp",
     "load",
     "record",

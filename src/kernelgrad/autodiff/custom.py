@@ -95,6 +95,7 @@ class _Custom:
 
     def cell(self, value: Value) -> Value:
         """A variable for a number of the result; narrow ones are floats in there."""
+        self.b.span = self.source.span.because(f"'{self.source.name}' has a custom derivative")
         stopped = self.b.apply("stop", value)
         wide = self.b.convert(stopped, F32) if value.type in (F16, BF16) else stopped
         cell = self.b.alloca(wide.type, "result")
@@ -138,9 +139,8 @@ class _Custom:
         by_value = [k for k in owners if k not in shadows.values()]
         for k, value in zip(by_value, called.body.results, strict=True):
             self.check_linear(linearity, value, pullback, self.source.params[k].name)
-        why = f"the derivative of {self.source.name}, as given"
         for number, (_, cell) in enumerate(self.cells):
-            updates = Updates(called, memory, linearity, shadows, self.source.params, cell, fn, why, number)
+            updates = Updates(called, memory, linearity, shadows, self.source.params, cell, fn, number)
             mapping = {p.value: own.value for p, own in zip(called.params, self.source.params, strict=False)}
             for k, seed in enumerate(seeds):
                 mapping[seed] = self.b.constant(1.0 if k == number else 0.0, seed.type)
@@ -148,7 +148,7 @@ class _Custom:
             self.b.ops += copied.ops
             for k, slopes, found in zip(by_value, copied.results, called.body.results, strict=True):
                 if number in linearity.value(found).parts:
-                    self.attach(cell, self.source.params[k].value, slopes, fn, pullback.span.because(why))
+                    self.attach(cell, self.source.params[k].value, slopes, fn, pullback.span)
 
     def called_pullback(
         self, pullback: Function, owners: tuple[int, ...], result: Type

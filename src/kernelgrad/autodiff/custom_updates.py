@@ -49,11 +49,10 @@ class Updates:
         params: tuple[Param, ...],
         cell: Value,
         fn: str,
-        why: str,
         number: int,
     ):
         self.memory, self.linearity, self.shadows, self.cell = memory, linearity, shadows, cell
-        self.fn, self.why, self.number = fn, why, number
+        self.fn, self.number = fn, number
         self.own = {shadow: called.params[k].value for shadow, k in shadows.items()}
         self.names = {shadow: params[k].name for shadow, k in shadows.items()}
         self.definitions = {v: op for op in walk(called.body) for v in op.results}
@@ -192,7 +191,6 @@ class Updates:
                 if array
                 else self.b.member(place, index)
             )
-        self.b.span = op.span.because(self.why)
         x, old, added = self.b.load(place), self.b.load(self.cell), self.value(added)
         slope = self.b.convert(self.b.apply("neg", added) if negative else added, old.type)
         self.b.store(self.cell, self.b.apply(self.fn, old, self.b.convert(x, old.type), slope))

@@ -58,9 +58,10 @@ class CustomDerivatives:
         self.unit, self.types = unit, Types()
         self.of: dict[int, _Found] = {}
         self.given: list[_Given] = []
+        self.gone: dict[str, Cut] = {}
         self.refusal: SourceError | None = None
         if re.search(rf"{_SPACE}|__enzyme_", unit.text) or unit.has_headers:
-            self.given = list(_given(unit.tree.cursor, ()))
+            self.given, self.gone = list(_given(unit.tree.cursor, ())), dict(_gone(unit))
             self.refusal = self._refusal(functions)
 
     def lowered(self, lowering: Lowering) -> list[CustomDerivative]:
@@ -78,7 +79,7 @@ class CustomDerivatives:
         return done
 
     def _refusal(self, functions: list[Cursor]) -> SourceError | None:
-        gone = dict(_gone(self.unit))
+        gone = self.gone
         if not self.given and not gone:
             return None
         called = {c.spelling for f in functions for c in walk(f) if c.kind == Kind.CALL_EXPR}
@@ -98,16 +99,16 @@ class CustomDerivatives:
 
     def _match(self, given: _Given, name: str, functions: list[Cursor]) -> SourceError | None:
         """Notes whose derivative it is, or says why it is none."""
-        own = [f for f in functions if f.spelling == name and not is_in_prelude(f)]
-        plain = all(f.kind == Kind.FUNCTION_DECL for f in own)
-        others = [f for f in self.unit.functions() if f.spelling == name and f.kind == Kind.FUNCTION_DECL]
-        if given.mode is None or not plain or not (own or others):
+        named = [f for f in (*functions, *self.unit.functions()) if f.spelling == name and not is_in_prelude(f)]
+        plain = [f for f in named if f.kind == Kind.FUNCTION_DECL]
+        own = [f for f in functions if f in plain]
+        if given.mode is None or not named or (not plain and named[0] in functions):
             what = f"'{given.cursor.spelling}' gives '{name}' a derivative of its own: not supported"
             return UnsupportedError(what, self.unit.span(given.cursor), _HINT)
         if given.cursor.kind != Kind.FUNCTION_DECL:
             what = f"'{given.cursor.spelling}' gives '{name}' a derivative of its own as a template: not supported"
             return UnsupportedError(what, self.unit.span(given.cursor), "write it for the types that are used")
-        fitting = [f for f in (*own, *others) if given.scope in ((), self._scope(f)) and self._fits(given, f)]
+        fitting = [f for f in plain if given.scope in ((), self._scope(f)) and self._fits(given, f)]
         for function in fitting:
             self.of.setdefault(identity(function), _Found(function)).modes.setdefault(given.mode, given.cursor)
         if fitting or not own:
