@@ -206,6 +206,19 @@ def test_parts_of_an_adjoint_that_are_zero_meet_no_infinity() -> None:
     np.testing.assert_array_equal(d_x, [1, 0])
 
 
+def test_parts_of_a_tangent_that_are_zero_meet_no_infinity() -> None:
+    source = """__device__ double f(double a, double b) { return a * b; }
+    __global__ void k(double *y, const double *x) { y[0] = f(x[0], x[1]); }"""
+    tangent = "__device__ double f_tangent(double a, double b, double t_a, double t_b) { return t_a * b + a * t_b; }"
+    kernel = kg.compile(source, custom=kg.custom_gradient("f", tangent=tangent))["k"]
+    x, t_y = np.array([2.0, np.inf]), np.zeros(1)
+    kg.jvp(kernel, "y, x")[1, 1](np.zeros(1), x, t_y, np.array([0.0, 1.0]))
+    assert t_y[0] == 2
+    d_x = np.zeros(2)
+    kg.gradient(kernel, "y, x")[1, 1](np.zeros(1), x, np.ones(1), d_x)
+    np.testing.assert_array_equal(d_x, [np.inf, 2])
+
+
 # ---- stop_gradient
 
 

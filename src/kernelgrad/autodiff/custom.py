@@ -202,14 +202,16 @@ class _Custom:
                 hint = "give a pullback alone: forward mode follows from it"
                 raise UnsupportedError(problem, tangent.span, hint)
         called, seeds = self.called_tangent(tangent, wanted)
-        linearity = Linearity(called, roots.analyse(called), list(seeds), frozenset())
+        memory = roots.analyse(called)
+        linearity = Linearity(called, memory, list(seeds), frozenset())
         (given,) = called.body.results
         self.check_linear(linearity, given, tangent, "the result")
         for number, (_, (k, path)) in enumerate(seeds.items()):
             mapping = {p.value: own.value for p, own in zip(called.params, self.source.params, strict=False)}
             for j, seed in enumerate(seeds):
                 mapping[seed] = self.b.constant(1.0 if j == number else 0.0, seed.type)
-            copied = clone(called.body, mapping)
+            alone = Updates(called, memory, linearity, {}, self.source.params, None, fn, number)
+            copied = clone(alone.body, mapping)
             self.b.ops += copied.ops
             for leaf, cell in self.cells:
                 self.b.span = tangent.span

@@ -37,8 +37,8 @@ _HINT = "add to it, as in `*d_x += ...`, and do nothing else with it"
 
 
 class Updates:
-    """The pullback's body for number `number` of the adjoint, the sum in `cell`. What depends on other numbers of it
-    alone is zero."""
+    """A pullback's body for number `number` of the adjoint, the sum in `cell`, or a tangent's for one of its numbers.
+    What depends on others of them alone is zero."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Updates:
         linearity: Linearity,
         shadows: dict[Value, int],
         params: tuple[Param, ...],
-        cell: Value,
+        cell: Value | None,
         fn: str,
         number: int,
     ):
@@ -191,6 +191,7 @@ class Updates:
                 if array
                 else self.b.member(place, index)
             )
+        assert self.cell is not None
         x, old, added = self.b.load(place), self.b.load(self.cell), self.value(added)
         slope = self.b.convert(self.b.apply("neg", added) if negative else added, old.type)
         self.b.store(self.cell, self.b.apply(self.fn, old, self.b.convert(x, old.type), slope))

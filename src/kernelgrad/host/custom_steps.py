@@ -132,7 +132,7 @@ class CustomStep(Step):
 class _Inside:
     """What takes part in a step: that it writes nothing else that the recording knows."""
 
-    is_open = True
+    is_open = True  # whatever it does, the user gives the reverse of it all
 
     def __init__(self, step: CustomStep, tape: Tape):
         self.step, self.tape = step, tape

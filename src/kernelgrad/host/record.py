@@ -38,8 +38,6 @@ class Watched:
 class Tape:
     """A recorded program: `with kg.record() as tape: ...`, then `tape.backward(u, d_u)`, `tape.grad(u0)`."""
 
-    is_open = False
-
     def __init__(self, budget: int | None, check: bool | None):
         self.steps: list[Step] = []
         self.store = Store(budget)
