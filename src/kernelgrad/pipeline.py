@@ -120,6 +120,8 @@ def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, SourceErr
     module = lowering.module()
     verify(module, "frontend")
     given = CustomDerivatives(found, lowering.reached)
+    if given.probes:
+        return lower_for_derivatives(Unit(unit.name, "\n".join((unit.text, *given.probes)), unit.options), name)
     if given.refusal is not None or not given.of:
         return module, ir_name, given.refusal
     try:

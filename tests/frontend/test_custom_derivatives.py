@@ -82,6 +82,10 @@ _PULLBACK = "__device__ void f_pullback(float x, float d, float *dx) { *dx += 10
 _BY_REFERENCE = "__device__ void f_pullback(float x, float d, float &dx) { dx += 10 * d; }"
 _PUSHFORWARD = "__device__ ValueAndPushforward<float, float> f_pushforward(float x, float t) { return {f(x), 6 * t}; }"
 _TWO = f"namespace a {{ {_F} }} namespace b {{ {_F} }} using b::f;\n"
+_TEMPLATE = "template <class T> __device__ void f_pullback(T x, T d, T *dx) { *dx += 8 * d; }"
+_TEMPLATES = """template <class T> __device__ T g(T x) { return x * x; }
+__device__ double f(double x) { return g(x); }
+"""
 _PAIR = "template <class T, class U> struct ValueAndPushforward { T value; U pushforward; };\n"
 
 
@@ -104,6 +108,9 @@ def slope(source: str, kernel: str = "k") -> float:
         (_TWO + _CLADS % f"namespace b {{ {_PULLBACK} }}", 10),
         ("struct S { __device__ float f(float x) { return 0; } };\n" + _F + _CLADS % _PULLBACK, 10),
         (_PAIR + _F + _CLADS % _PUSHFORWARD, 6),
+        (_F + _CLADS % _TEMPLATE, 8),
+        (_TEMPLATES + _CLADS % _TEMPLATE.replace("f_", "g_"), 8),
+        (_F + _CLADS % f"{_TEMPLATE} {_PULLBACK}", 10),
     ],
 )
 def test_which_functions_have_one(source: str, expected: float | None) -> None:
@@ -160,7 +167,12 @@ _OF_OUTPUT = "__device__ void f_pullback(float x, float *o, float *dx, float *d_
         (_F, _OF % "*dx += 2 * x;", "f(x[0])", "does not depend on"),
         (_F, _OF % "if (d > 0) *dx += d;", "f(x[0])", "a branch in a custom derivative depends on the adjoint"),
         (_F, _OF % "*dx += unknown(d);", "f(x[0])", "does not parse"),
-        (_F, "template <class T> __device__ void f_pullback(T x, T d, T *dx) {}", "f(x[0])", "as a template"),
+        (
+            _F,
+            "template <class T> __device__ void f_pullback(T x, int d) {}",
+            "f(x[0])",
+            "as a template, which does not fit",
+        ),
         (_AT, _OF_AT % "*dx = d;", "f(x)", "other than add to it"),
         (_AT, _OF_AT % "*dx += d * *dx;", "f(x)", "other than add to it"),
         (_AT, _OF_AT % "float *p = *x > 0 ? dx : dx + 1; *p += d;", "f(x)", "decided by a branch"),

@@ -4,6 +4,8 @@
 there `f_pushforward`), belong to the functions `f` whose signature they fit (`ir/custom`); inside it, a namespace is
 the one that `f` is in. Clad's other forms, and those of Enzyme (arrays whose names begin with `__enzyme_register_`,
 or that say more of a function, and whose first element is the function), are refused where the function is reached.
+
+A template has no instance that nobody names: `probes` are lines that do, for the text to be parsed once more with them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 from ..errors import SourceError, Span, UnsupportedError
 from ..ir.custom import CustomDerivative, adjoints_of_pullback, differentiable, fits_tangent
 from ..ir.types import Type
-from . import text
+from . import clang, text
 from .clang import Cursor, Kind, identity, is_in_prelude
 from .lowering import Lowering
 from .sound import Cut
@@ -29,6 +31,7 @@ _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE, Kind.CXX_METHOD)
 _HINT = "remove the custom derivative: kernelgrad differentiates the function itself"
 _SPACE = "custom_derivatives"
+_PROBE = "__kernelgrad_probe_of_"
 _MODES = {"pullback": "pullback", "pushforward": "tangent", "tangent": "tangent"}
 
 
@@ -59,9 +62,12 @@ class CustomDerivatives:
         self.of: dict[int, _Found] = {}
         self.given: list[_Given] = []
         self.gone: dict[str, Cut] = {}
+        self.probes: list[str] = []
         self.refusal: SourceError | None = None
         if re.search(rf"{_SPACE}|__enzyme_", unit.text) or unit.has_headers:
-            self.given, self.gone = list(_given(unit.tree.cursor, ())), dict(_gone(unit))
+            given = list(_given(unit.tree.cursor, ()))
+            self.given = sorted(given, key=lambda one: one.cursor.kind == Kind.FUNCTION_TEMPLATE)
+            self.gone = dict(_gone(unit))
             self.refusal = self._refusal(functions)
 
     def lowered(self, lowering: Lowering) -> list[CustomDerivative]:
@@ -106,8 +112,7 @@ class CustomDerivatives:
             what = f"'{given.cursor.spelling}' gives '{name}' a derivative of its own: not supported"
             return UnsupportedError(what, self.unit.span(given.cursor), _HINT)
         if given.cursor.kind != Kind.FUNCTION_DECL:
-            what = f"'{given.cursor.spelling}' gives '{name}' a derivative of its own as a template: not supported"
-            return UnsupportedError(what, self.unit.span(given.cursor), "write it for the types that are used")
+            return self._template(given, name, [f for f in own if given.scope in ((), self._scope(f))])
         fitting = [f for f in plain if given.scope in ((), self._scope(f)) and self._fits(given, f)]
         for function in fitting:
             self.of.setdefault(identity(function), _Found(function)).modes.setdefault(given.mode, given.cursor)
@@ -116,6 +121,32 @@ class CustomDerivatives:
         what = f"'{given.cursor.spelling}' does not fit '{name}': its signature would be"
         expected = self._expected(own[0], given)
         return UnsupportedError(f"{what}\n  {expected}", self.unit.span(given.cursor))
+
+    def _template(self, given: _Given, name: str, functions: list[Cursor]) -> SourceError | None:
+        """A template's instances, if they are named, stand for it."""
+        known = {key for key, found in self.of.items() if given.mode in found.modes}
+        without = [f for f in functions if identity(f) not in known]
+        if not without:
+            return None
+        self.probes += [line for line in (self._probe(given, f) for f in without) if line not in self.unit.text]
+        what = f"'{given.cursor.spelling}' gives '{name}' a derivative of its own as a template, which does not fit"
+        return UnsupportedError(what, self.unit.span(given.cursor), "write it for the types that are used")
+
+    def _probe(self, given: _Given, function: Cursor) -> str:
+        """A line that names the instance for a function's signature."""
+        arguments = list(function.get_arguments())
+        own = [a.type.get_canonical().spelling for a in arguments]
+        wanted, result = (
+            [arguments[k] for k in differentiable(self._params(function))],
+            _canonical(function.result_type),
+        )
+        adjoints = [result, *(f"{_plain(a)} *" for a in wanted)]
+        tangents = [a.type.get_canonical().spelling for a in wanted]
+        types = ", ".join((*own, *(adjoints if given.mode == "pullback" else tangents)))
+        returned = "void" if given.mode == "pullback" else result
+        name = f"::{self.unit.qualified_name(given.cursor, arguments=False)}"
+        number = re.sub(r"\W", "_", f"{name}({types})")
+        return f"auto {_PROBE}{number} = static_cast<{returned} (*)({types})>(&{name});"
 
     # ---- signatures
 
@@ -157,6 +188,10 @@ def _declared(type: str, name: str) -> str:
     return f"{type}{name}" if type.endswith(("*", "&")) else f"{type} {name}"
 
 
+def _canonical(type: clang.Type) -> str:
+    return str(type.get_canonical().spelling)
+
+
 def _plain(argument: Cursor) -> str:
     """What a parameter holds, or leads to."""
     type = argument.type
@@ -178,9 +213,24 @@ def _given(scope: Cursor, path: tuple[str, ...]) -> Iterator[_Given]:
             inner = path[path.index(_SPACE) + 1 :]
             mode = _MODES.get(named[2]) if "class_functions" not in inner else None
             yield _Given(named[1], cursor, mode, inner)
+        elif cursor.kind == Kind.VAR_DECL and cursor.spelling.startswith(_PROBE):
+            yield from _instances(cursor)
         elif cursor.kind == Kind.VAR_DECL and _ENZYME.match(cursor.spelling):
             functions = (c.referenced for c in walk(cursor) if c.kind == Kind.DECL_REF_EXPR)
             yield from (_Given(f.spelling, cursor) for f in functions if f is not None and f.kind in _FUNCTIONS)
+
+
+def _instances(probe: Cursor) -> Iterator[_Given]:
+    """Of a template, that a line of ours names."""
+    functions = (c.referenced for c in walk(probe) if c.kind == Kind.DECL_REF_EXPR)
+    for function in functions:
+        named = _SUFFIX.match(function.spelling) if function is not None else None
+        if named is not None and function.kind == Kind.FUNCTION_DECL and function.is_definition():
+            path, parent = list[str](), function.semantic_parent
+            while parent is not None and parent.kind == Kind.NAMESPACE:
+                path.insert(0, parent.spelling)
+                parent = parent.semantic_parent
+            yield _Given(named[1], function, _MODES.get(named[2]), tuple(path[path.index(_SPACE) + 1 :]))
 
 
 def _gone(unit: Unit) -> Iterator[tuple[str, Cut]]:
