@@ -8,6 +8,7 @@ import clang.cindex as ci
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.cli import main
 from kernelgrad.frontend.intrinsics import INTRINSICS, LOWERED_ELSEWHERE, REFUSED
 from kernelgrad.frontend.prelude import parse_arguments, prelude_dir
 
@@ -257,8 +258,9 @@ def test_refused_functions_have_no_row() -> None:
     assert set(REFUSED) <= set(declared_only(parse(everything())))
 
 
-def test_stop_gradient_has_a_header_for_other_compilers(tmp_path: Path) -> None:
+def test_stop_gradient_has_a_header_for_other_compilers(capsys: pytest.CaptureFixture[str]) -> None:
     """Which says nothing where the prelude has said it, and compiles where nothing has."""
+    assert main(["include-dir"]) == 0 and capsys.readouterr().out == f"{kg.include_dir}\n"
     source = (
         "#include <kernelgrad/stop_gradient.h>\n__global__ void k(float *y) { *y = kernelgrad::stop_gradient(*y); }\n"
     )
