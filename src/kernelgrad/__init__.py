@@ -7,6 +7,7 @@ from .api import (
     checkpoint,
     compile,
     copy,
+    custom_gradient,
     fill,
     gradient,
     hvp,
@@ -33,6 +34,8 @@ from .errors import (
 
 __version__ = "0.1.0"
 
+include_dir = f"{__path__[0]}/include"  # of headers for a build of your own: kernelgrad/stop_gradient.h
+
 __all__ = [
     "ArgumentError",
     "DeviceError",
@@ -52,9 +55,11 @@ __all__ = [
     "checkpoint",
     "compile",
     "copy",
+    "custom_gradient",
     "fill",
     "gradient",
     "hvp",
+    "include_dir",
     "jvp",
     "load",
     "record",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import requests
-from .errors import KernelGradError, LookupFailed
+from .errors import ArgumentError, KernelGradError, LookupFailed
 from .locks import COMPILING, compiling
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .derivatives.gradient import Differentiated, Gradient
     from .derivatives.jvp import Tangent
     from .derivatives.second_order.second_order import SecondOrder
+    from .frontend.custom_text import CustomGradient
     from .frontend.unit import Unit
     from .host.checkpoint import Checkpointed
     from .host.record import Tape
@@ -37,11 +38,23 @@ def compile(
     defines: Defines = (),
     std: str = "c++17",
     name: str = "kernel.cu",
+    custom: CustomGradient | Sequence[CustomGradient] = (),
 ) -> Module:
-    """A module from CUDA C++ text. `defines`: {"N": 4} or ["N=4"]; `name` is what error messages call the text."""
+    """A module from CUDA C++ text. `defines`: {"N": 4} or ["N=4"]; `name` is what error messages call the text.
+    `custom`: derivatives of functions in it, `kg.custom_gradient("f", pullback)`."""
     text = requests.source_text(source)
     folders, macros = requests.folders(include_dirs), requests.macros(defines)
-    return Module(text, requests.path("name", name), folders, macros, requests.standard(std))
+    given = _custom_gradients(custom)
+    return Module(text, requests.path("name", name), folders, macros, requests.standard(std), given)
+
+
+def _custom_gradients(given: Any) -> tuple[CustomGradient, ...]:
+    from .frontend.custom_text import CustomGradient
+
+    found = (given,) if isinstance(given, CustomGradient) else given
+    if not isinstance(found, tuple | list) or not all(isinstance(one, CustomGradient) for one in found):
+        raise requests.wrong("custom", 'derivatives, as in kg.custom_gradient("f", pullback)', given)
+    return tuple(found)
 
 
 def load(
@@ -50,15 +63,17 @@ def load(
     include_dirs: Sequence[str | os.PathLike[str]] = (),
     defines: Defines = (),
     std: str = "c++17",
+    custom: CustomGradient | Sequence[CustomGradient] = (),
 ) -> Module:
-    """A module from a file; headers beside it are found."""
+    """A module from a file; headers beside it are found. The rest is as for `compile`."""
     file = Path(requests.path("load", path))
     try:
         text = file.read_text(errors="replace")
     except OSError as error:
         raise KernelGradError(f"cannot read {file}: {error.strerror}") from error
     folders = (str(file.parent.resolve()), *requests.folders(include_dirs))
-    return Module(text, str(file), folders, requests.macros(defines), requests.standard(std))
+    given = _custom_gradients(custom)
+    return Module(text, str(file), folders, requests.macros(defines), requests.standard(std), given)
 
 
 @compiling
@@ -208,6 +223,7 @@ def check_gradient(
     Of a kernel, `grid` and `block` are the launch to check. Raises `GradientError` where reverse and forward mode
     differ; where finite differences differ from both, the report has a note: the function is not differentiable there.
     Of a gradient, whose arguments are the kernel's and the adjoints: its second derivatives, against its differences.
+    That is an error, too, if a function has a custom derivative.
     """
     from .checking.check_gradient import check
     from .derivatives.device_function import DeviceFunction
@@ -258,6 +274,46 @@ def split(
     forward = Forward(kernel, settings)
     _warn_if_zero(forward)
     return forward, Reverse(forward)
+
+
+def custom_gradient(
+    name: str | None = None,
+    pullback: str | None = None,
+    *,
+    tangent: str | None = None,
+    writes: str | Sequence[str] | None = None,
+    updates: str | Sequence[str] | None = None,
+) -> Any:
+    """Your own derivative of a `__device__` function, for `kg.compile(source, custom=...)`, or of a Python function
+    that is a step of a recorded program.
+
+    `kg.custom_gradient("f", pullback)`: CUDA C++ text of a function `f_pullback`. For `R f(A a, const B *b, int n)` it
+    is `__device__ void f_pullback(A a, const B *b, int n, R d_result, A *d_a, B *d_b)`, and adds to the adjoints of
+    what holds floating-point numbers; it is linear in `d_result`. `tangent`: likewise `R f_tangent(A a, ..., A t_a)`
+    for forward mode, which follows from the pullback where none is given, and the other way round. In the source, the
+    same functions stand in the namespace `kernelgrad::custom_derivatives`, or in Clad's.
+
+    `@kg.custom_gradient(writes="v", updates="w")` of `def step(v, u, w, n)`: what a call does is one step of a
+    recording. `writes`: arrays among the arguments that it writes whole and does not read; `updates`: that it reads and
+    writes. `@step.reverse` is for its reverse, a function of the arguments and of the adjoints of those that are arrays
+    of floats, `def _(v, u, w, n, d_v, d_u, d_w)`: it adds to `d_u`, and what it leaves in `d_w` is the adjoint of what
+    `w` held before. The arguments hold what they held before the step, and stay so."""
+    from .frontend.custom_text import CustomGradient
+
+    if name is None and pullback is None and tangent is None:
+        from .host.custom_steps import CustomFunction
+
+        listed = requests.names("writes", writes), requests.names("updates", updates)
+        return lambda function: CustomFunction(requests.function("custom_gradient", function), *listed)
+    if callable(name):
+        raise ArgumentError("custom_gradient: say what it writes: @kg.custom_gradient(writes='v')")
+    for what, text in (("the name of a function", name), ("pullback", pullback or ""), ("tangent", tangent or "")):
+        if not isinstance(text, str):
+            raise ArgumentError(f"custom_gradient: {what} is a string, got {type(text).__name__}")
+    if writes is not None or updates is not None:
+        raise ArgumentError("custom_gradient: writes= and updates= are for Python functions")
+    assert name is not None
+    return CustomGradient(name, pullback, tangent)
 
 
 def record(*, tape_budget: int | str | None = None, check: bool | None = None) -> Tape:
@@ -330,13 +386,24 @@ def checkpoint(
 class Module:
     """A parsed text. `module["kernel"]` compiles that kernel; errors in what it does not reach do not matter."""
 
-    def __init__(self, text: str, name: str, include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str):
+    def __init__(
+        self,
+        text: str,
+        name: str,
+        include_dirs: tuple[str, ...],
+        defines: tuple[str, ...],
+        std: str,
+        custom: tuple[CustomGradient, ...] = (),
+    ):
         self.name = name
         with COMPILING:
             from .frontend.unit import Options, Unit
 
+            text += "".join(given.text for given in custom)
             self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
             self._unit.require_functions()
+            for given in custom:
+                self._unit.require(given.name)
         weakref.finalize(self, self._unit.close).atexit = False
         self._kernels: dict[str, Any] = {}
         self._variables: dict[Any, Variable] = {}

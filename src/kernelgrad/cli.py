@@ -42,6 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("kernel")
     source.set_defaults(run=_source)
 
+    headers = commands.add_parser("include-dir", help="print the folder of headers for a build of your own")
+    headers.set_defaults(run=_include_dir)
+
     gradient = commands.add_parser("gradient", parents=[shared], help="print a kernel's gradient as CUDA C++")
     gradient.add_argument("kernel")
     gradient.add_argument("parameters", nargs="?", help="such as 'out, in' (default: every floating-point parameter)")
@@ -78,6 +81,12 @@ def _dump(options: argparse.Namespace) -> str:
         raise KernelGradError(f"no stage '{wanted}'; there are: {', '.join(pipeline.STAGES)}")
     lowered, name = pipeline.lower(_module(options)._unit, options.kernel)
     return next(print_module(module) for stage, module in pipeline.stages(lowered, name) if stage == wanted)
+
+
+def _include_dir(options: argparse.Namespace) -> str:
+    from . import include_dir
+
+    return include_dir
 
 
 def _source(options: argparse.Namespace) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import pipeline, requests
-from .errors import ArgumentError, LaunchError, UnsupportedError
+from .errors import ArgumentError, LaunchError, SourceError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
 from .locks import COMPILING, cached_property, compiling, make_lock
@@ -41,7 +41,7 @@ class Kernel:
         module: IRModule,
         variable: Callable[[str], Variable],
         written_later: frozenset[str] = frozenset(),
-        refusal: UnsupportedError | None = None,
+        refusal: SourceError | None = None,
     ):
         self.name, self.module = name, module
         self.variable, self.written_later, self.refusal = variable, written_later, refusal

@@ -11,8 +11,9 @@ from .analysis.tuning import PLAIN, Tuning, Vectorization
 from .autodiff.counts import COUNTS
 from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
-from .errors import InternalError, LookupFailed, UnsupportedError
-from .frontend.custom_derivatives import refusal_of_derivatives
+from .errors import InternalError, LookupFailed, ParseError, SourceError, UnsupportedError
+from .frontend.clang import Cursor
+from .frontend.custom_derivatives import CustomDerivatives
 from .frontend.guides import check_guides
 from .frontend.lowering import Lowering
 from .frontend.unit import Unit
@@ -88,9 +89,11 @@ TURNS = Pass("turns", "schedule.coarsen.unroll_loads", (For, While))  # for sums
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 UNMASK = Pass("unmask", "transforms.unmask", ("masked",))
-CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"}), (GlobalRef,)), UNMASK)
+GIVEN = Pass("given", "transforms.given", ("stop", "custom", "custom_forward", "custom_reverse"))  # by the source
+CPU = (GIVEN, Pass("cpu-variables", module_variables.run_for({"global", "constant"}), (GlobalRef,)), UNMASK)
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
+    GIVEN,
     Pass("cuda-variables", module_variables.run_for({"global"}), (GlobalRef,)),
     Pass("block_tiles", "schedule.coarsen.block_tiles", (For,)),
     Pass("lane_sums", "schedule.sum_over.lane_sums", (For,)),
@@ -109,7 +112,7 @@ def lower(unit: Unit, name: str) -> tuple[Module, str]:
 @doing(lambda unit, name: f"reading {name}")
 @on_large_stack
 @told_plainly
-def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, UnsupportedError | None]:
+def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, SourceError | None]:
     """The same, and why it has no derivatives, if it has none though it runs."""
     found, cursor = unit.find(name)
     lowering = Lowering(found)
@@ -121,7 +124,31 @@ def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, Unsupport
         check_missing_parts(found, lowering.reached, lowering.types.declarations())
     module = lowering.module()
     verify(module, "frontend")
-    return module, ir_name, refusal_of_derivatives(found, lowering.reached)
+    given = CustomDerivatives(found, lowering.reached)
+    if given.probes:
+        return lower_for_derivatives(Unit(unit.name, "\n".join((unit.text, *given.probes)), unit.options), name)
+    if given.refusal is not None or not given.of:
+        return module, ir_name, given.refusal
+    try:
+        return _with_derivatives(found, cursor, given), ir_name, None
+    except (UnsupportedError, ParseError) as error:
+        return module, ir_name, error
+
+
+def _with_derivatives(unit: Unit, cursor: Cursor, given: CustomDerivatives) -> Module:
+    """The module with the functions that have custom derivatives made of those."""
+    from .autodiff import custom
+
+    lowering = Lowering(unit)
+    lowering.function(cursor, unit.span(cursor))
+    customs = given.lowered(lowering)
+    if unit.lacks_parts:
+        from .frontend.reached import check_missing_parts
+
+        check_missing_parts(unit, lowering.reached, lowering.types.declarations())
+    module = custom.run(lowering.module(), customs)
+    verify(module, "custom derivatives")
+    return module
 
 
 def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:

@@ -49,7 +49,7 @@ from ..ir.verifier import verify
 from ..transforms import simplify
 from ..transforms.spellings import emit
 from .calculus.forward_activity import ForwardActivity, has_tangent, may_pass
-from .calculus.rules import pushed, rule_for
+from .calculus.rules import forward_rule_for, pushed
 from .calculus.shadows import dynamic_shadow
 from .calculus.views import apart, zero_words
 from .winners.trees import tree_tangent
@@ -255,7 +255,7 @@ class _Forward:
 
     def apply(self, op: Apply) -> Value:
         """The chain rule: the sum of tangent times partial over the arguments."""
-        rule = rule_for(op.fn)
+        rule = forward_rule_for(op.fn)
         if rule is None:
             raise UnsupportedError(f"no derivative is known of '{op.fn}'", op.span)
         total: Value | None = None

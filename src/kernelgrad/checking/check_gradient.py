@@ -30,6 +30,7 @@ from ..runtime.overlap import check_overlap
 from ..runtime.signature import c_signature, user_params
 from ..runtime.variables import Variable
 from ..transforms import widen
+from ..transforms.given import told
 from .perturb import Piece, Vector, make_piece
 
 _RETURNED = "the returned value"
@@ -366,11 +367,12 @@ class _Comparison:
         k = int(np.flatnonzero(direction)[0])
         found, differences = self._reverse_forward(direction), self._forward_differences(direction)
         by = direction[k]
-        raise GradientError(
+        difference = (
             f"{self.subject.kernel.name}: reverse and forward mode differ at {self.subject.label(k)}:"
             f" reverse {found.first / by:.12g}, forward {found.second / by:.12g},"
             f" finite differences {differences.second / by:.12g}"
         )
+        raise GradientError("\n  ".join([difference, *told(self.subject.kernel.function)]))
 
     # ---- finite differences
 
@@ -386,10 +388,17 @@ class _Comparison:
             if found.agrees:  # several elements together cross a kink that none of them crosses alone
                 self.report.notes.append("near a point where the function is not differentiable")
                 return
-            self.report.notes.append(
-                f"{self.subject.label(k)}: finite differences give {found.second / single[k]:.6g}, reverse and forward"
-                f" mode {found.first / single[k]:.6g}: not differentiable there?"
-            )
+            both = f"{found.second / single[k]:.6g}, reverse and forward mode {found.first / single[k]:.6g}"
+            self._note_difference(f"{self.subject.label(k)}: finite differences give {both}")
+
+    def _note_difference(self, difference: str) -> None:
+        """What the user gives as a derivative is wrong, unless it is meant to be another one."""
+        given = told(self.subject.kernel.function)
+        if any("custom derivative" in reason for reason in given):
+            raise GradientError("\n  ".join([f"{self.subject.kernel.name}: {difference}", *given]))
+        self.report.notes.append(
+            f"{difference}: " + (f"given ({'; '.join(given)})" if given else "not differentiable there?")
+        )
 
     def _forward_differences(self, direction: Vector) -> _Difference:
         tangent = self.subject.forward(self.x, direction)[1]

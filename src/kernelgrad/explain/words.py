@@ -14,6 +14,7 @@ from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Pointer, Scalar
 from ..transforms.block_shape import decided_by
+from ..transforms.given import told
 
 
 def explain(
@@ -53,6 +54,7 @@ def explain(
         "reruns": _reruns(prepared),
         "internal shadows": [f"'{name}' is not listed, but derivatives flow through it" for name in gradient.internal],
         "derivatives that end": _ends(prepared),
+        "given in the source": told(prepared.function),
     }
     lines = [f"{prepared.function.name}: derivative of {', '.join(prepared.options.listed)}"]
     for title, rows in sections.items():

@@ -123,6 +123,10 @@ class Unit:
         if self.errors and next(self.functions(), None) is None:
             raise self.error(flaw_of(self.errors[0], self.name))
 
+    def require(self, name: str) -> None:
+        """That there is a function, or several, of that name."""
+        self._named(name, name)
+
     # ---- lookup
 
     @told_plainly
