@@ -10,7 +10,7 @@ from ...errors import Span
 from ...ir.effects import has_barrier
 from ...ir.ops import For, Function, Module, While
 from ...ir.traverse import walk
-from ...transforms import cas_loops, converge, invariant, predicate, promote, rotate, simplify
+from ...transforms import cas_loops, converge, invariant, local_arrays, predicate, promote, rotate, simplify
 from ...transforms.block_shape import is_short, with_shape
 from ...transforms.unroll import constants_of, unroll
 from ..accumulate.parameters import is_number
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def in_form(function: Function, module: Module, options: Options) -> Function:
     """The function in the form that reversal knows."""
     cooperate.check(function)
-    function = cas_loops.run(function, module)
+    function = local_arrays.run(cas_loops.run(function, module), module)
     if options.facts.block is not None:
         function = with_shape(function, module, options.facts.block, options.mode == "reverse")
     refuse_waiting(function)
