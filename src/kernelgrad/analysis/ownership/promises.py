@@ -14,18 +14,19 @@ from ...ir.ops import Apply, Atomic, For, Load, Member, Offset, PtrCast, Store, 
 from ...ir.types import I64, Pointer, Scalar, Type
 from ..access.affine import Access, Affine, Basis, Guard, Looked, Sums
 from ..access.loop_bounds import End, ends_of
+from ..access.quotients import DividedSums, divided
 from ..fold import limits
 from ..roots import Memory
 from ..structure import Place, Structure
 
 
 def promised(sums: Sums, memory: Memory) -> Sums:
-    """The sums that know what promised buffers hold, where there are any."""
+    """The sums that know what promised buffers hold, where there are any, and what is left of a division."""
     unwritten = sums.unique - memory.written()
-    return _Lookups(sums, memory, unwritten) if unwritten else sums
+    return _Lookups(sums, memory, unwritten) if unwritten else divided(sums)
 
 
-class _Lookups(Sums):
+class _Lookups(DividedSums):
     def __init__(self, sums: Sums, memory: Memory, unique: frozenset[Value]):
         super().__init__(sums.structure, sums.shape, sums.known, unique)
         self.memory = memory
