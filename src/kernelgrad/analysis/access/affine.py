@@ -20,7 +20,7 @@ from .loop_bounds import ends_of
 
 Known = Callable[[Value], int | float | bool | None]
 # ("thread_idx", axis), ("block_idx", axis), a loop's counter, what a promised buffer holds (see `promises`), or a part
-# of a division (see `quotients`)
+# of a division (see `executions`)
 Basis: TypeAlias = "tuple[str, int] | Value | Looked | Part"
 
 
@@ -109,7 +109,7 @@ class Sums:
         self.most: dict[Basis, int] = {}
         self.wrapping: set[Basis] = set()
         self.loops: dict[Basis, For | While] = {}
-        self.divided: Sums | None = None  # see `quotients`
+        self.executions: Sums | None = None  # see there
         self._found: dict[Value, Affine | None] = {}
 
     def of(self, value: Value) -> Affine | None:

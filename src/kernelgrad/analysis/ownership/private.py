@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from ...ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ...ir.traverse import walk
-from ..access.affine import Access, Basis, Shape, Sums
+from ...ir.types import I64
+from ..access.affine import Access, Affine, Basis, Guard, Shape, Sums
+from ..access.executions import determined, extent
 from ..access.leaps import Digit, leaps
-from ..access.quotients import determined, extent
 from ..roots import Memory
 from ..structure import Place, Structure
 from .exclusive import is_shared
@@ -64,6 +65,7 @@ def _is_injective(
     have one value wherever the accesses happen."""
     if not accesses:
         return True
+    accesses, steps = _aligned(accesses)
     threads = thread_digits(sums, own_block) - fixed
     shared = {basis: c for basis, c in _thread_terms(accesses[0]).items() if basis not in fixed}
     guards = set.intersection(*(access.guards for access in accesses))
@@ -85,8 +87,25 @@ def _is_injective(
     for coefficient in {c for spot in found for c in spot.loops}:
         extents = [spot.loops.get(coefficient, 1) for spot in found]
         longest = None if None in extents else max(e for e in extents if e is not None)
-        digits.append(Digit(None, coefficient, longest))
-    return leaps(digits, width, shared, guards)
+        digits.append(Digit(steps.get(coefficient), coefficient, longest))
+    return leaps(digits, width, {**shared, **{basis: step for step, basis in steps.items()}}, guards)
+
+
+def _aligned(accesses: list[Access]) -> tuple[list[Access], dict[int, Basis]]:
+    """The accesses with loops that move them by the same step as one, of which guards of all can speak; by step."""
+    steps: dict[int, Basis] = {}
+    found = []
+    for access in accesses:
+        own = [(b, c) for b, c in access.address.terms if isinstance(b, Value)]
+        several = len({abs(c) for _, c in own}) < len(own) or any(c < 0 for _, c in own)
+        one: dict[Basis, Basis] = {} if several else {b: steps.setdefault(c, Value(I64)) for b, c in own}
+        guards = {Guard(_renamed(guard.sum, one), guard.bound) for guard in access.guards}
+        found.append(Access(access.address, access.size, guards))
+    return found, steps
+
+
+def _renamed(sum_: Affine, bases: dict[Basis, Basis]) -> Affine:
+    return Affine(sum_.const, tuple((bases.get(b, b), c) for b, c in sum_.terms))
 
 
 def _thread_terms(access: Access) -> dict[Basis, int]:

@@ -15,8 +15,8 @@ from math import gcd
 
 from ...ir.ops import Atomic, For, Op, Store, Value, While
 from ..access.affine import Access, Basis, Sums
+from ..access.executions import determined, extent
 from ..access.leaps import Digit, leaps
-from ..access.quotients import determined, extent
 from ..roots import Memory
 from ..structure import Place
 from .private import thread_digits
@@ -77,7 +77,7 @@ def _is_once(access: Access, place: Place, accesses: list[Access], sums: Sums) -
         return False
     digits = [*(Digit(b, abs(c), extent(b, sums, guards)) for b, c in shared.items()), *loops]
     apart, width = _statement_digit(accesses, min((digit.coefficient for digit in digits), default=0))
-    return leaps([*digits, *apart], width, shared, guards)
+    return leaps([*digits, *apart], width, terms, guards)
 
 
 def _statement_digit(accesses: list[Access], step: int) -> tuple[list[Digit], int]:
@@ -105,7 +105,7 @@ def _loop_digits(terms: dict[Basis, int], place: Place, fixed: frozenset[Basis],
             continue
         if step == 0 or (trips is None and any(b in sums.wrapping for b in own)):
             return None
-        found.append(Digit(None, abs(step), trips))
+        found.append(Digit(own[0] if len(own) == 1 else None, abs(step), trips))
     return found
 
 

@@ -1,30 +1,31 @@
-"""Sums whose parts are quotients and remainders: `i / C` and `i % C` by a number that the launch knows.
+"""Sums over all executions of a place, by which the owner of an element is told: parts of divisions, ends of loops.
 
 A quotient and the remainder that belongs to it say together what was divided, as two digits do: who knows both knows
 the sum, and, if no two threads have the same, the thread. `C * (i / C) + i % C` is i again. Only what is not negative
-is divided, so that C++'s rounding towards zero is rounding down.
+is divided, so that C++'s rounding towards zero is rounding down. And `for (c = t; c < n; c += 256)` bounds c as an `if`
+does, though each thread has its own number of iterations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...ir.ops import Apply, Value
+from ...ir.ops import Apply, For, Value, While
+from ..structure import Place
 from .affine import Affine, Basis, Guard, Part, Sums
 from .leaps import Digit, leaps
+from .loop_bounds import End, ends_of
 
 
-def divided(sums: Sums) -> Sums:
-    """The sums that know of quotients, made once, where anything is divided at all."""
-    if sums.divided is None:
-        ops = sums.structure.definition.values()
-        any_ = any(isinstance(op, Apply) and op.fn in _DIVISIONS for op in ops)
-        sums.divided = DividedSums(sums.structure, sums.shape, sums.known, sums.unique) if any_ else sums
-    return sums.divided
+def executions(sums: Sums) -> Sums:
+    """The same launch's, made once."""
+    if sums.executions is None:
+        sums.executions = Executions(sums.structure, sums.shape, sums.known, sums.unique)
+    return sums.executions
 
 
-class DividedSums(Sums):
-    """Sums in which quotients and remainders may stand, too."""
+class Executions(Sums):
+    """Sums in which quotients and remainders may stand, and guards by the ends of loops."""
 
     def _apply(self, op: Apply, fn: str, args: tuple[Value, ...]) -> Affine | None:
         found = super()._apply(op, fn, args)
@@ -50,6 +51,29 @@ class DividedSums(Sums):
     def address(self, ptr: Value, root: Value) -> Affine | None:
         found = super().address(ptr, root)
         return None if found is None else whole(found)
+
+    # ---- guards
+
+    def guards(self, place: Place | None) -> set[Guard]:
+        """Also of what loops count: it stays below where they end."""
+        found, inner = super().guards(place), place
+        while inner is not None:
+            if isinstance(inner.owner, For | While) and inner.block is inner.owner.body:
+                found |= self._of_loop(inner.owner)
+            inner = inner.parent
+        return found
+
+    def _of_loop(self, loop: For | While) -> set[Guard]:
+        if isinstance(loop, For):
+            ends = [End(loop.body.args[0], (loop.upper,), 0)] if loop.step > 0 else []
+        else:
+            ends = ends_of(loop, self.structure)
+        found = set()
+        for value, bounds, more in ends:
+            small, large = self.of(value), self.common(bounds)
+            if small is not None and large is not None and small.terms and not large.terms:
+                found.add(Guard(small, large.const + more))
+        return found
 
 
 _DIVISIONS = ("div", "rem")
