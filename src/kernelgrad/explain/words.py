@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from ..analysis.ownership.promises import HOLDS
@@ -59,7 +60,9 @@ def explain(
     lines = [f"{prepared.function.name}: derivative of {', '.join(prepared.options.listed)}"]
     for title, rows in sections.items():
         if rows:
-            lines += ["", f"{title}:", *(f"  {row}" for row in rows)]
+            # Each iteration of an unrolled loop says the same.
+            counts = Counter(rows)
+            lines += ["", f"{title}:", *(f"  {row}" + (f" ({n} times)" if n > 1 else "") for row, n in counts.items())]
     return "\n".join(lines)
 
 

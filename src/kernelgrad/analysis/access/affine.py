@@ -17,8 +17,9 @@ from ..fold import limits
 from ..structure import Place, Structure
 
 Known = Callable[[Value], int | float | bool | None]
-# ("thread_idx", axis), ("block_idx", axis), a loop's counter, or what a promised buffer holds (see `promises`)
-Basis: TypeAlias = "tuple[str, int] | Value | Looked"
+# ("thread_idx", axis), ("block_idx", axis), a loop's counter, what a promised buffer holds (see `promises`), or a part
+# of a division (see `executions`)
+Basis: TypeAlias = "tuple[str, int] | Value | Looked | Part"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,19 @@ class Looked:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What a sum is divided by a number, or what is left then."""
+
+    of: Affine
+    by: int
+    is_quotient: bool
+
+    @property
+    def other(self) -> Part:
+        return Part(self.of, self.by, not self.is_quotient)
+
+
+@dataclass(frozen=True)
 class Guard:
     """`sum < bound` holds."""
 
@@ -93,6 +107,7 @@ class Sums:
         self.most: dict[Basis, int] = {}
         self.wrapping: set[Basis] = set()
         self.loops: dict[Basis, For | While] = {}
+        self.executions: Sums | None = None  # see there
         self._found: dict[Value, Affine | None] = {}
 
     def of(self, value: Value) -> Affine | None:

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING
 
 from ...analysis.structure import Place
 from ...errors import Span, UnsupportedError
-from ...ir.ops import Atomic, Barrier, BarrierReduce, Fence, For, Function, Leave, Load, Module, Store, Warp, While
+from ...ir.ops import (
+    Alloca,
+    Atomic,
+    Barrier,
+    BarrierReduce,
+    Fence,
+    For,
+    Function,
+    Leave,
+    Load,
+    Module,
+    Store,
+    Warp,
+    While,
+)
 from ...ir.traverse import kinds, walk
 from ...transforms import simplify
 from ...transforms.passes import Pass, applied
@@ -18,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _CAS_LOOPS = Pass("cas_loops", "transforms.cas_loops", (Atomic,))
+_LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca,))
 _ROTATE = Pass("rotate", "transforms.rotate", (While,))
 _INVARIANT = Pass("invariant", "transforms.invariant", (For, While))
 
@@ -26,7 +41,7 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     """The function in the form that reversal knows."""
     facts = options.facts
     refuse_volatile(function)
-    function = applied(_CAS_LOOPS, function, module)
+    function = applied(_LOCAL_ARRAYS, applied(_CAS_LOOPS, function, module), module)
     if facts.block is not None:
         shape = Pass("shape", "transforms.block_shape:with_shape", (), (facts.block, options.mode == "reverse"))
         function = applied(shape, function, module)
