@@ -212,6 +212,10 @@ def record(*, tape_budget: int | str | None = None, check: bool | None = None) -
 
     `tape_budget`: how many bytes may be saved, as in 1 << 30 or "2 GB"; beyond, steps are run again from checkpoints.
     `check`: whether writes that are not recorded, as `u += 1`, are looked for: None of memory below 1 MB, True, False.
+    They are found in PyTorch's tensors, and on the CPU wherever a later step reads; on a GPU, in arrays of CuPy and
+    Numba, only where the reverse reads again what was written: not between launches that are linear.
+    Of a view of a larger array, a launch may touch what lies around it: a halo. How much, its integers tell; where they
+    do not, it may be all of the allocation, which is saved and watched then (`tape.explain()` says so).
     Other threads are not recorded."""
     from .host.record import Tape
 

@@ -34,6 +34,7 @@ from ..runtime.integers import ANY, KnownLaunch, Ways, integers_of, known_launch
 from ..runtime.launch import BoundArguments, Executable
 from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
+from ..runtime.reach import reaching
 from ..runtime.recording import refuse_while_recording
 from ..runtime.signature import c_signature, declare, user_params
 from .asked.settings import Settings, has_derivative
@@ -353,6 +354,7 @@ class Gradient(Differentiated):
         own = Own()
         adjoints = in_float(self.kernel.function, adjoints, launch, own, self.settings.kept)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
+        bound = reaching(self.kernel.function, launch, bound)
         ways = self.ways(placement, single, watched)
         known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
         plan = self._plan(known, bound, _spilled(placement))

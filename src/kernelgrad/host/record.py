@@ -123,7 +123,7 @@ class Tape:
 
     def _note_writes(self, step: Step, written: list[Cell]) -> None:
         for cell in written:
-            cell.first = cell.first or "written"
+            cell.first = cell.first or ("read" if step.writes_outside(cell) else "written")
             cell.need = None
             if not cell.is_written:
                 cell.is_written = True

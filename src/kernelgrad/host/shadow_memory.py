@@ -86,10 +86,13 @@ class ShadowMemory:
         region = self._region(span.address)
         return region.address + span.address - region.start
 
-    def view(self, span: Span, dtype: DType) -> ArrayView:
-        """The shadow of a span, as numbers of that dtype."""
-        self._check_dtype(span, dtype)
-        return transfers.raw(self._address(span), span.nbytes, dtype, span.device, self._region(span.address).memory)
+    def view(self, span: Span, dtype: DType, around: tuple[int, int] = (0, 0)) -> ArrayView:
+        """The shadow of a span, as numbers of that dtype. `around`: what is used besides, before and behind it."""
+        before, behind = around
+        self._check_dtype(Span(span.name, span.address - before, before + span.nbytes + behind, span.device), dtype)
+        memory = self._region(span.address).memory
+        found = transfers.raw(self._address(span), span.nbytes, dtype, span.device, memory)
+        return found._replace(around=around)
 
     def _check_dtype(self, span: Span, dtype: DType) -> None:
         """Memory may hold floats at one time and doubles at another, if no adjoint goes from one to the other."""

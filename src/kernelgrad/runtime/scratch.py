@@ -49,13 +49,15 @@ class Scratch:
                 check(bindings, bindings.cuMemsetD8Async(self.address, byte, max(1, self.nbytes), self.stream))
         return self
 
-    def copy_from(self, address: int) -> Scratch:
+    def copy_from(self, address: int, at: int = 0, nbytes: int | None = None) -> Scratch:
+        """To byte `at` and on; all of it by default."""
+        count = self.nbytes if nbytes is None else nbytes
         if self._host is not None:
-            ctypes.memmove(self.address, address, self.nbytes)
+            ctypes.memmove(self.address + at, address, count)
         else:
             bindings = driver()
             with current(self.device or 0):
-                check(bindings, bindings.cuMemcpyDtoDAsync(self.address, address, self.nbytes, self.stream))
+                check(bindings, bindings.cuMemcpyDtoDAsync(self.address + at, address, count, self.stream))
         return self
 
     def write(self, data: bytes) -> None:
