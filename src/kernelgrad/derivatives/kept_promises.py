@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -67,10 +68,12 @@ class Promised:
             for path, _, type in leaves(param.type, param.name)
             if isinstance(type, Pointer)
         }
-        buffers = [(path, copy, now.buffers.get((path, at))) for (path, at), copy in self.then.buffers.items()]
-        variables = [(name, copy, now.variables.get(name)) for name, copy in self.then.variables.items()]
+        copies: list[tuple[str, Any, Any]] = [
+            (path, copy, now.buffers.get((path, at))) for (path, at), copy in self.then.buffers.items()
+        ]
+        copies += [(name, copy, now.variables.get(name)) for name, copy in self.then.variables.items()]
         types |= {name: _element(kernel.variable(name).type) for name in self.then.variables}
-        for path, before, after in (*buffers, *variables):
+        for path, before, after in copies:
             old, new = (np.frombuffer(b"" if copy is None else copy.read(), np.uint8) for copy in (before, after))
             size = max(1, types[path].size)
             differs = np.flatnonzero(old != new) if old.size == new.size else [0]
