@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .derivatives.gradient import Differentiated, Gradient
     from .frontend.unit import Unit
     from .host.checkpoint import Checkpointed
+    from .host.program import Program
     from .host.record import Tape
     from .kernel import Kernel
     from .runtime.variables import Variable
@@ -60,7 +61,7 @@ def load(
 
 @compiling
 def gradient(
-    target: Kernel | DeviceFunction,
+    target: Kernel | DeviceFunction | Program,
     parameters: str | Sequence[str] | None = None,
     *,
     primal: bool = True,
@@ -87,6 +88,8 @@ def gradient(
     of a struct with pointers a struct of adjoints, in which a number's is an array of one. Half-precision buffers take
     half or float adjoints, accumulated in float. `__constant__` and `__device__` variables are listed by their names,
     the parameters of a pack by the pack's.
+
+    Of a program (`tape.program`): `g(*inputs, *seeds)` gives the adjoints of its inputs; it takes no other arguments.
     """
     from .derivatives.asked.settings import check_outputs, make_settings
     from .derivatives.device_function import DeviceFunction, FunctionGradient
@@ -94,19 +97,31 @@ def gradient(
     from .derivatives.module_variables import with_variables
     from .kernel import Kernel
 
-    requests.target("gradient", target, Kernel, DeviceFunction)
-    requests.derivable(target)
+    if type(target).__name__ == "Program":
+        return _of_program(target)
+    given = requests.target("gradient", target, Kernel, DeviceFunction)
+    requests.derivable(given)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
-    target = with_variables(target, parameters)
+    differentiated: Any = with_variables(given, parameters)
     mode: Any = "joint" if primal else "reverse"
+    function = differentiated.function
     settings = make_settings(
-        target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
+        function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
     )
-    check_outputs(target.function, parameters, settings.shown)
-    made = FunctionGradient(target, settings) if isinstance(target, DeviceFunction) else Gradient(target, settings)
+    check_outputs(function, parameters, settings.shown)
+    kind: Any = FunctionGradient if isinstance(differentiated, DeviceFunction) else Gradient
+    made = kind(differentiated, settings)
     _warn_if_zero(made)
     return made
+
+
+def _of_program(program: Any) -> Any:
+    from .host.program import Program
+    from .host.program_gradient import ProgramGradient
+
+    requests.target("gradient", program, Program)
+    return ProgramGradient(program)
 
 
 def _warn_if_zero(made: Differentiated) -> None:

@@ -6,16 +6,20 @@ A step says which memory it reads and writes and what its reverse reads again; i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ArgumentError, TapeError, UnsupportedError
+from ..ir.layout import leaves, param_layout
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, DType, mark_written
 from ..runtime.config import Launch
 from ..runtime.overlap import are_apart
 from ..runtime.reach import known, reaches
 from ..runtime.recording import RECORDER
+from ..runtime.signature import user_params
 from ..runtime.streams import stream_handle
+from ..runtime.tracing import TRACE, LiveNumber
 from . import transfers
 from .arguments import Frozen, Number, adjoints_of, freeze, number_dtype
 from .device_prints import DevicePrint
@@ -94,8 +98,19 @@ class LaunchStep(Step):
         self.may_alias = self._find_alias()
         self.form: Form = self.facts.form(self.may_alias)
         self.tape: Any = None
+        self.live: tuple[LiveNumber, ...] = ()
         self.reread = self._find_reread()
         self.rewrites = self.form.kind == "joint"
+
+    @classmethod
+    def again(cls, step: LaunchStep, args: tuple[Any, ...], numbers: tuple[Number, ...]) -> LaunchStep:
+        """The same launch with other arrays. `numbers`: the 0-d arrays that were passed for some of them."""
+        made = cls(step.kernel, step.launch, args, {})
+        made.numbers = numbers
+        made.reads = (*made.reads, *[Span(n.path, n.array.address, n.array.nbytes, None) for n in numbers])
+        made.live = _live_numbers(step.kernel, step.numbers, numbers)
+        made.reread += tuple([Span("number", n.array.address, n.array.nbytes, None) for n in made.live])
+        return made
 
     def _around(self, name: str) -> tuple[int, int]:
         return known(name, self.reach[name].both) if name in self.reach else (0, 0)
@@ -174,13 +189,15 @@ class LaunchStep(Step):
 
     def run(self) -> None:
         if self.form.forward is None:
-            self.kernel.run(self.launch, self.bound, self.placement, {})
+            with self._telling():
+                self.kernel.run(self.launch, self.bound, self.placement, {})
             return
         token = RECORDER.set(None)
         try:
             launch = self.launch
             forward = self.form.forward[launch.grid, launch.block, launch.shared_bytes, launch.stream]
-            self.tape = forward(*self.frozen.args)
+            with self._telling():
+                self.tape = forward(*self.frozen.args)
             self.tape_bytes = self.tape.nbytes
         finally:
             RECORDER.reset(token)
@@ -189,8 +206,13 @@ class LaunchStep(Step):
 
     def run_again(self, stream: int | None) -> None:
         """Nobody is told that tensors were written: they will hold again what they hold."""
-        self._check_variables()
-        self.kernel.run(self.launch.on(stream), self.bound._replace(mutated=()), self.placement, {})
+        self.check_variables()
+        with self._telling():
+            self.kernel.run(self.launch.on(stream), self.bound._replace(mutated=()), self.placement, {})
+
+    def _telling(self) -> AbstractContextManager[None]:
+        trace = TRACE.get()
+        return trace.telling(self.kernel.function, self.live) if trace is not None else nullcontext()
 
     # ---- reverse
 
@@ -200,16 +222,17 @@ class LaunchStep(Step):
         if self.form.problem is not None:
             raise self.form.problem
         self._check_writes(shadows)
-        self._check_variables()
+        self.check_variables()
         if self.form.kind == "none":
             return
         adjoints = self._adjoints(
             lambda span, dtype: shadows.view(span, dtype, self._around(span.name)),
             lambda path, type: shadows.number(self, path, type),
         )
-        self._launch_reverse(adjoints, shadows.stream_on(self.device), keep)
+        with self._telling():
+            self._launch_reverse(adjoints, shadows.stream_on(self.device), keep)
         shadows.activate([s for s in self._wide("both") if s.name in self.facts.floats])
-        shadows.settle(self.numbers)
+        shadows.settle(self)
 
     def _launch_reverse(self, adjoints: tuple[Any, ...], stream: int | None, keep: bool) -> None:
         launch = self.launch
@@ -232,7 +255,7 @@ class LaunchStep(Step):
                     " adjoint by then: what integers write has no derivative"
                 )
 
-    def _check_variables(self) -> None:
+    def check_variables(self) -> None:
         for name, version in self.versions.items():
             if self.kernel.variable(name).version != version:
                 raise TapeError(f"{self.name}: variable '{name}' was assigned to after a recorded launch that uses it")
@@ -310,6 +333,14 @@ class WatchStep(Step):
 
 def _span(name: str, array: ArrayView) -> Span:
     return Span(name, array.address, array.nbytes, array.device[1] if isinstance(array.device, tuple) else None)
+
+
+def _live_numbers(kernel: Kernel, recorded: tuple[Number, ...], moved: tuple[Number, ...]) -> tuple[LiveNumber, ...]:
+    """Those whose memory is the program's own: they may be another number in each call."""
+    params = zip(user_params(kernel.function), param_layout(kernel.function)[0], strict=False)
+    places = {path: (at, leaf.size) for p, start in params for path, at, leaf in leaves(p.type, p.name, start)}
+    pairs = zip(recorded, moved, strict=True)
+    return tuple([LiveNumber(*places[n.path], n.array) for old, n in pairs if old.array.address != n.array.address])
 
 
 def _widened(span: Span, around: tuple[int, int]) -> Span:
