@@ -277,9 +277,9 @@ def test_tapes_of_launches_where_these_are_smaller(in_place: bool, monkeypatch: 
     assert tapes < 0.7 * copies and "on a tape of its own" in told
 
 
-def test_thousands_of_steps_within_little() -> None:
-    """A twentieth of what all of it takes, by binomial checkpoints."""
-    n, steps, budget = 32, 2_000, 26_000
+def test_ten_thousand_steps_within_little() -> None:
+    """A hundredth of what all of it takes, by binomial checkpoints."""
+    n, steps, budget = 32, 10_000, 26_000
     u0, kappa, w = np.linspace(0.2, 0.8, n), np.linspace(0.5, 1, n), np.linspace(1, 2, n)
 
     def run(u: Any) -> Any:
@@ -292,7 +292,7 @@ def test_thousands_of_steps_within_little() -> None:
     first = u0.copy()
     with kg.record(tape_budget=budget, check=False) as tape:
         u = run(first)
-    assert tape.store.peak <= 1.1 * budget < steps * 8 * n / 17
+    assert tape.store.peak <= 1.1 * budget < steps * 8 * n / 85
     tape.backward(u, w)
     step = 1e-5 * np.cos(np.arange(n))
     expected = w @ (run(u0 + step) - run(u0 - step)) / 2
