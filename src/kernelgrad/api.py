@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .frontend.custom_text import CustomGradient
     from .frontend.unit import Unit
     from .host.checkpoint import Checkpointed
+    from .host.program import Program
     from .host.record import Tape
     from .kernel import Kernel
     from .runtime.variables import Variable
@@ -78,7 +79,7 @@ def load(
 
 @compiling
 def gradient(
-    target: Kernel | DeviceFunction | Gradient | Tangent,
+    target: Kernel | DeviceFunction | Gradient | Tangent | Program,
     parameters: str | Sequence[str] | None = None,
     *,
     primal: bool = True,
@@ -108,6 +109,8 @@ def gradient(
 
     Of a gradient, which takes y, x and then d_y, d_x: the gradient of that map, all of these with adjoints d2_y, d2_x,
     d2_d_y, d2_d_x after them. Of a `jvp`, which takes y, x and t_y, t_x: adjoints d_y, d_x, d_t_y, d_t_x. No options.
+
+    Of a program (`tape.program`): `g(*inputs, *seeds)` gives the adjoints of its inputs; it takes no other arguments.
     """
     from .derivatives.asked.settings import check_outputs, make_settings
     from .derivatives.gradient import Gradient
@@ -119,6 +122,8 @@ def gradient(
         from .derivatives.device_function import DeviceFunction, FunctionGradient
         from .derivatives.jvp import Tangent
 
+        if type(target).__name__ == "Program":
+            return _of_program(target)
         requests.target("gradient", target, Kernel, DeviceFunction, Gradient, Tangent)
         if isinstance(target, Gradient | Tangent):
             requests.derivable(target)
@@ -153,6 +158,14 @@ def _with_variables(target: Any, parameters: str | Sequence[str] | None) -> Any:
     from .derivatives.module_variables import with_variables
 
     return with_variables(target, parameters)
+
+
+def _of_program(program: Any) -> Any:
+    from .host.program import Program
+    from .host.program_gradient import ProgramGradient
+
+    requests.target("gradient", program, Program)
+    return ProgramGradient(program)
 
 
 def _warn_if_zero(made: Differentiated) -> None:
@@ -322,6 +335,10 @@ def record(*, tape_budget: int | str | None = None, check: bool | None = None) -
 
     `tape_budget`: how many bytes may be saved, as in 1 << 30 or "2 GB"; beyond, steps are run again from checkpoints.
     `check`: whether writes that are not recorded, as `u += 1`, are looked for: None of memory below 1 MB, True, False.
+    They are found in PyTorch's tensors, and on the CPU wherever a later step reads; on a GPU, in arrays of CuPy and
+    Numba, only where the reverse reads again what was written: not between launches that are linear.
+    Of a view of a larger array, a launch may touch what lies around it: a halo. How much, its integers tell; where they
+    do not, it may be all of the allocation, which is saved and watched then (`tape.explain()` says so).
     Other threads are not recorded."""
     from .host.record import Tape
 

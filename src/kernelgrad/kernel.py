@@ -18,6 +18,7 @@ from .runtime.launch import BoundArguments, Executable, LaunchConfig
 from .runtime.recording import RECORDER, refuse_while_recording
 from .runtime.signature import c_signature
 from .runtime.streams import stream_handle
+from .runtime.tracing import TRACE, refuse_look
 from .runtime.written import written_params
 
 if TYPE_CHECKING:
@@ -179,6 +180,10 @@ class Kernel:
             executable = self._executable_for(bound.nulls, placement.cuda)
         if placement.cuda is not None and constants:
             self._replace_constants(placement.cuda, constants)
+        trace = TRACE.get()
+        if trace is not None:
+            trace.launch(module.functions[self.name], executable, config, arguments)
+            return
         executable.launch(config, arguments)
         if bound.mutated:
             mark_written(bound.mutated)
@@ -244,6 +249,7 @@ class Kernel:
 
     def _replace_constants(self, device: int, contents: Mapping[str, bytes]) -> None:
         """Until the next launch, which brings the module's own again."""
+        refuse_look()
         for name in self._constant_names:
             variable = self.variable(name)
             if name in contents and contents[name] != variable.bytes():

@@ -29,13 +29,18 @@ class ArrayView(NamedTuple):
     owner: Any
     tracked: bool = False  # PyTorch records what is done to it, and would not see a launch
     versioned: bool = False  # PyTorch counts writes to it
+    around: tuple[int, int] | None = None  # bytes before and behind it that a kernel may touch; None: not known yet
 
 
 def is_part(array: ArrayView) -> bool:
-    """Whether an array is a view of a part of another, as far as its package tells."""
+    """Whether an array is, or may be, a view of a part of another, as far as its package tells."""
+    if array.around is not None:
+        return array.around != (0, 0)
     storage = getattr(array.owner, "untyped_storage", None)
     if storage is not None:
         return bool(storage().nbytes() > array.nbytes)
+    if array.device != "cpu" and not hasattr(array.owner, "base"):
+        return hasattr(array.owner, "__cuda_array_interface__")  # Numba's do not tell, but the driver does
     base = getattr(array.owner, "base", None)
     return base is not None and getattr(base, "nbytes", array.nbytes + 1) > array.nbytes
 

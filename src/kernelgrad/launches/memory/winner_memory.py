@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...errors import ArgumentError
 from ...ir.builder import pointee
 from ...kernel import Kernel
 from ...runtime.arguments import Placement, Supplied
@@ -43,7 +44,13 @@ def _buffer(
     """The address and size of the user's memory."""
     name = claim.root.name
     if claim.root.variable is None:
-        return next(((b.address, b.nbytes) for b in primal.buffers if b.name == name), (0, 0))
+        found = next((b for b in primal.buffers if b.name == name), None)
+        if found is not None and found.around not in (None, (0, 0)):
+            raise ArgumentError(
+                f"{kernel.function.called}: '{name}' is a part of a larger array, and maxima, minima or exchanges might"
+                " be taken outside of it; pass the whole array"
+            )
+        return (0, 0) if found is None else (found.address, found.nbytes)
     variable = kernel.variable(claim.root.variable)
     if placement.cuda is None:
         return variable.host_address(), variable.type.size
