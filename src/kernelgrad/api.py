@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from . import requests
 from .errors import KernelGradError, LookupFailed
@@ -16,8 +16,10 @@ from .locks import COMPILING, compiling
 if TYPE_CHECKING:
     from .checking.check_gradient import GradientReport
     from .derivatives.asked.promises import Promises
-    from .derivatives.device_function import DeviceFunction
+    from .derivatives.device_function import DeviceFunction, FunctionGradient
     from .derivatives.gradient import Differentiated, Gradient
+    from .derivatives.jvp import FunctionTangent, Tangent
+    from .derivatives.split import Forward, Reverse
     from .frontend.unit import Unit
     from .host.checkpoint import Checkpointed
     from .host.record import Tape
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from .runtime.variables import Variable
 
 Defines = Mapping[str, Any] | Sequence[str]
+Names = str | Sequence[str] | None
 
 
 def compile(
@@ -71,7 +74,7 @@ def gradient(
     tape_budget: int | None = None,
     deterministic: bool = False,
     assume: Promises | None = None,
-) -> Any:
+) -> Gradient | FunctionGradient:
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
     floating-point ones by default.
 
@@ -126,8 +129,14 @@ def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
     return Promises(names_of(unique))
 
 
+@overload
+def jvp(target: Kernel | Gradient, parameters: Names = None) -> Tangent: ...
+@overload
+def jvp(target: DeviceFunction, parameters: Names = None) -> FunctionTangent: ...
+
+
 @compiling
-def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
+def jvp(target: Kernel | Gradient | DeviceFunction, parameters: Names = None) -> Tangent | FunctionTangent:
     """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
     gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in")."""
     from .derivatives.device_function import DeviceFunction
@@ -177,7 +186,7 @@ def split(
     may_alias: bool = False,
     deterministic: bool = False,
     assume: Promises | None = None,
-) -> Any:
+) -> tuple[Forward, Reverse]:
     """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
     *arguments, *adjoints)`.
 
@@ -316,6 +325,11 @@ class Module:
     def __repr__(self) -> str:
         listed = "".join(f"\n  {signature}" for signature in self.functions)
         return f"<kernelgrad module {self.name}{listed}>"
+
+    def _repr_html_(self) -> str:
+        from .runtime.notebook import module_html
+
+        return module_html(self.name, self.functions)
 
     def constant(self, name: str) -> Variable:
         """A `__constant__` or `__device__` variable: `module.constant("W")[...] = values`."""

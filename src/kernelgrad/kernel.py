@@ -15,6 +15,7 @@ from .runtime.arrays import mark_written
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
 from .runtime.integers import integers_of
 from .runtime.launch import BoundArguments, Executable, LaunchConfig
+from .runtime.parameters import Parameter, parameters_of
 from .runtime.recording import RECORDER, refuse_while_recording
 from .runtime.signature import c_signature
 from .runtime.streams import stream_handle
@@ -58,6 +59,16 @@ class Kernel:
     def __repr__(self) -> str:
         return c_signature(self.function)
 
+    def _repr_html_(self) -> str:
+        from .runtime.notebook import kernel_html
+
+        return kernel_html(repr(self), self.parameters)
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What its parameters are and what it does with them."""
+        return parameters_of(self.function, self.written)
+
     def __getitem__(self, key: Any) -> Callable[..., None]:
         return self._launchers[key]
 
@@ -68,11 +79,13 @@ class Kernel:
         """The keyword form of `kernel[grid, block, shared, stream](*args)`."""
         self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), {})
 
-    def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None) -> CheckReport:
+    def check(
+        self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **named: Any
+    ) -> CheckReport:
         """Runs the kernel on the CPU, watched: out-of-bounds accesses, reads of memory nothing wrote, and data races
         are reported with their source lines. `seed` shuffles the order of threads and blocks."""
         launch = make_launch(grid, block, shared)
-        bound, placement = self.bind(args)
+        bound, placement = self.bind(args, named)
         return self.check_bound(launch, bound, placement, {}, requests.seed(seed))
 
     def check_bound(
@@ -152,11 +165,13 @@ class Kernel:
     def _launch(
         self, launch: Launch, args: tuple[Any, ...], keywords: dict[str, Any], hidden: Hidden | None = None
     ) -> None:
+        if keywords:
+            args = self._binder.in_order(args, keywords)
         recorder = RECORDER.get()
         if recorder is not None:
-            recorder.launch(self, launch, args, keywords)
+            recorder.launch(self, launch, args, {})
             return
-        bound, placement = self._binder.bind(args, keywords)
+        bound, placement = self._binder.bind(args)
         self.run(launch, bound, placement, hidden or {})
 
     def run(
