@@ -48,6 +48,7 @@ class Kernel:
         self.variable, self.written_later, self.refusal = variable, written_later, refusal
         self._executables: dict[int | None, Executable] = {}
         self._guarded: dict[tuple[str, ...], Executable] = {}
+        self._null_users: dict[tuple[str, ...], bool] = {}  # whether they have accesses through what is null
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
         self._launchers: Launchers[None] = Launchers(self._launch)
         self._lock = make_lock()
@@ -200,11 +201,19 @@ class Kernel:
 
     def require_arrays(self, launch: Launch, bound: BoundArguments) -> None:
         """None is no array: an error where it is known before the launch that the kernel uses one."""
-        if bound.nulls:
+        if bound.nulls and self._may_use(bound.nulls):
             from .runtime.nulls import require_arrays
 
             integers = integers_of(self.function).known(bound.packed)
             require_arrays(self.function, bound.nulls, launch, integers)
+
+    def _may_use(self, nulls: tuple[str, ...]) -> bool:
+        found = self._null_users.get(nulls)
+        if found is None:
+            from .runtime.nulls import may_use
+
+            found = self._null_users.setdefault(nulls, may_use(self.function, nulls))
+        return found
 
     def _executable_for(self, nulls: tuple[str, ...], device: int | None) -> Executable:
         """On the CPU: one that looks at each access through what is null."""

@@ -47,12 +47,9 @@ class Derived:
 
     def __init__(self, kernel: Kernel, roles: Roles, options: Options):
         self.kernel, self.roles, self.options = kernel, roles, options
+        self.listed = (*(n for n in roles.outputs if roles[n].floating), *roles.active_inputs)
         self._reverses: dict[bool, Reverse] = {}
         self._tangents: dict[str, Tangent] = {}
-
-    @property
-    def listed(self) -> tuple[str, ...]:
-        return (*(n for n in self.roles.outputs if self.roles[n].floating), *self.roles.active_inputs)
 
     def reverse(self, deterministic: bool) -> Reverse:
         found = self._reverses.get(deterministic)

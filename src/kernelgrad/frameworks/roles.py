@@ -15,6 +15,7 @@ from ..analysis.roots import analyse
 from ..errors import ArgumentError, UnsupportedError
 from ..ir.types import Array, Struct
 from ..kernel import Kernel
+from ..locks import cached_property
 from ..runtime.parameters import Parameter
 from ..runtime.signature import c_signature, user_params
 
@@ -34,32 +35,36 @@ class Roles:
     numbers: tuple[str, ...]
     integers: tuple[str, ...]
 
-    @property
+    @cached_property
     def results(self) -> tuple[str, ...]:
         """What the operator returns."""
         return (*self.outputs, *self.updated)
 
-    @property
+    @cached_property
     def active_inputs(self) -> tuple[str, ...]:
         """What goes in and can have an adjoint, numbers last."""
         return (*(n for n in self.arrays if self[n].floating), *self.numbers)
 
-    @property
+    @cached_property
     def active_results(self) -> tuple[str, ...]:
         return tuple(n for n in self.results if self[n].floating)
 
-    @property
+    @cached_property
     def pure_inputs(self) -> tuple[str, ...]:
         """What has an adjoint and is only read."""
         return tuple(n for n in self.active_inputs if n not in self.updated)
 
-    @property
+    @cached_property
     def pure_outputs(self) -> tuple[str, ...]:
         """Outputs with an adjoint whose first contents nobody reads."""
         return tuple(n for n in self.outputs if self[n].floating and not self[n].read)
 
     def __getitem__(self, name: str) -> Parameter:
-        return next(p for p in self.parameters if p.name == name)
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Parameter]:
+        return {p.name: p for p in self.parameters}
 
 
 def roles_of(kernel: Kernel, outputs: Mapping[str, Any]) -> Roles:

@@ -12,14 +12,14 @@ tensors first, then what describes the launch, which is the same for all four:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from ..frameworks.roles import Roles
 
-Tensor = torch.Tensor
-Maybe = Tensor | None
+Tensor: TypeAlias = torch.Tensor
+Maybe: TypeAlias = torch.Tensor | None
 
 
 class Call(NamedTuple):

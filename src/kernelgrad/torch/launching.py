@@ -27,6 +27,8 @@ class Launcher:
     def __init__(self, kernel: Kernel, roles: Roles, derived: Derived, fills: Mapping[str, Fill]):
         self.kernel, self.roles, self.derived, self.fills = kernel, roles, derived, fills
         self.dtypes = {p.name: getattr(torch, p.dtype or "") for p in roles.parameters}
+        self._float_outputs = tuple(n for n in roles.outputs if roles[n].floating)
+        self._updated = tuple(n for n in roles.updated if roles[n].floating)
         self._order = tuple(p.name for p in roles.parameters)
         self._versions = dict.fromkeys(kernel._constant_names, -1)
 
@@ -87,14 +89,6 @@ class Launcher:
         return self._gradients(found, call, wanted, device)
 
     # ---- arguments
-
-    @property
-    def _float_outputs(self) -> tuple[str, ...]:
-        return tuple(n for n in self.roles.outputs if self.roles[n].floating)
-
-    @property
-    def _updated(self) -> tuple[str, ...]:
-        return tuple(n for n in self.roles.updated if self.roles[n].floating)
 
     def _arguments(self, call: Call, arrays: Mapping[str, Maybe]) -> tuple[Any, ...]:
         """In the kernel's order."""
@@ -175,7 +169,7 @@ class Launcher:
     def _like(self, name: str, given: Maybe, device: Any) -> Maybe:
         if given is None or name not in self.roles.numbers:
             return _plain(given)
-        return given.detach().to(device, self.dtypes[name]).reshape(1)
+        return given.to(device, self.dtypes[name]).reshape(1)
 
     # ---- what holds at the time of a launch
 
@@ -198,13 +192,15 @@ def _device(call: Call, others: Sequence[Maybe] = ()) -> Any:
 
 
 def _plain(tensor: Maybe) -> Maybe:
-    """Out of autograd's sight, contiguous, without lazy negation."""
-    return None if tensor is None else tensor.detach().resolve_neg().contiguous()
+    """Contiguous, without lazy negation."""
+    if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
+        return tensor
+    return tensor.resolve_neg().contiguous()
 
 
 def _copy(tensor: Maybe) -> Tensor:
     assert tensor is not None
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _launch_of(call: Call) -> Launch | None:
