@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -61,6 +63,24 @@ def load(
     return Module(text, str(file), folders, requests.macros(defines), requests.standard(std))
 
 
+def of_cupy(target: Any) -> Any:
+    """The kernel of a `cupy.RawKernel`, which has its source with it; anything else is itself."""
+    code, name = getattr(target, "code", None), getattr(target, "name", None)
+    if not isinstance(code, str) or not isinstance(name, str):
+        return target
+    return _of_raw(code, name, tuple(getattr(target, "options", None) or ()))
+
+
+@lru_cache(256)
+def _of_raw(code: str, name: str, options: tuple[str, ...]) -> Any:
+    """NVRTC's options: those that change what the text means are taken, the others are for the compiler."""
+    joined = re.sub(r"(^|\s)(-I|-D)\s+", r"\1\2", " ".join(options)).replace("--define-macro=", "-D")
+    words = joined.replace("--include-path=", "-I").replace("--std=", "-std=").split()
+    found = {flag: [w.removeprefix(flag) for w in words if w.startswith(flag)] for flag in ("-D", "-I", "-std=")}
+    std = (found["-std="] or ["c++17"])[-1]
+    return compile(code, include_dirs=found["-I"], defines=found["-D"], std=std, name=f"{name}.cu")[name]
+
+
 @compiling
 def gradient(
     target: Kernel | DeviceFunction,
@@ -76,7 +96,7 @@ def gradient(
     assume: Promises | None = None,
 ) -> Gradient | FunctionGradient:
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
-    floating-point ones by default.
+    floating-point ones by default. Of a kernel, a function, or a `cupy.RawKernel`.
 
     `primal=False`: only the reverse; buffers hold what they held before the kernel, also those that it writes in place.
     `keep`: pure outputs whose adjoint is left as it is. `assign`: pure inputs whose adjoint is written, not
@@ -97,7 +117,7 @@ def gradient(
     from .derivatives.module_variables import with_variables
     from .kernel import Kernel
 
-    requests.target("gradient", target, Kernel, DeviceFunction)
+    target = requests.target("gradient", of_cupy(target), Kernel, DeviceFunction)
     requests.derivable(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
@@ -144,7 +164,7 @@ def jvp(target: Kernel | Gradient | DeviceFunction, parameters: Names = None) ->
     from .derivatives.jvp import make_tangent
     from .kernel import Kernel
 
-    requests.target("jvp", target, Kernel, DeviceFunction, Gradient)
+    target = requests.target("jvp", of_cupy(target), Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
     return make_tangent(target, parameters)
 
@@ -169,7 +189,7 @@ def check_gradient(
     from .derivatives.device_function import DeviceFunction
     from .kernel import Kernel
 
-    requests.target("check_gradient", target, Kernel, DeviceFunction)
+    target = requests.target("check_gradient", of_cupy(target), Kernel, DeviceFunction)
     requests.derivable(target)
     args, rtol = requests.arguments("check_gradient", args), requests.tolerance("rtol", rtol)
     shared = requests.number_of_bytes("shared", shared) or 0
@@ -201,7 +221,7 @@ def split(
     from .kernel import Kernel
     from .launches.memory.saved_buffers import changing
 
-    requests.target("split", kernel, Kernel)
+    kernel = requests.target("split", of_cupy(kernel), Kernel)
     requests.derivable(kernel)
     requests.flags(may_alias=may_alias, deterministic=deterministic)
     kernel = with_variables(kernel, parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from typing import Any
@@ -205,6 +206,21 @@ def test_half_precision() -> None:
     assert x.grad is not None and x.grad.dtype == torch.float16 and x.grad.tolist() == [3, -4]
 
 
+def test_second_derivatives_in_half_precision() -> None:
+    op, x = elementwise("halves", {"y": "x"}), torch.tensor([1.5, -2.0], dtype=torch.float16)
+    found = hessian(lambda x: op(x).sum())(x)
+    assert found.dtype == torch.float16 and found.tolist() == [[2, 0], [0, 2]]
+
+
+def test_gradients_that_share_memory_with_inputs() -> None:
+    x, w = random(5), random(5, seed=1)
+    close(torch.autograd.grad(WEIGHTED(x, w, 1.0), x, x.detach())[0], 2 * x * w.sin() * x)
+
+
+def test_models_with_operators_are_copied() -> None:
+    assert copy.deepcopy([WEIGHTED])[0] is WEIGHTED
+
+
 def test_only_what_the_backward_reads_is_saved() -> None:
     saved: list[Any] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.shape) or t, lambda t: t):
@@ -266,6 +282,18 @@ def test_names_are_the_same_in_every_process() -> None:
 def test_repr() -> None:
     assert repr(WEIGHTED).startswith("<op (x, w, a) -> y\n  of __global__ void weighted(double *y,")
     assert "x: updated" in repr(elementwise("grow"))
+
+
+def test_sizes_are_inferred() -> None:
+    op = kg.torch.op(MODULE["weighted"], {"y": "x"})
+    assert repr(op).endswith("n = x.numel(), inferred\n  grid ((n + block - 1) // block), inferred, block 256>")
+    x, w = random(3, 100), random(3, 100, seed=1)
+    close(op(x, w, 2.0), weighted(x, w, 2.0))
+    assert not op(x, w, 2.0, n=7).flatten()[7:].any() and not op(x, w, 2.0, 7).flatten()[7:].any()
+    with pytest.raises(kg.ArgumentError, match="'x' has 300 elements, 'w' has 5, and n is the size of both"):
+        op(x, random(5), 2.0)
+    with pytest.raises(kg.ArgumentError, match="product: how many blocks there are does not follow"):
+        kg.torch.op(MODULE["product"], {"z": "x"})
 
 
 def test_import_without_torch() -> None:

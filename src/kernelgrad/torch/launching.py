@@ -5,6 +5,7 @@ Everything here runs below autograd, on new tensors from PyTorch's allocator, on
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,9 @@ import torch
 from ..errors import UnsupportedError
 from ..frameworks.derived import Derived
 from ..frameworks.roles import Roles
+from ..ir.ops import Atomic
+from ..ir.traverse import walk
+from ..ir.types import Scalar
 from ..kernel import Kernel
 from ..runtime.config import Launch, make_launch
 from .calls import Call, Maybe, Tensor
@@ -30,6 +34,8 @@ class Launcher:
         self._float_outputs = tuple(n for n in roles.outputs if roles[n].floating)
         self._updated = tuple(n for n in roles.updated if roles[n].floating)
         self._order = tuple(p.name for p in roles.parameters)
+        atomics = (op for op in walk(kernel.function.body) if isinstance(op, Atomic))
+        self._adds_floats = any(isinstance(t := op.result.type, Scalar) and t.is_float for op in atomics)
         self._versions = dict.fromkeys(kernel._constant_names, -1)
 
     # ---- the four operators
@@ -39,6 +45,7 @@ class Launcher:
         made = self._outputs(call, device) | {n: _copy(call.arrays[n]) for n in self.roles.updated}
         if launch := _launch_of(call):
             self._check_constants()
+            self._alert(device)
             arrays = {**{n: _plain(a) for n, a in call.arrays.items()}, **made}
             self.kernel._launch(launch, self._arguments(call, arrays), {})
         return tuple([made[name] for name in self.roles.results])
@@ -76,17 +83,18 @@ class Launcher:
     ) -> tuple[Tensor, ...]:
         """The tangents of the backward's results along tangents of the inputs."""
         device, roles, listed = _device(call, (*grads, *along)), self.roles, self.derived.listed
-        found = {name: self._zeros(name, self._shape(name, call), device) for name in listed}
+        found = {name: self._wide(self._start(name, None, call, device)) for name in listed}
         if launch := _launch_of(call):
             self._check_constants()
             seeds = dict(zip(roles.active_results, grads, strict=True))
             moved = dict(zip(roles.active_inputs, along, strict=True))
-            adjoints = [self._start(name, seeds.get(name), call, device) for name in listed]
+            adjoints = [self._wide(self._start(name, seeds.get(name), call, device)) for name in listed]
             tangents = [self._start(name, moved.get(name), call, device) for name in listed]
             arguments = self._arguments(call, self._all_arrays(call, device))
             order = (*arguments, *adjoints, *tangents, *found.values())
             self.derived.second._launch(launch, order, {})
-        return self._gradients(found, call, wanted, device)
+        narrow = {name: gradient.to(self.dtypes[name]) for name, gradient in found.items()}
+        return self._gradients(narrow, call, wanted, device)
 
     # ---- arguments
 
@@ -171,11 +179,24 @@ class Launcher:
             return _plain(given)
         return given.to(device, self.dtypes[name]).reshape(1)
 
+    @staticmethod
+    def _wide(adjoint: Tensor) -> Tensor:
+        """Inside gradients, adjoints in half precision are floats."""
+        return adjoint.float() if adjoint.dtype in (torch.float16, torch.bfloat16) else adjoint
+
     # ---- what holds at the time of a launch
 
     def _is_deterministic(self) -> bool:
         asked = self.derived.options.deterministic
         return torch.are_deterministic_algorithms_enabled() if asked is None else asked
+
+    def _alert(self, device: Any) -> None:
+        """As PyTorch does where it is asked for deterministic algorithms and there is none."""
+        if self._adds_floats and device.type != "cpu" and torch.are_deterministic_algorithms_enabled():
+            problem = f"{self.kernel.name} adds floating-point numbers with atomics, in no fixed order"
+            if not torch.is_deterministic_algorithms_warn_only_enabled():
+                raise RuntimeError(f"{problem}, and torch.use_deterministic_algorithms(True) is set")
+            warnings.warn(problem, stacklevel=2)
 
     def _check_constants(self) -> None:
         """A backward must find what its forward found. PyTorch does not know of `__constant__` variables."""
