@@ -34,8 +34,12 @@ checking
 host
 frameworks  torch
 """.split()
-# Kernels of our own are compiled as a user's are.
-COMPILE = {("launches/memory/ordered_adds", "kernelgrad.api.load"), ("host/transfers", "kernelgrad.api.compile")}
+# Kernels of our own are compiled as a user's are, and so are those that come with their source.
+COMPILE = {
+    ("launches/memory/ordered_adds", "kernelgrad.api.load"),
+    ("host/transfers", "kernelgrad.api.compile"),
+    ("torch/operator", "kernelgrad.api.of_cupy"),
+}
 HEAVY = {"clang": {"frontend"}, "llvmlite": {"backends", "runtime"}}
 SHARED = {"errors", "cache", "deep", "locks", "progress", "requests"}  # for all
 OPTIONAL = {"cuda", "torch", "cupy", "jax", "jaxlib", "numba", "warp", "ml_dtypes"}
