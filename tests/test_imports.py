@@ -33,9 +33,14 @@ derivatives
 derivatives/second_order
 checking
 host
+frameworks  torch
 """.split()
-# Kernels of our own are compiled as a user's are.
-COMPILE = {("launches/memory/ordered_adds", "kernelgrad.api.load"), ("host/transfers", "kernelgrad.api.compile")}
+# Kernels of our own are compiled as a user's are, and so are those that come with their source.
+COMPILE = {
+    ("launches/memory/ordered_adds", "kernelgrad.api.load"),
+    ("host/transfers", "kernelgrad.api.compile"),
+    ("torch/operator", "kernelgrad.api.of_cupy"),
+}
 HEAVY = {"clang": {"frontend"}, "llvmlite": {"backends", "runtime"}}
 SHARED = {"errors", "cache", "deep", "locks", "progress", "requests"}  # for all
 OPTIONAL = {"cuda", "torch", "cupy", "jax", "jaxlib", "numba", "warp", "ml_dtypes"}
@@ -150,7 +155,7 @@ def test_packages_are_imported_where_they_belong(file: Path) -> None:
             wrong.append(f"{file}:{line}: {root} outside {', '.join(HEAVY[root])}")
     for statement in at_import_time(tree):
         for name, line in imported(statement, file):
-            if name.partition(".")[0] in OPTIONAL:
+            if name.partition(".")[0] in OPTIONAL - {folder(file)}:  # but for the folder of a framework's operators
                 wrong.append(f"{file}:{line}: {name} is optional: import it in the function that needs it")
     assert not wrong
 

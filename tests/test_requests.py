@@ -49,7 +49,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: kg.assume(unique=3), "wants names"),
     (lambda: K.launch(grid=1, block=1, args=3), "in a tuple"),
     (lambda: K.check(1, 4, Y, X, 4, seed="a"), "seed: wants an integer"),
-    (lambda: kg.split(K)[0][1, 4](y=3), "given by position"),
+    (lambda: kg.split(K)[0][1, 4](y=3), "no argument for x, n"),
     (lambda: kg.split(K)[1][1, 4](), "the first argument is the tape"),
 ]
 

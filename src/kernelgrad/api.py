@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from . import requests
 from .errors import ArgumentError, KernelGradError, LookupFailed
@@ -17,19 +19,22 @@ from .locks import COMPILING, compiling
 if TYPE_CHECKING:
     from .checking.check_gradient import GradientReport
     from .derivatives.asked.promises import Promises
-    from .derivatives.device_function import DeviceFunction
+    from .derivatives.device_function import DeviceFunction, FunctionGradient
     from .derivatives.gradient import Differentiated, Gradient
-    from .derivatives.jvp import Tangent
+    from .derivatives.jvp import FunctionTangent, Tangent
     from .derivatives.second_order.second_order import SecondOrder
+    from .derivatives.split import Forward, Reverse
     from .frontend.custom_text import CustomGradient
     from .frontend.unit import Unit
     from .host.checkpoint import Checkpointed
     from .host.program import Program
+    from .host.program_gradient import ProgramGradient
     from .host.record import Tape
     from .kernel import Kernel
     from .runtime.variables import Variable
 
 Defines = Mapping[str, Any] | Sequence[str]
+Names = str | Sequence[str] | None
 
 
 def compile(
@@ -77,6 +82,24 @@ def load(
     return Module(text, str(file), folders, requests.macros(defines), requests.standard(std), given)
 
 
+def of_cupy(target: Any) -> Any:
+    """The kernel of a `cupy.RawKernel`, which has its source with it; anything else is itself."""
+    code, name = getattr(target, "code", None), getattr(target, "name", None)
+    if not isinstance(code, str) or not isinstance(name, str):
+        return target
+    return _of_raw(code, name, tuple(getattr(target, "options", None) or ()))
+
+
+@lru_cache(256)
+def _of_raw(code: str, name: str, options: tuple[str, ...]) -> Any:
+    """NVRTC's options: those that change what the text means are taken, the others are for the compiler."""
+    joined = re.sub(r"(^|\s)(-I|-D)\s+", r"\1\2", " ".join(options)).replace("--define-macro=", "-D")
+    words = joined.replace("--include-path=", "-I").replace("--std=", "-std=").split()
+    found = {flag: [w.removeprefix(flag) for w in words if w.startswith(flag)] for flag in ("-D", "-I", "-std=")}
+    std = (found["-std="] or ["c++17"])[-1]
+    return compile(code, include_dirs=found["-I"], defines=found["-D"], std=std, name=f"{name}.cu")[name]
+
+
 @compiling
 def gradient(
     target: Kernel | DeviceFunction | Gradient | Tangent | Program,
@@ -90,9 +113,9 @@ def gradient(
     tape_budget: int | None = None,
     deterministic: bool = False,
     assume: Promises | None = None,
-) -> Any:
+) -> Gradient | FunctionGradient | SecondOrder | ProgramGradient:
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
-    floating-point ones by default.
+    floating-point ones by default. Of a kernel, a function, or a `cupy.RawKernel`.
 
     `primal=False`: only the reverse; buffers hold what they held before the kernel, also those that it writes in place.
     `keep`: pure outputs whose adjoint is left as it is. `assign`: pure inputs whose adjoint is written, not
@@ -116,6 +139,7 @@ def gradient(
     from .derivatives.gradient import Gradient
     from .kernel import Kernel
 
+    target = of_cupy(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
     if not isinstance(target, Kernel):
@@ -142,7 +166,7 @@ def gradient(
     return made
 
 
-def _second(target: Gradient | Tangent, parameters: str | Sequence[str] | None) -> Any:
+def _second(target: Gradient | Tangent, parameters: str | Sequence[str] | None) -> SecondOrder:
     from .derivatives.gradient import Gradient
     from .derivatives.second_order.kinds import gradient_of_gradient, gradient_of_tangent
 
@@ -160,7 +184,7 @@ def _with_variables(target: Any, parameters: str | Sequence[str] | None) -> Any:
     return with_variables(target, parameters)
 
 
-def _of_program(program: Any) -> Any:
+def _of_program(program: Any) -> ProgramGradient:
     from .host.program import Program
     from .host.program_gradient import ProgramGradient
 
@@ -185,8 +209,18 @@ def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
     return Promises(names_of(unique))
 
 
+@overload
+def jvp(target: Kernel, parameters: Names = None) -> Tangent: ...
+@overload
+def jvp(target: Gradient, parameters: Names = None) -> SecondOrder: ...
+@overload
+def jvp(target: DeviceFunction, parameters: Names = None) -> FunctionTangent: ...
+
+
 @compiling
-def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
+def jvp(
+    target: Kernel | Gradient | DeviceFunction, parameters: Names = None
+) -> Tangent | FunctionTangent | SecondOrder:
     """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
     gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in")."""
     from .derivatives.device_function import DeviceFunction
@@ -194,7 +228,7 @@ def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[s
     from .derivatives.jvp import make_tangent
     from .kernel import Kernel
 
-    requests.target("jvp", target, Kernel, DeviceFunction, Gradient)
+    target = requests.target("jvp", of_cupy(target), Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
     if isinstance(target, Gradient):
         from .derivatives.second_order.kinds import tangent_of_gradient
@@ -243,7 +277,7 @@ def check_gradient(
     from .derivatives.gradient import Gradient
     from .kernel import Kernel
 
-    requests.target("check_gradient", target, Kernel, DeviceFunction, Gradient)
+    target = requests.target("check_gradient", of_cupy(target), Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
     args, rtol = requests.arguments("check_gradient", args), requests.tolerance("rtol", rtol)
     shared = requests.number_of_bytes("shared", shared) or 0
@@ -260,7 +294,7 @@ def split(
     may_alias: bool = False,
     deterministic: bool = False,
     assume: Promises | None = None,
-) -> Any:
+) -> tuple[Forward, Reverse]:
     """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
     *arguments, *adjoints)`.
 
@@ -275,7 +309,7 @@ def split(
     from .kernel import Kernel
     from .launches.memory.saved_buffers import changing
 
-    requests.target("split", kernel, Kernel)
+    kernel = requests.target("split", of_cupy(kernel), Kernel)
     requests.derivable(kernel)
     requests.flags(may_alias=may_alias, deterministic=deterministic)
     kernel = with_variables(kernel, parameters)
@@ -455,6 +489,11 @@ class Module:
     def __repr__(self) -> str:
         listed = "".join(f"\n  {signature}" for signature in self.functions)
         return f"<kernelgrad module {self.name}{listed}>"
+
+    def _repr_html_(self) -> str:
+        from .runtime.notebook import module_html
+
+        return module_html(self.name, self.functions)
 
     def constant(self, name: str) -> Variable:
         """A `__constant__` or `__device__` variable: `module.constant("W")[...] = values`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from .errors import KernelGradError
 
@@ -96,7 +97,7 @@ def _source(options: argparse.Namespace) -> str:
 def _gradient(options: argparse.Namespace) -> str:
     from .api import assume, gradient
 
-    found = gradient(
+    found: Any = gradient(
         _module(options)[options.kernel],
         options.parameters,
         primal=not options.no_primal,

@@ -26,6 +26,7 @@ from ..locks import cached_property, compiling
 from ..runtime.arguments import Placement
 from ..runtime.config import Launch, Launchers, make_launch
 from ..runtime.integers import ANY, KnownLaunch, Ways, integers_of, known_launch
+from ..runtime.keywords import Expected
 from ..runtime.launch import BoundArguments, Executable
 from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
@@ -74,23 +75,9 @@ class Differentiated:
 
     def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The kernel's own arguments, and the adjoint of each listed parameter."""
-        own, names = len(user_params(self.kernel.function)), self.adjoint_names
-        if keywords:
-            unknown = [k for k in keywords if k not in names]
-            missing = [n for n in names if n not in keywords]
-            if unknown or missing or len(args) != own:
-                raise ArgumentError(
-                    f"give {own} arguments and the adjoints {', '.join(names)} by name\n  {self.signature}"
-                )
-            given = tuple(keywords[n] for n in names)
-        else:
-            if len(args) != own + len(names):
-                raise ArgumentError(
-                    f"takes {own} arguments and {len(names)} adjoints, got {len(args)}\n  {self.signature}"
-                )
-            given = args[own:]
+        own_args, given = self._expected.separate(args, keywords)
         adjoints = dict(zip(self.settings.shown, given, strict=True))
-        return args[:own], self._with_members(adjoints) if self._structs else adjoints
+        return own_args, self._with_members(adjoints) if self._structs else adjoints
 
     def _with_members(self, adjoints: dict[str, Any]) -> dict[str, Any]:
         """With an adjoint for each number in a struct of pointers."""
@@ -99,6 +86,11 @@ class Differentiated:
         for _, name, type in self._structs:
             adjoints |= {name: completed(name, type, adjoints[name])} if name in adjoints else {}
         return with_members(adjoints, self._members) if self._members else adjoints
+
+    @cached_property
+    def _expected(self) -> Expected:
+        own = tuple(p.called for p in user_params(self.kernel.function))
+        return Expected(own, self.adjoint_names, "adjoints", self.signature)
 
     def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:
         """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
@@ -218,7 +210,13 @@ class Gradient(Differentiated):
         self._plans, self.planner = Plans(), Planner(self.forms)
 
     def __repr__(self) -> str:
-        return f"<gradient {self.signature}>"
+        asked = self.settings.described
+        return f"<gradient {self.signature}{f'; {asked}' if asked else ''}>"
+
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
 
     @property
     def compiled(self) -> tuple[Executable, ...]:
@@ -241,7 +239,8 @@ class Gradient(Differentiated):
         self, grid: Any, block: Any, *args: Any, shared: Any = None, stream: Any = None, **adjoints: Any
     ) -> None:
         """Runs the kernel and its gradient. After block, both or neither: shared_bytes, stream."""
-        expected = len(user_params(self.kernel.function)) + (0 if adjoints else len(self.settings.shown))
+        named = sum(name in self._expected.own for name in adjoints)
+        expected = len(self._expected.own) - named + (0 if adjoints else len(self.settings.shown))
         if len(args) == expected + 2:
             if shared is not None or stream is not None:
                 raise ArgumentError("shared and stream are given twice: by position and by name")
@@ -284,6 +283,7 @@ class Gradient(Differentiated):
     def tape_bytes(self, grid: Any, block: Any, *args: Any, shared: Any = 0, **adjoints: Any) -> int:
         """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
         launch = make_launch(grid, block, shared)
+        args, _ = self._expected.placed(args, adjoints)
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
         plain = self.bytes_needed(launch, bound, placement)
         if self._fits(plain):
@@ -355,6 +355,8 @@ class Gradient(Differentiated):
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         refuse_while_recording("a gradient, which has no second order in recordings,")
+        if keywords:
+            args, keywords = self._expected.placed(args, keywords)
         target, segment = self.within_budget(launch, args)
         steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
         for kernel, bound, launched, _ in steps:
@@ -414,6 +416,7 @@ class Gradient(Differentiated):
     ) -> Planned:
         """What a launch gets. Adjoints that are not given are taken to be like their arguments. `on_gpu`: there, also
         if the arrays are not."""
+        args, keywords = self._expected.placed(args, keywords)
         own = len(user_params(self.kernel.function))
         target, segment = self.within_budget(launch, args[:own])
         return target._planned(launch, args, keywords, segment, on_gpu)

@@ -28,6 +28,7 @@ from ..launches.memory.adjoint_sizes import Pair, check_sizes
 from ..locks import COMPILING
 from ..runtime.arguments import Placement
 from ..runtime.config import Launch, make_launch, parse_launch
+from ..runtime.keywords import Expected
 from ..runtime.launch import BoundArguments
 from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
@@ -140,19 +141,10 @@ class Differential:
 
     def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The primal's own arguments, and the tangent of each listed parameter."""
-        own, names = len(self.params), self.tangent_names
-        if keywords:
-            if set(keywords) != set(names) or len(args) != own:
-                raise ArgumentError(
-                    f"give {own} arguments and the tangents {', '.join(names)} by name\n  {self.signature}"
-                )
-            given = [keywords[n] for n in names]
-        else:
-            if len(args) != own + len(names):
-                problem = f"takes {own} arguments and {len(names)} tangents, got {len(args)}"
-                raise ArgumentError(f"{problem}\n  {self.signature}")
-            given = list(args[own:])
-        return args[:own], dict(zip(self.listed, given, strict=True))
+        own = tuple(p.called for p in self.params)
+        expected = Expected(own, self.tangent_names, "tangents", self.signature)
+        own_args, given = expected.separate(args, keywords)
+        return own_args, dict(zip(self.listed, given, strict=True))
 
     def run(self, code: Code, primal: Prepared, args: tuple[Any, ...]) -> dict[str, Scratch]:
         """Launches, and gives what it made for the tangents of what is internal."""

@@ -39,7 +39,7 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import descend
+from ..ir.traverse import descend, walk
 from ..ir.types import BOOL, Pointer, Scalar
 from .config import Launch
 from .cpu import NULL_USED
@@ -72,6 +72,13 @@ class Nulls:
 def _is_in(member: str, path: str) -> bool:
     """Whether a struct that was not taken apart holds it."""
     return bool(path) and member.startswith((f"{path}.", f"{path}["))
+
+
+def may_use(function: Function, paths: tuple[str, ...]) -> bool:
+    """Whether there is an access through one of the parameters at all."""
+    nulls = Nulls(function, paths)
+    accesses = [op for op in walk(function.body) if isinstance(op, Load | Store | Atomic)]
+    return any(nulls.behind(op.ptr)[0] is not None for op in accesses)
 
 
 # ---- before the launch ----------------------------------------------------------------------------------------------

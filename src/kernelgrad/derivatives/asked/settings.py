@@ -34,6 +34,18 @@ class Settings:
     shown: tuple[str, ...] = ()  # the parameters of the user's among the listed
     shorter: tuple[str, ...] = ()  # whose adjoints may have fewer elements
 
+    @property
+    def described(self) -> str:
+        """What is not as it is by default, as the user wrote it."""
+        names = {"keep": self.kept, "assign": self.assigned, "shorter": self.shorter}
+        flags = {"may_alias": self.may_alias, "deterministic": self.deterministic}
+        told = ["primal=False"] if self.mode == "reverse" else []
+        told += [f'{name}="{", ".join(given)}"' for name, given in names.items() if given]
+        told += [f"{name}=True" for name, given in flags.items() if given]
+        told += [f"tape_budget={self.tape_budget}"] if self.tape_budget is not None else []
+        told += [f'assume=kg.assume(unique="{", ".join(self.promises.unique)}")'] if self.promises.unique else []
+        return ", ".join(told)
+
 
 def has_derivative(type: Type) -> bool:
     """Whether a parameter of the type can be listed."""
