@@ -53,10 +53,6 @@ NEEDS_SPLIT = {
         p[i] = v * v; __syncthreads(); } }""",
         3,
     ),
-    "a step that may be zero": (
-        f"{HEAD} {{ {INDEX} int s = n / 100, j = i; for (int c = 0; c < 3; c++, j += s)\n p[j] = p[j] * p[j]; }}",
-        2,
-    ),
     "while": (f"{HEAD} {{ {INDEX} while (p[i] > 1)\n p[i] = p[i] * p[i] * 0.1; }}", 2),
     "at another index": (
         f"""{HEAD} {{ {INDEX} int a = 2 * i + (g[i] > 0), b = 2 * i + (g[i] > 1);

@@ -171,10 +171,14 @@ _TYPICAL_NUMBER = 4099  # of elements along an axis: more than the typical launc
 
 def typical(structure: Structure, function: Function, unique: frozenset[Value] = frozenset()) -> Sums:
     """A launch like those the kernel is made for: along the axes it asks for, on large enough buffers."""
+    own = {p.value for p in function.params}
+    return Sums(structure, typical_shape(function), lambda v: _TYPICAL_NUMBER if v in own else None, unique)
+
+
+def typical_shape(function: Function) -> Shape:
     used = {(op.name, op.axis) for op in walk(function.body) if isinstance(op, Builtin)}
     block, grid = (
         tuple(_TYPICAL[name][axis] if (name, axis) in used else 1 for axis in range(3))
         for name in ("thread_idx", "block_idx")
     )
-    own = {p.value for p in function.params}
-    return Sums(structure, Shape(grid, block), lambda v: _TYPICAL_NUMBER if v in own else None, unique)  # type: ignore[arg-type]
+    return Shape(grid, block)  # type: ignore[arg-type]

@@ -236,7 +236,8 @@ def _checked_plan(task: Task, shadowed: Shadowed, options: Options) -> Plan:
         if options.mode == "reverse":
             from ...analysis.ownership.loads_before_stores import Before
 
-            refuse_tape(plan, task.structure, Before(function, memory, options.may_alias))
+            before = Before(function, memory, options.may_alias, task.early.numbers)
+            refuse_tape(plan, task.structure, before, options.facts.apart_in_turn)
         else:
             refuse_shadow_pointers(plan, task.structure, shadowed.of.values())
     if options.silent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from ...analysis.ownership.loads_before_stores import Early
 from ...analysis.roots import Memory, Roots
 from ...analysis.structure import Place, Structure
 from ...ir.ops import Atomic, Block, For, Function, If, Op, Value, While
@@ -34,7 +35,7 @@ class Task:
     winners: Winners = field(default_factory=Winners)
     choices: dict[Value, Value] = field(default_factory=dict)
     changing: Roots = frozenset()
-    early: frozenset[int] = frozenset()
+    early: Early = field(default_factory=Early)
 
 
 def make_plan(task: Task) -> Plan:
@@ -57,7 +58,7 @@ class Planner:
     def __init__(self, task: Task, saved: Collection[Value] = ()):
         self.function, self.structure, self.memory = task.function, task.structure, task.memory
         self.winners, self.saved = task.winners, saved
-        self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early)
+        self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early.loads)
         self.plan = Plan(task.structure, slice_of=lambda values, op: self.again.trace(values, op).seen)
         self.needs = Needs(self.plan, task.memory, task.activity, task.shadow, task.winners)
         self.plan.wanted_of = self.needs.inside

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis.access.affine import Shape, Sums
 from ...analysis.machine import WARP
+from ...analysis.ownership.loads_before_stores import Numbers, still_early
 from ...analysis.ownership.private import places_of, private_roots
 from ...analysis.tuning import Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
@@ -50,9 +51,9 @@ class Found(NamedTuple):
 class Chooser:
     """Finds what holds for launches, starting from a form that holds for most."""
 
-    def __init__(self, variant: Variant, gathers: Callable[[], Gathers], is_coarse: Callable[[Facts], bool]):
-        """`is_coarse`: whether the code of a form does the work of many blocks."""
-        self.variant, self.options, self._gathers, self._is_coarse = variant, variant.options, gathers, is_coarse
+    def __init__(self, variant: Variant, gathers: Callable[[], Gathers], form: Callable[[Facts], Variant]):
+        """`form`: the one for what holds for a launch."""
+        self.variant, self.options, self._gathers, self._form = variant, variant.options, gathers, form
         self.derivation, self.prepared = variant.derivative, variant.derivative.prepared
         self.relevant: Growing[Value] = Growing()  # the scalars that what was found depends on
         self._found: dict[Any, Found] = {}
@@ -66,6 +67,7 @@ class Chooser:
         if found is None:
             looking = Looking(known)
             found = self._suited(self._find(launch, looking, sizes, assigned), launch)
+            found = found._replace(facts=self._with_early_loads(found.facts, launch, looking))
             self.relevant.add(looking.asked)
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
@@ -83,7 +85,18 @@ class Chooser:
         """Where few blocks do the work of all, their threads add up in registers what they add to copies: floats can
         hold that. Whether they do, the code says, which is the launch's then."""
         narrow = replace(facts, wide=facts.wide - facts.copied)
-        return narrow if facts.coarse and narrow != facts and self._is_coarse(narrow) else facts
+        if not facts.coarse or narrow == facts:
+            return facts
+        return narrow if self._form(narrow).derivative.coarse is not None else facts
+
+    def _with_early_loads(self, facts: Facts, launch: KnownLaunch, known: Known) -> Facts:
+        """Whether loads that a reverse alone makes again read in this launch what they do in a typical one."""
+        if self.options.mode != "reverse":
+            return facts
+        task = self._form(facts).derivative.prepared.task
+        numbers = Numbers(Shape(launch.grid, launch.block), known)
+        early = still_early(task.early, task.function, task.memory, task.may_alias, numbers)
+        return facts if early else replace(facts, apart_in_turn=False)
 
     def _find(self, launch: KnownLaunch, known: Known, sizes: Mapping[str, int], assigned: tuple[str, ...]) -> Found:
         usual, prepared = self.options.facts, self.prepared

@@ -107,12 +107,8 @@ class Forms:
             usual = self.variant(launch.wanted, replace(self.usual, block=launch.block))
         with COMPILING:
             if usual not in self._choosers:
-                coarse = partial(self._is_coarse, launch.wanted)
-                self._choosers[usual] = Chooser(usual, self.gathers_of, coarse)
+                self._choosers[usual] = Chooser(usual, self.gathers_of, partial(self.variant, launch.wanted))
             return self._choosers[usual]
-
-    def _is_coarse(self, wanted: tuple[str, ...], facts: Facts) -> bool:
-        return self.variant(wanted, facts).derivative.coarse is not None
 
     def _found(self, launch: KnownLaunch) -> Found:
         sizes = self.sizes_of(launch)

@@ -27,7 +27,7 @@ from ...autodiff.costs.plan_effects import has_numbers, is_idle, loops_openly
 from ...autodiff.costs.plan_work import planned_work
 from ...autodiff.costs.work import Work, work
 from ...autodiff.prepare.options import unique_roots
-from ...errors import KernelGradError
+from ...errors import KernelGradError, UnsupportedError
 from ...ir.ops import Barrier, BarrierReduce, For, Function, GlobalRef, Value, Warp, While
 from ...ir.traverse import kinds, walk
 from ...kernel import Kernel
@@ -116,7 +116,10 @@ class InTwo:
         reverse = self._reverse((*forms.settings.kept, *zeroed)) if set(zeroed) < set(wanted) else None
         if reverse is None:
             return None
-        alone = reverse.for_launch(launch)
+        try:
+            alone = reverse.for_launch(launch)
+        except UnsupportedError:  # where rows overlap in this launch
+            return None
         consumed = launch._replace(wanted=zeroed, ways=ANY, aligned=())  # it is launched as the kernel is
         consuming = forms.for_launch(consumed) if zeroed else None
         if not _is_apart(alone, consuming, launch.ways):
