@@ -35,10 +35,11 @@ from ...ir.ops import (
     Warp,
     While,
 )
+from ...ir.traverse import blocks, walk
 from ...ir.types import I64, Scalar
 from ...locks import cached_property
 from ..accumulate.fewer_blocks import coarse, only_sums
-from ..accumulate.logs import Logs
+from ..accumulate.logs import Logged, Logs
 from ..calculus.adjoints import Adjoints, add_into, part_of, zero
 from ..calculus.products import power_of
 from ..calculus.rules import rule_for, scaled
@@ -95,6 +96,7 @@ class Sweep:
         self.b = Builder()
         self.tape = Tape(self.prologue, self.mode == "split", _is_tape_counted(prepared))
         self.adjoints = Adjoints(self.b)
+        self.sites = prepared.sites
         self.logs = _logs(self.tape, prepared)
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
         self.scopes: list[dict[Value, Value]] = [{}]
@@ -107,7 +109,7 @@ class Sweep:
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
         numbers = [n for n in numbers if n.value in self.activity]
-        self.meets_at_end = (bool(numbers) and not self.alone) or bool(self.logs.phases)
+        self.meets_at_end = (bool(numbers) and not self.alone) or self.logs.has_phases
         for number in numbers:
             self.adjoints.create(number.value, f"{shadow_name(number.value.name)}_sum")
         with self.b.region() as work:
@@ -210,10 +212,12 @@ class Sweep:
 
     def joint_if(self, op: If) -> None:
         sides = []
-        for side in (op.then, op.orelse):
-            with self.b.region() as region:
-                self.joint(self.structure.place(side))
-            sides.append(region.block())
+        with self.logs.branches() as another:
+            for side in (op.then, op.orelse):
+                another()
+                with self.b.region() as region:
+                    self.joint(self.structure.place(side))
+                sides.append(region.block())
         # Threads that return early are back for the meeting at the end.
         self.b.add(replace(op, then=sides[0], orelse=sides[1], exits=op.exits and not self.meets_at_end))
 
@@ -390,11 +394,13 @@ class Sweep:
         given = {k: self.adjoints.get(r) for k, r in enumerate(op.results) if r in self.adjoints}
         cond = self.value(op.cond)
         sides = []
-        for side in (op.then, op.orelse):
-            with self.b.region() as region:
-                seeds = [(side.results[k], adjoint) for k, adjoint in given.items()]
-                self.reverse_block(self.structure.place(side), seeds, {})
-            sides.append(region.block())
+        with self.logs.branches() as another:
+            for side in (op.then, op.orelse):
+                another()
+                with self.b.region() as region:
+                    seeds = [(side.results[k], adjoint) for k, adjoint in given.items()]
+                    self.reverse_block(self.structure.place(side), seeds, {})
+                sides.append(region.block())
         self.b.span = op.span.reversed()
         self.b.if_(cond, sides[0], sides[1], op.exits and not self.meets_at_end)
 
@@ -468,7 +474,7 @@ class Sweep:
         for k in carried:
             start = self.adjoints.get(op.results[k]) if op.results[k] in self.adjoints else zero(self.b, types[k])
             self.b.store(running[k], start)
-        with self.b.region() as region:
+        with self.b.region() as region, self.logs.repeated(self.logged_in(op)):
             given = {k: self.b.load(running[k]) for k in carried}
             seeds = [(op.body.results[k], adjoint) for k, adjoint in given.items()]
             place = self.structure.place(op.body)
@@ -480,3 +486,10 @@ class Sweep:
         self.b.for_(last, end, (), -1, region.block((index,)))
         for k in carried:
             self.adjoints.add(op.inits[k], self.b.load(running[k]))
+
+    def logged_in(self, op: Op) -> set[Logged]:
+        """What the reverse of an operation logs."""
+        if not self.logs.has_phases:
+            return set()
+        inside = [*blocks(op), *(block for outer in blocks(op) for inner in walk(outer) for block in blocks(inner))]
+        return {of for block in inside for of in self.sites.get(id(block), ())}
