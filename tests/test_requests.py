@@ -82,3 +82,26 @@ def test_the_adjoint_of_half2_in_its_own_dtype() -> None:
     y, x, d_y, d_x = (np.array([(v, v)], dtype) for v in (0, 3, 1, 0))
     kg.gradient(kg.compile(text)["k"], "y, x")[1, 1](y, x, d_y, d_x)
     assert d_x.tolist() == [(6.0, 6.0)]
+
+
+@pytest.mark.parametrize("shape", [-1, (2, -3), "a", 2.5, (2, "x")])
+def test_shapes_of_zeros(shape: Any) -> None:
+    with pytest.raises(kg.ArgumentError, match="zeros: the shape is a number of elements or a tuple"):
+        kg.zeros(shape)
+    with pytest.raises(kg.ArgumentError, match="zeros: dtype= wants a dtype"):
+        kg.zeros(2, "nonsense")
+
+
+def test_launches_by_keywords() -> None:
+    kernel = kg.compile("__global__ void k(double *y, const double *x) { y[0] = x[0] * x[0]; }")["k"]
+    d_x, t_y = np.zeros(1), np.zeros(1)
+    kg.gradient(kernel).launch(grid=1, block=1, args=(np.zeros(1), np.full(1, 3.0)), d_y=np.ones(1), d_x=d_x)
+    kg.jvp(kernel).launch(grid=1, block=1, args=(np.zeros(1), np.full(1, 3.0), t_y, np.ones(1)))
+    assert d_x[0] == t_y[0] == 6
+
+
+def test_a_header_that_is_missing_is_told_where_the_user_asks() -> None:
+    module = kg.compile('#include "nowhere.h"\n__global__ void k(double *y) { y[0] = 1; }')
+    with pytest.warns(UserWarning, match=r"nowhere\.h") as told:
+        module["k"]
+    assert [warning.filename for warning in told] == [__file__]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,11 +81,12 @@ class Differentiated:
 
     def _with_members(self, adjoints: dict[str, Any]) -> dict[str, Any]:
         """With an adjoint for each number in a struct of pointers."""
-        from .struct_adjoints import completed, with_members
+        from .struct_adjoints import completed, named, with_members
 
-        for _, name, type in self._structs:
-            adjoints |= {name: completed(name, type, adjoints[name])} if name in adjoints else {}
-        return with_members(adjoints, self._members) if self._members else adjoints
+        with named(self.kernel.name):
+            for _, name, type in self._structs:
+                adjoints |= {name: completed(name, type, adjoints[name])} if name in adjoints else {}
+            return with_members(adjoints, self._members) if self._members else adjoints
 
     @cached_property
     def _expected(self) -> Expected:
@@ -94,9 +95,14 @@ class Differentiated:
 
     def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:
         """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
-        for number, name, type in self._structs:
-            if adjoints.get(name) is not None:
-                _check_members(name, type, args[number], adjoints[name])
+        if not self._structs:
+            return
+        from .struct_adjoints import named
+
+        with named(self.kernel.name):
+            for number, name, type in self._structs:
+                if adjoints.get(name) is not None:
+                    _check_members(name, type, args[number], adjoints[name])
 
     def _in_float(
         self, adjoints: dict[str, Any], launch: Launch, own: Own, kept: tuple[str, ...] | None = None
@@ -234,6 +240,12 @@ class Gradient(Differentiated):
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
         return self._launchers[key]
+
+    def launch(
+        self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = (), **adjoints: Any
+    ) -> None:
+        """The keyword form of `g[grid, block, shared, stream](*args, **adjoints)`."""
+        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), adjoints)
 
     def execute_kernel(
         self, grid: Any, block: Any, *args: Any, shared: Any = None, stream: Any = None, **adjoints: Any

@@ -6,11 +6,11 @@ launcher supplies to those (the tape, shadows of unlisted buffers) gets tangents
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import pipeline
+from .. import pipeline, requests
 from ..analysis import roots
 from ..autodiff.calculus import activity
 from ..autodiff.calculus.forward_activity import has_tangent
@@ -21,7 +21,7 @@ from ..deep import deeply
 from ..errors import ArgumentError, LaunchError
 from ..ir.ops import Function, Param
 from ..ir.ops import Module as IRModule
-from ..ir.types import Pointer
+from ..ir.types import Pointer, Struct
 from ..kernel import Kernel, stream_of
 from ..launches.choice.binding import RESULT
 from ..launches.memory.adjoint_sizes import Pair, check_sizes
@@ -39,12 +39,15 @@ from ..transforms import cas_loops, rotate
 from .asked.settings import Names, check_outputs, has_derivative, names_in
 from .device_function import DeviceFunction, read_result, result_memory
 from .module_variables import with_variables
+from .struct_adjoints import completed, named
 
 
 @dataclass(frozen=True)
 class Interface:
-    """What a user sees: the parameters arguments are given for, module variables that can be listed, the signature."""
+    """What a user sees: the name, the parameters arguments are given for, module variables that can be listed, the
+    signature."""
 
+    name: str
     params: tuple[Param, ...]
     variables: tuple[Param, ...]
     signature: str
@@ -115,7 +118,7 @@ class Differential:
     """What the tangents of kernels and of functions share: their code, names, and the binding of arguments."""
 
     def __init__(self, parameters: Names, interface: Interface):
-        self.params, self.primal_signature = interface.params, interface.signature
+        self.name, self.params, self.primal_signature = interface.name, interface.params, interface.signature
         self.types = {p.name: p for p in (*interface.params, *interface.variables)}
         self.listed = _listed(parameters, self.types, interface)
         self._codes: dict[tuple[int, tuple[str, ...]], tuple[Kernel, Code]] = {}
@@ -144,7 +147,15 @@ class Differential:
         own = tuple(p.called for p in self.params)
         expected = Expected(own, self.tangent_names, "tangents", self.signature)
         own_args, given = expected.separate(args, keywords)
-        return own_args, dict(zip(self.listed, given, strict=True))
+        return own_args, {n: self._completed(n, tangent) for n, tangent in zip(self.listed, given, strict=True)}
+
+    def _completed(self, name: str, tangent: Any) -> Any:
+        """What has no derivative need not be given."""
+        type = self.types[name].type
+        if not isinstance(type, Struct) or not roots.holds_pointers(type):
+            return tangent
+        with named(self.name):
+            return completed(name, type, tangent, "tangent")
 
     def run(self, code: Code, primal: Prepared, args: tuple[Any, ...]) -> dict[str, Scratch]:
         """Launches, and gives what it made for the tangents of what is internal."""
@@ -192,6 +203,12 @@ class Tangent(Differential):
     def __getitem__(self, key: Any) -> Callable[..., None]:
         launch = parse_launch(key)
         return lambda *args, **keywords: self._launch(launch, args, keywords)
+
+    def launch(
+        self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = (), **tangents: Any
+    ) -> None:
+        """The keyword form of `t[grid, block, shared, stream](*args, **tangents)`."""
+        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), tangents)
 
     def execute_kernel(
         self, grid: Any, block: Any, *args: Any, shared: Any = 0, stream: Any = None, **tangents: Any
@@ -261,7 +278,7 @@ def make_tangent(target: Kernel | DeviceFunction, parameters: Names) -> Tangent 
 
 def _interface(function: Function) -> Interface:
     variables = tuple(p for p in function.params if p.variable not in (None, RESULT))
-    return Interface(user_params(function), variables, c_signature(function))
+    return Interface(function.called, user_params(function), variables, c_signature(function))
 
 
 def _listed(parameters: Names, known: Mapping[str, Param], interface: Interface) -> tuple[str, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..deep import warn_user
 from ..errors import LookupFailed, ParseError, Span
 from . import clang
 from .clang import Cursor, Kind, Sources
@@ -97,7 +97,7 @@ class Unit:
             warning = f"{flaw.file}:{flaw.line}: {flaw.message}{hint}"
             if warning not in self.warned:
                 self.warned.add(warning)
-                warnings.warn(warning, stacklevel=2)
+                warn_user(warning)
 
     # ---- what is there
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import starmap
 from typing import TYPE_CHECKING
 
+from ..deep import deeply
 from ..ir.ops import Barrier, BarrierReduce, For, Value, Warp, While
 from ..ir.traverse import kinds
 from ..locks import cached_property, compiling
@@ -36,6 +37,7 @@ class Planner:
         return InTwo(self.forms)
 
     @compiling
+    @deeply
     def plan(self, launch: KnownLaunch, spilled: Spilled | None = None) -> LaunchPlan:
         """`spilled`: what the compiler says of a kernel's local memory, on a GPU."""
         looking = Looking(launch.answers(self.forms.kernel.function))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..deep import deeply
 from ..errors import Span, UnsupportedError
 from ..ir.ops import Apply, Atomic, Block, Function, Global, GlobalRef, Load, Module, Op, Param, PtrCast, Store, Value
 from ..ir.traverse import rebuild, used_structs, walk
@@ -30,6 +31,7 @@ _FLOAT_CONVERSIONS = ("convert", "convert_rn", "convert_rd", "convert_ru", "conv
 _C_FLOATS = re.compile(r"\b(?:float|__half|half|__nv_bfloat16|nv_bfloat16)\b")
 
 
+@deeply
 def run(module: Module, name: str, cut: frozenset[Value] = frozenset()) -> Module:
     """The module of one function, in double precision. Variables keep their (widened) initial contents. `cut`: the
     pointers into memory that is to be stretched."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...autodiff.reverse import Derivation
+from ...deep import deeply
 from ...ir.effects import picks
 from ...ir.ops import Atomic, Block, Function, Module, Param, Store, Value
 from ...ir.types import Struct
@@ -16,6 +17,7 @@ from ...runtime.written import Origin, Trace, written_params
 RESULT = "_result"  # the parameter through which a function's value leaves
 
 
+@deeply
 def binder(kernel: Kernel, derivation: Derivation) -> Kernel:
     """Takes the kernel's arguments and the adjoints; it has no code."""
     source = derivation.prepared.planned.source

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ...autodiff.accumulate.logs import Log, Logged
     from ...autodiff.calculus.tape import Stack
 
+_ONE_OF_A_NAME = "// With other settings its text defines the same name: a file has room for one of them."
+
 
 class Variant:
     """The code for one choice of wanted adjoints and one accumulation plan."""
@@ -105,7 +107,7 @@ class Variant:
         notes = self._notes(rest) if kernel is self.reverse and not self.options.facts.alone else ()
         function, variables = kernel.cuda_module.functions[kernel.name], self.kernel.module.globals
         extra = parameter_notes(self.derivative, function, variables)
-        return "\n".join((head, *notes, *extra, rest))
+        return "\n".join((head, _ONE_OF_A_NAME, *notes, *extra, rest))
 
     def _notes(self, text: str) -> Iterator[str]:
         plan = self.derivative.prepared.accumulation
