@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelgrad.host.memory_map import MemoryMap, Need, Span, runs
+from kernelgrad.host.memory_map import MemoryMap, Need, Span
 
 
 def ranges(cells: object) -> list[tuple[int, int]]:
@@ -39,11 +39,17 @@ def test_what_is_known() -> None:
     assert memory.known(105, 30) is not None and memory.known(90, 20) is None and memory.known(130, 20) is None
 
 
-def test_runs_join_neighbours_on_one_device() -> None:
+def test_runs_join_what_a_span_had_together() -> None:
+    """Neighbours that no span had both of may be two allocations."""
     memory = MemoryMap()
-    for start, device in ((100, None), (110, None), (120, 0), (200, 0)):
-        memory.cover(Span("a", start, 10, device))
-    assert list(runs(memory)) == [(100, 120, None), (120, 130, 0), (200, 210, 0)]
+    for start, nbytes, device in ((100, 10, None), (110, 10, None), (120, 10, 0), (200, 30, 0), (210, 5, 0)):
+        memory.cover(Span("a", start, nbytes, device))
+    apart = [(100, 110, None), (110, 120, None), (120, 130, 0), (200, 230, 0)]
+    assert list(memory.runs()) == apart
+    written = [cell for cell in memory if cell.start >= 210]
+    assert list(memory.runs(written)) == [(210, 230, 0)]
+    memory.cover(Span("b", 105, 10, None))
+    assert list(memory.runs()) == [(100, 120, None), *apart[2:]]
 
 
 def test_splits_are_told() -> None:

@@ -18,7 +18,7 @@ from ..runtime.streams import current_stream
 from . import transfers
 from .arrays import device_of
 from .fingerprints import DeviceChecks, check_again
-from .memory_map import Cell, Need, Span, runs
+from .memory_map import Cell, Need, Span
 from .revolve import next_checkpoint
 from .shadow_memory import ShadowMemory
 from .steps import LaunchStep, Step
@@ -82,7 +82,7 @@ class Backward:
         writes = any(segment.pieces for segment in self.store.segments) or any(step.rewrites for step in self.steps)
         written = [cell for cell in self.cells if cell.is_written] if writes else []
         self._bring_variables()
-        for start, end, device in runs(written):
+        for start, end, device in self.cells.runs(written):
             memory = Scratch(end - start, device, self.streams(device)).copy_from(start)
             self._final.append(Piece(len(self.steps), start, memory, True))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Access = Literal["", "read", "written"]
 
@@ -68,6 +68,7 @@ class MemoryMap:
         self._starts: list[int] = []
         self._cells: list[Cell] = []
         self._covers: dict[tuple[int, int], tuple[Cell, ...]] = {}  # of spans seen since the last split
+        self._joints: set[int] = set()  # where two cells meet that some span had both of
 
     def __iter__(self) -> Iterator[Cell]:
         return iter(self._cells)
@@ -106,6 +107,7 @@ class MemoryMap:
                 self._insert(k, cell)
             found.append(cell)
             at, k = cell.end, k + 1
+        self._joints.update(cell.end for cell in found[:-1])
         return tuple(found)
 
     def _split(self, at: int) -> None:
@@ -115,6 +117,7 @@ class MemoryMap:
             cell = self._cells[k]
             print = cell.print
             rest = cell.split(at)
+            self._joints.add(at)
             self._insert(k + 1, rest)
             self._on_split(cell, rest, print)
 
@@ -122,16 +125,16 @@ class MemoryMap:
         self._starts.insert(k, cell.start)
         self._cells.insert(k, cell)
 
-
-def runs(cells: Iterable[Cell]) -> Iterator[tuple[int, int, int | None]]:
-    """(start, end, device) of neighbouring cells, in order of their addresses."""
-    begun: Any = None
-    for cell in sorted(cells, key=lambda c: c.start):
-        if begun is not None and begun[1] == cell.start and begun[2] == cell.device:
-            begun = begun[0], cell.end, cell.device
-            continue
+    def runs(self, cells: Iterable[Cell] | None = None) -> Iterator[tuple[int, int, int | None]]:
+        """(start, end, device) of cells that hang together, in order of their addresses; of all cells by default. Two
+        allocations may lie side by side: no copy goes from one into the other on a GPU."""
+        begun: tuple[int, int, int | None] | None = None
+        for cell in self._cells if cells is None else sorted(cells, key=lambda c: c.start):
+            if begun is not None and begun[1] == cell.start and cell.start in self._joints:
+                begun = begun[0], cell.end, cell.device
+                continue
+            if begun is not None:
+                yield begun
+            begun = cell.start, cell.end, cell.device
         if begun is not None:
             yield begun
-        begun = cell.start, cell.end, cell.device
-    if begun is not None:
-        yield begun

@@ -29,7 +29,7 @@ from ..runtime.tracing import Trace
 from . import transfers
 from .arguments import Number
 from .arrays import device_of, empty_like, seen
-from .memory_map import Cell, runs
+from .memory_map import Cell
 from .record import Tape
 from .steps import CopyStep, FillStep, LaunchStep, Step, WatchStep
 
@@ -125,7 +125,7 @@ class Program:
             cells = tape.cells.known(start, end - start) or ()
             return any(cell.is_written for cell in cells) or any(b < end and start < e for b, e in spans)
 
-        return [run for run in runs(tape.cells) if is_moved(*run[:2])]
+        return [run for run in tape.cells.runs() if is_moved(*run[:2])]
 
     def _check_beginnings(self, tape: Tape) -> None:
         for cell in tape.cells:

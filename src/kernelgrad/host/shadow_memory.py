@@ -16,7 +16,7 @@ from ..runtime.tracing import TRACE, refuse_look
 from . import transfers
 from .arguments import number_dtype, number_leaves
 from .arrays import empty_like
-from .memory_map import Cell, MemoryMap, Span, runs
+from .memory_map import Cell, MemoryMap, Span
 
 if TYPE_CHECKING:
     from .steps import LaunchStep
@@ -45,7 +45,7 @@ class ShadowMemory:
 
     def __init__(self, cells: MemoryMap, streams: dict[int, int]):
         self._map, self._streams = cells, streams
-        self._regions = [Region(*run) for run in runs(cells)]
+        self._regions = [Region(*run) for run in cells.runs()]
         self._starts = [region.start for region in self._regions]
         self._active: set[Cell] = set()
         self._dtypes: dict[Cell, DType] = {}
