@@ -77,5 +77,5 @@ def test_within_a_budget() -> None:
         for (int j = 0; j < m; ++j) s = s + 0.1 * sin(s) * x[(i + j) % n];
         y[i] = s;
     }""")["k"]
-    made = kg.gradient(kg.gradient(kernel, "y, x", tape_budget=1 << 18))
+    made = kg.gradient(kg.gradient(kernel, "y, x", tape_budget=1 << 20))
     on_both(made, (4, 128), (np.zeros(512), np.random.default_rng(0).uniform(-1, 1, 512), 512, 1000))

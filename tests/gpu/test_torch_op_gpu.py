@@ -12,6 +12,11 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("PyTorch has no CUDA device", allow_module_level=True)
 
+# PyTorch's own, of its forward mode and of graphs whose reference runs on another stream.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning"),
+]
 MODULE = kg.compile("""
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>

@@ -46,7 +46,7 @@ BODIES = {
 }
 DYNAMIC = {
     "data": "double v[4]; for (int i = 0; i < 4; i++) v[i] = x[t + i]; y[t] = v[k[t] & 3] * v[1];",
-    "runtime": "double v[4]; for (int i = 0; i < n; i++) v[i & 3] = x[t + i]; y[t] = v[0] * v[n & 3];",
+    "runtime": "double v[4]; for (int i = 0; i < n; i++) v[i & 3] = x[t + i]; y[t] = v[0] * v[(n - 1) & 3];",
     "escapes": "double v[4], *p; for (int i = 0; i < 4; i++) v[i] = x[t + i]; p = k[t] > 0 ? v : v + 1;"
     " y[t] = p[0] * p[1];",
 }

@@ -29,6 +29,7 @@ BODIES = {
     "lanes": f"{INDEX} float v = x[i]; for (int d = 1; d < 32; d *= 2) v += __shfl_down_sync(~0u, v, d); y[i] = v;",
     "returns": f"{INDEX} if (i >= n) return; y[i] = x[i]; __syncthreads(); y[i + 1] = x[i] * a;",
     "chosen": f"{INDEX} const float *p = i < n ? x : w; y[i] = fmaxf(x[i], a) * sinf(x[i]) * cosf(x[i]) + p[i];",
+    "given": f"{INDEX} y[i] = kernelgrad::stop_gradient(x[i]) * x[i];",
     "array": f"{INDEX} float t[4]; for (int k = 0; k < 4; ++k) t[k] = x[i + k]; y[i] = t[n % 4] * a;",
 }
 TABLES = (pipeline.KERNEL, pipeline.DERIVATIVE, pipeline.ARRANGED, pipeline.LAST, pipeline.WIDENED, pipeline.CPU)

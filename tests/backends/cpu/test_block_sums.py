@@ -134,8 +134,8 @@ def test_long_sums_keep_small_numbers() -> None:
 @pytest.mark.parametrize(
     ("body", "listed", "said"),
     [
-        ("y[i] = x[i] * a;", "y, a", ["'_d_a': added up in registers"]),
-        ("y[i] = x[i] * w[t];", "y, x, w", ["'_d_w': each core adds up in memory of its own"]),
+        ("y[i] = x[i] * a;", "y, a", ["'d_a': added up in registers"]),
+        ("y[i] = x[i] * w[t];", "y, x, w", ["'d_w': each core adds up in memory of its own"]),
         ("y[i] = x[i] * x[i];", "y, x", []),
     ],
 )
