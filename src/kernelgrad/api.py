@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .host.checkpoint import Checkpointed
     from .host.record import Tape
     from .kernel import Kernel
+    from .programs.function import HostFunction, State
     from .runtime.variables import Variable
 
 Defines = Mapping[str, Any] | Sequence[str]
@@ -285,6 +286,7 @@ class Module:
             self._unit.require_functions()
         self._kernels: dict[str, Any] = {}
         self._variables: dict[Any, Variable] = {}
+        self._state: State | None = None
 
     @property
     def functions(self) -> list[str]:
@@ -327,11 +329,13 @@ class Module:
 
     variable = constant
 
-    def _compile(self, name: str) -> Kernel | DeviceFunction:
+    def _compile(self, name: str) -> Kernel | DeviceFunction | HostFunction:
         from . import pipeline
         from .kernel import Kernel
 
         lowered, ir_name, refusal = pipeline.lower_for_derivatives(self._unit, name)
+        if pipeline.is_program(lowered, ir_name):
+            return self._host_function(lowered, ir_name, refusal)
         module = pipeline.compile_kernel(lowered, ir_name)
         function = module.functions[ir_name]
         if function.kind == "kernel":
@@ -341,6 +345,13 @@ class Module:
         wrapped = replace(module, functions={ir_name: as_kernel(function)})
         kernel = Kernel(ir_name, wrapped, lambda variable: self._variable(module.globals[variable]), refusal=refusal)
         return DeviceFunction(function, kernel)
+
+    def _host_function(self, lowered: Any, name: str, refusal: Any) -> HostFunction:
+        from .programs.function import HostFunction, Program, State
+
+        if self._state is None:
+            self._state = State(self._variable)
+        return HostFunction(Program(name, lowered, self._variable, refusal), self._state)
 
     def _variable(self, declaration: Any) -> Variable:
         """One object per declaration, whichever kernel mentions it."""

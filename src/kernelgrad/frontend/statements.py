@@ -293,9 +293,10 @@ def _variable(fn: Fn, c: Cursor) -> None:
         found = place(fn, start)
         fn.variables[identity(c)] = Place(fn.generic(found.ptr), found.volatile)
         return
-    check_storage(c, span)
-    if c.storage_class == clang.StorageClass.STATIC:
-        return  # a constant: its first use finds it
+    if not fn.on_host:
+        check_storage(c, span)
+    if c.storage_class in (clang.StorageClass.STATIC, clang.StorageClass.EXTERN):
+        return  # its first use finds it
     _start(fn, c, _declare(fn, c))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Space = Literal["generic", "global", "shared", "constant", "local"]
-SPACES: tuple[Space, ...] = ("generic", "global", "shared", "constant", "local")
+Space = Literal["generic", "global", "shared", "constant", "local", "host"]
+SPACES: tuple[Space, ...] = ("generic", "global", "shared", "constant", "local", "host")
 
 
 @dataclass(frozen=True)
