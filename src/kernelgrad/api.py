@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import requests
-from .errors import KernelGradError, LookupFailed
+from .errors import ArgumentError, KernelGradError, LookupFailed
 from .locks import COMPILING, compiling
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def load(
 
 @compiling
 def gradient(
-    target: Kernel | DeviceFunction,
+    target: Kernel | DeviceFunction | HostFunction,
     parameters: str | Sequence[str] | None = None,
     *,
     primal: bool = True,
@@ -95,9 +95,15 @@ def gradient(
     from .derivatives.module_variables import with_variables
     from .kernel import Kernel
 
-    requests.target("gradient", target, Kernel, DeviceFunction)
+    from .programs.function import HostFunction
+
+    requests.target("gradient", target, Kernel, DeviceFunction, HostFunction)
     requests.derivable(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
+    if isinstance(target, HostFunction):
+        asked = {"primal": not primal, "keep": keep, "assign": assign, "shorter": shorter, "may_alias": may_alias,
+                 "deterministic": deterministic, "assume": assume}  # fmt: skip
+        return _host_gradient(target, parameters, tape_budget, [name for name, value in asked.items() if value])
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
     target = with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
@@ -108,6 +114,14 @@ def gradient(
     made = FunctionGradient(target, settings) if isinstance(target, DeviceFunction) else Gradient(target, settings)
     _warn_if_zero(made)
     return made
+
+
+def _host_gradient(target: HostFunction, parameters: Any, tape_budget: Any, asked: list[str]) -> Any:
+    from .programs.gradient import HostGradient
+
+    if asked:
+        raise ArgumentError(f"gradient: {', '.join(asked)}: of kernels, not of host functions as {target.name}")
+    return HostGradient(target, parameters, requests.memory_size("tape_budget", tape_budget))
 
 
 def _warn_if_zero(made: Differentiated) -> None:

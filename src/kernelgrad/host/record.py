@@ -235,6 +235,13 @@ class Tape:
             of = np.asarray(of)
         return self._shadows.copy_of(of, array)
 
+    @property
+    def shadows(self) -> ShadowMemory:
+        """All adjoints, after `backward`."""
+        if self._shadows is None:
+            raise TapeError("adjoints: call tape.backward(...) first")
+        return self._shadows
+
     def _grad_of_number(self, name: str) -> float:
         launched = {step.kernel: None for step in self.steps if isinstance(step, LaunchStep)}
         return self.numbers().get(find_number(name, launched), 0.0)

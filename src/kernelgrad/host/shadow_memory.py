@@ -91,6 +91,11 @@ class ShadowMemory:
         self._check_dtype(span, dtype)
         return transfers.raw(self._address(span), span.nbytes, dtype, span.device, self._region(span.address).memory)
 
+    def pieces(self, span: Span) -> list[tuple[Span, DType]]:
+        """Where a span may have adjoints other than zero, and of which dtype they are."""
+        cells = [cell for cell in self._map.cover(span) if cell in self._active and cell in self._dtypes]
+        return [(Span(span.name, cell.start, cell.nbytes, cell.device), self._dtypes[cell]) for cell in cells]
+
     def _check_dtype(self, span: Span, dtype: DType) -> None:
         """Memory may hold floats at one time and doubles at another, if no adjoint goes from one to the other."""
         for cell in self._map.cover(span):

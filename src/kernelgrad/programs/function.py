@@ -24,7 +24,7 @@ from .libc import STANDARD, Exit
 from .machine import Machine
 from .memory import Allocation, Memory, write_bytes
 from .regions import Region, Stretch, stretch
-from .values import Symbol, plain, pointee_dtype
+from .values import Cell, Symbol, pack_scalar, plain, pointee_dtype
 
 MakeVariable = Callable[[Global], Variable]
 
@@ -225,8 +225,10 @@ class HostFunction:
 
     def execute(self, *args: Any, device: str | None = None) -> Any:
         refuse_while_recording(f"{self.name}, a host function,")
-        call = Call(self, args, device)
-        return call.run(Machine(call.memory))
+        with Call(self, args, device) as call:
+            result = call.run(Machine(call.memory))
+            call.bring_back()
+        return result
 
     __call__ = execute
 
@@ -247,7 +249,35 @@ class Call:
         self._known = {id(a) for a in self.memory}
         self.arguments: dict[str, Allocation] = {}  # of pointers, by parameter
         self.mirrored: dict[str, ArrayView] = {}  # NumPy's, of those whose memory is on a GPU here
+        self.dtypes: dict[str, Any] = {}
+        self.cells: dict[str, Cell] = {}  # of numbers that have an adjoint
         self.values: list[Any] = []
+        self.machine = Machine(self.memory)
+        self._interpreter: Interpreter | None = None
+
+    def __enter__(self) -> Call:
+        on_device = self.target.program.passed_to_kernels() if self.device is not None else frozenset()
+        for param, value in zip(self.target.function.params, self.given, strict=True):
+            self.values.append(self._bound(param.name, param.type, value, param.name in on_device))
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Memory that a call allocated is freed where it fails."""
+        if kind is not None:
+            self.memory.drop_since(self._known)
+        if self._interpreter is not None:
+            self._interpreter.end()
+        self.memory.forget_freed()
+        for allocation in self.arguments.values():
+            self.memory.remove(allocation)
+
+    def track(self, listed: tuple[str, ...], machine: Machine) -> None:
+        """Gives the listed numbers memory, where their adjoints find them."""
+        for k, param in enumerate(self.target.function.params):
+            if param.name in listed and isinstance(param.type, Scalar):
+                cell = self.cells[param.name] = machine.cell(param.type)
+                write_bytes(cell.address, pack_scalar(self.values[k], param.type))
+                self.values[k] = cell
 
     def _main(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         params = self.target.function.params
@@ -255,28 +285,15 @@ class Call:
         return (len(words), words)[: len(params)]
 
     def run(self, machine: Machine) -> Any:
-        """Its value. Memory that it allocated is freed where it fails."""
-        interpreter = Interpreter(self.target.program, machine, self.target.state)
+        """Its value."""
+        self.machine = machine
+        self._interpreter = Interpreter(self.target.program, machine, self.target.state)
         try:
-            self.bind(machine)
-            try:
-                result = interpreter.run(self.values)
-            except Exit as done:
-                result = done.code
-            machine.synchronize()
-            self.bring_back()
-            return plain(result) if not machine.recorded else result
-        except BaseException:
-            self.memory.drop_since(self._known)
-            raise
-        finally:
-            interpreter.end()
-            self._forget()
-
-    def bind(self, machine: Machine) -> None:
-        on_device = self.target.program.passed_to_kernels() if self.device is not None else frozenset()
-        for param, value in zip(self.target.function.params, self.given, strict=True):
-            self.values.append(self._bound(param.name, param.type, value, param.name in on_device))
+            result = self._interpreter.run(self.values)
+        except Exit as done:
+            result = done.code
+        machine.synchronize()
+        return plain(result) if not machine.recorded else result
 
     def _bound(self, name: str, type: Type, value: Any, on_device: bool) -> Any:
         if isinstance(type, Pointer):
@@ -294,6 +311,7 @@ class Call:
         if array is None:
             raise ArgumentError(f"{self.target.name}: '{name}': wants an array, got {value.__class__.__name__}")
         self._check(name, type, array)
+        self.dtypes[name] = array.dtype
         on = array.device[1] if isinstance(array.device, tuple) else None
         if on_device and on is None:
             made = self.memory.allocate(array.nbytes, "device", self.target.function.span)
@@ -334,11 +352,6 @@ class Call:
             if array.writable:
                 mirror = self.arguments[name]
                 Machine(self.memory)._move(array.address, mirror.start, array.nbytes, (None, self.device))
-
-    def _forget(self) -> None:
-        self.memory.forget_freed()
-        for allocation in self.arguments.values():
-            self.memory.remove(allocation)
 
 
 def _ordinal(name: str, args: tuple[Any, ...], device: str | None) -> int | None:

@@ -211,6 +211,15 @@ class ProgramLaunch(LaunchStep):
         whole = self._whole.get(span.address)
         return span if whole is None else Range(span.name, whole.start, whole.nbytes, span.device)
 
+    def reverse(self, shadows: Any, keep: bool) -> None:
+        was_active = shadows.is_active(self.writes)
+        super().reverse(shadows, keep)
+        for span in self.spans.values() if was_active else ():
+            if span.address in self._whole and span.name in self.facts.floats:
+                wide = self._wide(span)
+                shadows.view(wide, self.frozen.views[span.name].dtype)
+                shadows.activate((wide,))
+
     def use_tape(self) -> bool:
         return False if self._whole else super().use_tape()
 
