@@ -33,7 +33,8 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if target is None or target.kind not in _FUNCTION_KINDS:
         raise fn.unsupported(c, "a call through a function pointer is not supported", "call the function by its name")
     if clang.statement_class(c) == clang.KERNEL_CALL:
-        return _launch(fn, c, target)
+        _launch(fn, c, target)
+        return None
     done = host_call(fn, c, target)
     if done is not None:
         return done[0]

@@ -201,7 +201,7 @@ CALLS: dict[str, Handler] = {
     "aligned_alloc": lambda run, op, align, nbytes: _calloc(run, op, 1, nbytes),
     "calloc": _calloc,
     "free": _free("host"),
-    "__kg_own": _allocate("host"),
+    "__kg_own": lambda run, op, nbytes: run.own(nbytes, op.span),
     "cudaMalloc": _allocate("device"),
     "cudaMallocAsync": _allocate("device"),
     "cudaMallocManaged": _allocate("managed"),

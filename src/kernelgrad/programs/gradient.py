@@ -79,9 +79,9 @@ class HostGradient:
     def _reverse(self, tape: Tape, call: Call, given: dict[str, Any], result: Any, seed: float) -> None:
         places = {name: self._place(name, call) for name in self.listed}
         views = {name: self._adjoint(name, places[name], value) for name, value in given.items() if value is not None}
-        seeds = [(places[name], adjoint) for name, adjoint in views.items()]
+        seeds: list[tuple[ArrayView, Any]] = [(places[name], adjoint) for name, adjoint in views.items()]
         if isinstance(result, Cell):
-            seeds.append((_number(result), view(np.array(seed, f"f{result.type.size}"))))
+            seeds.append((_number(result), seed))
         tape.backward(seeds)
         shadows = tape.shadows
         for name, adjoint in views.items():
@@ -142,4 +142,3 @@ def _know(tape: Tape, address: int, nbytes: int, device: int | None) -> None:
 
 def _number(cell: Cell) -> ArrayView:
     return transfers.raw(cell.address, cell.type.size, np.dtype(f"f{cell.type.size}"), None)
-

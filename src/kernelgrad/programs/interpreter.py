@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..analysis.fold import evaluate, wrap
-from ..analysis.roots import holds_pointers
 from ..errors import ProgramError, Span, UnsupportedError
 from ..ir.ops import (
     Aggregate,
@@ -64,6 +63,7 @@ class Interpreter:
         self.values: dict[Value, Any] = {}
         self._waiting: list[Op] = []
         self._stack: dict[int, Allocation] = {}
+        self._owned: list[Allocation] = []
 
     def run(self, args: list[Any]) -> Any:
         function = self.program.function
@@ -72,9 +72,14 @@ class Interpreter:
         results = self._block(function.body)
         return results[0] if results else None
 
+    def own(self, nbytes: int, span: Span) -> int:
+        """The address of memory that ends with the call."""
+        self._owned.append(self.memory.allocate(nbytes, "host", span))
+        return self._owned[-1].start
+
     def end(self) -> None:
         """Its variables are gone."""
-        for allocation in self._stack.values():
+        for allocation in (*self._stack.values(), *self._owned):
             self.memory.remove(allocation)
 
     # ---- control
@@ -217,7 +222,10 @@ class Interpreter:
         region = self.program.region((op,), op.results)
         by_value = dict(zip(op.args, given, strict=True))
         place = self.machine.cell(op.result.type)  # type: ignore[arg-type]
-        args = (*(by_value[v] for v in region.inputs), view_of(place.address, op.result.type.size, op.result.type, None, None))
+        args = (
+            *(by_value[v] for v in region.inputs),
+            view_of(place.address, op.result.type.size, op.result.type, None, None),
+        )
         Machine.launch(self.machine, region.kernel, make_launch(1, 1), args, op.span)
         from .memory import read_bytes
 

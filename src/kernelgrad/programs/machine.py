@@ -98,7 +98,9 @@ class Machine:
 
     def launch(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], span: Span) -> None:
         with told_at(span):
-            kernel[launch.grid, launch.block, launch.shared_bytes, launch.stream](*(_each_cell(a, lambda cell: cell.number) for a in args))
+            kernel[launch.grid, launch.block, launch.shared_bytes, launch.stream](
+                *(_each_cell(a, lambda cell: cell.number) for a in args)
+            )
 
     def run_native(self, kernel: Kernel, args: tuple[Any, ...], span: Span) -> None:
         """A stretch of the host's own."""

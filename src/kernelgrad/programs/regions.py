@@ -1,7 +1,8 @@
-"""Stretches of host code without calls of the host's, as kernels of one thread: loops, and arithmetic of recorded floats.
+"""Stretches of host code without calls of the host's, as kernels of one thread: loops, and arithmetic of recorded
+floats.
 
-Pointers that a stretch loads, and that it does not change, are loaded before it and passed: a kernel knows the memory of
-its arguments alone.
+Pointers that a stretch loads, and that it does not change, are loaded before it and passed: a kernel knows the memory
+of its arguments alone.
 """
 
 from __future__ import annotations
