@@ -32,6 +32,7 @@ explain
 derivatives
 checking
 host
+programs
 """.split()
 # Kernels of our own are compiled as a user's are.
 COMPILE = {("launches/memory/ordered_adds", "kernelgrad.api.load"), ("host/transfers", "kernelgrad.api.compile")}

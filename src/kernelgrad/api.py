@@ -94,7 +94,6 @@ def gradient(
     from .derivatives.gradient import Gradient
     from .derivatives.module_variables import with_variables
     from .kernel import Kernel
-
     from .programs.function import HostFunction
 
     requests.target("gradient", target, Kernel, DeviceFunction, HostFunction)

@@ -1,1 +1,1 @@
-"""Host functions: their skeleton is interpreted, what launches nothing runs natively. Start reading at `interpreter.py`."""
+"""Host functions: their skeleton is interpreted, loops without launches run natively. Start at `interpreter.py`."""

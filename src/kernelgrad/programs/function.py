@@ -71,14 +71,10 @@ class State:
 
     def symbol_address(self, symbol: Symbol, memory: Memory) -> int:
         variable = symbol.variable
-        if memory.device is not None and variable.space != "constant":
-            address = variable.device_address(memory.device, 0)
-        else:
-            address = variable.host_address()
+        on_host = memory.device is None
+        address = variable.host_address() if on_host else variable.device_address(memory.device or 0, 0)
         if memory.find(address) is None:
-            device = memory.device if variable.space != "constant" else None
-            kind: Any = "argument"
-            memory.add(Allocation(address, variable.type.size, kind, device, variable))
+            memory.add(Allocation(address, variable.type.size, "argument", memory.device, variable))
         return int(address)
 
     def symbol_written(self, symbol: Symbol, memory: Memory) -> None:

@@ -61,6 +61,9 @@ class HostGradient:
             with tape:
                 for allocation in call.arguments.values():
                     _know(tape, allocation.start, allocation.nbytes, allocation.device)
+                for name in self.listed:
+                    if name in call.arguments and np.dtype(call.dtypes[name]).kind == "f":
+                        machine.hold_floats(call.arguments[name])
                 result = call.run(machine)
             self._told = tape.explain()
             self._reverse(tape, call, given, result, seed)

@@ -46,7 +46,7 @@ from ..ir.ops import (
 from ..ir.traverse import operands
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
 from ..runtime.config import make_launch
-from .machine import Machine, told_at
+from .machine import BITS, Machine, told_at
 from .memory import Allocation
 from .regions import Region
 from .values import Cell, Symbol, holds, plain, unpack, view_of, zero
@@ -134,9 +134,7 @@ class Interpreter:
             region = self.program.region((found.op,), found.op.results)
             args = tuple(self._argument(self.values[v], v.type, op.span, True) for v in region.inputs)
         except (ProgramError, UnsupportedError):
-            if self.machine.recorded:
-                raise
-            return False
+            return False  # the interpreter finds out where, if it comes there
         self._run_region(region, args, op.span)
         return True
 
@@ -206,6 +204,8 @@ class Interpreter:
             return
         if any(isinstance(v, Symbol) for v in given):
             raise ProgramError("the host has no address of a device variable", op.span, "use cudaMemcpyFromSymbol")
+        if op.fn == "bitcast" and any(isinstance(v, Cell) for v in given):
+            raise UnsupportedError(BITS, op.span, "compute with the number itself")
         self.values[op.result] = self._computed(op, [plain(v) for v in given])
 
     def _computed(self, op: Apply, given: list[Any]) -> Any:
@@ -337,6 +337,9 @@ class Interpreter:
             raise ProgramError(f"passes the host's memory to a kernel: {found.shown}", span, "copy it with cudaMemcpy")
         if on_host and found.kind == "device":
             raise ProgramError("uses device memory on the host", span, "copy it with cudaMemcpy first")
+        if address == found.end and found.nbytes and self.machine.recorded:
+            problem = f"a pointer to the end of {found.shown}: what is before it cannot be followed"
+            raise UnsupportedError(problem, span, "pass a pointer to the beginning, and an index")
         return view_of(address, found.end - address, pointee, found.device, found.owner)
 
     def _call(self, op: HostCall) -> None:

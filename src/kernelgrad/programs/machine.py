@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import KernelError, KernelGradError, ProgramError, SourceError, Span
+from ..errors import KernelError, KernelGradError, ProgramError, SourceError, Span, UnsupportedError
 from ..host import transfers
 from ..host.memory_map import Span as Range
 from ..host.record import Tape
@@ -20,6 +20,8 @@ from ..runtime.devices import check, current, driver
 from .memory import Allocation, Memory, read_bytes, write_bytes
 from .values import Cell, build, pack_scalar, parts, unpack
 
+BITS = "the bits of a floating-point number that may have an adjoint are used as something else"
+_PAGE = 1 << 20
 _BYTE = np.dtype("u1")
 _ARENA = 1 << 14
 
@@ -118,17 +120,39 @@ class Recording(Machine):
     def __init__(self, memory: Memory, tape: Tape):
         super().__init__(memory)
         self.tape = tape
+        self._floats: dict[int, list[tuple[int, int]]] = {}  # ranges of addresses, by pages that they touch
 
     def load(self, address: int, type: Type, span: Span) -> Any:
         self.memory.check_host(address, type.size, span, "reads")
         data = read_bytes(address, type.size)
 
         def leaf(scalar: Any, at: int) -> Any:
-            if not isinstance(scalar, Scalar) or not scalar.is_float:
-                return unpack(data[at : at + scalar.size], scalar)
-            return self._copied(Cell(address + at, scalar))
+            if isinstance(scalar, Scalar) and scalar.is_float:
+                return self._copied(Cell(address + at, scalar))
+            self._check_bits(address + at, scalar, span)
+            return unpack(data[at : at + scalar.size], scalar)
 
         return build(type, 0, leaf)
+
+    def _check_bits(self, address: int, type: Any, span: Span) -> None:
+        """Integers that floats were stored as have lost their derivatives."""
+        if any(start <= address < end for start, end in self._floats.get(address // _PAGE, ())):
+            raise UnsupportedError(BITS, span, "compute with the number itself")
+
+    def hold_floats(self, argument: Allocation) -> None:
+        if argument.nbytes:
+            self._hold(argument.start, argument.nbytes, True)
+
+    def _hold(self, address: int, nbytes: int, floats: bool) -> None:
+        """Notes where floats are, and where something else."""
+        for page in range(address // _PAGE, (address + nbytes - 1) // _PAGE + 1):
+            known = self._floats.get(page, [])
+            kept = [r for r in known if r[0] < address or address + nbytes < r[1]] if known else []
+            parts = [(s, e) for a, b in kept for s, e in ((a, min(b, address)), (max(a, address + nbytes), b)) if s < e]
+            if floats:
+                parts.append((address, address + nbytes))
+            if parts or known:
+                self._floats[page] = parts
 
     def _copied(self, cell: Cell) -> Cell:
         made = self.cell(cell.type)
@@ -145,11 +169,13 @@ class Recording(Machine):
         for part, leaf, at in parts(value, type):
             if isinstance(part, Cell) and isinstance(leaf, Scalar):
                 self._copy_number(Cell(address + at, leaf), part)
+                self._hold(address + at, leaf.size, True)
             else:
                 self.write(address + at, pack_scalar(part, leaf), span)
 
     def write(self, address: int, data: bytes, span: Span) -> None:
         if data:
+            self._hold(address, len(data), False)
             self.tape.do(FillStep(transfers.raw(address, len(data), _BYTE, None), data, None))
 
     def copy(self, to: int, of: int, nbytes: int, span: Span) -> None:
@@ -161,12 +187,22 @@ class Recording(Machine):
             self.copy(between.start, of, nbytes, span)
             of, devices = between.start, (devices[0], None)
         self.tape.do(BytesCopy(to, of, nbytes, devices))
+        self._hold_copied(to, of, nbytes)
         if devices != (None, None) and None in devices:
             self.synchronize()
+
+    def _hold_copied(self, to: int, of: int, nbytes: int) -> None:
+        floats = {r for page in range(of // _PAGE, (of + nbytes - 1) // _PAGE + 1) for r in self._floats.get(page, ())}
+        self._hold(to, nbytes, False)
+        for start, end in floats:
+            low, high = max(start, of), min(end, of + nbytes)
+            if low < high:
+                self._hold(to + low - of, high - low, True)
 
     def fill(self, to: int, byte: int, nbytes: int, span: Span) -> None:
         found = self.memory.check(to, nbytes, span, "sets")
         if found is not None:
+            self._hold(to, nbytes, False)
             view = transfers.raw(to, nbytes, _BYTE, found.device)
             self.tape.do(FillStep(view, bytes([byte & 255]), None if found.device is None else 0))
 
@@ -180,6 +216,14 @@ class Recording(Machine):
             if self.tape.store.budget is None:
                 self.tape.own_tapes.choose(step)
             self.tape.do(step)
+        for found in step.writes:
+            array = step.frozen.views.get(found.name)
+            self._hold(found.address, found.nbytes, array is not None and _are_floats(array.dtype))
+
+
+def _are_floats(dtype: Any) -> bool:
+    """And nothing else, as a struct may hold."""
+    return dtype.kind == "f" if isinstance(dtype, np.dtype) else True
 
 
 def _each_cell(value: Any, of: Callable[[Cell], Any]) -> Any:
