@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import KernelError, KernelGradError, ProgramError, SourceError, Span, UnsupportedError
+from ..errors import KernelGradError, ProgramError, SourceError, Span, TapeError, UnsupportedError
 from ..host import transfers
 from ..host.memory_map import Span as Range
 from ..host.record import Tape
@@ -287,7 +287,7 @@ class BytesCopy(CopyStep):
 
 
 class told_at:
-    """Errors that have no place in the source get the call's."""
+    """Errors that have no place in the source get the call's; those of the recording are not the program's."""
 
     def __init__(self, span: Span):
         self.span = span
@@ -296,7 +296,6 @@ class told_at:
         pass
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, KernelGradError) and not (isinstance(error, SourceError) and error.span.line):
+        placed = isinstance(error, SourceError) and error.span.line
+        if isinstance(error, KernelGradError) and not isinstance(error, TapeError) and not placed:
             raise ProgramError(str(error), self.span) from error
-        if isinstance(error, KernelError):
-            raise error
