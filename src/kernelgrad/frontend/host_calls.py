@@ -219,7 +219,7 @@ _ROWS: dict[str, Lower] = {
         "cudaMalloc cudaMallocAsync cudaMallocManaged cudaMallocHost cudaHostAlloc cudaHostGetDevicePointer "
         "cudaStreamCreate cudaStreamCreateWithFlags cudaEventCreate cudaEventCreateWithFlags cudaGetDevice "
         "cudaGetDeviceCount cudaEventElapsedTime cudaDeviceGetAttribute cudaDriverGetVersion cudaRuntimeGetVersion "
-        "cudaDeviceCanAccessPeer",
+        "cudaDeviceCanAccessPeer posix_memalign",
     ),
     **_rows(
         _checked,

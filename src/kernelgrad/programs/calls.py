@@ -199,6 +199,7 @@ CALLS: dict[str, Handler] = {
     **LIBC,
     "malloc": _allocate("host"),
     "aligned_alloc": lambda run, op, align, nbytes: _calloc(run, op, 1, nbytes),
+    "posix_memalign": lambda run, op, align, nbytes: _calloc(run, op, 1, nbytes),
     "calloc": _calloc,
     "free": _free("host"),
     "__kg_own": lambda run, op, nbytes: run.own(nbytes, op.span),

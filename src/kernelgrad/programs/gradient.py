@@ -61,6 +61,8 @@ class HostGradient:
             with tape:
                 for allocation in call.arguments.values():
                     _know(tape, allocation.start, allocation.nbytes, allocation.device)
+                for cell in call.cells.values():
+                    _know(tape, cell.address, cell.type.size, None)
                 for name in self.listed:
                     if name in call.arguments and np.dtype(call.dtypes[name]).kind == "f":
                         machine.hold_floats(call.arguments[name])

@@ -10,6 +10,7 @@ derivative. A float that was never in memory, as a constant, is a plain number.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -310,6 +311,9 @@ class Interpreter:
     def _launch(self, op: KernelLaunch) -> None:
         numbers = [self._plain(v) for v in op.config]
         kernel = self.program.kernel(op.kernel)
+        if 0 in numbers[:6]:  # CUDA refuses it with an error code, and goes on
+            warnings.warn(f"{op.span}: a launch of no blocks or threads: nothing runs", stacklevel=2)
+            return
         with told_at(op.span):
             launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6])
         stream = None if self.memory.device is None else 0
