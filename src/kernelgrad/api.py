@@ -101,7 +101,7 @@ def gradient(
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
     if isinstance(target, HostFunction):
         asked = {"primal": not primal, "keep": keep, "assign": assign, "shorter": shorter, "may_alias": may_alias,
-                 "deterministic": deterministic, "assume": assume}  # fmt: skip
+                 "deterministic": deterministic, "assume": assume is not None and assume.unique}  # fmt: skip
         return _host_gradient(target, parameters, tape_budget, [name for name, value in asked.items() if value])
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
     target = with_variables(target, parameters)

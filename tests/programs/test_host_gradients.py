@@ -237,6 +237,79 @@ HOST_ONLY = {
         "x",
         (numbers(4), 4),
     ),
+    "structs that are passed, with pointers and numbers": (
+        """struct Work { double by; int n; double *out; const double *in; };
+           __global__ void work(Work w, double2 more) {
+             int i = threadIdx.x;
+             if (i < w.n) w.out[i] = w.by * w.in[i] * w.in[i] + more.y * i;
+           }
+           void run(double *x, double *y, double by, int n) {
+             Work w; w.by = by * by; w.n = n; w.out = y; w.in = x;
+             double2 more = make_double2(by, by * n);
+             work<<<1, n>>>(w, more);
+             Work back = w; back.by *= 2; back.out = x; back.in = y;
+             work<<<1, n>>>(back, more);
+           }""",
+        "x, y, by",
+        (numbers(4), numbers(4, seed=1), 0.7, 4),
+    ),
+    "arrays of structs": (
+        """#include <vector>
+           struct Item { double value; int id; };
+           __global__ void grow(Item *items) { items[threadIdx.x].value *= items[threadIdx.x].id + 1; }
+           double run(double *x, int n) {
+             std::vector<Item> a(n);
+             for (int i = 0; i < n; i++) { a[i].value = x[i] * x[i]; a[i].id = i; }
+             Item *d;
+             cudaMalloc(&d, n * sizeof(Item));
+             cudaMemcpy(d, a.data(), n * sizeof(Item), cudaMemcpyHostToDevice);
+             grow<<<1, n>>>(d);
+             std::vector<Item> b(a);
+             cudaMemcpy(b.data(), d, n * sizeof(Item), cudaMemcpyDeviceToHost);
+             double s = 0;
+             for (int i = 0; i < n; i++) s += b[i].value * a[i].value * b[i].id;
+             std::swap(a, b);
+             cudaFree(d);
+             return s + a[1].value;
+           }""",
+        "x",
+        (numbers(4), 4),
+    ),
+    "variables with static storage": (
+        """double scale = 1;
+           __global__ void times(double *x, double by) { x[threadIdx.x] *= by; }
+           void set(double by) { scale = 2 * by; }
+           double run(double *x, double by, int n) {
+             static double seen[4];
+             set(by);
+             for (int t = 0; t < 3; t++) {
+               times<<<1, n>>>(x, scale);
+               cudaMemcpy(&seen[t], x + t, sizeof(double), cudaMemcpyDeviceToHost);
+               scale = 0.5 * scale + seen[t];
+             }
+             return seen[0] + seen[1] * seen[2];
+           }""",
+        "x, by",
+        (numbers(4), 0.7, 4),
+    ),
+    "indices that the host sets anew": (
+        """__global__ void gather(double *out, const double *in, const int *at) {
+             out[threadIdx.x] = in[at[threadIdx.x]] * in[threadIdx.x];
+           }
+           void run(double *x, double *y, int n) {
+             int *at = (int *)malloc(n * sizeof(int)), *d;
+             cudaMalloc(&d, n * sizeof(int));
+             for (int r = 0; r < 2; r++) {
+               for (int i = 0; i < n; i++) at[i] = (2 * i + r + 1) % n;
+               cudaMemcpy(d, at, n * sizeof(int), cudaMemcpyHostToDevice);
+               gather<<<1, n>>>(y, x, d);
+               gather<<<1, n>>>(x, y, d);
+             }
+             cudaFree(d); free(at);
+           }""",
+        "x, y",
+        (numbers(5), numbers(5, seed=2), 5),
+    ),
     "constant memory, set again and again": (
         """__constant__ double w[2];
            __global__ void weigh(double *x) { x[threadIdx.x] *= w[0] + w[1] * x[threadIdx.x]; }

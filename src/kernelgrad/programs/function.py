@@ -216,6 +216,10 @@ class HostFunction:
     def __repr__(self) -> str:
         return c_signature(self.function)
 
+    @property
+    def source(self) -> str:
+        raise LaunchError(f"{self.name} is a host function: it is interpreted, and has no text but its own")
+
     def __getitem__(self, key: Any) -> Any:
         raise LaunchError(f"{self.name} is not a kernel: call it, {self.name}(...)")
 
@@ -253,8 +257,13 @@ class Call:
 
     def __enter__(self) -> Call:
         on_device = self.target.program.passed_to_kernels() if self.device is not None else frozenset()
-        for param, value in zip(self.target.function.params, self.given, strict=True):
-            self.values.append(self._bound(param.name, param.type, value, param.name in on_device))
+        try:
+            self.machine.synchronize()  # what others do to the arguments, on streams of theirs
+            for param, value in zip(self.target.function.params, self.given, strict=True):
+                self.values.append(self._bound(param.name, param.type, value, param.name in on_device))
+        except BaseException:
+            self.memory.drop_since(self._known)
+            raise
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

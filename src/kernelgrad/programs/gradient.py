@@ -46,6 +46,10 @@ class HostGradient:
     def execute_kernel(self, *args: Any, **keywords: Any) -> None:
         raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
 
+    @property
+    def source(self) -> str:
+        return self.target.source
+
     def explain(self) -> str:
         """What the last call saved, for which launches, why, in bytes."""
         return self._told or f"{self.target.name}: nothing is saved before it is executed"

@@ -82,13 +82,18 @@ def _before(op: Op, inside: list[Op], moves: bool) -> list[Op]:
         if isinstance(o, Constant):
             constants[o.result] = o
         is_load = isinstance(o, Load) and isinstance(o.result.type, Pointer) and not moves and not o.volatile
-        if not (isinstance(o, _ADDRESSES) or is_load):
+        if not (isinstance(o, _ADDRESSES) or is_load) or _is_of_numbers(o):
             continue
         if all(v not in defined or v in constants for v in operands(o)):
             found += [constants.pop(v) for v in operands(o) if v in constants and v in defined]
             found.append(o)
             defined -= {v for f in found for v in f.results}
     return found
+
+
+def _is_of_numbers(op: Op) -> bool:
+    """Members of a struct of numbers: the struct's memory is passed, as others see it."""
+    return isinstance(op, Member) and isinstance(op.ptr.type, Pointer) and not holds_pointers(op.ptr.type.pointee)
 
 
 def _without(op: Op, dropped: set[int]) -> Op:
