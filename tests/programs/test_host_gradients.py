@@ -405,6 +405,32 @@ def test_adjoints_by_name_and_left_out() -> None:
         g.execute_kernel(1, 1, 2, a, b)
 
 
+def test_second_order_and_recordings_are_refused() -> None:
+    function, a, b = kg.compile(TURNS)["turns"], numbers(6), numbers(6)
+    with kg.record(), pytest.raises(kg.TapeError, match="turns, a host function, cannot be recorded"):
+        function(2, a, b, device="cpu")
+    with kg.record(), pytest.raises(kg.TapeError, match="cannot be recorded"):
+        kg.gradient(function).execute(2, a, b, a, b, device="cpu")
+    with pytest.raises(kg.LaunchError, match="is a host function: it is interpreted"):
+        kg.gradient(function).source  # noqa: B018
+
+
+def test_an_end_before_the_end() -> None:
+    source = """__global__ void twice(double *x) { x[threadIdx.x] *= 2 * x[0]; }
+    void run(double *x, int n) {
+      double *d;
+      cudaMalloc(&d, n * sizeof(double));
+      cudaMemcpy(d, x, n * sizeof(double), cudaMemcpyHostToDevice);
+      cudaMemcpy(x, d, sizeof(double), cudaMemcpyDeviceToHost);
+      x[1] = 3 * x[0];
+      if (n > 1) exit(0);
+      twice<<<1, n>>>(d);
+    }"""
+    g, d_x = kg.gradient(kg.compile(source)["run"]), np.array([1.0, 10.0])
+    assert g.execute(np.array([2.0, 5.0]), 2, d_x, device="cpu") == 0
+    assert d_x.tolist() == [31, 0]
+
+
 def test_what_is_asked_of_kernels_only() -> None:
     function = kg.compile(TURNS)["turns"]
     with pytest.raises(kg.ArgumentError, match="keep, deterministic: of kernels, not of host functions as turns"):
