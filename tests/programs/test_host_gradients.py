@@ -392,6 +392,27 @@ def test_bits_of_floats_are_refused(body: str) -> None:
     assert caught.value.span.line in (2, 3)
 
 
+def test_an_array_of_pointers_as_an_argument() -> None:
+    source = """__global__ void step(double *to, const double *from, double by) {
+      to[threadIdx.x] = from[threadIdx.x] * from[threadIdx.x] * by;
+    }
+    int run(double *temperature[2], double by, int n, int steps) {
+      int src = 1, dst = 0;
+      for (int t = 0; t < steps; t++) {
+        int other = src; src = dst; dst = other;
+        step<<<1, n>>>(temperature[dst], temperature[src], by);
+      }
+      return dst;
+    }"""
+    g = kg.gradient(kg.compile(source)["run"], "temperature, by")
+    a, b, d_a, d_b, d_by = numbers(3), np.zeros(3), np.zeros(3), np.ones(3), np.zeros(1)
+    start = a.copy()
+    assert g.execute([a, b], 0.5, 3, 3, [d_a, d_b], d_by, device="cpu") == 1
+    assert np.allclose(b, start**8 * 0.5**7) and not d_b.any()
+    assert np.allclose(d_a, 8 * start**7 * 0.5**7)
+    assert np.allclose(d_by, np.sum(7 * start**8 * 0.5**6))
+
+
 def test_adjoints_by_name_and_left_out() -> None:
     g = kg.gradient(kg.compile(TURNS)["turns"])
     a, b, d_a, d_b = numbers(6), numbers(6, seed=1), np.ones(6), np.zeros(6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -253,6 +253,7 @@ class Call:
         self.cells: dict[str, Cell] = {}  # of numbers that have an adjoint
         self.values: list[Any] = []
         self.machine = Machine(self.memory)
+        self._owned: list[Allocation] = []
         self._interpreter: Interpreter | None = None
 
     def __enter__(self) -> Call:
@@ -273,7 +274,7 @@ class Call:
         if self._interpreter is not None:
             self._interpreter.end()
         self.memory.forget_freed()
-        for allocation in self.arguments.values():
+        for allocation in (*self.arguments.values(), *self._owned):
             self.memory.remove(allocation)
 
     def track(self, listed: tuple[str, ...], machine: Machine) -> None:
@@ -312,6 +313,8 @@ class Call:
             return 0
         if isinstance(value, list) and all(isinstance(word, str) for word in value):
             return self._words(value)
+        if isinstance(type.pointee, Pointer) and isinstance(value, list | tuple):
+            return self._table(name, type.pointee, value)
         array = view(value)
         if array is None:
             raise ArgumentError(f"{self.target.name}: '{name}': wants an array, got {value.__class__.__name__}")
@@ -343,14 +346,26 @@ class Call:
 
     def _words(self, words: list[str]) -> int:
         """`argv`."""
-        span = self.target.function.span
-        table = self.memory.allocate(8 * (len(words) + 1), "static", span)
-        for k, word in enumerate(words):
-            data = word.encode() + b"\0"
-            text = self.memory.allocate(len(data), "static", span)
-            write_bytes(text.start, data)
-            write_bytes(table.start + 8 * k, text.start.to_bytes(8, "little"))
-        return table.start
+        texts = [word.encode() + b"\0" for word in words]
+        made = [self._own(len(text)) for text in texts]
+        for address, text in zip(made, texts, strict=True):
+            write_bytes(address, text)
+        return self._addresses([*made, 0])
+
+    def _table(self, name: str, type: Pointer, arrays: Sequence[Any]) -> int:
+        """Pointers to arrays, which are `name[0]` and so on; on a GPU, to memory there."""
+        on_device = self.device is not None
+        return self._addresses([self._pointer(f"{name}[{k}]", type, a, on_device) for k, a in enumerate(arrays)])
+
+    def _addresses(self, addresses: list[int]) -> int:
+        at = self._own(8 * len(addresses))
+        write_bytes(at, b"".join(address.to_bytes(8, "little") for address in addresses))
+        return at
+
+    def _own(self, nbytes: int) -> int:
+        """Memory that ends with the call."""
+        self._owned.append(self.memory.allocate(nbytes, "static", self.target.function.span))
+        return self._owned[-1].start
 
     def bring_back(self) -> None:
         for name, array in self.mirrored.items():
@@ -361,7 +376,8 @@ class Call:
 
 def _ordinal(name: str, args: tuple[Any, ...], device: str | None) -> int | None:
     """The GPU that a call's kernels run on; None is the CPU."""
-    views = [v for v in map(view, (a for a in args if not isinstance(a, str | list))) if v is not None]
+    parts = [part for a in args for part in (a if isinstance(a, list | tuple) else (a,)) if not isinstance(part, str)]
+    views = [v for v in map(view, parts) if v is not None]
     given = [v.device[1] for v in views if isinstance(v.device, tuple)]
     if device not in (None, "cpu", "cuda"):
         raise ArgumentError(f"{name}: device wants 'cpu' or 'cuda', got {device!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..errors import ArgumentError, LaunchError
 from ..host import transfers
 from ..host.memory_map import Span
 from ..host.record import Tape
-from ..ir.types import Pointer, Scalar
+from ..ir.types import Pointer, Type
 from ..runtime.arrays import ArrayView, view
 from ..runtime.recording import refuse_while_recording
 from ..runtime.signature import c_signature
@@ -67,7 +67,7 @@ class HostGradient:
                     _know(tape, allocation.start, allocation.nbytes, allocation.device)
                 for cell in call.cells.values():
                     _know(tape, cell.address, cell.type.size, None)
-                for name in self.listed:
+                for name in dict(_each(given)):
                     if name in call.arguments and np.dtype(call.dtypes[name]).kind == "f":
                         machine.hold_floats(call.arguments[name])
                 result = call.run(machine)
@@ -86,7 +86,8 @@ class HostGradient:
         return args[:count], dict(zip(self.listed, given, strict=True))
 
     def _reverse(self, tape: Tape, call: Call, given: dict[str, Any], result: Any, seed: float) -> None:
-        places = {name: self._place(name, call) for name in self.listed}
+        given = dict(_each(given))
+        places = {name: self._place(name, call) for name in given}
         views = {name: self._adjoint(name, places[name], value) for name, value in given.items() if value is not None}
         seeds: list[tuple[ArrayView, Any]] = [(places[name], adjoint) for name, adjoint in views.items()]
         if isinstance(result, Cell):
@@ -103,15 +104,12 @@ class HostGradient:
 
     def _place(self, name: str, call: Call) -> ArrayView:
         """The memory of a listed parameter, as an array."""
-        param = next(p for p in self.target.function.params if p.name == name)
-        if isinstance(param.type, Scalar):
+        if name in call.cells:
             return _number(call.cells[name])
-        allocation = call.arguments.get(name)
-        if allocation is None:
-            raise ArgumentError(f"{self.target.name}: '{name}' is None, and has no adjoint")
-        assert isinstance(param.type, Pointer)
-        dtype = call.dtypes[name]
-        return transfers.raw(allocation.start, allocation.nbytes, dtype, allocation.device, allocation.owner)
+        found = call.arguments.get(name)
+        if found is None:
+            raise ArgumentError(f"{self.target.name}: '{name}' is no array, and has no adjoint")
+        return transfers.raw(found.start, found.nbytes, call.dtypes[name], found.device, found.owner)
 
     def _adjoint(self, name: str, place: ArrayView, given: Any) -> ArrayView:
         found = view(given)
@@ -125,16 +123,29 @@ class HostGradient:
         return found
 
 
+def _each(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Adjoints by name; of pointers to pointers, one for each."""
+    for name, value in given.items():
+        if isinstance(value, list | tuple) and not isinstance(value, ArrayView):
+            yield from ((f"{name}[{k}]", part) for k, part in enumerate(value))
+        else:
+            yield name, value
+
+
+def _can_be_listed(type: Type) -> bool:
+    return has_derivative(type.pointee if isinstance(type, Pointer) and isinstance(type.pointee, Pointer) else type)
+
+
 def _listed(target: HostFunction, parameters: Any) -> tuple[str, ...]:
     params = {p.name: p for p in target.function.params}
     listed = names_in(parameters, target.function.params)
     if parameters is None:
-        listed = tuple(name for name, p in params.items() if has_derivative(p.type))
+        listed = tuple(name for name, p in params.items() if _can_be_listed(p.type))
     shown = c_signature(target.function)
     for name in listed:
         if name not in params:
             raise ArgumentError(f"{target.name} has no parameter '{name}'\n  {shown}")
-        if not has_derivative(params[name].type):
+        if not _can_be_listed(params[name].type):
             kind = params[name].c_type
             raise ArgumentError(f"parameter '{name}' ({kind}) holds no floating-point numbers\n  {shown}")
     if not listed:
