@@ -30,7 +30,7 @@ ENTRIES = {
     ("frontend.clang", "parse"): "parse",
     ("pipeline", "lower"): "parse",
     ("pipeline", "compile_kernel"): "passes",
-    ("autodiff.prepare.prepared", "_planned"): "derive",
+    ("autodiff.prepare.planned", "make_planned"): "derive",
     ("autodiff.prepare.prepared", "_prepare"): "derive",
     ("autodiff.reverse", "_assembled"): "derive",
     ("pipeline", "finish_derivative"): "derive",

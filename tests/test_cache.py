@@ -13,7 +13,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad import cache as cache_module
-from kernelgrad.cache import DiskCache, digest
+from kernelgrad.cache import DiskCache, Recent, digest
 from kernelgrad.frontend import precompiled
 
 
@@ -35,6 +35,13 @@ def test_round_trip() -> None:
     cache.put(key, b"payload")
     assert cache.get(key) == b"payload"
     assert DiskCache("cuda").get(key) is None
+
+
+def test_memory_holds_what_came_last() -> None:
+    recent = Recent[int](2)
+    for number, key in enumerate("abac"):
+        recent[key] = number
+    assert recent == {"b": 1, "c": 3}
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"x" * 64])

@@ -21,7 +21,7 @@ BODIES = {
     "products": "".join(f"v = v * (1 + 0.01 * x[i + {k}]);" for k in range(N)),
     "one_sum": "v = " + " + ".join(f"x[i] * x[i + {k}]" for k in range(N)) + ";",
     "nested_calls": "v = " + "sin(" * N + "x[i]" + ")" * N + ";",
-    "else_ifs": " else ".join(f"if (v < {0.02 * k + 0.0071}) v = v * x[i] + {k};" for k in range(1, N)),
+    "else_ifs": " else ".join(f"if (v < {0.02 * k + 0.0071}) v = v * x[i] + {k};" for k in range(1, 3 * N)),
     "cases": "switch (i) {" + "".join(f"case {k}: v = x[i] * x[i + {k}]; break;" for k in range(N)) + "}",
 }
 
@@ -56,7 +56,9 @@ def test_gradient(name: str) -> None:
     direction = np.random.default_rng(0).standard_normal(x.size)
     change = (primal(x + step * direction) - primal(x - step * direction)) / (2 * step)
     assert d_x @ direction == pytest.approx(change, rel=1e-6)
-    assert "k_grad" in gradient.source
+    assert "k_grad" in gradient.source and "derivative of y, x" in gradient.explain(1, 4, np.zeros(4), x, 4)
+    if name == "else_ifs":
+        assert kg.check_gradient(kernel, "y, x", 1, 4, (np.zeros(4), x, 4)).ok
 
 
 @pytest.mark.usefixtures("little_stack")

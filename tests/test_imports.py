@@ -30,12 +30,18 @@ derivatives/asked
 launches/choice  launches/memory  launches
 explain
 derivatives
+derivatives/second_order
 checking
 host
 programs
+frameworks  torch
 """.split()
-# Kernels of our own are compiled as a user's are.
-COMPILE = {("launches/memory/ordered_adds", "kernelgrad.api.load"), ("host/transfers", "kernelgrad.api.compile")}
+# Kernels of our own are compiled as a user's are, and so are those that come with their source.
+COMPILE = {
+    ("launches/memory/ordered_adds", "kernelgrad.api.load"),
+    ("host/transfers", "kernelgrad.api.compile"),
+    ("torch/operator", "kernelgrad.api.of_cupy"),
+}
 HEAVY = {"clang": {"frontend"}, "llvmlite": {"backends", "runtime"}}
 SHARED = {"errors", "cache", "deep", "locks", "progress", "requests"}  # for all
 OPTIONAL = {"cuda", "torch", "cupy", "jax", "jaxlib", "numba", "warp", "ml_dtypes"}
@@ -130,7 +136,7 @@ def test_every_folder_is_a_layer() -> None:
 # From what is known of a launch to what runs: none of these imports a later one, in functions or for types neither.
 PLANNED = """runtime/integers launches/choice/binding launches/choice/variant launches/choice/gathers
     launches/choice/choose launches/choice/forms launches/choice/split_launch launches/memory/buffers
-    launches/memory/additions launches/memory/tape_memory launches/memory/coarse_grid launches/memory/partial_sums
+    launches/memory/additions launches/memory/tape_memory launches/memory/started_grid launches/memory/partial_sums
     launches/memory/replicas launches/vector_width launches/plan launches/planning derivatives/gradient""".split()
 
 
@@ -150,7 +156,7 @@ def test_packages_are_imported_where_they_belong(file: Path) -> None:
             wrong.append(f"{file}:{line}: {root} outside {', '.join(HEAVY[root])}")
     for statement in at_import_time(tree):
         for name, line in imported(statement, file):
-            if name.partition(".")[0] in OPTIONAL:
+            if name.partition(".")[0] in OPTIONAL - {folder(file)}:  # but for the folder of a framework's operators
                 wrong.append(f"{file}:{line}: {name} is optional: import it in the function that needs it")
     assert not wrong
 

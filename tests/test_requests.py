@@ -17,7 +17,10 @@ Y, X = np.zeros(4, np.float32), np.ones(4, np.float32)
 
 WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: kg.gradient(MODULE), r"got a module: name its function"),
-    (lambda: kg.gradient(G), "second derivatives are had by kg.jvp"),
+    (lambda: kg.split(G), "second derivatives are had by kg.gradient and kg.jvp"),
+    (lambda: kg.gradient(kg.gradient(G)), "no further derivative here"),
+    (lambda: kg.gradient(G, primal=False), "options are for kernels and functions"),
+    (lambda: kg.hvp(G), "second derivatives are had by"),
     (lambda: kg.gradient(None), "wants a kernel or a function"),
     (lambda: kg.gradient(K, 5), "wants names"),
     (lambda: kg.gradient(K, [1]), "wants names"),
@@ -39,14 +42,14 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: kg.compile(TEXT, defines={4: 4}), "defines: wants macros"),
     (lambda: kg.jvp(MODULE), "got a module"),
     (lambda: kg.split(G), "split: wants a kernel"),
-    (lambda: kg.check_gradient(G), "check_gradient: wants"),
+    (lambda: kg.check_gradient(kg.jvp(K)), "check_gradient: wants"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, 3), "in a tuple"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, (Y, X, 4), rtol="a"), "rtol: wants a number"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, (Y, X, 4), seed="a"), "seed: wants an integer"),
     (lambda: kg.assume(unique=3), "wants names"),
     (lambda: K.launch(grid=1, block=1, args=3), "in a tuple"),
     (lambda: K.check(1, 4, Y, X, 4, seed="a"), "seed: wants an integer"),
-    (lambda: kg.split(K)[0][1, 4](y=3), "given by position"),
+    (lambda: kg.split(K)[0][1, 4](y=3), "no argument for x, n"),
     (lambda: kg.split(K)[1][1, 4](), "the first argument is the tape"),
 ]
 
@@ -79,3 +82,26 @@ def test_the_adjoint_of_half2_in_its_own_dtype() -> None:
     y, x, d_y, d_x = (np.array([(v, v)], dtype) for v in (0, 3, 1, 0))
     kg.gradient(kg.compile(text)["k"], "y, x")[1, 1](y, x, d_y, d_x)
     assert d_x.tolist() == [(6.0, 6.0)]
+
+
+@pytest.mark.parametrize("shape", [-1, (2, -3), "a", 2.5, (2, "x")])
+def test_shapes_of_zeros(shape: Any) -> None:
+    with pytest.raises(kg.ArgumentError, match="zeros: the shape is a number of elements or a tuple"):
+        kg.zeros(shape)
+    with pytest.raises(kg.ArgumentError, match="zeros: dtype= wants a dtype"):
+        kg.zeros(2, "nonsense")
+
+
+def test_launches_by_keywords() -> None:
+    kernel = kg.compile("__global__ void k(double *y, const double *x) { y[0] = x[0] * x[0]; }")["k"]
+    d_x, t_y = np.zeros(1), np.zeros(1)
+    kg.gradient(kernel).launch(grid=1, block=1, args=(np.zeros(1), np.full(1, 3.0)), d_y=np.ones(1), d_x=d_x)
+    kg.jvp(kernel).launch(grid=1, block=1, args=(np.zeros(1), np.full(1, 3.0), t_y, np.ones(1)))
+    assert d_x[0] == t_y[0] == 6
+
+
+def test_a_header_that_is_missing_is_told_where_the_user_asks() -> None:
+    module = kg.compile('#include "nowhere.h"\n__global__ void k(double *y) { y[0] = 1; }')
+    with pytest.warns(UserWarning, match=r"nowhere\.h") as told:
+        module["k"]
+    assert [warning.filename for warning in told] == [__file__]

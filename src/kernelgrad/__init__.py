@@ -1,5 +1,10 @@
 """kernelgrad: CUDA C++ kernels as Python objects, on NVIDIA GPUs and on the CPU."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .api import (
     Module,
     assume,
@@ -7,8 +12,10 @@ from .api import (
     checkpoint,
     compile,
     copy,
+    custom_gradient,
     fill,
     gradient,
+    hvp,
     jvp,
     load,
     record,
@@ -31,18 +38,40 @@ from .errors import (
     UnsupportedError,
 )
 
+if TYPE_CHECKING:
+    from .derivatives.gradient import Gradient
+    from .kernel import Kernel
+    from .runtime.parameters import Parameter
+
 __version__ = "0.1.0"
+
+include_dir = f"{__path__[0]}/include"  # of headers for a build of your own: kernelgrad/stop_gradient.h
+# Imported when they are asked for: the types of what is made here, and the operators of frameworks.
+_LATER = {"Kernel": "kernel", "Gradient": "derivatives.gradient", "Parameter": "runtime.parameters"}
+_FRAMEWORKS = ("torch",)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    if name in _FRAMEWORKS:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "ArgumentError",
     "DeviceError",
+    "Gradient",
     "GradientError",
     "InternalError",
+    "Kernel",
     "KernelError",
     "KernelGradError",
     "LaunchError",
     "LookupFailed",
     "Module",
+    "Parameter",
     "ParseError",
     "ProgramError",
     "SourceError",
@@ -53,8 +82,11 @@ __all__ = [
     "checkpoint",
     "compile",
     "copy",
+    "custom_gradient",
     "fill",
     "gradient",
+    "hvp",
+    "include_dir",
     "jvp",
     "load",
     "record",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from . import requests
 from .errors import ArgumentError, KernelGradError, LookupFailed
@@ -16,16 +19,23 @@ from .locks import COMPILING, compiling
 if TYPE_CHECKING:
     from .checking.check_gradient import GradientReport
     from .derivatives.asked.promises import Promises
-    from .derivatives.device_function import DeviceFunction
+    from .derivatives.device_function import DeviceFunction, FunctionGradient
     from .derivatives.gradient import Differentiated, Gradient
+    from .derivatives.jvp import FunctionTangent, Tangent
+    from .derivatives.second_order.second_order import SecondOrder
+    from .derivatives.split import Forward, Reverse
+    from .frontend.custom_text import CustomGradient
     from .frontend.unit import Unit
     from .host.checkpoint import Checkpointed
+    from .host.program import Program
+    from .host.program_gradient import ProgramGradient
     from .host.record import Tape
     from .kernel import Kernel
     from .programs.function import HostFunction, State
     from .runtime.variables import Variable
 
 Defines = Mapping[str, Any] | Sequence[str]
+Names = str | Sequence[str] | None
 
 
 def compile(
@@ -35,11 +45,23 @@ def compile(
     defines: Defines = (),
     std: str = "c++17",
     name: str = "kernel.cu",
+    custom: CustomGradient | Sequence[CustomGradient] = (),
 ) -> Module:
-    """A module from CUDA C++ text. `defines`: {"N": 4} or ["N=4"]; `name` is what error messages call the text."""
+    """A module from CUDA C++ text. `defines`: {"N": 4} or ["N=4"]; `name` is what error messages call the text.
+    `custom`: derivatives of functions in it, `kg.custom_gradient("f", pullback)`."""
     text = requests.source_text(source)
     folders, macros = requests.folders(include_dirs), requests.macros(defines)
-    return Module(text, requests.path("name", name), folders, macros, requests.standard(std))
+    given = _custom_gradients(custom)
+    return Module(text, requests.path("name", name), folders, macros, requests.standard(std), given)
+
+
+def _custom_gradients(given: Any) -> tuple[CustomGradient, ...]:
+    from .frontend.custom_text import CustomGradient
+
+    found = (given,) if isinstance(given, CustomGradient) else given
+    if not isinstance(found, tuple | list) or not all(isinstance(one, CustomGradient) for one in found):
+        raise requests.wrong("custom", 'derivatives, as in kg.custom_gradient("f", pullback)', given)
+    return tuple(found)
 
 
 def load(
@@ -48,20 +70,40 @@ def load(
     include_dirs: Sequence[str | os.PathLike[str]] = (),
     defines: Defines = (),
     std: str = "c++17",
+    custom: CustomGradient | Sequence[CustomGradient] = (),
 ) -> Module:
-    """A module from a file; headers beside it are found."""
+    """A module from a file; headers beside it are found. The rest is as for `compile`."""
     file = Path(requests.path("load", path))
     try:
         text = file.read_text(errors="replace")
     except OSError as error:
         raise KernelGradError(f"cannot read {file}: {error.strerror}") from error
     folders = (str(file.parent.resolve()), *requests.folders(include_dirs))
-    return Module(text, str(file), folders, requests.macros(defines), requests.standard(std))
+    given = _custom_gradients(custom)
+    return Module(text, str(file), folders, requests.macros(defines), requests.standard(std), given)
+
+
+def of_cupy(target: Any) -> Any:
+    """The kernel of a `cupy.RawKernel`, which has its source with it; anything else is itself."""
+    code, name = getattr(target, "code", None), getattr(target, "name", None)
+    if not isinstance(code, str) or not isinstance(name, str):
+        return target
+    return _of_raw(code, name, tuple(getattr(target, "options", None) or ()))
+
+
+@lru_cache(256)
+def _of_raw(code: str, name: str, options: tuple[str, ...]) -> Any:
+    """NVRTC's options: those that change what the text means are taken, the others are for the compiler."""
+    joined = re.sub(r"(^|\s)(-I|-D)\s+", r"\1\2", " ".join(options)).replace("--define-macro=", "-D")
+    words = joined.replace("--include-path=", "-I").replace("--std=", "-std=").split()
+    found = {flag: [w.removeprefix(flag) for w in words if w.startswith(flag)] for flag in ("-D", "-I", "-std=")}
+    std = (found["-std="] or ["c++17"])[-1]
+    return compile(code, include_dirs=found["-I"], defines=found["-D"], std=std, name=f"{name}.cu")[name]
 
 
 @compiling
 def gradient(
-    target: Kernel | DeviceFunction | HostFunction,
+    target: Kernel | DeviceFunction | HostFunction | Gradient | Tangent | Program,
     parameters: str | Sequence[str] | None = None,
     *,
     primal: bool = True,
@@ -72,9 +114,9 @@ def gradient(
     tape_budget: int | None = None,
     deterministic: bool = False,
     assume: Promises | None = None,
-) -> Any:
+) -> Gradient | FunctionGradient | SecondOrder | ProgramGradient:
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
-    floating-point ones by default.
+    floating-point ones by default. Of a kernel, a function, or a `cupy.RawKernel`.
 
     `primal=False`: only the reverse; buffers hold what they held before the kernel, also those that it writes in place.
     `keep`: pure outputs whose adjoint is left as it is. `assign`: pure inputs whose adjoint is written, not
@@ -88,29 +130,45 @@ def gradient(
     of a struct with pointers a struct of adjoints, in which a number's is an array of one. Half-precision buffers take
     half or float adjoints, accumulated in float. `__constant__` and `__device__` variables are listed by their names,
     the parameters of a pack by the pack's.
+
+    Of a gradient, which takes y, x and then d_y, d_x: the gradient of that map, all of these with adjoints d2_y, d2_x,
+    d2_d_y, d2_d_x after them. Of a `jvp`, which takes y, x and t_y, t_x: adjoints d_y, d_x, d_t_y, d_t_x. No options.
+
+    Of a program (`tape.program`): `g(*inputs, *seeds)` gives the adjoints of its inputs; it takes no other arguments.
     """
     from .derivatives.asked.settings import check_outputs, make_settings
-    from .derivatives.device_function import DeviceFunction, FunctionGradient
     from .derivatives.gradient import Gradient
-    from .derivatives.module_variables import with_variables
     from .kernel import Kernel
     from .programs.function import HostFunction
 
-    requests.target("gradient", target, Kernel, DeviceFunction, HostFunction)
-    requests.derivable(target)
+    target = of_cupy(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
     if isinstance(target, HostFunction):
+        requests.derivable(target)
         asked = {"primal": not primal, "keep": keep, "assign": assign, "shorter": shorter, "may_alias": may_alias,
                  "deterministic": deterministic, "assume": assume is not None and assume.unique}  # fmt: skip
         return _host_gradient(target, parameters, tape_budget, [name for name, value in asked.items() if value])
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
-    target = with_variables(target, parameters)
+    if not isinstance(target, Kernel):
+        from .derivatives.device_function import DeviceFunction, FunctionGradient
+        from .derivatives.jvp import Tangent
+
+        if type(target).__name__ == "Program":
+            return _of_program(target)
+        requests.target("gradient", target, Kernel, DeviceFunction, Gradient, Tangent)
+        if isinstance(target, Gradient | Tangent):
+            requests.derivable(target)
+            requests.no_options("gradient", target, keep, assign, shorter, tape_budget, assume)
+            requests.no_options("gradient", target, not primal, may_alias, deterministic)
+            return _second(target, parameters)
+    requests.derivable(target)
+    of: Any = _with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
-        target.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
+        of.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
     )
-    check_outputs(target.function, parameters, settings.shown)
-    made = FunctionGradient(target, settings) if isinstance(target, DeviceFunction) else Gradient(target, settings)
+    check_outputs(of.function, parameters, settings.shown)
+    made = Gradient(of, settings) if isinstance(of, Kernel) else FunctionGradient(of, settings)
     _warn_if_zero(made)
     return made
 
@@ -121,6 +179,32 @@ def _host_gradient(target: HostFunction, parameters: Any, tape_budget: Any, aske
     if asked:
         raise ArgumentError(f"gradient: {', '.join(asked)}: of kernels, not of host functions as {target.name}")
     return HostGradient(target, parameters, requests.memory_size("tape_budget", tape_budget))
+
+
+def _second(target: Gradient | Tangent, parameters: str | Sequence[str] | None) -> SecondOrder:
+    from .derivatives.gradient import Gradient
+    from .derivatives.second_order.kinds import gradient_of_gradient, gradient_of_tangent
+
+    if isinstance(target, Gradient):
+        return gradient_of_gradient(target, parameters)
+    return gradient_of_tangent(target, parameters)
+
+
+def _with_variables(target: Any, parameters: str | Sequence[str] | None) -> Any:
+    """With the module variables that derivatives concern, if it uses any, as parameters."""
+    if not getattr(target, "kernel", target).module.globals:
+        return target
+    from .derivatives.module_variables import with_variables
+
+    return with_variables(target, parameters)
+
+
+def _of_program(program: Any) -> ProgramGradient:
+    from .host.program import Program
+    from .host.program_gradient import ProgramGradient
+
+    requests.target("gradient", program, Program)
+    return ProgramGradient(program)
 
 
 def _warn_if_zero(made: Differentiated) -> None:
@@ -140,8 +224,18 @@ def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
     return Promises(names_of(unique))
 
 
+@overload
+def jvp(target: Kernel, parameters: Names = None) -> Tangent: ...
+@overload
+def jvp(target: Gradient, parameters: Names = None) -> SecondOrder: ...
+@overload
+def jvp(target: DeviceFunction, parameters: Names = None) -> FunctionTangent: ...
+
+
 @compiling
-def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[str] | None = None) -> Any:
+def jvp(
+    target: Kernel | Gradient | DeviceFunction, parameters: Names = None
+) -> Tangent | FunctionTangent | SecondOrder:
     """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
     gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in")."""
     from .derivatives.device_function import DeviceFunction
@@ -149,13 +243,34 @@ def jvp(target: Kernel | Gradient | DeviceFunction, parameters: str | Sequence[s
     from .derivatives.jvp import make_tangent
     from .kernel import Kernel
 
-    requests.target("jvp", target, Kernel, DeviceFunction, Gradient)
+    target = requests.target("jvp", of_cupy(target), Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
+    if isinstance(target, Gradient):
+        from .derivatives.second_order.kinds import tangent_of_gradient
+
+        return tangent_of_gradient(target, parameters)
     return make_tangent(target, parameters)
 
 
+@compiling
+def hvp(kernel: Kernel, parameters: str | Sequence[str] | None = None) -> SecondOrder:
+    """Hessian times vector: `h = hvp(kernel, "y, x")`, then `h[grid, block](*arguments, d_y, v_x, hv_x)`.
+
+    With adjoints d_y of what the kernel writes, the number ⟨d_y, y⟩ has a Hessian in what it reads: hv_x becomes the
+    product of that with the direction v_x (written, not added to). After the arguments come the adjoints of all listed
+    outputs, the directions of all listed inputs, the products of all listed inputs; what is read and written has all
+    three. Adjoints and directions stay as they are. None: a direction of zero, a product that is not wanted. `y`
+    becomes what the kernel makes of it."""
+    from .derivatives.second_order.kinds import hessian_vector
+    from .kernel import Kernel
+
+    requests.target("hvp", kernel, Kernel)
+    requests.derivable(kernel)
+    return hessian_vector(kernel, parameters)
+
+
 def check_gradient(
-    target: Kernel | DeviceFunction,
+    target: Kernel | DeviceFunction | Gradient,
     parameters: str | Sequence[str] | None = None,
     grid: Any = None,
     block: Any = None,
@@ -169,12 +284,15 @@ def check_gradient(
 
     Of a kernel, `grid` and `block` are the launch to check. Raises `GradientError` where reverse and forward mode
     differ; where finite differences differ from both, the report has a note: the function is not differentiable there.
+    Of a gradient, whose arguments are the kernel's and the adjoints: its second derivatives, against its differences.
+    That is an error, too, if a function has a custom derivative.
     """
     from .checking.check_gradient import check
     from .derivatives.device_function import DeviceFunction
+    from .derivatives.gradient import Gradient
     from .kernel import Kernel
 
-    requests.target("check_gradient", target, Kernel, DeviceFunction)
+    target = requests.target("check_gradient", of_cupy(target), Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
     args, rtol = requests.arguments("check_gradient", args), requests.tolerance("rtol", rtol)
     shared = requests.number_of_bytes("shared", shared) or 0
@@ -191,7 +309,7 @@ def split(
     may_alias: bool = False,
     deterministic: bool = False,
     assume: Promises | None = None,
-) -> Any:
+) -> tuple[Forward, Reverse]:
     """The two halves of a gradient: `tape = forward[grid, block](*arguments)`, later `reverse[grid, block](tape,
     *arguments, *adjoints)`.
 
@@ -206,7 +324,7 @@ def split(
     from .kernel import Kernel
     from .launches.memory.saved_buffers import changing
 
-    requests.target("split", kernel, Kernel)
+    kernel = requests.target("split", of_cupy(kernel), Kernel)
     requests.derivable(kernel)
     requests.flags(may_alias=may_alias, deterministic=deterministic)
     kernel = with_variables(kernel, parameters)
@@ -220,12 +338,56 @@ def split(
     return forward, Reverse(forward)
 
 
+def custom_gradient(
+    name: str | None = None,
+    pullback: str | None = None,
+    *,
+    tangent: str | None = None,
+    writes: str | Sequence[str] | None = None,
+    updates: str | Sequence[str] | None = None,
+) -> Any:
+    """Your own derivative of a `__device__` function, for `kg.compile(source, custom=...)`, or of a Python function
+    that is a step of a recorded program.
+
+    `kg.custom_gradient("f", pullback)`: CUDA C++ text of a function `f_pullback`. For `R f(A a, const B *b, int n)` it
+    is `__device__ void f_pullback(A a, const B *b, int n, R d_result, A *d_a, B *d_b)`, and adds to the adjoints of
+    what holds floating-point numbers; it is linear in `d_result`. `tangent`: likewise `R f_tangent(A a, ..., A t_a)`
+    for forward mode, which follows from the pullback where none is given, and the other way round. In the source, the
+    same functions stand in the namespace `kernelgrad::custom_derivatives`, or in Clad's.
+
+    `@kg.custom_gradient(writes="v", updates="w")` of `def step(v, u, w, n)`: what a call does is one step of a
+    recording. `writes`: arrays among the arguments that it writes whole and does not read; `updates`: that it reads and
+    writes. `@step.reverse` is for its reverse, a function of the arguments and of the adjoints of those that are arrays
+    of floats, `def _(v, u, w, n, d_v, d_u, d_w)`: it adds to `d_u`, and what it leaves in `d_w` is the adjoint of what
+    `w` held before. The arguments hold what they held before the step, and stay so."""
+    from .frontend.custom_text import CustomGradient
+
+    if name is None and pullback is None and tangent is None:
+        from .host.custom_steps import CustomFunction
+
+        listed = requests.names("writes", writes), requests.names("updates", updates)
+        return lambda function: CustomFunction(requests.function("custom_gradient", function), *listed)
+    if callable(name):
+        raise ArgumentError("custom_gradient: say what it writes: @kg.custom_gradient(writes='v')")
+    for what, text in (("the name of a function", name), ("pullback", pullback or ""), ("tangent", tangent or "")):
+        if not isinstance(text, str):
+            raise ArgumentError(f"custom_gradient: {what} is a string, got {type(text).__name__}")
+    if writes is not None or updates is not None:
+        raise ArgumentError("custom_gradient: writes= and updates= are for Python functions")
+    assert name is not None
+    return CustomGradient(name, pullback, tangent)
+
+
 def record(*, tape_budget: int | str | None = None, check: bool | None = None) -> Tape:
     """Records the launches of kernels, `kg.copy`, `kg.fill` and `kg.zeros`: `with kg.record() as tape:`, and after that
     `tape.backward(u, d_u)` and `tape.grad(u0)`.
 
     `tape_budget`: how many bytes may be saved, as in 1 << 30 or "2 GB"; beyond, steps are run again from checkpoints.
     `check`: whether writes that are not recorded, as `u += 1`, are looked for: None of memory below 1 MB, True, False.
+    They are found in PyTorch's tensors, and on the CPU wherever a later step reads; on a GPU, in arrays of CuPy and
+    Numba, only where the reverse reads again what was written: not between launches that are linear.
+    Of a view of a larger array, a launch may touch what lies around it: a halo. How much, its integers tell; where they
+    do not, it may be all of the allocation, which is saved and watched then (`tape.explain()` says so).
     Other threads are not recorded."""
     from .host.record import Tape
 
@@ -290,13 +452,25 @@ def checkpoint(
 class Module:
     """A parsed text. `module["kernel"]` compiles that kernel; errors in what it does not reach do not matter."""
 
-    def __init__(self, text: str, name: str, include_dirs: tuple[str, ...], defines: tuple[str, ...], std: str):
+    def __init__(
+        self,
+        text: str,
+        name: str,
+        include_dirs: tuple[str, ...],
+        defines: tuple[str, ...],
+        std: str,
+        custom: tuple[CustomGradient, ...] = (),
+    ):
         self.name = name
         with COMPILING:
             from .frontend.unit import Options, Unit
 
+            text += "".join(given.text for given in custom)
             self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
             self._unit.require_functions()
+            for given in custom:
+                self._unit.require(given.name)
+        weakref.finalize(self, self._unit.close).atexit = False
         self._kernels: dict[str, Any] = {}
         self._variables: dict[Any, Variable] = {}
         self._state: State | None = None
@@ -332,13 +506,18 @@ class Module:
         listed = "".join(f"\n  {signature}" for signature in self.functions)
         return f"<kernelgrad module {self.name}{listed}>"
 
+    def _repr_html_(self) -> str:
+        from .runtime.notebook import module_html
+
+        return module_html(self.name, self.functions)
+
     def constant(self, name: str) -> Variable:
         """A `__constant__` or `__device__` variable: `module.constant("W")[...] = values`."""
         from .pipeline import declared_variable
 
         with COMPILING:
             declaration = declared_variable(self._unit, name)
-        return self._variable(declaration)
+        return _variable(declaration, self._variables)
 
     variable = constant
 
@@ -350,26 +529,36 @@ class Module:
         if pipeline.is_program(lowered, ir_name):
             return self._host_function(lowered, ir_name, refusal)
         module = pipeline.compile_kernel(lowered, ir_name)
-        function = module.functions[ir_name]
+        function, variables = module.functions[ir_name], self._variables
+
+        def variable(name: str) -> Variable:
+            return _variable(module.globals[name], variables)
+
         if function.kind == "kernel":
-            return Kernel(ir_name, module, lambda variable: self._variable(module.globals[variable]), refusal=refusal)
+            return Kernel(ir_name, module, variable, refusal=refusal)
         from .derivatives.device_function import DeviceFunction, as_kernel
 
         wrapped = replace(module, functions={ir_name: as_kernel(function)})
-        kernel = Kernel(ir_name, wrapped, lambda variable: self._variable(module.globals[variable]), refusal=refusal)
-        return DeviceFunction(function, kernel)
+        return DeviceFunction(function, Kernel(ir_name, wrapped, variable, refusal=refusal))
 
     def _host_function(self, lowered: Any, name: str, refusal: Any) -> HostFunction:
-        from .programs.function import HostFunction, Program, State
+        from .programs.function import HostFunction, HostProgram, State
+
+        variables = self._variables
+
+        def variable(declaration: Any) -> Variable:
+            return _variable(declaration, variables)
 
         if self._state is None:
-            self._state = State(self._variable)
-        return HostFunction(Program(name, lowered, self._variable, refusal), self._state)
+            self._state = State(variable)
+        return HostFunction(HostProgram(name, lowered, variable, refusal), self._state)
 
-    def _variable(self, declaration: Any) -> Variable:
-        """One object per declaration, whichever kernel mentions it."""
-        from .runtime.variables import Variable
 
-        key = (declaration.name, str(declaration.type), declaration.init)
-        found = self._variables.get(key)
-        return found if found is not None else self._variables.setdefault(key, Variable(declaration))
+def _variable(declaration: Any, known: dict[Any, Variable]) -> Variable:
+    """One object per declaration, whichever kernel mentions it. A kernel has the variables of its module, and not the
+    module: with that would go the text's syntax tree, megabytes of it."""
+    from .runtime.variables import Variable
+
+    key = (declaration.name, str(declaration.type), declaration.init)
+    found = known.get(key)
+    return found if found is not None else known.setdefault(key, Variable(declaration))

@@ -19,6 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
+
+V = TypeVar("V")
 
 _ENVIRONMENT = "KERNELGRAD_CACHE_DIR"
 _CHECKSUM_BYTES = 32
@@ -57,6 +60,19 @@ def cache_root() -> Path | None:
         return (Path(home) if home else Path.home() / ".cache") / "kernelgrad"
     except RuntimeError:
         return None
+
+
+class Recent(dict[str, V]):
+    """A cache in memory: at most so many entries, of which the oldest goes. What is in use lives on with its users."""
+
+    def __init__(self, most: int):
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: str, value: V) -> None:
+        super().__setitem__(key, value)
+        for oldest in list(self)[: max(0, len(self) - self._most)]:
+            self.pop(oldest, None)
 
 
 class DiskCache:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from .errors import KernelGradError
 
@@ -41,6 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     source = commands.add_parser("source", parents=[shared], help="print a kernel as CUDA C++")
     source.add_argument("kernel")
     source.set_defaults(run=_source)
+
+    headers = commands.add_parser("include-dir", help="print the folder of headers for a build of your own")
+    headers.set_defaults(run=_include_dir)
 
     gradient = commands.add_parser("gradient", parents=[shared], help="print a kernel's gradient as CUDA C++")
     gradient.add_argument("kernel")
@@ -80,6 +84,12 @@ def _dump(options: argparse.Namespace) -> str:
     return next(print_module(module) for stage, module in pipeline.stages(lowered, name) if stage == wanted)
 
 
+def _include_dir(options: argparse.Namespace) -> str:
+    from . import include_dir
+
+    return include_dir
+
+
 def _source(options: argparse.Namespace) -> str:
     return str(_module(options)[options.kernel].source)
 
@@ -87,7 +97,7 @@ def _source(options: argparse.Namespace) -> str:
 def _gradient(options: argparse.Namespace) -> str:
     from .api import assume, gradient
 
-    found = gradient(
+    found: Any = gradient(
         _module(options)[options.kernel],
         options.parameters,
         primal=not options.no_primal,

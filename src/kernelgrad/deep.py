@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from functools import wraps
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import UNKNOWN, Span, UnsupportedError
@@ -20,9 +22,10 @@ R = TypeVar("R")
 
 _STACKS = (1 << 30, 1 << 28, 1 << 26)  # bytes, of address space; the largest that can be had
 _BYTES_PER_CALL = 1 << 12  # more than a call takes, also through C
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _HINT = "split it into several kernels, or write what repeats as a loop"
 
-_own = threading.local()  # .large: whether this thread has such a stack
+_own = threading.local()  # .large: whether this thread has such a stack; .caller: who waits for it
 _raising = make_lock()
 held_by_forks(_raising)  # a child finds the stack size of all threads as it should be
 _users = 0
@@ -61,22 +64,42 @@ def _on_large_stack(work: Callable[[], R], args: tuple[Any, ...]) -> R:
     failed: list[BaseException] = []
 
     lock = handed_over()
+    caller = [sys._getframe()]
 
     def body() -> None:
-        _own.large = True
+        _own.large, _own.caller = True, caller[0]
         try:
             with lock:
                 found.append(work())
         except BaseException as error:
             failed.append(error)
 
-    if not any(_finishes(body, size) for size in _STACKS):
+    try:
+        finished = any(_finishes(body, size) for size in _STACKS)
+    finally:
+        caller.clear()  # a frame that holds itself would stay
+    if not finished:
         raise _too_deep(args)
     if failed and isinstance(failed[0], RecursionError):
         raise _too_deep(args) from None
     if failed:
         raise failed[0]
     return found[0]
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """A warning at the line that called the package."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        ours, frame = frame, frame.f_back
+        if ours.f_code.co_name == "body" and ours.f_code.co_filename == __file__:  # the others wait for this thread
+            frame = _own.caller
+    if frame is None:
+        warnings.warn(message, category, stacklevel=2)
+        return
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    module = frame.f_globals.get("__name__", "<unknown>")
+    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)
 
 
 def _finishes(body: Callable[[], None], size: int) -> bool:

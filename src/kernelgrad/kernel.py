@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import pipeline, requests
-from .errors import ArgumentError, LaunchError, UnsupportedError
+from .errors import ArgumentError, LaunchError, SourceError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
 from .locks import COMPILING, cached_property, compiling, make_lock
@@ -15,14 +15,16 @@ from .runtime.arrays import mark_written
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
 from .runtime.integers import integers_of
 from .runtime.launch import BoundArguments, Executable, LaunchConfig
+from .runtime.parameters import Parameter, parameters_of
 from .runtime.recording import RECORDER, refuse_while_recording
 from .runtime.signature import c_signature
 from .runtime.streams import stream_handle
-from .runtime.variables import Variable
+from .runtime.tracing import TRACE, refuse_look
 from .runtime.written import written_params
 
 if TYPE_CHECKING:
     from .runtime.check import CheckReport
+    from .runtime.variables import Variable
 
 Hidden = Mapping[str, Supplied]
 
@@ -41,12 +43,13 @@ class Kernel:
         module: IRModule,
         variable: Callable[[str], Variable],
         written_later: frozenset[str] = frozenset(),
-        refusal: UnsupportedError | None = None,
+        refusal: SourceError | None = None,
     ):
         self.name, self.module = name, module
         self.variable, self.written_later, self.refusal = variable, written_later, refusal
         self._executables: dict[int | None, Executable] = {}
         self._guarded: dict[tuple[str, ...], Executable] = {}
+        self._null_users: dict[tuple[str, ...], bool] = {}  # whether they have accesses through what is null
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
         self._launchers: Launchers[None] = Launchers(self._launch)
         self._lock = make_lock()
@@ -58,6 +61,16 @@ class Kernel:
     def __repr__(self) -> str:
         return c_signature(self.function)
 
+    def _repr_html_(self) -> str:
+        from .runtime.notebook import kernel_html
+
+        return kernel_html(repr(self), self.parameters)
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What its parameters are and what it does with them."""
+        return parameters_of(self.function, self.written)
+
     def __getitem__(self, key: Any) -> Callable[..., None]:
         return self._launchers[key]
 
@@ -68,11 +81,13 @@ class Kernel:
         """The keyword form of `kernel[grid, block, shared, stream](*args)`."""
         self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), {})
 
-    def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None) -> CheckReport:
+    def check(
+        self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **named: Any
+    ) -> CheckReport:
         """Runs the kernel on the CPU, watched: out-of-bounds accesses, reads of memory nothing wrote, and data races
         are reported with their source lines. `seed` shuffles the order of threads and blocks."""
         launch = make_launch(grid, block, shared)
-        bound, placement = self.bind(args)
+        bound, placement = self.bind(args, named)
         return self.check_bound(launch, bound, placement, {}, requests.seed(seed))
 
     def check_bound(
@@ -152,11 +167,13 @@ class Kernel:
     def _launch(
         self, launch: Launch, args: tuple[Any, ...], keywords: dict[str, Any], hidden: Hidden | None = None
     ) -> None:
+        if keywords:
+            args = self._binder.in_order(args, keywords)
         recorder = RECORDER.get()
         if recorder is not None:
-            recorder.launch(self, launch, args, keywords)
+            recorder.launch(self, launch, args, {})
             return
-        bound, placement = self._binder.bind(args, keywords)
+        bound, placement = self._binder.bind(args)
         self.run(launch, bound, placement, hidden or {})
 
     def run(
@@ -179,17 +196,29 @@ class Kernel:
             executable = self._executable_for(bound.nulls, placement.cuda)
         if placement.cuda is not None and constants:
             self._replace_constants(placement.cuda, constants)
+        trace = TRACE.get()
+        if trace is not None:
+            trace.launch(module.functions[self.name], executable, config, arguments)
+            return
         executable.launch(config, arguments)
         if bound.mutated:
             mark_written(bound.mutated)
 
     def require_arrays(self, launch: Launch, bound: BoundArguments) -> None:
         """None is no array: an error where it is known before the launch that the kernel uses one."""
-        if bound.nulls:
+        if bound.nulls and self._may_use(bound.nulls):
             from .runtime.nulls import require_arrays
 
             integers = integers_of(self.function).known(bound.packed)
             require_arrays(self.function, bound.nulls, launch, integers)
+
+    def _may_use(self, nulls: tuple[str, ...]) -> bool:
+        found = self._null_users.get(nulls)
+        if found is None:
+            from .runtime.nulls import may_use
+
+            found = self._null_users.setdefault(nulls, may_use(self.function, nulls))
+        return found
 
     def _executable_for(self, nulls: tuple[str, ...], device: int | None) -> Executable:
         """On the CPU: one that looks at each access through what is null."""
@@ -244,6 +273,7 @@ class Kernel:
 
     def _replace_constants(self, device: int, contents: Mapping[str, bytes]) -> None:
         """Until the next launch, which brings the module's own again."""
+        refuse_look()
         for name in self._constant_names:
             variable = self.variable(name)
             if name in contents and contents[name] != variable.bytes():
@@ -275,8 +305,15 @@ class Kernel:
         return found
 
 
+def stream_of(launch: Launch, placement: Placement) -> int | None:
+    """The stream's handle: what the user named, else the current one; None on the CPU."""
+    if placement.cuda is None:
+        return None
+    return stream_handle(launch.stream) if launch.stream is not None else placement.stream()
+
+
 def _config(launch: Launch, placement: Placement) -> LaunchConfig:
     if placement.cuda is None:
         return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, shadow_bytes=launch.shadow_bytes)
-    stream = stream_handle(launch.stream) if launch.stream is not None else placement.stream()
+    stream = stream_of(launch, placement)
     return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, stream, placement.cuda, launch.shadow_bytes)

@@ -6,31 +6,32 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
-from typing import NamedTuple
 
 from .analysis.tuning import PLAIN, Tuning, Vectorization
-from .autodiff.accumulate import block_constant_sums
 from .autodiff.counts import COUNTS
 from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
-from .errors import InternalError, LookupFailed, UnsupportedError
-from .frontend.custom_derivatives import refusal_of_derivatives
+from .errors import InternalError, LookupFailed, ParseError, SourceError, UnsupportedError
+from .frontend.clang import Cursor
+from .frontend.custom_derivatives import CustomDerivatives
 from .frontend.guides import check_guides
 from .frontend.lowering import Lowering
-from .frontend.reached import check_missing_parts
 from .frontend.unit import Unit
 from .frontend.variables import module_variable
 from .frontend.visiting import told_plainly
 from .ir import serial
 from .ir.ops import (
     Atomic,
+    Barrier,
+    BarrierReduce,
     Call,
+    For,
     Function,
     Global,
     GlobalRef,
     HostCall,
     KernelLaunch,
+    Leave,
     Load,
     Member,
     Module,
@@ -38,40 +39,27 @@ from .ir.ops import (
     PtrCast,
     Store,
     Undef,
+    Warp,
+    While,
 )
 from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .locks import compiling
 from .progress import doing
-from .schedule import tune
 from .transforms import globals as module_variables
-
-
-class Pass(NamedTuple):
-    name: str
-    run: Callable[[Function, Module], Function]
-
-
-def _run(path: str) -> Callable[[Function, Module], Function]:
-    """`run` of a file, imported when it is first needed: cached results need none of them."""
-
-    def run(function: Function, module: Module) -> Function:
-        return import_module(f".{path}", __package__).run(function, module)  # type: ignore[no-any-return]
-
-    return run
-
+from .transforms.passes import Pass, applied
 
 KERNEL = (
-    Pass("inline", _run("transforms.inline")),
-    Pass("returns", _run("transforms.returns")),
-    Pass("promote", _run("transforms.promote")),
-    Pass("simplify", _run("transforms.simplify")),
-    Pass("loops", _run("transforms.loops")),
-    Pass("spaces", _run("transforms.spaces")),
-    Pass("loads", _run("transforms.loads")),
-    Pass("tidy", _run("transforms.simplify")),
-    Pass("unfused", _run("transforms.unfused")),
+    Pass("inline", "transforms.inline", (Call,)),
+    Pass("returns", "transforms.returns", (Leave,)),
+    Pass("promote", "transforms.promote"),
+    Pass("simplify", "transforms.simplify"),
+    Pass("loops", "transforms.loops", (While,)),
+    Pass("spaces", "transforms.spaces"),
+    Pass("loads", "transforms.loads", (Load,)),
+    Pass("tidy", "transforms.simplify"),
+    Pass("unfused", "transforms.unfused"),
 )
 
 # A host function: its calls in place, its variables values. Pointers stay without a space: they come from anywhere.
@@ -79,39 +67,43 @@ HOST = tuple(p for p in KERNEL if p.name in ("inline", "promote", "simplify", "l
 
 # What reverse and forward mode emit is full of local variables for adjoints and tape positions.
 DERIVATIVE = (
-    Pass("promote", _run("transforms.promote")),
-    Pass("simplify", _run("transforms.simplify")),
-    Pass("loads", _run("transforms.loads")),
-    Pass("tidy", _run("transforms.simplify")),
-    Pass("stores", _run("transforms.stores")),
-    Pass("clean", _run("transforms.simplify")),
+    Pass("promote", "transforms.promote"),
+    Pass("simplify", "transforms.simplify"),
+    Pass("loads", "transforms.loads", (Load,)),
+    Pass("tidy", "transforms.simplify"),
+    Pass("stores", "transforms.stores", (Store,)),
+    Pass("clean", "transforms.simplify"),
 )
 ARRANGED = (
-    Pass("unread", _run("transforms.unread")),
-    Pass("barriers", _run("transforms.barriers")),
+    Pass("unread", "transforms.dce:without_unread", (GlobalRef, Warp, BarrierReduce)),
+    Pass("barriers", "transforms.barriers", (Barrier,)),
 )
-LAST = (Pass("schedule", _run("schedule.order.loads_first")),)
+LAST = (Pass("schedule", "schedule.order.loads_first", (Load, Store)),)
 
 # Each neighbour has a copy of everything at first, also of what is the same for all.
 WIDENED = (
-    Pass("share", _run("transforms.simplify")),
-    Pass("loads", _run("transforms.loads")),
-    Pass("tidy", _run("transforms.simplify")),
+    Pass("share", "transforms.simplify"),
+    Pass("loads", "transforms.loads", (Load,)),
+    Pass("tidy", "transforms.simplify"),
 )
 
-TAPS = Pass("taps", block_constant_sums.unrolled)  # likewise, over few elements each
-TURNS = Pass("turns", _run("schedule.coarsen.unroll_loads"))  # for sums over very many blocks
+TAPS = Pass(
+    "taps", "autodiff.accumulate.block_constant_sums:unrolled", (For, While)
+)  # likewise, over few elements each
+TURNS = Pass("turns", "schedule.coarsen.unroll_loads", (For, While))  # for sums over very many blocks
 
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
-UNMASK = Pass("unmask", _run("transforms.unmask"))
-CPU = (Pass("cpu-variables", module_variables.run_for({"global", "constant"})), UNMASK)
+UNMASK = Pass("unmask", "transforms.unmask", ("masked",))
+GIVEN = Pass("given", "transforms.given", ("stop", "custom", "custom_forward", "custom_reverse"))  # by the source
+CPU = (GIVEN, Pass("cpu-variables", module_variables.run_for({"global", "constant"}), (GlobalRef,)), UNMASK)
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
-    Pass("cuda-variables", module_variables.run_for({"global"})),
-    Pass("block_tiles", _run("schedule.coarsen.block_tiles")),
-    Pass("lane_sums", _run("schedule.sum_over.lane_sums")),
+    GIVEN,
+    Pass("cuda-variables", module_variables.run_for({"global"}), (GlobalRef,)),
+    Pass("block_tiles", "schedule.coarsen.block_tiles", (For,)),
+    Pass("lane_sums", "schedule.sum_over.lane_sums", (For,)),
     UNMASK,
-    Pass("consumed", _run("schedule.order.late_zeros")),
+    Pass("consumed", "schedule.order.late_zeros", (Store,)),
 )
 
 STAGES = ("frontend", *(p.name for p in KERNEL))
@@ -125,16 +117,43 @@ def lower(unit: Unit, name: str) -> tuple[Module, str]:
 @doing(lambda unit, name: f"reading {name}")
 @on_large_stack
 @told_plainly
-def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, UnsupportedError | None]:
+def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, SourceError | None]:
     """The same, and why it has no derivatives, if it has none though it runs."""
     found, cursor = unit.find(name)
     lowering = Lowering(found)
     ir_name = lowering.function(cursor, found.span(cursor))
     check_guides(found, lowering.reached)
-    check_missing_parts(found, lowering.reached, lowering.types.declarations())
+    if found.lacks_parts:
+        from .frontend.reached import check_missing_parts
+
+        check_missing_parts(found, lowering.reached, lowering.types.declarations())
     module = lowering.module()
     verify(module, "frontend")
-    return module, ir_name, refusal_of_derivatives(found, lowering.reached)
+    given = CustomDerivatives(found, lowering.reached)
+    if given.probes:
+        return lower_for_derivatives(Unit(unit.name, "\n".join((unit.text, *given.probes)), unit.options), name)
+    if given.refusal is not None or not given.of:
+        return module, ir_name, given.refusal
+    try:
+        return _with_derivatives(found, cursor, given), ir_name, None
+    except (UnsupportedError, ParseError) as error:
+        return module, ir_name, error
+
+
+def _with_derivatives(unit: Unit, cursor: Cursor, given: CustomDerivatives) -> Module:
+    """The module with the functions that have custom derivatives made of those."""
+    from .autodiff import custom
+
+    lowering = Lowering(unit)
+    lowering.function(cursor, unit.span(cursor))
+    customs = given.lowered(lowering)
+    if unit.lacks_parts:
+        from .frontend.reached import check_missing_parts
+
+        check_missing_parts(unit, lowering.reached, lowering.types.declarations())
+    module = custom.run(lowering.module(), customs)
+    verify(module, "custom derivatives")
+    return module
 
 
 def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:
@@ -205,18 +224,13 @@ def finish_derivative(
 
     def compute() -> Module:
         verify(emitted, "autodiff")
-        from .transforms import masks, sum_pieces, sums
-        from .transforms.stores import positive_zeros
-
-        once = Pass(
-            "sums", lambda f, m: sums.run(f, m, gathering, block_constant_sums.MOST if only_sums else sums.MOST)
-        )
-        last = Pass("zeros", lambda f, _: positive_zeros(f, shadows))
-        clean = for_target(emitted, function.name, (*((TAPS,) if only_sums else ()), *DERIVATIVE, once, *ARRANGED))
+        sums = Pass("sums", "transforms.sums", (For, While), (gathering, only_sums))
+        clean = for_target(emitted, function.name, (*((TAPS,) if only_sums else ()), *DERIVATIVE, sums, *ARRANGED))
         tuned = _tuned(clean, function.name, tuning, gathering)
-        zeros = (Pass("masks", lambda f, m: masks.run(f, m, adjoints)),) if adjoints else ()
-        pieces = Pass("sum_pieces", lambda f, m: sum_pieces.run(f, m, shadows | gathering))
+        zeros = (Pass("masks", "transforms.masks", (), (adjoints,)),) if adjoints else ()
+        pieces = Pass("sum_pieces", "transforms.sum_pieces", (), (shadows | gathering,))
         late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((TURNS,) if only_sums else ()))
+        last = Pass("zeros", "transforms.stores:positive_zeros", (Store,), (shadows,))
         result = for_target(tuned, function.name, (*late, last))
         _check_addresses(result.functions[function.name])
         return result
@@ -246,6 +260,10 @@ def in_tiles(module: Module, tuning: Tuning) -> Module:
 
 
 def _tuned(module: Module, name: str, tuning: Tuning, gathering: frozenset[str]) -> Module:
+    if tuning.is_plain:
+        return module
+    from .schedule import tune
+
     function = module.functions[name]
     changed = tune.run(function, module, tuning, gathering)
     if changed.functions[name] is function:
@@ -295,7 +313,7 @@ def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:
     try:
         result = module
         for stage in passes:
-            result = replace(result, functions={name: stage.run(result.functions[name], result)})
+            result = replace(result, functions={name: applied(stage, result.functions[name], result)})
         result = _only(result, name)
         verify(result, passes[-1].name)
         return result
@@ -306,7 +324,7 @@ def for_target(module: Module, name: str, passes: tuple[Pass, ...]) -> Module:
 
 
 def _apply(stage: Pass, module: Module, name: str) -> Module:
-    function = stage.run(module.functions[name], module)
+    function = applied(stage, module.functions[name], module)
     result = _only(replace(module, functions={name: function}), name)
     verify(result, stage.name)
     return result

@@ -147,7 +147,8 @@ def target(what: str, given: Any, *kinds: type) -> Any:
         return given
     told = {
         "Module": "a module: name its function, as in module['saxpy']",
-        "Gradient": "a gradient: second derivatives are had by kg.jvp(gradient)",
+        "Gradient": "a gradient: second derivatives are had by kg.gradient and kg.jvp of it, and by kg.hvp(kernel)",
+        "SecondOrder": "a second derivative, which has no further derivative here",
         "FunctionGradient": "the gradient of a function, which has no further derivative here",
         "Tangent": "a tangent, which has no further derivative here",
         "FunctionTangent": "a tangent, which has no further derivative here",
@@ -157,8 +158,14 @@ def target(what: str, given: Any, *kinds: type) -> Any:
     raise ArgumentError(f"{what}: wants {wants}, got {got}")
 
 
+def no_options(what: str, given: Any, *options: Any) -> None:
+    """Raises if an option is given that only derivatives of kernels and functions have."""
+    if any(option is not None and option is not False for option in options):
+        raise ArgumentError(f"{what}: options are for kernels and functions, and this is {given!r}")
+
+
 def derivable(given: Any) -> None:
     """Raises for what runs but has no derivatives."""
-    kernel = getattr(given, "kernel", given)  # of a function or a gradient
+    kernel = getattr(given, "kernel", getattr(given, "target", given))  # of a function or a gradient; of a tangent
     if kernel.refusal is not None:
         raise kernel.refusal

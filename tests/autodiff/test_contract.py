@@ -118,7 +118,9 @@ def test_a_missing_adjoint_is_not_wanted(module: kg.Module) -> None:
         (lambda m: kg.gradient(m["f"]).execute_kernel(1, 1), kg.LaunchError, r"not a kernel: use execute\("),
         (lambda m: kg.gradient(m["f"])[1, 1], kg.LaunchError, r"not a kernel: use execute\("),
         (lambda m: kg.gradient(m["axpy"])[1, 1](1, 2), kg.ArgumentError, r"4 arguments and 3 adjoints, got 2\s+__gl"),
-        (lambda m: kg.gradient(m["axpy"])[1, 1](1, 2, 3, 4, d_y=1), kg.ArgumentError, "adjoints d_y, d_x, d_a by name"),
+        (lambda m: kg.gradient(m["axpy"])[1, 1](1, 2, n=4, d_y=1), kg.ArgumentError, "no argument for a\n  __global__"),
+        (lambda m: kg.gradient(m["axpy"])[1, 1](1, 2, 3, 4, n=4, d_y=1), kg.ArgumentError, "'n' is given twice"),
+        (lambda m: kg.gradient(m["axpy"])[1, 1](1, 2, 3, n=4), kg.ArgumentError, "4 arguments and 3 adjoints, got 4"),
         (lambda m: kg.gradient(m["axpy"])[1, 1](1, 2, 3, 4, d_q=1), kg.ArgumentError, "adjoints d_y, d_x, d_a by name"),
         (
             lambda m: kg.gradient(m["in_place"]).execute_kernel(1, 1, 0, None, ones(1), 1, ones(1), shared=4),

@@ -132,7 +132,7 @@ def test_as_text(name: str) -> None:
     offsets, _ = param_layout(module.functions[kernel.name])
     run_packed(kernel.source, kernel_name(kernel.name), launch.grid, launch.block, packed, offsets)
     tolerance = 1e-11 if case.dtype == np.float64 else 2e-5
-    for got, wanted in zip(adjoints[1:], expected(case, seed), strict=True):
+    for got, wanted in zip(adjoints[1:], wanted_of(name), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance * abs(wanted).max())
 
 

@@ -58,13 +58,13 @@ CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
         f"{STRIDE} y[blockIdx.x * 8 + c] = x[idx[blockIdx.x] * w + c] * x[idx[blockIdx.x] * w + c];",
         16,
         4,
-        {"x"},
+        {"y", "x"},
     ),
     "a block for each row, too long": (
         "for (int c = threadIdx.x; c <= w; c += blockDim.x) y[blockIdx.x * 8 + c] = x[idx[blockIdx.x] * w + c] * 2;",
         16,
         4,
-        set(),
+        {"y"},
     ),
     "a thread for each row": (
         f"{I} double s = 0; for (int c = 0; c < w; c++) s += x[idx[i] * w + c] * x[idx[i] * w + c]; y[i] = s;",

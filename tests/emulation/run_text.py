@@ -21,6 +21,7 @@ _FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-frounding-m
 _LINK = ["-shared", "-Wl,-Bsymbolic"]
 # A static array is one per block, since blocks run one after another; the dynamic one is the emulation's own.
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(.+?)(\w+)\[\];")
+_KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
 _LAUNCH = """
 extern "C" const char *emulation_launch(const unsigned int *grid, const unsigned int *block,
                                         const unsigned char *packed, const size_t *offsets)
@@ -52,10 +53,10 @@ def run_packed(
     constants: Mapping[str, bytes] | None = None,
 ) -> None:
     """Runs `kernel` on arguments that lie in `packed` at `offsets`, after setting its `__constant__` variables."""
-    library = _build(text, kernel)
+    library = _build(text)
     for name, data in (constants or {}).items():
         ctypes.memmove(ctypes.addressof(ctypes.c_char.in_dll(library, name)), data, len(data))
-    launch = library.emulation_launch
+    launch = getattr(library, _launcher(kernel))
     launch.restype = ctypes.c_char_p
     error = launch(_three(grid), _three(block), packed, (ctypes.c_size_t * max(1, len(offsets)))(*offsets))
     if error is not None:
@@ -88,12 +89,20 @@ def _precompiled() -> Path:
     return folder
 
 
+def _launcher(kernel: str) -> str:
+    return f"emulation_launch_{kernel}"
+
+
 @cache
-def _build(text: str, kernel: str) -> ctypes.CDLL:
+def _build(text: str) -> ctypes.CDLL:
+    """All kernels of the text, each with its launcher."""
+    launchers = (
+        _LAUNCH.format(kernel=k).replace("emulation_launch", _launcher(k)) for k in dict.fromkeys(_KERNEL.findall(text))
+    )
     source = _DYNAMIC.sub(r"\1*\2 = (\1*)emulation::dynamic_shared;", text)
     with tempfile.TemporaryDirectory() as folder:
         file, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
-        file.write_text(f'#include "cuda_emulation.h"\n#line 1 "kernel.cu"\n{source}{_LAUNCH.format(kernel=kernel)}')
+        file.write_text(f'#include "cuda_emulation.h"\n#line 1 "kernel.cu"\n{source}{"".join(launchers)}')
         command = ["g++", *_FLAGS, *_LINK, f"-I{_precompiled()}", f"-I{_HERE}", "-o", str(library), str(file)]
         built = subprocess.run(command, capture_output=True, text=True)
         if built.returncode:

@@ -7,6 +7,8 @@ from pathlib import Path
 import clang.cindex as ci
 import pytest
 
+import kernelgrad as kg
+from kernelgrad.cli import main
 from kernelgrad.frontend.intrinsics import INTRINSICS, LOWERED_ELSEWHERE, REFUSED
 from kernelgrad.frontend.prelude import parse_arguments, prelude_dir
 
@@ -254,3 +256,18 @@ def test_every_row_has_a_declaration() -> None:
 def test_refused_functions_have_no_row() -> None:
     assert not set(INTRINSICS) & (set(REFUSED) | LOWERED_ELSEWHERE)
     assert set(REFUSED) <= set(declared_only(parse(everything())))
+
+
+def test_stop_gradient_has_a_header_for_other_compilers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which says nothing where the prelude has said it, and compiles where nothing has."""
+    assert main(["include-dir"]) == 0 and capsys.readouterr().out == f"{kg.include_dir}\n"
+    source = (
+        "#include <kernelgrad/stop_gradient.h>\n__global__ void k(float *y) { *y = kernelgrad::stop_gradient(*y); }\n"
+    )
+    for folders in ([], ["-I", kg.include_dir]):
+        assert errors(parse(source, extra=[*PRELUDE, *folders])) == []
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from kernelgrad.runtime.cuda import compile_only
+
+    header = Path(kg.include_dir, "kernelgrad", "stop_gradient.h").read_text().replace("#pragma once", "")
+    assert compile_only(header + source.partition("\n")[2], "sm_80")

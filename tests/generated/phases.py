@@ -156,11 +156,11 @@ class Phases(Generator):
         return [Nest("{", [made, Nest("else {", self.assign_cells(cells))])]
 
     def worked_on(self, cells: list[str]) -> Nodes:
-        """Statements in which the cell is a variable like others."""
-        extra = [Variable(cell, "real", level=len(self.scopes)) for cell in cells]
-        self.scopes[-1] += extra
+        """Statements in which the cell is a variable like others. What they declare is theirs: pointers to the cell
+        would lead to another thread's after the next barrier."""
+        self.scopes.append([Variable(cell, "real", level=len(self.scopes) + 1) for cell in cells])
         made = [*self.assign_cells(cells[:1]), *self.statement(), *self.statement()]
-        self.scopes[-1] = [v for v in self.scopes[-1] if v not in extra]
+        self.scopes.pop()
         return made
 
     def refill(self) -> Nodes:

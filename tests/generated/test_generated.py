@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from every_plan import PLANS
 
 from .checking import FAILURES, check, fails_alike
-from .cooperating import random_cooperating
-from .generator import programs, random_program
-from .program import Program, reduced
+from .cooperating import Cooperating, random_cooperating
+from .expressions import Variable
+from .generator import FromRandom, programs, random_program
+from .program import Program, lines, reduced
 
 SEEDED, DRAWN, COOPERATING = 33, 4, 20
 WATCHED = 4  # every fourth kernel also runs under the check mode
@@ -61,3 +62,16 @@ def test_cooperating_kernels(seed: int) -> None:
 @given(program=programs())
 def test_drawn_kernels(program: Program) -> None:
     assert_right(program, watched=False)
+
+
+def test_no_pointer_into_shared_memory_lasts_longer_than_a_phase() -> None:
+    """After the next barrier it would lead to another thread's cell."""
+    taken = 0
+    for seed in range(200):
+        made = Cooperating(FromRandom(seed), "double", frozenset({"pointers"}), 9)
+        made.scopes, made.returns = [[Variable("v", "real", level=1)]], "double"
+        statements = [line for node in made.worked_on(["cells[tid]"]) for line in lines(node)]
+        taken += any("= &cells[tid]" in line for line in statements)
+        pointers = {v.name for v in made.visible("pointer")}
+        assert not any(f"{name} = &cells[tid]" in line for name in pointers for line in statements), (seed, statements)
+    assert taken > 10

@@ -27,6 +27,7 @@ __global__ void spread(double *y, const double *s, const double *x, int n) { I; 
 __global__ void every_other(double *y, const double *x, int n) { I; if (i % 2) y[i] = x[i] * x[i]; }
 __global__ void on_the_way(double *u, double *y, int n) { I; u[i] = sin(u[i]); y[i] = u[i] * u[i]; u[i] = u[i] * y[i]; }
 __global__ void wave(double *y, const double *x, double a, int n) { I; y[i] = sin(a * x[i]); }
+__global__ void halo(double *y, const double *x, int n) { I; y[i - 1] = 0.4 * x[i - 1] * x[i + 1]; }
 __global__ void turn(int *k, int n) { I; k[i] = (k[i] * 5 + 1) % n; }
 __global__ void gather(double *y, const double *x, const int *k, int n) { I; y[i] = x[k[i]] * x[k[i]]; }
 
@@ -80,10 +81,12 @@ def make(seed: int, length: int = 14, repeats: int = 3, without: tuple[str, ...]
 
 
 def _step(rng: Any, names: list[str], vectors: list[Buffer]) -> tuple[str, tuple[Buffer, ...], float]:
-    name = str(rng.choice(names))
-    _, pattern, _ = STEPS[name]
     while True:
+        name = str(rng.choice(names))
+        _, pattern, _ = STEPS[name]
         chosen = tuple(Buffer(3, 0, 1) if p == "s" else vectors[int(rng.integers(len(vectors)))] for p in pattern)
+        if "h" in pattern and any(b.allocation or not 0 < b.start < 2 * N + 4 for b in chosen):
+            continue
         if _is_allowed(name, chosen):
             return name, chosen, float(rng.uniform(0.2, 0.9))
 
@@ -93,6 +96,8 @@ _ELEMENTWISE = {"square", "mix", "product", "add_to", "spread"}
 
 def _is_allowed(name: str, chosen: tuple[Buffer, ...]) -> bool:
     """No races: what is written is apart from what is read, or the same elements by the same threads."""
+    if name == "halo":
+        chosen = tuple(Buffer(b.allocation, b.start - 1, b.size + 2) for b in chosen)
     written = chosen[:2] if name == "on_the_way" else chosen[:1]
     for buffer in chosen[len(written) :]:
         for target in written:
@@ -183,6 +188,7 @@ STEPS: dict[str, tuple[Callable[..., None] | None, str, bool]] = {
     "copy": (_copy, "vv", False),
     "fill": (_fill, "v", False),
     "wave": (_wave, "vvs", False),
+    "halo": (None, "hh", False),
     "turn": (None, "", False),
     "gather": (None, "vv", False),
 }
@@ -211,6 +217,9 @@ def run_reference(program: Program, given: Inputs) -> tuple[list[Any], list[Any]
         reference = STEPS[name][0]
         if name == "turn":
             _turn(indices)
+        elif name == "halo":
+            (y, dy), (x, dx) = [[_around(b, of) for of in (values, tangents)] for b in buffers]
+            dy[:-2], y[:-2] = 0.4 * (dx[:-2] * x[2:] + x[:-2] * dx[2:]), 0.4 * x[:-2] * x[2:]
         elif reference is None:
             (y, dy), (x, dx) = pairs
             dy[:], y[:] = 2 * x[indices] * dx[indices], x[indices] ** 2
@@ -219,6 +228,11 @@ def run_reference(program: Program, given: Inputs) -> tuple[list[Any], list[Any]
             copies = [pairs[0], *((v.copy(), t.copy()) for v, t in pairs[1:])] if name != "on_the_way" else pairs
             reference(*copies, number, given.number_tangent if name == "add_to" else 0.0)
     return values, tangents
+
+
+def _around(buffer: Buffer, allocations: list[Any]) -> Any:
+    """A buffer with an element on either side."""
+    return Buffer(buffer.allocation, buffer.start - 1, buffer.size + 2).of(allocations)
 
 
 def run_recorded(program: Program, allocations: list[Any], indices: Any) -> None:
@@ -283,3 +297,32 @@ def compare(program: Program, given: Inputs, tape: Any, allocations: list[Any], 
         found += tape.grad("add_to.c") * given.number_tangent
     scale = max(1.0, abs(expected))
     assert abs(found - expected) < 1e-9 * scale, f"{found} != {expected}\n{program}"
+
+
+def check_program(
+    seed: int, budget: int | None = None, convert: Callable[[Any], Any] = lambda a: a, without: tuple[str, ...] = ()
+) -> None:
+    """Compares `tape.program` of a program, called with other contents, and its gradient, with forward mode by hand."""
+    program = make(seed, without=without)
+    first = inputs(program, seed + 1)
+    allocations, indices = [convert(v.copy()) for v in first.values], convert(first.indices.copy())
+    with kg.record(tape_budget=budget) as tape:
+        for array in (*allocations, indices):
+            tape.watch(array)
+        run_recorded(program, allocations, indices)
+    held = [on_host(a) for a in allocations]
+    made = tape.program((*allocations, indices), (program.output.of(allocations),))
+    gradient = kg.gradient(made)
+    for more in (2, 3):
+        given = inputs(program, seed + more)
+        given.number_tangent = 0.0
+        values, tangents = run_reference(program, given)
+        arrays = [convert(a.copy()) for a in (*given.values, given.indices)]
+        np.testing.assert_allclose(on_host(made(*arrays)), program.output.of(values), rtol=1e-12, atol=1e-12)
+        weights = np.random.default_rng(seed).uniform(-1, 1, N)
+        adjoints = gradient(*arrays, convert(weights.copy()))
+        assert adjoints[-1] is None
+        found = sum(float(on_host(a) @ t) for a, t in zip(adjoints, given.tangents, strict=False))
+        expected = weights @ program.output.of(tangents)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10, err_msg=str(program))
+    assert all((on_host(a) == h).all() for a, h in zip(allocations, held, strict=True))  # nobody else's memory

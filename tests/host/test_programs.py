@@ -275,3 +275,25 @@ def test_tapes_of_launches_where_these_are_smaller(in_place: bool, monkeypatch: 
     tapes, told = recorded()
     assert copies == (steps - 1 + in_place) * 8 * n
     assert tapes < 0.7 * copies and "on a tape of its own" in told
+
+
+def test_ten_thousand_steps_within_little() -> None:
+    """A hundredth of what all of it takes, by binomial checkpoints."""
+    n, steps, budget = 32, 10_000, 26_000
+    u0, kappa, w = np.linspace(0.2, 0.8, n), np.linspace(0.5, 1, n), np.linspace(1, 2, n)
+
+    def run(u: Any) -> Any:
+        v = np.zeros(n)
+        for _ in range(steps):
+            kernels()["heat"][1, n](v, u, kappa, n, 0.1)
+            u, v = v, u
+        return u
+
+    first = u0.copy()
+    with kg.record(tape_budget=budget, check=False) as tape:
+        u = run(first)
+    assert tape.store.peak <= 1.1 * budget < steps * 8 * n / 85
+    tape.backward(u, w)
+    step = 1e-5 * np.cos(np.arange(n))
+    expected = w @ (run(u0 + step) - run(u0 - step)) / 2
+    np.testing.assert_allclose(tape.grad(first) @ step, expected, rtol=1e-6)

@@ -72,9 +72,11 @@ def test_a_wrong_count_shows_the_signature(args: tuple[Any, ...]) -> None:
     refused(saxpy(), *args, match=text)
 
 
-def test_keywords_are_refused_by_name() -> None:
-    with pytest.raises(ArgumentError, match=r"saxpy: arguments are given by position, got n="):
-        Binder(saxpy(), NONE).bind((None, None, 1.0), {"n": 3})
+def test_arguments_by_name_go_to_their_places() -> None:
+    binder = Binder(saxpy(), NONE)
+    assert binder.bind((None, None), {"n": 3, "a": 1.0}) == binder.bind((None, None, 1.0, 3))
+    with pytest.raises(ArgumentError, match=r"saxpy: no argument for n\n  __global__ void saxpy"):
+        binder.bind((None, None), {"a": 1.0})
 
 
 # ---- scalars --------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.effects import MEETINGS
 from kernelgrad.ir.ops import Atomic, Barrier, Block, Function, Load, Op, Param, Store, Value
 from kernelgrad.ir.types import F32, I64, Pointer
+from kernelgrad.schedule.order.loads_first import Order
 from kernelgrad.transforms.access_index import Accesses, Contents, looks, writes
-from kernelgrad.transforms.ordered_list import Order
 
 
 def _program(seed: int) -> tuple[Function, list[Value], list[Op]]:

@@ -32,4 +32,6 @@ VECTORS = {
 FILLING_THREADS = 1 << 15  # with fewer, it waits for memory
 FILLING_BLOCKS = 1 << 14  # of which half, or a sixteenth of large ones, still fill it
 RESIDENT_THREADS = 132 * 2048  # that it holds at once
+LOOP_SUMS = 16  # registers that sums of one loop may take
+ONLY_SUMS = 32  # the same of a gradient that does nothing but sum up
 ATOMIC_INSTRUCTIONS = 44  # of a thread, that pass while memory does one atomic addition

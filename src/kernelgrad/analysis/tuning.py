@@ -21,6 +21,11 @@ class Tuning:
     long_sums: bool = False
 
     @property
+    def is_plain(self) -> bool:
+        """Whether nothing is known that code could be made fast for: loops are summed up in pieces all the same."""
+        return self.row == 1 and self.block is None and not self.refilled
+
+    @property
     def on_cpu(self) -> Tuning:
         """Lanes that exchange values cost more there than they save."""
         return self if self.block is None else replace(self, row=1, each=1)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..analysis.roots import holds_pointers
 from ..errors import ArgumentError, InternalError, UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.effects import OF_OPERANDS
+from ..ir.effects import OF_OPERANDS, picks
 from ..ir.ops import (
     Aggregate,
     Alloca,
@@ -47,11 +47,11 @@ from ..ir.traverse import uses
 from ..ir.types import I64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..ir.verifier import verify
 from ..transforms import simplify
-from ..transforms.spellings import emit, picks
+from ..transforms.spellings import emit
 from .calculus.forward_activity import ForwardActivity, has_tangent, may_pass
-from .calculus.rules import pushed, rule_for
+from .calculus.rules import forward_rule_for, pushed
 from .calculus.shadows import dynamic_shadow
-from .calculus.views import apart
+from .calculus.views import apart, zero_words
 from .winners.trees import tree_tangent
 
 
@@ -101,7 +101,8 @@ _ZEROS: dict[str, int | float | bool] = {"float": 0.0, "int": 0, "uint": 0, "boo
 class _Forward:
     def __init__(self, function: Function, module: Module, activity: ForwardActivity):
         self.module, self.activity = module, activity
-        self.apart = apart(function, activity.memory, activity.roots, activity.roots)
+        self.zeros = zero_words(function)
+        self.apart = apart(function, activity.memory, activity.roots, activity.roots, self.zeros)
         self.b = Builder()
         self.tangents: dict[Value, Value] = {}
         self.taken = {p.name for p in function.params}
@@ -254,7 +255,7 @@ class _Forward:
 
     def apply(self, op: Apply) -> Value:
         """The chain rule: the sum of tangent times partial over the arguments."""
-        rule = rule_for(op.fn)
+        rule = forward_rule_for(op.fn)
         if rule is None:
             raise UnsupportedError(f"no derivative is known of '{op.fn}'", op.span)
         total: Value | None = None
@@ -315,7 +316,7 @@ class _Forward:
         if ptr not in self.activity:
             return
         self.check_access(op, ptr)
-        if has_tangent(value.type):
+        if has_tangent(value.type) or id(op) in self.zeros:
             tangent = self.tangent(value)
             self.where_shadowed(ptr, lambda shadow: self.b.store(shadow, tangent, op.volatile))
 

@@ -9,31 +9,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..analysis.ownership.exclusive import place_of
 from ..analysis.passed import meets
 from ..analysis.roots import holds_pointers
 from ..deep import deeply
+from ..ir.functions import ONLY_IN_REVERSE
 from ..ir.ops import Block, Function, Global, Module, Param, Store, Value
-from ..ir.traverse import clone, closed
-from ..ir.types import Pointer
+from ..ir.traverse import clone, closed, kinds
+from ..ir.types import Pointer, Struct
 from ..locks import cached_property
 from ..progress import doing
-from ..transforms.block_shape import with_extents
-from .accumulate.fewer_blocks import Coarse
-from .accumulate.logs import Log
 from .accumulate.parameters import is_number, partial_sums
-from .accumulate.replicas import Copies
-from .calculus import cooperate, struct_members
-from .calculus.tape import Stack
-from .claiming import ClaimSweep
 from .counts import COUNTS
 from .prepare.options import Mode, Options
-from .prepare.prepared import Derivations, Planned, Prepared
-from .saving import carried_derivatives
+from .prepare.planned import Planned
+from .prepare.prepared import Derivations, Prepared
 from .sweep.reverse_sweep import Number, Sweep
-from .winners import shared_memory
-from .winners.global_memory import Claim
+from .winners.winners import Claim
+
+if TYPE_CHECKING:
+    from .accumulate.fewer_blocks import Coarse
+    from .accumulate.logs import Log
+    from .accumulate.replicas import Copies
+    from .calculus.tape import Stack
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,16 @@ def gradient(function: Function, module: Module, options: Options) -> Derivation
 def _fill_first(emitter: Sweep, planned: Planned) -> None:
     """What must be in memory before the sweeps."""
     shared, given, facts = planned.shared, planned.given, planned.options.facts
+    if shared.of or planned.decided.bids:
+        from .calculus import cooperate
+        from .winners import shared_memory
+
     if shared.of:
         threads = None if facts.block is None else math.prod(facts.block)
         cooperate.zero_shared(emitter.prologue, shared.of, shared.nbytes, threads, shared.is_wide)
         emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared.of[name], shared.nbytes, type)
-    shared_memory.fill_bids(emitter.prologue, planned.decided.bids, cooperate.fill_together)
+    if planned.decided.bids:
+        shared_memory.fill_bids(emitter.prologue, planned.decided.bids, cooperate.fill_together)
     for own in given.copies.values():
         own.emit(emitter.outside)
     emitter.spread = frozenset(own.pointer for own in given.copies.values())
@@ -185,6 +190,8 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
 
 
 def _claiming(prepared: Prepared) -> Function:
+    from .claiming import ClaimSweep
+
     sweep = ClaimSweep(prepared)
     body = sweep.body()
     tape = (p for stack in sweep.tape.stacks.values() for p in stack.params)
@@ -213,7 +220,9 @@ def _is_one_threads(param: Param, prepared: Prepared) -> bool:
     if param.name in plan.private:
         return True
     touching = [op for op in (*memory.loads, *memory.stores) if param.value in memory.of(op.ptr)]  # type: ignore[attr-defined]
-    return len(touching) == 1 and isinstance(touching[0], Store) and place_of(touching[0], param.name) in plan.apart
+    if len(touching) != 1 or not isinstance(touching[0], Store):
+        return False
+    return place_of(touching[0], param.name) in plan.apart
 
 
 def _function(
@@ -224,10 +233,21 @@ def _function(
     options: Options,
 ) -> Function:
     """The two functions of a split share forward values, so each gets a copy of its own."""
-    body = clone(closed(carried_derivatives.erased(body), (p.value for p in params)), {})
-    made = replace(primal, name=primal.name + suffix, shown=primal.called, params=params, body=body)
-    function = struct_members.bound(made, primal)
-    return function if options.facts.block is None else with_extents(function, options.facts.block)
+    if not kinds(body).isdisjoint(ONLY_IN_REVERSE):
+        from .saving.carried_derivatives import erased
+
+        body = erased(body)
+    body = clone(closed(body, (p.value for p in params)), {})
+    function = replace(primal, name=primal.name + suffix, shown=primal.called, params=params, body=body)
+    if any(isinstance(p.type, Struct) for p in params):
+        from .calculus import struct_members
+
+        function = struct_members.bound(function, primal)
+    if options.facts.block is None:
+        return function
+    from ..transforms.block_shape import with_extents
+
+    return with_extents(function, options.facts.block)
 
 
 def _restricted(param: Param, may_alias: bool) -> Param:

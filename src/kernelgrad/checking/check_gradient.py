@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.calculus.views import cut_pointers
-from ..derivatives.asked.settings import Names, check_outputs, make_settings
+from ..derivatives.asked.settings import Names, Settings, check_outputs, make_settings
 from ..derivatives.device_function import DeviceFunction
 from ..derivatives.gradient import Gradient
 from ..derivatives.jvp import Tangent
 from ..derivatives.module_variables import with_variables
+from ..derivatives.second_order.kinds import gradient_of_gradient, tangent_of_gradient
 from ..errors import ArgumentError, GradientError
 from ..ir.ops import Function
 from ..ir.types import Scalar, Type
@@ -29,6 +30,7 @@ from ..runtime.overlap import check_overlap
 from ..runtime.signature import c_signature, user_params
 from ..runtime.variables import Variable
 from ..transforms import widen
+from ..transforms.given import told
 from .perturb import Piece, Vector, make_piece
 
 _RETURNED = "the returned value"
@@ -63,7 +65,7 @@ class GradientReport:
 
 
 def check(
-    target: Kernel | DeviceFunction,
+    target: Kernel | DeviceFunction | Gradient,
     parameters: Names,
     grid: Any,
     block: Any,
@@ -72,6 +74,10 @@ def check(
     rtol: float,
     seed: int,
 ) -> GradientReport:
+    if isinstance(target, Gradient):
+        grid, block = _launch_of(target.kernel, grid, block)
+        launch = make_launch(grid, block, shared * widen.growth(target.kernel.function))
+        return _Comparison(OfGradient(target, parameters, launch, args), np.random.default_rng(seed), rtol).run()
     grid, block = _launch_of(target, grid, block)
     target = with_variables(target, parameters)
     listed = make_settings(target.function, parameters, "joint", None, None, False, None).shown
@@ -114,7 +120,7 @@ class Subject:
         self.pieces: dict[str, Piece] = {
             p.name: make_piece(p.name, value, p.type, q.type) for p, q, value in zip(old, new, args, strict=True)
         }
-        self.start = np.concatenate([self.pieces[name].floats for name in listed])
+        self.start = np.concatenate([np.zeros(0), *(self.pieces[name].floats for name in listed)])
 
     def label(self, k: int) -> str:
         for name in self.listed:
@@ -126,33 +132,37 @@ class Subject:
 
     def primal(self, x: Vector) -> Vector:
         arguments = self._arguments(x)
-        self.kernel[self._key](*arguments.values())
+        self._map[self._key](*arguments.values())
         return self._read(arguments)
 
     def reverse(self, x: Vector, seeds: Vector) -> tuple[Vector, Vector]:
         """F(x) and Jᵀs."""
-        return self._with_shadows(self._gradient, x, seeds)
+        return self._with_shadows(self._gradient, x, seeds, forward=False)
 
     def forward(self, x: Vector, direction: Vector) -> tuple[Vector, Vector]:
         """F(x) and Jv."""
-        return self._with_shadows(self._tangent, x, direction)
+        return self._with_shadows(self._tangent, x, direction, forward=True)
+
+    @property
+    def _map(self) -> Any:
+        """What is differentiated."""
+        return self.kernel
 
     @cached_property
-    def _gradient(self) -> Gradient:
+    def _gradient(self) -> Any:
         return Gradient(self.kernel, make_settings(self.kernel.function, self.listed, "joint", None, None, False, None))
 
     @cached_property
-    def _tangent(self) -> Tangent:
+    def _tangent(self) -> Any:
         return Tangent(self.kernel, self.listed)
 
     @property
     def _key(self) -> Any:
         return (self.launch.grid, self.launch.block, self.launch.shared_bytes)
 
-    def _with_shadows(self, derivative: Gradient | Tangent, x: Vector, shadows: Vector) -> tuple[Vector, Vector]:
+    def _with_shadows(self, derivative: Any, x: Vector, shadows: Vector, forward: bool) -> tuple[Vector, Vector]:
         arguments = self._arguments(x)
         parts = dict(zip(self.listed, self._split(shadows), strict=True))
-        forward = isinstance(derivative, Tangent)
         pieces = {name: self.pieces[name] for name in parts}
         passed = {n: p.tangent(parts[n]) if forward else p.shadow(parts[n]) for n, p in pieces.items()}
         derivative[self._key](*arguments.values(), *passed.values())
@@ -170,6 +180,44 @@ class Subject:
 
     def _read(self, arguments: Mapping[str, Any]) -> Vector:
         return np.concatenate([self.pieces[name].read(arguments[name]) for name in self.listed])
+
+
+class OfGradient(Subject):
+    """A gradient in double precision as a map of arguments and adjoints, and its derivatives."""
+
+    def __init__(self, target: Gradient, parameters: Names, launch: Launch, args: tuple[Any, ...]):
+        own = len(user_params(target.kernel.function))
+        if len(args) != own + len(target.adjoint_names):
+            problem = f"takes {own} arguments and {len(target.adjoint_names)} adjoints, got {len(args)}"
+            raise ArgumentError(f"{target.kernel.name}: {problem}\n  {target.signature}")
+        if any(p.variable is not None for p in target.kernel.function.params):
+            raise ArgumentError("check_gradient: a gradient with respect to module variables cannot be checked here")
+        super().__init__(target.kernel, (), launch, args[:own])
+        self._target = Gradient(self.kernel, _in_double(target.settings, self.kernel.function))
+        self._reverse = gradient_of_gradient(self._target, parameters)
+        adjoints = zip(target.settings.shown, target.adjoint_names, args[own:], strict=True)
+        old, new = (made.variant().derivative.adjoints for made in (target, self._target))
+        self.pieces |= {shown: make_piece(shown, a, old[n].type, new[n].type) for n, shown, a in adjoints}
+        self.listed = tuple(slot.owner for slot in self._reverse.slots[len(target.adjoint_names) :])
+        self.start = np.concatenate([self.pieces[name].floats for name in self.listed])
+
+    @property
+    def _map(self) -> Any:
+        return self._target
+
+    @property
+    def _gradient(self) -> Any:
+        return self._reverse
+
+    @cached_property
+    def _tangent(self) -> Any:
+        return tangent_of_gradient(self._target, self.listed)
+
+
+def _in_double(settings: Settings, function: Function) -> Settings:
+    options = {"deterministic": settings.deterministic, "promises": settings.promises, "shorter": settings.shorter}
+    asked = (settings.mode, settings.kept, settings.assigned, settings.may_alias, settings.tape_budget)
+    return make_settings(function, settings.shown, *asked, **options)  # type: ignore[arg-type]
 
 
 class _Copied(Variable):
@@ -319,11 +367,12 @@ class _Comparison:
         k = int(np.flatnonzero(direction)[0])
         found, differences = self._reverse_forward(direction), self._forward_differences(direction)
         by = direction[k]
-        raise GradientError(
+        difference = (
             f"{self.subject.kernel.name}: reverse and forward mode differ at {self.subject.label(k)}:"
             f" reverse {found.first / by:.12g}, forward {found.second / by:.12g},"
             f" finite differences {differences.second / by:.12g}"
         )
+        raise GradientError("\n  ".join([difference, *told(self.subject.kernel.function)]))
 
     # ---- finite differences
 
@@ -339,10 +388,17 @@ class _Comparison:
             if found.agrees:  # several elements together cross a kink that none of them crosses alone
                 self.report.notes.append("near a point where the function is not differentiable")
                 return
-            self.report.notes.append(
-                f"{self.subject.label(k)}: finite differences give {found.second / single[k]:.6g}, reverse and forward"
-                f" mode {found.first / single[k]:.6g}: not differentiable there?"
-            )
+            both = f"{found.second / single[k]:.6g}, reverse and forward mode {found.first / single[k]:.6g}"
+            self._note_difference(f"{self.subject.label(k)}: finite differences give {both}")
+
+    def _note_difference(self, difference: str) -> None:
+        """What the user gives as a derivative is wrong, unless it is meant to be another one."""
+        given = told(self.subject.kernel.function)
+        if any("custom derivative" in reason for reason in given):
+            raise GradientError("\n  ".join([f"{self.subject.kernel.name}: {difference}", *given]))
+        self.report.notes.append(
+            f"{difference}: " + (f"given ({'; '.join(given)})" if given else "not differentiable there?")
+        )
 
     def _forward_differences(self, direction: Vector) -> _Difference:
         tangent = self.subject.forward(self.x, direction)[1]

@@ -12,12 +12,11 @@ from ..errors import LaunchError, UnsupportedError
 from ..ir.builder import Builder
 from ..ir.ops import Block, Function, Param, Value
 from ..ir.types import Pointer, Scalar, Type
-from ..kernel import Kernel
+from ..kernel import Kernel, stream_of
 from ..launches.choice.binding import RESULT
 from ..launches.choice.forms import Forms
 from ..launches.choice.variant import Variant
 from ..launches.memory.half_adjoints import in_float
-from ..launches.memory.tape_memory import stream_of
 from ..launches.plan import LaunchPlan, Preparation
 from ..runtime.arguments import Placement
 from ..runtime.config import make_launch

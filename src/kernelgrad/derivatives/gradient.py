@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import requests
 from ..analysis import roots as memory_analysis
 from ..autodiff.accumulate.choice import Facts
 from ..autodiff.accumulate.parameters import adjoint_name
-from ..autodiff.calculus.shadows import adjoint_c_type
-from ..autodiff.calculus.struct_members import Member, members_of
-from ..autodiff.saving import checkpoint
+from ..autodiff.calculus.shadows import adjoint_c_type, adjoint_type
 from ..errors import ArgumentError, LaunchError
 from ..ir.ops import Atomic, Function, Param, Value
 from ..ir.traverse import operands
 from ..ir.types import Array, Pointer, Struct, Type
-from ..kernel import Kernel
+from ..kernel import Kernel, stream_of
 from ..launches.choice.forms import Forms
-from ..launches.choice.split_launch import Spilled
 from ..launches.choice.variant import Variant
 from ..launches.memory.adjoint_sizes import Pair, check_sizes
-from ..launches.memory.half_adjoints import in_float
-from ..launches.memory.tape_memory import elements, stream_of, tape_total
 from ..launches.plan import LaunchPlan, Plans, Preparation, Step
 from ..launches.planning import Planner
 from ..locks import cached_property, compiling
 from ..runtime.arguments import Placement
 from ..runtime.config import Launch, Launchers, make_launch
 from ..runtime.integers import ANY, KnownLaunch, Ways, integers_of, known_launch
+from ..runtime.keywords import Expected
 from ..runtime.launch import BoundArguments, Executable
 from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
+from ..runtime.reach import reaching
 from ..runtime.recording import refuse_while_recording
 from ..runtime.signature import c_signature, declare, user_params
 from .asked.settings import Settings, has_derivative
-from .struct_adjoints import completed, with_members
+
+if TYPE_CHECKING:
+    from ..autodiff.calculus.struct_members import Member
+    from ..launches.choice.split_launch import Spilled
 
 
 class Differentiated:
@@ -75,35 +75,56 @@ class Differentiated:
 
     def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The kernel's own arguments, and the adjoint of each listed parameter."""
-        own, names = len(user_params(self.kernel.function)), self.adjoint_names
-        if keywords:
-            unknown = [k for k in keywords if k not in names]
-            missing = [n for n in names if n not in keywords]
-            if unknown or missing or len(args) != own:
-                raise ArgumentError(
-                    f"give {own} arguments and the adjoints {', '.join(names)} by name\n  {self.signature}"
-                )
-            given = tuple(keywords[n] for n in names)
-        else:
-            if len(args) != own + len(names):
-                raise ArgumentError(
-                    f"takes {own} arguments and {len(names)} adjoints, got {len(args)}\n  {self.signature}"
-                )
-            given = args[own:]
+        own_args, given = self._expected.separate(args, keywords)
         adjoints = dict(zip(self.settings.shown, given, strict=True))
-        for _, name, type in self._structs:
-            adjoints |= {name: completed(name, type, adjoints[name])} if name in adjoints else {}
-        return args[:own], with_members(adjoints, self._members) if self._members else adjoints
+        return own_args, self._with_members(adjoints) if self._structs else adjoints
+
+    def _with_members(self, adjoints: dict[str, Any]) -> dict[str, Any]:
+        """With an adjoint for each number in a struct of pointers."""
+        from .struct_adjoints import completed, named, with_members
+
+        with named(self.kernel.name):
+            for _, name, type in self._structs:
+                adjoints |= {name: completed(name, type, adjoints[name])} if name in adjoints else {}
+            return with_members(adjoints, self._members) if self._members else adjoints
+
+    @cached_property
+    def _expected(self) -> Expected:
+        own = tuple(p.called for p in user_params(self.kernel.function))
+        return Expected(own, self.adjoint_names, "adjoints", self.signature)
 
     def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:
         """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
-        for number, name, type in self._structs:
-            if adjoints.get(name) is not None:
-                _check_members(name, type, args[number], adjoints[name])
+        if not self._structs:
+            return
+        from .struct_adjoints import named
+
+        with named(self.kernel.name):
+            for number, name, type in self._structs:
+                if adjoints.get(name) is not None:
+                    _check_members(name, type, args[number], adjoints[name])
+
+    def _in_float(
+        self, adjoints: dict[str, Any], launch: Launch, own: Own, kept: tuple[str, ...] | None = None
+    ) -> dict[str, Any]:
+        """The adjoints as the gradient takes them: in half precision, copies in float."""
+        if not self._has_halves:
+            return adjoints
+        from ..launches.memory.half_adjoints import in_float
+
+        return in_float(self.kernel.function, adjoints, launch, own, self.settings.kept if kept is None else kept)
+
+    @cached_property
+    def _has_halves(self) -> bool:
+        return any(adjoint_type(p.type) != p.type for p in self.kernel.function.params)
 
     @cached_property
     def _members(self) -> tuple[Member, ...]:
         """The numbers in structs of pointers that have adjoints."""
+        if not self._structs:
+            return ()
+        from ..autodiff.calculus.struct_members import members_of
+
         return tuple(m for m in members_of(self.kernel.function) if m.struct in self.settings.shown)
 
     @cached_property
@@ -151,7 +172,8 @@ class Differentiated:
         function = self.shown
         by_name = {p.name: p for p in function.params}
         adjoints = [
-            declare(_adjoint_type(by_name[n]), a) for n, a in zip(self.settings.shown, self.adjoint_names, strict=True)
+            declare(adjoint_declared(by_name[n]), a)
+            for n, a in zip(self.settings.shown, self.adjoint_names, strict=True)
         ]
         head, _, tail = c_signature(function).rpartition(")")
         separator = ", " if user_params(function) else ""
@@ -162,6 +184,15 @@ class Differentiated:
         known = integers_of(self.kernel.function).known(bound.packed, segment)
         found = {p.name: known(p.value) for p in self.kernel.function.params}
         return {name: number for name, number in found.items() if number is not None}
+
+
+class BoundPlan(NamedTuple):
+    """The plan of a launch, and its arguments and adjoints. `own`: memory that was made for these."""
+
+    plan: LaunchPlan
+    bound: BoundArguments
+    placement: Placement
+    own: Own
 
 
 class Planned(NamedTuple):
@@ -185,7 +216,13 @@ class Gradient(Differentiated):
         self._plans, self.planner = Plans(), Planner(self.forms)
 
     def __repr__(self) -> str:
-        return f"<gradient {self.signature}>"
+        asked = self.settings.described
+        return f"<gradient {self.signature}{f'; {asked}' if asked else ''}>"
+
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
 
     @property
     def compiled(self) -> tuple[Executable, ...]:
@@ -194,6 +231,8 @@ class Gradient(Differentiated):
     @cached_property
     def checkpointed(self) -> Gradient:
         """The same gradient with its loops in segments, for launches whose tape would exceed the budget."""
+        from ..autodiff.saving import checkpoint
+
         function = checkpoint.run(self.kernel.function, self.kernel.module)
         module = replace(self.kernel.module, functions={function.name: function})
         kernel = Kernel(function.name, module, self.kernel.variable)
@@ -202,11 +241,18 @@ class Gradient(Differentiated):
     def __getitem__(self, key: Any) -> Callable[..., None]:
         return self._launchers[key]
 
+    def launch(
+        self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = (), **adjoints: Any
+    ) -> None:
+        """The keyword form of `g[grid, block, shared, stream](*args, **adjoints)`."""
+        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), adjoints)
+
     def execute_kernel(
         self, grid: Any, block: Any, *args: Any, shared: Any = None, stream: Any = None, **adjoints: Any
     ) -> None:
         """Runs the kernel and its gradient. After block, both or neither: shared_bytes, stream."""
-        expected = len(user_params(self.kernel.function)) + (0 if adjoints else len(self.settings.shown))
+        named = sum(name in self._expected.own for name in adjoints)
+        expected = len(self._expected.own) - named + (0 if adjoints else len(self.settings.shown))
         if len(args) == expected + 2:
             if shared is not None or stream is not None:
                 raise ArgumentError("shared and stream are given twice: by position and by name")
@@ -249,6 +295,7 @@ class Gradient(Differentiated):
     def tape_bytes(self, grid: Any, block: Any, *args: Any, shared: Any = 0, **adjoints: Any) -> int:
         """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
         launch = make_launch(grid, block, shared)
+        args, _ = self._expected.placed(args, adjoints)
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
         plain = self.bytes_needed(launch, bound, placement)
         if self._fits(plain):
@@ -311,7 +358,7 @@ class Gradient(Differentiated):
         adjoints of the right sizes."""
         own_args, adjoints = self.separate(args, {})
         wanted, own = tuple([name for name, adjoint in adjoints.items() if adjoint is not None]), Own()
-        adjoints = in_float(self.kernel.function, adjoints, launch, own)
+        adjoints = self._in_float(adjoints, launch, own, ())
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         ways = self.ways(placement, False, False)
         known = known_launch(self.kernel.function, wanted, launch, bound, ways)
@@ -319,8 +366,10 @@ class Gradient(Differentiated):
         return plan.reads if plan.sizes is not None or not plan.variant.places else None
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-        refuse_while_recording("a gradient, which has no second order here,")
-        target, segment = self._within_budget(launch, args)
+        refuse_while_recording("a gradient, which has no second order in recordings,")
+        if keywords:
+            args, keywords = self._expected.placed(args, keywords)
+        target, segment = self.within_budget(launch, args)
         steps, placement, own = target._prepare(launch, args, keywords, segment, watched=False)
         for kernel, bound, launched, _ in steps:
             kernel.require_arrays(launched, bound)
@@ -328,7 +377,7 @@ class Gradient(Differentiated):
             kernel.run(launched, bound, placement, supplied)
         own.finish()
 
-    def _within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
+    def within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
         """This gradient, or the checkpointed one with a length for its segments."""
         if self.settings.tape_budget is None:
             return self, None
@@ -347,27 +396,41 @@ class Gradient(Differentiated):
         watched: bool = True,
     ) -> tuple[list[Step], Placement, Own]:
         """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
-        own_args, adjoints = self.separate(args, keywords)
-        self.check_members(own_args, adjoints)
-        wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
-        own = Own()
-        adjoints = in_float(self.kernel.function, adjoints, launch, own, self.settings.kept)
-        bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
-        ways = self.ways(placement, single, watched)
-        known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
-        plan = self._plan(known, bound, _spilled(placement))
+        plan, bound, placement, own = self.bind_plan(launch, args, keywords, segment, single, watched)
         if not self.settings.may_alias:
             self.check_overlap(plan.variant, bound, own, plan.written)
         stream = stream_of(launch, placement)
         return plan.prepare(Preparation(launch.on(stream), bound, placement, stream, own)), placement, own
+
+    def bind_plan(
+        self,
+        launch: Launch,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        segment: int | None = None,
+        single: bool = False,
+        watched: bool = True,
+    ) -> BoundPlan:
+        """The launch's plan; nothing is made for it yet but what its arguments need."""
+        own_args, adjoints = self.separate(args, keywords)
+        self.check_members(own_args, adjoints)
+        wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
+        own = Own()
+        adjoints = self._in_float(adjoints, launch, own)
+        bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
+        bound = reaching(self.kernel.function, launch, bound)
+        ways = self.ways(placement, single, watched)
+        known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
+        return BoundPlan(self._plan(known, bound, _spilled(placement)), bound, placement, own)
 
     def planned(
         self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], on_gpu: bool = False
     ) -> Planned:
         """What a launch gets. Adjoints that are not given are taken to be like their arguments. `on_gpu`: there, also
         if the arrays are not."""
+        args, keywords = self._expected.placed(args, keywords)
         own = len(user_params(self.kernel.function))
-        target, segment = self._within_budget(launch, args[:own])
+        target, segment = self.within_budget(launch, args[:own])
         return target._planned(launch, args, keywords, segment, on_gpu)
 
     def _planned(
@@ -383,7 +446,7 @@ class Gradient(Differentiated):
         primal, placement = self.kernel.bind(own_args)
         bound = None
         if keywords or len(args) != len(own_args):
-            adjoints = in_float(function, self.separate(args, keywords)[1], launch, copies, self.settings.kept)
+            adjoints = self._in_float(self.separate(args, keywords)[1], launch, copies)
             wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
             bound, _ = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         if not wanted:
@@ -435,10 +498,12 @@ def _bytes_needed(
     placement: Placement,
     segment: int | None = None,
 ) -> int:
+    from ..launches.memory.tape_memory import elements, tape_total
+
     return tape_total(elements(forms.for_launch(known), launch, bound, placement, segment), launch)
 
 
-def _adjoint_type(param: Param) -> str:
+def adjoint_declared(param: Param) -> str:
     plain = adjoint_c_type(param.c_type)
     return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"
 

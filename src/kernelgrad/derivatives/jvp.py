@@ -1,32 +1,34 @@
 """Forward mode as a Python object: `t = jvp(kernel, "out, in")`, then `t[grid, block](out, in_, n, t_out, t_in)`.
 
-It also takes a gradient, which is a kernel like any other: second derivatives. What the launcher supplies to that one
-(the tape, shadows of unlisted buffers) then gets tangents that the launcher supplies too, zeroed.
+Its code is also made of gradients, which are kernels like any other: second derivatives (`second_order`). What the
+launcher supplies to those (the tape, shadows of unlisted buffers) gets tangents that the launcher supplies too, zeroed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import pipeline
+from .. import pipeline, requests
 from ..analysis import roots
 from ..autodiff.calculus import activity
 from ..autodiff.calculus.forward_activity import has_tangent
+from ..autodiff.calculus.views import zero_words
 from ..autodiff.forward import TANGENT_SHARED, jvp
 from ..autodiff.refusals.bits import refuse_bits
 from ..deep import deeply
-from ..errors import ArgumentError, LaunchError, UnsupportedError
-from ..ir.ops import Function, Param, Value
+from ..errors import ArgumentError, LaunchError
+from ..ir.ops import Function, Param
 from ..ir.ops import Module as IRModule
-from ..ir.types import Pointer
-from ..kernel import Kernel
+from ..ir.types import Pointer, Struct
+from ..kernel import Kernel, stream_of
 from ..launches.choice.binding import RESULT
 from ..launches.memory.adjoint_sizes import Pair, check_sizes
 from ..locks import COMPILING
 from ..runtime.arguments import Placement
 from ..runtime.config import Launch, make_launch, parse_launch
+from ..runtime.keywords import Expected
 from ..runtime.launch import BoundArguments
 from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
@@ -36,14 +38,16 @@ from ..runtime.signature import c_signature, declare, user_params
 from ..transforms import cas_loops, rotate
 from .asked.settings import Names, check_outputs, has_derivative, names_in
 from .device_function import DeviceFunction, read_result, result_memory
-from .gradient import Gradient
 from .module_variables import with_variables
+from .struct_adjoints import completed, named
 
 
 @dataclass(frozen=True)
 class Interface:
-    """What a user sees: the parameters arguments are given for, module variables that can be listed, the signature."""
+    """What a user sees: the name, the parameters arguments are given for, module variables that can be listed, the
+    signature."""
 
+    name: str
     params: tuple[Param, ...]
     variables: tuple[Param, ...]
     signature: str
@@ -96,7 +100,7 @@ def _flowing(function: Function, module: IRModule, listed: tuple[str, ...]) -> t
     by_name = {p.name: p.value for p in function.params} | memory.global_names
     inputs = frozenset(by_name[name] for name in listed if name in by_name)
     active = activity.analyse(function, memory, inputs, frozenset(by_name.values()))
-    refuse_bits(function, memory, active)
+    refuse_bits(function, memory, active, zero_words(function))
     found = active.roots
     written = memory.written()
     kept = {p.value for p in function.params if p.variable is not None and p.value in written}  # a tape of pointers
@@ -114,7 +118,7 @@ class Differential:
     """What the tangents of kernels and of functions share: their code, names, and the binding of arguments."""
 
     def __init__(self, parameters: Names, interface: Interface):
-        self.params, self.primal_signature = interface.params, interface.signature
+        self.name, self.params, self.primal_signature = interface.name, interface.params, interface.signature
         self.types = {p.name: p for p in (*interface.params, *interface.variables)}
         self.listed = _listed(parameters, self.types, interface)
         self._codes: dict[tuple[int, tuple[str, ...]], tuple[Kernel, Code]] = {}
@@ -134,28 +138,27 @@ class Differential:
     @property
     def signature(self) -> str:
         names = zip(self.listed, self.tangent_names, strict=True)
-        tangents = [declare(_tangent_type(self.types[name]), tangent) for name, tangent in names]
+        tangents = [declare(tangent_declared(self.types[name]), tangent) for name, tangent in names]
         head, _, tail = self.primal_signature.rpartition(")")
         return f"{head}, {', '.join(tangents)}){tail}"
 
     def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The primal's own arguments, and the tangent of each listed parameter."""
-        own, names = len(self.params), self.tangent_names
-        if keywords:
-            if set(keywords) != set(names) or len(args) != own:
-                raise ArgumentError(
-                    f"give {own} arguments and the tangents {', '.join(names)} by name\n  {self.signature}"
-                )
-            given = [keywords[n] for n in names]
-        else:
-            if len(args) != own + len(names):
-                problem = f"takes {own} arguments and {len(names)} tangents, got {len(args)}"
-                raise ArgumentError(f"{problem}\n  {self.signature}")
-            given = list(args[own:])
-        return args[:own], dict(zip(self.listed, given, strict=True))
+        own = tuple(p.called for p in self.params)
+        expected = Expected(own, self.tangent_names, "tangents", self.signature)
+        own_args, given = expected.separate(args, keywords)
+        return own_args, {n: self._completed(n, tangent) for n, tangent in zip(self.listed, given, strict=True)}
+
+    def _completed(self, name: str, tangent: Any) -> Any:
+        """What has no derivative need not be given."""
+        type = self.types[name].type
+        if not isinstance(type, Struct) or not roots.holds_pointers(type):
+            return tangent
+        with named(self.name):
+            return completed(name, type, tangent, "tangent")
 
     def run(self, code: Code, primal: Prepared, args: tuple[Any, ...]) -> dict[str, Scratch]:
-        """Launches; what is internal gets zeros as its tangent, and is given back."""
+        """Launches, and gives what it made for the tangents of what is internal."""
         bound, placement = code.kernel.bind(args)
         params = {p.name: p for p in (*primal.kernel.function.params, *code.kernel.function.params)}
         pairs = (
@@ -165,29 +168,34 @@ class Differential:
         )
         check_sizes(primal.kernel.function.called, "tangent", pairs, bound)
         check_overlap(code.kernel.function, bound, code.kernel.written)
-        made: dict[str, Scratch] = {}
-        for name, tangent in code.tangents.items():
-            memory = Scratch(_size(name, primal), placement.cuda, placement.stream()).zero()
-            made[name] = primal.own.add(tangent, memory)
-        launch = primal.own.sized(primal.launch)
-        if any(p.variable == TANGENT_SHARED for p in code.kernel.function.params):
-            primal.own.double_shared(launch, TANGENT_SHARED)
-        code.kernel.run(primal.own.sized(launch), bound, placement, primal.own.supplied)
+        launch, made = supplied(code, primal)
+        code.kernel.run(launch, bound, placement, primal.own.supplied)
         return made
 
 
-class Tangent(Differential):
-    """The forward-mode derivative of a kernel or of a gradient: `t[grid, block](*arguments, *tangents)`. `outputs`: the
-    list must have one."""
+def supplied(code: Code, primal: Prepared) -> tuple[Launch, dict[str, Scratch]]:
+    """The launch with what the code needs besides its arguments: zeros as the tangents of what is internal."""
+    own, placement, made = primal.own, primal.placement, dict[str, Scratch]()
+    stream = stream_of(primal.launch, placement)
+    for name, tangent in code.tangents.items():
+        made[name] = own.add(tangent, Scratch(_size(name, primal), placement.cuda, stream).zero())
+    launch = own.sized(primal.launch)
+    if any(p.variable == TANGENT_SHARED for p in code.kernel.function.params):
+        own.double_shared(launch, TANGENT_SHARED)
+    return own.sized(launch), made
 
-    def __init__(self, target: Kernel | Gradient, parameters: Names, outputs: bool = False):
-        self.target = target if isinstance(target, Gradient) else with_variables(target, parameters)
-        super().__init__(parameters, _interface(self.target))
-        kernel = _only_kernel(self.target) if isinstance(self.target, Gradient) else self.target
+
+class Tangent(Differential):
+    """The forward-mode derivative of a kernel: `t[grid, block](*arguments, *tangents)`. `outputs`: the list must have
+    one."""
+
+    def __init__(self, target: Kernel, parameters: Names, outputs: bool = False):
+        self.target = with_variables(target, parameters)
+        super().__init__(parameters, _interface(self.target.function))
         if outputs:
-            check_outputs(kernel.function, parameters, self._names(self.listed))
+            check_outputs(self.target.function, parameters, self.listed)
         # What cannot be differentiated is known now, not at the first launch.
-        self._first = self.code(kernel, self._names(self.listed))
+        self._first = self.code(self.target, self.listed)
 
     def __repr__(self) -> str:
         return f"<jvp {self.signature}>"
@@ -195,6 +203,12 @@ class Tangent(Differential):
     def __getitem__(self, key: Any) -> Callable[..., None]:
         launch = parse_launch(key)
         return lambda *args, **keywords: self._launch(launch, args, keywords)
+
+    def launch(
+        self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = (), **tangents: Any
+    ) -> None:
+        """The keyword form of `t[grid, block, shared, stream](*args, **tangents)`."""
+        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), tangents)
 
     def execute_kernel(
         self, grid: Any, block: Any, *args: Any, shared: Any = 0, stream: Any = None, **tangents: Any
@@ -209,34 +223,13 @@ class Tangent(Differential):
         """The tangent as CUDA C++ that plain nvcc compiles."""
         return self._first.kernel.source
 
-    def _names(self, listed: tuple[str, ...]) -> tuple[str, ...]:
-        """The parameters' names in the code: a gradient's adjoints have other names there than in its signature."""
-        if not isinstance(self.target, Gradient):
-            return listed
-        inside = self.target.variant().derivative.adjoints
-        shown = dict(zip(self.target.adjoint_names, (inside[n].name for n in self.target.settings.shown), strict=True))
-        return tuple(shown.get(name, name) for name in listed)
-
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         refuse_while_recording("forward mode")
         own_args, tangents = self.separate(args, keywords)
         wanted = tuple(name for name, tangent in tangents.items() if tangent is not None)
-        primal = self._prepare(launch, own_args)
-        code = self.code(primal.kernel, self._names(wanted))
-        passed = tuple(a for a, p in zip(own_args, self.params, strict=True) if self._is_passed(a, p))
-        self.run(code, primal, (*passed, *(tangents[n] for n in wanted)))
-
-    def _prepare(self, launch: Launch, args: tuple[Any, ...]) -> Prepared:
-        if isinstance(self.target, Gradient):
-            (step,), placement, own = self.target._prepare(launch, args, {}, single=True)
-            return Prepared(step.kernel, launch, step.bound, placement, own)
-        bound, placement = self.target.bind(args)
-        return Prepared(self.target, launch, bound, placement, Own())
-
-    def _is_passed(self, argument: Any, param: Param) -> bool:
-        """An adjoint that is not wanted is no parameter of the gradient's code."""
-        unwanted = isinstance(self.target, Gradient) and param.name in self.target.adjoint_names and argument is None
-        return not unwanted
+        bound, placement = self.target.bind(own_args)
+        primal = Prepared(self.target, launch, bound, placement, Own())
+        self.run(self.code(self.target, wanted), primal, (*own_args, *(tangents[n] for n in wanted)))
 
 
 class FunctionTangent(Differential):
@@ -244,7 +237,7 @@ class FunctionTangent(Differential):
 
     def __init__(self, target: DeviceFunction, parameters: Names):
         self.target = with_variables(target, parameters)
-        super().__init__(parameters, _interface(self.target))
+        super().__init__(parameters, _interface(self.target.function))
         self._first = self.code(self.target.kernel, self.listed)
 
     def __repr__(self) -> str:
@@ -275,7 +268,7 @@ class FunctionTangent(Differential):
 # ---- small things -------------------------------------------------------------------------------------------------
 
 
-def make_tangent(target: Kernel | Gradient | DeviceFunction, parameters: Names) -> Tangent | FunctionTangent:
+def make_tangent(target: Kernel | DeviceFunction, parameters: Names) -> Tangent | FunctionTangent:
     if isinstance(target, DeviceFunction):
         function = FunctionTangent(target, parameters)
         check_outputs(function.target.function, parameters, function.listed)
@@ -283,36 +276,9 @@ def make_tangent(target: Kernel | Gradient | DeviceFunction, parameters: Names) 
     return Tangent(target, parameters, outputs=True)
 
 
-def _only_kernel(target: Gradient) -> Kernel:
-    variant = target.variant()
-    if target.settings.deterministic:
-        reason = f"{target.kernel.name}: a gradient with deterministic=True has no derivative"
-        help = "differentiate the gradient without it"
-        raise UnsupportedError(reason, target.kernel.function.span, help)
-    if target.settings.shown != target.settings.listed:
-        reason = f"{target.kernel.name}: a struct with numbers beside pointers has no second derivative here"
-        raise UnsupportedError(reason, target.kernel.function.span, "pass the numbers as parameters of their own")
-    if len(variant.kernels) > 1:
-        reason = f"{target.kernel.name}: an atomic maximum, minimum or exchange has no second derivative here"
-        raise UnsupportedError(reason, target.kernel.function.span)
-    return variant.kernels[0]
-
-
-def _interface(target: Kernel | Gradient | DeviceFunction) -> Interface:
-    if not isinstance(target, Gradient):
-        return _interface_of(target.function)
-    inside = target.variant().derivative.adjoints
-    adjoints = [
-        replace(inside[n], value=Value(inside[n].type, shown))
-        for n, shown in zip(target.settings.shown, target.adjoint_names, strict=True)
-    ]
-    own = _interface_of(target.kernel.function)
-    return Interface((*own.params, *adjoints), own.variables, target.signature)
-
-
-def _interface_of(function: Function) -> Interface:
+def _interface(function: Function) -> Interface:
     variables = tuple(p for p in function.params if p.variable not in (None, RESULT))
-    return Interface(user_params(function), variables, c_signature(function))
+    return Interface(function.called, user_params(function), variables, c_signature(function))
 
 
 def _listed(parameters: Names, known: Mapping[str, Param], interface: Interface) -> tuple[str, ...]:
@@ -330,7 +296,7 @@ def _listed(parameters: Names, known: Mapping[str, Param], interface: Interface)
     return listed
 
 
-def _tangent_type(param: Param) -> str:
+def tangent_declared(param: Param) -> str:
     by_value = not roots.holds_pointers(param.type)
     return f"const {param.c_type.removeprefix('const ')} *" if by_value else param.c_type
 

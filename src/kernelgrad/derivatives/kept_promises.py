@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ..launches.memory.saved_buffers import Saved, changing, save
 from ..runtime.arguments import Placement
 from ..runtime.findings import Act, Finding
 from ..runtime.launch import BoundArguments
+from ..runtime.reach import alone
 from ..runtime.signature import user_params
 
 _NOBODY = (0, 0, 0)
@@ -52,10 +54,10 @@ class Promised:
     @staticmethod
     def of(kernel: Kernel, may_change: frozenset[str], bound: BoundArguments, placement: Placement) -> Promised:
         names = changing(kernel, None) - may_change
-        return Promised(names, save(kernel, names, bound, placement, None))
+        return Promised(names, save(kernel, names, alone(bound), placement, None))
 
     def broken(self, kernel: Kernel, bound: BoundArguments, placement: Placement) -> tuple[Finding, ...]:
-        now = save(kernel, self.names, bound, placement, None)
+        now = save(kernel, self.names, alone(bound), placement, None)
         return tuple(_finding(kernel.function, *found) for found in self._changed(kernel, now))
 
     def _changed(self, kernel: Kernel, now: Saved) -> Iterator[tuple[str, int, int]]:
@@ -66,10 +68,12 @@ class Promised:
             for path, _, type in leaves(param.type, param.name)
             if isinstance(type, Pointer)
         }
-        pairs = [(path, copy, now.buffers.get((path, at))) for (path, at), copy in self.then.buffers.items()]
-        pairs += [(name, copy, now.variables.get(name)) for name, copy in self.then.variables.items()]
+        copies: list[tuple[str, Any, Any]] = [
+            (path, copy, now.buffers.get((path, at))) for (path, at), copy in self.then.buffers.items()
+        ]
+        copies += [(name, copy, now.variables.get(name)) for name, copy in self.then.variables.items()]
         types |= {name: _element(kernel.variable(name).type) for name in self.then.variables}
-        for path, before, after in pairs:
+        for path, before, after in copies:
             old, new = (np.frombuffer(b"" if copy is None else copy.read(), np.uint8) for copy in (before, after))
             size = max(1, types[path].size)
             differs = np.flatnonzero(old != new) if old.size == new.size else [0]

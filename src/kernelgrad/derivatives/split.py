@@ -7,9 +7,9 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..autodiff.calculus.cooperate import SHARED_BYTES
+from ..autodiff.calculus.shadows import SHARED_BYTES
 from ..errors import ArgumentError, LaunchError
-from ..kernel import Kernel
+from ..kernel import Kernel, stream_of
 from ..launches.choice.variant import Variant
 from ..launches.memory import winner_memory
 from ..launches.memory.double_cells import add_wide
@@ -18,7 +18,7 @@ from ..launches.memory.ordered_adds import Entries, add_logs, finish_logs, logge
 from ..launches.memory.partial_sums import add_partials, finish_partials
 from ..launches.memory.replicas import add_copies, finish_copies
 from ..launches.memory.saved_buffers import Choice, Saved, save, saved_names
-from ..launches.memory.tape_memory import add_shadows, add_tape, elements, stream_of, tape_total
+from ..launches.memory.tape_memory import add_shadows, add_tape, elements, tape_total
 from ..launches.plan import written_by
 from ..locks import cached_property
 from ..runtime.arguments import Placement
@@ -28,6 +28,7 @@ from ..runtime.integers import Ways, integers_of, known_launch
 from ..runtime.launch import BoundArguments
 from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
+from ..runtime.reach import reaching
 from ..runtime.recording import refuse_while_recording
 from .gradient import Differentiated
 from .kept_promises import Promised, same_numbers, same_sizes
@@ -83,7 +84,8 @@ class Tape:
     def take(self, launch: Launch, placement: Placement) -> Tape:
         """What it holds, for the launch of the reverse; this one is used then, and holds nothing."""
         taken = replace(self, launch=launch, placement=placement)
-        for memory in (*self.own.kept, *self.saved.buffers.values(), *self.saved.variables.values()):
+        copies = [copy.memory for copy in self.saved.buffers.values()]
+        for memory in (*self.own.kept, *copies, *self.saved.variables.values()):
             memory.follow(stream_of(launch, placement))
         self.own, self.saved, self.used = Own(), Saved(), True
         return taken
@@ -143,6 +145,7 @@ class Forward(Differentiated):
         variant = self._variant_of(launch, primal, placement)
         kernel = variant.kernels[0]
         bound, placement = kernel.bind(args)
+        bound = reaching(self.kernel.function, launch, bound)
         if not self.settings.may_alias:
             check_overlap(kernel.function, bound, kernel.written)
         own = Own()
@@ -211,7 +214,7 @@ class Forward(Differentiated):
             return tape_total(elements(counted, launch, primal, placement), launch)
 
         integers = integers_of(self.kernel.function)
-        sizes = tuple(buffer[::2] for buffer in primal.buffers)
+        sizes = tuple(buffer[:3:2] for buffer in primal.buffers)
         key = id(variant), launch.grid, launch.block, integers.read(primal.packed), sizes
         if key not in self._taped:
             choice = self._choices.setdefault(id(variant), Choice(variant))

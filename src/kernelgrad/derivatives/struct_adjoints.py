@@ -3,7 +3,8 @@ one. For the launch these are arguments of their own (autodiff/calculus/struct_m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ..analysis.roots import holds_pointers
@@ -14,8 +15,18 @@ from ..runtime.arrays import view
 from .asked.settings import is_active
 
 
-def completed(path: str, type: Struct, adjoint: Any) -> Any:
-    """A struct's adjoint in which what has no derivative need not be given; what has one must be, if only as None."""
+@contextmanager
+def named(kernel: str) -> Iterator[None]:
+    """Errors about arguments say whose they are."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise ArgumentError(f"{kernel}: {error}") from None
+
+
+def completed(path: str, type: Struct, adjoint: Any, what: str = "adjoint") -> Any:
+    """A struct's adjoint in which what has no derivative need not be given; what has one must be, if only as None.
+    `what`: or its tangent."""
     if isinstance(adjoint, Mapping):
         names = [f.name for f in type.fields]
         unknown = next((str(name) for name in adjoint if name not in names), None)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..derivatives.gradient import Differentiated, Gradient, Planned
 
 
+@deeply
 def explain_any(gradient: Differentiated) -> str:
     """For most launches: formulas for each thread."""
     variant = gradient.variant()
@@ -44,6 +45,7 @@ def explain_any(gradient: Differentiated) -> str:
     return "\n".join([_explained(variant), "", *rows, *_legend(unknown)])
 
 
+@deeply
 def explain_launch(
     gradient: Gradient, grid: Any, block: Any, shared: Any, args: tuple[Any, ...], adjoints: Mapping[str, Any]
 ) -> str:

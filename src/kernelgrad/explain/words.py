@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from ..analysis.ownership.promises import HOLDS
@@ -9,11 +10,12 @@ from ..autodiff.accumulate.choice import Accumulation
 from ..autodiff.prepare.prepared import Prepared
 from ..autodiff.reverse import Derivation
 from ..autodiff.saving.plan import Plan
+from ..ir.effects import picks
 from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Pointer, Scalar
 from ..transforms.block_shape import decided_by
-from ..transforms.spellings import picks
+from ..transforms.given import told
 
 
 def explain(
@@ -53,11 +55,14 @@ def explain(
         "reruns": _reruns(prepared),
         "internal shadows": [f"'{name}' is not listed, but derivatives flow through it" for name in gradient.internal],
         "derivatives that end": _ends(prepared),
+        "given in the source": told(prepared.function),
     }
     lines = [f"{prepared.function.name}: derivative of {', '.join(prepared.options.listed)}"]
     for title, rows in sections.items():
         if rows:
-            lines += ["", f"{title}:", *(f"  {row}" for row in rows)]
+            # Each iteration of an unrolled loop says the same.
+            counts = Counter(rows)
+            lines += ["", f"{title}:", *(f"  {row}" + (f" ({n} times)" if n > 1 else "") for row, n in counts.items())]
     return "\n".join(lines)
 
 

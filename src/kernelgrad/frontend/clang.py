@@ -137,11 +137,10 @@ class Sources:
         return self._known[name]
 
     def span(self, cursor: Cursor) -> Span:
-        location = cursor.location
-        length = 1
-        extent = cursor.extent
-        if extent.start.line == extent.end.line == location.line:
-            length = max(1, extent.end.column - location.column)
+        location, extent = cursor.location, cursor.extent
+        length, end = 1, extent.end  # each time that it is asked for, libclang looks for it
+        if extent.start.line == end.line == location.line:
+            length = max(1, end.column - location.column)
         return Span(
             self.get(location.file.name if location.file else "<unknown>"), location.line, location.column, length
         )

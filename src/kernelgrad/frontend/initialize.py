@@ -10,7 +10,6 @@ from ..ir.builder import pointee
 from ..ir.ops import Value
 from ..ir.types import BOOL, I32, Array, Field, Pointer, Scalar, Struct, Type, element_types
 from . import clang
-from .calls import call_arguments, call_function, constructor_call
 from .casts import operand_of
 from .clang import Cursor, Kind, identity
 from .expressions import numeric, place, value
@@ -87,7 +86,7 @@ def _array_from(fn: Fn, ptr: Value, type: Array, start: Cursor) -> None:
             fn.b.store(_part(fn, ptr, k), fn.constant(data[k], type.element))
     elif start.kind == Kind.CALL_EXPR:  # an array of objects, each default constructed
         for k in range(type.count):
-            constructor_call(fn, _part(fn, ptr, k), start)
+            _constructor_call(fn, _part(fn, ptr, k), start)
     elif clang.is_place(start):  # a copy, as a lambda's or a struct's implicit copy makes
         fn.b.store(ptr, fn.load(place(fn, start)))
     else:
@@ -251,6 +250,8 @@ def default_initialize(fn: Fn, ptr: Value, zero: bool = False) -> None:
         return
     constructor = _default_constructor(fn, type)
     if constructor is not None:
+        from .calls import call_function
+
         call_function(fn, constructor, [fn.generic(ptr)], fn.b.span)
         return
     starts = _member_defaults(fn, type)
@@ -326,6 +327,8 @@ def inherited_construct(fn: Fn, ptr: Value, c: Cursor) -> bool:
     constructor = _constructor_like(fn, struct.fields[base].type, c.referenced) if base >= 0 else None
     if constructor is None:
         raise fn.unsupported(c, f"this inherited constructor of '{struct.name}' is not supported")
+    from .calls import call_arguments, call_function
+
     given = [fn.generic(fn.b.member(ptr, base)), *call_arguments(fn, c, c.referenced)]
     call_function(fn, constructor, given, fn.unit.span(c))
     defaults = _member_defaults(fn, struct)
@@ -371,7 +374,7 @@ def _written_initializers(fn: Fn, constructor: Cursor, struct: Struct) -> dict[i
             pending = _base_initialized(fn, child, struct)
         elif child.kind.is_expression():
             if pending is None:
-                constructor_call(fn, fn.this, child)  # type: ignore[arg-type]
+                _constructor_call(fn, fn.this, child)  # type: ignore[arg-type]
                 return None
             given[pending] = child
             pending = None
@@ -386,3 +389,9 @@ def _base_initialized(fn: Fn, reference: Cursor, struct: Struct) -> int | None:
             if identity(known) == identity(declaration) or known.spelling == declaration.spelling:
                 return k
     return None
+
+
+def _constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
+    from .calls import constructor_call
+
+    constructor_call(fn, ptr, c)

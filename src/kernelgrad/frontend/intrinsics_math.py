@@ -16,6 +16,7 @@ _OTHER_NAME = {"nearbyint": "rint", "fabs": "abs", "fmin": "min", "fmax": "max",
 _PLAIN = {name: name for name in "abs min max isnan isinf isfinite signbit".split()} | {
     "labs": "abs",
     "llabs": "abs",
+    "__kg_stop": "stop",
     "__kg_powi": "powi",
     "__kg_frexp_mantissa": "frexp_mantissa",
     "__kg_frexp_exponent": "frexp_exponent",

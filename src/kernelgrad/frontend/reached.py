@@ -9,11 +9,11 @@ specialisation, the other branch of an `#if`. Such a name is an error where it i
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..deep import warn_user
 from ..errors import ParseError, Span
 from . import clang, text
 from .clang import Cursor, Kind, TypeKind
@@ -82,7 +82,7 @@ class Reached:
 
 def check_missing_parts(unit: Unit, functions: Iterable[Cursor], records: Iterable[Cursor]) -> None:
     """Refuses what would mean something else with the parts that are not there; warns of headers."""
-    if unit.sound.cuts or unit.sound.undecided or unit.missing:
+    if unit.lacks_parts:
         reached = _reach([*functions, *records])
         _check_included(unit, reached)
         _check_names(unit, reached)
@@ -92,7 +92,7 @@ def check_missing_parts(unit: Unit, functions: Iterable[Cursor], records: Iterab
         if header not in unit.warned:
             unit.warned.add(header)
             hint = header_hint([header])
-            warnings.warn(f"{unit.name}: {hint}", stacklevel=2)
+            warn_user(f"{unit.name}: {hint}")
 
 
 # ---- what is reached
@@ -318,7 +318,7 @@ def _warn_of_default(unit: Unit, place: str, name: str) -> None:
     if name not in unit.warned:
         unit.warned.add(name)
         told = f"{place}: '{name}' has its default here: another value may be told by a header"
-        warnings.warn(f"{told}; {header_hint(unit.missing)}", stacklevel=2)
+        warn_user(f"{told}; {header_hint(unit.missing)}")
 
 
 def _may_decide(unit: Unit, file: str, place: int) -> bool:

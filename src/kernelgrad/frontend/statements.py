@@ -20,7 +20,6 @@ from .initialize import coerce, initialize
 from .literals import constant_of
 from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
-from .switch import lower_switch
 from .types import is_reference
 from .variables import check_storage, global_reference, memory_space
 from .visiting import children_of
@@ -385,6 +384,12 @@ def lower_statement(fn: Fn, c: Cursor) -> None:
         raise fn.unsupported(c, f"this statement ({c.kind.name.lower()}) is not supported")
 
 
+def _switch(fn: Fn, c: Cursor) -> None:
+    from .switch import lower_switch
+
+    lower_switch(fn, c)
+
+
 _STATEMENTS: dict[Kind, Callable[[Fn, Cursor], None]] = {
     Kind.COMPOUND_STMT: _compound,
     Kind.DECL_STMT: _declarations,
@@ -394,7 +399,7 @@ _STATEMENTS: dict[Kind, Callable[[Fn, Cursor], None]] = {
     Kind.WHILE_STMT: _while,
     Kind.DO_STMT: _do,
     Kind.CXX_FOR_RANGE_STMT: _range_for,
-    Kind.SWITCH_STMT: lower_switch,
+    Kind.SWITCH_STMT: _switch,
     Kind.RETURN_STMT: _return,
     Kind.BREAK_STMT: _break,
     Kind.CONTINUE_STMT: _continue,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..deep import warn_user
 from ..errors import LookupFailed, ParseError, Span
 from . import clang
 from .clang import Cursor, Kind, Sources
 from .sound import Flaw, Sound, errors_of, flaw_of, make_sound, missing_header
-from .visiting import children_of, told_plainly, walk
+from .visiting import children_of, forget, told_plainly, walk
 
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
@@ -61,6 +61,13 @@ class Unit:
     def parse(self, texts: dict[str, bytes]) -> Any:
         return clang.parse(self.name, texts, self.options.include_dirs, self.options.defines, self.options.std)
 
+    def close(self) -> None:
+        """Of a unit that nobody asks any more: its tree goes with the last cursor, and not when Python next looks for
+        cycles, which it does by the number of its own objects."""
+        forget(self.tree)
+        if self._whole is not None:
+            forget(self._whole.tree)
+
     @property
     def sound(self) -> Sound:
         """What of the text parses, and what had to go for that."""
@@ -90,7 +97,7 @@ class Unit:
             warning = f"{flaw.file}:{flaw.line}: {flaw.message}{hint}"
             if warning not in self.warned:
                 self.warned.add(warning)
-                warnings.warn(warning, stacklevel=2)
+                warn_user(warning)
 
     # ---- what is there
 
@@ -115,6 +122,10 @@ class Unit:
         """A text in which nothing was understood is an error of its own."""
         if self.errors and next(self.functions(), None) is None:
             raise self.error(flaw_of(self.errors[0], self.name))
+
+    def require(self, name: str) -> None:
+        """That there is a function, or several, of that name."""
+        self._named(name, name)
 
     # ---- lookup
 
@@ -300,6 +311,11 @@ class Unit:
     def missing(self) -> list[str]:
         """Headers that were not found."""
         return self.sound.missing if self._sound is not None or self.errors else []
+
+    @property
+    def lacks_parts(self) -> bool:
+        """Whether something of the text was cut out, left undecided, or in headers that were not found."""
+        return bool(self.sound.cuts or self.sound.undecided or self.missing)
 
 
 def header_hint(missing: list[str]) -> str:

@@ -22,6 +22,7 @@ from ..errors import InternalError
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
+_FOUND = "found by visits"  # begins the names under which a translation unit holds that
 _CONTINUE = 1  # 0, which ends a visit, is the one result of which libclang tells
 _MANY = (ci.CursorKind.TRANSLATION_UNIT, ci.CursorKind.NAMESPACE, ci.CursorKind.LINKAGE_SPEC)
 
@@ -51,7 +52,7 @@ def children_of(cursor: Any) -> list[Any]:
 
 def remembered(about: Callable[[Any], R]) -> Callable[[Any], R]:
     """A fact of a cursor and what is below it, found once in a translation unit: it is asked for at every level."""
-    name = f"_{about.__module__}.{about.__name__}"
+    name = f"{_FOUND} {about.__module__}.{about.__name__}"
 
     @wraps(about)
     def get(cursor: Any) -> R:
@@ -144,6 +145,10 @@ def _key(cursor: Any) -> bytes:
 
 def _known(unit: Any) -> dict[bytes, list[Any]]:
     """What visits of a translation unit have found."""
-    if not hasattr(unit, "_children"):
-        unit._children = {}
-    return unit._children  # type: ignore[no-any-return]
+    return unit.__dict__.setdefault(_FOUND, {})  # type: ignore[no-any-return]
+
+
+def forget(unit: Any) -> None:
+    """Drops what visits of a translation unit have found: cursors, each of which keeps the unit."""
+    for name in [name for name in vars(unit) if name.startswith(_FOUND)]:
+        vars(unit).pop(name, None)

@@ -39,37 +39,45 @@ class Frozen(NamedTuple):
     numbers: tuple[Number, ...]
 
 
-def freeze(kernel: Kernel, args: tuple[Any, ...]) -> Frozen:
+Around = Mapping[str, tuple[int, int]]
+
+
+def freeze(kernel: Kernel, args: tuple[Any, ...], around: Around) -> Frozen:
+    """`around`: of parts of larger arrays, what the launch may touch besides."""
     views: dict[str, ArrayView] = {}
     numbers: list[Number] = []
     params = user_params(kernel.function)
-    frozen = [_freeze(p.type, p.name, value, views, numbers) for p, value in zip(params, args, strict=True)]
+    frozen = [_freeze(p.type, p.name, value, views, numbers, around) for p, value in zip(params, args, strict=True)]
     return Frozen(tuple(frozen), views, tuple(numbers))
 
 
-def _freeze(type: Type, path: str, value: Any, views: dict[str, ArrayView], numbers: list[Number]) -> Any:
+def _freeze(
+    type: Type, path: str, value: Any, views: dict[str, ArrayView], numbers: list[Number], around: Around
+) -> Any:
     if value is None or value.__class__ in (int, float, bool):
         return value
     array = view(value)
     if isinstance(type, Pointer) and array is not None:
         views[path] = array
-        return array._replace(versioned=False)  # the reverse leaves what it holds
+        return array._replace(versioned=False, around=around.get(path))  # the reverse leaves what it holds
     if isinstance(type, Scalar):
         if array is None:
             return value
         numbers.append(Number(path, array))
         return value.item()
     if isinstance(type, Struct) and isinstance(value, Mapping | tuple | list):
-        return _freeze_struct(type, path, value, views, numbers)
+        return _freeze_struct(type, path, value, views, numbers, around)
     if isinstance(type, Array) and isinstance(value, tuple | list):
-        return [_freeze(type.element, f"{path}[{k}]", part, views, numbers) for k, part in enumerate(value)]
+        return [_freeze(type.element, f"{path}[{k}]", part, views, numbers, around) for k, part in enumerate(value)]
     return value.copy() if isinstance(value, np.ndarray | np.void) else value
 
 
-def _freeze_struct(type: Struct, path: str, value: Any, views: dict[str, ArrayView], numbers: list[Number]) -> Any:
+def _freeze_struct(
+    type: Struct, path: str, value: Any, views: dict[str, ArrayView], numbers: list[Number], around: Around
+) -> Any:
     types = {f.name: f.type for f in type.fields}
     named = value if isinstance(value, Mapping) else dict(zip(types, value, strict=True))
-    return {name: _freeze(types[name], f"{path}.{name}", part, views, numbers) for name, part in named.items()}
+    return {name: _freeze(types[name], f"{path}.{name}", part, views, numbers, around) for name, part in named.items()}
 
 
 # ---- adjoints -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,26 @@ def _empty_like(array: Any) -> Any:
 
 
 def zeros_like(shape: Any, dtype: Any, like: Any) -> Any:
+    extents = _extents(shape)
+    try:
+        return _zeros(extents, dtype, like)
+    except ArgumentError:
+        raise
+    except TypeError as error:
+        raise ArgumentError(f"zeros: dtype= wants a dtype of the array's package, got {dtype!r}") from error
+
+
+def _extents(shape: Any) -> tuple[int, ...]:
+    try:
+        found = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+    except TypeError:
+        found = (-1,)
+    if any(extent < 0 for extent in found):
+        raise ArgumentError(f"zeros: the shape is a number of elements or a tuple of such numbers, got {shape!r}")
+    return found
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, like: Any) -> Any:
     torch = sys.modules.get("torch")
     if like is None or isinstance(like, np.ndarray):
         return np.zeros(shape, np.float32 if dtype is None else dtype)

@@ -37,9 +37,11 @@ def _described(step: object) -> str:
     if form.problem is not None:
         text = f"has no reverse ({form.problem.message}): an error if an adjoint gets there"
     why = f", since {step.varies}" if form.kind == "split" and step.varies else ""
+    wide = {name: reach.both for name, reach in step.reach.items() if reach.both not in (None, (0, 0))}
+    reached = "".join(f"; reaches up to {sum(b or ()):,} bytes around '{name}'" for name, b in wide.items())
     again = "; nothing of it is read again" if form.kind == "reverse" and not step.reread else ""
     kept = f"; {step.tape_bytes:,} bytes each" if step.tape_bytes else ""
-    return f"{step.name} {text}{why}{again}{kept}"
+    return f"{step.name} {text}{why}{again}{kept}{reached}"
 
 
 def _saves(tape: Tape) -> list[str]:

@@ -36,6 +36,7 @@ from ..runtime.signature import user_params
 
 _CLOCKS = ("clock", "clock64", "globaltimer")
 _REMEMBERED = 1024  # kinds of launches
+PRINTS = "it prints"
 
 Kind = Literal["reverse", "joint", "split", "none"]
 
@@ -67,7 +68,7 @@ class KernelFacts:
         self.reads = frozenset(self._of(memory, loads))
         stores = frozenset(self._of(memory, memory.stores))
         self.writes = frozenset(kernel.written) | {name for name in stores if name in self.variables}
-        self.varies = _varies(self.function)
+        self.varies = why_it_varies(self.function)
         self.adds_floats = any(isinstance(op, Atomic) and holds_floats(op.result.type) for op in memory.stores)
         floats = [n for n in self.variables if holds_floats(kernel.module.globals[n].type)]
         self.listed = (*(p.name for p in user_params(self.function) if has_derivative(p.type)), *floats)
@@ -192,13 +193,13 @@ def _float_pointers(function: Function) -> list[str]:
     return [path for path, _, type in found if isinstance(type, Pointer) and holds_floats(type.pointee)]
 
 
-def _varies(function: Function) -> str | None:
+def why_it_varies(function: Function) -> str | None:
     """Why the kernel may do something else when it runs again."""
     used = uses(function.body)
     for op in walk(function.body):
         match op:
             case Print():
-                return "it prints"
+                return PRINTS
             case Builtin(name) if name in _CLOCKS:
                 return "it reads a clock"
             case Atomic() if used.get(op.result):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import Token
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
 from .steps import LaunchStep, Step, WatchStep
 from .versions import Segment, Store
+
+if TYPE_CHECKING:
+    from .program import Program
 
 
 class Watched:
@@ -48,6 +52,7 @@ class Tape:
         self._shadows: ShadowMemory | None = None
         self.own_tapes = OwnTapes()
         self.streams: dict[int, set[int]] = {}
+        self.zeroed: list[Span] = []  # made by kg.zeros inside
         self.owners: list[tuple[int | None, Any]] = []  # with their devices
         self._changed: list[tuple[int, int]] = []  # by something that was not recorded, when recording ended
         self.saves: dict[tuple[str, str, str], list[int]] = {}  # reader, parameter, writer -> [times, bytes]
@@ -123,7 +128,7 @@ class Tape:
 
     def _note_writes(self, step: Step, written: list[Cell]) -> None:
         for cell in written:
-            cell.first = cell.first or "written"
+            cell.first = cell.first or ("read" if step.writes_outside(cell) else "written")
             cell.need = None
             if not cell.is_written:
                 cell.is_written = True
@@ -235,16 +240,49 @@ class Tape:
             of = np.asarray(of)
         return self._shadows.copy_of(of, array)
 
-    @property
-    def shadows(self) -> ShadowMemory:
-        """All adjoints, after `backward`."""
-        if self._shadows is None:
-            raise TapeError("adjoints: call tape.backward(...) first")
-        return self._shadows
-
     def _grad_of_number(self, name: str) -> float:
         launched = {step.kernel: None for step in self.steps if isinstance(step, LaunchStep)}
         return self.numbers().get(find_number(name, launched), 0.0)
+
+    def known(self, what: str, array: Any) -> ArrayView:
+        """The memory of an array that recorded steps use, for `what`."""
+        if isinstance(array, Variable):
+            raise ArgumentError(f"{what}: '{array.name}' is a module variable, no array")
+        return self._seen(what, array)
+
+    @property
+    def shadows(self) -> ShadowMemory | None:
+        return self._shadows
+
+    @contextmanager
+    def unentered(self) -> Iterator[None]:
+        """Records what `do` gets, and nothing that is launched."""
+        self._state = "recording"
+        yield
+        self._state = "recorded"
+
+    def program(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Program:
+        """The recorded program as a function: `p = tape.program(inputs=(u0, kappa), outputs=(u,))`, then
+        `u1 = p(other_u0, other_kappa)`; `kg.gradient(p)(u0, kappa, d_u)` gives the adjoints of its inputs.
+
+        It runs the launches, copies and fills that were recorded, with the same numbers, from one native list on the
+        CPU and as a CUDA graph on a GPU, in memory of its own: arrays of the recording are left alone, the tape can
+        still be reversed. `inputs`: arrays whose contents when the recording began are its arguments; a call takes
+        arrays of the same shapes and dtypes. A 0-d array of float32 or float64 that was passed for a number is one,
+        too. `outputs`: arrays whose contents when the recording ended are its results, in new arrays; a tuple if there
+        are several.
+
+        Other memory: what no step writes is read where it is at the time of the call. What steps write begins each call
+        as it was when the program was made, or with zeros if `kg.zeros` made it inside; an error where a step reads it
+        before any step writes it. What Python decided while it was recorded, from results that it read back, stays as
+        it was decided: nobody can know. Not thread-safe: a program has one memory."""
+        from .program import Program
+
+        if self._state == "recording":
+            raise TapeError("program: the recording is still going on: call it after the with block")
+        if not self.steps:
+            raise TapeError(f"program: the tape has no steps: {self._state}")
+        return Program(self, _listed("inputs", inputs), _listed("outputs", outputs))
 
     def knows(self, array: Any) -> bool:
         """Whether a recorded step uses all of its memory."""
@@ -281,6 +319,12 @@ class Tape:
                 " has no adjoint but where nothing was written; is it the buffer you mean?",
                 stacklevel=3,
             )
+
+
+def _listed(what: str, arrays: Any) -> tuple[Any, ...]:
+    if isinstance(arrays, list | tuple) and (arrays or what == "inputs"):
+        return tuple(arrays)
+    raise ArgumentError(f"program: {what} are arrays in a tuple")
 
 
 def pairs(outputs: Any, seed: Any) -> Sequence[tuple[Any, Any]]:

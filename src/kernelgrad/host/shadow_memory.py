@@ -12,8 +12,9 @@ import numpy as np
 from ..errors import TapeError
 from ..runtime.arrays import ArrayView, DType
 from ..runtime.scratch import Scratch
+from ..runtime.tracing import TRACE, refuse_look
 from . import transfers
-from .arguments import Number, number_dtype, number_leaves
+from .arguments import number_dtype, number_leaves
 from .arrays import empty_like
 from .memory_map import Cell, MemoryMap, Span, runs
 
@@ -86,10 +87,13 @@ class ShadowMemory:
         region = self._region(span.address)
         return region.address + span.address - region.start
 
-    def view(self, span: Span, dtype: DType) -> ArrayView:
-        """The shadow of a span, as numbers of that dtype."""
-        self._check_dtype(span, dtype)
-        return transfers.raw(self._address(span), span.nbytes, dtype, span.device, self._region(span.address).memory)
+    def view(self, span: Span, dtype: DType, around: tuple[int, int] = (0, 0)) -> ArrayView:
+        """The shadow of a span, as numbers of that dtype. `around`: what is used besides, before and behind it."""
+        before, behind = around
+        self._check_dtype(Span(span.name, span.address - before, before + span.nbytes + behind, span.device), dtype)
+        memory = self._region(span.address).memory
+        found = transfers.raw(self._address(span), span.nbytes, dtype, span.device, memory)
+        return found._replace(around=around)
 
     def pieces(self, span: Span) -> list[tuple[Span, DType]]:
         """Where a span may have adjoints other than zero, and of which dtype they are."""
@@ -155,14 +159,41 @@ class ShadowMemory:
         address = slots.take(step, path, type)
         return transfers.raw(address, type.size, number_dtype(type), step.device, slots)
 
-    def settle(self, numbers: tuple[Number, ...]) -> None:
+    def settle(self, step: LaunchStep) -> None:
         """After the reverse of a launch. Adds up where there is much, or where the 0-d arrays that were passed for
         numbers are written by steps, whose reverse comes later."""
-        written = any(cell.is_written for n in numbers for cell in self._map.cover(number_span(n.array)))
+        written = any(cell.is_written for n in step.numbers for cell in self._map.cover(number_span(n.array)))
+        if TRACE.get() is not None:
+            if written:
+                self._add_numbers(step)
+            return
         if written or len(self._numbers) > _CHUNKS:
             self.settle_all()
 
+    def _add_numbers(self, step: LaunchStep) -> None:
+        """In a trace: by operations on memory."""
+        for slots in self._numbers:
+            for path, type, address in slots.give(step):
+                for number in step.numbers:
+                    span, dtype = number_span(number.array), number.array.dtype
+                    if number.path != path:
+                        continue
+                    if step.device is not None or number_dtype(type) != dtype:
+                        refuse_look()
+                    target = self.view(span, dtype)
+                    transfers.add(target.address, address, target.nbytes, dtype, None, None)
+                    self.activate((span,))
+
+    def unsettled(self, wanted: set[int]) -> Iterable[tuple[ArrayView, float]]:
+        """Of a trace that has run: what 0-d arrays at these addresses get."""
+        for slots in self._numbers:
+            if any(n.array.address in wanted for step in slots.steps for n in step.numbers):
+                for _, _, arrays, value in slots.values():
+                    yield from ((array, value) for array in arrays if array.address in wanted)
+
     def settle_all(self) -> None:
+        if TRACE.get() is not None:
+            return  # whoever runs the trace does it
         for slots in self._numbers:
             for kernel, path, arrays, value in slots.values():
                 self.sums[kernel, path] = self.sums.get((kernel, path), 0.0) + value
@@ -211,6 +242,16 @@ class NumberSlots:
         self._taken.append((step, path, type, at))
         self._used += -(-type.size // _SLOT) * _SLOT
         return self._memory.address + at
+
+    def give(self, step: LaunchStep) -> list[tuple[str, Any, int]]:
+        """Those of a step, which are forgotten here."""
+        found = [(path, type, self._memory.address + at) for of, path, type, at in self._taken if of is step]
+        self._taken = [taken for taken in self._taken if taken[0] is not step]
+        return found
+
+    @property
+    def steps(self) -> Iterable[LaunchStep]:
+        return (taken[0] for taken in self._taken)
 
     def values(self) -> Iterable[tuple[Any, str, tuple[ArrayView, ...], float]]:
         data = self._memory.read() if self._taken else b""

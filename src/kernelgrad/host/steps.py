@@ -6,20 +6,25 @@ A step says which memory it reads and writes and what its reverse reads again; i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ArgumentError, TapeError, UnsupportedError
+from ..ir.layout import leaves, param_layout
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, DType, mark_written
 from ..runtime.config import Launch
 from ..runtime.overlap import are_apart
+from ..runtime.reach import known, reaches
 from ..runtime.recording import RECORDER
+from ..runtime.signature import user_params
 from ..runtime.streams import stream_handle
+from ..runtime.tracing import TRACE, LiveNumber
 from . import transfers
 from .arguments import Frozen, Number, adjoints_of, freeze, number_dtype
 from .device_prints import DevicePrint
 from .kernel_facts import Form, facts_of
-from .memory_map import Span
+from .memory_map import Cell, Span
 
 if TYPE_CHECKING:
     from .shadow_memory import ShadowMemory
@@ -59,6 +64,10 @@ class Step:
         """Whether somebody counts the writes to a span."""
         return False
 
+    def writes_outside(self, cell: Cell) -> bool:
+        """Whether it may write there and nobody passed it."""
+        return False
+
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
         """Adjoints of what it wrote become adjoints of what it read."""
         raise NotImplementedError
@@ -76,19 +85,57 @@ class LaunchStep(Step):
             self._given = launch.stream  # lives as long as this
             launch = launch.on(self.stream)
         self.launch = launch
-        self.frozen: Frozen = freeze(kernel, args)
+        self.reach = reaches(kernel.function, launch, self.bound)
+        self.frozen: Frozen = freeze(kernel, args, {name: self._around(name) for name in self.reach})
         self.numbers = self.frozen.numbers
         self.spans = {b.name: Span(b.name, b.address, b.nbytes, self.device) for b in self.bound.buffers if b.nbytes}
         self.versions = self._add_variables()
         numbers = [Span(n.path, n.array.address, n.array.nbytes, None) for n in self.numbers]
-        self.reads = (*[s for s in self.spans.values() if _root(s.name) in self.facts.reads], *numbers)
-        self.writes = tuple([s for s in self.spans.values() if _is_in(s.name, self.facts.writes)])
+        loads, stores = self._wide("loads"), self._wide("stores")
+        self.reads = (*[s for s in loads if _root(s.name) in self.facts.reads], *numbers)
+        self.writes = tuple([s for s in stores if _is_in(s.name, self.facts.writes)])
         self.varies = self.facts.varies
-        self.may_alias = not are_apart(tuple([b for b in self.bound.buffers if b.nbytes]))
+        self.may_alias = self._find_alias()
         self.form: Form = self.facts.form(self.may_alias)
         self.tape: Any = None
+        self.live: tuple[LiveNumber, ...] = ()
         self.reread = self._find_reread()
         self.rewrites = self.form.kind == "joint"
+
+    @classmethod
+    def again(cls, step: LaunchStep, args: tuple[Any, ...], numbers: tuple[Number, ...]) -> LaunchStep:
+        """The same launch with other arrays. `numbers`: the 0-d arrays that were passed for some of them."""
+        made = cls(step.kernel, step.launch, args, {})
+        made.numbers = numbers
+        made.reads = (*made.reads, *[Span(n.path, n.array.address, n.array.nbytes, None) for n in numbers])
+        made.live = _live_numbers(step.kernel, step.numbers, numbers)
+        made.reread += tuple([Span("number", n.array.address, n.array.nbytes, None) for n in made.live])
+        return made
+
+    def _around(self, name: str) -> tuple[int, int]:
+        return known(name, self.reach[name].both) if name in self.reach else (0, 0)
+
+    def _wide(self, how: Literal["loads", "stores", "both"]) -> list[Span]:
+        """The memory that is passed, and what around it the launch may touch."""
+        if not self.reach:
+            return list(self.spans.values())
+        return [
+            _widened(span, getattr(self.reach[span.name], how)) if span.name in self.reach else span
+            for span in self.spans.values()
+        ]
+
+    def _find_alias(self) -> bool:
+        buffers = [b for b in self.bound.buffers if b.nbytes]
+        if self.reach:
+            wide = [_widened(self.spans[b.name], self._around(b.name)) for b in buffers]
+            buffers = [b._replace(address=s.address, nbytes=s.nbytes) for b, s in zip(buffers, wide, strict=True)]
+        return not are_apart(tuple(buffers))
+
+    def writes_outside(self, cell: Cell) -> bool:
+        """Whether it may write there and nobody passed it."""
+        return bool(self.reach) and not any(
+            span.address <= cell.start and cell.end <= span.address + span.nbytes for span in self.spans.values()
+        )
 
     def _add_variables(self) -> dict[str, int]:
         """Where module variables are; the versions of those that the host alone changes."""
@@ -110,7 +157,7 @@ class LaunchStep(Step):
         except UnsupportedError:
             self.form = facts.use_instead(self.may_alias)
             names = facts.reads
-        return tuple([s for s in self.spans.values() if _root(s.name) in names])
+        return tuple([s for s in self._wide("loads") if _root(s.name) in names])
 
     def use_tape(self) -> bool:
         """Has the launch keep what its reverse needs; whether it can."""
@@ -124,7 +171,7 @@ class LaunchStep(Step):
         """Such as the reverse will get, but for their addresses."""
 
         def shadow(span: Span, dtype: DType) -> ArrayView:
-            return transfers.raw(span.address, span.nbytes, dtype, span.device)
+            return transfers.raw(span.address, span.nbytes, dtype, span.device)._replace(around=self._around(span.name))
 
         def number(path: str, type: Any) -> ArrayView:
             return transfers.raw(_DUMMY, type.size, number_dtype(type), self.device)
@@ -142,13 +189,15 @@ class LaunchStep(Step):
 
     def run(self) -> None:
         if self.form.forward is None:
-            self.kernel.run(self.launch, self.bound, self.placement, {})
+            with self._telling():
+                self.kernel.run(self.launch, self.bound, self.placement, {})
             return
         token = RECORDER.set(None)
         try:
             launch = self.launch
             forward = self.form.forward[launch.grid, launch.block, launch.shared_bytes, launch.stream]
-            self.tape = forward(*self.frozen.args)
+            with self._telling():
+                self.tape = forward(*self.frozen.args)
             self.tape_bytes = self.tape.nbytes
         finally:
             RECORDER.reset(token)
@@ -157,8 +206,13 @@ class LaunchStep(Step):
 
     def run_again(self, stream: int | None) -> None:
         """Nobody is told that tensors were written: they will hold again what they hold."""
-        self._check_variables()
-        self.kernel.run(self.launch.on(stream), self.bound._replace(mutated=()), self.placement, {})
+        self.check_variables()
+        with self._telling():
+            self.kernel.run(self.launch.on(stream), self.bound._replace(mutated=()), self.placement, {})
+
+    def _telling(self) -> AbstractContextManager[None]:
+        trace = TRACE.get()
+        return trace.telling(self.kernel.function, self.live) if trace is not None else nullcontext()
 
     # ---- reverse
 
@@ -168,15 +222,17 @@ class LaunchStep(Step):
         if self.form.problem is not None:
             raise self.form.problem
         self._check_writes(shadows)
-        self._check_variables()
+        self.check_variables()
         if self.form.kind == "none":
             return
         adjoints = self._adjoints(
-            lambda span, dtype: shadows.view(span, dtype), lambda path, type: shadows.number(self, path, type)
+            lambda span, dtype: shadows.view(span, dtype, self._around(span.name)),
+            lambda path, type: shadows.number(self, path, type),
         )
-        self._launch_reverse(adjoints, shadows.stream_on(self.device), keep)
-        shadows.activate([s for s in self.spans.values() if s.name in self.facts.floats])
-        shadows.settle(self.numbers)
+        with self._telling():
+            self._launch_reverse(adjoints, shadows.stream_on(self.device), keep)
+        shadows.activate([s for s in self._wide("both") if s.name in self.facts.floats])
+        shadows.settle(self)
 
     def _launch_reverse(self, adjoints: tuple[Any, ...], stream: int | None, keep: bool) -> None:
         launch = self.launch
@@ -199,7 +255,7 @@ class LaunchStep(Step):
                     " adjoint by then: what integers write has no derivative"
                 )
 
-    def _check_variables(self) -> None:
+    def check_variables(self) -> None:
         for name, version in self.versions.items():
             if self.kernel.variable(name).version != version:
                 raise TapeError(f"{self.name}: variable '{name}' was assigned to after a recorded launch that uses it")
@@ -277,6 +333,21 @@ class WatchStep(Step):
 
 def _span(name: str, array: ArrayView) -> Span:
     return Span(name, array.address, array.nbytes, array.device[1] if isinstance(array.device, tuple) else None)
+
+
+def _live_numbers(kernel: Kernel, recorded: tuple[Number, ...], moved: tuple[Number, ...]) -> tuple[LiveNumber, ...]:
+    """Those whose memory is the program's own: they may be another number in each call."""
+    params = zip(user_params(kernel.function), param_layout(kernel.function)[0], strict=False)
+    places = {path: (at, leaf.size) for p, start in params for path, at, leaf in leaves(p.type, p.name, start)}
+    pairs = zip(recorded, moved, strict=True)
+    return tuple([LiveNumber(*places[n.path], n.array) for old, n in pairs if old.array.address != n.array.address])
+
+
+def _widened(span: Span, around: tuple[int, int]) -> Span:
+    before, behind = around
+    if not before and not behind:
+        return span
+    return Span(span.name, span.address - before, before + span.nbytes + behind, span.device)
 
 
 def _root(name: str) -> str:

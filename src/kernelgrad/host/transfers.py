@@ -13,6 +13,7 @@ from ..runtime.arrays import BFLOAT16, ArrayView, DType
 from ..runtime.config import flat_launch
 from ..runtime.devices import check, current, driver
 from ..runtime.scratch import zero_bytes
+from ..runtime.tracing import TRACE, refuse_look
 
 Array = np.ndarray[Any, Any]
 
@@ -59,6 +60,10 @@ def move(target: int, source: int, nbytes: int, device: int | None, stream: int 
     """Copies bytes. `device`: of whichever side is on a GPU; the driver knows which one an address belongs to."""
     if not nbytes:
         return
+    trace = TRACE.get()
+    if trace is not None:
+        trace.move(target, source, nbytes, device)
+        return
     if device is None:
         ctypes.memmove(target, source, nbytes)
         return
@@ -76,7 +81,7 @@ def add(target: int, source: int, nbytes: int, dtype: DType, device: int | None,
     """target += source, for numbers of that dtype in the same memory."""
     if not nbytes:
         return
-    if device is None and isinstance(dtype, np.dtype):
+    if device is None and isinstance(dtype, np.dtype) and TRACE.get() is None:
         _add_fields(host_array(target, nbytes, dtype), host_array(source, nbytes, dtype))
         return
     base = _base(dtype)
@@ -131,6 +136,10 @@ def fill(target: int, nbytes: int, pattern: bytes, device: int | None, stream: i
     """Writes the same few bytes again and again."""
     if not nbytes:
         return
+    trace = TRACE.get()
+    if device is None and trace is not None:
+        trace.fill(target, nbytes, pattern)
+        return
     if device is None:
         host_array(target, nbytes, np.dtype(f"V{len(pattern)}"))[...] = np.void(pattern)
         return
@@ -166,6 +175,7 @@ def is_zero(address: int, nbytes: int, device: int | None, stream: int | None) -
 
 def read(address: int, nbytes: int, device: int | None, stream: int | None) -> Array:
     """The bytes, once the stream has come this far."""
+    refuse_look()
     if device is None:
         return host_array(address, nbytes).copy()
     data = np.empty(nbytes, np.uint8)
@@ -176,9 +186,16 @@ def read(address: int, nbytes: int, device: int | None, stream: int | None) -> A
     return data
 
 
+def synchronize(device: int) -> None:
+    """Waits for all that the device has to do."""
+    bindings = driver()
+    with current(device):
+        check(bindings, bindings.cuCtxSynchronize())
+
+
 def order_after(waiting: int, done: int, device: int) -> None:
     """What is put on stream `waiting` from now on runs after what is on stream `done` by now."""
-    if waiting == done:
+    if waiting == done or TRACE.get() is not None:
         return
     bindings = driver()
     with current(device):

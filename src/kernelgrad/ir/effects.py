@@ -107,6 +107,7 @@ NESTING = _kinds("nests")
 ADDRESSES = (GlobalRef, Alloca, Offset, Member, PtrCast)  # what gives a pointer, but for loads and choices
 ADDRESSING = (Constant, Builtin, Apply, Extract, GlobalRef, Offset, Member, PtrCast)
 
+_PICKS = frozenset(("max", "min", "exch", "cas"))
 _CLOCKS = frozenset(("clock", "clock64", "globaltimer"))
 
 
@@ -132,3 +133,8 @@ def has_barrier(op: Op) -> bool:
     return holds(op, BarrierReduce, Barrier) and any(
         has_barrier(nested) for inner in blocks(op) for nested in inner.ops
     )
+
+
+def picks(op: Op) -> bool:
+    """Whether an atomic on a float leaves the old number or puts its operand there, unchanged."""
+    return isinstance(op, Atomic) and op.kind in _PICKS and len(op.args) == 1

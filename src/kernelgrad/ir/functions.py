@@ -87,6 +87,10 @@ _TABLE = [
     # derivative by x grows by slope.
     *_rows("detach", 1, "float"),
     *_rows("along", 3, "float"),
+    # Derivatives that the source gives, gone in what backends get (`transforms/given`): stop(v) is v without its
+    # derivatives; custom(v, x, slope) is v, and its derivative by x grows by slope, or does so in one mode alone.
+    *_rows("stop", 1, "float"),
+    *_rows("custom custom_forward custom_reverse", 3, "float"),
     # Integer bits.
     *_rows("popc clz ffs", 1, "int", "given"),
     *_rows("brev", 1, "int"),
@@ -103,6 +107,9 @@ PURE: dict[str, PureFunction] = {row.name: row for row in _TABLE}
 
 # Never in a function that is emitted.
 ONLY_IN_REVERSE = frozenset(("along", "detach"))
+
+# What the source says of derivatives; not in what backends get either.
+GIVEN = frozenset(("stop", "custom", "custom_forward", "custom_reverse"))
 
 COMMUTATIVE = frozenset("add mul add_rn mul_rn and or xor eq ne min max".split())
 

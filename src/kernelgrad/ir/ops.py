@@ -40,7 +40,11 @@ class Block:
     args: tuple[Value, ...]
     ops: tuple[Op, ...]
     results: tuple[Value, ...]
-    found_kinds: frozenset[type[Op]] | None = field(default=None, init=False, repr=False)  # for `traverse.kinds`
+    found_kinds: frozenset[Kind] | None = field(default=None, init=False, repr=False)  # for `traverse.kinds`
+    is_simple: bool = field(default=False, init=False, repr=False)  # a body in which `simplify` found nothing to do
+
+
+Kind = type["Op"] | str  # of operations, and of pure functions by their names
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -347,6 +351,7 @@ class While(Op):
 # ---- functions ----------------------------------------------------------------------------------------------------
 
 
+SEGMENT = "_segment"  # the parameter that has the length of a checkpointed loop's segments
 ADJOINT = "_d_"  # what the names of memory that holds adjoints begin with
 
 
@@ -369,19 +374,17 @@ class Param:
     )
     pack: str | None = None  # the parameter pack that it is an element of
     shown: str | None = None  # what the user calls it, where that is not its name
+    name: str = field(init=False, repr=False)  # those of the value
+    type: Type = field(init=False, repr=False)
 
-    @property
-    def name(self) -> str:
-        return self.value.name or "_"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.value.name or "_")
+        object.__setattr__(self, "type", self.value.type)
 
     @property
     def called(self) -> str:
         """For messages."""
         return self.shown or self.name
-
-    @property
-    def type(self) -> Type:
-        return self.value.type
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from ..deep import deeply
@@ -95,7 +96,7 @@ def _body(block: Block, names: Names, depth: int, lines: list[str]) -> None:
 def _op(op: Op, names: Names, depth: int, lines: list[str]) -> None:
     pad, kind = "  " * depth, type(op)
     groups = [_operand(getattr(op, name), names) for name in operand_fields(kind)]
-    attrs = "".join(f" {name}={json.dumps(getattr(op, name))}" for name in attribute_fields(kind))
+    attrs = "".join(f" {name}={_attribute(getattr(op, name))}" for name in attribute_fields(kind))
     target = f"{_typed(op.results, names)} = " if op.results else ""
     head = f"{pad}{target}{kind.__name__.lower()}({', '.join(groups)}){attrs}"
     for name in block_fields(kind):
@@ -103,6 +104,16 @@ def _op(op: Op, names: Names, depth: int, lines: list[str]) -> None:
         _body(getattr(op, name), names, depth + 1, lines)
         head = f"{pad}}}"
     lines.append(head + _span(op.span))
+
+
+def _attribute(value: Any) -> str:
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+@lru_cache(4096)
+def _quoted(text: str) -> str:
+    """Most attributes are names, of which there are few."""
+    return json.dumps(text)
 
 
 def _operand(part: Value | tuple[Value, ...], names: Names) -> str:

@@ -24,7 +24,7 @@ from .types import SCALARS, Array, Field, Pointer, Scalar, Struct, Type
 _OPS: dict[str, type[Op]] = {
     name: c for name, c in vars(ops_module).items() if isinstance(c, type) and issubclass(c, Op) and c is not Op
 }
-_PARAM = tuple(f.name for f in fields(Param) if f.name != "value")
+_PARAM = tuple(f.name for f in fields(Param) if f.init and f.name != "value")
 _GLOBAL = tuple(f.name for f in fields(Global) if f.name not in ("type", "init", "span"))
 _FUNCTION = tuple(f.name for f in fields(Function) if f.name not in ("params", "body", "span"))
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import fields, replace
-from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
-from .ops import Block, Function, Global, Op, Undef, Value
+from .ops import Apply, Block, Function, Global, Kind, Op, Undef, Value
 from .types import Array, Pointer, Struct, Type
 
 _BASE = frozenset(("results", "span"))
@@ -23,7 +22,7 @@ class _Shape:
     """Which fields of a kind of operation are what, and functions that read them: made once per kind, since passes ask
     for operands and regions more often than for anything else."""
 
-    __slots__ = ("operands", "groups", "blocks", "attributes", "values_of", "blocks_of")
+    __slots__ = ("operands", "groups", "blocks", "attributes", "values_of", "blocks_of", "kinds", "slots")
 
     def __init__(self, kind: type[Op]):
         own = {f.name: str(f.type) for f in fields(kind) if f.name not in _BASE}
@@ -33,21 +32,17 @@ class _Shape:
         self.attributes = tuple(name for name in own if name not in self.operands + self.blocks)
         self.values_of: Callable[[Op], Values] = _reader(self.operands, self.groups)
         self.blocks_of: Callable[[Op], Blocks] = _reader(self.blocks, frozenset())
+        self.kinds = frozenset(base for base in kind.__mro__ if issubclass(base, Op))
+        slots = ((f.name, getattr(kind, f.name)) for f in fields(kind))
+        self.slots = tuple((name, slot.__get__, slot.__set__) for name, slot in slots)
 
 
 def _reader(names: tuple[str, ...], groups: frozenset[str]) -> Callable[[Op], tuple[Any, ...]]:
     """All that the fields hold, in one tuple; what a field of `groups` holds is a tuple itself."""
-    if not names:
-        return lambda _: ()
-    get: Callable[[Op], Any] = attrgetter(*names)
-    if len(names) == 1:
-        return get if names[0] in groups else lambda op: (get(op),)
-    if not groups:
-        return get
-    flags = [name in groups for name in names]
-    return lambda op: tuple(
-        chain.from_iterable(part if group else (part,) for part, group in zip(get(op), flags, strict=True))
-    )
+    if len(names) > 1 if not groups else len(names) == 1:
+        return attrgetter(*names)
+    parts = (f"*op.{name}" if name in groups else f"op.{name}" for name in names)
+    return eval(f"lambda op: ({''.join(f'{part}, ' for part in parts)})")  # type: ignore[no-any-return]
 
 
 class _Shapes(dict[type[Op], _Shape]):
@@ -86,17 +81,17 @@ def walk(block: Block) -> Iterator[Op]:
     while todo:
         for op in todo[-1]:
             yield op
-            inner = blocks(op)
-            if inner:
-                todo += [iter(b.ops) for b in reversed(inner)]
+            shape = _SHAPES[type(op)]
+            if shape.blocks:
+                todo += [iter(b.ops) for b in reversed(shape.blocks_of(op))]
                 break
         else:
             todo.pop()
 
 
-def kinds(block: Block) -> frozenset[type[Op]]:
-    """Of the operations in the block and in its nested blocks. Found once for each block, which never changes: whoever
-    asks at every level of a nest does not walk it at every level."""
+def kinds(block: Block) -> frozenset[Kind]:
+    """Of the operations in the block and in its nested blocks: their classes, and of pure functions the names. Found
+    once for each block, which never changes: whoever asks at every level of a nest does not walk it at every level."""
     todo = [block]
     while todo:
         inner = [b for op in todo[-1].ops for b in blocks(op)]
@@ -106,9 +101,14 @@ def kinds(block: Block) -> frozenset[type[Op]]:
             continue
         done = todo.pop()
         nested = (b.found_kinds for b in inner if b.found_kinds is not None)
-        object.__setattr__(done, "found_kinds", frozenset(map(type, done.ops)).union(*nested))
+        object.__setattr__(done, "found_kinds", _own_kinds(done).union(*nested))
     assert block.found_kinds is not None
     return block.found_kinds
+
+
+def _own_kinds(block: Block) -> frozenset[Kind]:
+    names = frozenset[Kind](op.fn for op in block.ops if type(op) is Apply)
+    return names.union(*(_SHAPES[kind].kinds for kind in set(map(type, block.ops))))
 
 
 def holds(op: Op, *wanted: type[Op]) -> bool:
@@ -179,23 +179,51 @@ def settle(
 def rebuild(op: Op, value: Callable[[Value], Value], block: Callable[[Block], Block], /, **changes: Any) -> Op:
     """The operation with its operands and regions mapped. Its results stay, unless given in `changes`."""
     shape = _SHAPES[type(op)]
-    for name in shape.operands:
-        part = getattr(op, name)
-        mapped: Any = _mapped(part, value) if name in shape.groups else value(part)
-        if mapped is not part:
-            changes.setdefault(name, mapped)
+    values = shape.values_of(op)
+    mapped = tuple(map(value, values))
+    if mapped != values:
+        at = 0
+        for name in shape.operands:
+            if name in shape.groups:
+                end = at + len(getattr(op, name))
+                changes.setdefault(name, mapped[at:end])
+            else:
+                end = at + 1
+                changes.setdefault(name, mapped[at])
+            at = end
     for name in shape.blocks:
         inner = getattr(op, name)
         mapped_block = block(inner)
         if mapped_block is not inner:
             changes.setdefault(name, mapped_block)
-    return replace(op, **changes) if changes else op
+    if not changes or all(_is_same(getattr(op, name), new) for name, new in changes.items()):
+        return op
+    return _changed(op, changes)
 
 
-def _mapped(values: Values, value: Callable[[Value], Value]) -> Values:
-    """The same tuple where nothing in it changes."""
-    mapped = tuple(map(value, values))
-    return values if mapped == values else mapped
+def descend(op: Op, block: Callable[[Block], Block]) -> Op:
+    """The operation with its regions mapped, and nothing else: the same one where it has none, or none changes."""
+    names = _SHAPES[type(op)].blocks
+    if not names:
+        return op
+    inner = {name: getattr(op, name) for name in names}
+    changes: dict[str, Any] = {name: new for name, b in inner.items() if (new := block(b)) is not b}
+    return _changed(op, changes) if changes else op
+
+
+def _changed(op: Op, changes: dict[str, Any]) -> Op:
+    """`dataclasses.replace`, in half its time."""
+    copy: Op = object.__new__(type(op))
+    for name, get, put in _SHAPES[type(op)].slots:
+        put(copy, changes[name] if name in changes else get(op))
+    return copy
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """The same object, or a tuple of the same; 0.0 and -0.0 are not."""
+    if not isinstance(old, tuple):
+        return old is new
+    return len(old) == len(new) and all(map(is_, old, new))
 
 
 def substitute(block: Block, mapping: dict[Value, Value]) -> Block:
@@ -228,9 +256,18 @@ def clone(block: Block, mapping: dict[Value, Value]) -> Block:
 
     def copy_op(op: Op) -> Op:
         # Always a new object, also where nothing in it is: analyses tell operations apart by identity.
-        return replace(rebuild(op, value, inner), results=tuple(map(fresh, op.results)))
+        return _changed(rebuild(op, value, inner), {"results": tuple(map(fresh, op.results))})
 
     return inner(block)
+
+
+def with_ops(block: Block, ops: Iterable[Op], results: Values | None = None, args: Values | None = None) -> Block:
+    """The block with other operations, results and arguments; itself where they are the same. So what no pass changes
+    stays one object from pass to pass."""
+    kept = tuple(ops)
+    args, results = block.args if args is None else args, block.results if results is None else results
+    same = kept == block.ops and results == block.results and args == block.args
+    return block if same else Block(args, kept, results)
 
 
 def closed(block: Block, known: Iterable[Value]) -> Block:

@@ -1,37 +1,51 @@
-"""Types of IR values. Integers carry their signedness, as in C; sizes are those of the device."""
+"""Types of IR values. Integers carry their signedness, as in C; sizes are those of the device.
+
+Types are equal by what they say. Passes compare them all the time, most often one with itself: hence comparisons of
+their own in place of a dataclass's, which make tuples of all fields first.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Space = Literal["generic", "global", "shared", "constant", "local", "host"]
 SPACES: tuple[Space, ...] = ("generic", "global", "shared", "constant", "local", "host")
 
 
-@dataclass(frozen=True)
+def _derived() -> Any:
+    """A field that follows from the others."""
+    return dataclasses.field(init=False, compare=False, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
 class Scalar:
     """A number: `kind` is bool, int (signed), uint or float."""
 
     name: str
     kind: Literal["bool", "int", "uint", "float"]
     bits: int
+    # What passes ask of types more often than for anything else follows from that.
+    size: int = _derived()
+    align: int = _derived()
+    is_float: bool = _derived()
+    is_signed: bool = _derived()
 
-    @property
-    def size(self) -> int:
-        return max(1, self.bits // 8)
+    def __post_init__(self) -> None:
+        nbytes = max(1, self.bits // 8)
+        derived = {"size": nbytes, "align": nbytes, "is_float": self.kind == "float"}
+        for name, value in (*derived.items(), ("is_signed", self.kind in ("int", "float"))):
+            object.__setattr__(self, name, value)
 
-    @property
-    def align(self) -> int:
-        return self.size
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        same = isinstance(other, Scalar) and self.name == other.name
+        return same and self.kind == other.kind and self.bits == other.bits  # type: ignore[attr-defined]
 
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "float"
-
-    @property
-    def is_signed(self) -> bool:
-        return self.kind in ("int", "float")
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __str__(self) -> str:
         return self.name
@@ -46,7 +60,7 @@ BF16 = Scalar("bf16", "float", 16)
 SCALARS: dict[str, Scalar] = {t.name: t for t in (BOOL, I8, U8, I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pointer:
     """The address of a `pointee`. `void *` is a pointer to u8."""
 
@@ -56,11 +70,19 @@ class Pointer:
     size = 8
     align = 8
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Pointer) and self.space == other.space and self.pointee == other.pointee
+
+    def __hash__(self) -> int:
+        return hash((self.pointee, self.space))
+
     def __str__(self) -> str:
         return f"ptr<{self.pointee}, {self.space}>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Array:
     """`count` elements one after another. An `extern __shared__` array has count 0."""
 
@@ -74,6 +96,14 @@ class Array:
     @property
     def align(self) -> int:
         return self.element.align
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Array) and self.count == other.count and self.element == other.element
+
+    def __hash__(self) -> int:
+        return hash((self.element, self.count))
 
     def __str__(self) -> str:
         return f"array<{self.element}, {self.count}>"

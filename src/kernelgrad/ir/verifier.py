@@ -54,9 +54,10 @@ class _Verifier:
         at = f" ({type(op).__name__} at {op.span})" if op is not None else ""
         raise InternalError(f"internal error after '{self.after}' in {self.function.name}: {what}{at}")
 
-    def check(self, holds: bool, op: Op, what: str) -> None:
+    def check(self, holds: bool, op: Op, what: str, *about: object) -> None:
+        """`about` is put into `what` where it is told: most of what is checked holds."""
         if not holds:
-            self.fail(op, what)
+            self.fail(op, what.format(*about))
 
     def define(self, value: Value) -> None:
         if value in self.ever:
@@ -70,7 +71,8 @@ class _Verifier:
             self.define(arg)
         for op in block.ops:
             for value in operands(op):
-                self.check(value in self.visible, op, f"{value!r} is used before its definition")
+                if value not in self.visible:
+                    self.fail(op, f"{value!r} is used before its definition")
             for inner in blocks(op):
                 self.block(inner)
             self.types(op)
@@ -83,8 +85,8 @@ class _Verifier:
         self.visible.difference_update(local)
 
     def same(self, op: Op, left: tuple[Value, ...], right: tuple[Value, ...], what: str) -> None:
-        fits = len(left) == len(right) and all(a.type == b.type for a, b in zip(left, right, strict=True))
-        self.check(fits, op, f"{what}: {list(left)} against {list(right)}")
+        if [v.type for v in left] != [v.type for v in right]:
+            self.fail(op, f"{what}: {list(left)} against {list(right)}")
 
     def types(self, op: Op) -> None:
         match op:
@@ -100,14 +102,14 @@ class _Verifier:
             case Offset(ptr, index):
                 self.check(op.result.type == ptr.type, op, "offset changes the pointer's type")
                 wide = _KINDS["int"](index.type) and index.type.size >= 4
-                self.check(wide, op, f"index is {index.type}, not an integer of 32 or 64 bits")
+                self.check(wide, op, "index is {}, not an integer of 32 or 64 bits", index.type)
             case PtrCast(ptr):
                 both = isinstance(ptr.type, Pointer) and isinstance(op.result.type, Pointer)
                 self.check(both, op, "pointer cast of a non-pointer")
             case Member(ptr, index):
                 self.member(op, ptr.type, index)
             case GlobalRef(name):
-                self.check(name in self.module.globals, op, f"no global '{name}'")
+                self.check(name in self.module.globals, op, "no global '{}'", name)
             case Aggregate(args):
                 self.parts(op, op.result.type, tuple(a.type for a in args))
             case Extract(aggregate, index):
@@ -138,26 +140,28 @@ class _Verifier:
         row = PURE.get(op.fn)
         if row is None:
             return self.fail(op, f"unknown function '{op.fn}'")
-        self.check(len(op.args) == row.arity, op, f"'{op.fn}' takes {row.arity} arguments")
+        self.check(len(op.args) == row.arity, op, "'{}' takes {} arguments", op.fn, row.arity)
         types = [a.type for a in op.args]
         alike = row.operands != "any" and op.fn not in ("shl", "shr", "funnel_left", "funnel_right", "byte_perm")
         if alike:
-            self.check(all(t == types[0] for t in types), op, f"'{op.fn}' of {types}")
+            self.check(all(t == types[0] for t in types), op, "'{}' of {}", op.fn, types)
         if row.operands in ("number", "float", "int", "bits"):
             for t in types:
-                self.check(_KINDS[row.operands](t), op, f"'{op.fn}' of {t}")
+                self.check(_KINDS[row.operands](t), op, "'{}' of {}", op.fn, t)
         if row.result == "bool":
             self.check(op.result.type == BOOL, op, "result is not bool")
             if row.operands == "any":
-                self.check(types[0] == types[1], op, f"'{op.fn}' of {types}")
+                self.check(types[0] == types[1], op, "'{}' of {}", op.fn, types)
         if row.result == "same":
-            self.check(op.result.type == types[1 if op.fn == "select" else 0], op, f"'{op.fn}' gives {op.result.type}")
+            self.check(
+                op.result.type == types[1 if op.fn == "select" else 0], op, "'{}' gives {}", op.fn, op.result.type
+            )
         if op.fn == "select":
-            self.check(types[0] == BOOL and types[1] == types[2], op, f"select of {types}")
+            self.check(types[0] == BOOL and types[1] == types[2], op, "select of {}", types)
 
     def pointee(self, op: Op, ptr: Value, type: Type) -> None:
         fits = isinstance(ptr.type, Pointer) and ptr.type.pointee == type
-        self.check(fits, op, f"{type} through {ptr.type}")
+        self.check(fits, op, "{} through {}", type, ptr.type)
 
     def member(self, op: Op, base: Type, index: int) -> None:
         struct = base.pointee if isinstance(base, Pointer) else None
@@ -165,15 +169,15 @@ class _Verifier:
             self.fail(op, f"member of {base}")
         else:
             wanted = Pointer(element_types(struct)[index], base.space)
-            self.check(op.result.type == wanted, op, f"member is {wanted}, not {op.result.type}")
+            self.check(op.result.type == wanted, op, "member is {}, not {}", wanted, op.result.type)
 
     def parts(self, op: Op, whole: Type, types: tuple[Type, ...]) -> None:
         fits = isinstance(whole, Struct | Array) and element_types(whole) == types
-        self.check(fits, op, f"{whole} from {types}")
+        self.check(fits, op, "{} from {}", whole, types)
 
     def part(self, op: Op, whole: Type, index: int, type: Type) -> None:
         fits = isinstance(whole, Struct | Array) and element_types(whole)[index] == type
-        self.check(fits, op, f"part {index} of {whole} is not {type}")
+        self.check(fits, op, "part {} of {} is not {}", index, whole, type)
 
     def call(self, op: Op, callee: str, args: tuple[Value, ...]) -> None:
         target = self.module.functions.get(callee)

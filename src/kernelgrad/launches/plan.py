@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..autodiff.calculus.cooperate import SHARED_BYTES
-from ..autodiff.saving import checkpoint
+from ..autodiff.calculus.shadows import SHARED_BYTES
+from ..ir.ops import SEGMENT
 from ..ir.ops import Value as IRValue
 from ..kernel import Kernel
 from ..locks import cached_property, make_lock
@@ -18,20 +18,13 @@ from ..runtime.config import Launch, make_launch
 from ..runtime.integers import Extents, Growing, KnownLaunch, Looking
 from ..runtime.launch import BoundArguments
 from ..runtime.own import Own
-from ..runtime.scratch import zero_bytes
 from ..runtime.signature import user_params
-from . import vector_width
 from .choice.variant import Variant
-from .memory import coarse_grid, winner_memory
-from .memory.additions import Addition
-from .memory.argument_copies import sparing
-from .memory.buffers import Need, Number, Sized, Value, supply
-from .memory.double_cells import add_wide, wide_adjoints
-from .memory.ordered_adds import add_logs, finish_logs, logged_in
-from .memory.partial_sums import add_partials, finish_partials, partial_sums, sums_after
-from .memory.replicas import add_copies, finish_copies, replicas, replicas_after
-from .memory.saved_buffers import read_by
-from .memory.tape_memory import Sizes, add_shadows, add_tape, by_arithmetic, by_counting, shadows, sized, tape_needs
+
+if TYPE_CHECKING:
+    from .memory.additions import Addition
+    from .memory.buffers import Need, Sized
+    from .memory.tape_memory import Sizes
 
 _PLAIN = make_launch(1, 1)
 _REMEMBERED = 256  # plans of a gradient
@@ -104,17 +97,19 @@ class LaunchPlan:
         names = {p.name for p in user_params(variant.kernel.function)}
         self._own_buffers = sum(name.partition(".")[0] in names for name, _ in launch.sizes)
         looking = Looking(launch.answers(variant.kernel.function, segmented=True))
-        self.sizes: Sizes | None = by_arithmetic(variant, launch, looking)
+        self.sizes: Sizes | None = _sizes(variant, launch, looking)
         # Integers that it depends on.
         self.asked = (*looking.asked, *(looked.asked if looked is not None else ()))
         self.parts = tuple(part for is_needed, part in _PARTS if is_needed(self))
-        self.kernels = winner_memory.kernels_in_order(variant)
+        self.kernels = kernels_in_order(variant)
         self.then: tuple[tuple[Kernel, bool], ...] = ()  # as `kernels`, but launched as the kernel is
         self.written = written_by(variant, *(g.kernel for g in gathers))
 
     @cached_property
     def reads(self) -> frozenset[str]:
         """The kernel's own parameters and variables that its launches read."""
+        from .memory.saved_buffers import read_by
+
         kernels = (*(kernel for kernel, _ in (*self.kernels, *self.then)), *(g.kernel for g in self.gathers))
         names = {p.name for p in self.variant.kernel.function.params} | set(self.variant.kernel.module.globals)
         return frozenset(name for kernel in kernels for name in read_by(kernel.function, names))
@@ -129,7 +124,10 @@ class LaunchPlan:
     def steps(self) -> tuple[PlannedStep, ...]:
         """What is launched, in order. Gathers come first: they read adjoints that the kernel itself consumes."""
         variant, (grid, block) = self.variant, (self.launch.grid, self.launch.block)
-        grid, block = vector_width.started(variant, coarse_grid.started(variant, grid, block), block)
+        if self.renumbers:
+            from .memory.started_grid import started
+
+            grid, block = started(variant, grid, block)
         gathers = [PlannedStep("gather", k, own.grid, own.block, True, told) for k, own, told in self.gathers]
         kernels = [
             PlannedStep("kernel", kernel, grid, variant.started(kernel, block), takes_adjoints)
@@ -139,28 +137,44 @@ class LaunchPlan:
         return (*gathers, *kernels, *then)
 
     @property
+    def renumbers(self) -> bool:
+        """Whether other blocks are started than those of the launch."""
+        return self.variant.derivative.coarse is not None or self.variant.options.facts.vector is not None
+
+    @property
     def sized(self) -> Sized:
+        from .memory.buffers import Sized
+
         return Sized(self.launch.grid, self.launch.block, dict(self.launch.sizes))
 
     @cached_property
     def additions(self) -> tuple[Addition, ...]:
         """What is launched after that, in order; logs are sorted and added up besides."""
+        from .memory.partial_sums import sums_after
+        from .memory.replicas import replicas_after
+
         return (*sums_after(self.variant, self.sized), *replicas_after(self.variant))
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:
         """Memory and numbers that the kernels are given besides the arguments, but for logs and claims."""
+        from .memory import started_grid
+        from .memory.buffers import Number, Value
+        from .memory.double_cells import wide_adjoints
+        from .memory.partial_sums import partial_sums
+        from .memory.replicas import replicas
+        from .memory.tape_memory import shadows, tape_needs
+
         variant = self.variant
         shared = [Value(SHARED_BYTES, Number(-(-self.launch.shared_bytes // 16) * 16), "where shadows begin")]
-        segment = [] if self.segment is None else [Value(checkpoint.SEGMENT, Number(self.segment), "iterations")]
+        segment = [] if self.segment is None else [Value(SEGMENT, Number(self.segment), "iterations")]
         return (
             *(shared if variant.doubles_shared else ()),
             *shadows(variant),
             *partial_sums(variant, self.sized),
             *replicas(variant),
             *wide_adjoints(variant),
-            *coarse_grid.launch_extents(variant),
-            *vector_width.launch_blocks(variant),
+            *started_grid.launch_extents(variant),
             *segment,
             *tape_needs(variant, self.sizes),
         )
@@ -170,6 +184,8 @@ class LaunchPlan:
         given = at.bound
         for part in self.parts:
             part(self, at)
+        if self.cleared:
+            from ..runtime.scratch import zero_bytes
         for number, start, nbytes in self.cleared:
             zero_bytes(at.bound.buffers[number].address + start, nbytes, at.placement.cuda, at.stream)
         launch, supplied = at.own.sized(at.launch), at.own.supplied
@@ -186,11 +202,31 @@ class LaunchPlan:
         """What each thread keeps, by arithmetic or by a launch that counts."""
         if self.sizes is not None:
             return self.sizes
+        from .memory.tape_memory import by_counting
+
         return by_counting(self.variant, launch, primal, placement, self.segment)
 
     def without_adjoints(self, bound: BoundArguments) -> BoundArguments:
         packed = bound.packed[: self.variant.kernel.packed_bytes]
         return bound._replace(packed=packed, buffers=bound.buffers[: self._own_buffers])
+
+
+def _sizes(variant: Variant, launch: KnownLaunch, known: Looking) -> Sizes | None:
+    """What each thread keeps, if anything; None where that must be counted."""
+    if not (variant.stack_types or variant.logged):
+        return {}
+    from .memory.tape_memory import by_arithmetic
+
+    return by_arithmetic(variant, launch, known)
+
+
+def kernels_in_order(variant: Variant) -> tuple[tuple[Kernel, bool], ...]:
+    """The kernels that a gradient launches, and whether they take the adjoints too. Those with claims (Note [Claims] in
+    autodiff/winners/global_memory.py): the forward, the claims, the reverse."""
+    if not variant.derivative.claims:
+        return () if variant.is_idle else tuple((kernel, True) for kernel in variant.kernels)
+    forward, reverse, claim = variant.kernels
+    return (forward, False), (claim, False), (reverse, True)
 
 
 def written_by(variant: Variant, *others: Kernel) -> frozenset[str]:
@@ -224,6 +260,8 @@ class Plans:
 
 
 def _spare(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.argument_copies import sparing
+
     at.bound = sparing(plan.variant, at.bound, at.placement, at.stream, at.own)
 
 
@@ -232,43 +270,60 @@ def _double_shared(plan: LaunchPlan, at: Preparation) -> None:
 
 
 def _shadow(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.tape_memory import add_shadows
+
     add_shadows(plan.variant, at.bound, at.placement, at.stream, at.own)
 
 
 def _sum_up(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.partial_sums import add_partials, finish_partials
+
     add_partials(plan.variant, at.launch, at.placement, at.stream, at.own)
     finish_partials(plan.variant, at.bound, at.launch, at.placement, at.own)
 
 
 def _copy(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.replicas import add_copies, finish_copies
+
     add_copies(plan.variant, at.bound, at.placement, at.stream, at.own)
     finish_copies(plan.variant, at.bound, at.launch, at.placement, at.own)
 
 
 def _widen(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.double_cells import add_wide
+
     add_wide(plan.variant, at.bound, at.launch, at.placement, at.stream, at.own)
 
 
 def _renumber(plan: LaunchPlan, at: Preparation) -> None:
-    needs = (*coarse_grid.launch_extents(plan.variant), *vector_width.launch_blocks(plan.variant))
-    supply(needs, sized(at.launch, at.bound), at.placement, at.stream, at.own)
+    from .memory.buffers import supply
+    from .memory.started_grid import launch_extents
+    from .memory.tape_memory import sized
+
+    supply(launch_extents(plan.variant), sized(at.launch, at.bound), at.placement, at.stream, at.own)
 
 
 def _cut(plan: LaunchPlan, at: Preparation) -> None:
     assert plan.segment is not None
-    at.own.supplied[checkpoint.SEGMENT] = Supplied(plan.segment)
+    at.own.supplied[SEGMENT] = Supplied(plan.segment)
 
 
 def _keep(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.tape_memory import add_tape
+
     variant, launch, own = plan.variant, at.launch, at.own
     sizes = plan.tape_sizes(launch, plan.without_adjoints(at.bound), at.placement)
     add_tape(variant, sizes, launch, at.placement, at.stream, own)
     if variant.derivative.logs:
+        from .memory.ordered_adds import add_logs, finish_logs, logged_in
+
         add_logs(variant, logged_in(sizes), launch, at.placement, at.stream, own)
         finish_logs(variant, at.bound, launch, at.placement, own)
 
 
 def _claim(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory import winner_memory
+
     winner_memory.add_memory(plan.variant, at.bound, at.placement, at.stream, at.own)
 
 
@@ -280,7 +335,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.derivative.partials, _sum_up),
     (lambda plan: plan.variant.derivative.copies, _copy),
     (lambda plan: plan.variant.derivative.wide, _widen),
-    (lambda plan: plan.variant.derivative.coarse is not None or plan.variant.options.facts.vector, _renumber),
+    (lambda plan: plan.renumbers, _renumber),
     (lambda plan: plan.segment is not None, _cut),
     (lambda plan: plan.variant.places, _keep),
     (lambda plan: plan.variant.derivative.claims, _claim),

@@ -8,33 +8,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import starmap
+from typing import TYPE_CHECKING
 
-from ..ir.ops import Value
-from ..locks import compiling
+from ..deep import deeply
+from ..ir.ops import Barrier, BarrierReduce, For, Value, Warp, While
+from ..ir.traverse import kinds
+from ..locks import cached_property, compiling
 from ..runtime.integers import KnownLaunch, Looking
 from .choice.forms import Forms
-from .choice.split_launch import InTwo, Spilled
 from .choice.variant import Variant
 from .plan import Cleared, Gathering, LaunchPlan
-from .vector_width import vectorized_facts
+
+if TYPE_CHECKING:
+    from ..autodiff.accumulate.choice import Facts
+    from .choice.split_launch import InTwo, Spilled
 
 
 class Planner:
     """Plans the launches of one gradient."""
 
     def __init__(self, forms: Forms):
-        self.forms, self.in_two = forms, InTwo(forms)
+        self.forms = forms
+
+    @cached_property
+    def in_two(self) -> InTwo:
+        from .choice.split_launch import InTwo
+
+        return InTwo(self.forms)
 
     @compiling
+    @deeply
     def plan(self, launch: KnownLaunch, spilled: Spilled | None = None) -> LaunchPlan:
         """`spilled`: what the compiler says of a kernel's local memory, on a GPU."""
         looking = Looking(launch.answers(self.forms.kernel.function))
-        halves = self.in_two.find(launch, looking, spilled)
+        halves = self.in_two.find(launch, looking, spilled) if self._takes_long else None
         if halves is None:
             return _in_one(self.forms, launch, looking)
         plan = _in_one(halves.reverse, launch, looking)
         forward = self.in_two.forward(halves, launch.wanted)
         return plan.followed_by(forward, halves.consuming is not None, halves.asked)
+
+    @cached_property
+    def _takes_long(self) -> bool:
+        """What has neither loops nor barriers takes its time for memory, of which one kernel moves less."""
+        return not kinds(self.forms.kernel.function.body).isdisjoint((For, While, Barrier, BarrierReduce, Warp))
 
     def relevant(self, launch: KnownLaunch, plan: LaunchPlan) -> tuple[Value, ...]:
         """The integers that the plan of a launch depends on."""
@@ -43,10 +60,16 @@ class Planner:
 
 def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
     variant = forms.for_launch(launch)
-    if launch.ways.on_gpu and (vector := vectorized_facts(variant, launch, looking)):
+    if launch.ways.on_gpu and (vector := _vectorized(variant, launch, looking)):
         variant = forms.variant(launch.wanted, vector)
     gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
     return LaunchPlan(variant, launch, gathers, tuple(_cleared(forms, variant, launch)), looking)
+
+
+def _vectorized(variant: Variant, launch: KnownLaunch, looking: Looking) -> Facts | None:
+    from .vector_width import vectorized_facts
+
+    return vectorized_facts(variant, launch, looking)
 
 
 def _cleared(forms: Forms, variant: Variant, launch: KnownLaunch) -> Iterator[Cleared]:

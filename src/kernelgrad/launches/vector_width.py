@@ -1,5 +1,5 @@
 """Launches whose threads do several neighbouring elements (see `schedule/vectorize`): which are large and aligned
-enough, and the grid to start."""
+enough."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from typing import Any
 from ..analysis.access.affine import Shape
 from ..analysis.tuning import Vectorization
 from ..autodiff.accumulate.choice import Facts
-from ..runtime.integers import Extents, KnownLaunch
+from ..runtime.integers import KnownLaunch
 from ..schedule.vectorize.proof import find, fits
-from ..schedule.vectorize.rewrite import GRID
 from .choice.variant import Variant
-from .memory.buffers import Extent, Need, Value
 
 _ENOUGH = 1 << 20  # threads: with fewer, all of them are under way at once anyway
-_STARTED = 256  # threads of a block, so that it has registers enough
 
 
 def vectorized_facts(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Facts | None:
@@ -35,20 +32,3 @@ def find_in(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) 
     """How its threads can do several elements each, whatever the launch's size."""
     scalars = {p.name: known(p.value) for p in variant.kernel.function.params}
     return find(variant.reverse.function, Shape(launch.grid, launch.block), scalars)
-
-
-def started(variant: Variant, grid: Extents, block: Extents) -> tuple[Extents, Extents]:
-    """The grid and block of such a launch: each row of a block that is started does a block of the kernel's."""
-    vector = variant.options.facts.vector
-    if vector is None:
-        return grid, block
-    row = block[0] // vector.width
-    most = min((_STARTED, *variant.reverse.function.launch_bounds[:1]))
-    rows = max(1, most // row)
-    return (-(-grid[0] // rows), 1, 1), (row, rows, 1)
-
-
-def launch_blocks(variant: Variant) -> list[Need]:
-    """The blocks of the launch, where others are started."""
-    role = "the launch's blocks: each row of a block that is started does one"
-    return [] if variant.options.facts.vector is None else [Value(GRID, Extent("grid", 0), role)]

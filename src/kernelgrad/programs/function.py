@@ -100,7 +100,7 @@ class State:
         return f"%.{self.precision}{self._style}" % value
 
 
-class Program:
+class HostProgram:
     """The IR of a host function and what is made of it when it runs."""
 
     def __init__(self, name: str, lowered: Module, make_variable: MakeVariable, refusal: UnsupportedError | None):
@@ -198,7 +198,7 @@ class HostFunction:
     """A function of the host that launches kernels, allocates, copies, prints. Called with NumPy arrays, it runs on the
     GPU if there is one; `device="cpu"` or "cuda" says where."""
 
-    def __init__(self, program: Program, state: State):
+    def __init__(self, program: HostProgram, state: State):
         self.program, self.state = program, state
 
     @property

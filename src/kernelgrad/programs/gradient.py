@@ -94,6 +94,7 @@ class HostGradient:
             seeds.append((_number(result), seed))
         tape.backward(seeds)
         shadows = tape.shadows
+        assert shadows is not None
         for name, adjoint in views.items():
             place = places[name]
             device = place.device[1] if isinstance(place.device, tuple) else None

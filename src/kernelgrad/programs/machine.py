@@ -247,13 +247,13 @@ class ProgramLaunch(LaunchStep):
             if found is not None and found.start < span.address < found.end:
                 self._whole[span.address] = found
         if self._whole:
-            self.reads, self.writes = self._widened(self.reads), self._widened(self.writes)
-            self.reread = self._widened(self.reread)
+            self.reads, self.writes = self._all_of(self.reads), self._all_of(self.writes)
+            self.reread = self._all_of(self.reread)
 
-    def _widened(self, spans: tuple[Range, ...]) -> tuple[Range, ...]:
-        return tuple(self._wide(span) for span in spans)
+    def _all_of(self, spans: tuple[Range, ...]) -> tuple[Range, ...]:
+        return tuple(self._allocation_of(span) for span in spans)
 
-    def _wide(self, span: Range) -> Range:
+    def _allocation_of(self, span: Range) -> Range:
         whole = self._whole.get(span.address)
         return span if whole is None else Range(span.name, whole.start, whole.nbytes, span.device)
 
@@ -262,7 +262,7 @@ class ProgramLaunch(LaunchStep):
         super().reverse(shadows, keep)
         for span in self.spans.values() if was_active else ():
             if span.address in self._whole and span.name in self.facts.floats:
-                wide = self._wide(span)
+                wide = self._allocation_of(span)
                 shadows.view(wide, self.frozen.views[span.name].dtype)
                 shadows.activate((wide,))
 

@@ -14,6 +14,7 @@ from ..errors import ArgumentError, InternalError
 from ..ir.layout import param_layout
 from ..ir.ops import Function, Param
 from ..ir.types import Pointer
+from .keywords import in_order
 from .launch import BoundArguments, Buffer
 from .packers import Place, State, packer, write_address
 from .signature import c_signature, user_params
@@ -38,6 +39,7 @@ class Binder:
     def __init__(self, function: Function, written: frozenset[str]):
         self.function = function
         params = user_params(function)
+        self.names = tuple(p.called for p in params)
         offsets, _size = param_layout(function)
         if params != function.params[: len(params)]:
             raise InternalError(f"{function.name}: module variables must come after the parameters")
@@ -49,8 +51,10 @@ class Binder:
 
     def bind(self, args: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> tuple[BoundArguments, Placement]:
         """The user's arguments, without the addresses of module variables: `with_variables` adds those."""
-        if keywords or len(args) != len(self._slots):
-            raise self._miscounted(args, keywords or {})
+        if keywords:
+            args = self.in_order(args, keywords)
+        if len(args) != len(self._slots):
+            raise self._miscounted(args)
         state = State(self.size)
         for (pack, offset), value in zip(self._slots, args, strict=True):
             pack(value, offset, state)
@@ -59,14 +63,14 @@ class Binder:
         )
         return bound, _placement(state)
 
-    def _miscounted(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> ArgumentError:
-        name, count = self.function.called, len(self._slots)
-        if keywords:
-            names = ", ".join(f"{key}=" for key in keywords)
-            problem = f"arguments are given by position, got {names}"
-        else:
-            problem = f"takes {count} argument{'s' * (count != 1)}, got {len(args)}"
-        return ArgumentError(f"{name}: {problem}\n  {c_signature(self.function)}")
+    def in_order(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Arguments that are given by name, in their places."""
+        return in_order(self.names, args, keywords, f"\n  {c_signature(self.function)}", self.function.called)
+
+    def _miscounted(self, args: Sequence[Any]) -> ArgumentError:
+        count = len(self._slots)
+        problem = f"takes {count} argument{'s' * (count != 1)}, got {len(args)}"
+        return ArgumentError(f"{self.function.called}: {problem}\n  {c_signature(self.function)}")
 
 
 class Supplied(NamedTuple):

@@ -9,8 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from . import dlpack
-
 Device = Literal["cpu"] | tuple[str, int]
 DType = np.dtype[Any] | str
 
@@ -31,13 +29,18 @@ class ArrayView(NamedTuple):
     owner: Any
     tracked: bool = False  # PyTorch records what is done to it, and would not see a launch
     versioned: bool = False  # PyTorch counts writes to it
+    around: tuple[int, int] | None = None  # bytes before and behind it that a kernel may touch; None: not known yet
 
 
 def is_part(array: ArrayView) -> bool:
-    """Whether an array is a view of a part of another, as far as its package tells."""
+    """Whether an array is, or may be, a view of a part of another, as far as its package tells."""
+    if array.around is not None:
+        return array.around != (0, 0)
     storage = getattr(array.owner, "untyped_storage", None)
     if storage is not None:
         return bool(storage().nbytes() > array.nbytes)
+    if array.device != "cpu" and not hasattr(array.owner, "base"):
+        return hasattr(array.owner, "__cuda_array_interface__")  # Numba's do not tell, but the driver does
     base = getattr(array.owner, "base", None)
     return base is not None and getattr(base, "nbytes", array.nbytes + 1) > array.nbytes
 
@@ -181,13 +184,12 @@ def _view_cuda_interface(array: Any) -> ArrayView:
     )
 
 
-_HOST_KINDS = (dlpack.CPU, dlpack.CUDA_HOST)
-_GPU_KINDS = (dlpack.CUDA, dlpack.CUDA_MANAGED)
-
-
 def _view_dlpack(array: Any) -> ArrayView:
+    from . import dlpack
+
     lent = dlpack.borrow(array)
     kind, ordinal = lent.device
+    on_host, on_gpu = kind in (dlpack.CPU, dlpack.CUDA_HOST), kind in (dlpack.CUDA, dlpack.CUDA_MANAGED)
     itemsize = lent.dtype.itemsize if isinstance(lent.dtype, np.dtype) else 2
     return ArrayView(
         lent.address,
@@ -196,7 +198,7 @@ def _view_dlpack(array: Any) -> ArrayView:
         lent.shape,
         lent.strides is None or _is_c_order(lent.shape, lent.strides, 1),
         not lent.read_only,
-        "cpu" if kind in _HOST_KINDS else ("cuda" if kind in _GPU_KINDS else f"DLPack {kind}", ordinal),
+        "cpu" if on_host else ("cuda" if on_gpu else f"DLPack {kind}", ordinal),
         (array, lent.capsule),
     )
 

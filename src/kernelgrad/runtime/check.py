@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cache import digest
+from ..cache import Recent, digest
 from ..ir.ops import Apply, Load, Module, Op, Store, Value, called
 from ..ir.printer import print_module
 from ..ir.traverse import operands, walk
@@ -294,7 +294,7 @@ class _Check:
 
 # ---- code -----------------------------------------------------------------------------------------------------------
 
-_loaded: dict[str, tuple[KernelCode, Any, Any]] = {}
+_loaded: Recent[tuple[KernelCode, Any, Any]] = Recent(64)
 
 
 def _load(module: Module, kernel: str) -> tuple[KernelCode, Any, Any]:

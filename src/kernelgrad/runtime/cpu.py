@@ -7,9 +7,10 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..cache import DiskCache, digest, source_digest
+from ..cache import DiskCache, Recent, digest, source_digest
 from ..errors import KernelError, LaunchError
 from ..ir.ops import Assert, For, Module, Op, While
 from ..ir.printer import print_module
@@ -58,11 +59,9 @@ class CpuExecutable:
         self._last_bounds: tuple[object, tuple[str, ...]] | None = None
 
     def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None:
-        own_sums = self._own_sums(config, arguments)
-        checked = self._unbounded(config, arguments, own_sums) if own_sums else ()
-        loaded = self._code_for(config, tuple(own_sums), checked)
+        loaded, own_sums = self._ready(config, arguments)
         status = LaunchStatus()
-        run = loaded.runner(config, arguments, status, tuple(own_sums.values()))
+        run = loaded.runner(config, arguments, status, own_sums)
         blocks, threads = volume(config.grid), volume(config.block)
         first = 1 if self._has_loops else max(1, _PIECE_THREADS // threads)
         if blocks == 1:
@@ -73,10 +72,30 @@ class CpuExecutable:
             run_chunks(run, blocks, _CHUNKS_PER_WORKER, first)
         if loaded.prints:
             _flush_stdout()
+        self.check(config, loaded, status)
+
+    def check(self, config: LaunchConfig, loaded: _Loaded, status: LaunchStatus) -> None:
+        """An error for a launch that failed."""
         if status.overrun:
             raise _too_little_shared(self.module.functions[self.kernel].called, config, status.overrun)
         if status.which:
             raise kernel_failure(self.module, self.kernel, loaded.failing, config, status)
+
+    def _ready(self, config: LaunchConfig, arguments: BoundArguments) -> tuple[_Loaded, tuple[int, ...]]:
+        """The code for a launch, and the bytes of the buffers that each worker gets memory of its own for."""
+        own_sums = self._own_sums(config, arguments)
+        checked = self._unbounded(config, arguments, own_sums) if own_sums else ()
+        return self._code_for(config, tuple(own_sums), checked), tuple(own_sums.values())
+
+    def entry(self, config: LaunchConfig, arguments: BoundArguments) -> Entry | None:
+        """A launch that one thread may do, as it is called; None for those that are better shared, or looked at."""
+        blocks, threads = volume(config.grid), volume(config.block)
+        loaded, own_sums = self._ready(config, arguments)
+        if loaded.dynamic or loaded.prints or (blocks > 1 and blocks * threads >= _INLINE_THREADS):
+            return None
+        launch, scratch_bytes = loaded.packed_launch(config, own_sums)
+        check = partial(self.check, config, loaded)
+        return Entry(loaded.keep_alive.address, launch, blocks, scratch_bytes, check)  # type: ignore[attr-defined]
 
     def _code_for(self, config: LaunchConfig, own_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
         """The code for a launch; the last launch's shape is likely to come again."""
@@ -139,6 +158,16 @@ class CpuExecutable:
         """The block's shape if code is to be made for it: for the first few shapes a kernel is launched with."""
         shapes = {v.block for v in self._loaded}
         return block if block in shapes or len(shapes) < _SHAPES else None
+
+
+class Entry(NamedTuple):
+    """A launch as its code is called. `check`: raises what its status says."""
+
+    address: int
+    launch: bytes
+    blocks: int
+    scratch_bytes: int
+    check: Callable[[LaunchStatus], None]
 
 
 # ---- a launch -----------------------------------------------------------------------------------------------------
@@ -204,15 +233,20 @@ class _Loaded:
     dynamic: bool
     keep_alive: object
 
-    def runner(
-        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, own_sums: tuple[int, ...] = ()
-    ) -> Callable[[int, int], None]:
-        """A function that runs a range of blocks; several threads may call it at once."""
+    def packed_launch(self, config: LaunchConfig, own_sums: tuple[int, ...]) -> tuple[bytes, int]:
+        """The launch as the entry wants it, and the bytes of scratch memory that it needs."""
         room = guard.ROOM if self.dynamic else 0
         launch, _, scratch_bytes = pack_launch(config, self.static_shared, self.slot_bytes, room=room)
         for nbytes in own_sums:
             launch += _OWN_SUM.pack(scratch_bytes, nbytes)
             scratch_bytes += _round_up(nbytes) + _round_up(2 * nbytes)  # sums, and doubles behind them
+        return launch, scratch_bytes
+
+    def runner(
+        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, own_sums: tuple[int, ...] = ()
+    ) -> Callable[[int, int], None]:
+        """A function that runs a range of blocks; several threads may call it at once."""
+        launch, scratch_bytes = self.packed_launch(config, own_sums)
         where = ctypes.addressof(status)
 
         def run(begin: int, end: int) -> None:
@@ -247,7 +281,7 @@ def _flush_stdout() -> None:
 
 # ---- code ---------------------------------------------------------------------------------------------------------
 
-_memory: dict[str, _Loaded] = {}
+_memory: Recent[_Loaded] = Recent(512)
 
 
 def _load(module: Module, kernel: str, printed: str, variant: Variant) -> _Loaded:

@@ -9,9 +9,8 @@ from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..analysis.machine import VECTOR_BYTES
-from ..autodiff.saving import checkpoint
 from ..ir.layout import param_layout
-from ..ir.ops import Function, Value
+from ..ir.ops import SEGMENT, Function, Value
 from ..ir.types import Scalar
 from ..locks import make_lock
 from .config import Launch
@@ -26,12 +25,12 @@ class Integers:
 
     def __init__(self, function: Function):
         self._values: list[Value] = []
-        self._segments = [p.value for p in function.params if p.variable == checkpoint.SEGMENT]
+        self._segments = [p.value for p in function.params if p.variable == SEGMENT]
         layout, end = "<", 0
         for param, offset in zip(function.params, param_layout(function)[0], strict=True):
             if isinstance(param.type, Scalar) and param.variable is None and not param.type.is_float:
                 self._values.append(param.value)
-                layout += f"{offset - end}x{_code(param.type)}"
+                layout += f"{offset - end}x{code_of(param.type)}"
                 end = offset + param.type.size
         self.read = Struct(layout).unpack_from  # the numbers in the order of the parameters
         self._numbers = {value: number for number, value in enumerate(self._values)}
@@ -82,7 +81,7 @@ class Growing(Generic[T]):
             self.parts += tuple(dict.fromkeys(part for part in parts if part not in self.parts))
 
 
-def _code(type: Scalar) -> str:
+def code_of(type: Scalar) -> str:
     code = "?" if type.kind == "bool" else _CODES[type.size]
     return code.upper() if type.kind == "uint" else code
 
@@ -147,7 +146,7 @@ def known_launch(
 ) -> KnownLaunch:
     """`function`: the kernel's; `bound`: its arguments, perhaps with adjoints behind them."""
     integers = integers_of(function).read(bound.packed)
-    sizes = tuple([buffer[::2] for buffer in bound.buffers])
+    sizes = tuple([buffer[:3:2] for buffer in bound.buffers])
     aligned = tuple([buffer.address % VECTOR_BYTES == 0 for buffer in bound.buffers]) if ways.on_gpu else ()
     parts = frozenset([buffer.name for buffer in bound.buffers if buffer.is_part])
     at = launch.grid, launch.block, launch.shared_bytes

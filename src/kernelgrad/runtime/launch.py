@@ -26,6 +26,7 @@ class Buffer(NamedTuple):
     address: int
     nbytes: int
     is_part: bool = False  # of a larger array, of which a kernel may reach more than it was given
+    around: tuple[int, int] | None = (0, 0)  # so many bytes before and behind it; None: nobody knows
 
 
 class BoundArguments(NamedTuple):

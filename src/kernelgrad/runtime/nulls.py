@@ -39,7 +39,7 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import rebuild
+from ..ir.traverse import descend, walk
 from ..ir.types import BOOL, Pointer, Scalar
 from .config import Launch
 from .cpu import NULL_USED
@@ -72,6 +72,13 @@ class Nulls:
 def _is_in(member: str, path: str) -> bool:
     """Whether a struct that was not taken apart holds it."""
     return bool(path) and member.startswith((f"{path}.", f"{path}["))
+
+
+def may_use(function: Function, paths: tuple[str, ...]) -> bool:
+    """Whether there is an access through one of the parameters at all."""
+    nulls = Nulls(function, paths)
+    accesses = [op for op in walk(function.body) if isinstance(op, Load | Store | Atomic)]
+    return any(nulls.behind(op.ptr)[0] is not None for op in accesses)
 
 
 # ---- before the launch ----------------------------------------------------------------------------------------------
@@ -230,7 +237,7 @@ class _Guard:
                 self._bases[op.result] = self._bases.get(op.ptr, op.ptr)
             if isinstance(op, Load | Store | Atomic):
                 ops += self._look(op)
-            ops.append(rebuild(op, lambda v: v, self.block))
+            ops.append(descend(op, self.block))
         return Block(block.args, tuple(ops), block.results)
 
     def _look(self, op: Access) -> list[Op]:

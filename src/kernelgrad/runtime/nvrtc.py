@@ -7,14 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..cache import DiskCache, digest, source_digest
+from ..cache import DiskCache, Recent, digest, source_digest
 from ..errors import DeviceError, InternalError
 from ..progress import doing
 from .devices import _INSTALL
 
 _STANDARD = "c++17"
 _HEADER = "cuda_fp16.h"
-_memory: dict[str, bytes] = {}
+_memory: Recent[bytes] = Recent(256)
 
 
 def compile_only(text: str, arch: str, registers: int | None = None) -> bytes:

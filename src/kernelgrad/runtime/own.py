@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..errors import LaunchError
 from .arguments import Supplied
 from .config import MAX_SHARED_BYTES, Launch
 from .launch import Buffer
-from .scratch import Scratch
+
+if TYPE_CHECKING:
+    from .scratch import Scratch
 
 
 class Own:

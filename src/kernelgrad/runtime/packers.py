@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..ir.types import I8, Array, Pointer, Scalar, Struct, Type
+from .allocations import margins
 from .arrays import ArrayView, Device, DType, is_part, view
 from .describe import array_text, device_name, layout_hint, value_text, wanted_array
 from .launch import Buffer
@@ -117,7 +118,8 @@ class _PointerPacker(Packer):
         if array.device != state.device:
             self._move(array, state)
         write_address(state.packed, offset, array.address)
-        state.buffers.append(Buffer(self.place.path, array.address, array.nbytes, is_part(array)))
+        around = (0, 0) if not is_part(array) else array.around if array.around is not None else margins(array)
+        state.buffers.append(Buffer(self.place.path, array.address, array.nbytes, around != (0, 0), around))
         state.keep_alive.append(array.owner)
 
     def _check_dtype(self, array: ArrayView) -> None:

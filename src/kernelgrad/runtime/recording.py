@@ -23,5 +23,6 @@ RECORDER: ContextVar[Recorder | None] = ContextVar("kernelgrad recorder", defaul
 
 def refuse_while_recording(what: str) -> None:
     """For what changes arrays and has no reverse of its own."""
-    if RECORDER.get() is not None:
+    recorder = RECORDER.get()
+    if recorder is not None and not getattr(recorder, "is_open", False):  # inside a step whose reverse is the user's
         raise TapeError(f"{what} cannot be recorded: run it before or after kg.record()")

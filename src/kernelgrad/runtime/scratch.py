@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .devices import check, current, driver
+from .tracing import TRACE, refuse_look
 
 
 class Scratch:
@@ -20,6 +21,11 @@ class Scratch:
     def __init__(self, nbytes: int, device: int | None, stream: int | None):
         self.nbytes, self.device, self.stream = nbytes, device, stream or 0
         self._host: Any = None
+        trace = TRACE.get()
+        if trace is not None:
+            self._last = [self.stream]
+            self.address = trace.allocate(self, nbytes, stream)
+            return
         if device is None:
             self._host = np.empty(max(1, nbytes), np.uint8)
             self.address = int(self._host.ctypes.data)
@@ -34,14 +40,17 @@ class Scratch:
     def follow(self, stream: int | None) -> None:
         """From now on it is used on another stream, and freed there."""
         self.stream = stream or 0
-        if self._host is None:
+        if self.device is not None:
             self._last[0] = self.stream
 
     def zero(self) -> Scratch:
         return self.fill(0)
 
     def fill(self, byte: int) -> Scratch:
-        if self._host is not None:
+        trace = TRACE.get()
+        if trace is not None:
+            trace.fill(self.address, self.nbytes, bytes((byte,)))
+        elif self._host is not None:
             self._host.fill(byte)
         else:
             bindings = driver()
@@ -49,16 +58,25 @@ class Scratch:
                 check(bindings, bindings.cuMemsetD8Async(self.address, byte, max(1, self.nbytes), self.stream))
         return self
 
-    def copy_from(self, address: int) -> Scratch:
-        if self._host is not None:
-            ctypes.memmove(self.address, address, self.nbytes)
+    def copy_from(self, address: int, at: int = 0, nbytes: int | None = None) -> Scratch:
+        """To byte `at` and on; all of it by default."""
+        count = self.nbytes if nbytes is None else nbytes
+        trace = TRACE.get()
+        if trace is not None:
+            trace.move(self.address + at, address, count, self.device)
+        elif self._host is not None:
+            ctypes.memmove(self.address + at, address, count)
         else:
             bindings = driver()
             with current(self.device or 0):
-                check(bindings, bindings.cuMemcpyDtoDAsync(self.address, address, self.nbytes, self.stream))
+                check(bindings, bindings.cuMemcpyDtoDAsync(self.address + at, address, count, self.stream))
         return self
 
     def write(self, data: bytes) -> None:
+        trace = TRACE.get()
+        if trace is not None:
+            trace.move(self.address, trace.constant(data, self.stream), len(data), self.device)
+            return
         if self._host is not None:
             ctypes.memmove(self.address, data, len(data))
             return
@@ -68,8 +86,9 @@ class Scratch:
 
     def read(self) -> bytes:
         """The contents, once the stream has come this far."""
-        if self._host is not None:
-            return bytes(self._host.tobytes()[: self.nbytes])
+        refuse_look()
+        if self.device is None:
+            return ctypes.string_at(self.address, self.nbytes)
         bindings = driver()
         data = np.empty(max(1, self.nbytes), np.uint8)
         with current(self.device or 0):
@@ -104,6 +123,10 @@ def available_bytes(device: int | None) -> int:
 
 def zero_bytes(address: int, nbytes: int, device: int | None, stream: int | None) -> None:
     """Clears memory of the user's, on the stream."""
+    trace = TRACE.get()
+    if trace is not None:
+        trace.fill(address, nbytes, b"\0")
+        return
     if device is None:
         ctypes.memset(address, 0, nbytes)
         return

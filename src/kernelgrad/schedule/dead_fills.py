@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..analysis.aliases import Aliases
 from ..ir.effects import PURE, has_barrier
 from ..ir.ops import Atomic, Barrier, Block, For, Function, GlobalRef, If, Load, Op, Store, Value, While
-from ..ir.traverse import rebuild, uses, walk, with_body
+from ..ir.traverse import descend, uses, walk, with_body
 from ..ir.types import Pointer
 from ..transforms import dce
 
@@ -40,8 +40,8 @@ class _Fills:
             unread = self.unread(op)
             if unread:
                 self.found = True
-                op = rebuild(op, lambda v: v, lambda b: self.without(b, unread))
-        return rebuild(op, lambda v: v, self.block)
+                op = descend(op, lambda b: self.without(b, unread))
+        return descend(op, self.block)
 
     def unread(self, loop: For | While) -> frozenset[str]:
         """The tiles that the loop stores to and that nothing in it may read."""
@@ -56,9 +56,7 @@ class _Fills:
 
     def without(self, block: Block, unread: frozenset[str]) -> Block:
         kept = [op for op in block.ops if not (isinstance(op, Store) and self.name(op.ptr) in unread)]
-        return Block(
-            block.args, tuple(rebuild(op, lambda v: v, lambda b: self.without(b, unread)) for op in kept), block.results
-        )
+        return Block(block.args, tuple(descend(op, lambda b: self.without(b, unread)) for op in kept), block.results)
 
 
 def _may_be_shared(ptr: Value) -> bool:
@@ -75,7 +73,7 @@ def _barriers_alone(body: Block) -> Block:
     def one(op: Op) -> Op:
         if isinstance(op, For) and has_barrier(op) and _only_meets(op) and not any(used.get(r) for r in op.results):
             return Barrier("block", span=op.span)
-        return rebuild(op, lambda v: v, block)
+        return descend(op, block)
 
     return block(body)
 

@@ -23,7 +23,8 @@ def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset
     """The module with the function as it is best for the launches; what it needs is still in local variables.
     `gathering`: the memory in which adjoints are added up, in any order."""
     variables = dict(module.globals)
-    function = dead_fills.run(function, tuning.refilled)
+    if tuning.refilled:
+        function = dead_fills.run(function, tuning.refilled)
     if tuning.block is None:
         function = warp_rotation.run(function, tuning.row)
     else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..analysis.aliases import Aliases
 from ..ir.effects import NESTING, PURE
 from ..ir.ops import Alloca, Atomic, Barrier, BarrierReduce, Block, For, Function, Load, Module, Op, Store, Value, While
-from ..ir.traverse import blocks, holds, rebuild, walk, with_body
+from ..ir.traverse import blocks, descend, holds, walk, with_body, with_ops
 
 _HARMLESS = (*PURE, Alloca, *NESTING)
 
@@ -44,18 +44,18 @@ class _Barriers:
         self.aliases = Aliases(function)
 
     def block(self, block: Block, nested: bool = True) -> Block:
-        ops = [one for op in block.ops for one in _meeting(rebuild(op, lambda v: v, self.block))]
+        ops = [one for op in block.ops for one in _meeting(descend(op, self.block))]
         kept: list[Op] = []
         before = _ANYTHING if nested else _Phase()
         if not any(map(_is_barrier, ops)):
-            return Block(block.args, tuple(ops), block.results)
+            return with_ops(block, ops)
         for k, op in enumerate(ops):
             if _is_barrier(op) and not self.concern(before, self.following(ops[k + 1 :], nested)):
                 continue
             kept.append(op)
             meets = _is_barrier(op) or isinstance(op, BarrierReduce)
             before = _Phase() if meets else before.plus(self.touched(op))
-        return Block(block.args, tuple(kept), block.results)
+        return with_ops(block, kept)
 
     def following(self, ops: list[Op], nested: bool) -> _Phase:
         """What is touched until the next barrier."""
@@ -99,12 +99,12 @@ def _meeting(op: Op) -> tuple[Op, ...]:
     inside = [inner for b in blocks(op) for inner in walk(b)]
     if not any(map(_is_barrier, inside)) or not all(_is_barrier(i) or isinstance(i, _HARMLESS) for i in inside):
         return (op,)
-    return Barrier("block", span=op.span), rebuild(op, lambda v: v, _without_barriers)
+    return Barrier("block", span=op.span), descend(op, _without_barriers)
 
 
 def _without_barriers(block: Block) -> Block:
     kept = (op for op in block.ops if not _is_barrier(op))
-    return Block(block.args, tuple(rebuild(op, lambda v: v, _without_barriers) for op in kept), block.results)
+    return Block(block.args, tuple(descend(op, _without_barriers) for op in kept), block.results)
 
 
 def _is_barrier(op: Op) -> bool:

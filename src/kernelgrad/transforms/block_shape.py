@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..errors import Span
 from ..ir.effects import has_barrier
 from ..ir.ops import Block, Builtin, Constant, For, Function, Load, Module, Op, Store, Value, Warp, While
-from ..ir.traverse import blocks, rebuild, walk, with_body
+from ..ir.traverse import blocks, descend, walk, with_body
 from ..ir.types import Pointer
 from . import loops, promote, simplify
 from .unroll import constants_of, copies_of, trips, unroll
@@ -60,7 +60,7 @@ def with_extents(function: Function, shape: Shape) -> Function:
 
 
 def _with_extents(block: Block, shape: Shape) -> Block:
-    ops = tuple(_known(op, shape) or rebuild(op, lambda v: v, lambda b: _with_extents(b, shape)) for op in block.ops)
+    ops = tuple(_known(op, shape) or descend(op, lambda b: _with_extents(b, shape)) for op in block.ops)
     return Block(block.args, ops, block.results)
 
 

@@ -38,7 +38,7 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import blocks, free_values, operands, rebuild, substitute, uses, walk, with_body
+from ..ir.traverse import blocks, descend, free_values, operands, rebuild, substitute, uses, walk, with_body
 from ..ir.types import BF16, F32, Array, Pointer, Scalar, Type
 from . import simplify
 from .cas_rounds import FLOATS, Rounds, stripped
@@ -73,7 +73,7 @@ def _through_elements(function: Function) -> Function:
         for op in b.ops:
             if isinstance(op, PtrCast) and op.ptr in firsts:
                 op = replace(op, ptr=firsts[op.ptr])
-            ops += [rebuild(op, lambda v: v, block), *added(op.results)]
+            ops += [descend(op, block), *added(op.results)]
         return Block(b.args, tuple(ops), b.results)
 
     if not firsts:

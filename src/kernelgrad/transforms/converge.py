@@ -20,7 +20,7 @@ from ..analysis.machine import FULL_WARP
 from ..analysis.uniform import warp_uniform_values
 from ..ir.builder import Builder
 from ..ir.ops import Barrier, Block, Constant, For, Function, Module, Op, Value, Warp, While
-from ..ir.traverse import blocks, free_values, rebuild, walk, with_body
+from ..ir.traverse import blocks, descend, free_values, walk, with_body
 from ..ir.types import U32, Scalar
 from . import rotate
 from .predicate import as_while
@@ -64,7 +64,7 @@ def _parts(op: Op, uniform: set[Value]) -> bool:
 
 def _without_for(block: Block, uniform: set[Value]) -> Block:
     def converted(op: Op) -> Op:
-        op = rebuild(op, lambda v: v, lambda b: _without_for(b, uniform))
+        op = descend(op, lambda b: _without_for(b, uniform))
         return as_while(op) if isinstance(op, For) and _parts(op, uniform) and any(_exchanges(op)) else op
 
     return Block(block.args, tuple(map(converted, block.ops)), block.results)
@@ -81,7 +81,7 @@ class _Converged:
             if isinstance(op, While) and _parts(op, self.uniform) and self.matters(op):
                 ops += self.together(op)
             else:
-                ops.append(rebuild(op, lambda v: v, self.block))
+                ops.append(descend(op, self.block))
         return Block(block.args, tuple(ops), block.results)
 
     def matters(self, loop: While) -> bool:
@@ -145,7 +145,7 @@ def _among(block: Block, masks: dict[Value, Value]) -> Block:
     """Exchanges among the lanes that are still there."""
 
     def narrowed(op: Op) -> Op:
-        op = rebuild(op, lambda v: v, lambda b: _among(b, masks))
+        op = descend(op, lambda b: _among(b, masks))
         if isinstance(op, Warp | Barrier) and op.args and op.args[0] in masks:
             return replace(op, args=(masks[op.args[0]], *op.args[1:]))
         return op

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..ir.effects import EFFECTIVE
+from ..ir.effects import ADDRESSES, EFFECTIVE, PURE
 from ..ir.ops import (
     Alloca,
     Atomic,
@@ -32,8 +32,10 @@ from ..ir.ops import (
     Warp,
     While,
 )
-from ..ir.traverse import blocks, operands, rebuild, with_body
+from ..ir.traverse import blocks, operands, rebuild, with_body, with_ops
 from ..ir.types import Array, Pointer
+
+_PLAIN = frozenset(PURE) - frozenset(ADDRESSES)  # needed where their results are, and no more to it
 
 
 def run(function: Function, module: Module) -> Function:
@@ -75,6 +77,8 @@ class _Needs:
             self._parent[op] = parent
             for result in op.results:
                 self._definition[result] = op
+            if type(op) in _PLAIN:
+                continue
             self._flows(op)
             self._classify(op)
             for inner in blocks(op):
@@ -132,31 +136,37 @@ class _Needs:
 
     def _need_op(self, op: Op | None) -> None:
         """An operation, and those around it, with what decides whether they run."""
-        while op is not None and op not in self.ops:
-            self.ops.add(op)
-            if isinstance(op, For):
-                self._need((op.lower, op.upper))
-            elif isinstance(op, While):
-                self._need(op.before.results[:1])
-            else:
-                self._need(operands(op))
+        ops = self.ops
+        while op is not None and op not in ops:
+            ops.add(op)
+            match op:
+                case For():
+                    self._need((op.lower, op.upper))
+                case While():
+                    self._need(op.before.results[:1])
+                case _:
+                    self._need(operands(op))
             op = self._parent[op]
 
     def _need(self, values: tuple[Value, ...]) -> None:
+        known = self.values
         for value in values:
-            if value not in self.values:
-                self.values.add(value)
+            if value not in known:
+                known.add(value)
                 self._queue.append(value)
 
     def _follow(self, value: Value) -> None:
         definition = self._definition.get(value)
         if definition is None:
             return  # a parameter
-        self._need_op(definition)
-        self._need(self._sources.get(value, ()))
-        name = definition.name if isinstance(definition, GlobalRef) else None
-        for store in (*self._stores.pop(value, ()), *(self._stores.pop(name, ()) if name else ())):
-            self._need_op(store)
+        if definition not in self.ops:
+            self._need_op(definition)
+        if value in self._sources:
+            self._need(self._sources[value])
+        if self._stores:
+            name = definition.name if isinstance(definition, GlobalRef) else None
+            for store in (*self._stores.pop(value, ()), *(self._stores.pop(name, ()) if name else ())):
+                self._need_op(store)
 
 
 class _Rebuild:
@@ -176,8 +186,9 @@ class _Rebuild:
 
     def block(self, block: Block, args: list[bool] | None = None, results: list[bool] | None = None) -> Block:
         """`args` and `results` say which to keep; None for all."""
-        kept = tuple(self.op(op) for op in block.ops if op in self.needs.ops)
-        return Block(_keep(block.args, args), kept, tuple(map(self.use, _keep(block.results, results))))
+        kept = [self.op(op) for op in block.ops if op in self.needs.ops]
+        left = tuple(map(self.use, _keep(block.results, results)))
+        return with_ops(block, kept, left, _keep(block.args, args))
 
     def op(self, op: Op) -> Op:
         match op:
@@ -188,8 +199,8 @@ class _Rebuild:
             case While():
                 rebuilt = self.while_(op)
             case _:
-                rebuilt = rebuild(op, self.use, _same)
-        if any(v in self.names for v in rebuilt.results):
+                rebuilt = rebuild(op, self.use, _same) if self.replaced else op
+        if self.names and any(v in self.names for v in rebuilt.results):
             rebuilt = replace(rebuilt, results=tuple(map(self.define, rebuilt.results)))
         return rebuilt
 
@@ -232,3 +243,10 @@ def _keep(values: tuple[Value, ...], which: list[bool] | None) -> tuple[Value, .
     if which is None:
         return values
     return tuple(v for v, wanted in zip(values, which, strict=True) if wanted)
+
+
+def without_unread(function: Function, module: Module) -> Function:
+    """Shared variables that nobody reads, but to compute what goes into them again, are not written. The reverse of a
+    sum needs none of the numbers that were summed: a tree over shared memory, or over the lanes of a warp, run forward
+    once more, would only tell what nobody asks."""
+    return with_body(function, eliminate(function.body, shared=True))

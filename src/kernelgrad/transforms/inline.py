@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..errors import InternalError, Span, UnsupportedError
 from ..ir.ops import Block, Call, Function, Module, Op, Value
-from ..ir.traverse import clone, rebuild, walk, with_body
+from ..ir.traverse import clone, descend, rebuild, walk, with_body
 
 
 def run(function: Function, module: Module) -> Function:
@@ -80,7 +80,7 @@ def _called_at(body: Block, span: Span) -> Block:
         return Block(b.args, tuple(map(moved, b.ops)), b.results)
 
     def moved(op: Op) -> Op:
-        op = rebuild(op, lambda v: v, block)
+        op = descend(op, block)
         return replace(op, span=span) if op.span.source.is_prelude else op
 
     return block(body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.ops import Apply, Block, Builtin, Constant, For, Function, Module, Op, Value, While
-from ..ir.traverse import free_values, operands, rebuild, with_body
+from ..ir.traverse import descend, free_values, operands, with_body
 from .identities import is_cheap
 
 
@@ -16,7 +16,7 @@ def run(function: Function, module: Module) -> Function:
 def _block(block: Block) -> Block:
     ops: list[Op] = []
     for op in block.ops:
-        op = rebuild(op, lambda v: v, _block)
+        op = descend(op, _block)
         if isinstance(op, For | While):
             moved, body = _split(op.body)
             ops += moved

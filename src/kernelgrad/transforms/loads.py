@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..analysis.aliases import Aliases
 from ..ir.ops import Block, Function, Load, Module, Op, Store, Value
-from ..ir.traverse import blocks, rebuild, with_body
+from ..ir.traverse import blocks, rebuild, with_body, with_ops
 from .access_index import Accesses, Contents
 
 
@@ -48,7 +48,7 @@ class _Forwarding:
             op = self.control(op) if blocks(op) else rebuild(op, self.value, lambda b: b)
             ops.append(op)
             self.learn(op)
-        return Block(block.args, tuple(ops), tuple(map(self.value, block.results)))
+        return with_ops(block, ops, tuple(map(self.value, block.results)))
 
     def control(self, op: Op) -> Op:
         """What is known before holds inside, less what the inside writes: a loop's body may run again."""

@@ -31,7 +31,7 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import operands, rebuild, substitute, uses, walk, with_body
+from ..ir.traverse import descend, operands, substitute, uses, walk, with_body
 from ..ir.types import I32, I64, U32, U64, Scalar
 from .dce import eliminate
 
@@ -65,7 +65,7 @@ class _Counted:
         for op in block.ops:
             if isinstance(op, Constant) and isinstance(op.value, int):
                 self.constants[op.result] = op.value
-            rebuilt = rebuild(op, lambda v: v, self.block)
+            rebuilt = descend(op, self.block)
             counter = self.match(rebuilt) if isinstance(rebuilt, While) else None
             if counter is None or not isinstance(rebuilt, While):
                 ops.append(rebuilt)

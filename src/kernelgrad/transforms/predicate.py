@@ -37,7 +37,7 @@ from ..ir.ops import (
     Warp,
     While,
 )
-from ..ir.traverse import blocks, holds, rebuild, substitute, with_body
+from ..ir.traverse import blocks, descend, holds, rebuild, substitute, with_body
 from ..ir.types import BOOL, I32, U32
 
 _FREE = (Alloca, Builtin, Constant, GlobalRef, Undef)  # computed by all threads, whether they left or not
@@ -59,7 +59,7 @@ def run(function: Function, module: Module) -> Function:
 def _all_stay(block: Block) -> Block:
     """Nobody leaves any more."""
     ops = (op for op in block.ops if not isinstance(op, Leave))
-    return Block(block.args, tuple(rebuild(op, lambda v: v, _all_stay) for op in ops), block.results)
+    return Block(block.args, tuple(descend(op, _all_stay) for op in ops), block.results)
 
 
 # ---- where threads meet -------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def _among(ops: Iterable[Op], present: Value) -> list[Op]:
     """Warp-wide operations among the lanes that are still there."""
     found: list[Op] = []
     for op in ops:
-        op = rebuild(op, lambda v: v, lambda b: Block(b.args, tuple(_among(b.ops, present)), b.results))
+        op = descend(op, lambda b: Block(b.args, tuple(_among(b.ops, present)), b.results))
         if isinstance(op, Warp | Barrier) and op.args:
             mask = Value(U32, "~mask")
             found.append(Apply("and", (op.args[0], present), results=(mask,), span=op.span))

@@ -38,7 +38,6 @@ from ..ir.traverse import rebuild, walk, with_body
 from ..ir.types import I64, U8, Array, Pointer, Struct, Type, element_types
 from .dce import eliminate
 from .liveness import NOTHING, Effect, Liveness, bits
-from .sink import sink_loads
 from .slots import Address, Cell, Root, Slots
 
 _ROUNDS = 32  # as deep as references to references may nest; each round frees at least one level
@@ -47,12 +46,22 @@ _ROUNDS = 32  # as deep as references to references may nest; each round frees a
 def run(function: Function, module: Module) -> Function:
     body = eliminate(function.body)
     for _ in range(_ROUNDS):
-        body = sink_loads(body)
+        body = _with_loads_in_branches(body)
         slots = Slots(body)
         if all(root.whole for root in slots.roots.values()):
             break
         body = eliminate(_Promoter(body, slots).run())  # a dead use of an address would count as its escape
     return with_body(function, body)
+
+
+def _with_loads_in_branches(body: Block) -> Block:
+    """Loads through a pointer that a branch chose move into the branch."""
+    branches = (op for op in walk(body) if isinstance(op, If))
+    if not any(isinstance(v.type, Pointer) for op in branches for v in op.results):
+        return body
+    from .sink import sink_loads
+
+    return sink_loads(body)
 
 
 class _Plan:

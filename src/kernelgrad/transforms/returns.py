@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..ir.effects import has_barrier
 from ..ir.ops import Block, For, Function, If, Leave, Module, Op, While
-from ..ir.traverse import rebuild, walk, with_body
+from ..ir.traverse import descend, walk, with_body
 
 
 def run(function: Function, module: Module) -> Function:
@@ -34,7 +34,7 @@ def _op(op: Op, noticed: bool) -> Op:
     again = isinstance(op, For | While) and has_barrier(op)
     # Where the other side has barriers and this one does something, only the `Leave` tells which of them leaves.
     between = isinstance(op, If) and op.exits and has_barrier(op)
-    return rebuild(op, lambda v: v, lambda inner: _block(inner, noticed or again or (between and len(inner.ops) > 1)))
+    return descend(op, lambda inner: _block(inner, noticed or again or (between and len(inner.ops) > 1)))
 
 
 def _counts_all(op: Op) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..analysis.structure import is_rotated
 from ..ir.ops import Block, Function, Module, Op, Value, While
-from ..ir.traverse import clone, rebuild, substitute, with_body
+from ..ir.traverse import clone, descend, substitute, with_body
 
 
 def run(function: Function, module: Module) -> Function:
@@ -21,7 +21,7 @@ def run(function: Function, module: Module) -> Function:
 def _block(block: Block) -> Block:
     ops: list[Op] = []
     for op in block.ops:
-        op = rebuild(op, lambda v: v, _block)
+        op = descend(op, _block)
         ops += _rotate(op) if isinstance(op, While) and not is_rotated(op) else [op]
     return Block(block.args, tuple(ops), block.results)
 

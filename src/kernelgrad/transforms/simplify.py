@@ -20,15 +20,19 @@ from .values import Values
 
 _ROUNDS = 8
 _MOST_PARTS = 16
+_PURE = frozenset(PURE)
 _MOST_SPECULATED = 16  # integer operations that are cheaper done than jumped over
 
 
 def run(function: Function, module: Module) -> Function:
+    if function.body.is_simple:
+        return function
     body = eliminate(function.body)
     for _ in range(_ROUNDS):
         simplifier = _Simplifier()
         body = eliminate(simplifier.block(body), simplifier.names)
         if not simplifier.changed:
+            object.__setattr__(body, "is_simple", True)
             break
     return with_body(function, body)
 
@@ -61,7 +65,7 @@ class _Simplifier(Values):
                 self.for_(op)
             case While():
                 self.while_(op)
-            case _ if isinstance(op, PURE):
+            case _ if type(op) in _PURE:
                 value = self.pure(rebuild(op, self.use, _same))
                 if value is not op.result:
                     self.replace(op.result, value)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.ops import Block, Constant, If, Load, Member, Offset, Op, PtrCast, Value
-from ..ir.traverse import clone, rebuild, uses, walk
+from ..ir.traverse import clone, descend, uses
 from ..ir.types import Pointer
 
 
 def sink_loads(body: Block) -> Block:
-    chosen = any(isinstance(op, If) and any(isinstance(v.type, Pointer) for v in op.results) for op in walk(body))
-    return _Sinker(uses(body)).block(body) if chosen else body
+    return _Sinker(uses(body)).block(body)
 
 
 class _Sinker:
@@ -32,7 +31,7 @@ class _Sinker:
             if chain and isinstance(op, If):
                 ops += [link for link in chain if isinstance(link, Constant)]  # others may use them too
                 op = _sink(op, [link for link in chain if not isinstance(link, Constant)])
-            ops.append(rebuild(op, lambda v: v, self.block))
+            ops.append(descend(op, self.block))
             k += 1 + len(chain)
         return Block(block.args, tuple(ops), block.results)
 

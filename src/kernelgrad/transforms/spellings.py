@@ -32,14 +32,6 @@ class Spelled(Atomic):
     spelling: Spelling = field(default=Spelling((), ()))
 
 
-PICKS = frozenset(("max", "min", "exch", "cas"))
-
-
-def picks(op: Op) -> bool:
-    """Whether an atomic on a float leaves the old number or puts its operand there, unchanged."""
-    return isinstance(op, Atomic) and op.kind in PICKS and len(op.args) == 1
-
-
 def expanded(op: Op) -> Iterable[Op]:
     """The operations that an operation stands for: of a Spelled its code, otherwise itself."""
     if not isinstance(op, Spelled):

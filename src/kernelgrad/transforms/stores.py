@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..analysis.aliases import Aliases
 from ..ir.ops import Block, Constant, Function, Load, Module, Op, Store, Value
-from ..ir.traverse import blocks, rebuild, walk, with_body
+from ..ir.traverse import blocks, descend, walk, with_body, with_ops
 from .access_index import Accesses, Contents, looks, writes
 
 
@@ -35,13 +35,13 @@ class _Stores:
         for op in ops:
             self.writes.add(op)
             self.looks.add(op)
-        return Block(block.args, tuple(ops), block.results)
+        return with_ops(block, ops)
 
     def op(self, op: Op) -> Op:
         if not blocks(op):
             return op
         write, look = len(self.writes), len(self.looks)
-        op = rebuild(op, lambda v: v, self.block)
+        op = descend(op, self.block)
         self.written[op], self.seen[op] = (write, len(self.writes)), (look, len(self.looks))
         return op
 
@@ -80,7 +80,7 @@ class _Stores:
         return kept
 
 
-def positive_zeros(function: Function, shadows: frozenset[str]) -> Function:
+def positive_zeros(function: Function, _: Module, shadows: frozenset[str]) -> Function:
     """Adjoints are cleared with -0.0, which simplifies; what is left of that shows as 0.0 to who looks at them."""
     aliases = Aliases(function)
     roots = {p.value for p in function.params if p.name in shadows}
@@ -93,7 +93,7 @@ def positive_zeros(function: Function, shadows: frozenset[str]) -> Function:
                 zero = replace(zeros[op.value], value=0.0, results=(Value(op.value.type),), span=op.span)
                 ops += [zero, replace(op, value=zero.result)]
             else:
-                ops.append(rebuild(op, lambda v: v, block))
-        return Block(b.args, tuple(ops), b.results)
+                ops.append(descend(op, block))
+        return with_ops(b, ops)
 
     return with_body(function, block(function.body))

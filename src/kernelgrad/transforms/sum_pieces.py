@@ -16,7 +16,7 @@ from ..analysis.adjoint_values import adjoint_values
 from ..ir.builder import Builder
 from ..ir.effects import MEETINGS
 from ..ir.ops import Apply, Block, Constant, For, Function, If, Module, Op, Value, While
-from ..ir.traverse import clone, rebuild, uses, walk, with_body
+from ..ir.traverse import clone, descend, uses, walk, with_body
 from ..ir.types import F32, F64, I64, U64
 
 PIECE = 128  # iterations
@@ -38,7 +38,7 @@ class _Pass:
         ops: list[Op] = []
         for op in block.ops:
             sums = self.sums(op) if isinstance(op, For) else []
-            inner = rebuild(op, lambda v: v, self.block)
+            inner = descend(op, self.block)
             ops += _in_pieces(inner, sums) if isinstance(inner, For) and sums else [inner]
         return Block(block.args, tuple(ops), block.results)
 

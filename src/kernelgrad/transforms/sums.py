@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..analysis.aliases import Aliases
+from ..analysis.machine import LOOP_SUMS, ONLY_SUMS
 from ..ir.builder import Builder
 from ..ir.effects import MEETINGS, is_pure
 from ..ir.ops import (
@@ -34,16 +35,14 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import blocks, clone, operands, rebuild, uses, walk, with_body
+from ..ir.traverse import blocks, clone, descend, operands, uses, walk, with_body
 from ..ir.types import Pointer, Scalar
 from . import promote, simplify
 
-MOST = 16  # registers that sums of one loop may take
 
-
-def run(function: Function, module: Module, shadows: frozenset[str], most: int = MOST) -> Function:
-    """`shadows`: the parameters and variables that hold adjoints. `most`: sums that a loop may have."""
-    found = function
+def run(function: Function, module: Module, shadows: frozenset[str], only_sums: bool = False) -> Function:
+    """`shadows`: the parameters and variables that hold adjoints. `only_sums`: the function does nothing else."""
+    found, most = function, ONLY_SUMS if only_sums else LOOP_SUMS
     while True:  # from loops to the loops around them
         sums = _Sums(found, shadows, most)
         body = sums.block(found.body)
@@ -79,7 +78,7 @@ class _Sums:
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
         for op in block.ops:
-            inner = rebuild(op, lambda v: v, self.block)
+            inner = descend(op, self.block)
             ops += self.loop(inner) if isinstance(inner, For | While) and inner is op else [inner]
         return block if ops == list(block.ops) else Block(block.args, tuple(ops), block.results)
 
@@ -202,7 +201,7 @@ class _Sums:
                 case If() if self.is_test(op, updates):  # adding zero is cheaper than asking
                     ops += self.summed(op.then, total, updates).ops
                 case _:
-                    ops.append(rebuild(op, lambda v: v, lambda inner: self.summed(inner, total, updates)))
+                    ops.append(descend(op, lambda inner: self.summed(inner, total, updates)))
         return Block(block.args, tuple(ops), block.results)
 
     def is_test(self, op: If, updates: set[int]) -> bool:

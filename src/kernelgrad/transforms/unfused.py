@@ -18,7 +18,7 @@ from dataclasses import replace
 from ..analysis.decisions import PASSES, Decisions
 from ..ir.functions import UNFUSED
 from ..ir.ops import Apply, Atomic, Block, For, Function, If, Load, Module, Op, Store, Value, While
-from ..ir.traverse import blocks, rebuild, uses, walk, with_body
+from ..ir.traverse import blocks, descend, uses, walk, with_body
 from ..ir.types import F32, F64
 
 _SUMS = frozenset(("add", "sub"))
@@ -57,7 +57,7 @@ class _Marking:
 
     def op(self, op: Op, here: dict[Value, Apply]) -> Op:
         if not isinstance(op, Apply):
-            return rebuild(op, lambda v: v, self.block)
+            return descend(op, self.block)
         if op.result not in self.found.values:
             return op
         fused = self.fuse(op, here) if op.result in self.carried else None

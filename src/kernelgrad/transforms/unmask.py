@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir.builder import Builder
 from ..ir.ops import Apply, Block, Function, Module, Op, Value
-from ..ir.traverse import rebuild, substitute, walk, with_body
+from ..ir.traverse import descend, substitute, walk, with_body
 
 
 def run(function: Function, module: Module) -> Function:
@@ -40,7 +40,7 @@ class _Tests:
             if isinstance(op, Apply) and op.fn == "masked":
                 ops += self.masked(op)
             else:
-                ops.append(rebuild(op, lambda v: v, self.block))
+                ops.append(descend(op, self.block))
         self.scopes.pop()
         return Block(block.args, tuple(ops), block.results)
 

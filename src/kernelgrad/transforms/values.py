@@ -130,13 +130,15 @@ class Values:
         return None
 
     def folded(self, op: Apply) -> Value | None:
-        values = tuple(self.constant_of(arg) for arg in op.args)
+        values = tuple(map(self.constant_of, op.args))
+        if not values or None in values or op.fn == "select" or not isinstance(op.result.type, Scalar):
+            return None
         types = tuple(arg.type for arg in op.args if isinstance(arg.type, Scalar))
-        if not isinstance(op.result.type, Scalar) or len(types) < len(values) or op.fn == "select":
+        if len(types) < len(values):
             return None
         known = tuple(canonical(v, t) for v, t in zip(values, types, strict=True) if v is not None)
         numbers = tuple(v for v in known if v is not None)
-        if not numbers or len(numbers) < len(values):
+        if len(numbers) < len(values):
             return None
         value = evaluate(op.fn, numbers, types, op.result.type)
         return None if value is None else self.constant(value, op.result.type)
@@ -178,10 +180,10 @@ def _key(op: Op) -> Any:
     """What makes two pure operations equal; None for one that never equals another."""
     if isinstance(op, Constant):
         return op.result.type, repr(op.value)
+    if isinstance(op, Apply):
+        return op.fn, op.result.type, frozenset(op.args) if op.fn in COMMUTATIVE else op.args
     if isinstance(op, Undef) or is_clock(op):
         return None
     args: Any = operands(op)
-    if isinstance(op, Apply) and op.fn in COMMUTATIVE:
-        args = frozenset(args)
     kind: Any = type(op)
     return (kind, op.result.type, args, *(getattr(op, name) for name in attribute_fields(kind)))

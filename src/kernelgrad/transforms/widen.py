@@ -11,14 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..deep import deeply
 from ..errors import Span, UnsupportedError
 from ..ir.ops import Apply, Atomic, Block, Function, Global, GlobalRef, Load, Module, Op, Param, PtrCast, Store, Value
 from ..ir.traverse import rebuild, used_structs, walk
 from ..ir.types import BF16, F16, F32, F64, Array, Field, Pointer, Scalar, Struct, Type
-from .stretch import Stretched
+
+if TYPE_CHECKING:
+    from .stretch import Stretched
+
 
 _NARROW = (F16, BF16, F32)
 _FAST = {f"fast_{name}": name for name in "sin cos tan exp exp10 log log2 log10 tanh div pow".split()}
@@ -26,9 +31,12 @@ _FLOAT_CONVERSIONS = ("convert", "convert_rn", "convert_rd", "convert_ru", "conv
 _C_FLOATS = re.compile(r"\b(?:float|__half|half|__nv_bfloat16|nv_bfloat16)\b")
 
 
+@deeply
 def run(module: Module, name: str, cut: frozenset[Value] = frozenset()) -> Module:
     """The module of one function, in double precision. Variables keep their (widened) initial contents. `cut`: the
     pointers into memory that is to be stretched."""
+    from .stretch import Stretched
+
     types, old = Widened(), module.functions[name]
     stretched = Stretched(types, growth(old))
     function = _Pass(types, stretched, cut).function(old)

@@ -150,7 +150,7 @@ def make() -> type[KernelMaker]:
     return KernelMaker
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Tests neither use nor fill the user's cache."""
     path = tmp_path_factory.mktemp("cache")

@@ -11,8 +11,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from kernelgrad.backends.cpu.functions import TABLE
-from kernelgrad.ir.functions import ONLY_IN_REVERSE, PURE
+from kernelgrad.backends.cpu.scalars import TABLE
+from kernelgrad.ir.functions import GIVEN, ONLY_IN_REVERSE, PURE
 from kernelgrad.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, Pointer, Scalar, Type
 
 _DTYPES: dict[Type, Any] = {
@@ -37,7 +37,10 @@ def evaluate(make: Any, fn: str, types: list[Scalar], result: Scalar, *columns: 
 
 
 def test_every_function_has_a_row() -> None:
-    assert set(TABLE) == set(PURE) - ONLY_IN_REVERSE
+    assert all(map(TABLE.__getitem__, PURE.keys() - ONLY_IN_REVERSE - GIVEN))
+    assert set(TABLE) == set(PURE) - ONLY_IN_REVERSE - GIVEN
+    with pytest.raises(KeyError):
+        TABLE["no such function"]
 
 
 # ---- math ---------------------------------------------------------------------------------------------------------

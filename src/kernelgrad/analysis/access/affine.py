@@ -14,13 +14,12 @@ from ...ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offs
 from ...ir.types import Pointer, Scalar, Struct, Type
 from ..fold import evaluate as fold
 from ..fold import limits
-from ..induction import unconverted
 from ..structure import Place, Structure
-from .loop_bounds import ends_of
 
 Known = Callable[[Value], int | float | bool | None]
-# ("thread_idx", axis), ("block_idx", axis), a loop's counter, or what a promised buffer holds (see `promises`)
-Basis: TypeAlias = "tuple[str, int] | Value | Looked"
+# ("thread_idx", axis), ("block_idx", axis), a loop's counter, what a promised buffer holds (see `promises`), or a part
+# of a division (see `executions`)
+Basis: TypeAlias = "tuple[str, int] | Value | Looked | Part"
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,19 @@ class Looked:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What a sum is divided by a number, or what is left then."""
+
+    of: Affine
+    by: int
+    is_quotient: bool
+
+    @property
+    def other(self) -> Part:
+        return Part(self.of, self.by, not self.is_quotient)
+
+
+@dataclass(frozen=True)
 class Guard:
     """`sum < bound` holds."""
 
@@ -95,6 +107,7 @@ class Sums:
         self.most: dict[Basis, int] = {}
         self.wrapping: set[Basis] = set()
         self.loops: dict[Basis, For | While] = {}
+        self.executions: Sums | None = None  # see there
         self._found: dict[Value, Affine | None] = {}
 
     def of(self, value: Value) -> Affine | None:
@@ -208,6 +221,8 @@ class Sums:
 
     def _bound(self, loop: For | While, value: Value, start: Affine, step: int) -> None:
         """How often at most a loop goes on, by its condition on what it carries."""
+        from .loop_bounds import ends_of
+
         for end in ends_of(loop, self.structure) if isinstance(loop, While) and step > 0 else ():
             if end.value is value:
                 self._most(value, start, self.common(end.bounds), step, end.more)
@@ -236,6 +251,8 @@ class Sums:
         """What is added to a carried value in each iteration; `int i; i += 4u` converts it there and back."""
         assert isinstance(arg.type, Scalar)
         bits = arg.type.bits
+        from ..induction import unconverted
+
         op = self.structure.definition.get(unconverted(following, bits, self.structure))
         if not (isinstance(op, Apply) and op.fn in ("add", "sub")):
             return None
@@ -254,7 +271,7 @@ class Sums:
     # ---- addresses
 
     def address(self, ptr: Value, root: Value) -> Affine | None:
-        """In bytes from the root."""
+        """In bytes from the root; None of a pointer that may come from elsewhere too."""
         if ptr is root:
             return Affine(0)
         op = self.structure.definition.get(ptr)

@@ -18,7 +18,7 @@ from ...locks import cached_property
 Dim3 = tuple[int, int, int]
 Range = tuple[int, int]  # the least and the largest
 
-_BUILTINS: dict[str, Callable[[int, int], Range]] = {
+BUILTINS: dict[str, Callable[[int, int], Range]] = {
     "thread_idx": lambda grid, block: (0, block - 1),
     "block_idx": lambda grid, block: (0, grid - 1),
     "block_dim": lambda grid, block: (block, block),
@@ -41,7 +41,7 @@ def _mul(x: Range, y: Range) -> Range:
     return min(products), max(products)
 
 
-_COMBINED: dict[str, Callable[[Range, Range], Range | None]] = {
+COMBINED: dict[str, Callable[[Range, Range], Range | None]] = {
     "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
     "sub": lambda x, y: (x[0] - y[1], x[1] - y[0]),
     "mul": _mul,
@@ -101,11 +101,11 @@ class Ranges:
                 return self.offset(ptr)
             case Member(ptr, index) if isinstance(ptr.type, Pointer) and isinstance(ptr.type.pointee, Struct):
                 at = ptr.type.pointee.fields[index].offset
-                return _both(_COMBINED["add"], self.offset(ptr), (at, at))
+                return _both(COMBINED["add"], self.offset(ptr), (at, at))
             case Offset(ptr, index) if isinstance(ptr.type, Pointer):
                 size = ptr.type.pointee.size
                 steps = _both(_mul, self.of(index), (size, size))
-                return _both(_COMBINED["add"], self.offset(ptr), steps)
+                return _both(COMBINED["add"], self.offset(ptr), steps)
         return None
 
     def of(self, value: Value) -> Range | None:
@@ -122,16 +122,16 @@ class Ranges:
         match self.indices.definitions.get(value):
             case Constant(number) if isinstance(number, int):
                 return number, number
-            case Builtin(name, axis) if name in _BUILTINS:
-                return _BUILTINS[name](self.grid[axis], self.block[axis])
+            case Builtin(name, axis) if name in BUILTINS:
+                return BUILTINS[name](self.grid[axis], self.block[axis])
             case Apply("convert", (source,)):
                 return self.of(source)
             case Apply("neg", (arg,)):
-                return _both(_COMBINED["sub"], (0, 0), self.of(arg))
+                return _both(COMBINED["sub"], (0, 0), self.of(arg))
             case Apply("select", (_, one, other)):
                 return _both(lambda x, y: (min(x[0], y[0]), max(x[1], y[1])), self.of(one), self.of(other))
-            case Apply(fn, (left, right)) if fn in _COMBINED:
-                return _both(_COMBINED[fn], self.of(left), self.of(right))
+            case Apply(fn, (left, right)) if fn in COMBINED:
+                return _both(COMBINED[fn], self.of(left), self.of(right))
         return None
 
     def _counted(self, loop: For) -> Range | None:

@@ -140,12 +140,12 @@ class Threads:
         structure: Structure,
         known: Known,
         given: dict[Value, Numbers | None] | None = None,
+        indices: tuple[Numbers, Numbers, Numbers] | None = None,
     ):
         self.block, self.structure, self.known = block, structure, known
         self.given = given if given is not None else {}
         self.count = block[0] * block[1] * block[2]
-        linear = np.arange(block[0] * block[1] * block[2])
-        self.indices = (linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1]))
+        self.indices = _indices(block) if indices is None else indices
 
     def value(self, value: Value) -> Numbers | None:
         if value not in self.given:
@@ -230,7 +230,13 @@ class Threads:
         return at < upper if loop.step > 0 else at > upper
 
     def _with(self, given: dict[Value, Numbers | None]) -> Threads:
-        return Threads(self.block, self.structure, self.known, given)
+        return Threads(self.block, self.structure, self.known, given, self.indices)
+
+
+def _indices(block: tuple[int, int, int]) -> tuple[Numbers, Numbers, Numbers]:
+    """threadIdx of each thread, by axis."""
+    linear = np.arange(block[0] * block[1] * block[2])
+    return linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1])
 
 
 @dataclass(frozen=True)

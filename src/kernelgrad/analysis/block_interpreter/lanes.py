@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ...ir.builder import Builder
 from ...ir.effects import PURE
 from ...ir.ops import Alloca, Apply, Atomic, Block, Constant, For, If, Load, Op, Store, Value, While
-from ...ir.traverse import blocks, operands, rebuild, uses, walk
+from ...ir.traverse import blocks, descend, operands, rebuild, uses, walk
 from ...ir.types import F32, F64, I32, I64, Type
 from ..aliases import Aliases
 
@@ -220,7 +220,7 @@ def rewrite_loops(body: Block, uniform: set[Value], change: Rewrite) -> Block:
             if changed is not None:
                 ops += changed
             else:
-                ops.append(rebuild(op, lambda v: v, block) if _is_together(op, uniform) else op)
+                ops.append(descend(op, block) if _is_together(op, uniform) else op)
         return Block(b.args, tuple(ops), b.results)
 
     return block(body)

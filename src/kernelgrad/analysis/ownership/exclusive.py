@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,8 +19,10 @@ from ...ir.effects import has_barrier
 from ...ir.ops import Atomic, Barrier, BarrierReduce, Block, For, Function, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, walk
 from ...ir.types import Pointer
-from ..block_interpreter.coverage import Numbers, Threads
 from ..roots import Memory
+
+if TYPE_CHECKING:
+    from ..block_interpreter.coverage import Numbers, Threads
 
 Place = tuple[str, str]  # a variable, and where in the source it is read or stored
 _LONGEST = {True: 12, False: 128}  # iterations that are played one by one, of loops with barriers and without

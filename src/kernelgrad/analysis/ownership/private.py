@@ -12,17 +12,14 @@ from typing import NamedTuple
 
 from ...ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ...ir.traverse import walk
-from ..access.affine import Access, Basis, Guard, Shape, Sums
+from ...ir.types import I64
+from ..access.affine import Access, Affine, Basis, Guard, Shape, Sums
+from ..access.executions import determined, extent
+from ..access.leaps import Digit, leaps
 from ..roots import Memory
 from ..structure import Place, Structure
 from .exclusive import is_shared
 from .promises import promised, settled
-
-
-class Digit(NamedTuple):
-    basis: Basis | None
-    coefficient: int
-    extent: int | None
 
 
 def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
@@ -68,16 +65,19 @@ def _is_injective(
     have one value wherever the accesses happen."""
     if not accesses:
         return True
+    accesses, steps = _aligned(accesses)
     threads = thread_digits(sums, own_block) - fixed
     shared = {basis: c for basis, c in _thread_terms(accesses[0]).items() if basis not in fixed}
-    if set(shared) != threads or (not fixed and any(_thread_terms(access) != shared for access in accesses)):
+    guards = set.intersection(*(access.guards for access in accesses))
+    alike = fixed or all(_thread_terms(access) == shared for access in accesses)
+    if not alike or not threads <= determined(shared, sums, guards):
         return False
     spots = [_spot(access, sums, windows) for access in accesses]
     if any(spot is None for spot in spots):
         return False
     found = [spot for spot in spots if spot is not None]
     width = max(spot.end for spot in found) - min(spot.start for spot in found)
-    digits = [Digit(b, abs(c), sums.extents[b]) for b, c in shared.items()]
+    digits = [Digit(b, abs(c), extent(b, sums, guards)) for b, c in shared.items()]
     if constants:
         first = min(spot.start for spot in found)
         apart = math.gcd(*(spot.start - first for spot in found))
@@ -87,9 +87,25 @@ def _is_injective(
     for coefficient in {c for spot in found for c in spot.loops}:
         extents = [spot.loops.get(coefficient, 1) for spot in found]
         longest = None if None in extents else max(e for e in extents if e is not None)
-        digits.append(Digit(None, coefficient, longest))
-    guards = set.intersection(*(access.guards for access in accesses))
-    return leaps(digits, width, shared, guards)
+        digits.append(Digit(steps.get(coefficient), coefficient, longest))
+    return leaps(digits, width, {**shared, **{basis: step for step, basis in steps.items()}}, guards)
+
+
+def _aligned(accesses: list[Access]) -> tuple[list[Access], dict[int, Basis]]:
+    """The accesses with loops that move them by the same step as one, of which guards of all can speak; by step."""
+    steps: dict[int, Basis] = {}
+    found = []
+    for access in accesses:
+        own = [(b, c) for b, c in access.address.terms if isinstance(b, Value)]
+        several = len({abs(c) for _, c in own}) < len(own) or any(c < 0 for _, c in own)
+        one: dict[Basis, Basis] = {} if several else {b: steps.setdefault(c, Value(I64)) for b, c in own}
+        guards = {Guard(_renamed(guard.sum, one), guard.bound) for guard in access.guards}
+        found.append(Access(access.address, access.size, guards))
+    return found, steps
+
+
+def _renamed(sum_: Affine, bases: dict[Basis, Basis]) -> Affine:
+    return Affine(sum_.const, tuple((bases.get(b, b), c) for b, c in sum_.terms))
 
 
 def _thread_terms(access: Access) -> dict[Basis, int]:
@@ -132,47 +148,6 @@ def _spot(access: Access, sums: Sums, windows: bool) -> _Spot | None:
     return _Spot(start, end, loops)
 
 
-def leaps(digits: list[Digit], width: int, shared: dict[Basis, int], guards: set[Guard]) -> bool:
-    """Whether each digit's step leaps over all that the smaller digits and the window of one thread reach."""
-    digits = sorted(digits, key=lambda d: d.coefficient)
-    reach = 0
-    below: dict[Basis, int] | None = {}  # how far each reaches; None: loops are among them, of which no guard speaks
-    for number, digit in enumerate(digits):
-        if digit.coefficient < reach + width:
-            return False
-        if digit.extent is None:
-            return number == len(digits) - 1
-        reach += digit.coefficient * (digit.extent - 1)
-        if below is not None and digit.basis is not None:
-            below = {**below, digit.basis: digit.coefficient * (digit.extent - 1)}
-            reach = min(reach, _reach(below, shared, guards))
-        else:
-            below = None
-    return True
-
-
-def _reach(below: dict[Basis, int], shared: dict[Basis, int], guards: set[Guard]) -> int:
-    """How far some digits together can reach: guards bound groups of them, `row < n` and `col < m`."""
-    free, total = dict(below), 0
-    found = [(set(guard.sum.coefficients), bound) for guard in guards for bound in bounds(guard, shared)]
-    for group, bound in sorted(found, key=lambda pair: (-len(pair[0]), pair[1])):
-        if group <= free.keys() and bound < sum(free[basis] for basis in group):
-            total += bound
-            free = {basis: reach for basis, reach in free.items() if basis not in group}
-    return total + sum(free.values())
-
-
-def bounds(guard: Guard, shared: dict[Basis, int]) -> list[int]:
-    """How far the digits of which a guard speaks can reach together."""
-    terms = guard.sum.coefficients
-    if any(c <= 0 or b not in shared or shared[b] % c for b, c in terms.items()):
-        return []
-    factors = {shared[b] // c for b, c in terms.items()}
-    if len(factors) != 1 or min(factors) <= 0:
-        return []
-    return [min(factors) * max(0, guard.bound - 1 - guard.sum.const)]
-
-
 # ---- launches -----------------------------------------------------------------------------------------------------
 
 
@@ -196,10 +171,14 @@ _TYPICAL_NUMBER = 4099  # of elements along an axis: more than the typical launc
 
 def typical(structure: Structure, function: Function, unique: frozenset[Value] = frozenset()) -> Sums:
     """A launch like those the kernel is made for: along the axes it asks for, on large enough buffers."""
+    own = {p.value for p in function.params}
+    return Sums(structure, typical_shape(function), lambda v: _TYPICAL_NUMBER if v in own else None, unique)
+
+
+def typical_shape(function: Function) -> Shape:
     used = {(op.name, op.axis) for op in walk(function.body) if isinstance(op, Builtin)}
     block, grid = (
         tuple(_TYPICAL[name][axis] if (name, axis) in used else 1 for axis in range(3))
         for name in ("thread_idx", "block_idx")
     )
-    own = {p.value for p in function.params}
-    return Sums(structure, Shape(grid, block), lambda v: _TYPICAL_NUMBER if v in own else None, unique)  # type: ignore[arg-type]
+    return Shape(grid, block)  # type: ignore[arg-type]

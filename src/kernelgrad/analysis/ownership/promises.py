@@ -10,22 +10,22 @@ into the next row. A buffer that the kernel writes says nothing.
 
 from __future__ import annotations
 
-from ...ir.ops import Apply, Atomic, For, Load, Member, Offset, PtrCast, Store, Value, While
+from ...ir.ops import Apply, Atomic, Load, Member, Offset, PtrCast, Store, Value
 from ...ir.types import I64, Pointer, Scalar, Type
 from ..access.affine import Access, Affine, Basis, Guard, Looked, Sums
-from ..access.loop_bounds import End, ends_of
+from ..access.executions import Executions, executions
 from ..fold import limits
 from ..roots import Memory
-from ..structure import Place, Structure
+from ..structure import Structure
 
 
 def promised(sums: Sums, memory: Memory) -> Sums:
-    """The sums that know what promised buffers hold, where there are any."""
+    """The sums over all executions, which know what promised buffers hold, where there are any."""
     unwritten = sums.unique - memory.written()
-    return _Lookups(sums, memory, unwritten) if unwritten else sums
+    return _Lookups(sums, memory, unwritten) if unwritten else executions(sums)
 
 
-class _Lookups(Sums):
+class _Lookups(Executions):
     def __init__(self, sums: Sums, memory: Memory, unique: frozenset[Value]):
         super().__init__(sums.structure, sums.shape, sums.known, unique)
         self.memory = memory
@@ -72,29 +72,6 @@ class _Lookups(Sums):
             low, high = low + min(ends), high + max(ends)
         least, most = limits(type)
         return high - low < 1 << 64 if type.bits == 64 else least <= low and high <= most
-
-    # ---- guards
-
-    def guards(self, place: Place | None) -> set[Guard]:
-        """Also of what loops count: it stays below where they end."""
-        found, inner = super().guards(place), place
-        while inner is not None:
-            if isinstance(inner.owner, For | While) and inner.block is inner.owner.body:
-                found |= self._of_loop(inner.owner)
-            inner = inner.parent
-        return found
-
-    def _of_loop(self, loop: For | While) -> set[Guard]:
-        if isinstance(loop, For):
-            ends = [End(loop.body.args[0], (loop.upper,), 0)] if loop.step > 0 else []
-        else:
-            ends = ends_of(loop, self.structure)
-        found = set()
-        for value, bounds, more in ends:
-            small, large = self.of(value), self.common(bounds)
-            if small is not None and large is not None and small.terms and not large.terms:
-                found.add(Guard(small, large.const + more))
-        return found
 
 
 def _looked(sum_: Affine) -> list[tuple[Looked, int]]:

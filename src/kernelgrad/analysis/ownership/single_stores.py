@@ -15,9 +15,11 @@ from math import gcd
 
 from ...ir.ops import Atomic, For, Op, Store, Value, While
 from ..access.affine import Access, Basis, Sums
+from ..access.executions import determined, extent
+from ..access.leaps import Digit, leaps
 from ..roots import Memory
 from ..structure import Place
-from .private import Digit, leaps, thread_digits
+from .private import thread_digits
 from .promises import promised, settled
 
 
@@ -64,14 +66,18 @@ def _is_once(access: Access, place: Place, accesses: list[Access], sums: Sums) -
     """Whether different executions of a store are at different places, with room for the other stores there."""
     fixed, terms = frozenset(sums.fixed(place)), access.address.coefficients
     shared: dict[Basis, int] = {b: c for b, c in terms.items() if not isinstance(b, Value)}
-    if set(shared) != thread_digits(sums, own_block=False) - fixed:
+    guards = set.intersection(*(a.guards for a in accesses))
+    told = determined(shared, sums, guards)
+    if not thread_digits(sums, own_block=False) - fixed <= told:
         return False
-    loops = _loop_digits({b: c for b, c in terms.items() if isinstance(b, Value)}, place, fixed, sums)
+    moving: dict[Basis, int] = {b: c for b, c in terms.items() if isinstance(b, Value)}
+    told -= {b for b in told if sums.loops.get(b) in {sums.loops.get(m) for m in moving}}
+    loops = _loop_digits(moving, place, fixed | told, sums)
     if loops is None:
         return False
-    digits = [*(Digit(b, abs(c), sums.extents[b]) for b, c in shared.items()), *loops]
+    digits = [*(Digit(b, abs(c), extent(b, sums, guards)) for b, c in shared.items()), *loops]
     apart, width = _statement_digit(accesses, min((digit.coefficient for digit in digits), default=0))
-    return leaps([*digits, *apart], width, shared, set.intersection(*(a.guards for a in accesses)))
+    return leaps([*digits, *apart], width, terms, guards)
 
 
 def _statement_digit(accesses: list[Access], step: int) -> tuple[list[Digit], int]:
@@ -99,7 +105,7 @@ def _loop_digits(terms: dict[Basis, int], place: Place, fixed: frozenset[Basis],
             continue
         if step == 0 or (trips is None and any(b in sums.wrapping for b in own)):
             return None
-        found.append(Digit(None, abs(step), trips))
+        found.append(Digit(own[0] if len(own) == 1 else None, abs(step), trips))
     return found
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ...ir.ops import For, Load, Value
 from ..access.affine import Affine, Basis, Guard, Sums
+from ..access.leaps import bounds
 from ..roots import Memory
 from ..structure import Place
-from .private import bounds, thread_digits
+from .private import thread_digits
 
 
 def bytes_read_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...analysis.machine import ONLY_SUMS
 from ...ir.ops import (
     Apply,
     Atomic,
@@ -28,7 +29,6 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, operands, uses, walk
 from ...transforms.unroll import constants_of, trips, unroll
 
-MOST = 32  # registers that they may take
 _FIXED = (Constant, Apply, Offset, Member, PtrCast)
 _SAME = ("thread_idx", "block_dim", "lane_id")
 
@@ -40,7 +40,7 @@ def taps(ops: Iterable[Op], adjoints: frozenset[Value]) -> set[Op]:
     if not adjoints or not atomics:
         return set()
     search = _Search(block, adjoints)
-    return atomics if search.count(block) <= MOST and search.found == atomics else set()
+    return atomics if search.count(block) <= ONLY_SUMS and search.found == atomics else set()
 
 
 class _Search:
@@ -95,7 +95,7 @@ def unrolled(function: Function, module: Module) -> Function:
 
     def is_over_taps(loop: For | While) -> bool:
         number = trips(loop, constants)
-        return number is not None and number <= MOST and any(isinstance(op, Atomic) for op in walk(loop.body))
+        return number is not None and number <= ONLY_SUMS and any(isinstance(op, Atomic) for op in walk(loop.body))
 
     return unroll(function, is_over_taps)
 

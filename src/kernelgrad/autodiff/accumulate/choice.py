@@ -8,6 +8,7 @@ updates are atomic too.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ...analysis.access.affine import Sums
 from ...analysis.machine import VECTOR_BYTES
@@ -18,7 +19,9 @@ from ...analysis.structure import Structure
 from ...analysis.tuning import USUAL as USUAL_TUNING
 from ...analysis.tuning import Tuning, Vectorization
 from ...ir.ops import Alloca, Load, Store, Value
-from .gather.pattern import Gather
+
+if TYPE_CHECKING:
+    from .gather.pattern import Gather
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class Facts:
     copies. `taped`: buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
     a copy of all. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its threads add up
     together. `vector`: threads do several neighbouring elements each. `alone`: there is one thread. `ragged`: the rows
-    of a block are not whole warps, and lanes may leave a loop at different times for it."""
+    of a block are not whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a
+    reverse alone go to other elements in every iteration, as they do in a typical launch."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -57,6 +61,7 @@ class Facts:
     vector: Vectorization | None = None
     alone: bool = False
     ragged: bool = False
+    apart_in_turn: bool = True
 
 
 USUAL = Facts()  # of most launches
@@ -67,6 +72,11 @@ def on_cores(facts: Facts) -> Facts:
     """The same on a CPU, whose few cores hardly wait for each other, and where a block's sum costs less than those of
     its warps. Each core has copies of what many threads add to (Note [Own sums] in backends/cpu/own_sums.py)."""
     return replace(facts, partials=False, copied=frozenset(), tuning=facts.tuning.on_cpu)
+
+
+def in_one_kernel(facts: Facts, listed: frozenset[str]) -> Facts:
+    """The same without what the launcher adds to the adjoints of the listed parameters after the kernel."""
+    return replace(facts, partials=False, copied=frozenset(), wide=facts.wide - listed)
 
 
 @dataclass

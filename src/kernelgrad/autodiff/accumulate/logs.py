@@ -9,7 +9,8 @@ Logs are laid out like the tape: entry k of a thread lies at `segment + k * thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...ir.builder import Builder, pointee
@@ -62,14 +63,16 @@ class Log:
 
 class Logs:
     """`prologue` is code at the start of the function that logs. `base`: the first cell of a shared variable's shadow,
-    as a pointer to floats of a type."""
+    as a pointer to floats of a type. `pending`: what may have entries since the last barrier, where code is emitted:
+    a barrier adds up no more than that."""
 
     def __init__(self, tape: Tape, counted: bool, wanted: Iterable[Logged]):
         self.tape, self.counted = tape, counted
         self.prologue = Builder()
+        self.pending: set[Logged] = set()
         self.base: Callable[[Builder, str, Scalar], Value]
         self.all = {of: self._make(of) for of in wanted}
-        self.phases = [log for log in self.all.values() if log.of.variable]
+        self.has_phases = any(of.variable for of in self.all)
 
     def _make(self, of: Logged) -> Log:
         b = self.prologue
@@ -88,6 +91,7 @@ class Logs:
     def append(self, b: Builder, of: Logged, ptr: Value, adjoint: Value) -> None:
         """Unless there is nothing to add."""
         log = self.all[of]
+        self.pending.add(of)
         some = b.apply("ne", adjoint, b.constant(0.0, adjoint.type))
         with b.region() as region:
             count = b.load(log.count)
@@ -127,20 +131,43 @@ class Logs:
 
     def barrier(self, b: Builder) -> None:
         """A barrier of the block, before which each thread adds up what the phase has for its cells."""
-        pending = b.constant(False, BOOL)
-        for log in self.phases:
+        phase = [log for of, log in self.all.items() if of.variable and of in self.pending]
+        some = b.constant(False, BOOL)
+        for log in phase:
             count = b.load(log.count)
             b.store(self._filled(b, log, linear_thread(b)), count)
-            pending = b.apply("or", pending, b.apply("ne", count, b.constant(0, I64)))
-        if self.phases:
-            some = b.emit(BarrierReduce, "or", b.convert(pending, I32), type=I32)
+            some = b.apply("or", some, b.apply("ne", count, b.constant(0, I64)))
+        if phase:
+            any_of_block = b.emit(BarrierReduce, "or", b.convert(some, I32), type=I32)
             with b.region() as adding:
-                for log in self.phases:
+                for log in phase:
                     self._add_up(b, log)
-            b.if_(b.apply("ne", some, b.constant(0, I32)), adding.block())
+            b.if_(b.apply("ne", any_of_block, b.constant(0, I32)), adding.block())
         b.effect(Barrier, "block")
-        for log in self.phases:
+        for log in phase:
             b.store(log.count, b.constant(0, I64))
+        self.pending.clear()
+
+    @contextmanager
+    def repeated(self, logged: Iterable[Logged]) -> Iterator[None]:
+        """Code that runs never or again and again, and logs: the last time's entries may still be there."""
+        before = set(self.pending)
+        self.pending |= set(logged)
+        yield
+        self.pending |= before
+
+    @contextmanager
+    def branches(self) -> Iterator[Callable[[], None]]:
+        """Code of which one part runs: what is called before each."""
+        before, after = set(self.pending), set[Logged]()
+
+        def another() -> None:
+            after.update(self.pending)
+            self.pending = set(before)
+
+        self.pending = set()
+        yield another
+        self.pending |= after
 
     def _add_up(self, b: Builder, log: Log) -> None:
         zero, thread, k = b.constant(0, I64), Value(I64, "~thread"), Value(I64, "~k")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ...analysis.roots import holds_pointers
 from ...errors import UnsupportedError
@@ -11,7 +12,9 @@ from ...ir.ops import Function, Param, Value
 from ...ir.types import Pointer
 from ..calculus.activity import Activity
 from ..calculus.shadows import adjoint_c_type, adjoint_type, shadow_name, wide_type
-from .replicas import Copies, spread
+
+if TYPE_CHECKING:
+    from .replicas import Copies
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,22 @@ def adjoint_params(
     unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
     _refuse_unlisted_structs(unlisted, function)
     internal = {p.name: _adjoint_param(p, params, p.name in widened) for p in unlisted}
-    copies = {
-        name: spread(p, wide_type(params[name].type) if name in widened else p.type)
-        for name, p in adjoints.items()
-        if name in copied
-    }
+    copies = _copies(adjoints, params, copied, widened) if copied else {}
     doubles = {name: _wide_param(params[name], p) for name, p in adjoints.items() if name in widened - set(copies)}
     both = {**adjoints, **internal}
     pointers = {params[name].value: p.value for name, p in both.items() if not is_number(params[name])}
     pointers |= {params[name].value: own.pointer for name, own in copies.items()}
     pointers |= {params[name].value: own.value for name, own in doubles.items()}
     return AdjointParams(adjoints, internal, copies, pointers, doubles)
+
+
+def _copies(
+    adjoints: Mapping[str, Param], params: Mapping[str, Param], copied: frozenset[str], widened: set[str]
+) -> dict[str, Copies]:
+    from .replicas import spread
+
+    types = {name: wide_type(params[name].type) if name in widened else p.type for name, p in adjoints.items()}
+    return {name: spread(p, types[name]) for name, p in adjoints.items() if name in copied}
 
 
 def partial_sums(numbers: Mapping[str, Param], params: Mapping[str, Param], activity: Activity) -> dict[str, Param]:

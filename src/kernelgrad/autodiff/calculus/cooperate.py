@@ -12,30 +12,11 @@ from collections.abc import Callable
 from ...analysis.roots import Memory
 from ...errors import UnsupportedError
 from ...ir.builder import Builder, pointee
-from ...ir.ops import ADJOINT, Atomic, Barrier, Fence, Function, Global, Load, Module, Store, Value
-from ...ir.traverse import walk
+from ...ir.ops import ADJOINT, Atomic, Barrier, Global, Load, Module, Store, Value
 from ...ir.types import F64, I64, U32, Array, Pointer, Scalar, Struct, Type
 from .shadows import adjoint_type, dynamic_shadow, is_dynamic, wide_type, zero_fill
 from .tape import linear_thread
 from .views import leaves
-
-SHARED_BYTES = "_shared_bytes"
-
-
-# ---- what is refused ----------------------------------------------------------------------------------------------
-
-
-def check(function: Function) -> None:
-    """Refuses cooperation that has no reverse here."""
-    for op in walk(function.body):
-        if isinstance(op, Load | Store) and op.volatile:
-            raise UnsupportedError(
-                "volatile memory has no gradient", op.span, "drop `volatile` and put __syncwarp() between the steps"
-            )
-        if isinstance(op, Fence) and op.scope != "block":
-            reason = "a fence passes values between blocks inside one launch: that has no gradient"
-            raise UnsupportedError(reason, op.span, "use two launches")
-
 
 # ---- shared memory ------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
-from .rules import rule_for
+from .rules import forward_rule_for
 
 
 def has_tangent(type: Type) -> bool:
@@ -201,5 +201,5 @@ class ForwardActivity:
 
 def may_pass(fn: str, k: int) -> bool:
     """Whether a tangent may pass through argument k; unknown functions count, to be refused."""
-    rule = rule_for(fn)
+    rule = forward_rule_for(fn)
     return rule is None or not rule.is_zero(k)

@@ -136,6 +136,11 @@ def rule_for(fn: str) -> Rule | None:
     return RULES.get(fn) or _OWN.get(fn)
 
 
+def forward_rule_for(fn: str) -> Rule | None:
+    """The same for forward mode, where a function may have another derivative, given by the user."""
+    return _IN_FORWARD_MODE.get(fn) or rule_for(fn)
+
+
 def scaled(
     builder: Builder,
     adjoint: Value,
@@ -396,4 +401,10 @@ _OWN = {
     "detach": Zero("detach"),
     "masked": Rule("masked", lambda r, v, g: (where(g != 0.0, 1.0, 0.0), 0.0), _TWO),
     "along": Rule("along", lambda r, v, x, slope: (1.0, slope, 0.0), _THREE, singular=True),
+    # What the source gives.
+    "stop": Zero("stop"),
+    "custom": Rule("custom", lambda r, v, x, slope: (1.0, slope, 0.0), _THREE, singular=True),
+    "custom_reverse": Rule("custom_reverse", lambda r, v, x, slope: (1.0, slope, 0.0), _THREE, singular=True),
+    "custom_forward": Rule("custom_forward", lambda r, v, x, slope: (1.0, 0.0, 0.0), _THREE),
 }
+_IN_FORWARD_MODE = {"custom_reverse": _OWN["custom_forward"], "custom_forward": _OWN["custom_reverse"]}

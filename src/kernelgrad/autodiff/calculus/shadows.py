@@ -223,6 +223,9 @@ def adjoint_c_type(c_type: str) -> str:
     return _C_HALVES.sub("float", c_type.replace("const ", ""))
 
 
+SHARED_BYTES = "_shared_bytes"  # the parameter that says where the shadow of dynamic shared memory begins
+
+
 def is_dynamic(variable: Global) -> bool:
     return isinstance(variable.type, Array) and variable.type.count == 0
 

@@ -84,17 +84,31 @@ class View:
         return self.start.terms == other.start.terms and abs(self.start.bytes - other.start.bytes) < near
 
 
-def apart(function: Function, memory: Memory, roots: Iterable[Value], active: Set[Value]) -> frozenset[int]:
+_NONE = frozenset[int]()
+
+
+def zero_words(function: Function) -> frozenset[int]:
+    """The stores of integers that are zero in shared memory: zeros of whatever is there. Gradients clear their shadows
+    in this way."""
+    ops = list(walk(function.body))
+    zeros = {op.result for op in ops if isinstance(op, Constant) and _is_integer(op.result) and op.value == 0}
+    stores = (op for op in ops if isinstance(op, Store) and op.value in zeros)
+    return frozenset(id(op) for op in stores if isinstance(op.ptr.type, Pointer) and op.ptr.type.space == "shared")
+
+
+def apart(
+    function: Function, memory: Memory, roots: Iterable[Value], active: Set[Value], zeros: frozenset[int] = _NONE
+) -> frozenset[int]:
     """The accesses that see memory as another type than it is declared with, each in a part of its own.
 
     Memory that is declared as bytes has no type but that of its views: if it carries derivatives, those must be apart.
-    Typed arrays are cut in parts only where their size is not known.
+    Typed arrays are cut in parts only where their size is not known. `zeros`: stores that are apart from all others.
     """
-    work = _Views(function, memory, active)
+    work = _Views(function, memory, active, zeros)
     found = [op for root in roots if _is_cut(root) for op in work.of_root(root)]
     if any(_makes_float(op) for op in work.definitions.values()):  # of integers that may be the bits of another view
         found = [op for op in found if not isinstance(op, Load)]
-    return frozenset(map(id, found))
+    return zeros.union(map(id, found))
 
 
 def cut_pointers(function: Function) -> frozenset[Value]:
@@ -128,8 +142,8 @@ def _is_cut(root: Value) -> bool:
 
 
 class _Views:
-    def __init__(self, function: Function, memory: Memory, active: Set[Value]):
-        self.function, self.memory, self.active = function, memory, active
+    def __init__(self, function: Function, memory: Memory, active: Set[Value], zeros: frozenset[int] = _NONE):
+        self.function, self.memory, self.active, self.zeros = function, memory, active, zeros
         self.definitions = {v: op for op in walk(function.body) for v in op.results}
 
     @cached_property
@@ -148,7 +162,7 @@ class _Views:
     def of_root(self, root: Value, strict: bool = False) -> list[Access]:
         """`strict`: also what is declared as floats may hold nothing else in their place."""
         known = (op for op in (*self.memory.loads, *self.memory.stores) if isinstance(op, Load | Store | Atomic))
-        accesses = [op for op in known if root in self.memory.of(op.ptr)]
+        accesses = [op for op in known if root in self.memory.of(op.ptr) and id(op) not in self.zeros]
         if len({leaves(pointee(op.ptr)) for op in accesses}) < 2:
             return []
         found = [(op, view) for op in accesses for view in self.views(op.ptr, root)]

@@ -6,40 +6,87 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...analysis.structure import Place
-from ...errors import Span
-from ...ir.effects import has_barrier
-from ...ir.ops import For, Function, Module, While
-from ...ir.traverse import walk
-from ...transforms import cas_loops, converge, invariant, predicate, promote, rotate, simplify
-from ...transforms.block_shape import is_short, with_shape
-from ...transforms.unroll import constants_of, unroll
+from ...errors import Span, UnsupportedError
+from ...ir.ops import (
+    Alloca,
+    Atomic,
+    Barrier,
+    BarrierReduce,
+    Fence,
+    For,
+    Function,
+    Leave,
+    Load,
+    Module,
+    Store,
+    Warp,
+    While,
+)
+from ...ir.traverse import kinds, walk
+from ...transforms import simplify
+from ...transforms.passes import Pass, applied
 from ..accumulate.parameters import is_number
-from ..calculus import cooperate
-from ..refusals.passing import refuse_waiting
 
 if TYPE_CHECKING:
     from .options import Options
 
 
+_CAS_LOOPS = Pass("cas_loops", "transforms.cas_loops", (Atomic,))
+_LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca,))
+_ROTATE = Pass("rotate", "transforms.rotate", (While,))
+_INVARIANT = Pass("invariant", "transforms.invariant", (For, While))
+
+
 def in_form(function: Function, module: Module, options: Options) -> Function:
     """The function in the form that reversal knows."""
-    cooperate.check(function)
-    function = cas_loops.run(function, module)
-    if options.facts.block is not None:
-        function = with_shape(function, module, options.facts.block, options.mode == "reverse")
-    refuse_waiting(function)
+    facts = options.facts
+    refuse_volatile(function)
+    function = applied(_LOCAL_ARRAYS, applied(_CAS_LOOPS, function, module), module)
+    if facts.block is not None:
+        shape = Pass("shape", "transforms.block_shape:with_shape", (), (facts.block, options.mode == "reverse"))
+        function = applied(shape, function, module)
+    if While in kinds(function.body):
+        from ..refusals.passing import refuse_waiting
+
+        refuse_waiting(function)
+    function = _predicated(function, module, options)
+    function = applied(_ROTATE, applied(_INVARIANT, function, module), module)
+    return applied(Pass("converge", "transforms.converge", (Warp, Barrier), (not facts.ragged,)), function, module)
+
+
+def refuse_volatile(function: Function) -> None:
+    """Refuses cooperation that has no reverse here."""
+    for op in walk(function.body):
+        if isinstance(op, Load | Store) and op.volatile:
+            raise UnsupportedError(
+                "volatile memory has no gradient", op.span, "drop `volatile` and put __syncwarp() between the steps"
+            )
+        if isinstance(op, Fence) and op.scope != "block":
+            reason = "a fence passes values between blocks inside one launch: that has no gradient"
+            raise UnsupportedError(reason, op.span, "use two launches")
+
+
+def _predicated(function: Function, module: Module, options: Options) -> Function:
+    """With early returns as predicates, where threads that return would have to come back."""
+    if kinds(function.body).isdisjoint((Leave, Barrier, BarrierReduce, Warp)):
+        return function
+    from ...ir.effects import has_barrier
+    from ...transforms import predicate, rotate
+
     meets_at_end = not options.facts.alone and any(is_number(p) for p in function.params if p.name in options.listed)
     # What is logged at a barrier of the block belongs to all of its threads (see `logs`): none may be gone.
     meets_at_end = meets_at_end or (options.deterministic and any(map(has_barrier, function.body.ops)))
-    if predicate.is_needed(function, meets_at_end):
-        # The body of a do-while loop is its condition, barriers included, until the loop is rotated.
-        function = simplify.run(predicate.run(rotate.run(function, module), module), module)
-    function = rotate.run(invariant.run(function, module), module)
-    return converge.run(function, module, whole_rows=not options.facts.ragged)
+    if not predicate.is_needed(function, meets_at_end):
+        return function
+    # The body of a do-while loop is its condition, barriers included, until the loop is rotated.
+    return simplify.run(predicate.run(rotate.run(function, module), module), module)
 
 
 def short_loops(function: Function, taped: Iterable[Place]) -> frozenset[Span]:
     """Loops of constant length that would need a tape, and unrolled need none."""
+    from ...transforms.block_shape import is_short
+    from ...transforms.unroll import constants_of
+
     constants = constants_of(function)
     short = {op.span for op in walk(function.body) if isinstance(op, For | While) and is_short(op, constants)}
     owners = {place.owner for place in taped}
@@ -47,6 +94,10 @@ def short_loops(function: Function, taped: Iterable[Place]) -> frozenset[Span]:
 
 
 def unrolled(function: Function, module: Module, chosen: frozenset[Span]) -> Function:
+    from ...transforms import promote, rotate
+    from ...transforms.block_shape import is_short
+    from ...transforms.unroll import constants_of, unroll
+
     constants = constants_of(function)
     unrolled = unroll(function, lambda loop: loop.span in chosen and is_short(loop, constants))
     # Simplification drops what a loop carries in vain, its condition too: hence rotated again.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...analysis.ownership.loads_before_stores import Before
+from ...analysis.ownership.loads_before_stores import Early, find_early
 from ...analysis.roots import UNKNOWN, Memory, leads_on, named_roots
 from ...ir.ops import Function, Value
 from ..accumulate.choice import USUAL, Facts
@@ -50,6 +50,7 @@ class Options:
             block=facts.block,
             alone=facts.alone,
             ragged=facts.ragged,
+            apart_in_turn=facts.apart_in_turn,
         )
         return replace(self, kept=(), unique=(), facts=kept)
 
@@ -62,16 +63,15 @@ def changing_roots(function: Function, memory: Memory, options: Options) -> froz
     return taped | {UNKNOWN} if behind else taped
 
 
-def early_loads(function: Function, memory: Memory, options: Options) -> frozenset[int]:
-    """Loads of what buffers held before the kernel, where the reverse finds that: in the buffers themselves if it runs
-    alone, else in copies."""
+def early_loads(function: Function, memory: Memory, options: Options) -> Early:
+    """In the buffers themselves if the reverse runs alone, else in copies."""
     if options.mode == "joint":
-        return frozenset()
+        return Early()
     copied = named_roots(function, memory, options.changing - options.facts.taped)
     old = memory.lasting() | {UNKNOWN} if options.mode == "reverse" else copied
-    loads = (op for op in memory.loads if memory.of(op.ptr) and memory.of(op.ptr) <= old)
-    before = Before(function, memory, options.may_alias)
-    return frozenset(id(op) for op in loads if before.store_before(op) is None)
+    loads = [op for op in memory.loads if memory.of(op.ptr) and memory.of(op.ptr) <= old]
+    typical = options.mode == "reverse" and options.facts.apart_in_turn
+    return find_early(loads, function, memory, options.may_alias, typical)
 
 
 def unique_roots(function: Function, options: Options) -> frozenset[Value]:

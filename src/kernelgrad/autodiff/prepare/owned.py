@@ -6,16 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.access.affine import Sums
-from ...analysis.block_interpreter.coverage import Threads
 from ...analysis.ownership.disjoint_stores import stores_apart
 from ...analysis.ownership.exclusive import Place as SharedPlace
-from ...analysis.ownership.exclusive import exclusive_loads
 from ...analysis.ownership.private import private_roots, typical
 from ...locks import cached_property
 from .options import Options, unique_roots
 
 if TYPE_CHECKING:
-    from .prepared import Planned
+    from .planned import Planned
 
 
 class Owned(NamedTuple):
@@ -35,23 +33,26 @@ class TypicallyOwned:
         self.sums: Sums = typical(planned.structure, planned.function, unique_roots(planned.function, options))
 
     @cached_property
-    def _threads(self) -> Threads:
-        return Threads(self.sums.shape.block, self.planned.structure, self.sums.known)
-
-    @cached_property
     def private(self) -> frozenset[str]:
         at = self.planned
         return private_roots(at.memory, at.structure, at.function, at.activity.roots, self.sums)
 
     @cached_property
-    def exclusive(self) -> frozenset[SharedPlace]:
-        at = self.planned
-        return exclusive_loads(at.function, at.memory, at.activity.roots, self._threads)
+    def of_stores(self) -> tuple[frozenset[SharedPlace], frozenset[SharedPlace]]:
+        return of_stores(self.planned, self.sums)
 
-    @cached_property
-    def apart(self) -> frozenset[SharedPlace]:
-        at = self.planned
-        return stores_apart(at.function, at.memory, at.structure, at.activity.roots, self.sums, self._threads)
+
+def of_stores(planned: Planned, sums: Sums) -> tuple[frozenset[SharedPlace], frozenset[SharedPlace]]:
+    """`exclusive` and `apart`. Where there is shared memory, a block is played through for them."""
+    of = planned.function, planned.memory
+    if not planned.memory.global_names:
+        return frozenset(), stores_apart(*of, planned.structure, planned.activity.roots, sums, None)
+    from ...analysis.block_interpreter.coverage import Threads
+    from ...analysis.ownership.exclusive import exclusive_loads
+
+    threads = Threads(sums.shape.block, planned.structure, sums.known)
+    exclusive = exclusive_loads(*of, planned.activity.roots, threads)
+    return exclusive, stores_apart(*of, planned.structure, planned.activity.roots, sums, threads)
 
 
 def owned(planned: Planned, options: Options, usual: TypicallyOwned) -> Owned:
@@ -61,6 +62,6 @@ def owned(planned: Planned, options: Options, usual: TypicallyOwned) -> Owned:
     facts = options.facts
     return Owned(
         usual.private if facts.private is None else facts.private,
-        usual.exclusive if facts.exclusive is None else facts.exclusive,
-        usual.apart if facts.apart is None else facts.apart,
+        usual.of_stores[0] if facts.exclusive is None else facts.exclusive,
+        usual.of_stores[1] if facts.apart is None else facts.apart,
     )

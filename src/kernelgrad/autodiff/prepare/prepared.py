@@ -8,123 +8,30 @@ that differ in how updates are added alone share everything else.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from ...analysis import roots as memory_analysis
-from ...analysis import structure as structure_analysis
-from ...analysis.ownership.loads_before_stores import Before
-from ...analysis.roots import Memory, holds_pointers
-from ...analysis.structure import Place, Structure
+from ...analysis.roots import Memory
+from ...analysis.structure import Structure
 from ...deep import deeply
 from ...errors import Span
-from ...ir.ops import Atomic, For, Function, Global, Module, Op, Param, Print, Value, While
-from ...ir.traverse import uses, walk
-from ...ir.types import I64
-from ...locks import cached_property
+from ...ir.ops import Function, Module, Value
+from ...ir.types import Struct
 from ...progress import doing
-from ...transforms import rotate, simplify
+from ...transforms import simplify
 from ..accumulate.choice import Accumulation, plan_updates
-from ..accumulate.ordered import Sites, order_updates, sites
-from ..accumulate.parameters import AdjointParams, adjoint_params
-from ..calculus import activity as activity_analysis
-from ..calculus import cooperate, struct_members
 from ..calculus.activity import Activity
-from ..calculus.shadows import Shadowed, add_shadows, is_dynamic
-from ..refusals.bits import refuse_bits
-from ..refusals.unsaved import refuse_shadow_pointers, refuse_tape
-from ..refusals.unsupported import refuse_unsupported
-from ..saving import carried_derivatives
-from ..saving.branch_bits import with_choices
+from ..calculus.shadows import Shadowed
 from ..saving.plan import Plan
-from ..saving.planner import Task, make_plan
-from ..saving.rerun_segments import candidates, strip
-from ..winners import shared_memory
-from ..winners.global_memory import Winners, find_claims, refuse_alone
-from ..winners.shared_memory import SharedWinners
-from .double_cells import wide_roots
+from ..saving.planner import Task
+from ..winners.winners import Winners
 from .normal_form import in_form, short_loops, unrolled
-from .options import Options, changing_roots, early_loads
-from .owned import TypicallyOwned, owned
+from .options import Options
+from .owned import owned
+from .planned import Planned, activity_of, make_planned
 
-
-class SharedShadows(NamedTuple):
-    """The shadow of each shared variable that has one, and where those of dynamic shared memory begin. `wide`: the
-    variables whose shadows are in double precision."""
-
-    of: dict[str, Global]
-    nbytes: Value
-    wide: frozenset[str]
-
-    @property
-    def widening(self) -> int:
-        """How often the bytes of dynamic shared memory go into those of its shadow."""
-        found = (cooperate.widening(v, name in self.wide) for name, v in self.of.items() if is_dynamic(v))
-        return max(found, default=1)
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether dynamic shared memory has a wide shadow."""
-        return any(is_dynamic(v) for name, v in self.of.items() if name in self.wide)
-
-    @property
-    def params(self) -> tuple[Param, ...]:
-        dynamic = any(map(is_dynamic, self.of.values()))
-        return (Param(self.nbytes, "long long", variable=cooperate.SHARED_BYTES),) if dynamic else ()
-
-
-@dataclass
-class Planned:
-    """What forms of a derivative have in common that differ in how updates are added alone. `source`: the kernel in
-    the form that is reversed; in `shadowed`, with the pointers to adjoints beside its own. `options`: as they suit
-    it."""
-
-    options: Options
-    source: Function
-    shadowed: Shadowed
-    structure: Structure
-    memory: Memory
-    activity: Activity
-    plan: Plan
-    task: Task
-    winners: Winners
-    decided: SharedWinners
-    given: AdjointParams
-    shared: SharedShadows
-
-    @property
-    def function(self) -> Function:
-        return self.shadowed.function
-
-    def taped_spans(self) -> set[Span]:
-        return {place.owner.span for place in self.taped_loops() if place.owner is not None}
-
-    def taped_loops(self) -> list[Place]:
-        """The loop bodies (and branches in loops) that put something on the tape."""
-        places = [self.structure.places[key] for key, frame in self.plan.taped.items() if frame]
-        found: list[Place] = []
-        for start in places:
-            place: Place | None = start
-            while place is not None and not isinstance(place.owner, For | While):
-                place = place.parent
-            if place is not None:
-                found.append(place)
-        return found
-
-    def typically_owned(self, options: Options) -> TypicallyOwned:
-        key = options.unique
-        if key not in self._owned:
-            self._owned[key] = TypicallyOwned(self, options)
-        return self._owned[key]
-
-    @cached_property
-    def _owned(self) -> dict[tuple[str, ...], TypicallyOwned]:
-        return {}
-
-    @cached_property
-    def long_loops(self) -> tuple[frozenset[Span], frozenset[Span]]:
-        """Of launches with large tapes: the loops that carry derivatives along, and those that go in strips."""
-        narrow = carried_derivatives.candidates(self.function, self.plan, self.memory, self.activity)
-        return narrow, candidates(self.function, self.plan) - narrow
+if TYPE_CHECKING:
+    from ..accumulate.ordered import Sites
 
 
 @dataclass
@@ -197,21 +104,27 @@ class Derivations:
     def _plan(self, options: Options) -> Planned:
         """Loops that would need a tape take forms that need less of it, or none."""
         function, module = self.ready(options), self.module
-        found = _planned(function, module, options)
+        found = make_planned(function, module, options)
         nothing = frozenset[Span]()
         narrow, stripped = found.long_loops if options.facts.strips else (nothing, nothing)
         if stripped:
+            from ...transforms import rotate
+            from ..saving.rerun_segments import strip
+
             function = rotate.run(simplify.run(strip(function, stripped), module), module)
-            found = _planned(function, module, options)
-        short = short_loops(function, found.taped_loops()) - narrow
+            found = make_planned(function, module, options)
+        taped = found.taped_loops()
+        short = short_loops(function, taped) - narrow if taped else nothing
         if short:
             function = unrolled(function, module, short)
-            found = _planned(function, module, options)
+            found = make_planned(function, module, options)
         if narrow:
+            from ..saving import carried_derivatives
+
             # Last: simplification knows nothing of what this says of derivatives.
             memory = memory_analysis.analyse(function)
-            function = carried_derivatives.run(function, narrow, memory, _activity(function, memory, options))
-            found = _planned(function, module, options)
+            function = carried_derivatives.run(function, narrow, memory, activity_of(function, memory, options))
+            found = make_planned(function, module, options)
         return found
 
     def ready(self, options: Options) -> Function:
@@ -219,92 +132,16 @@ class Derivations:
         facts = options.facts
         key = options.listed, options.mode == "reverse", options.deterministic, facts.block, facts.alone, facts.ragged
         if key not in self._ready:
-            apart = struct_members.apart(self.function, self.module, options.listed)
-            self._ready[key] = in_form(apart, self.module, options)
+            self._ready[key] = in_form(self._with_members(options), self.module, options)
         return self._ready[key]
 
+    def _with_members(self, options: Options) -> Function:
+        """The function with numbers in structs that hold pointers, where they are listed, as parameters."""
+        if not any(isinstance(p.type, Struct) for p in self.function.params):
+            return self.function
+        from ..calculus import struct_members
 
-def _planned(function: Function, module: Module, options: Options) -> Planned:
-    memory = memory_analysis.analyse(function)
-    activity = _activity(function, memory, options)
-    refuse_bits(function, memory, activity)
-    decided = shared_memory.find(function, module, memory, activity)
-    if decided.won:
-        function, module = decided.function, decided.extended(module)
-        memory = memory_analysis.analyse(function)
-        activity = _activity(function, memory, options)
-    winners = Winners(find_claims(function, memory, activity, options.may_alias), decided.won)
-    options = _suited(options, function, memory, winners)
-    wide = wide_roots(function, memory, activity.roots, options.facts.wide)
-    given = adjoint_params(function, activity, options.listed, options.facts.copied, wide)
-    shared = _shared_shadows(module, memory, activity, wide)
-    chosen, choices = with_choices(function, activity)
-    shadowed = add_shadows(chosen, memory, activity.roots, given.pointers, shared.of, shared.nbytes, wide)
-    pointers = (*given.pointers.values(), shared.nbytes)
-    task = _task(shadowed, activity, pointers, options, winners, choices)
-    plan = _checked_plan(task, shadowed, options)
-    refuse_unsupported(task.function, plan, activity)
-    parts = (task.structure, task.memory, activity, plan, task, winners, decided, given, shared)
-    return Planned(options, function, shadowed, *parts)
-
-
-def _shared_shadows(module: Module, memory: Memory, activity: Activity, wide: frozenset[Value]) -> SharedShadows:
-    names = frozenset(name for name, root in memory.global_names.items() if root in wide)
-    shadows = cooperate.shared_shadows(module, memory, activity.roots, wide)
-    return SharedShadows(shadows, Value(I64, cooperate.SHARED_BYTES), names)
-
-
-def _suited(options: Options, function: Function, memory: Memory, winners: Winners) -> Options:
-    """How many launches it takes, whatever was asked for."""
-    if winners.claims:
-        return _apart(options, winners, memory)
-    if options.mode == "reverse" and not options.may_alias and _writes_only_outputs(function, memory):
-        return replace(options, mode="joint", silent=True)
-    return options
-
-
-def _apart(options: Options, winners: Winners, memory: Memory) -> Options:
-    """Who wins is known when the whole grid has run: the reverse is a launch of its own (rule 1)."""
-    if options.mode == "reverse":
-        refuse_alone(winners, memory)
-    return replace(options, mode="split")
-
-
-def _activity(function: Function, memory: Memory, options: Options) -> Activity:
-    listed = frozenset(p.value for p in function.params if p.name in options.listed)
-    found = activity_analysis.analyse(function, memory, listed, listed)
-    pointers = {v for v in listed if holds_pointers(v.type)}
-    return activity_analysis.with_shared_accesses(found, memory, pointers)
-
-
-def _task(
-    shadowed: Shadowed,
-    activity: Activity,
-    pointers: tuple[Value, ...],
-    options: Options,
-    winners: Winners,
-    choices: dict[Value, Value],
-) -> Task:
-    function, shadow = shadowed.function, shadowed.of
-    memory = memory_analysis.analyse(function)
-    structure = structure_analysis.analyse(function, apart=options.mode != "joint")
-    for param in (*pointers, *(p.value for p in winners.params)):
-        structure.home[param] = structure.launch
-    changing, early = changing_roots(function, memory, options), early_loads(function, memory, options)
-    alias, refill = options.may_alias, options.facts.refill
-    return Task(function, structure, memory, activity, shadow, alias, refill, winners, choices, changing, early)
-
-
-def _checked_plan(task: Task, shadowed: Shadowed, options: Options) -> Plan:
-    plan, function, memory = make_plan(task), task.function, task.memory
-    if options.mode == "reverse":
-        refuse_tape(plan, task.structure, Before(function, memory, options.may_alias))
-    elif options.mode == "split":
-        refuse_shadow_pointers(plan, task.structure, shadowed.of.values())
-    if options.silent:
-        outputs = set(_outputs(memory))
-        plan.silent = frozenset(id(op) for op in walk(function.body) if isinstance(op, Print) or op in outputs)
-    return plan
+        return struct_members.apart(self.function, self.module, options.listed)
 
 
 def _prepare(planned: Planned, options: Options) -> Prepared:
@@ -316,24 +153,12 @@ def _prepare(planned: Planned, options: Options) -> Prepared:
     accumulation = plan_updates(memory, structure, activity.roots, *parts, options.facts, usual.sums)
     if options.facts.alone:
         accumulation.contested.clear()
+    logged: Sites = {}
     if options.deterministic:
+        from ..accumulate.ordered import order_updates, sites
+
         alone = options.facts.alone
         accumulation = order_updates(accumulation, memory, structure, planned.plan, alone, options.may_alias)
-    logged = sites(accumulation, structure, planned.plan, planned.shadowed.of)
+        logged = sites(accumulation, structure, planned.plan, planned.shadowed.of)
     kept = frozenset(p.value for p in function.params if p.name in options.kept)
     return Prepared(options, planned, accumulation, kept, logged)
-
-
-def _outputs(memory: Memory) -> list[Op]:
-    """Writes to memory that outlives the launch."""
-    lasting = memory.lasting()
-    return [op for op in memory.stores if memory.of(op.ptr) & lasting]  # type: ignore[attr-defined]
-
-
-def _writes_only_outputs(function: Function, memory: Memory) -> bool:
-    """Whether nothing that outlives the launch is both written and read: the kernel could run again."""
-    used = uses(function.body)
-    written = _outputs(memory)
-    roots = frozenset[Value]().union(*(memory.of(op.ptr) for op in written))  # type: ignore[attr-defined]
-    read = any(memory.of(load.ptr) & roots for load in memory.loads)
-    return not read and not any(isinstance(op, Atomic) and used.get(op.result) for op in written)

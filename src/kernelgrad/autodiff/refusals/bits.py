@@ -19,8 +19,9 @@ from ..calculus.activity import Activity
 from ..calculus.views import apart, held, leaves
 
 
-def refuse_bits(function: Function, memory: Memory, activity: Activity) -> None:
-    work = _Bits(function, memory, activity)
+def refuse_bits(function: Function, memory: Memory, activity: Activity, zeros: frozenset[int] = frozenset()) -> None:
+    """`zeros`: stores of integers that are known to be zeros of whatever is there."""
+    work = _Bits(function, memory, activity, zeros)
     ops = list(walk(function.body))
     for op in ops:
         if isinstance(op, While):
@@ -34,10 +35,10 @@ def refuse_bits(function: Function, memory: Memory, activity: Activity) -> None:
 
 
 class _Bits:
-    def __init__(self, function: Function, memory: Memory, activity: Activity):
+    def __init__(self, function: Function, memory: Memory, activity: Activity, zeros: frozenset[int]):
         self.memory, self.activity = memory, activity
         self.varied = activity.roots | self._written()  # memory that holds floats with derivatives
-        self.apart = apart(function, memory, self.varied, activity.roots)
+        self.apart = apart(function, memory, self.varied, activity.roots, zeros)
         self.values: set[Value] = set()  # integers that hold bits of active values
         self.roots: set[Value] = set()  # memory of integers that does
         self.mixed: set[Value] = set()  # memory of floats that does, or of bytes

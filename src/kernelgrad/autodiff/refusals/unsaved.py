@@ -13,8 +13,9 @@ from ..saving.plan import Plan
 from ..saving.recompute import dependencies
 
 
-def refuse_tape(plan: Plan, structure: Structure, before: Before) -> None:
-    """A reverse alone has no forward sweep to tape anything: what it needs must be there or be recomputed (rule 6)."""
+def refuse_tape(plan: Plan, structure: Structure, before: Before, ever: bool = True) -> None:
+    """A reverse alone has no forward sweep to tape anything: what it needs must be there or be recomputed (rule 6).
+    `ever`: in any launch, not only in the one that is asked for."""
     for key, frame in plan.taped.items():
         place: Place | None = structure.places[key]
         while place is not None and not (place.owner is not None and id(place.owner) in plan.rerun):
@@ -23,10 +24,16 @@ def refuse_tape(plan: Plan, structure: Structure, before: Before) -> None:
             value = next(iter(frame))
             what = f"'{value.shown}'" if value.shown else "a value"
             raise UnsupportedError(
-                f"with primal=False the reverse cannot get {what} again: the kernel overwrites what it came from",
+                f"with primal=False the reverse cannot get {what} again: the kernel {_OVERWRITES[ever]}",
                 _lost_at(value, plan, structure, before),
                 "use kernelgrad.split, which keeps it between the forward and the reverse launch",
             )
+
+
+_OVERWRITES = {
+    True: "overwrites what it came from",
+    False: "may overwrite what it came from, since rows may overlap or repeat in a launch like this",
+}
 
 
 def _lost_at(value: Value, plan: Plan, structure: Structure, before: Before) -> Span:
@@ -45,7 +52,12 @@ def _lost_at(value: Value, plan: Plan, structure: Structure, before: Before) -> 
             return store.span
         todo += structure.argument_sources(found) if op is None else dependencies(op, found)
     op = structure.definition.get(value)
-    return op.span if op is not None else UNKNOWN
+    return op.span if op is not None else _first_overwritten(before)
+
+
+def _first_overwritten(before: Before) -> Span:
+    """A store that something was loaded after."""
+    return next((op.span for op in map(before.store_before, before.memory.loads) if op is not None), UNKNOWN)
 
 
 def refuse_shadow_pointers(plan: Plan, structure: Structure, shadows: Iterable[Value]) -> None:

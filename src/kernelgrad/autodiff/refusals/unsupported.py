@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...errors import UnsupportedError
+from ...ir.effects import picks
 from ...ir.ops import (
     Aggregate,
     Apply,
@@ -22,7 +23,6 @@ from ...ir.ops import (
     While,
 )
 from ...ir.traverse import walk
-from ...transforms.spellings import picks
 from ..calculus.activity import Activity
 from ..saving.plan import Plan
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...analysis import induction
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Block, Constant, For, Function, If, Op, Value, While
-from ...ir.traverse import blocks, operands, rebuild, walk, with_body
+from ...ir.traverse import blocks, descend, operands, walk, with_body
 from ..calculus.activity import Activity
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def with_choices(function: Function, activity: Activity) -> tuple[Function, dict
     def block(b: Block) -> Block:
         ops: list[Op] = []
         for op in b.ops:
-            ops.append(rebuild(op, lambda v: v, block))
+            ops.append(descend(op, block))
             if isinstance(op, Apply) and op.fn in _FIRST and op.result in activity:
                 ops += _choice(op, found)
         return b if ops == list(b.ops) else Block(b.args, tuple(ops), b.results)
@@ -84,6 +83,8 @@ class Choices:
         owner = place.owner
         if not isinstance(owner, For | While) or (isinstance(owner, For) and value is place.block.args[0]):
             return False
+        from ...analysis import induction
+
         return induction.find(owner, value, structure) is None
 
     def puts_off(self, value: Value) -> bool:

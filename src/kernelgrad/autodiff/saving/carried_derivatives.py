@@ -22,7 +22,7 @@ from ...errors import Span
 from ...ir.builder import Builder
 from ...ir.functions import ONLY_IN_REVERSE
 from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Block, For, Function, If, Leave, Op, Store, Value, While
-from ...ir.traverse import blocks, operands, rebuild, substitute, walk, with_body
+from ...ir.traverse import blocks, descend, operands, substitute, walk, with_body
 from ...ir.types import F32, F64
 from ..calculus.activity import Activity
 from ..calculus.rules import rule_for
@@ -97,7 +97,7 @@ def run(function: Function, chosen: frozenset[Span], memory: Memory, activity: A
             if isinstance(op, For | While) and op.span in chosen and is_narrow(op, memory, activity):
                 ops += _with_slopes(op, activity)
             else:
-                ops.append(rebuild(op, lambda v: v, block))
+                ops.append(descend(op, block))
         return Block(b.args, tuple(ops), b.results)
 
     return with_body(function, block(function.body))
@@ -132,4 +132,4 @@ def erased(block: Block) -> Block:
 
 def _without(block: Block) -> Block:
     kept = (op for op in block.ops if not (isinstance(op, Apply) and op.fn in ONLY_IN_REVERSE))
-    return Block(block.args, tuple(rebuild(op, lambda v: v, _without) for op in kept), block.results)
+    return Block(block.args, tuple(descend(op, _without) for op in kept), block.results)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.builder import Builder
-from ...ir.ops import Block, For, Function, If, Module, Op, Param, Value, While
-from ...ir.traverse import clone, rebuild
+from ...ir.ops import SEGMENT, Block, For, Function, If, Module, Op, Param, Value, While
+from ...ir.traverse import clone, descend
 from ...ir.types import BOOL, I64
 from ...transforms import rotate
-
-SEGMENT = "_segment"
 
 
 def run(function: Function, module: Module) -> Function:
@@ -38,7 +36,7 @@ class _Split:
     def op(self, op: Op) -> list[Op]:
         match op:
             case If():
-                return [rebuild(op, lambda v: v, self.block)]
+                return [descend(op, self.block)]
             case For():
                 return self.for_(op)
             case While():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ...ir.functions import ONLY_IN_REVERSE, UNFUSED
+from ...ir.functions import GIVEN, ONLY_IN_REVERSE, UNFUSED
 from ...ir.ops import Apply, For, Op, While
 from ...ir.types import Scalar
 
 _SIMPLE = ONLY_IN_REVERSE.union(
+    GIVEN,
     "add sub mul fma neg abs min max select convert bitcast copysign floor ceil trunc rint saturate fdim".split(),
     UNFUSED.values(),
 )

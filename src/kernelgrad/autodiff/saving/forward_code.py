@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ...analysis.tiles import Tile
 from ...ir.builder import Builder
 from ...ir.effects import PURE
-from ...ir.ops import Alloca, Barrier, Block, For, If, Load, Op, Value, While
+from ...ir.ops import Alloca, Atomic, Barrier, Block, For, If, Load, Op, Value, While
 from ...ir.traverse import blocks, rebuild, walk
 from ...ir.types import I64
-from ...transforms.spellings import emit
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from ...analysis.tiles import Tile
 
 _RERUN = (*PURE, Alloca, Load)
 
@@ -88,13 +90,22 @@ class Copier:
     def plain(self, op: Op) -> None:
         if self.effects:
             if id(op) not in self.plan.silent:
-                emit(self.b, op)
+                self.real(op)
         elif isinstance(op, _RERUN) or id(op) in self.stores:
             new = rebuild(op, self.value, lambda b: b)
             self.b.add(replace(new, results=tuple(map(self.define, op.results))))
         else:
             for result in op.results:
                 self.map[result] = self.b.undef(result.type, result.name)
+
+    def real(self, op: Op) -> None:
+        """The operation itself; of an atomic that the source spells in its own way, the code that spells it."""
+        if not isinstance(op, Atomic):
+            self.b.add(op)
+            return
+        from ...transforms.spellings import emit
+
+        emit(self.b, op)
 
     def block(self, block: Block, taping: bool) -> None:
         """The operations of a nested block and, where it has one, its frame."""

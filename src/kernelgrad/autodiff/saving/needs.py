@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ...analysis.roots import Memory
 from ...errors import UnsupportedError
+from ...ir.effects import picks
 from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Block, For, If, Leave, Load, Op, Store, Value, Warp, While
 from ...ir.traverse import blocks, walk
-from ...transforms.spellings import picks
 from ..calculus.activity import Activity
 from ..calculus.rules import rule_for
-from ..winners.global_memory import Winners
+from ..winners.winners import Winners
 
 if TYPE_CHECKING:
     from .plan import Plan

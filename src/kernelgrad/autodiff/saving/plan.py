@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ...analysis.induction import Induction
 from ...analysis.structure import Structure
-from ...analysis.tiles import Tile
 from ...ir.ops import For, Op, Value, While
+
+if TYPE_CHECKING:
+    from ...analysis.induction import Induction
+    from ...analysis.tiles import Tile
 
 
 @dataclass

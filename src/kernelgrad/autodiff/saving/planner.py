@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from ...analysis import induction
+from ...analysis.ownership.loads_before_stores import Early
 from ...analysis.roots import Memory, Roots
 from ...analysis.structure import Place, Structure
 from ...ir.ops import Atomic, Block, For, Function, If, Op, Value, While
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import I64
 from ..calculus.activity import Activity
-from ..winners.global_memory import Winners, is_repeatable
+from ..winners.winners import Winners
 from .branch_bits import Choices
-from .min_cut import smaller
 from .needs import Needs
 from .plan import Plan
-from .recompute import Again
-from .refill import Refills, choose_tiles
+from .recompute import Again, Refills, choose_tiles
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,17 @@ class Task:
     winners: Winners = field(default_factory=Winners)
     choices: dict[Value, Value] = field(default_factory=dict)
     changing: Roots = frozenset()
-    early: frozenset[int] = frozenset()
+    early: Early = field(default_factory=Early)
 
 
 def make_plan(task: Task) -> Plan:
     """Of two plans the one with the smaller tape: what cannot be had again is kept, or what is computed from it."""
     planner = Planner(task)
-    found = smaller(planner.run(), planner.inputs_of, planner.asked, lambda saved: Planner(task, saved).run())
+    found = planner.run()
+    if any(found.taped.values()):
+        from .min_cut import smaller
+
+        found = smaller(found, planner.inputs_of, planner.asked, lambda saved: Planner(task, saved).run())
     found.lost = {value: None for value, inputs in planner.inputs_of.items() if inputs is None}
     return found
 
@@ -56,7 +58,7 @@ class Planner:
     def __init__(self, task: Task, saved: Collection[Value] = ()):
         self.function, self.structure, self.memory = task.function, task.structure, task.memory
         self.winners, self.saved = task.winners, saved
-        self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early)
+        self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early.loads)
         self.plan = Plan(task.structure, slice_of=lambda values, op: self.again.trace(values, op).seen)
         self.needs = Needs(self.plan, task.memory, task.activity, task.shadow, task.winners)
         self.plan.wanted_of = self.needs.inside
@@ -81,13 +83,15 @@ class Planner:
     def choose_compared(self) -> None:
         """Operands that are compared with memory, where computing them again may round differently: a compiler may
         fuse a product and a sum in one launch and not in another."""
-        for op in walk(self.function.body):
+        for op in walk(self.function.body) if self.winners.claims else ():
             if self.winners.claim(op, self.memory) is not None:
                 assert isinstance(op, Atomic)
                 if not self.is_repeatable(op.args[0]):
                     self.compared.add(op.args[0])
 
     def is_repeatable(self, value: Value) -> bool:
+        from ..winners.global_memory import is_repeatable
+
         return is_repeatable(value, self.structure.definition.get, self.again.is_untiled)
 
     # ---- loops
@@ -108,7 +112,7 @@ class Planner:
     def _has_claims(self, loop: For | While) -> bool:
         """Running it again would write over a tape that is read twice (Note [Claims])."""
         inside = (op for inner in blocks(loop) for op in walk(inner))
-        return any(self.winners.claim(op, self.memory) is not None for op in inside)
+        return bool(self.winners.claims) and any(self.winners.claim(op, self.memory) is not None for op in inside)
 
     # ---- choices
 
@@ -221,6 +225,8 @@ class Planner:
         return isinstance(op, If | For | While) and self.again.trace([value], op).bad
 
     def argument_inputs(self, arg: Value, place: Place) -> tuple[Value, ...] | None:
+        from ...analysis import induction
+
         owner = place.owner
         if isinstance(owner, For) and arg is place.block.args[0]:
             return (owner.lower,)

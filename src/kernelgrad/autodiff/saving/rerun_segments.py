@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...errors import Span
 from ...ir.builder import Builder
 from ...ir.ops import Block, For, Function, Load, Op, Value
-from ...ir.traverse import blocks, rebuild, walk, with_body
+from ...ir.traverse import blocks, descend, walk, with_body
 from ...ir.types import I64, Scalar
 from .checkpoint import inlined
 from .costs import effort
@@ -47,7 +47,7 @@ def strip(function: Function, chosen: frozenset[Span]) -> Function:
             if isinstance(op, For) and op.span in chosen:
                 ops += _strips(op)
             else:
-                ops.append(rebuild(op, lambda v: v, block))
+                ops.append(descend(op, block))
         return Block(b.args, tuple(ops), b.results)
 
     return with_body(function, block(function.body))

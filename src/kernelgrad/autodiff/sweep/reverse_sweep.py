@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...analysis.float_bounds import at_least
-from ...analysis.induction import value_at
 from ...analysis.machine import FULL_WARP
 from ...analysis.structure import Place
-from ...analysis.uniform import uniform_values
 from ...errors import UnsupportedError
 from ...ir.builder import Builder
+from ...ir.effects import picks
 from ...ir.ops import (
     Aggregate,
     Alloca,
@@ -37,25 +35,18 @@ from ...ir.ops import (
     Warp,
     While,
 )
+from ...ir.traverse import blocks, walk
 from ...ir.types import I64, Scalar
 from ...locks import cached_property
-from ...transforms.spellings import picks
-from ...transforms.unroll import constants_of
-from ..accumulate.block_constant_sums import taps
 from ..accumulate.fewer_blocks import coarse, only_sums
-from ..accumulate.logs import Logs
-from ..accumulate.ordered import is_known_before as is_log_known_before
-from ..accumulate.ordered import logs_of
+from ..accumulate.logs import Logged, Logs
 from ..calculus.adjoints import Adjoints, add_into, part_of, zero
 from ..calculus.products import power_of
 from ..calculus.rules import rule_for, scaled
 from ..calculus.shadows import adjoint_type, shadow_name, zero_fill
 from ..calculus.tape import Tape, linear_warp
 from ..saving.forward_code import Copier, Rematerialized
-from ..saving.tape_capacity import is_known_before
-from ..winners import global_memory
 from .memory import MemoryAdjoints
-from .shuffles import Shuffle
 
 if TYPE_CHECKING:
     from ..prepare.prepared import Prepared
@@ -76,6 +67,23 @@ _OF_NUMBERS = {
 }
 
 
+def _is_tape_counted(prepared: Prepared) -> bool:
+    """Whether only a launch that counts tells how much each block keeps."""
+    if not prepared.plan.taped:
+        return False
+    from ..saving.tape_capacity import is_known_before
+
+    return not is_known_before(prepared.plan)
+
+
+def _logs(tape: Tape, prepared: Prepared) -> Logs:
+    if not prepared.sites:
+        return Logs(tape, False, ())
+    from ..accumulate.ordered import is_known_before, logs_of
+
+    return Logs(tape, not is_known_before(prepared.sites, prepared.structure), logs_of(prepared.sites))
+
+
 class Sweep:
     """Emits the gradient's body. `b` is where code goes; scopes of available forward values nest as regions do."""
 
@@ -86,10 +94,10 @@ class Sweep:
         self.activity, self.plan, self.winners = prepared.activity, prepared.plan, prepared.winners
         self.prologue = Builder()
         self.b = Builder()
-        self.tape = Tape(self.prologue, self.mode == "split", counted=not is_known_before(prepared.plan))
+        self.tape = Tape(self.prologue, self.mode == "split", _is_tape_counted(prepared))
         self.adjoints = Adjoints(self.b)
-        known = is_log_known_before(prepared.sites, prepared.structure)
-        self.logs = Logs(self.tape, not known, logs_of(prepared.sites))
+        self.sites = prepared.sites
+        self.logs = _logs(self.tape, prepared)
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
         self.scopes: list[dict[Value, Value]] = [{}]
         axes = prepared.options.facts.coarse
@@ -101,7 +109,7 @@ class Sweep:
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
         numbers = [n for n in numbers if n.value in self.activity]
-        self.meets_at_end = (bool(numbers) and not self.alone) or bool(self.logs.phases)
+        self.meets_at_end = (bool(numbers) and not self.alone) or self.logs.has_phases
         for number in numbers:
             self.adjoints.create(number.value, f"{shadow_name(number.value.name)}_sum")
         with self.b.region() as work:
@@ -125,7 +133,7 @@ class Sweep:
         """What a block has to do; or, if that is only sums and there are many blocks, what many of them have."""
         beside = self.mode == "split" or self.tape.stacks or self.logs.all
         everything = (*self.prologue.ops, *work)
-        updates = taps(everything, self.spread)
+        updates = self.block_constant(everything)
         self.only_sums = bool(sums or updates) and not beside and only_sums(everything, updates)
         if self.coarse is not None and self.only_sums:
             self.coarse.emit(self.b, everything)
@@ -133,6 +141,14 @@ class Sweep:
         else:
             self.coarse = None
             self.b.ops += work
+
+    def block_constant(self, ops: tuple[Op, ...]) -> set[Op]:
+        """The updates of adjoints that have copies, if all updates are such, of elements that are every block's."""
+        if not self.spread:
+            return set()
+        from ..accumulate.block_constant_sums import taps
+
+        return taps(ops, self.spread)
 
     def augmented_forward(self) -> list[Op]:
         with self.b.region() as region:
@@ -156,10 +172,14 @@ class Sweep:
 
     @cached_property
     def uniform(self) -> set[Value]:
+        from ...analysis.uniform import uniform_values
+
         return uniform_values(self.shadowed.function)
 
     @cached_property
     def constants(self) -> dict[Value, int]:
+        from ...transforms.unroll import constants_of
+
         return constants_of(self.shadowed.function)
 
     def find(self, value: Value) -> Value | None:
@@ -192,10 +212,12 @@ class Sweep:
 
     def joint_if(self, op: If) -> None:
         sides = []
-        for side in (op.then, op.orelse):
-            with self.b.region() as region:
-                self.joint(self.structure.place(side))
-            sides.append(region.block())
+        with self.logs.branches() as another:
+            for side in (op.then, op.orelse):
+                another()
+                with self.b.region() as region:
+                    self.joint(self.structure.place(side))
+                sides.append(region.block())
         # Threads that return early are back for the meeting at the end.
         self.b.add(replace(op, then=sides[0], orelse=sides[1], exits=op.exits and not self.meets_at_end))
 
@@ -256,8 +278,7 @@ class Sweep:
             case Store(ptr, _):
                 self.stores.store(op, self.value(self.shadowed.of[ptr]), self.memory.of(ptr))
             case Atomic(_, ptr, _) if picks(op):
-                won = global_memory.won(self.b, self.winners, self.memory, op, self.value)
-                self.stores.winner(op, self.value(self.shadowed.of[ptr]), won)
+                self.stores.winner(op, self.value(self.shadowed.of[ptr]), self.won(op))
             case Atomic(_, ptr, _):
                 self.stores.atomic(op, self.value(self.shadowed.of[ptr]))
             case Barrier("block"):
@@ -284,6 +305,11 @@ class Sweep:
                 raise UnsupportedError(
                     f"a derivative flows through '{type(op).__name__.lower()}': not supported", op.span
                 )
+
+    def won(self, op: Atomic) -> Value:
+        from ..winners.global_memory import won
+
+        return won(self.b, self.winners, self.memory, op, self.value)
 
     def apply(self, op: Apply) -> None:
         if self.adjoints.is_zero(op.result):
@@ -312,7 +338,7 @@ class Sweep:
         rule = rule_for(op.fn)
         if rule is None:
             raise UnsupportedError(f"'{op.fn}' has no derivative and an active value passes through it", op.span)
-        singular = rule.singular and not at_least(op.args[0], self.structure.definition) >= rule.regular_from
+        singular = rule.singular and not self.is_regular(op.args[0], rule.regular_from)
         for k, arg in enumerate(op.args):
             if arg not in self.adjoints or rule.is_zero(k):
                 continue
@@ -322,6 +348,11 @@ class Sweep:
             contribution = scaled(self.b, adjoint, rule, k, result, args, singular)
             if contribution is not None:
                 self.adjoints.add(arg, contribution)
+
+    def is_regular(self, arg: Value, bound: float) -> bool:
+        from ...analysis.float_bounds import at_least
+
+        return at_least(arg, self.structure.definition) >= bound
 
     def select(self, args: tuple[Value, ...], adjoint: Value) -> None:
         cond, first, second = args
@@ -352,6 +383,8 @@ class Sweep:
             uniform, segment = lane in self.uniform, self.constants.get(width)
             operands = self.value(mask), self.value(lane), self.value(width)
             of_all = self.constants.get(mask) == FULL_WARP
+            from .shuffles import Shuffle
+
             shuffle = Shuffle(op.fn, *operands, uniform, segment, of_all)
             self.adjoints.add(value, shuffle.adjoint(self.b, adjoint))
 
@@ -361,11 +394,13 @@ class Sweep:
         given = {k: self.adjoints.get(r) for k, r in enumerate(op.results) if r in self.adjoints}
         cond = self.value(op.cond)
         sides = []
-        for side in (op.then, op.orelse):
-            with self.b.region() as region:
-                seeds = [(side.results[k], adjoint) for k, adjoint in given.items()]
-                self.reverse_block(self.structure.place(side), seeds, {})
-            sides.append(region.block())
+        with self.logs.branches() as another:
+            for side in (op.then, op.orelse):
+                another()
+                with self.b.region() as region:
+                    seeds = [(side.results[k], adjoint) for k, adjoint in given.items()]
+                    self.reverse_block(self.structure.place(side), seeds, {})
+                sides.append(region.block())
         self.b.span = op.span.reversed()
         self.b.if_(cond, sides[0], sides[1], op.exits and not self.meets_at_end)
 
@@ -420,6 +455,8 @@ class Sweep:
 
     def inductions(self, op: For | While, iteration: Value) -> dict[Value, Value]:
         """What the loop carries and an iteration's number tells."""
+        from ...analysis.induction import value_at
+
         found = {}
         for arg in op.body.args:
             rule = self.plan.inductions.get(arg)
@@ -437,7 +474,7 @@ class Sweep:
         for k in carried:
             start = self.adjoints.get(op.results[k]) if op.results[k] in self.adjoints else zero(self.b, types[k])
             self.b.store(running[k], start)
-        with self.b.region() as region:
+        with self.b.region() as region, self.logs.repeated(self.logged_in(op)):
             given = {k: self.b.load(running[k]) for k in carried}
             seeds = [(op.body.results[k], adjoint) for k, adjoint in given.items()]
             place = self.structure.place(op.body)
@@ -449,3 +486,10 @@ class Sweep:
         self.b.for_(last, end, (), -1, region.block((index,)))
         for k in carried:
             self.adjoints.add(op.inits[k], self.b.load(running[k]))
+
+    def logged_in(self, op: Op) -> set[Logged]:
+        """What the reverse of an operation logs."""
+        if not self.logs.has_phases:
+            return set()
+        inside = [*blocks(op), *(block for outer in blocks(op) for inner in walk(outer) for block in blocks(inner))]
+        return {of for block in inside for of in self.sites.get(id(block), ())}

@@ -12,11 +12,11 @@ in which the lowest bidder takes the adjoint. Nothing else in the kernel may tou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from ...analysis.roots import UNKNOWN, Memory
 from ...errors import UnsupportedError
 from ...ir.builder import Builder, pointee
+from ...ir.effects import picks
 from ...ir.functions import UNFUSED
 from ...ir.ops import (
     Aggregate,
@@ -37,46 +37,9 @@ from ...ir.ops import (
 )
 from ...ir.traverse import operands
 from ...ir.types import I64, U64, Pointer, Scalar, Struct
-from ...transforms.spellings import picks
 from ..calculus.activity import Activity, holds_floats
 from ..calculus.tape import linear_block, linear_thread
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What finds the winners in one buffer. All three have an element per number of the buffer."""
-
-    root: Param
-    before: Value  # its contents before the forward launch
-    after: Value  # and after it
-    winner: Value  # the lowest id that bid for each
-
-    @property
-    def params(self) -> tuple[Param, ...]:
-        return tuple(Param(v, "void *") for v in (self.before, self.after, self.winner))
-
-
-@dataclass
-class Winners:
-    """`claims`: by the buffer's parameter. `won`: for an atomic on shared memory, by its result, whether this thread
-    won: a value of the function."""
-
-    claims: dict[Value, Claim] = field(default_factory=dict)
-    won: dict[Value, Value] = field(default_factory=dict)
-
-    def claim(self, op: Op, memory: Memory) -> Claim | None:
-        if not picks(op) or not self.claims:
-            return None
-        assert isinstance(op, Atomic)
-        return next((self.claims[root] for root in memory.of(op.ptr) if root in self.claims), None)
-
-    def needs(self, op: Atomic) -> list[Value]:
-        """What the reverse of such an atomic needs beside the shadow."""
-        return [self.won[op.result]] if op.result in self.won else [op.ptr, op.args[0]]
-
-    @property
-    def params(self) -> tuple[Param, ...]:
-        return tuple(p for claim in self.claims.values() for p in claim.params)
+from .winners import Claim, Winners
 
 
 def find_claims(function: Function, memory: Memory, activity: Activity, may_alias: bool) -> dict[Value, Claim]:

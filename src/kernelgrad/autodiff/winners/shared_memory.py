@@ -9,38 +9,23 @@ code of the forward sweep; what the reverse needs of it is one bool.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ...analysis.roots import Memory
 from ...errors import UnsupportedError
 from ...ir.builder import Builder, pointee
+from ...ir.effects import picks
 from ...ir.ops import Atomic, Barrier, BarrierReduce, Block, For, Function, Global, If, Load, Module, Op, Value, While
 from ...ir.traverse import blocks, uses, walk, with_body
 from ...ir.types import BOOL, I64, U16, U32, U64, Array, Pointer
-from ...transforms.spellings import Spelled, Spelling, picks
+from ...transforms.spellings import Spelled, Spelling
 from ..calculus.activity import Activity
 from ..calculus.shadows import is_dynamic
 from ..calculus.tape import linear_thread
+from .winners import SharedWinners
 
 NOBODY = 0xFFFFFFFF
 _BITS = {2: U16, 4: U32, 8: U64}
-
-
-@dataclass
-class SharedWinners:
-    """`won`: whether the thread won, by the atomic's result. `bids`: the arrays beside the shared ones, filled with
-    NOBODY when the kernel starts: for each cell the lowest bid, and behind those whether it was changed (0) or not."""
-
-    function: Function
-    won: dict[Value, Value] = field(default_factory=dict)
-    bids: dict[str, Global] = field(default_factory=dict)
-
-    @property
-    def variables(self) -> dict[str, Global]:
-        return {variable.name: variable for variable in self.bids.values()}
-
-    def extended(self, module: Module) -> Module:
-        return replace(module, globals={**module.globals, **self.variables})
 
 
 @dataclass(frozen=True)
@@ -287,9 +272,7 @@ def _observing(op: Spelled) -> Spelling:
 
 
 def fill_bids(b: Builder, bids: dict[str, Global], fill: Callable[[Builder, Value, Value, int], None]) -> None:
-    """At the start of the kernel, all threads together."""
+    """At the start of the kernel, all threads together. The first bid comes after a barrier of the kernel's own."""
     for variable in bids.values():
         base = b.global_ref(variable.name, variable.type, "shared")
         fill(b, base, b.constant(variable.type.size, I64), NOBODY)
-    if bids:
-        b.effect(Barrier, "block")

@@ -9,11 +9,10 @@ from llvmlite import ir
 from ...ir.ops import BarrierReduce
 from ...ir.types import Scalar
 from . import llvm_types as lt
-from .functions import TABLE
+from .frame import Active, Step
 from .llvm_types import i64
 from .loops import counted
-from .scalars import Application
-from .steps import Active, Step
+from .scalars import TABLE, Application
 
 if TYPE_CHECKING:
     from .blocks import BlockCode

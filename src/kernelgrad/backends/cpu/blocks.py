@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
@@ -18,18 +19,17 @@ from ...ir.ops import Barrier, BarrierReduce, Block, Op, Value, Warp
 from ...ir.traverse import operands
 from ...ir.types import BOOL
 from . import llvm_types as lt
-from .collectives import emit_collective
-from .frame import Failing, Failure, Frame
+from .frame import Active, Failing, Failure, Frame, Step
 from .llvm_types import byte_offset, i64
 from .loops import Section, counted, each_thread, sections
 from .memory import load, store
-from .narrow import Narrow
 from .plan import LIVE, Mask, Plan, all_uses, is_volatile_shared
 from .sections import Middle
-from .steps import Active, Step
-from .structure import emit_structure
 from .threads import emit_op
 from .totals import added_up
+
+if TYPE_CHECKING:
+    from .narrow import Narrow
 
 
 class BlockCode:
@@ -217,9 +217,13 @@ class BlockCode:
                 self.barrier(op, active)
             case BarrierReduce() | Warp():
                 self.phase(pending, active)
+                from .collectives import emit_collective
+
                 emit_collective(self, op, active)
                 self.met(whole_block=isinstance(op, BarrierReduce))
             case _:
+                from .structure import emit_structure
+
                 emit_structure(self, op, pending, active)
 
     def met(self, whole_block: bool) -> None:

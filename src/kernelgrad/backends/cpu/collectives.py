@@ -21,12 +21,10 @@ from ...ir.ops import BarrierReduce, Value, Warp
 from ...ir.types import BOOL, Scalar
 from . import llvm_types as lt
 from .block_trees import block_least, block_tree
-from .frame import Failing, Failure
-from .functions import TABLE
+from .frame import Active, Failing, Failure, Step
 from .llvm_types import i32, i64
 from .loops import counted
-from .scalars import Application, Row
-from .steps import Active, Step
+from .scalars import TABLE, Application, Row
 
 if TYPE_CHECKING:
     from .blocks import BlockCode

@@ -14,11 +14,11 @@ from ...ir.ops import Apply, Assert, Barrier, BarrierReduce, Block, Op, Trap, Va
 from ...ir.traverse import walk
 from . import llvm_types as lt
 from .llvm_types import I8, PTR, i32
-from .watch import Watch
 
 if TYPE_CHECKING:
     from .invariant import Invariants
     from .loops import Row
+    from .watch import Watch
 
 Axes = tuple[ir.Value, ir.Value, ir.Value]
 
@@ -180,3 +180,22 @@ def record_failure(module: ir.Module) -> ir.Function:
         b.store(block, lt.byte_offset(b, status, STATUS_BLOCK), align=8)
     b.ret_void()
     return function
+
+
+# ---- what phases are asked to do, and for whom ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do for each thread at the end of a phase, with the values it needs."""
+
+    uses: tuple[Value, ...]
+    emit: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Active:
+    """The threads that take part (Note [Masks] in `blocks`). `parted`: some that are live may not."""
+
+    mask: ir.Value | None = None
+    parted: bool = False

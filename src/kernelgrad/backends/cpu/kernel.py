@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from llvmlite import ir
 
@@ -16,13 +16,12 @@ from ...deep import deeply
 from ...errors import LookupFailed
 from ...ir.builder import pointee
 from ...ir.layout import param_layout
-from ...ir.ops import Apply, Function, Module, Op, Value
-from ...ir.traverse import walk
-from ...ir.types import F32, Pointer, Scalar
-from . import block_sums, own_sums, strides, totals
+from ...ir.ops import Apply, For, Function, GlobalRef, Module, Op, Value, While
+from ...ir.traverse import kinds, walk
+from ...ir.types import F32, Array, Pointer, Scalar
+from . import block_sums, own_sums, totals
 from . import llvm_types as lt
 from .blocks import BlockCode
-from .divisions import conditional_divisions
 from .frame import Failing, Failure, Frame, Own, failing_ops
 from .indexing import IndexArithmetic
 from .interleaved import ordered_accesses
@@ -31,14 +30,16 @@ from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
 from .masked import address_parts
 from .memory import load
-from .narrow import Narrow
 from .native import ENTRY
 from .plan import Plan, make_plan
 from .sections import find_bounds
-from .shared import shared_layout
 from .variant import Variant
-from .watch import RED_ZONE, Watch, root_names
 
+if TYPE_CHECKING:
+    from .narrow import Narrow
+    from .watch import Watch
+
+_SHARED_ALIGN = 16
 _MOST_SUMMED = 1 << 15  # threads of a row that one register adds up
 
 # The launch, as the entry gets it: u32 grid[3], u32 block[3], u64 bytes of shared memory (static and dynamic, rounded
@@ -94,17 +95,38 @@ def lower(module: Module, kernel: str, variant: Variant | None = None) -> Kernel
     return _Kernel(module, module.functions[kernel], variant or Variant()).code()
 
 
+def _in_step(function: Function) -> tuple[Function, frozenset[Op]]:
+    """With the loops that share out work among threads rewritten, and those loops."""
+    if kinds(function.body).isdisjoint((For, While)):
+        return function, frozenset()
+    from . import strides
+
+    return strides.run(function)
+
+
+def _conditional_divisions(function: Function) -> frozenset[Apply]:
+    if kinds(function.body).isdisjoint(("div", "rem")):
+        return frozenset()
+    from .divisions import conditional_divisions
+
+    return conditional_divisions(function)
+
+
 class _Kernel:
     def __init__(self, module: Module, function: Function, variant: Variant):
-        red_zone = RED_ZONE if variant.watched else 0
+        red_zone, self.roots, self.regions = 0, dict[Value, str](), tuple[Region, ...]()
         in_step: frozenset[Op] = frozenset()
-        if not variant.watched:
-            function, in_step = strides.run(block_sums.run(totals.expanded(function)))
+        if variant.watched:
+            from .watch import RED_ZONE, root_names
+
+            red_zone, self.roots = RED_ZONE, root_names(function)
+        else:
+            function, in_step = _in_step(block_sums.run(totals.expanded(function)))
         self.function, self.variant = function, variant
         self.plan: Plan = make_plan(function, in_step, red_zone)
         self.shared, self.dynamic, self.static_shared = shared_layout(module, function, red_zone)
-        self.roots = root_names(function)
-        self.regions = self.all_regions(module) if variant.watched else ()
+        if variant.watched:
+            self.regions = self.all_regions(module)
         self.failing: list[Failing] = []
         self.llvm = ir.Module(name="kernel")
         self.by_row = not (self.plan.phased or variant.watched) and runs_by_row(function)
@@ -171,7 +193,7 @@ class _Kernel:
             nowrap=self.bounded(),
             address_parts=address_parts(self.function),
             ordered=ordered_accesses(self.function),
-            conditional_divisions=conditional_divisions(self.function),
+            conditional_divisions=_conditional_divisions(self.function),
             watch=self.watch(context) if self.variant.watched else None,
             row=self.row(x, row_end) if self.by_row else None,
             alone=self.alone(self.own_sums),
@@ -180,12 +202,19 @@ class _Kernel:
         )
         self.load_params(frame, params, by_key)
         slots = {slot: by_key[slot] for slot in self.plan.slots}
-        whole = self.by_row or self.variant.watched
-        BlockCode(frame, self.plan, slots, None if whole else Narrow(self.function, self.plan)).run(self.function.body)
+        BlockCode(frame, self.plan, slots, self.narrow()).run(self.function.body)
         b.ret_void()
         with b.goto_block(first):
             b.branch(body)
         return function
+
+    def narrow(self) -> Narrow | None:
+        """How few threads take part in a phase, where the loop over threads is one block's."""
+        if self.by_row or self.variant.watched:
+            return None
+        from .narrow import Narrow
+
+        return Narrow(self.function, self.plan)
 
     def alone(self, params: list[int]) -> frozenset[Op]:
         by_root = totals.additions_by_root(self.function) if params else {}
@@ -211,6 +240,8 @@ class _Kernel:
         return Row(begin, end, indices, find_bounds(self.function, indices), invariants)
 
     def watch(self, context: ir.Value) -> Watch:
+        from .watch import Watch
+
         numbers = {op: k for k, op in enumerate(walk(self.function.body))}
         return Watch(context, numbers, {r.name: k for k, r in enumerate(self.regions)}, self.roots)
 
@@ -359,3 +390,20 @@ def _unflatten(b: ir.IRBuilder, index: ir.Value, grid: list[ir.Value]) -> list[i
     x, y, _ = (b.zext(g, I64) for g in grid)
     row = b.udiv(index, x)
     return [b.trunc(v, I32) for v in (b.urem(index, x), b.urem(row, y), b.udiv(row, y))]
+
+
+def shared_layout(module: Module, function: Function, red_zone: int) -> tuple[dict[str, int], list[str], int]:
+    """Offsets of the static shared variables the kernel uses, the names of the dynamic ones, and where those start."""
+    used = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
+    offsets: dict[str, int] = {}
+    dynamic: list[str] = []
+    end = 0
+    for name, variable in module.globals.items():
+        if name not in used or variable.space != "shared":
+            continue
+        if isinstance(variable.type, Array) and variable.type.count == 0:
+            dynamic.append(name)
+            continue
+        offsets[name] = end
+        end += -(-variable.type.size // _SHARED_ALIGN) * _SHARED_ALIGN + red_zone
+    return offsets, dynamic, end

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from llvmlite import ir
 
@@ -25,7 +25,9 @@ from .llvm_types import i32, i64
 from .metadata import access_group, kept, parallel
 from .sections import Bound, Middle
 from .sections import middle as middle_of
-from .watch import Watch
+
+if TYPE_CHECKING:
+    from .watch import Watch
 
 
 @dataclass(frozen=True)

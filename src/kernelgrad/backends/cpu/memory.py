@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
@@ -12,10 +12,11 @@ from ...ir.types import BF16, F16, Array, Pointer, Scalar, Struct, Type, element
 from . import llvm_types as lt
 from .convert import narrow, widen
 from .frame import Frame
-from .functions import TABLE
 from .llvm_types import byte_offset, memory_type, register_type
-from .scalars import Application, apply
-from .watch import Access, Guard
+from .scalars import TABLE, Application, apply
+
+if TYPE_CHECKING:
+    from .watch import Guard
 
 _ORDER = "monotonic"  # CUDA's atomics order nothing but themselves
 
@@ -76,7 +77,7 @@ def _grouped(instruction: ir.Instruction, group: Any) -> ir.Instruction:
 
 
 def emit_load(frame: Frame, op: Load) -> None:
-    b, ptr, type, guard = frame.b, frame.get(op.ptr), op.result.type, _guard(frame, op, Access.READ)
+    b, ptr, type, guard = frame.b, frame.get(op.ptr), op.result.type, _guard(frame, op)
     if _other_blocks_matter(op) and isinstance(type, Scalar | Pointer):
         bits = b.load_atomic(guard(ptr, type.size), _ORDER, type.align, typ=_integer(type))
         frame.values[op.result] = _from_integer(b, bits, type)
@@ -85,7 +86,7 @@ def emit_load(frame: Frame, op: Load) -> None:
 
 
 def emit_store(frame: Frame, op: Store) -> None:
-    b, ptr, type, guard = frame.b, frame.get(op.ptr), op.value.type, _guard(frame, op, Access.WRITE)
+    b, ptr, type, guard = frame.b, frame.get(op.ptr), op.value.type, _guard(frame, op)
     if _other_blocks_matter(op) and isinstance(type, Scalar | Pointer):
         # An exchange whose old value nobody wants: llvmlite's atomic store does not take opaque pointers.
         b.atomic_rmw("xchg", guard(ptr, type.size), _to_integer(b, frame.get(op.value), type), _ORDER)
@@ -93,9 +94,12 @@ def emit_store(frame: Frame, op: Store) -> None:
         store(b, ptr, frame.get(op.value), type, _group(frame, op), guard)
 
 
-def _guard(frame: Frame, op: Load | Store | Atomic, kind: Access) -> Guard:
+def _guard(frame: Frame, op: Load | Store | Atomic) -> Guard:
     if frame.watch is None:
         return _unguarded
+    from .watch import Access
+
+    kind = Access.READ if isinstance(op, Load) else Access.WRITE if isinstance(op, Store) else Access.ATOMIC
     assert frame.thread is not None
     return frame.watch.guard(frame.b, op, op.ptr, kind, frame.thread.linear)
 
@@ -143,7 +147,7 @@ def emit_atomic(frame: Frame, op: Atomic) -> None:
     if op in frame.strays:
         add_to_own(frame, op, args[0])
         return
-    guard = _guard(frame, op, Access.ATOMIC)
+    guard = _guard(frame, op)
     assert isinstance(op.ptr.type, Pointer)
     alone = op.ptr.type.space == "shared" or op in frame.alone
     update = _update_shared if alone else _update

@@ -13,11 +13,11 @@ def notes(function: Function) -> list[str]:
     meets = any(isinstance(op, Barrier | BarrierReduce | Warp) for op in walk(changed.body))
     summed = set(totals.find(changed, by_row=not meets))
     own = own_sums.candidates(function)
-    names = {p.value: p.name for p in function.params}
+    names, shown = {p.value: p.name for p in function.params}, {p.value: p.called for p in function.params}
     lines = []
     for root, additions in totals.additions_by_root(changed).items():
         if additions <= summed:
-            lines.append(f"'{names[root]}': added up in registers by the loop over threads, then one atomicAdd")
+            lines.append(f"'{shown[root]}': added up in registers by the loop over threads, then one atomicAdd")
         elif names[root] in own:
-            lines.append(f"'{names[root]}': {own_sums.TOLD}")
+            lines.append(f"'{shown[root]}': {own_sums.TOLD}")
     return lines

@@ -15,10 +15,10 @@ not show that it does not (`ranges`), each addition looks whether it is inside, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from ...analysis.access.ranges import Indices, Ranges
 from ...deep import deeply
 from ...ir.builder import pointee
 from ...ir.ops import Atomic, Function
@@ -27,6 +27,10 @@ from . import block_sums, totals
 from . import llvm_types as lt
 from .llvm_types import i64
 from .loops import counted
+
+if TYPE_CHECKING:
+    from ...analysis.access.ranges import Indices, Ranges
+
 
 _MOST_BYTES = 1 << 18
 _CROWD = 64  # threads for each element, at least
@@ -68,6 +72,8 @@ def candidates(function: Function) -> dict[str, Candidate]:
 @deeply
 def all_candidates(function: Function) -> dict[str, Candidate]:
     """Also those that registers add up."""
+    from ...analysis.access.ranges import Indices
+
     expanded = block_sums.run(totals.expanded(function))
     indices = Indices(expanded)
     once = set(totals.find(expanded, by_row=True))

@@ -1,4 +1,5 @@
-"""`Apply` in LLVM: arithmetic, comparison and bit operations, one row per function; `math` and `bits` hold the rest."""
+"""`Apply` in LLVM: arithmetic, comparison and bit operations, one row per function; `elementary`, `rounding` and `bits`
+hold the rest, and are imported for who uses it."""
 
 from __future__ import annotations
 
@@ -218,3 +219,17 @@ ROWS: dict[str, Row] = {
     "bitcast": lambda c: bitcast(c.b, c.args[0], c.types[0], c.result),
     "address": lambda c: c.b.ptrtoint(c.args[0], lt.register_type(c.result)),
 }
+
+
+class _Table(dict[str, Row]):
+    """Every pure function's row."""
+
+    def __missing__(self, fn: str) -> Row:
+        from . import bits, elementary, rounding
+
+        rows = {**elementary.ROWS, **rounding.ROWS, **bits.ROWS}
+        self.update(rows)
+        return rows[fn]
+
+
+TABLE = _Table(ROWS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ...analysis.uniform import uniform_values
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Op, Value, While
-from ...ir.traverse import blocks, operands, rebuild, substitute, uses, walk, with_body
+from ...ir.traverse import blocks, descend, operands, substitute, uses, walk, with_body
 from ...ir.types import Scalar, Type
 
 
@@ -60,7 +60,7 @@ class _Strides:
                 return
         # A loop whose trips differ between threads is not run in step, and so nothing in it can be.
         if isinstance(op, If) or self.is_uniform_loop(op):
-            op = rebuild(op, lambda v: v, self.block)
+            op = descend(op, self.block)
         builder.add(op)
 
     def is_uniform_loop(self, op: Op) -> bool:

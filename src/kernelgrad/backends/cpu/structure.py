@@ -11,8 +11,8 @@ from llvmlite import ir
 from ...ir.ops import Block, For, If, Leave, Op, Value, While
 from ...ir.types import Scalar
 from . import llvm_types as lt
+from .frame import Active, Step
 from .plan import LIVE, Mask, is_divergent
-from .steps import Active, Step
 from .threads import for_condition, for_next
 
 if TYPE_CHECKING:

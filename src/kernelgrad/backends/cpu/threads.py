@@ -40,15 +40,13 @@ from ...ir.ops import (
 from ...ir.types import I32, Array, Pointer, Scalar, Struct, Type
 from . import llvm_types as lt
 from .convert import narrow, resize, widen
-from .divisions import divide
 from .frame import Failing, Failure, Frame
 from .frozen import settled
-from .functions import TABLE
 from .llvm_types import byte_offset, i64, register_type
 from .masked import masks, opaque
 from .memory import emit_atomic, emit_load, emit_store, extract_part, insert_part
 from .metadata import unrolled
-from .scalars import Application, apply
+from .scalars import TABLE, Application, apply
 
 WARP_SIZE = 32
 
@@ -87,6 +85,12 @@ def _undef(frame: Frame, op: Undef) -> None:
     frame.values[op.result] = lt.zero(op.result.type)
 
 
+def _divide(fn: str, call: Application) -> ir.Value:
+    from .divisions import divide
+
+    return divide(fn, call)
+
+
 def _apply(frame: Frame, op: Apply) -> None:
     if op.result in frame.known:
         frame.values[op.result] = frame.known[op.result]
@@ -95,7 +99,7 @@ def _apply(frame: Frame, op: Apply) -> None:
     types = tuple(a.type for a in op.args)
     call = Application(frame.b, args, types, op.result.type, op in frame.nowrap)
     divided = op in frame.conditional_divisions
-    result = divide(op.fn, call) if divided else apply(TABLE, op.fn, call)
+    result = _divide(op.fn, call) if divided else apply(TABLE, op.fn, call)
     if op.result in frame.address_parts and masks(op, args) and not isinstance(result, ir.Constant):
         result = opaque(frame.b, result)  # Note [Masked indices]
     frame.values[op.result] = result

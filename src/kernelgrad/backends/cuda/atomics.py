@@ -7,7 +7,7 @@ from ...ir.ops import Atomic
 from ...ir.types import BF16, F16, F32, F64, I32, I64, U16, U32, U64, Pointer, Scalar, Type
 from .conversions import bitcast
 from .expressions import Expressions
-from .guards import qualified
+from .names import qualified
 from .neighbours import Neighbours
 from .syntax import Expr, Prec, call
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import InternalError
+from ...ir.ops import Apply
 from ...ir.types import BF16, BOOL, F16, F32, F64, I16, I32, I64, U16, U32, U64, Pointer, Scalar, Type
-from .guards import qualified
+from .names import qualified
 from .syntax import Expr, call, cast, infix
 from .types import Types
 
@@ -91,3 +92,9 @@ def needs_bit_cast(source: Type, type: Type) -> bool:
 
 def _plain(*types: Type) -> bool:
     return all(isinstance(t, Scalar | Pointer) for t in types)
+
+
+def is_free(op: Apply) -> bool:
+    """A conversion between integers: written at every use."""
+    types = (op.args[0].type, op.result.type)
+    return op.fn == "convert" and all(isinstance(t, Scalar) and t.kind in ("int", "uint") for t in types)

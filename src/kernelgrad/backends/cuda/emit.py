@@ -19,35 +19,39 @@ from ...ir.ops import (
     Atomic,
     BarrierReduce,
     Builtin,
+    For,
     Function,
     Global,
     Module,
     Param,
     Print,
     Warp,
+    While,
 )
 from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Scalar, Type
 from ...progress import doing
+from ...transforms.passes import Pass, applied
 from .comments import annotated
 from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
-from .folding import fold
-from .guards import in_namespace, once
+from .folding import find_together, fold
 from .literals import initialiser
-from .loop_tests import with_tests_in_place
-from .names import C_FUNCTIONS, Scope, identifier, is_own
-from .neighbours import gather_neighbours, neighbours
+from .names import C_FUNCTIONS, Scope, identifier, in_namespace, is_own, once
 from .reductions import REDUCTIONS, reduction_name, reductions_met_once
 from .shared import SharedText, shared_layout, used_globals
-from .sincos import pairs, side_by_side
-from .single_trips import without_single_trips
 from .spellings import HELPERS, SPELLINGS, has_normal_root
 from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
 from .variables import assign_variables
 from .volatility import Volatility
 
+_ARRANGING = (
+    Pass("loop_tests", "backends.cuda.loop_tests", (While,)),
+    Pass("single_trips", "backends.cuda.single_trips", (For,)),
+    Pass("sincos", "backends.cuda.sincos", ("sin",)),
+    Pass("neighbours", "backends.cuda.neighbours", (Atomic,)),
+)
 _BUILTIN_HELPERS = {"lane_id": "lane_id", "globaltimer": "global_timer"}
 # NVRTC brings these along; nvcc takes them from the host's headers.
 _HOST_HEADERS = {Print: "cstdio", Assert: "cassert"}
@@ -70,14 +74,16 @@ def emit(module: Module, kernel: str) -> str:
     return _Emitter(module, module.functions[kernel]).text()
 
 
-def _arranged(function: Function) -> Function:
+def _arranged(function: Function, module: Module) -> Function:
     """As it is written: loops as the source has them, and next to each other what is done together."""
-    return gather_neighbours(side_by_side(without_single_trips(with_tests_in_place(function))))
+    for stage in _ARRANGING:
+        function = applied(stage, function, module)
+    return function
 
 
 class _Emitter:
     def __init__(self, module: Module, function: Function):
-        self.module, self.function = module, _arranged(function)
+        self.module, self.function = module, _arranged(function, module)
         if function.kind != "kernel":
             raise InternalError(f"{function.name} is not a kernel")
         self.used = used_globals(module, function)
@@ -85,6 +91,7 @@ class _Emitter:
         self.all_types = list(self._types())
         self.types = Types(struct_names(self.all_types))
         self.reductions = reductions_met_once(self.function)
+        self.together = find_together(self.function)
         self.helpers = sorted(self._helpers())
         taken = [*self._functions(), kernel_name(function.name)]
         self.scope = Scope(taken=taken)
@@ -107,7 +114,7 @@ class _Emitter:
             yield from (r.type for r in op.results)
 
     def _helpers(self) -> Iterable[str]:
-        groups = list(neighbours(self.function))
+        groups = self.together.neighbours
         found = {group.helper for group in groups}
         added = {op for group in groups for op in group.adds}
         definition = {v: op for op in walk(self.function.body) for v in op.results}
@@ -128,7 +135,7 @@ class _Emitter:
                 found.add("take")
             elif isinstance(op, Apply) and op.fn == "bitcast" and needs_bit_cast(op.args[0].type, op.result.type):
                 found.add("bit_cast")
-            elif isinstance(op, Apply) and has_normal_root(op, definition):
+            elif isinstance(op, Apply) and op.fn == "rsqrt" and has_normal_root(op, definition):
                 found.add("rsqrt_normal")
             elif isinstance(op, Apply) and op.fn in SPELLINGS:
                 found.update(HELPERS.keys() & SPELLINGS[op.fn].cells.values())
@@ -142,7 +149,7 @@ class _Emitter:
             if isinstance(op, Apply) and op.fn in SPELLINGS
             for cell in SPELLINGS[op.fn].cells.values()
         )
-        together = {pair.function for pair in pairs(self.function.body)}
+        together = {pair.function for pair in self.together.pairs}
         return together | {word for cell in cells for word in re.findall(r"[A-Za-z_]\w*", cell)}
 
     def _source_names(self) -> Iterator[str]:
@@ -178,7 +185,7 @@ class _Emitter:
     # ---- the kernel
 
     def _kernel(self) -> str:
-        folding = fold(self.function)
+        folding = fold(self.function, self.together)
         variables = assign_variables(self.function, folding)
         volatility = Volatility(self.function, folding)
         expressions = Expressions(folding, variables, volatility, self.types, self.names)

@@ -7,8 +7,8 @@ from ...ir.effects import ADDRESSES
 from ...ir.ops import Aggregate, Apply, BarrierReduce, Builtin, Constant, Extract, Load, Op, PtrDiff, Undef, Value, Warp
 from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Scalar, Struct, Type
 from .conversions import bitcast, convert, convert_rounded
-from .guards import qualified
 from .literals import literal, zero
+from .names import qualified
 from .places import Places
 from .reductions import reduction_name
 from .spellings import HELPERS, SPELLINGS, has_normal_root

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...ir.effects import ADDRESSES, CHANGES, is_clock
 from ...ir.ops import (
     Aggregate,
     Alloca,
     Apply,
+    Atomic,
     BarrierReduce,
     Block,
     Builtin,
@@ -35,13 +37,14 @@ from ...ir.ops import (
     Warp,
     While,
 )
-from ...ir.traverse import blocks, operands, uses, walk
+from ...ir.traverse import blocks, kinds, operands, uses, walk
 from ...ir.types import BOOL, Array, Pointer, Scalar
+from .conversions import is_free
 from .names import is_own
-from .neighbours import Neighbours, neighbours
-from .ranges import is_below
-from .sincos import Pair, pairs
-from .stepping import is_free, stepped_state
+
+if TYPE_CHECKING:
+    from .neighbours import Neighbours
+    from .sincos import Pair
 
 _PURE = (Apply, Aggregate, Extract, PtrDiff, Constant, Undef, Builtin, *ADDRESSES)
 # What another thread may see, or what may bring another thread's stores into view: no load is moved across.
@@ -103,6 +106,8 @@ class Folding:
         """Whether the amount may exceed the width, which C++ leaves undefined: the text then tests it."""
         if not isinstance(op, Apply) or op.fn not in ("shl", "shr") or not isinstance(op.result.type, Scalar):
             return False
+        from .ranges import is_below
+
         return not is_below(op.args[1], op.result.type.bits, self.definition, self.counters)
 
     def results(self, block: Block) -> tuple[Value, ...]:
@@ -115,8 +120,29 @@ class Folding:
         return (leaf for operand in operands(self.definition[value]) for leaf in self.leaves(operand))
 
 
-def fold(function: Function) -> Folding:
-    return _Folder(function).run()
+class Together(NamedTuple):
+    """What is computed together: sines with cosines, additions to neighbouring floats."""
+
+    pairs: tuple[Pair, ...] = ()
+    neighbours: tuple[Neighbours, ...] = ()
+
+
+def find_together(function: Function) -> Together:
+    """In a function in which such operations stand next to each other."""
+    held, found = kinds(function.body), Together()
+    if "sin" in held:
+        from .sincos import pairs
+
+        found = found._replace(pairs=tuple(pairs(function.body)))
+    if Atomic in held:
+        from .neighbours import neighbours
+
+        found = found._replace(neighbours=tuple(neighbours(function)))
+    return found
+
+
+def fold(function: Function, together: Together) -> Folding:
+    return _Folder(function).run(together)
 
 
 class _Folder:
@@ -128,14 +154,14 @@ class _Folder:
         self.uses = uses(function.body)
         self.steps: set[Value] = set()
 
-    def run(self) -> Folding:
+    def run(self, together: Together) -> Folding:
         for op in walk(self.function.body):
             for result in op.results:
                 self.result.definition[result] = op
             if isinstance(op, For):
                 self.result.counters[op.body.args[0]] = op
-        self.result.paired = {op: pair for pair in pairs(self.function.body) for op in pair[:2]}
-        self.result.vectors = {op: group for group in neighbours(self.function) for op in group.adds}
+        self.result.paired = {op: pair for pair in together.pairs for op in pair[:2]}
+        self.result.vectors = {op: group for group in together.neighbours for op in group.adds}
         self._survey(self.function.body, None)
         self._block(self.function.body, range(len(self.function.body.results)))
         return self.result
@@ -194,6 +220,8 @@ class _Folder:
     def _while(self, op: While, site: Site) -> None:
         condition_and_forwarded = [0, *(k + 1 for k in self._read(op.body.args, op.results))]
         self._block(op.before, condition_and_forwarded)
+        from .stepping import stepped_state
+
         step = stepped_state(op, self.result, self.uses)
         if step is not None:
             self.result.stepped[op] = step

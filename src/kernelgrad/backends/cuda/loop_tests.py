@@ -14,8 +14,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
 from ...analysis.fold import evaluate
-from ...ir.ops import Apply, Block, Builtin, Constant, Function, Op, Value, While
-from ...ir.traverse import blocks, clone, rebuild, uses, walk, with_body
+from ...ir.ops import Apply, Block, Builtin, Constant, Function, Module, Op, Value, While
+from ...ir.traverse import blocks, clone, descend, uses, walk, with_body
 from ...ir.types import Scalar, Type
 from ...transforms.dce import eliminate
 
@@ -23,7 +23,7 @@ _CLOCKS = ("clock", "clock64", "globaltimer")
 _NEUTRAL = {"and": True, "or": False}
 
 
-def with_tests_in_place(function: Function) -> Function:
+def run(function: Function, _: Module) -> Function:
     """The function with all loops whose test can go to its place."""
     found = _Placing(function)
     return with_body(function, eliminate(found.block(function.body))) if found.any else function
@@ -40,7 +40,7 @@ class _Placing:
 
     def _op(self, op: Op) -> Op:
         moved = self._moved(op) if isinstance(op, While) and self._is_carried(op) else None
-        return rebuild(op if moved is None else moved, lambda v: v, self.block)
+        return descend(op if moved is None else moved, self.block)
 
     def _is_carried(self, loop: While) -> bool:
         """Whether the loop carries the outcome of its test, and nobody else asks for it."""

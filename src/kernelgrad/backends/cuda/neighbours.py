@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...ir.ops import Apply, Atomic, Block, Constant, Function, Load, Member, Offset, Op, Param, PtrCast, Value
-from ...ir.traverse import blocks, rebuild, uses, walk, with_body
+from ...ir.ops import Apply, Atomic, Block, Constant, Function, Load, Member, Module, Offset, Op, Param, PtrCast, Value
+from ...ir.traverse import blocks, descend, uses, walk, with_body
 from ...ir.types import F32, I32, I64, Pointer, Struct
 
 SIZES = (4, 2)  # how many elements one access has
@@ -36,12 +36,12 @@ class _Place(NamedTuple):
     bytes: int
 
 
-def gather_neighbours(function: Function) -> Function:
+def run(function: Function, _: Module) -> Function:
     """The function with additions to neighbouring floats behind each other."""
     finder = _Finder(function)
 
     def arranged(block: Block) -> Block:
-        ops = [rebuild(op, lambda v: v, arranged) for op in block.ops]
+        ops = [descend(op, arranged) for op in block.ops]
         later: dict[int, list[Op]] = {}
         moved: set[int] = set()
         for group in finder.groups(ops):
@@ -54,7 +54,7 @@ def gather_neighbours(function: Function) -> Function:
 
 
 def neighbours(function: Function) -> Iterator[Neighbours]:
-    """Those of a function that `gather_neighbours` gave."""
+    """Those of a function that `run` gave."""
     yield from _inside(function.body, _Finder(function))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...ir.ops import Apply, Block, Function, Op, Value
-from ...ir.traverse import blocks, rebuild, uses, with_body
+from ...ir.ops import Apply, Block, Function, Module, Op, Value
+from ...ir.traverse import blocks, descend, uses, with_body
 from ...ir.types import F32, F64
 
 _FUNCTIONS = {F32: "sincosf", F64: "sincos"}
@@ -24,12 +24,12 @@ class Pair(NamedTuple):
         return _FUNCTIONS[self.sine.result.type]  # type: ignore[index]
 
 
-def side_by_side(function: Function) -> Function:
+def run(function: Function, _: Module) -> Function:
     """The function with the second of each pair right behind the first."""
     used = uses(function.body)
 
     def arranged(block: Block) -> Block:
-        ops = [rebuild(op, lambda v: v, arranged) for op in block.ops]
+        ops = [descend(op, arranged) for op in block.ops]
         partner = {id(one): other for one, other in _partners(ops) if used.get(one.result) and used.get(other.result)}
         second = {id(other) for other in partner.values()}
         behind = [[op, partner[id(op)]] if id(op) in partner else [op] for op in ops if id(op) not in second]
@@ -39,7 +39,7 @@ def side_by_side(function: Function) -> Function:
 
 
 def pairs(block: Block) -> Iterator[Pair]:
-    """Those of a function that `side_by_side` gave, in the block and inside."""
+    """Those of a function that `run` gave, in the block and inside."""
     taken: Op | None = None
     for one, other in zip(block.ops, block.ops[1:], strict=False):
         if one is not taken and isinstance(one, Apply) and isinstance(other, Apply) and _is_pair(one, other):

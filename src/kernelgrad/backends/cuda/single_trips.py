@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...ir.ops import BarrierReduce, Block, Constant, For, Function, Op, Value
+from ...ir.ops import BarrierReduce, Block, Constant, For, Function, Module, Op, Value
 from ...ir.traverse import rebuild, substitute, walk, with_body
 
 
-def without_single_trips(function: Function) -> Function:
+def run(function: Function, _: Module) -> Function:
     constant = {op.result: op.value for op in walk(function.body) if isinstance(op, Constant)}
     if not any(isinstance(op, For) and _runs_once(op, constant) for op in walk(function.body)):
         return function

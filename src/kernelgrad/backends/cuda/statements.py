@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...errors import UNKNOWN, InternalError, Source, Span
 from ...ir.ops import (
@@ -37,10 +38,13 @@ from .expressions import Expressions
 from .literals import literal
 from .names import Scope, is_own
 from .neighbours import Neighbours
-from .sincos import Pair
 from .syntax import Expr, Prec, assigned, assignment, call, either, infix, negated
 from .types import Types, field_name
 from .variables import Variable
+
+if TYPE_CHECKING:
+    from .sincos import Pair
+
 
 _FENCES = {"block": "__threadfence_block();", "device": "__threadfence();", "system": "__threadfence_system();"}
 _FULL_MASK = 0xFFFFFFFF

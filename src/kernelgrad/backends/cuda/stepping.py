@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.ops import Apply, Block, Builtin, Constant, Op, Value, While
 from ...ir.traverse import operands, walk
-from ...ir.types import Scalar
+from .conversions import is_free
 
 if TYPE_CHECKING:
     from .folding import Folding
@@ -24,12 +24,6 @@ def stepped_state(op: While, folding: Folding, uses: Mapping[Value, int]) -> int
         if arg in tested and local and _is_step(stepped, op.body.args[k], op.body, defined, uses):
             return k
     return None
-
-
-def is_free(op: Apply) -> bool:
-    """A conversion between integers: written at every use."""
-    types = (op.args[0].type, op.result.type)
-    return op.fn == "convert" and all(isinstance(t, Scalar) and t.kind in ("int", "uint") for t in types)
 
 
 def _defined(op: While) -> dict[Value, Op | None]:

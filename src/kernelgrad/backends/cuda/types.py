@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...ir.types import BF16, F16, Array, Field, Pointer, Scalar, Struct, Type
-from .guards import once, qualified
-from .names import RESERVED, identifier
+from .names import RESERVED, identifier, once, qualified
 
 _SCALARS = {
     "bool": "bool",

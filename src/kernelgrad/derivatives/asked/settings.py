@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ...analysis import roots as memory_analysis
 from ...autodiff.calculus.activity import holds_floats
-from ...autodiff.calculus.struct_members import members_of
 from ...autodiff.prepare.options import Mode
 from ...errors import ArgumentError
 from ...ir.ops import Function, Param
@@ -34,6 +33,18 @@ class Settings:
     changing: frozenset[str] = frozenset()  # between the two launches of a split
     shown: tuple[str, ...] = ()  # the parameters of the user's among the listed
     shorter: tuple[str, ...] = ()  # whose adjoints may have fewer elements
+
+    @property
+    def described(self) -> str:
+        """What is not as it is by default, as the user wrote it."""
+        names = {"keep": self.kept, "assign": self.assigned, "shorter": self.shorter}
+        flags = {"may_alias": self.may_alias, "deterministic": self.deterministic}
+        told = ["primal=False"] if self.mode == "reverse" else []
+        told += [f'{name}="{", ".join(given)}"' for name, given in names.items() if given]
+        told += [f"{name}=True" for name, given in flags.items() if given]
+        told += [f"tape_budget={self.tape_budget}"] if self.tape_budget is not None else []
+        told += [f'assume=kg.assume(unique="{", ".join(self.promises.unique)}")'] if self.promises.unique else []
+        return ", ".join(told)
 
 
 def has_derivative(type: Type) -> bool:
@@ -87,10 +98,18 @@ def make_settings(
     check_kept(function, kept)
     check_assigned(function, assigned)
     promises = check_promises(function, promises)
-    inside = tuple(m.name for m in members_of(function) if m.struct in listed)
-    everything = (*listed, *inside)
+    everything = (*listed, *_numbers_in_structs(function, listed))
     asked = (kept, assigned, may_alias, budget, deterministic, promises, changing)
     return Settings(everything, mode, *asked, shown=listed, shorter=fewer)
+
+
+def _numbers_in_structs(function: Function, listed: tuple[str, ...]) -> tuple[str, ...]:
+    """Those beside pointers, which are differentiated as parameters of their own."""
+    if not any(isinstance(p.type, Struct) for p in function.params):
+        return ()
+    from ...autodiff.calculus.struct_members import members_of
+
+    return tuple(m.name for m in members_of(function) if m.struct in listed)
 
 
 def _check_listed(name: str, params: Mapping[str, Param], function: Function) -> None:

@@ -24,6 +24,7 @@
 #include "kernelgrad/warp.h"
 #include "kernelgrad/half.h"
 #include "kernelgrad/bfloat16.h"
+#include "kernelgrad/stop_gradient.h"
 #include "kernelgrad/libc.h"
 #include "kernelgrad/texture.h"
 #pragma clang force_cuda_host_device end

@@ -6,24 +6,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...autodiff.calculus import struct_members
 from ...autodiff.reverse import Derivation
+from ...deep import deeply
+from ...ir.effects import picks
 from ...ir.ops import Atomic, Block, Function, Module, Param, Store, Value
+from ...ir.types import Struct
 from ...kernel import Kernel
 from ...runtime.written import Origin, Trace, written_params
-from ...transforms.spellings import picks
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 
 
+@deeply
 def binder(kernel: Kernel, derivation: Derivation) -> Kernel:
     """Takes the kernel's arguments and the adjoints; it has no code."""
     source = derivation.prepared.planned.source
     params = derivation.marked((*source.params, *derivation.adjoints.values()))
     name = f"{source.name}_{'reverse' if derivation.prepared.options.mode == 'split' else 'grad'}"
-    function = struct_members.bound(
-        replace(source, name=name, shown=source.called, params=params, body=_NOTHING), kernel.function
-    )
+    function = replace(source, name=name, shown=source.called, params=params, body=_NOTHING)
+    if any(isinstance(p.type, Struct) for p in params):
+        from ...autodiff.calculus import struct_members
+
+        function = struct_members.bound(function, kernel.function)
     function = with_hidden(function, {p.name for p in derivation.adjoints.values()} & _supplied(function, derivation))
     module = Module({name: function}, kernel.module.globals, kernel.module.structs)
     return Kernel(name, module, kernel.variable, written(kernel, derivation))

@@ -7,40 +7,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis.access.affine import Shape, Sums
-from ...analysis.access.contribution_counts import has_long_loops
-from ...analysis.block_interpreter.coverage import Threads, is_covered
 from ...analysis.machine import WARP
-from ...analysis.ownership.disjoint_stores import stores_apart
-from ...analysis.ownership.exclusive import exclusive_loads
+from ...analysis.ownership.loads_before_stores import Numbers, still_early
 from ...analysis.ownership.private import places_of, private_roots
-from ...analysis.ownership.whole import bytes_read_once
-from ...analysis.tiles import Tile
 from ...analysis.tuning import Tuning, tuning_for
-from ...autodiff.accumulate.choice import Facts, on_cores
-from ...autodiff.accumulate.fewer_blocks import pays
+from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
 from ...autodiff.calculus.shadows import adjoint_type, is_dynamic
-from ...autodiff.costs.plan_effects import may_only_sum
 from ...autodiff.prepare.options import unique_roots
+from ...autodiff.prepare.owned import of_stores
 from ...autodiff.prepare.prepared import Prepared
-from ...autodiff.saving import tape_capacity
 from ...deep import deeply
-from ...ir.ops import Value
+from ...ir.ops import Barrier, For, Value, Warp, While
+from ...ir.traverse import kinds
 from ...ir.types import F32, F64, Pointer
 from ...locks import cached_property
 from ...runtime.integers import Growing, KnownLaunch, Looking
-from ...schedule.coarsen import block_rows
-from ...transforms import converge
-from .cell_widths import wide_memory
-from .gathers import Chosen, Gathers
 from .variant import Variant
+
+if TYPE_CHECKING:
+    from ...analysis.tiles import Tile
+    from .gathers import Chosen, Gathers
 
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
 _SMALL_BUFFER = 1 << 16  # bytes, of which it is worth having copies
 _LARGE_TAPE = 1 << 26  # bytes: beyond what caches hold
 _CROWD = 64  # threads for each element
+_FEW_LOADS = 1 << 12  # whose adjoints a float can hold, if each is added to an element once
 _REMEMBERED = 1024  # kinds of launches
 
 Known = Callable[[Any], Any]
@@ -56,9 +51,9 @@ class Found(NamedTuple):
 class Chooser:
     """Finds what holds for launches, starting from a form that holds for most."""
 
-    def __init__(self, variant: Variant, gathers: Gathers, is_coarse: Callable[[Facts], bool]):
-        """`is_coarse`: whether the code of a form does the work of many blocks."""
-        self.variant, self.options, self._gathers, self._is_coarse = variant, variant.options, gathers, is_coarse
+    def __init__(self, variant: Variant, gathers: Callable[[], Gathers], form: Callable[[Facts], Variant]):
+        """`form`: the one for what holds for a launch."""
+        self.variant, self.options, self._gathers, self._form = variant, variant.options, gathers, form
         self.derivation, self.prepared = variant.derivative, variant.derivative.prepared
         self.relevant: Growing[Value] = Growing()  # the scalars that what was found depends on
         self._found: dict[Any, Found] = {}
@@ -72,6 +67,7 @@ class Chooser:
         if found is None:
             looking = Looking(known)
             found = self._suited(self._find(launch, looking, sizes, assigned), launch)
+            found = found._replace(facts=self._with_early_loads(found.facts, launch, looking))
             self.relevant.add(looking.asked)
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
@@ -80,7 +76,8 @@ class Chooser:
 
     def _suited(self, found: Found, launch: KnownLaunch) -> Found:
         """To where it runs."""
-        facts = on_cores(found.facts) if launch.ways.on_cpu else found.facts
+        facts = in_one_kernel(found.facts, frozenset(self.options.listed)) if launch.ways.single else found.facts
+        facts = on_cores(facts) if launch.ways.on_cpu else facts
         coarse = self._coarse_axes(launch, facts) if launch.ways.on_gpu else 0
         return found._replace(facts=self._in_registers(replace(facts, coarse=coarse)))
 
@@ -88,24 +85,33 @@ class Chooser:
         """Where few blocks do the work of all, their threads add up in registers what they add to copies: floats can
         hold that. Whether they do, the code says, which is the launch's then."""
         narrow = replace(facts, wide=facts.wide - facts.copied)
-        return narrow if facts.coarse and narrow != facts and self._is_coarse(narrow) else facts
+        if not facts.coarse or narrow == facts:
+            return facts
+        return narrow if self._form(narrow).derivative.coarse is not None else facts
+
+    def _with_early_loads(self, facts: Facts, launch: KnownLaunch, known: Known) -> Facts:
+        """Whether loads that a reverse alone makes again read in this launch what they do in a typical one."""
+        if self.options.mode != "reverse":
+            return facts
+        task = self._form(facts).derivative.prepared.task
+        numbers = Numbers(Shape(launch.grid, launch.block), known)
+        early = still_early(task.early, task.function, task.memory, task.may_alias, numbers)
+        return facts if early else replace(facts, apart_in_turn=False)
 
     def _find(self, launch: KnownLaunch, known: Known, sizes: Mapping[str, int], assigned: tuple[str, ...]) -> Found:
         usual, prepared = self.options.facts, self.prepared
         unique = unique_roots(prepared.function, self.options)
         sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, unique)
         if usual.alone:
-            wide = wide_memory(prepared, launch, sums, frozenset(sizes), sizes, launch.parts)
+            wide = self._wide(launch, sums, frozenset(sizes), sizes, launch.parts)
             return Found(replace(usual, unkept=self.variant.unkept(sums), wide=wide))
         private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
-        threads = Threads(launch.block, prepared.structure, known)
-        exclusive = exclusive_loads(prepared.function, prepared.memory, prepared.activity.roots, threads)
-        apart = stores_apart(
-            prepared.function, prepared.memory, prepared.structure, prepared.activity.roots, sums, threads
-        )
+        exclusive, apart = of_stores(prepared.planned, sums)
         plan, may_alias = prepared.accumulation, self.options.may_alias
         others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private]
-        chosen = () if launch.ways.single else self._gathers.find(self.options, prepared, sums, others, apart, assigned)
+        chosen: tuple[Chosen, ...] = ()
+        if others and not launch.ways.single:
+            chosen = self._gathers().find(self.options, prepared, sums, others, apart, assigned)
         gathered = {c.gather.name for c in chosen}
         own = frozenset[str]() if may_alias else private
         written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}
@@ -114,7 +120,7 @@ class Chooser:
         wide = frozenset[str]()
         if not may_alias:
             elsewhere, spread = launch.parts | gathered | written, None if launch.ways.on_cpu else crowded
-            wide = wide_memory(prepared, launch, sums, private, sizes, elsewhere, spread)
+            wide = self._wide(launch, sums, private, sizes, elsewhere, spread)
         facts = replace(
             usual,
             private=None if may_alias or private == plan.private else private,
@@ -133,6 +139,28 @@ class Chooser:
         )
         return Found(facts, chosen)
 
+    def _wide(
+        self,
+        launch: KnownLaunch,
+        sums: Sums,
+        private: frozenset[str],
+        sizes: Mapping[str, int],
+        elsewhere: frozenset[str],
+        crowded: frozenset[str] | None = frozenset(),
+    ) -> frozenset[str]:
+        """The memory that has adjoints in double precision: not of elements that one thread adds to a few times."""
+        prepared = self.prepared
+        few = len(prepared.memory.loads) < _FEW_LOADS and not self._has_loops and not prepared.memory.global_names
+        if few and private.issuperset(p.name for p in prepared.function.params if p.value in prepared.activity.roots):
+            return frozenset()
+        from .cell_widths import wide_memory
+
+        return wide_memory(prepared, launch, sums, private, sizes, elsewhere, crowded)
+
+    @cached_property
+    def _has_loops(self) -> bool:
+        return not kinds(self.prepared.function.body).isdisjoint((For, While))
+
     def _leaves_partials(self, launch: KnownLaunch) -> bool:
         """A deterministic gradient has a finishing step anyway, however few blocks there are."""
         many = math.prod(launch.grid) > _MANY_BLOCKS
@@ -140,13 +168,20 @@ class Chooser:
 
     def _is_ragged(self, block: tuple[int, int, int]) -> bool:
         """Whether loops part the warps of such a block that those of whole rows go through together."""
-        return block[0] % WARP != 0 and self._parts_ragged_warps
+        exchanging = not kinds(self.variant.kernel.function.body).isdisjoint((Warp, Barrier))
+        return exchanging and block[0] % WARP != 0 and self._parts_ragged_warps
 
     @cached_property
     def _parts_ragged_warps(self) -> bool:
+        from ...transforms import converge
+
         return converge.is_needed(self.variant.kernel.function, whole_rows=False)
 
     def _has_long_loops(self, launch: KnownLaunch, known: Known) -> bool:
+        if not self._has_loops:
+            return False
+        from ...analysis.access.contribution_counts import has_long_loops
+
         prepared = self.prepared
         return has_long_loops(prepared.function, prepared.structure, Shape(launch.grid, launch.block), known)
 
@@ -154,10 +189,15 @@ class Chooser:
         usual = self.options.facts
         if not self.variant.adds_in_loops and usual.block is None:
             return usual.tuning
-        return tuning_for(launch.block, block_rows.rows_for(launch.grid, launch.block) if launch.ways.on_gpu else 1)
+        from ...schedule.coarsen.block_rows import rows_for
+
+        return tuning_for(launch.block, rows_for(launch.grid, launch.block) if launch.ways.on_gpu else 1)
 
     def _coarse_axes(self, launch: KnownLaunch, facts: Facts) -> int:
         """Where nothing but sums may be left to do: what is emitted has the last word."""
+        from ...autodiff.accumulate.fewer_blocks import pays
+        from ...autodiff.costs.plan_effects import may_only_sum
+
         crowded = self.options.mode == "reverse" and facts.copied  # with what is known of the launch, perhaps all
         if not pays(launch.grid, launch.block) or not (crowded or may_only_sum(self.prepared)):
             return 0
@@ -179,6 +219,10 @@ class Chooser:
 
     def _is_long(self, launch: KnownLaunch, known: Known) -> bool:
         """Whether the tape is so large that running loops again costs less, or to count it takes a launch."""
+        if not any(self.prepared.plan.taped.values()):
+            return False
+        from ...autodiff.saving import tape_capacity
+
         sizes = tape_capacity.by_arithmetic(self.prepared.plan, known, launch.builtin)
         narrow, stripped = self.prepared.planned.long_loops
         if sizes is None:
@@ -191,6 +235,10 @@ class Chooser:
         """Whether every tile that the reverse fills again is filled wherever it is read."""
         prepared = self.prepared
         tiles = [tile for used in prepared.plan.refilled.values() for tile in used]
+        if not tiles:
+            return True
+        from ...analysis.block_interpreter.coverage import is_covered
+
         return all(
             is_covered(tile, self._shared_bytes(tile, launch), launch.block, prepared.structure, known)
             for tile in tiles
@@ -209,4 +257,6 @@ def _read_whole(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> bool:
     loads = [op for op in prepared.memory.loads if root in prepared.memory.of(op.ptr)]
     if not all(map(prepared.plan.has_adjoint, loads)):  # what has no adjoint writes none
         return False
+    from ...analysis.ownership.whole import bytes_read_once
+
     return bytes_read_once(root, prepared.memory, places_of(prepared.structure), sums) == nbytes

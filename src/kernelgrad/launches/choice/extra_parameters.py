@@ -7,13 +7,10 @@ import textwrap
 from collections.abc import Collection, Iterator
 
 from ...autodiff.accumulate.logs import Log
-from ...autodiff.accumulate.replicas import COPIES
-from ...autodiff.calculus.cooperate import SHARED_BYTES
+from ...autodiff.calculus.shadows import SHARED_BYTES
 from ...autodiff.calculus.tape import Stack
-from ...autodiff.costs.tape_size import elements_per_thread
 from ...autodiff.reverse import Derivation
-from ...autodiff.saving.checkpoint import SEGMENT
-from ...ir.ops import Function
+from ...ir.ops import SEGMENT, Function
 
 _WIDTH = 116
 _FRESH = "not cleared"
@@ -42,6 +39,8 @@ def parameter_notes(derivative: Derivation, function: Function, variables: Colle
 
 def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
     for stack in derivative.stacks:
+        from ...autodiff.costs.tape_size import elements_per_thread
+
         yield from _of_stack(stack, elements_per_thread(derivative.prepared.plan, stack.type))
     for log in derivative.logs:
         yield from _of_log(log)
@@ -50,6 +49,8 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
     for name, param in derivative.partials.items():
         yield param.name, _partial_sums(derivative, name)
     for name, copies in derivative.copies.items():
+        from ...autodiff.accumulate.replicas import COPIES
+
         adjoint = derivative.adjoints[name].name
         yield copies.memory.name, f"{COPIES} * {copies.length.name} elements, {_ZEROED}; to be added to {adjoint} after"
         yield copies.length.name, f"the number of elements of {name}"

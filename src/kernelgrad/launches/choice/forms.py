@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...analysis.roots import holds_pointers
 from ...autodiff.accumulate.choice import USUAL, Facts
@@ -15,8 +16,10 @@ from ...kernel import Kernel
 from ...locks import COMPILING
 from ...runtime.integers import KnownLaunch
 from .choose import Chooser, Found
-from .gathers import Gathers, Step
 from .variant import Variant
+
+if TYPE_CHECKING:
+    from .gathers import Gathers, Step
 
 
 class Forms:
@@ -34,13 +37,20 @@ class Forms:
     ):
         self.kernel, self.settings, self.usual, self.always = kernel, settings, usual, always
         self.derivations = derivations or Derivations(kernel.function, kernel.module)
-        self.gathers_of = gathers or Gathers(kernel, self.derivations)
+        self._gathers = gathers
         self.made: dict[tuple[tuple[str, ...], Facts], Variant] = {}
         self._choosers: dict[Variant, Chooser] = {}
 
     def like(self, settings: Settings) -> Forms:
         """Those of another derivative of the kernel."""
-        return Forms(self.kernel, settings, self.usual, self.always, self.derivations, self.gathers_of)
+        return Forms(self.kernel, settings, self.usual, self.always, self.derivations, self.gathers_of())
+
+    def gathers_of(self) -> Gathers:
+        if self._gathers is None:
+            from .gathers import Gathers
+
+            self._gathers = Gathers(self.kernel, self.derivations)
+        return self._gathers
 
     def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
         """`wanted`: the listed parameters whose adjoint was given; `facts`: what holds for the launch."""
@@ -88,7 +98,7 @@ class Forms:
     def gathers(self, launch: KnownLaunch) -> Iterator[Step]:
         """The launches that go before that variant's."""
         for chosen in self._found(launch).gathers:
-            yield from self.gathers_of.launches(chosen, launch, launch.ways.on_cpu)
+            yield from self.gathers_of().launches(chosen, launch, launch.ways.on_cpu)
 
     def chooser(self, launch: KnownLaunch) -> Chooser:
         """Of the form that says what holds for a launch."""
@@ -97,12 +107,8 @@ class Forms:
             usual = self.variant(launch.wanted, replace(self.usual, block=launch.block))
         with COMPILING:
             if usual not in self._choosers:
-                coarse = partial(self._is_coarse, launch.wanted)
-                self._choosers[usual] = Chooser(usual, self.gathers_of, coarse)
+                self._choosers[usual] = Chooser(usual, self.gathers_of, partial(self.variant, launch.wanted))
             return self._choosers[usual]
-
-    def _is_coarse(self, wanted: tuple[str, ...], facts: Facts) -> bool:
-        return self.variant(wanted, facts).derivative.coarse is not None
 
     def _found(self, launch: KnownLaunch) -> Found:
         sizes = self.sizes_of(launch)

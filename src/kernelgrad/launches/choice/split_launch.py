@@ -27,9 +27,9 @@ from ...autodiff.costs.plan_effects import has_numbers, is_idle, loops_openly
 from ...autodiff.costs.plan_work import planned_work
 from ...autodiff.costs.work import Work, work
 from ...autodiff.prepare.options import unique_roots
-from ...errors import KernelGradError
+from ...errors import KernelGradError, UnsupportedError
 from ...ir.ops import Barrier, BarrierReduce, For, Function, GlobalRef, Value, Warp, While
-from ...ir.traverse import walk
+from ...ir.traverse import kinds, walk
 from ...kernel import Kernel
 from ...locks import COMPILING, cached_property
 from ...runtime.integers import ANY, KnownLaunch, Ways
@@ -116,7 +116,10 @@ class InTwo:
         reverse = self._reverse((*forms.settings.kept, *zeroed)) if set(zeroed) < set(wanted) else None
         if reverse is None:
             return None
-        alone = reverse.for_launch(launch)
+        try:
+            alone = reverse.for_launch(launch)
+        except UnsupportedError:  # where rows overlap in this launch
+            return None
         consumed = launch._replace(wanted=zeroed, ways=ANY, aligned=())  # it is launched as the kernel is
         consuming = forms.for_launch(consumed) if zeroed else None
         if not _is_apart(alone, consuming, launch.ways):
@@ -170,7 +173,7 @@ class InTwo:
         """What has neither loops nor barriers takes its time for memory, of which one kernel moves less."""
         settings, function = self.forms.settings, self.forms.kernel.function
         one = ways.single or settings.mode != "joint" or settings.may_alias
-        return not one and any(isinstance(op, _LONG) for op in walk(function.body))
+        return not one and not kinds(function.body).isdisjoint(_LONG)
 
     def _zeroed(self, joint: Variant, shape: Shape | None, known: Known) -> tuple[str, ...]:
         """The outputs whose adjoints the kernel zeroes, so that the reverse only reads them."""

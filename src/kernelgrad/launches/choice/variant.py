@@ -6,27 +6,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import pipeline
 from ...analysis.access.affine import Sums
 from ...analysis.machine import VECTOR_BYTES
 from ...analysis.ownership.private import places_of, typical
 from ...analysis.ownership.promises import HOLDS
-from ...analysis.ownership.single_stores import is_consumed, is_stored_once
-from ...autodiff.accumulate import ordered
-from ...autodiff.accumulate.logs import Log, Logged
-from ...autodiff.calculus import struct_members
-from ...autodiff.calculus.cooperate import SHARED_BYTES
-from ...autodiff.calculus.shadows import is_dynamic
-from ...autodiff.calculus.tape import Stack, leaf_types
+from ...autodiff.calculus.shadows import SHARED_BYTES, is_dynamic
 from ...autodiff.prepare.options import Options, unique_roots
 from ...autodiff.prepare.prepared import Derivations
 from ...autodiff.reverse import Derivation
-from ...autodiff.saving import tape_capacity
 from ...deep import deeply
-from ...ir.ops import Atomic, Function, Module, Print, Store
-from ...ir.traverse import walk
+from ...errors import Span
+from ...ir.ops import Atomic, For, Function, Module, Print, Store, While
+from ...ir.traverse import kinds, walk
 from ...ir.types import Type
 from ...kernel import Kernel
 from ...locks import cached_property
@@ -34,11 +28,14 @@ from ...runtime.config import Launch
 from ...runtime.integers import ANY as ANY
 from ...runtime.integers import KnownLaunch
 from ...runtime.integers import Ways as Ways
-from ...schedule.coarsen import block_rows
-from ...schedule.vectorize.rewrite import GRID
-from ...transforms.block_shape import decided_by
 from .binding import binder, hidden_names, with_hidden
 from .extra_parameters import parameter_notes
+
+if TYPE_CHECKING:
+    from ...autodiff.accumulate.logs import Log, Logged
+    from ...autodiff.calculus.tape import Stack
+
+_ONE_OF_A_NAME = "// With other settings its text defines the same name: a file has room for one of them."
 
 
 class Variant:
@@ -110,7 +107,7 @@ class Variant:
         notes = self._notes(rest) if kernel is self.reverse and not self.options.facts.alone else ()
         function, variables = kernel.cuda_module.functions[kernel.name], self.kernel.module.globals
         extra = parameter_notes(self.derivative, function, variables)
-        return "\n".join((head, *notes, *extra, rest))
+        return "\n".join((head, _ONE_OF_A_NAME, *notes, *extra, rest))
 
     def _notes(self, text: str) -> Iterator[str]:
         plan = self.derivative.prepared.accumulation
@@ -122,6 +119,8 @@ class Variant:
             if started != self.options.facts.tuning.block:
                 yield f"// Each thread does what several do there: {' x '.join(map(str, started))} threads are started."
         if self.options.facts.vector is not None:
+            from ...schedule.vectorize.rewrite import GRID
+
             width = self.options.facts.vector.width
             yield f"// Each thread does what {width} threads of the kernel do, each row of a block what one of {GRID}"
             yield f"// blocks does. Buffers begin at multiples of {VECTOR_BYTES} bytes."
@@ -131,6 +130,8 @@ class Variant:
             if f"_d_{name}" in shadows:
                 holding = " and ".join(HOLDS.format(promise) for promise in promises)
                 yield f"// _d_{name} is among them since {holding}."
+        if self.derivative.prepared.task.early.numbers is not None:
+            yield "// For launches in which no thread reads what it wrote before, in another iteration or row."
         for name in sorted(self.options.facts.unkept):
             yield f"// _d_{name} is consumed: what is to be kept is given as a copy."
         for log in self.derivative.logs:
@@ -159,11 +160,19 @@ class Variant:
     def stack_types(self) -> tuple[Type, ...]:
         """Of what is on the tape."""
         frames = self.derivative.prepared.plan.taped.values()
+        if not frames:
+            return ()
+        from ...autodiff.calculus.tape import leaf_types
+
         return tuple(dict.fromkeys(type for frame in frames for value in frame for type in leaf_types(value.type)))
 
     @property
     def logged(self) -> tuple[Logged, ...]:
-        return ordered.logs_of(self.derivative.prepared.sites)
+        if not self.derivative.prepared.sites:
+            return ()
+        from ...autodiff.accumulate.ordered import logs_of
+
+        return logs_of(self.derivative.prepared.sites)
 
     @property
     def places(self) -> tuple[Stack | Log, ...]:
@@ -173,6 +182,9 @@ class Variant:
     @deeply
     def elements(self, known: Callable[[Any], Any], launch: Launch | KnownLaunch) -> dict[Type | Logged, int] | None:
         """What each thread needs of the tape and of the logs, by arithmetic; None where it must be counted."""
+        from ...autodiff.accumulate import ordered
+        from ...autodiff.saving import tape_capacity
+
         prepared = self.derivative.prepared
         extents = {"block_dim": launch.block, "grid_dim": launch.grid}
 
@@ -194,31 +206,50 @@ class Variant:
             prepared, facts = self.derivative.prepared, self.options.facts
             taped = prepared.taped_spans()
             fixed = facts.alone or facts.block is not None
-            self._shaped[block] = not fixed and bool(decided_by(self.kernel.function, block, taped))
+            self._shaped[block] = not fixed and self._is_decided_by(block, taped)
         return self._shaped[block]
+
+    def _is_decided_by(self, block: tuple[int, int, int], taped: set[Span]) -> bool:
+        """Whether the block's shape tells how often loops run."""
+        if kinds(self.kernel.function.body).isdisjoint((For, While)):
+            return False
+        from ...transforms.block_shape import decided_by
+
+        return bool(decided_by(self.kernel.function, block, taped))
 
     def started(self, kernel: Kernel, block: tuple[int, int, int]) -> tuple[int, int, int]:
         """The block that is started of one of its kernels, for a launch with such blocks. Those that are larger than
         the user allows stay what they are, and are refused."""
         allowed = self.kernel.function.launch_bounds[:1]
         merges = self.options.facts.tuning.each > 1 and not any(n < math.prod(block) for n in allowed)
-        return block_rows.started(kernel.function, block) if merges else block
+        if not merges:
+            return block
+        from ...schedule.coarsen import block_rows
+
+        return block_rows.started(kernel.function, block)
 
     @property
     def merges_rows(self) -> bool:
         """Whether launches get code in which a thread does several rows of a block."""
+        from ...schedule.coarsen import block_rows
+
         return self.adds_in_loops and len(self.kernels) == 1 and block_rows.applies(self.reverse.function)
 
     @property
     def adds_in_loops(self) -> bool:
         """Whether threads may add to the same elements in loops."""
         prepared = self.derivative.prepared
+        if kinds(prepared.function.body).isdisjoint((For, While)):
+            return False
         places = places_of(prepared.structure)
         return any(places[id(op)].in_loop for op in prepared.memory.loads if prepared.accumulation.is_atomic(op))
 
     @cached_property
     def counting(self) -> tuple[Kernel, bool]:
         """The kernel that counts, and whether it must run on copies."""
+        from ...autodiff.calculus import struct_members
+        from ...autodiff.saving import tape_capacity
+
         prepared = self.derivative.prepared
         logs = [{key: counts.get(of, 0) for key, counts in prepared.sites.items()} for of in self.logged]
         counted = tape_capacity.counting_function(
@@ -240,11 +271,16 @@ class Variant:
 
     def unkept(self, sums: Sums) -> frozenset[str]:
         """The outputs to be kept whose adjoints the reverse takes, perhaps more than once."""
+        names = (*self.options.kept, *self.options.facts.unkept)
+        if not names:
+            return frozenset()
+        from ...analysis.ownership.single_stores import is_consumed, is_stored_once
+
         prepared, places = self.derivative.prepared, places_of(self.derivative.prepared.structure)
         roots = {p.name: p.value for p in prepared.function.params}
         return frozenset(
             name
-            for name in (*self.options.kept, *self.options.facts.unkept)
+            for name in names
             if is_consumed(roots[name], prepared.memory)
             and not is_stored_once(roots[name], prepared.memory, places, sums)
         )

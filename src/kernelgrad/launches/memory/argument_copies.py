@@ -11,6 +11,7 @@ from ...kernel import Kernel
 from ...runtime.arguments import Placement
 from ...runtime.launch import BoundArguments
 from ...runtime.own import Own
+from ...runtime.reach import Copy
 from ...runtime.scratch import Scratch
 from ..choice.variant import Variant
 
@@ -46,8 +47,8 @@ def on_copies(
     copies: dict[bytes, bytes] = {}
     for buffer in sorted(bound.buffers, key=lambda b: b.nbytes):  # the longest of those that begin together counts
         if buffer.nbytes:
-            scratch = Scratch(buffer.nbytes, placement.cuda, stream).copy_from(buffer.address)
-            copy = own.add(f"copy of {buffer.name}", scratch)
+            copy = Copy(buffer, placement.cuda, stream)
+            own.add(f"copy of {buffer.name}", copy.memory)
             copies[buffer.address.to_bytes(8, "little")] = copy.address.to_bytes(8, "little")
     for at in _addresses(function, len(packed)):
         given = bytes(packed[at : at + 8])

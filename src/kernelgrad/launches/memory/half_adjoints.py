@@ -54,11 +54,13 @@ def _in_float(param: Param, value: Any, launch: Launch, own: Own, kept: bool) ->
         raise ArgumentError(f"the adjoint of '{param.name}' wants a writable array, got one that is read-only")
     placement = Placement(array.device[1] if isinstance(array.device, tuple) else None, array.owner)
     stream = launch.stream if launch.stream is not None else placement.stream()
-    count = array.nbytes // half.size
+    before, behind = array.around or (0, 0)
+    nbytes = before + array.nbytes + behind
+    count = nbytes // half.size
     floats = Scratch(4 * count, placement.cuda, stream)
     own.kept.append(floats)
     plain = flat_launch(max(1, -(-count // _BLOCK)), _BLOCK, stream)
-    original = Buffer(f"adjoint of {param.name}", array.address, array.nbytes)
+    original = Buffer(f"adjoint of {param.name}", array.address - before, nbytes)
     own.originals.append(original)
     _convert(half, F32, original, Buffer("floats", floats.address, 4 * count), count, plain, placement)
     back = Buffer("floats", floats.address, 4 * count)
@@ -66,7 +68,12 @@ def _in_float(param: Param, value: Any, launch: Launch, own: Own, kept: bool) ->
         own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement))
         if array.versioned:
             mark_written((array.owner,))
-    return _Floats(floats, count, placement)
+    if nbytes == array.nbytes:
+        return _Floats(floats, count, placement)
+    address, size = floats.address + 2 * before, 2 * array.nbytes
+    return array._replace(
+        address=address, nbytes=size, dtype=np.dtype("f4"), owner=floats, around=(2 * before, 2 * behind)
+    )
 
 
 def _half_type(param: Param, array: ArrayView) -> Scalar | None:

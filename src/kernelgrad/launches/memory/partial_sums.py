@@ -18,7 +18,7 @@ from ...runtime.own import Own
 from ..choice.variant import Variant
 from .additions import Addition, add_after
 from .buffers import BLOCK_THREADS, BLOCKS, Expression, Memory, Need, Number, Sized, supply
-from .coarse_grid import started_blocks
+from .started_grid import started_blocks
 
 _THREADS = 1024
 _BLOCKS = 64  # that add up many sums before one block adds up theirs

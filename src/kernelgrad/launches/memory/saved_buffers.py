@@ -34,7 +34,8 @@ from ...ir.types import Pointer
 from ...kernel import Kernel
 from ...runtime.arguments import Placement, Supplied
 from ...runtime.config import Launch
-from ...runtime.launch import BoundArguments
+from ...runtime.launch import BoundArguments, Buffer
+from ...runtime.reach import Copy
 from ...runtime.scratch import Scratch
 from ...runtime.signature import c_signature, user_params
 from ..choice.variant import Variant
@@ -67,13 +68,13 @@ class Saved:
     """`buffers`: copies, by the pointer's path and where its address is in the packed arguments. `variables`: copies of
     module variables. `constants`: the bytes of those that the host keeps."""
 
-    buffers: dict[tuple[str, int], Scratch] = field(default_factory=dict)
+    buffers: dict[tuple[str, int], Copy] = field(default_factory=dict)
     variables: dict[str, Scratch] = field(default_factory=dict)
     constants: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
-        return sum(copy.nbytes for copy in (*self.buffers.values(), *self.variables.values()))
+        return sum(copy.nbytes for copy in self.buffers.values()) + sum(c.nbytes for c in self.variables.values())
 
     @property
     def supplied(self) -> dict[str, Supplied]:
@@ -86,8 +87,7 @@ class Saved:
             packed[offset : offset + 8] = copy.address.to_bytes(8, "little")
         own = (copies.get(b.name) for b in bound.buffers)
         buffers = [
-            b if copy is None else b._replace(address=copy.address, nbytes=copy.nbytes)
-            for b, copy in zip(bound.buffers, own, strict=True)
+            b if copy is None else b._replace(address=copy.address) for b, copy in zip(bound.buffers, own, strict=True)
         ]
         return bound._replace(packed=bytes(packed), buffers=tuple(buffers))
 
@@ -98,23 +98,22 @@ def save(
     """Copies of what the parameters and variables of a kernel hold."""
     found, wanted = Saved(), set(names)
     function = kernel.function
-    sizes = {b.name: b.nbytes for b in bound.buffers}
+    buffers = {b.name: b for b in bound.buffers}
     for param, start in zip(user_params(function), param_layout(function)[0], strict=False):
         for path, offset, type in leaves(param.type, param.name, start) if param.name in wanted else ():
             address = int.from_bytes(bound.packed[offset : offset + 8], "little")
             if isinstance(type, Pointer) and address:
-                copy = Scratch(_size(path, sizes, function), placement.cuda, stream)
-                found.buffers[path, offset] = copy.copy_from(address)
+                found.buffers[path, offset] = Copy(_found(path, buffers, function), placement.cuda, stream)
     for name in sorted(wanted - {p.name for p in user_params(function)}):
         _save_variable(kernel, name, placement, stream, found)
     return found
 
 
-def _size(path: str, sizes: Mapping[str, int], function: Function) -> int:
-    if path not in sizes:
+def _found(path: str, buffers: Mapping[str, Buffer], function: Function) -> Buffer:
+    if path not in buffers:
         problem = f"{function.name}: '{path}' may change before the reverse runs, and its size is not known"
         raise ArgumentError(f"{problem}; pass an array for it, or promise unchanged='{path.partition('.')[0]}'")
-    return sizes[path]
+    return buffers[path]
 
 
 def _save_variable(kernel: Kernel, name: str, placement: Placement, stream: int | None, found: Saved) -> None:

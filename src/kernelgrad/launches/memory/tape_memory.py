@@ -9,17 +9,16 @@ import numpy as np
 
 from ...autodiff.accumulate.logs import Log, Logged
 from ...autodiff.calculus.tape import Stack
-from ...autodiff.saving import checkpoint
 from ...errors import LaunchError
-from ...ir.ops import Param
+from ...ir.ops import SEGMENT, Param
 from ...ir.types import Pointer, Type
+from ...kernel import stream_of
 from ...runtime.arguments import Placement, Supplied
 from ...runtime.config import Launch, make_launch
 from ...runtime.integers import KnownLaunch, integers_of
 from ...runtime.launch import BoundArguments
 from ...runtime.own import Own
 from ...runtime.scratch import Scratch, available_bytes
-from ...runtime.streams import stream_handle
 from ..choice.variant import Variant
 from .argument_copies import copy_variables, on_copies
 from .buffers import THREADS, Bytes, Expression, Memory, Need, Number, Sized, Value, supply
@@ -137,7 +136,7 @@ def _counted(
     kernel, stores = variant.counting
     own = Own()
     if segment is not None:
-        own.supplied[checkpoint.SEGMENT] = Supplied(segment)
+        own.supplied[SEGMENT] = Supplied(segment)
     stream = stream_of(launch, placement)
     if stores:
         bound = on_copies(kernel.function, bound, placement, stream, own)
@@ -181,10 +180,3 @@ def _block_threads(launch: Launch) -> int:
 
 def _item_size(param: Param) -> int:
     return max(1, param.type.pointee.size) if isinstance(param.type, Pointer) else 1
-
-
-def stream_of(launch: Launch, placement: Placement) -> int | None:
-    """The stream's handle: what the user named, else the current one; None on the CPU."""
-    if placement.cuda is None:
-        return None
-    return stream_handle(launch.stream) if launch.stream is not None else placement.stream()

@@ -1,10 +1,11 @@
-"""The launch plan of a gradient whose kernel takes atomic maxima, minima or exchanges in global memory: the forward,
-the claims, the reverse (Note [Claims] in autodiff/winners/global_memory.py), and the memory that these share."""
+"""The memory that forward, claims and reverse share, where a kernel takes atomic maxima, minima or exchanges in global
+memory (Note [Claims] in autodiff/winners/global_memory.py)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...errors import ArgumentError
 from ...ir.builder import pointee
 from ...kernel import Kernel
 from ...runtime.arguments import Placement, Supplied
@@ -13,16 +14,8 @@ from ...runtime.own import Own
 from ...runtime.scratch import Scratch
 
 if TYPE_CHECKING:
-    from ...autodiff.winners.global_memory import Claim
+    from ...autodiff.winners.winners import Claim
     from ..choice.variant import Variant
-
-
-def kernels_in_order(variant: Variant) -> tuple[tuple[Kernel, bool], ...]:
-    """The kernels that a gradient launches, and whether they take the adjoints too."""
-    if not variant.derivative.claims:
-        return () if variant.is_idle else tuple((kernel, True) for kernel in variant.kernels)
-    forward, reverse, claim = variant.kernels
-    return (forward, False), (claim, False), (reverse, True)
 
 
 def add_memory(variant: Variant, primal: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
@@ -51,7 +44,13 @@ def _buffer(
     """The address and size of the user's memory."""
     name = claim.root.name
     if claim.root.variable is None:
-        return next(((b.address, b.nbytes) for b in primal.buffers if b.name == name), (0, 0))
+        found = next((b for b in primal.buffers if b.name == name), None)
+        if found is not None and found.around not in (None, (0, 0)):
+            raise ArgumentError(
+                f"{kernel.function.called}: '{name}' is a part of a larger array, and maxima, minima or exchanges might"
+                " be taken outside of it; pass the whole array"
+            )
+        return (0, 0) if found is None else (found.address, found.nbytes)
     variable = kernel.variable(claim.root.variable)
     if placement.cuda is None:
         return variable.host_address(), variable.type.size

@@ -36,7 +36,7 @@ from ...ir.ops import (
     Value,
     While,
 )
-from ...ir.traverse import blocks, clone, operands, rebuild, walk
+from ...ir.traverse import blocks, clone, descend, operands, walk
 from ...ir.types import U32
 from .alike_rows import AlikeRows, Extents, axis_of
 
@@ -239,7 +239,7 @@ class _Merged(AlikeRows):
 
 def _staying(block: Block) -> Block:
     def stay(op: Op) -> Op:
-        op = rebuild(op, lambda v: v, _staying) if blocks(op) else op
+        op = descend(op, _staying) if blocks(op) else op
         return replace(op, exits=False) if isinstance(op, If) else op
 
     return Block(block.args, tuple(map(stay, block.ops)), block.results)

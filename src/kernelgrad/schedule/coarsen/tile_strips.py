@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...analysis.machine import FULL_WARP, WARP
 from ...ir.builder import Builder
 from ...ir.ops import Block, For, Load, Op, Value, Warp
-from ...ir.traverse import clone, free_values, rebuild, walk
+from ...ir.traverse import clone, descend, free_values, walk
 from ...ir.types import F32, F64, I32, U32, Array
 from ...locks import cached_property
 from ..sum_over.lane_strips import Kept, Strips
@@ -165,7 +165,7 @@ class TileLoop:
                         cell, of = sums[op]
                         b.store(cell, b.apply("add", b.load(cell), of.update.args[0]))
                     elif op not in known:
-                        b.add(rebuild(op, lambda v: v, adding))
+                        b.add(descend(op, adding))
             return region.block(block.args, block.results)
 
         b.ops += clone(Block((), adding(copy.loop.body).ops, ()), given).ops

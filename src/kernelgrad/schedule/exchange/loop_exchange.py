@@ -49,7 +49,7 @@ from ...ir.ops import (
     Store,
     Value,
 )
-from ...ir.traverse import rebuild, walk
+from ...ir.traverse import descend, walk
 from ...ir.types import I32, U32, Array, Scalar, Type
 from ...transforms.unroll import constants_of
 from .owners import Cell, cell_of, choose_axis
@@ -278,7 +278,7 @@ class _Emitter:
 
         def without(block: Block) -> Block:
             kept = [op for op in block.ops if id(op) not in gone]
-            return Block(block.args, tuple(rebuild(op, lambda v: v, without) for op in kept), block.results)
+            return Block(block.args, tuple(descend(op, without) for op in kept), block.results)
 
         return replace(self.loop, body=without(self.loop.body))
 

@@ -16,7 +16,7 @@ from ...analysis.aliases import Aliases
 from ...ir.builder import Builder
 from ...ir.effects import MEETINGS
 from ...ir.ops import ADJOINT, Apply, Atomic, Block, Constant, Function, Load, Module, Op, Store, Value
-from ...ir.traverse import blocks, operands, rebuild, walk, with_body
+from ...ir.traverse import blocks, descend, operands, walk, with_body
 from ...ir.types import Pointer, Scalar
 
 
@@ -41,7 +41,7 @@ class _Search:
             value = taken.by(op) if isinstance(op, Store) and self.is_emptied(op) else None
             taken.note(op)
             if value is None:
-                ops.append(rebuild(op, lambda v: v, self.block))
+                ops.append(descend(op, self.block))
             else:
                 ops += _tested(op, value)
                 self.found = True

@@ -16,7 +16,7 @@ from ...analysis.aliases import Aliases
 from ...ir.builder import Builder
 from ...ir.effects import MEETINGS, is_pure
 from ...ir.ops import Atomic, Barrier, BarrierReduce, Block, Builtin, For, Function, If, Load, Op, Store, Value, While
-from ...ir.traverse import operands, rebuild, substitute, walk, with_body
+from ...ir.traverse import descend, operands, rebuild, substitute, walk, with_body
 from ...ir.types import Pointer, Scalar
 
 _MOST_BYTES = 16  # for each thread: they keep registers busy
@@ -155,9 +155,7 @@ class _Early:
 
 def _without(block: Block, loads: set[Load]) -> Block:
     kept = (op for op in block.ops if op not in loads)
-    return Block(
-        block.args, tuple(rebuild(op, lambda v: v, lambda b: _without(b, loads)) for op in kept), block.results
-    )
+    return Block(block.args, tuple(descend(op, lambda b: _without(b, loads)) for op in kept), block.results)
 
 
 def _meets(op: Op) -> bool:

@@ -9,15 +9,16 @@ move behind the arithmetic that follows them: 0.41 ms instead of 0.61 where that
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
 from ...analysis.aliases import Aliases
 from ...ir.effects import is_pure
 from ...ir.ops import Atomic, Block, Function, Load, Module, Op, Store, Value
-from ...ir.traverse import operands, rebuild, with_body
+from ...ir.traverse import descend, operands, with_body
 from ...transforms.access_index import Accesses
-from ...transforms.ordered_list import Order
+
+_GAP = 1 << 256  # between neighbours of an `Order` at first; each move into a gap halves it
 
 
 def run(function: Function, module: Module) -> Function:
@@ -32,7 +33,7 @@ class _Schedule:
     def block(self, block: Block) -> Block:
         level = _Level(len(self.writes))
         for op in block.ops:
-            op = rebuild(op, lambda v: v, self.block)
+            op = descend(op, self.block)
             if isinstance(op, Load) and not op.volatile:
                 self.place(op, level)
             else:
@@ -126,3 +127,51 @@ def _address(level: _Level, start: Op | None, load: Load) -> tuple[list[Op], Op 
         found.append(op)
         want(op)
     return found[::-1], start
+
+
+class Order:
+    """A list of operations in which some move: what comes before what is one comparison, moving one costs no scan.
+    Linked, with a number for each place; None stands for the place before the first."""
+
+    def __init__(self) -> None:
+        self._next: dict[Op | None, Op | None] = {None: None}
+        self._previous: dict[Op | None, Op | None] = {None: None}  # of None, the last one
+        self._place: dict[Op | None, int] = {None: 0}
+
+    def __iter__(self) -> Iterator[Op]:
+        op = self._next[None]
+        while op is not None:
+            yield op
+            op = self._next[op]
+
+    def place(self, op: Op | None) -> int:
+        return self._place[op]
+
+    def append(self, op: Op) -> None:
+        self._insert(op, self._previous[None])
+
+    def move(self, ops: list[Op], behind: Op | None) -> None:
+        """To right behind another, in this order."""
+        for op in ops:
+            before, after = self._previous[op], self._next[op]
+            self._next[before], self._previous[after] = after, before
+        for op in ops:
+            self._insert(op, behind)
+            behind = op
+
+    def _insert(self, op: Op, behind: Op | None) -> None:
+        after = self._next[behind]
+        if after is not None and self._place[after] - self._place[behind] < 2:
+            self._renumber(after)
+        low = self._place[behind]
+        self._place[op] = low + _GAP if after is None else (low + self._place[after]) // 2
+        self._next[behind], self._previous[op] = op, behind
+        self._next[op], self._previous[after] = after, op
+
+    def _renumber(self, first: Op) -> None:
+        op: Op | None = first
+        place = self._place[self._previous[first]]
+        while op is not None:
+            place += _GAP
+            self._place[op] = place
+            op = self._next[op]

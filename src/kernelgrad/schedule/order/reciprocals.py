@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...analysis.aliases import Aliases
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Atomic, BarrierReduce, Block, Constant, Function, If, Op, Store, Value, Warp
-from ...ir.traverse import blocks, operands, rebuild, walk, with_body
+from ...ir.traverse import blocks, descend, operands, walk, with_body
 from ...ir.types import F32, F64, Scalar, Type
 
 _FEW = 2  # divisions for which it is not worth it
@@ -126,4 +126,4 @@ class _Rewrite:
             product = b.apply("mul", op.args[0], reciprocal)
             b.add(replace(op, fn="mul", args=(product, scale)))
         else:
-            b.add(rebuild(op, lambda v: v, self.block))
+            b.add(descend(op, self.block))

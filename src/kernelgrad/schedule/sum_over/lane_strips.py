@@ -13,7 +13,7 @@ from functools import reduce
 from ...analysis.machine import FULL_WARP, WARP
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Atomic, Block, Constant, For, If, Op, Value, Warp
-from ...ir.traverse import clone, operands, rebuild, walk
+from ...ir.traverse import clone, descend, operands, walk
 from ...ir.types import BOOL, U32, U64, Array, Pointer, Scalar
 from ...locks import cached_property
 from ...transforms.unroll import iterations
@@ -201,7 +201,7 @@ class Strips:
                 if op in kept:
                     self.store(kept[op], number, kept[op].sum.update.args[0])
                 elif op not in self.narrowed:
-                    self.b.add(rebuild(op, lambda v: v, lambda inner: self.keeping(inner, kept, number)))
+                    self.b.add(descend(op, lambda inner: self.keeping(inner, kept, number)))
         return region.block(block.args, block.results)
 
     # ---- cells

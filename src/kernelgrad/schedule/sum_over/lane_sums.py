@@ -38,7 +38,7 @@ from ...ir.ops import (
     Store,
     Value,
 )
-from ...ir.traverse import blocks, operands, rebuild, uses, walk, with_body
+from ...ir.traverse import blocks, descend, operands, uses, walk, with_body
 from ...ir.types import F32, F64, Array, Pointer, Scalar
 from ...transforms.unroll import constants_of, iterations
 from .lane_strips import Strips, Sum
@@ -92,7 +92,7 @@ class _Rewrite:
             if isinstance(op, For) and op in self.found:
                 ops += Strips(op, self.found[op], self.uniform, self.constants).ops()
             else:
-                ops.append(rebuild(op, lambda v: v, self.block))
+                ops.append(descend(op, self.block))
         return Block(block.args, tuple(ops), block.results)
 
 

@@ -20,7 +20,7 @@ from ...analysis.block_interpreter.cells import Play, Unplayable
 from ...ir.ops import Barrier, BarrierReduce, Function, GlobalRef, Module, Warp
 from ...ir.traverse import walk
 from ...ir.types import Type
-from ...transforms import barriers, loops, promote, simplify, unread
+from ...transforms import barriers, dce, loops, promote, simplify
 from ...transforms.block_shape import unhurried, with_extents
 from .choice import Choice
 from .common import Common
@@ -41,8 +41,8 @@ def run(function: Function, module: Module, block: tuple[int, int, int], gatheri
         following = _once(changed, variables, block, gathering) if variables or lanes else changed
         if following is changed:
             break
-        for step in (promote, simplify, unread, barriers):
-            following = step.run(following, module)
+        for step in (promote.run, simplify.run, dce.without_unread, barriers.run):
+            following = step(following, module)
         changed = following
     if changed is function:
         return given

@@ -30,7 +30,7 @@ from ...analysis.tuning import Vectorization
 from ...ir.builder import Builder
 from ...ir.effects import is_addressing
 from ...ir.ops import Atomic, Block, Builtin, Extract, Function, If, Load, Module, Op, Param, Store, Value
-from ...ir.traverse import blocks, clone, free_values, operands, rebuild, walk, with_body
+from ...ir.traverse import blocks, clone, descend, free_values, operands, walk, with_body
 from ...ir.types import I32, I64, U32, Pointer, Scalar, Struct
 
 GRID = "_grid_x"  # the parameter with the number of blocks of the kernel's launch
@@ -243,7 +243,7 @@ def _unnumbered(block: Block) -> Block:
     """Without the indices that every neighbour has its own of."""
 
     def inner(b: Block) -> Block:
-        kept = tuple(rebuild(op, lambda v: v, inner) for op in b.ops if not isinstance(op, Builtin))
+        kept = tuple(descend(op, inner) for op in b.ops if not isinstance(op, Builtin))
         return Block(b.args, kept, b.results)
 
     return inner(block)
@@ -253,7 +253,7 @@ def _staying(block: Block) -> Block:
     """A neighbour that is done does not end the thread."""
 
     def stay(op: Op) -> Op:
-        op = rebuild(op, lambda v: v, _staying) if blocks(op) else op
+        op = descend(op, _staying) if blocks(op) else op
         return replace(op, exits=False) if isinstance(op, If) else op
 
     return Block(block.args, tuple(map(stay, block.ops)), block.results)

@@ -1,0 +1,300 @@
+"""`tape.program`: a recorded program as a function that runs its launches again, from one list.
+
+Note [Programs]
+A program has memory of its own. What the recorded steps write, and the inputs, are there instead of the user's arrays:
+a call copies the inputs in, runs the list, and copies the outputs out. Memory that no step writes and that is no input
+is read where it is. Memory that steps write and that is no input begins each call with what it held when the program
+was made, after the recording (zeros, if `kg.zeros` made it inside); where a step reads it before any step has
+written it, that would not be what was recorded, and is refused.
+
+The list is a trace (`runtime/tracing`): on the CPU a loop in machine code goes through it, on a GPU it is a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, TapeError
+from ..runtime.arrays import ArrayView
+from ..runtime.graphs import Graph
+from ..runtime.native_list import NativeList
+from ..runtime.recording import refuse_while_recording
+from ..runtime.scratch import Scratch
+from ..runtime.streams import current_stream
+from ..runtime.tracing import Trace
+from . import transfers
+from .arguments import Number
+from .arrays import device_of, empty_like, seen
+from .memory_map import Cell, runs
+from .record import Tape
+from .steps import CopyStep, FillStep, LaunchStep, Step, WatchStep
+
+_ALIGNED = 256
+
+
+class Place:
+    """A run of memory that the program has instead of the user's."""
+
+    def __init__(self, start: int, end: int, device: int | None, stream: int | None):
+        self.start, self.end, self.device = start, end, device
+        self._memory = Scratch(end - start + _ALIGNED, device, stream)
+        self.address = self._memory.address + (start - self._memory.address) % _ALIGNED
+        self.owner = self._memory
+        transfers.move(self.address, start, end - start, device, stream)
+
+
+class Memory:
+    """All of it, by the user's addresses."""
+
+    def __init__(self, places: list[Place]):
+        self.places = places
+
+    def find(self, address: int, nbytes: int) -> Place | None:
+        found = (p for p in self.places if p.start <= address and address + nbytes <= p.end)
+        return next(found, None)
+
+    def moved(self, array: ArrayView) -> ArrayView:
+        """The program's own array; the user's where there is none."""
+        place = self.find(array.address, array.nbytes) if array.nbytes else None
+        if place is None:
+            return array._replace(versioned=False)
+        at = place.address + array.address - place.start
+        around = array.around if array.around is not None else (0, 0)
+        return array._replace(address=at, owner=place.owner, versioned=False, tracked=False, around=around)
+
+    def moved_all(self, value: Any) -> Any:
+        if isinstance(value, ArrayView):
+            return self.moved(value)
+        if isinstance(value, Mapping):
+            return {name: self.moved_all(part) for name, part in value.items()}
+        return [self.moved_all(part) for part in value] if isinstance(value, list) else value
+
+
+class Program:
+    """`p(*inputs)` gives the outputs: an array for one, else a tuple. See `Tape.program`."""
+
+    def __init__(self, tape: Tape, inputs: Sequence[Any], outputs: Sequence[Any]):
+        self.inputs = [tape.known("program", array) for array in inputs]
+        self.outputs = [tape.known("program", array) for array in outputs]
+        self._like = tuple(inputs), tuple(outputs)
+        self.budget, self._cells = tape.store.budget, tape.cells
+        self.device = _device(tape)
+        _check_inputs(self.inputs)
+        _check_variables(tape)
+        self._check_beginnings(tape)
+        self.memory = Memory([Place(*run, self._stream) for run in self._runs(tape)])
+        self._start = self._beginning(tape)
+        self.steps = [step for step in (self._moved(step) for step in tape.steps) if step is not None]
+        trace = Trace(self.device)
+        with trace.open():
+            for step in self.steps:
+                step.run_again(None)
+        self._list = made_list(trace)
+        self._trace = trace
+
+    def __repr__(self) -> str:
+        return f"<program of {len(self.steps):,} steps, {len(self.inputs)} inputs, {len(self.outputs)} outputs>"
+
+    @property
+    def nbytes(self) -> int:
+        """Of its own memory."""
+        return sum(p.end - p.start for p in self.memory.places) + self._trace.nbytes
+
+    @property
+    def like_inputs(self) -> tuple[Any, ...]:
+        return self._like[0]
+
+    # ---- how it is made
+
+    @property
+    def _stream(self) -> int | None:
+        """On which the package of the arrays works now."""
+        pairs = zip((*self._like[0], *self._like[1]), (*self.inputs, *self.outputs), strict=True)
+        array = next((like for like, found in pairs if device_of(found) is not None), None)
+        return None if array is None else current_stream(array)
+
+    def _runs(self, tape: Tape) -> list[tuple[int, int, int | None]]:
+        """The memory to move: all that hangs together with something that is written, or an input."""
+        spans = [(a.address, a.address + a.nbytes) for a in (*self.inputs, *self.outputs)]
+
+        def is_moved(start: int, end: int) -> bool:
+            cells = tape.cells.known(start, end - start) or ()
+            return any(cell.is_written for cell in cells) or any(b < end and start < e for b, e in spans)
+
+        return [run for run in runs(tape.cells) if is_moved(*run[:2])]
+
+    def _check_beginnings(self, tape: Tape) -> None:
+        for cell in tape.cells:
+            if cell.is_written and cell.first == "read" and not self._is_given(tape, cell):
+                step, name = _first_reader(tape, cell)
+                raise TapeError(
+                    f"program: {step} reads the memory of '{name}', which later steps overwrite: what it held when the"
+                    " recording began is gone; list that array among the inputs, or make it with kg.zeros or fill it"
+                    " with kg.fill inside the recording"
+                )
+
+    def _is_given(self, tape: Tape, cell: Cell) -> bool:
+        spans = [(a.address, a.nbytes) for a in self.inputs] + [(s.address, s.nbytes) for s in tape.zeroed]
+        return any(start <= cell.start and cell.end <= start + nbytes for start, nbytes in spans)
+
+    def _beginning(self, tape: Tape) -> NativeList | Graph:
+        """What brings memory besides the inputs to where a call begins."""
+        trace = Trace(self.device)
+        with trace.open():
+            for cell in tape.cells:
+                place = self.memory.find(cell.start, cell.nbytes)
+                if place is None or place.device != self.device or _is_in(cell, self.inputs):
+                    continue
+                at = place.address + cell.start - place.start
+                if any(s.address <= cell.start and cell.end <= s.address + s.nbytes for s in tape.zeroed):
+                    trace.fill(at, cell.nbytes, b"\0")
+                elif cell.is_written:
+                    kept = trace.own(cell.nbytes)
+                    _copy_now(kept, cell.start, cell.nbytes, self.device, self._stream)
+                    trace.move(at, kept, cell.nbytes, self.device)
+                else:
+                    trace.move(at, cell.start, cell.nbytes, self.device)
+        self._kept = trace
+        return made_list(trace)
+
+    def _moved(self, step: Step) -> Step | None:
+        moved = self.memory.moved
+        match step:
+            case LaunchStep():
+                numbers = tuple([self._moved_number(step, number) for number in step.numbers])
+                return LaunchStep.again(step, tuple(map(self.memory.moved_all, step.frozen.args)), numbers)
+            case CopyStep():
+                if device_of(step.target) != device_of(step.source):
+                    raise TapeError("program: it runs on one device, and a step copies between CPU and GPU")
+                return CopyStep(moved(step.target), moved(step.source), step.stream)
+            case FillStep():
+                return FillStep(moved(step.target), step.pattern, step.stream)
+            case WatchStep():
+                return None
+        raise TapeError(f"program: a step '{step.name}' cannot be run again from a list")
+
+    def _moved_number(self, step: LaunchStep, number: Number) -> Number:
+        array = self.memory.moved(number.array)
+        dtype = array.dtype
+        if array.address != number.array.address and not (
+            isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize in (4, 8)
+        ):
+            raise TapeError(
+                f"program: '{number.path}' of {step.name} was passed as a 0-d array of {dtype} that is an input or"
+                " written by a step; only numbers of float32 and float64 may change from call to call"
+            )
+        return Number(number.path, array)
+
+    # ---- calls
+
+    def __call__(self, *arrays: Any) -> Any:
+        self.begin(arrays)
+        self.run(self._list)
+        found = tuple(
+            [self.result(like, self.memory.moved(out)) for like, out in zip(self._like[1], self.outputs, strict=True)]
+        )
+        return found[0] if len(found) == 1 else found
+
+    def begin(self, arrays: Sequence[Any]) -> None:
+        """Inputs, and what else the steps expect."""
+        refuse_while_recording("a program, whose launches were recorded already,")
+        if len(arrays) != len(self.inputs):
+            raise ArgumentError(f"program: takes {len(self.inputs)} inputs, got {len(arrays)}")
+        given = [
+            _fitting(f"input {k}", array, of) for k, (array, of) in enumerate(zip(arrays, self.inputs, strict=True))
+        ]
+        self.run(self._start)
+        for array, of in zip(given, self.inputs, strict=True):
+            to = self.memory.moved(of)
+            self.move(to.address, array.address, array.nbytes, device_of(of))
+
+    def run(self, operations: NativeList | Graph) -> None:
+        if isinstance(operations, Graph):
+            operations.run(self._stream)
+        else:
+            operations.run()
+
+    def move(self, target: int, source: int, nbytes: int, device: int | None) -> None:
+        transfers.move(target, source, nbytes, device, None if device is None else self._stream)
+
+    def result(self, like: Any, memory: ArrayView) -> Any:
+        """A new array of what the program's memory holds."""
+        made, found = empty_like(like)
+        self.move(found.address, memory.address, memory.nbytes, device_of(memory))
+        return made
+
+
+def made_list(trace: Trace) -> NativeList | Graph:
+    if trace.device is None:
+        return NativeList(trace.operations)
+    transfers.synchronize(trace.device)  # its memory may be used on any stream now
+    return Graph(trace.operations, trace.device)
+
+
+def _copy_now(target: int, source: int, nbytes: int, device: int | None, stream: int | None) -> None:
+    from ..runtime.tracing import TRACE
+
+    token = TRACE.set(None)
+    try:
+        transfers.move(target, source, nbytes, device, stream)
+    finally:
+        TRACE.reset(token)
+
+
+def _is_in(cell: Cell, arrays: list[ArrayView]) -> bool:
+    return any(a.address <= cell.start and cell.end <= a.address + a.nbytes for a in arrays)
+
+
+def _device(tape: Tape) -> int | None:
+    """The one that all of it is on."""
+    found = {step.device for step in tape.steps if not isinstance(step, WatchStep)}
+    if len(found) > 1:
+        raise TapeError("program: the recorded steps run on more than one device")
+    return next(iter(found), None)
+
+
+def _check_inputs(inputs: list[ArrayView]) -> None:
+    ordered = sorted((a.address, a.nbytes) for a in inputs)
+    for (start, nbytes), (behind, _) in pairwise(ordered):
+        if behind < start + nbytes:
+            raise ArgumentError("program: two of the inputs share memory")
+
+
+def _check_variables(tape: Tape) -> None:
+    for step in tape.steps:
+        if isinstance(step, LaunchStep):
+            step.check_variables()
+            written = [name for name in step.facts.variables if name in step.facts.writes]
+            if written:
+                raise TapeError(f"program: {step.name} writes the module variable '{written[0]}', which has no copy")
+
+
+def _first_reader(tape: Tape, cell: Cell) -> tuple[str, str]:
+    for step in tape.steps:
+        for span in step.reads:
+            if span.address < cell.end and cell.start < span.address + span.nbytes:
+                return step.name, span.name
+        for span in step.writes:
+            if span.address < cell.end and cell.start < span.address + span.nbytes:
+                return step.name, span.name
+    return "a step", "array"
+
+
+def fitting(what: str, arrays: Sequence[Any], like: list[ArrayView]) -> list[ArrayView]:
+    return [_fitting(f"{what} {k}", array, of) for k, (array, of) in enumerate(zip(arrays, like, strict=True))]
+
+
+def _fitting(what: str, array: Any, of: ArrayView) -> ArrayView:
+    found = seen("program", array)
+    if found.dtype != of.dtype or found.shape != of.shape:
+        raise ArgumentError(
+            f"program: {what} is {found.dtype} of shape {found.shape}, and was {of.dtype} of shape {of.shape} when it"
+            " was recorded"
+        )
+    if found.device != of.device:
+        raise ArgumentError(f"program: {what} is on {found.device}, and was on {of.device} when it was recorded")
+    return found

@@ -1,0 +1,74 @@
+"""Where the memory begins and ends that an array is a part of: C lets a kernel that is given a view touch all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError
+from .arrays import ArrayView
+from .devices import driver
+
+Extent = tuple[int, int]  # an address, and that after the last byte
+
+
+def allocation(array: ArrayView) -> Extent | None:
+    """Of the memory around an array; None where nobody knows."""
+    found = _of(array.owner)
+    if found is None or not (found[0] <= array.address and array.address + array.nbytes <= found[1]):
+        return None
+    return found
+
+
+def margins(array: ArrayView) -> tuple[int, int] | None:
+    """The bytes of its allocation before and behind an array."""
+    found = allocation(array)
+    return None if found is None else (array.address - found[0], found[1] - array.address - array.nbytes)
+
+
+def _of(owner: Any) -> Extent | None:
+    if isinstance(owner, np.ndarray):
+        return _of_numpy(owner)
+    if hasattr(owner, "untyped_storage"):
+        storage = owner.untyped_storage()
+        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    memory: Any = getattr(getattr(owner, "data", None), "mem", None)  # CuPy's chunk
+    if hasattr(memory, "ptr") and hasattr(memory, "size"):
+        return int(memory.ptr), int(memory.ptr) + int(memory.size)
+    if hasattr(owner, "__cuda_array_interface__"):
+        return _of_address(owner.__cuda_array_interface__["data"][0])
+    return _of_buffer(owner)
+
+
+def _of_numpy(array: Any) -> Extent | None:
+    """NumPy's arrays know whose memory they show."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    if array.base is not None:
+        return _of(array.base)
+    first, last = np.lib.array_utils.byte_bounds(array)
+    return int(first), int(last)
+
+
+def _of_buffer(owner: Any) -> Extent | None:
+    """bytes, mmap, ctypes: what has Python's buffer protocol."""
+    try:
+        memory = np.frombuffer(memoryview(owner).cast("B"), np.uint8)
+    except (TypeError, ValueError):
+        return None
+    return memory.ctypes.data, memory.ctypes.data + memory.nbytes
+
+
+def _of_address(address: int) -> Extent | None:
+    """What the driver says of memory on a GPU: the whole pool, if it is from one."""
+    if not address:
+        return None
+    try:
+        bindings = driver()
+    except DeviceError:
+        return None
+    attributes = bindings.CUpointer_attribute
+    failed, start = bindings.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)
+    unknown, size = bindings.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address)
+    return None if failed or unknown else (int(start), int(start) + int(size))

@@ -1,0 +1,236 @@
+"""What the operators do on real tensors: launches of the kernel and of its derivatives.
+
+Everything here runs below autograd, on new tensors from PyTorch's allocator, on the current stream.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ..errors import UnsupportedError
+from ..frameworks.derived import Derived
+from ..frameworks.roles import Roles
+from ..ir.ops import Atomic
+from ..ir.traverse import walk
+from ..ir.types import Scalar
+from ..kernel import Kernel
+from ..runtime.config import Launch, make_launch
+from .calls import Call, Maybe, Tensor
+
+Fill = float | int | None
+
+
+class Launcher:
+    """`fills`: what outputs hold before the kernel runs, None for nothing in particular."""
+
+    def __init__(self, kernel: Kernel, roles: Roles, derived: Derived, fills: Mapping[str, Fill]):
+        self.kernel, self.roles, self.derived, self.fills = kernel, roles, derived, fills
+        self.dtypes = {p.name: getattr(torch, p.dtype or "") for p in roles.parameters}
+        self._float_outputs = tuple(n for n in roles.outputs if roles[n].floating)
+        self._updated = tuple(n for n in roles.updated if roles[n].floating)
+        self._order = tuple(p.name for p in roles.parameters)
+        atomics = (op for op in walk(kernel.function.body) if isinstance(op, Atomic))
+        self._adds_floats = any(isinstance(t := op.result.type, Scalar) and t.is_float for op in atomics)
+        self._versions = dict.fromkeys(kernel._constant_names, -1)
+
+    # ---- the four operators
+
+    def value(self, call: Call) -> tuple[Tensor, ...]:
+        device = _device(call)
+        made = self._outputs(call, device) | {n: _copy(call.arrays[n]) for n in self.roles.updated}
+        if launch := _launch_of(call):
+            self._check_constants()
+            self._alert(device)
+            arrays = {**{n: _plain(a) for n, a in call.arrays.items()}, **made}
+            self.kernel._launch(launch, self._arguments(call, arrays), {})
+        return tuple([made[name] for name in self.roles.results])
+
+    def tangent(self, tangents: Sequence[Maybe], call: Call) -> tuple[Tensor, ...]:
+        device = _device(call, tangents)
+        given = dict(zip(self.roles.active_inputs, tangents, strict=True))
+        results = {n: self._zeros(n, call.shapes[n], device) for n in self._float_outputs}
+        for name in self._updated:
+            results[name] = self._start(name, given[name], call, device)
+        if launch := _launch_of(call):
+            self._check_constants()
+            pure = {n: self._like(n, given[n], device) for n in self.roles.pure_inputs}
+            everything = results | pure
+            ordered = [everything[name] for name in self.derived.listed]
+            arguments = self._arguments(call, self._all_arrays(call, device))
+            self.derived.tangent._launch(launch, (*arguments, *ordered), {})
+        return tuple([results[name] for name in self.roles.active_results])
+
+    def backward(self, grads: Sequence[Maybe], call: Call, wanted: Sequence[str]) -> tuple[Tensor, ...]:
+        device = _device(call, grads)
+        launch = _launch_of(call)
+        adjoints = self._adjoints(grads, call, wanted, device, torch.empty if launch else torch.zeros)
+        if launch:
+            self._check_constants()
+            reverse = self.derived.reverse(self._is_deterministic())
+            arrays = self._all_arrays(call, device) if reverse.joint else self._read_arrays(call, device)
+            arguments = self._arguments(call, arrays)
+            ordered = [adjoints.get(name) for name in self.derived.listed]
+            reverse.gradient._launch(launch, (*arguments, *ordered), {})
+        return self._gradients(adjoints, call, wanted, device)
+
+    def second(
+        self, grads: Sequence[Maybe], along: Sequence[Maybe], call: Call, wanted: Sequence[str]
+    ) -> tuple[Tensor, ...]:
+        """The tangents of the backward's results along tangents of the inputs."""
+        device, roles, listed = _device(call, (*grads, *along)), self.roles, self.derived.listed
+        found = {name: self._wide(self._start(name, None, call, device)) for name in listed}
+        if launch := _launch_of(call):
+            self._check_constants()
+            seeds = dict(zip(roles.active_results, grads, strict=True))
+            moved = dict(zip(roles.active_inputs, along, strict=True))
+            adjoints = [self._wide(self._start(name, seeds.get(name), call, device)) for name in listed]
+            tangents = [self._start(name, moved.get(name), call, device) for name in listed]
+            arguments = self._arguments(call, self._all_arrays(call, device))
+            order = (*arguments, *adjoints, *tangents, *found.values())
+            self.derived.second._launch(launch, order, {})
+        narrow = {name: gradient.to(self.dtypes[name]) for name, gradient in found.items()}
+        return self._gradients(narrow, call, wanted, device)
+
+    # ---- arguments
+
+    def _arguments(self, call: Call, arrays: Mapping[str, Maybe]) -> tuple[Any, ...]:
+        """In the kernel's order."""
+        numbers = {n: call.numbers[n] if t is None else t.item() for n, t in call.tensors.items()}
+        everything = {**arrays, **numbers, **call.integers}
+        return tuple([everything[name] for name in self._order])
+
+    def _outputs(self, call: Call, device: Any) -> dict[str, Tensor]:
+        made: dict[str, Tensor] = {}
+        for name in self.roles.outputs:
+            fill, shape, kind = self.fills[name], call.shapes[name], {"dtype": self.dtypes[name], "device": device}
+            made[name] = torch.empty(shape, **kind) if fill is None else torch.full(shape, fill, **kind)
+        return made
+
+    def _all_arrays(self, call: Call, device: Any) -> dict[str, Maybe]:
+        """For what runs the kernel again: zeros for arrays that no derivative reads, copies of what is written."""
+        arrays: dict[str, Maybe] = {}
+        for name, given in call.arrays.items():
+            missing = given is None
+            array = self._zeros(name, call.array_shapes[name], device) if missing else _plain(given)
+            arrays[name] = _copy(array) if name in self.roles.updated and not missing else array
+        return {**arrays, **self._outputs(call, device)}
+
+    def _read_arrays(self, call: Call, device: Any) -> dict[str, Maybe]:
+        """For the reverse alone, which writes none: what it does not read is null."""
+        arrays = {name: _plain(given) for name, given in call.arrays.items()}
+        outputs: dict[str, Maybe] = dict.fromkeys(self.roles.outputs)
+        if any(self.roles[name].read for name in outputs):
+            outputs |= {n: a for n, a in self._outputs(call, device).items() if self.roles[n].read}
+        return arrays | outputs
+
+    def _adjoints(
+        self, grads: Sequence[Maybe], call: Call, wanted: Sequence[str], device: Any, make: Any
+    ) -> dict[str, Maybe]:
+        """Of each parameter: what the gradient starts from, None where nothing is wanted."""
+        roles = self.roles
+        seeds = dict(zip(roles.active_results, grads, strict=True))
+        found: dict[str, Maybe] = {}
+        for name, seed in seeds.items():
+            if seed is None:
+                needed = name in roles.updated and name in wanted
+                found[name] = self._zeros(name, self._shape(name, call), device) if needed else None
+            else:
+                found[name] = _plain(seed) if name in roles.pure_outputs else _copy(seed)
+        for name in roles.pure_inputs:
+            if name in wanted:
+                found[name] = make(self._shape(name, call), dtype=self.dtypes[name], device=device)
+        return found
+
+    def _gradients(
+        self, found: Mapping[str, Maybe], call: Call, wanted: Sequence[str], device: Any
+    ) -> tuple[Tensor, ...]:
+        """One for each input that can have one, without elements where it is not wanted. A number's has the form of its
+        tensor."""
+        gradients = []
+        for name in self.roles.active_inputs:
+            gradient = found.get(name) if name in wanted else None
+            if gradient is None:
+                gradients.append(torch.empty(0, dtype=self.dtypes[name], device=device))
+            elif name in call.tensors and (like := call.tensors[name]) is not None:
+                gradients.append(gradient.reshape(like.shape).to(like.device, like.dtype))
+            else:
+                gradients.append(gradient)
+        return tuple(gradients)
+
+    def _shape(self, name: str, call: Call) -> Sequence[int]:
+        return (1,) if name in call.numbers else (call.shapes.get(name) or call.array_shapes.get(name) or ())
+
+    def _zeros(self, name: str, shape: Sequence[int], device: Any) -> Tensor:
+        return torch.zeros(shape, dtype=self.dtypes[name], device=device)
+
+    def _start(self, name: str, given: Maybe, call: Call, device: Any) -> Tensor:
+        """A copy that a kernel may write to, zeros where nothing is given."""
+        if given is None:
+            return self._zeros(name, self._shape(name, call), device)
+        return _copy(self._like(name, given, device))
+
+    def _like(self, name: str, given: Maybe, device: Any) -> Maybe:
+        if given is None or name not in self.roles.numbers:
+            return _plain(given)
+        return given.to(device, self.dtypes[name]).reshape(1)
+
+    @staticmethod
+    def _wide(adjoint: Tensor) -> Tensor:
+        """Inside gradients, adjoints in half precision are floats."""
+        return adjoint.float() if adjoint.dtype in (torch.float16, torch.bfloat16) else adjoint
+
+    # ---- what holds at the time of a launch
+
+    def _is_deterministic(self) -> bool:
+        asked = self.derived.options.deterministic
+        return torch.are_deterministic_algorithms_enabled() if asked is None else asked
+
+    def _alert(self, device: Any) -> None:
+        """As PyTorch does where it is asked for deterministic algorithms and there is none."""
+        if self._adds_floats and device.type != "cpu" and torch.are_deterministic_algorithms_enabled():
+            problem = f"{self.kernel.name} adds floating-point numbers with atomics, in no fixed order"
+            if not torch.is_deterministic_algorithms_warn_only_enabled():
+                raise RuntimeError(f"{problem}, and torch.use_deterministic_algorithms(True) is set")
+            warnings.warn(problem, stacklevel=2)
+
+    def _check_constants(self) -> None:
+        """A backward must find what its forward found. PyTorch does not know of `__constant__` variables."""
+        for name, seen in self._versions.items():
+            version = self.kernel.variable(name).version
+            if seen not in (-1, version):
+                reason = f"the variable '{name}' changed after the first launch of {self.kernel.name} as an operator"
+                raise UnsupportedError(reason, self.kernel.function.span, "pass what changes as a parameter")
+            self._versions[name] = version
+
+
+def _device(call: Call, others: Sequence[Maybe] = ()) -> Any:
+    return next(t.device for t in (*call.arrays.values(), *others, *call.tensors.values()) if t is not None)
+
+
+def _plain(tensor: Maybe) -> Maybe:
+    """Contiguous, without lazy negation."""
+    if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
+        return tensor
+    return tensor.resolve_neg().contiguous()
+
+
+def _copy(tensor: Maybe) -> Tensor:
+    assert tensor is not None
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _launch_of(call: Call) -> Launch | None:
+    """None where there are no threads: the extent of an empty tensor."""
+    return _make_launch(tuple(call.launch))
+
+
+@lru_cache(256)
+def _make_launch(numbers: tuple[int, ...]) -> Launch | None:
+    if 0 in numbers[:3]:
+        return None
+    return make_launch(numbers[:3], numbers[3:6], numbers[6])

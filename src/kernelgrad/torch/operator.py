@@ -1,0 +1,216 @@
+"""`kg.torch.op`: a kernel as a function of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import requests
+from ..api import of_cupy
+from ..derivatives.asked.promises import Promises
+from ..errors import ArgumentError
+from ..frameworks.derived import Options
+from ..frameworks.roles import Roles, roles_of
+from ..frameworks.sizes import extent_of
+from ..kernel import Kernel
+from ..runtime.signature import c_signature
+from .launching import Fill
+from .registration import Registered, register
+
+Extent = Any  # an integer, a tuple of up to three, or a function of the arguments that gives one
+Shape = Any  # the name of an array whose shape it has, a tuple, or a function of the arguments that gives one
+
+
+class Inferred(NamedTuple):
+    """`size`: the parameter from which on threads do nothing; `inferred`: the same, where `arrays` tell it."""
+
+    size: str | None = None
+    inferred: str | None = None
+    arrays: tuple[str, ...] = ()
+
+
+class Op:
+    """A kernel as a function of tensors, `y = op(x, w)`; see `op`."""
+
+    def __init__(
+        self,
+        registered: Registered,
+        outputs: Mapping[str, Shape],
+        grid: Extent,
+        block: Extent,
+        shared: Extent,
+        sizes: Mapping[str, Any],
+        extent: Inferred,
+    ):
+        roles = registered.roles
+        self.kernel, self._roles, self._operator = registered.kernel, roles, registered.operator
+        self._outputs, self._grid, self._block, self._shared = tuple(outputs.items()), grid, block, shared
+        self._sizes, self._extent = dict(sizes), extent
+        asked = [p.name for p in roles.parameters if p.name not in roles.outputs and p.name not in sizes]
+        self._all_names = tuple(asked)
+        self._names = tuple(name for name in asked if name != extent.inferred)
+
+    @property
+    def name(self) -> str:
+        """Under which it is registered, "kernelgrad::saxpy_..."."""
+        return str(self._operator.name())
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        names = self._all_names if len(args) + len(keywords) == len(self._all_names) else self._names
+        if len(args) + len(keywords) != len(names):
+            raise self._miscounted(args, keywords)
+        named = dict(zip(names, args, strict=False))
+        for key, value in keywords.items():
+            if key in named or key not in names:
+                raise self._miscounted(args, keywords)
+            named[key] = value
+        for key in self._roles.arrays:
+            if not isinstance(named[key], torch.Tensor):
+                raise self._refuse(key, "wants a tensor", named[key])
+        if names is self._names and self._extent.inferred is not None:
+            named[self._extent.inferred] = self._inferred(named)
+        for key, size in self._sizes.items():
+            named[key] = size(**named) if callable(size) else size
+        return self._operator(*self._arguments(named))
+
+    def _inferred(self, named: Mapping[str, Any]) -> Any:
+        """The size of the arrays that have one element per thread."""
+        first, *others = self._extent.arrays
+        size = named[first].numel()
+        for name in others:
+            if named[name].numel() != size:
+                shapes = f"'{first}' has {size} elements, '{name}' has {named[name].numel()}"
+                raise ArgumentError(f"{self.kernel.name}: {shapes}, and {self._extent.inferred} is the size of both")
+        return size
+
+    def _arguments(self, named: dict[str, Any]) -> list[Any]:
+        roles = self._roles
+        packed: list[Any] = [named[name] for name in roles.arrays]
+        for name in roles.numbers:
+            number = named[name]
+            if isinstance(number, torch.Tensor):
+                if number.numel() != 1 or not number.is_floating_point():
+                    raise self._refuse(name, "wants a number or a floating-point tensor of one element", number)
+                packed += [number, 0.0]
+            else:
+                packed += [None, number]
+        packed += [named[name] for name in roles.integers]
+        packed += [self._shape(shape, named) for _, shape in self._outputs]
+        block = _three(self._block, named)
+        grid = self._blocks(named, block) if self._grid is None else _three(self._grid, named)
+        packed.append([*grid, *block, _value(self._shared, named)])
+        return packed
+
+    def _blocks(self, named: Mapping[str, Any], block: list[Any]) -> list[Any]:
+        assert self._extent.size is not None
+        return [(named[self._extent.size] + block[0] - 1) // block[0], 1, 1]
+
+    def _shape(self, shape: Shape, named: Mapping[str, Any]) -> list[Any]:
+        if isinstance(shape, str):
+            return list(named[shape].shape)
+        found = shape(**named) if callable(shape) else shape
+        return list(found) if isinstance(found, tuple | list) else [found]
+
+    def _refuse(self, name: str, wants: str, got: Any) -> ArgumentError:
+        shown = f"a tensor of shape {tuple(got.shape)}" if isinstance(got, torch.Tensor) else type(got).__name__
+        return ArgumentError(
+            f"{self.kernel.name}: parameter '{name}' ({self._roles[name].c_type}) {wants}, got {shown}"
+        )
+
+    def _miscounted(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> ArgumentError:
+        got = f"{len(args)} by position" + (f" and {', '.join(keywords)} by name" if keywords else "")
+        return ArgumentError(f"wants {', '.join(self._names)}, got {got}\n  {self!r}")
+
+    def __repr__(self) -> str:
+        taken = ", ".join(self._names)
+        lines = [f"<op ({taken}) -> {', '.join(self._roles.results)}", f"  of {c_signature(self.kernel.function)}"]
+        lines += [f"  {name}: updated, the new contents are returned" for name in self._roles.updated]
+        lines += [f"  {name}: {_told_shape(shape)}" for name, shape in self._outputs]
+        lines += [f"  {name} = {_told(size)}" for name, size in self._sizes.items()]
+        if self._extent.inferred is not None:
+            lines.append(f"  {self._extent.inferred} = {self._extent.arrays[0]}.numel(), inferred")
+        blocks = f"(({self._extent.size} + block - 1) // block), inferred" if self._grid is None else _told(self._grid)
+        return "\n".join(lines) + f"\n  grid {blocks}, block {_told(self._block)}>"
+
+    def __deepcopy__(self, memo: Any) -> Op:
+        """Models are copied; this has nothing that changes."""
+        return self
+
+
+def op(
+    kernel: Kernel,
+    outputs: Mapping[str, Shape] | None = None,
+    *,
+    grid: Extent = None,
+    block: Extent = 256,
+    shared: Extent = 0,
+    sizes: Mapping[str, Any] | None = None,
+    fill: Mapping[str, Fill] | None = None,
+    deterministic: bool | None = None,
+    tape_budget: int | None = None,
+    assume: Promises | None = None,
+) -> Op:
+    """A kernel as a function of tensors, with derivatives, for every transformation of PyTorch's.
+
+    It takes the kernel's parameters in their order, but for `outputs`, and returns those and then what the kernel
+    updates in place, as new tensors. `outputs={"y": "x"}`: y has the shape of x; or a tuple, or a function of the
+    arguments, by name (`lambda x, **_: x.shape[:1]`). `grid`, `block`, `shared` likewise are numbers or functions, and
+    so are `sizes`, integers that the operator then does not take: `{"n": lambda x, **_: x.numel()}`. Functions are
+    called with symbolic sizes under `torch.compile`. Where the kernel's text says so, as `if (i < n) y[i] = x[i]` does,
+    the grid and the size n may be left out; the repr shows what was inferred.
+
+    A floating-point number may be a tensor of one element, and has a gradient then. `fill`: what an output holds before
+    the kernel runs, zero by default; None for nothing in particular, where every element is written.
+    `deterministic=None`: as `torch.use_deterministic_algorithms` says. `tape_budget`, `assume`: see `kg.gradient`."""
+    kernel = requests.target("kg.torch.op", of_cupy(kernel), Kernel)
+    outputs, sizes = dict(outputs or {}), dict(sizes or {})
+    roles = roles_of(kernel, outputs)
+    _check(kernel, roles, outputs, sizes)
+    fills = {name: (fill or {}).get(name, 0) for name in outputs}
+    options = Options(deterministic, requests.number_of_bytes("tape_budget", tape_budget), assume)
+    extent = _infer(kernel, roles, sizes)
+    if grid is None and extent.size is None:
+        raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")
+    return Op(register(kernel, roles, options, fills), outputs, grid, block, shared, sizes, extent)
+
+
+def _infer(kernel: Kernel, roles: Roles, sizes: Mapping[str, Any]) -> Inferred:
+    extent = extent_of(kernel.function)
+    if extent is None:
+        return Inferred()
+    arrays = tuple(name for name in extent.arrays if name in roles.arrays)
+    return Inferred(extent.size, extent.size if arrays and extent.size not in sizes else None, arrays)
+
+
+def _check(kernel: Kernel, roles: Roles, outputs: Mapping[str, Shape], sizes: Mapping[str, Any]) -> None:
+    signature = c_signature(kernel.function)
+    if not roles.arrays:
+        raise ArgumentError(f"{kernel.name}: an operator takes at least one array\n  {signature}")
+    for name, shape in outputs.items():
+        if isinstance(shape, str) and shape not in roles.arrays:
+            raise ArgumentError(
+                f"outputs: '{name}' cannot be like '{shape}', which is no array that goes in\n  {signature}"
+            )
+    for name in sizes:
+        if name not in roles.integers:
+            raise ArgumentError(f"sizes: '{name}' is no integer parameter\n  {signature}")
+
+
+def _value(given: Any, named: Mapping[str, Any]) -> Any:
+    return given(**named) if callable(given) else given
+
+
+def _three(given: Extent, named: Mapping[str, Any]) -> list[Any]:
+    found = _value(given, named)
+    parts = list(found) if isinstance(found, tuple | list) else [found]
+    return parts + [1] * (3 - len(parts))
+
+
+def _told(given: Any) -> str:
+    return "by a function of the arguments" if callable(given) else repr(given)
+
+
+def _told_shape(shape: Shape) -> str:
+    return f"like {shape}" if isinstance(shape, str) else f"of shape {_told(shape)}"

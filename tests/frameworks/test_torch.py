@@ -1,0 +1,356 @@
+"""`kg.torch.op`: what operators compute, in every mode of differentiation that PyTorch has."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import kernelgrad as kg
+
+torch = pytest.importorskip("torch")
+from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap  # noqa: E402
+from torch_kernels import MODULE, blocks, elementwise, numel, random, weighted  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
+WEIGHTED = elementwise("weighted", {"y": "x"})
+
+
+def close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_what_private_names_of_torch_are_used() -> None:
+    """Where this fails, Note [One function for every transformation] in torch/formulas.py has to be thought of anew."""
+    from torch._functorch.utils import enable_single_level_autograd_function
+    from torch.autograd.forward_ad import _set_fwd_grad_enabled
+    from torch.autograd.function import _SingleLevelFunction
+
+    for name in ("apply", "save_for_forward", "mark_non_differentiable", "set_materialize_grads"):
+        assert hasattr(_SingleLevelFunction, name)
+    for name in ("_AutoDispatchBelowAutograd", "_ExcludeDispatchKeyGuard", "DispatchKeySet"):
+        assert hasattr(torch._C, name)
+    with enable_single_level_autograd_function(), _set_fwd_grad_enabled(True):
+        assert torch._VF._unpack_dual(torch.ones(1), 0)[0].item() == 1
+
+
+def test_value_and_gradients() -> None:
+    x, w, a = random(3, 50), random(3, 50, seed=1), random(1).sum().detach().requires_grad_()
+    y = WEIGHTED(x, w, a)
+    close(y, weighted(x, w, a))
+    seed = random(3, 50, grad=False, seed=2)
+    close(torch.autograd.grad(y, (x, w, a), seed), torch.autograd.grad(weighted(x, w, a), (x, w, a), seed))
+
+
+def test_a_number_may_be_a_number() -> None:
+    x, w = random(5), random(5, seed=1)
+    y = WEIGHTED(w=w, x=x, a=2)
+    close(torch.autograd.grad(y.sum(), x)[0], 4 * (x * w.sin()))
+
+
+def test_gradcheck() -> None:
+    inputs = (random(4), random(4, seed=1), random(1).sum().detach().requires_grad_())
+    assert gradcheck(WEIGHTED, inputs, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True)
+    assert gradgradcheck(WEIGHTED, inputs, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+def test_in_place_kernels_return_new_contents() -> None:
+    op, x = elementwise("grow"), random(2, 4)
+    before, version = x.detach().clone(), x._version
+    close(op(x), x.exp() * x)
+    assert x._version == version and torch.equal(x, before)
+    assert gradcheck(op, (x,), check_forward_ad=True) and gradgradcheck(op, (x,), check_fwd_over_rev=True)
+
+
+def test_what_the_kernel_overwrites_on_the_way_is_made_again() -> None:
+    op = kg.torch.op(MODULE["iterate"], grid=blocks, block=32, sizes={"n": numel})
+
+    def reference(x: Any, steps: int) -> Any:
+        for _ in range(steps):
+            x = x.sin() * x
+        return x
+
+    x = random(4)
+    close(op(x, 3), reference(x, 3))
+    assert gradcheck(lambda x: op(x, 3), (x,), check_forward_ad=True)
+    close(hessian(lambda x: op(x, 3).sum())(x.detach()), hessian(lambda x: reference(x, 3).sum())(x.detach()))
+
+
+def test_opcheck() -> None:
+    for a in (1.5, random(1).sum().detach().requires_grad_()):
+        packed = WEIGHTED._arguments({"x": random(2, 3), "w": random(2, 3, seed=1), "a": a, "n": 6})
+        assert set(torch.library.opcheck(WEIGHTED._operator, tuple(packed)).values()) == {"SUCCESS"}
+    both = kg.torch.op(MODULE["both"], BOTH, grid=blocks, block=32, sizes={"n": numel})
+    packed = both._arguments({"x": random(5), "w": random(5, seed=1), "n": 5})
+    assert set(torch.library.opcheck(both._operator, tuple(packed)).values()) == {"SUCCESS"}
+
+
+# ---- torch.func ------------------------------------------------------------------------------------------------------
+
+W, A = random(5, grad=False, seed=1), random(1, grad=False)[0]
+TRANSFORMATIONS = {
+    "grad": grad,
+    "vjp": lambda f: lambda x: vjp(f, x)[1](torch.ones((), dtype=x.dtype))[0],
+    "jvp": lambda f: lambda x: jvp(f, (x,), (torch.ones_like(x),))[1],
+    "jacrev": jacrev,
+    "jacfwd": jacfwd,
+    "hessian": hessian,
+    "jvp of grad": lambda f: lambda x: jvp(grad(f), (x,), (torch.ones_like(x),))[1],
+    "grad of jvp": lambda f: grad(lambda x: jvp(f, (x,), (torch.ones_like(x),))[1]),
+    "jacrev of jacrev": lambda f: jacrev(jacrev(f)),
+    "jacrev of jacfwd": lambda f: jacrev(jacfwd(f)),
+    "vmap": lambda f: lambda x: vmap(f)(torch.stack([x, 2 * x], 1).T),
+    "vmap of grad": lambda f: lambda x: vmap(grad(f))(torch.stack([x, 2 * x])),
+    "grad of vmap": lambda f: grad(lambda x: vmap(f, in_dims=1)(torch.stack([x, 2 * x], 1)).sum()),
+    "vmap of vmap": lambda f: lambda x: vmap(vmap(f))(torch.stack([x, 2 * x, 3 * x, x]).reshape(2, 2, -1)),
+    "vmap of hessian": lambda f: lambda x: vmap(hessian(f))(torch.stack([x, 2 * x])),
+    "vmap of nothing": lambda f: lambda x: vmap(f)(x.new_zeros(0, 5)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_transformations(name: str) -> None:
+    transformed = TRANSFORMATIONS[name]
+    found = transformed(lambda x: WEIGHTED(x, W, A).sum())(random(5, grad=False))
+    close(found, transformed(lambda x: weighted(x, W, A).sum())(random(5, grad=False)))
+
+
+def test_forward_over_forward_is_refused() -> None:
+    f = TRANSFORMATIONS["jvp"](lambda x: WEIGHTED(x, W, A).sum())
+    with pytest.raises(kg.UnsupportedError, match="forward mode over forward mode"):
+        TRANSFORMATIONS["jvp"](f)(random(5, grad=False))
+
+
+def test_a_third_derivative_is_refused() -> None:
+    f = lambda x: WEIGHTED(x, W, A).sum()  # noqa: E731
+    with pytest.raises(kg.UnsupportedError, match="first and second derivatives"):
+        grad(lambda x: grad(lambda x: grad(f)(x).sum())(x).sum())(random(5, grad=False))
+
+
+def test_dual_numbers() -> None:
+    x = random(5)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        tangent = forward_ad.unpack_dual(WEIGHTED(dual, W, A)).tangent
+        close(tangent, 2 * A * x * W.sin())
+        close(torch.autograd.grad(tangent.sum(), x)[0], 2 * A * W.sin())
+
+
+# ---- inputs and outputs ----------------------------------------------------------------------------------------------
+
+BOTH = {"product": "x", "sum": (), "sign": "x"}
+
+
+def test_several_outputs_of_which_some_have_no_gradient() -> None:
+    op = kg.torch.op(MODULE["both"], BOTH, grid=blocks, block=32, sizes={"n": numel})
+    x, w = random(5), random(5, seed=1)
+    product, total, sign = op(x, w)
+    close((product, total), (x * w, (x * x).sum()))
+    assert sign.tolist() == x.sign().tolist() and sign.dtype == torch.int32 and not sign.requires_grad
+    close(torch.autograd.grad(total, x, retain_graph=True)[0], 2 * x)
+    close(torch.autograd.grad(product.sum() + 3 * total, (x, w)), (w + 6 * x, x))
+    assert gradcheck(lambda x, w: op(x, w)[:2], (x, w), check_forward_ad=True)
+    close(hessian(lambda x: op(x, w.detach())[1])(x.detach()), 2 * torch.eye(5, dtype=torch.float64))
+
+
+def test_outputs_start_from_what_is_asked_for() -> None:
+    op = kg.torch.op(MODULE["both"], BOTH, grid=blocks, block=32, sizes={"n": numel}, fill={"sum": 10, "product": None})
+    x = random(5)
+    close(op(x, x)[1], 10 + (x * x).sum())
+
+
+def test_integers_and_shapes_by_functions() -> None:
+    op = kg.torch.op(MODULE["gather"], {"y": "index"}, grid=lambda n, **_: n, block=1)
+    x, index = random(4), torch.tensor([3, 0, 3], dtype=torch.int32)
+    assert gradcheck(lambda x: op(x, index, 3), (x,), check_forward_ad=True)
+    matmul = kg.torch.op(
+        MODULE["product"],
+        {"z": lambda x, y, **_: (x.shape[0], y.shape[1])},
+        grid=lambda x, y, **_: ((y.shape[1] + 3) // 4, (x.shape[0] + 3) // 4),
+        block=(4, 4),
+        sizes={
+            "rows": lambda x, **_: x.shape[0],
+            "inner": lambda x, **_: x.shape[1],
+            "columns": lambda y, **_: y.shape[1],
+        },
+    )
+    x, y = random(3, 5), random(5, 2, seed=1)
+    close(matmul(x, y), x @ y)
+    assert gradcheck(matmul, (x, y), check_forward_ad=True) and gradgradcheck(matmul, (x, y))
+
+
+def test_inputs_that_are_not_contiguous() -> None:
+    x, w = random(6, 4), random(4, 1, seed=1)
+    y = WEIGHTED(x.T, w.expand(4, 6), 1.0)
+    close(y, weighted(x.T, w, 1.0))
+    seed = random(6, 4, grad=False, seed=2).T
+    close(torch.autograd.grad(y, (x, w), seed), torch.autograd.grad(weighted(x.T, w, 1.0), (x, w), seed))
+    close(torch.autograd.grad(WEIGHTED(x, x, 1.0).sum(), x), torch.autograd.grad(weighted(x, x, 1.0).sum(), x))
+
+
+def test_tensors_without_elements() -> None:
+    x, w, a = random(0), random(0), random(1).sum().detach().requires_grad_()
+    y = WEIGHTED(x, w, a)
+    assert y.shape == (0,)
+    assert torch.autograd.grad(y.sum(), a)[0].item() == 0
+    assert jvp(lambda x: WEIGHTED(x, w, a), (x,), (x,))[1].shape == (0,)
+
+
+def test_half_precision() -> None:
+    op, x = elementwise("halves", {"y": "x"}), torch.tensor([1.5, -2.0], dtype=torch.float16, requires_grad=True)
+    op(x).sum().backward()
+    assert x.grad is not None and x.grad.dtype == torch.float16 and x.grad.tolist() == [3, -4]
+
+
+def test_second_derivatives_in_half_precision() -> None:
+    op, x = elementwise("halves", {"y": "x"}), torch.tensor([1.5, -2.0], dtype=torch.float16)
+    found = hessian(lambda x: op(x).sum())(x)
+    assert found.dtype == torch.float16 and found.tolist() == [[2, 0], [0, 2]]
+
+
+def test_gradients_that_share_memory_with_inputs() -> None:
+    x, w = random(5), random(5, seed=1)
+    close(torch.autograd.grad(WEIGHTED(x, w, 1.0), x, x.detach())[0], 2 * x * w.sin() * x)
+
+
+def test_models_with_operators_are_copied() -> None:
+    assert copy.deepcopy([WEIGHTED])[0] is WEIGHTED
+
+
+def test_only_what_the_backward_reads_is_saved() -> None:
+    saved: list[Any] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.shape) or t, lambda t: t):
+        x = torch.ones(7, requires_grad=True)
+        y = elementwise("triple", {"y": "x"})(x)
+        assert saved == []
+        WEIGHTED(random(7), random(7, grad=False), 1.0)
+        assert len(saved) == 2
+        saved.clear()
+        WEIGHTED(random(7, grad=False), random(7, grad=False), 1.0)
+        assert saved == []
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [3.0] * 7
+
+
+def test_no_code_runs_for_inputs_that_need_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelgrad.derivatives.gradient import Gradient
+
+    given: list[tuple[bool, ...]] = []
+    launch = Gradient._launch
+
+    def watch(self: Any, at: Any, args: Any, keywords: Any) -> None:
+        given.append(tuple(a is not None for a in args[-4:]))
+        launch(self, at, args, keywords)
+
+    monkeypatch.setattr(Gradient, "_launch", watch)
+    WEIGHTED(random(3), random(3, grad=False), 1.0).sum().backward()
+    assert given == [(True, True, False, False)]  # adjoints of y, x, w, a
+
+
+def test_a_saved_tensor_that_changes_is_found() -> None:
+    x = random(3)
+    y = WEIGHTED(x, x, 1.0)
+    with torch.no_grad():
+        x += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+# ---- names and errors ------------------------------------------------------------------------------------------------
+
+
+def test_making_an_operator_again_gives_the_same_one() -> None:
+    again = kg.compile(MODULE._unit.text)["weighted"]
+    op = kg.torch.op(again, {"y": "x"}, grid=lambda n, **_: n, block=1)
+    assert op.name == WEIGHTED.name and op._operator is WEIGHTED._operator
+    other = elementwise("weighted", {"y": "x"}, deterministic=True)
+    assert other.name != WEIGHTED.name
+    x = random(3)
+    close(op(x, x, 2.0, 3), WEIGHTED(x, x, 2.0))
+
+
+def test_names_are_the_same_in_every_process() -> None:
+    code = "from torch_kernels import elementwise; print(elementwise('weighted', {'y': 'x'}).name)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environment())
+    assert done.stdout.strip() == WEIGHTED.name
+
+
+def test_repr() -> None:
+    assert repr(WEIGHTED).startswith("<op (x, w, a) -> y\n  of __global__ void weighted(double *y,")
+    assert "x: updated" in repr(elementwise("grow"))
+
+
+def test_sizes_are_inferred() -> None:
+    op = kg.torch.op(MODULE["weighted"], {"y": "x"})
+    assert repr(op).endswith("n = x.numel(), inferred\n  grid ((n + block - 1) // block), inferred, block 256>")
+    x, w = random(3, 100), random(3, 100, seed=1)
+    close(op(x, w, 2.0), weighted(x, w, 2.0))
+    assert not op(x, w, 2.0, n=7).flatten()[7:].any() and not op(x, w, 2.0, 7).flatten()[7:].any()
+    with pytest.raises(kg.ArgumentError, match="'x' has 300 elements, 'w' has 5, and n is the size of both"):
+        op(x, random(5), 2.0)
+    with pytest.raises(kg.ArgumentError, match="product: how many blocks there are does not follow"):
+        kg.torch.op(MODULE["product"], {"z": "x"})
+
+
+def test_import_without_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import kernelgrad.torch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=_environment())
+    assert "ImportError: kernelgrad.torch needs PyTorch: pip install torch" in done.stderr
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": ":".join(path for path in sys.path if path)}
+
+
+def make(name: str, *args: Any, **settings: Any) -> kg.torch.Op:
+    return kg.torch.op(MODULE[name], *args, **{"grid": 1, "block": 1, **settings})
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: make("weighted", {"x": "w"}), kg.ArgumentError, "'x' is no array that the kernel writes"),
+        (lambda: make("weighted", {"z": "w"}), kg.ArgumentError, "'z' is no parameter"),
+        (lambda: make("weighted", {"y": "n"}), kg.ArgumentError, "'y' cannot be like 'n'"),
+        (lambda: make("weighted", {"y": "x"}, sizes={"a": 1}), kg.ArgumentError, "'a' is no integer parameter"),
+        (lambda: make("stateful", {"y": "x"}), kg.UnsupportedError, "reads the variable 'STATE'"),
+        (lambda: kg.torch.op(MODULE, grid=1, block=1), kg.ArgumentError, "got a module"),
+        (lambda: WEIGHTED(random(3)), kg.ArgumentError, "wants x, w, a, got 1 by position"),
+        (lambda: WEIGHTED(random(3), random(3), b=1), kg.ArgumentError, "got 2 by position and b by name"),
+        (lambda: WEIGHTED(3, random(3), 1.0), kg.ArgumentError, r"'x' \(const double \*\) wants a tensor, got int"),
+        (
+            lambda: WEIGHTED(random(3), random(3), random(3)),
+            kg.ArgumentError,
+            "'a'.*floating-point tensor of one element, got",
+        ),
+        (lambda: WEIGHTED(random(3).float(), random(3), 1.0), kg.ArgumentError, "'x'.*float64.*got a float32"),
+    ],
+)
+def test_errors(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_kernels_that_may_do_something_else_have_no_backward() -> None:
+    op = kg.torch.op(MODULE["slots"], {"y": "x", "count": (1,)}, grid=blocks, block=32, sizes={"n": numel})
+    x = random(5)
+    with pytest.raises(kg.UnsupportedError, match="slots has no backward as an operator: it uses what an atomic"):
+        op(x)
+    assert int(op(x.detach())[1]) == int((x > 0).sum())
+
+
+def test_constants_may_not_change_between_launches() -> None:
+    MODULE.constant("SCALE")[...] = [3.0]
+    op, x = elementwise("scaled", {"y": "x"}), random(3)
+    y = op(x)
+    y.sum().backward(retain_graph=True)
+    assert x.grad is not None and x.grad.tolist() == [3.0] * 3
+    MODULE.constant("SCALE")[...] = [4.0]
+    with pytest.raises(kg.UnsupportedError, match="the variable 'SCALE' changed"):
+        y.sum().backward()

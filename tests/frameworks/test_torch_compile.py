@@ -1,0 +1,98 @@
+"""Operators under `torch.compile`: one graph, also of transformations, with sizes that change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kernelgrad as kg
+
+torch = pytest.importorskip("torch")
+from torch.func import grad, hessian, jvp, vmap  # noqa: E402
+from torch_kernels import MODULE, blocks, elementwise, numel, random, weighted  # noqa: E402
+
+# PyTorch's own.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch._prims_common.check:FutureWarning"),
+]
+WEIGHTED = elementwise("weighted", {"y": "x"})
+W, A = random(5, grad=False, seed=1), random(1, grad=False)[0]
+
+
+def compiled(f: Any, **settings: Any) -> Any:
+    """What is before and after inductor is what operators have a part in."""
+    return torch.compile(f, fullgraph=True, backend="aot_eager", **settings)
+
+
+def close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_value_and_gradients_with_inductor() -> None:
+    f = lambda x, w, a: (WEIGHTED(x.cos(), w, a) * 2).sum()  # noqa: E731
+    reference = lambda x, w, a: (weighted(x.cos(), w, a) * 2).sum()  # noqa: E731
+    inputs = random(5), random(5, seed=1), random(1).sum().detach().requires_grad_()
+    found = torch.compile(f, fullgraph=True)(*inputs)
+    close(found, reference(*inputs))
+    close(torch.autograd.grad(found, inputs), torch.autograd.grad(reference(*inputs), inputs))
+
+
+def test_sizes_that_change() -> None:
+    counted = torch._dynamo.testing.CompileCounter()
+    f = torch.compile(lambda x: WEIGHTED(x, x, 2.0), fullgraph=True, dynamic=True, backend=counted)
+    for n in (5, 70, 129):
+        x = random(n, grad=False)
+        close(f(x), weighted(x, x, 2.0))
+    assert counted.frame_count == 1
+
+
+def test_gradients_of_sizes_that_change() -> None:
+    f = compiled(lambda x, w: WEIGHTED(x, w, 2.0).sum(), dynamic=True)
+    for n in (5, 70):
+        x, w = random(n), random(n, seed=1)
+        close(torch.autograd.grad(f(x, w), (x, w)), torch.autograd.grad(weighted(x, w, 2.0).sum(), (x, w)))
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    [
+        grad,
+        lambda f: lambda x: jvp(f, (x,), (torch.ones_like(x),))[1],
+        lambda f: lambda x: vmap(grad(f))(torch.stack([x, 2 * x])),
+        hessian,
+    ],
+    ids=["grad", "jvp", "vmap of grad", "hessian"],
+)
+def test_transformations(transformed: Any) -> None:
+    found = compiled(transformed(lambda x: WEIGHTED(x, W, A).sum()))(random(5, grad=False))
+    close(found, transformed(lambda x: weighted(x, W, A).sum())(random(5, grad=False)))
+
+
+def test_in_place_kernels_and_several_outputs() -> None:
+    grow = elementwise("grow")
+    both = kg.torch.op(
+        MODULE["both"], {"product": "x", "sum": (), "sign": "x"}, grid=blocks, block=32, sizes={"n": numel}
+    )
+    x = random(5)
+    found = compiled(lambda x: both(grow(x), x)[0].sum() + both(x, x)[1])(x)
+    expected = (x.exp() * x * x).sum() + (x * x).sum()
+    close(found, expected)
+    close(torch.autograd.grad(found, x), torch.autograd.grad(expected, x))
+
+
+def test_export() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return WEIGHTED(x, x, 2.0) + 1
+
+    x = random(5, grad=False)
+    program = torch.export.export(Model(), (x,))
+    close(program.module()(x), weighted(x, x, 2.0) + 1)
+    assert WEIGHTED.name.replace("::", ".") in str(program.graph)
+
+
+def test_a_wrong_dtype_is_said_when_the_graph_is_made() -> None:
+    with pytest.raises(Exception, match="parameter 'x'.*wants a tensor of torch.float64, got one of torch.float32"):
+        compiled(lambda x: WEIGHTED(x, x, 2.0))(torch.ones(3))

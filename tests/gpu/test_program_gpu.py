@@ -1,0 +1,97 @@
+"""`tape.program` on a GPU: a CUDA graph, and its gradient as another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from recorded_programs import N, check_program
+
+cupy = pytest.importorskip("cupy")
+NOT_ON_A_GPU = ("wave",)  # a number must be fetched first
+
+SOURCE = r"""
+__global__ void heat(double *v, const double *u, const double *kappa, int n, double dt) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) v[i] = u[i] + dt * kappa[i] * u[i] * (u[i - 1] - 2 * u[i] + u[i + 1]);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def heat() -> Any:
+    return kg.compile(SOURCE)["heat"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("budget", [None, 30 * 8 * N])
+def test_random_programs(seed: int, budget: int | None) -> None:
+    check_program(seed, budget, cupy.asarray, NOT_ON_A_GPU)
+
+
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_random_programs_on_tensors(seed: int) -> None:
+    torch = pytest.importorskip("torch")
+    check_program(seed, None, lambda a: torch.from_numpy(a).cuda(), NOT_ON_A_GPU)
+
+
+def loop(heat: Any, u: Any, v: Any, kappa: Any, dt: Any, steps: int) -> Any:
+    """The edges are a halo."""
+    n = len(u) - 2
+    for _ in range(steps):
+        heat[(n + 127) // 128, 128](v[1:-1], u[1:-1], kappa[1:-1], n, dt)
+        u, v = v, u
+    return u
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_loop(heat: Any, stream: bool) -> None:
+    """Numbers are inputs: the graph is captured anew where they change."""
+    with cupy.cuda.Stream(non_blocking=True) if stream else cupy.cuda.Stream.null:
+        rng = np.random.default_rng(0)
+        n, dt = 5000, np.array(0.1)
+        u0, kappa = (cupy.asarray(rng.random(n)) for _ in range(2))
+        with kg.record() as tape:
+            u = loop(heat, u0, cupy.zeros(n), kappa, dt, 20)
+        before = u.get()
+        p = tape.program(inputs=(u0, kappa, dt), outputs=(u[1:-1],))
+        g = kg.gradient(p)
+        for number in (0.1, 0.05):
+            a, k, w = (cupy.asarray(rng.random(n)) for _ in range(3))
+            d, x = np.array(number), a.copy()
+            with kg.record() as other:
+                out = loop(heat, x, cupy.zeros(n), k, d, 20)
+            np.testing.assert_allclose(p(a, k, d).get(), out[1:-1].get(), rtol=1e-13)
+            other.backward(out[1:-1], w[1:-1].copy())
+            found = g(a, k, d, w[1:-1].copy())
+            for one, array in zip(found[:2], (x, k), strict=True):
+                np.testing.assert_allclose(one.get(), other.grad(array).get(), rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(found[2], other.grad(d), rtol=1e-10)
+        assert (u.get() == before).all()
+
+
+def test_one_call_is_far_less_than_its_launches(heat: Any) -> None:
+    u0, kappa = cupy.ones(256), cupy.ones(256)
+    with kg.record() as tape:
+        u = loop(heat, u0, cupy.zeros(256), kappa, 0.1, 1000)
+    p = tape.program((u0,), (u[1:-1],))
+    p(u0)
+    cupy.cuda.Device().synchronize()
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+    start.record()
+    p(u0)
+    end.record()
+    end.synchronize()
+    assert cupy.cuda.get_elapsed_time(start, end) / 1000 < 5e-3  # milliseconds a launch
+
+
+def test_host_and_device_do_not_mix(heat: Any) -> None:
+    u, host = cupy.ones(64), np.zeros(64)
+    with kg.record() as tape:
+        loop(heat, u, cupy.zeros(64), cupy.ones(64), 0.1, 1)
+        kg.copy(host, u)
+    with pytest.raises(kg.TapeError, match="one device"):
+        tape.program((u,), (host,))

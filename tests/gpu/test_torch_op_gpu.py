@@ -1,0 +1,151 @@
+"""`kg.torch.op` on a GPU: dtypes, streams, CUDA graphs, compilation, and the CPU's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kernelgrad as kg
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("PyTorch has no CUDA device", allow_module_level=True)
+
+MODULE = kg.compile("""
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+template <typename T> __global__ void scaled(T *y, const T *x, const T *w, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (T)((float)x[i] * (float)x[i] * (float)w[i]);
+}
+__global__ void gelu(float *y, const float *x, const float *bias, int n, int columns) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float v = x[i] + bias[i % columns];
+    y[i] = 0.5f * v * (1 + erff(v * 0.70710678f));
+}
+__global__ void grow(float *x, float a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] = a * expf(x[i]) * x[i];
+}
+""")
+
+
+def blocks(x: Any, **_: Any) -> Any:
+    return (x.numel() + 255) // 256
+
+
+def make(name: str, outputs: Any = None, **sizes: Any) -> Any:
+    sizes = {"n": lambda x, **_: x.numel(), **sizes}
+    return kg.torch.op(MODULE[name], outputs, grid=blocks, block=256, sizes=sizes)
+
+
+GELU = make("gelu", {"y": "x"}, columns=lambda bias, **_: bias.numel())
+GROW = make("grow")
+
+
+def reference(x: Any, bias: Any) -> Any:
+    return torch.nn.functional.gelu(x + bias)
+
+
+def inputs(rows: int = 300, columns: int = 77) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    x = torch.randn(rows, columns, device="cuda", requires_grad=True)
+    return x, torch.randn(columns, device="cuda", requires_grad=True)
+
+
+def same(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_value_and_gradients() -> None:
+    x, bias = inputs()
+    same(GELU(x, bias), reference(x, bias))
+    same(torch.autograd.grad(GELU(x, bias).sum(), (x, bias)), torch.autograd.grad(reference(x, bias).sum(), (x, bias)))
+    hvp = torch.func.jvp(torch.func.grad(lambda x: GELU(x, bias).sum()), (x.detach(),), (torch.ones_like(x),))[1]
+    expected = torch.func.grad(lambda x: torch.func.grad(lambda x: reference(x, bias).sum())(x).sum())(x.detach())
+    same(hvp, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_dtypes(dtype: str) -> None:
+    c_type = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16"}[dtype]
+    op = make(f"scaled<{c_type}>", {"y": "x"})
+    x = torch.tensor([1.5, -2.0, 3.0], device="cuda", dtype=getattr(torch, dtype), requires_grad=True)
+    op(x, torch.full_like(x, 2)).sum().backward()
+    assert x.grad.dtype == x.dtype and x.grad.tolist() == [6, -8, 12]
+
+
+def test_a_number_on_the_gpu_has_a_gradient() -> None:
+    x, a = torch.ones(1000, device="cuda"), torch.tensor(2.0, device="cuda", requires_grad=True)
+    GROW(x, a).sum().backward()
+    assert a.grad.device.type == "cuda"
+    same(a.grad.cpu(), 1000 * torch.tensor(1.0).exp())
+
+
+def test_side_streams() -> None:
+    x, bias = inputs(2000, 500)
+    expected = torch.autograd.grad(reference(x, bias).sum(), (x, bias))
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        y = GELU(x * 1, bias * 1)
+        found = torch.autograd.grad(y.sum(), (x, bias))
+    torch.cuda.current_stream().wait_stream(stream)
+    same(found, expected)
+
+
+def test_cuda_graphs() -> None:
+    x, bias = inputs()
+
+    def step() -> Any:
+        y = GELU(x, bias)
+        return (y, *torch.autograd.grad(y.sum(), (x, bias)))
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for factor in (2.0, -1.0):
+        with torch.no_grad():
+            x.mul_(factor)
+        graph.replay()
+        y = reference(x, bias)
+        same(captured, (y, *torch.autograd.grad(y.sum(), (x, bias))))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compile() -> None:
+    x, bias = inputs()
+    loss = torch.compile(lambda x, bias: GELU(x * 2, bias).sin().sum(), fullgraph=True)(x, bias)
+    expected = reference(x * 2, bias).sin().sum()
+    same(torch.autograd.grad(loss, (x, bias)), torch.autograd.grad(expected, (x, bias)))
+
+
+def test_autocast() -> None:
+    x, bias = inputs()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        y = GELU(x.bfloat16(), bias)
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(y, reference(x.bfloat16().float(), bias))
+
+
+def test_cpu_and_gpu_agree() -> None:
+    x, bias = inputs()
+    found = torch.autograd.grad(GELU(x, bias).sum(), (x, bias))
+    x, bias = (t.detach().cpu().requires_grad_() for t in (x, bias))
+    expected = torch.autograd.grad(GELU(x, bias).sum(), (x, bias))
+    for one, other in zip(found, expected, strict=True):
+        same(one.cpu(), other)
+
+
+def test_tensors_on_two_devices_are_refused() -> None:
+    x, bias = inputs()
+    with pytest.raises(kg.ArgumentError, match="'bias'.*lies on"):
+        GELU(x, bias.detach().cpu())

@@ -1,0 +1,158 @@
+"""Steps of a recording whose reverse is the user's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+N = 6
+MODULE = kg.compile("""
+__global__ void cube(double *v, const double *u, int n) { int i = threadIdx.x; if (i < n) v[i] = u[i] * u[i] * u[i]; }
+__global__ void scale(double *u, const double *w, int n) { int i = threadIdx.x; if (i < n) u[i] *= w[i]; }
+""")
+CUBE, SCALE = MODULE["cube"], MODULE["scale"]
+CALLS: list[str] = []
+
+
+@kg.custom_gradient(writes="v")
+def cubed(v: Any, u: Any, n: int) -> str:
+    CALLS.append("run")
+    CUBE[1, 32](v, u, n)
+    return "done"
+
+
+@cubed.reverse
+def _(v: Any, u: Any, n: int, d_v: Any, d_u: Any) -> None:
+    CALLS.append("reverse")
+    d_u += 3 * u * u * d_v
+
+
+@kg.custom_gradient(updates="u")
+def clipped(u: Any, most: float = 1.0) -> None:
+    """Nothing; its adjoint is clipped."""
+
+
+@clipped.reverse
+def _(u: Any, most: float, d_u: Any) -> None:
+    np.clip(d_u, -most, most, out=d_u)
+
+
+def reference(u: Any, w: Any, steps: int) -> tuple[Any, Any, Any]:
+    """What comes out, and its adjoints by u and w."""
+    scaled = []
+    for _ in range(steps):
+        scaled.append(u * w)
+        u = scaled[-1] ** 3
+    d_u, d_w = np.ones(N), np.zeros(N)
+    for s in reversed(scaled):
+        d_s = d_u * 3 * s * s
+        d_w, d_u = d_w + d_s * s / w, d_s * w
+    return u, d_u, d_w
+
+
+@pytest.mark.parametrize("budget", [None, 4000, 300])
+def test_within_a_recording(budget: int | None) -> None:
+    steps = 5
+    start, w = np.linspace(0.99, 1.01, N), np.linspace(1.0, 1.01, N)
+    first, v = start.copy(), np.zeros(N)
+    u = first
+    CALLS.clear()
+    with kg.record(tape_budget=budget) as tape:
+        for _ in range(steps):
+            SCALE[1, 32](u, w, N)
+            assert cubed(v, u, N) == "done"
+            u, v = v, u
+    result, d_u, d_w = reference(start, w, steps)
+    np.testing.assert_allclose(u, result)
+    tape.backward(u, np.ones(N))
+    np.testing.assert_allclose(tape.grad(first), d_u, rtol=1e-11)
+    np.testing.assert_allclose(tape.grad(w), d_w, rtol=1e-11)
+    np.testing.assert_allclose(u, result)
+    assert CALLS.count("reverse") == steps and (CALLS.count("run") == steps) == (budget != 300)
+    assert "cubed: 5 x" in tape.explain()
+
+
+def test_what_is_updated_has_the_adjoint_that_is_left() -> None:
+    x, y = np.linspace(1, 2, N), np.zeros(N)
+    with kg.record() as tape:
+        clipped(x, most=5.0)
+        CUBE[1, 32](y, x, N)
+    tape.backward(y, np.ones(N))
+    np.testing.assert_allclose(tape.grad(x), np.minimum(3 * x * x, 5))
+
+
+def test_gradients_may_be_launched_inside() -> None:
+    """A force is the gradient of an energy; the reverse of it is the user's."""
+    gradient = kg.gradient(CUBE, "v, u", primal=False)
+
+    @kg.custom_gradient(writes="force")
+    def forces(force: Any, x: Any) -> None:
+        force[:] = 0
+        gradient[1, 32](np.zeros(N), x, N, np.ones(N), force)
+
+    @forces.reverse
+    def _(force: Any, x: Any, d_force: Any, d_x: Any) -> None:
+        d_x += 6 * x * d_force
+
+    x, force, y = np.linspace(1, 2, N), np.zeros(N), np.zeros(N)
+    with kg.record() as tape:
+        forces(force, x)
+        CUBE[1, 32](y, force, N)
+    tape.backward(y, np.ones(N))
+    np.testing.assert_allclose(tape.grad(x), 3 * (3 * x * x) ** 2 * 6 * x)
+
+
+def test_outside_of_a_recording_it_is_the_function() -> None:
+    x, y = np.linspace(1, 2, N), np.zeros(N)
+    assert cubed(y, x, n=N) == "done" and cubed.__name__ == "cubed"
+    np.testing.assert_allclose(y, x**3)
+
+
+def test_without_an_adjoint_nothing_is_reversed() -> None:
+    x, y, z = np.ones(N), np.zeros(N), np.zeros(N)
+    CALLS.clear()
+    with kg.record() as tape:
+        cubed(y, x, N)
+        CUBE[1, 32](z, x, N)
+    tape.backward(z, np.ones(N))
+    np.testing.assert_allclose(tape.grad(x), 3)
+    assert CALLS == ["run"]
+
+
+def test_refusals() -> None:
+    x, y = np.ones(N), np.zeros(N)
+
+    @kg.custom_gradient(writes="v")
+    def unlisted(v: Any, u: Any) -> None:
+        CUBE[1, 32](v, u, N)
+        SCALE[1, 32](u, v, N)
+
+    with pytest.raises(kg.TapeError, match="give its reverse first"), kg.record():
+        unlisted(y, x)
+    unlisted.reverse(lambda v, u, d_v, d_u: None)
+    with pytest.raises(kg.TapeError, match="scale writes 'u', which the recording knows"), kg.record():
+        unlisted(y, x)
+    with pytest.raises(kg.ArgumentError, match="'v' shares memory with 'u'"), kg.record():
+        unlisted(y[:4], y[2:])
+    with pytest.raises(kg.ArgumentError, match="'v' is written, and wants an array"), kg.record():
+        unlisted(3.0, y)
+    with pytest.raises(kg.ArgumentError, match="has no parameter 'w'; it has: v"):
+        kg.custom_gradient(writes="w")(lambda v: None)
+    with pytest.raises(kg.ArgumentError, match="plain parameters"):
+        kg.custom_gradient(writes="v")(lambda v, *rest: None)
+
+
+def test_adjoints_that_the_reverse_forgets_are_not_made_up() -> None:
+    """What is written whole has no adjoint before that."""
+    x, y, z = np.ones(N), np.ones(N), np.zeros(N)
+    with kg.record() as tape:
+        SCALE[1, 32](y, x, N)
+        cubed(y, x, N)
+        CUBE[1, 32](z, y, N)
+    tape.backward(z, np.ones(N))
+    np.testing.assert_allclose(tape.grad(x), 9)
+    np.testing.assert_allclose(tape.grad(y), 0)

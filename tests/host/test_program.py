@@ -1,0 +1,199 @@
+"""`tape.program`: recorded launches as a function that runs them again from one list, and its gradient."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from kernelgrad.runtime.scratch import Scratch
+from kernelgrad.runtime.tracing import Trace
+from recorded_programs import N, check_program
+
+SOURCE = r"""
+__global__ void heat(double *v, const double *u, const double *kappa, int n, float dt) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i > 0 && i < n - 1) v[i] = u[i] + dt * kappa[i] * u[i] * (u[i - 1] - 2 * u[i] + u[i + 1]);
+}
+__global__ void square_sum(double *s, const double *x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(s, x[i] * x[i]);
+}
+__global__ void slots(double *y, const double *x, int *next) {
+    double s = x[threadIdx.x];
+    while (s > 1) s = s * s * 0.3;
+    y[atomicAdd(next, 1)] = s;
+}
+__global__ void guarded(double *y, const double *x, int n) {
+    int i = threadIdx.x;
+    assert(x[i] >= 0);
+    y[i] = sqrt(x[i]);
+}
+__device__ double total;
+__global__ void keep(const double *x) { total += x[threadIdx.x]; }
+__global__ void reversed_(double *y, const double *x, int n) {
+    extern __shared__ double t[];
+    t[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = t[n - 1 - threadIdx.x] * x[threadIdx.x];
+}
+"""
+M = 40
+
+
+@pytest.fixture(scope="module")
+def module() -> Any:
+    return kg.compile(SOURCE)
+
+
+def loop(module: Any, u: Any, v: Any, kappa: Any, dt: Any, steps: int) -> Any:
+    for _ in range(steps):
+        module["heat"][(len(u) + 63) // 64, 64](v, u, kappa, len(u), dt)
+        u, v = v, u
+    return u
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("budget", [None, 30 * 8 * N])
+def test_random_programs(seed: int, budget: int | None) -> None:
+    check_program(seed, budget)
+
+
+@pytest.mark.parametrize("seed", range(20, 23))
+def test_random_programs_on_tensors(seed: int) -> None:
+    check_program(seed, None, pytest.importorskip("torch").from_numpy)
+
+
+@pytest.mark.parametrize("n", [M, 20_000])
+def test_a_loop_with_other_contents(module: Any, n: int) -> None:
+    """Two buffers in turn; the number is an input, too, in another precision than the kernel's; large launches are
+    shared among the cores."""
+    rng = np.random.default_rng(0)
+    u0, kappa, dt = rng.random(n), rng.random(n), np.array(0.1)
+    with kg.record(tape_budget=64 * 8 * n) as tape:
+        u = loop(module, u0, np.zeros(n), kappa, dt, 50)
+    before = u.copy()
+    p = tape.program(inputs=(u0, kappa, dt), outputs=(u,))
+    g = kg.gradient(p)
+    a, k, d, w = rng.random(n), rng.random(n), np.array(0.05), rng.normal(size=n)
+    x = a.copy()
+    with kg.record() as other:
+        out = loop(module, x, np.zeros(n), k, d, 50)
+    assert (p(a, k, d) == out).all() and (u == before).all()
+    other.backward(out, w)
+    found = g(a, k, d, w)
+    for one, array in zip(found, (x, k, d), strict=True):
+        np.testing.assert_allclose(one, other.grad(array), rtol=1e-12)
+    tape.backward(u, w)  # the tape is as it was
+    assert np.isfinite(tape.grad(kappa)).all()
+
+
+def test_a_launch_takes_less_than_three_microseconds(module: Any) -> None:
+    u0, kappa = np.random.default_rng(0).random(M), np.ones(M)
+    with kg.record() as tape:
+        u = loop(module, u0, np.zeros(M), kappa, 0.1, 2000)
+    p = tape.program((u0,), (u,))
+    p(u0)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        p(u0)
+        times.append(time.perf_counter() - start)
+    assert min(times) / 2000 < 3e-6
+
+
+def test_what_memory_begins_with(module: Any) -> None:
+    """Sums that the program reads and overwrites: given, or made inside."""
+    x, s = np.arange(4.0), np.zeros(1)
+    with kg.record() as tape:
+        module["square_sum"][1, 4](s, x, 4)
+    with pytest.raises(kg.TapeError, match="square_sum reads the memory of 's', which later steps overwrite"):
+        tape.program((x,), (s,))
+    p = tape.program((x, s), (s,))
+    assert p(x, np.array([5.0])) == 19 and p(2 * x, np.zeros(1)) == 56
+    with kg.record() as tape:
+        t = kg.zeros(1, np.float64)
+        module["square_sum"][1, 4](t, x, 4)
+    p = tape.program((x,), (t,))
+    assert p(x) == 14 and p(x) == 14
+    assert (kg.gradient(p)(x, np.ones(1)) == 2 * x).all()
+
+
+def test_memory_that_nobody_writes_is_read_where_it_is(module: Any) -> None:
+    u0, kappa = np.random.default_rng(0).random(M), np.ones(M)
+    with kg.record() as tape:
+        u = loop(module, u0, np.zeros(M), kappa, 0.1, 4)
+    p, start = tape.program((u0,), (u,)), np.random.default_rng(1).random(M)
+    kappa[:] = 0.3
+    assert (p(start) == loop(module, start.copy(), np.zeros(M), kappa, 0.1, 4)).all()
+
+
+def test_fills_copies_and_dynamic_shared_memory(module: Any) -> None:
+    x, y, z = np.linspace(1, 2, 8), np.zeros(8), np.zeros(8, np.complex128)
+    with kg.record() as tape:
+        kg.fill(z, 1 + 2j)
+        kg.copy(y, x)
+        module["reversed_"][1, 8, 64](y[:8], x, 8)
+    p = tape.program((x,), (y, z))
+    first, second = p(2 * x)
+    assert (first == 4 * x * x[::-1]).all() and (second == 1 + 2j).all()
+    p = tape.program((x,), (y,))
+    np.testing.assert_allclose(kg.gradient(p)(x, np.ones(8)), 2 * x[::-1])
+
+
+def test_failures_in_kernels_are_told(module: Any) -> None:
+    x, y = np.ones(4), np.zeros(4)
+    with kg.record() as tape:
+        module["guarded"][1, 4](y, x, 4)
+        module["guarded"][1, 4](x, y, 4)
+    p = tape.program((x,), (x,))
+    assert (p(np.full(4, 16.0)) == 2).all()
+    with pytest.raises(kg.KernelError, match="assertion failed.*thread \\(2, 0, 0\\)"):
+        p(np.array([1.0, 1, -1, 1]))
+
+
+def test_wrong_arguments(module: Any) -> None:
+    x, y = np.ones(M), np.zeros(M)
+    with kg.record() as tape:
+        loop(module, x, y, np.ones(M), 0.1, 1)
+        with pytest.raises(kg.TapeError, match="the recording is still going on"):
+            tape.program((x,), (y,))
+    p = tape.program((x,), (y,))
+    for given, problem in (
+        ((), "takes 1 inputs, got 0"),
+        ((np.ones(M, np.float32),), "input 0 is float32"),
+        ((np.ones((2, M // 2)),), "input 0 is float64 of shape"),
+        ((3.0,), "wants an array"),
+    ):
+        with pytest.raises(kg.ArgumentError, match=problem):
+            p(*given)
+    with pytest.raises(kg.ArgumentError, match="no recorded step uses the memory"):
+        tape.program((x,), (np.zeros(M),))
+    with pytest.raises(kg.ArgumentError, match="two of the inputs share memory"):
+        tape.program((x, x[:3]), (y,))
+    with pytest.raises(kg.ArgumentError, match="outputs are arrays in a tuple"):
+        tape.program((x,), ())
+    with pytest.raises(kg.ArgumentError, match="takes 1 inputs and 1 seeds"):
+        kg.gradient(p)(x)
+    with kg.record(), pytest.raises(kg.TapeError, match="cannot be recorded"):
+        p(x)
+
+
+def test_what_cannot_be_fixed_is_refused(module: Any) -> None:
+    x, y, zero = np.full(4, 2.0), np.zeros(4), np.zeros(1, np.int32)
+    with kg.record() as tape:
+        module["slots"][1, 4](y, x, zero)
+    p = tape.program((x, zero), (y,))
+    first = np.zeros(1, np.int32)
+    assert (p(np.full(4, 3.0), first) != p(np.full(4, 2.0), first)).all()
+    assert (kg.gradient(p)(np.full(4, 3.0), first, np.ones(4))[0] > 3.29).all()
+    with Trace(None).open(), pytest.raises(kg.TapeError, match="depends on what memory holds"):
+        Scratch(8, None, None).zero().read()
+    with kg.record() as tape:
+        module["keep"][1, 4](x)
+        kg.copy(y, x)
+    with pytest.raises(kg.TapeError, match="keep writes the module variable 'total'"):
+        tape.program((x,), (y,))
