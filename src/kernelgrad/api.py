@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .host.record import Tape
     from .kernel import Kernel
     from .programs.function import HostFunction, State
+    from .programs.gradient import HostGradient
     from .runtime.variables import Variable
 
 Defines = Mapping[str, Any] | Sequence[str]
@@ -114,7 +115,7 @@ def gradient(
     tape_budget: int | None = None,
     deterministic: bool = False,
     assume: Promises | None = None,
-) -> Gradient | FunctionGradient | SecondOrder | ProgramGradient:
+) -> Gradient | FunctionGradient | SecondOrder | ProgramGradient | HostGradient:
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
     floating-point ones by default. Of a kernel, a function, or a `cupy.RawKernel`.
 
@@ -173,7 +174,7 @@ def gradient(
     return made
 
 
-def _host_gradient(target: HostFunction, parameters: Any, tape_budget: Any, asked: list[str]) -> Any:
+def _host_gradient(target: HostFunction, parameters: Any, tape_budget: Any, asked: list[str]) -> HostGradient:
     from .programs.gradient import HostGradient
 
     if asked:
