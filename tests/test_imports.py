@@ -33,6 +33,7 @@ derivatives
 derivatives/second_order
 checking
 host
+programs
 frameworks  torch
 """.split()
 # Kernels of our own are compiled as a user's are, and so are those that come with their source.

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .host.program_gradient import ProgramGradient
     from .host.record import Tape
     from .kernel import Kernel
+    from .programs.function import HostFunction, State
+    from .programs.gradient import HostGradient
     from .runtime.variables import Variable
 
 Defines = Mapping[str, Any] | Sequence[str]
@@ -102,7 +104,7 @@ def _of_raw(code: str, name: str, options: tuple[str, ...]) -> Any:
 
 @compiling
 def gradient(
-    target: Kernel | DeviceFunction | Gradient | Tangent | Program,
+    target: Kernel | DeviceFunction | HostFunction | Gradient | Tangent | Program,
     parameters: str | Sequence[str] | None = None,
     *,
     primal: bool = True,
@@ -113,7 +115,7 @@ def gradient(
     tape_budget: int | None = None,
     deterministic: bool = False,
     assume: Promises | None = None,
-) -> Gradient | FunctionGradient | SecondOrder | ProgramGradient:
+) -> Gradient | FunctionGradient | SecondOrder | ProgramGradient | HostGradient:
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
     floating-point ones by default. Of a kernel, a function, or a `cupy.RawKernel`.
 
@@ -138,9 +140,15 @@ def gradient(
     from .derivatives.asked.settings import check_outputs, make_settings
     from .derivatives.gradient import Gradient
     from .kernel import Kernel
+    from .programs.function import HostFunction
 
     target = of_cupy(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
+    if isinstance(target, HostFunction):
+        requests.derivable(target)
+        asked = {"primal": not primal, "keep": keep, "assign": assign, "shorter": shorter, "may_alias": may_alias,
+                 "deterministic": deterministic, "assume": assume is not None and assume.unique}  # fmt: skip
+        return _host_gradient(target, parameters, tape_budget, [name for name, value in asked.items() if value])
     tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
     if not isinstance(target, Kernel):
         from .derivatives.device_function import DeviceFunction, FunctionGradient
@@ -164,6 +172,14 @@ def gradient(
     made = Gradient(of, settings) if isinstance(of, Kernel) else FunctionGradient(of, settings)
     _warn_if_zero(made)
     return made
+
+
+def _host_gradient(target: HostFunction, parameters: Any, tape_budget: Any, asked: list[str]) -> HostGradient:
+    from .programs.gradient import HostGradient
+
+    if asked:
+        raise ArgumentError(f"gradient: {', '.join(asked)}: of kernels, not of host functions as {target.name}")
+    return HostGradient(target, parameters, requests.memory_size("tape_budget", tape_budget))
 
 
 def _second(target: Gradient | Tangent, parameters: str | Sequence[str] | None) -> SecondOrder:
@@ -458,6 +474,7 @@ class Module:
         weakref.finalize(self, self._unit.close).atexit = False
         self._kernels: dict[str, Any] = {}
         self._variables: dict[Any, Variable] = {}
+        self._state: State | None = None
 
     @property
     def functions(self) -> list[str]:
@@ -505,11 +522,13 @@ class Module:
 
     variable = constant
 
-    def _compile(self, name: str) -> Kernel | DeviceFunction:
+    def _compile(self, name: str) -> Kernel | DeviceFunction | HostFunction:
         from . import pipeline
         from .kernel import Kernel
 
         lowered, ir_name, refusal = pipeline.lower_for_derivatives(self._unit, name)
+        if pipeline.is_program(lowered, ir_name):
+            return self._host_function(lowered, ir_name, refusal)
         module = pipeline.compile_kernel(lowered, ir_name)
         function, variables = module.functions[ir_name], self._variables
 
@@ -522,6 +541,18 @@ class Module:
 
         wrapped = replace(module, functions={ir_name: as_kernel(function)})
         return DeviceFunction(function, Kernel(ir_name, wrapped, variable, refusal=refusal))
+
+    def _host_function(self, lowered: Any, name: str, refusal: Any) -> HostFunction:
+        from .programs.function import HostFunction, HostProgram, State
+
+        variables = self._variables
+
+        def variable(declaration: Any) -> Variable:
+            return _variable(declaration, variables)
+
+        if self._state is None:
+            self._state = State(variable)
+        return HostFunction(HostProgram(name, lowered, variable, refusal), self._state)
 
 
 def _variable(declaration: Any, known: dict[Any, Variable]) -> Variable:

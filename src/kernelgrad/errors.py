@@ -104,6 +104,10 @@ class KernelError(SourceError, RuntimeError):
     """A kernel failed while it ran: an assertion, a trap, a divergent barrier."""
 
 
+class ProgramError(SourceError, RuntimeError):
+    """A host function failed while it ran: memory that is not there, a launch that cannot be, an exit."""
+
+
 class DeviceError(KernelGradError, RuntimeError):
     """The device, its driver or an optional package needed for it is missing or failed."""
 

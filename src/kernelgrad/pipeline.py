@@ -29,6 +29,8 @@ from .ir.ops import (
     Function,
     Global,
     GlobalRef,
+    HostCall,
+    KernelLaunch,
     Leave,
     Load,
     Member,
@@ -59,6 +61,9 @@ KERNEL = (
     Pass("tidy", "transforms.simplify"),
     Pass("unfused", "transforms.unfused"),
 )
+
+# A host function: its calls in place, its variables values. Pointers stay without a space: they come from anywhere.
+HOST = tuple(p for p in KERNEL if p.name in ("inline", "promote", "simplify", "loops"))
 
 # What reverse and forward mode emit is full of local variables for adjoints and tape positions.
 DERIVATIVE = (
@@ -170,6 +175,32 @@ def compile_kernel(module: Module, name: str) -> Module:
         return result
 
     return _remembered(module, f"kernel {name}", compute)
+
+
+def is_program(module: Module, name: str) -> bool:
+    """Whether a function, or one that it calls, does what only host code does. Kernels that it launches do not."""
+    if module.functions[name].kind != "host":
+        return False
+    waiting, seen = [name], {name}
+    while waiting:
+        for op in walk(module.functions[waiting.pop()].body):
+            is_host = isinstance(op, HostCall | KernelLaunch) or (
+                isinstance(op, GlobalRef) and module.globals[op.name].space == "host"
+            )
+            if is_host:
+                return True
+            if isinstance(op, Call) and op.callee not in seen:
+                seen.add(op.callee)
+                waiting.append(op.callee)
+    return False
+
+
+@doing(lambda module, name: f"simplifying {name}")
+@compiling
+@deeply
+def compile_host(module: Module, name: str) -> Module:
+    """One host function with all it calls in it; the kernels that it launches stay in `module`."""
+    return for_target(module, name, HOST)
 
 
 @doing(lambda function, *_, **__: f"simplifying {function.name}")

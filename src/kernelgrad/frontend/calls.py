@@ -12,6 +12,7 @@ from ..ir.types import Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
 from .expressions import condition, effect, place, value
+from .host_calls import host_call, launch
 from .intrinsics import INTRINSICS, REFUSED
 from .literals import constant_of, string_text
 from .lowering import FunctionLowering as Fn
@@ -29,12 +30,14 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if clang.statement_class(c) in clang.CONSTRUCT_EXPRS:
         return _construct(fn, c)
     target = _callee(c)
-    if clang.statement_class(c) == 0x5B:
-        if fn.kind == "host":
-            raise fn.unsupported(c, "a host function that launches kernels is not supported", "look up the kernel")
-        raise fn.unsupported(c, "a kernel launch inside a kernel (dynamic parallelism) is not supported")
     if target is None or target.kind not in _FUNCTION_KINDS:
         raise fn.unsupported(c, "a call through a function pointer is not supported", "call the function by its name")
+    if clang.statement_class(c) == clang.KERNEL_CALL:
+        _launch(fn, c, target)
+        return None
+    done = host_call(fn, c, target)
+    if done is not None:
+        return done[0]
     special = _SPECIAL.get(target.spelling)
     if special is not None and target.kind == Kind.FUNCTION_DECL:
         return special(fn, c)
@@ -47,9 +50,19 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if body is None:
         return _intrinsic(fn, c, target)
     span = fn.unit.span(c)
-    arguments = _object_argument(fn, c, target) + call_arguments(fn, c, target)
+    arguments = object_argument(fn, c, target) + call_arguments(fn, c, target)
     fn.b.span = span
     return call_function(fn, body, arguments, span)
+
+
+def _launch(fn: Fn, c: Cursor, target: Cursor) -> None:
+    if not fn.on_host:
+        raise fn.unsupported(c, "a kernel launch inside a kernel (dynamic parallelism) is not supported")
+    kernel = _with_body(target)
+    fn.unit.check_body(target)
+    if kernel is None:
+        raise fn.unsupported(c, f"the kernel '{target.spelling}' is declared but its body is not here")
+    launch(fn, c, kernel)
 
 
 def call_function(fn: Fn, target: Cursor, arguments: list[Value], span: Span) -> Value | None:
@@ -121,7 +134,7 @@ def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
 # ---- arguments ----------------------------------------------------------------------------------------------------
 
 
-def _object_argument(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
+def object_argument(fn: Fn, c: Cursor, target: Cursor) -> list[Value]:
     """The `this` of a method call; an operator's object is its first argument."""
     if target.kind == Kind.FUNCTION_DECL or target.is_static_method():
         return []

@@ -41,6 +41,7 @@ _PRELUDE = str(prelude_dir())
 # Value categories and cast kinds in clang's words.
 PRVALUE = 0
 CONSTRUCT_EXPRS = (0x6F, 0x70)
+KERNEL_CALL = 0x5B
 MATERIALIZE, CLEANUPS, RECOVERY, SUBST_TEMPLATE_PARM, ZERO_INIT, DEFAULT_ARG = 0x30, 0x3B, 0x11, 0x09, 0x62, 0x6E
 
 BINARY: dict[int, str] = dict(

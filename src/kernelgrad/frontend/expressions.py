@@ -394,6 +394,22 @@ def _lambda_value(fn: Fn, c: Cursor) -> Value:
     return closure_value(fn, c)
 
 
+def _new_value(fn: Fn, c: Cursor) -> Value:
+    from .host_calls import new
+
+    if not fn.on_host:
+        raise fn.unsupported(c, *_ALLOCATION)
+    return new(fn, c)
+
+
+def _delete_value(fn: Fn, c: Cursor) -> None:
+    from .host_calls import delete
+
+    if not fn.on_host:
+        raise fn.unsupported(c, *_ALLOCATION)
+    delete(fn, c)
+
+
 def _statement_expression(fn: Fn, c: Cursor) -> Value:
     raise fn.unsupported(c, "statement expressions are not supported")
 
@@ -402,8 +418,6 @@ _ALLOCATION = ("allocation on the device is not supported", "use a local array o
 _EXCEPTIONS = ("exceptions are not supported in device code", None)
 FUNCTION_POINTER = ("a pointer to a function is not supported", "call the function by its name, or pass a functor")
 REFUSED: dict[Kind, tuple[str, str | None]] = {
-    Kind.CXX_NEW_EXPR: _ALLOCATION,
-    Kind.CXX_DELETE_EXPR: _ALLOCATION,
     Kind.CXX_THROW_EXPR: _EXCEPTIONS,
     Kind.CXX_TRY_STMT: _EXCEPTIONS,
     Kind.CXX_DYNAMIC_CAST_EXPR: ("dynamic_cast is not supported", "use a template"),
@@ -436,6 +450,8 @@ _VALUES: dict[Kind, Callable[[Fn, Cursor], Value | None]] = {
     Kind.INIT_LIST_EXPR: _list_value,
     Kind.LAMBDA_EXPR: _lambda_value,
     Kind.CXX_THIS_EXPR: this_pointer,
+    Kind.CXX_NEW_EXPR: _new_value,
+    Kind.CXX_DELETE_EXPR: _delete_value,
     Kind.StmtExpr: _statement_expression,
 }
 

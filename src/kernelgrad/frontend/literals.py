@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..ir.ops import Global, Value
-from ..ir.types import BOOL, I8, Array, Pointer, Scalar, Type
+from ..ir.types import BOOL, I8, Array, Pointer, Scalar, Space, Type
 from . import clang
 from .clang import Cursor, Kind
 from .lowering import FunctionLowering as Fn
@@ -50,8 +50,9 @@ def string_place(fn: Fn, c: Cursor) -> Place:
     text = string_text(fn, c)
     assert text is not None
     data = text.encode() + b"\0"
-    key = hash(data) | 1 << 70
+    space: Space = "host" if fn.on_host else "constant"
+    key = hash(data) | 1 << (72 if fn.on_host else 70)
     name = fn.module.global_name(key)
     if name is None:
-        name = fn.module.add_global(Global("string", Array(I8, len(data)), "constant", data, fn.b.span), key)
-    return Place(fn.b.global_ref(name, Array(I8, len(data)), "constant"))
+        name = fn.module.add_global(Global("string", Array(I8, len(data)), space, data, fn.b.span), key)
+    return Place(fn.b.global_ref(name, Array(I8, len(data)), space))

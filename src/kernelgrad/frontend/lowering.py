@@ -54,6 +54,7 @@ class Lowering:
         self.reached: list[Cursor] = []  # the functions that were lowered
         self._names: dict[int, str] = {}  # declaration -> IR name
         self._in_progress: list[int] = []
+        self._devices = 0  # kernels and device functions among these
         self.closures: dict[int, Closure] = {}  # a lambda's class -> what it captures
 
     def module(self) -> Module:
@@ -70,12 +71,20 @@ class Lowering:
             self._names[key] = name = self._fresh_name(cursor)
             self._in_progress.append(key)
             self.reached.append(cursor)
+            device = self.unit.function_kind(cursor) != "host"
+            self._devices += device
             parent = cursor.semantic_parent
             closure = self.closures.get(identity(parent)) if parent is not None else None
             with _blamed_on(at):
                 self.functions[name] = FunctionLowering(self, cursor, name, closure).run()
             self._in_progress.pop()
+            self._devices -= device
         return self._names[key]
+
+    @property
+    def on_host(self) -> bool:
+        """Whether what is being lowered runs on the host alone."""
+        return self._devices == 0
 
     def _fresh_name(self, cursor: Cursor) -> str:
         return _free(self.unit.qualified_name(cursor), set(self._names.values()), ".")
@@ -122,6 +131,7 @@ class FunctionLowering:
         self.returned: Value | None = None  # a bool variable: has `return` been executed
         self.result: Value | None = None  # the variable that holds the return value
         self.kind: Literal["kernel", "device", "host"] = self.unit.function_kind(cursor)
+        self.on_host = module.on_host
         self.returns_reference = is_reference(cursor.result_type)
 
     # ---- the whole

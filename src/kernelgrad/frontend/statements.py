@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..ir.builder import pointee
 from ..ir.ops import Block, Leave, Value
-from ..ir.types import BOOL, I32, Array, Scalar
+from ..ir.types import BOOL, I32, Array, Scalar, Struct
 from . import clang
 from .clang import Cursor, Kind, identity
 from .exits import always_exits, exits, if_parts
@@ -207,22 +208,19 @@ def _unless(fn: Fn, stops: frozenset[str], action: Callable[[], None]) -> None:
 
 
 def _range_for(fn: Fn, c: Cursor) -> None:
-    """Over an array: an index loop."""
+    """Over an array or std::vector: an index loop."""
     variable, container, body = children_of(c)
-    container_place = place(fn, container) if clang.is_place(container) else None
-    array = container_place.ptr.type.pointee if container_place is not None else None  # type: ignore[union-attr]
-    if container_place is None or not isinstance(array, Array):
-        raise fn.unsupported(c, "a range-based for over something other than an array is not supported")
+    first, count = _range(fn, c, container)
     ways = exits(body)
     index = fn.variable(I32, "k", fn.constant(0, I32))
     fn.loops.append(_loop_flags(fn, ways))
     stops = ways & {"break", "return"}
     with fn.b.region() as before:
-        below = fn.b.apply("lt", fn.b.load(index), fn.constant(array.count, I32))
+        below = fn.b.apply("lt", fn.b.load(index), count)
         goes_on = fn.b.apply("and", below, fn.b.apply("not", any_flag(fn, stops))) if stops else below
     with fn.b.region() as inside:
         _start_iteration(fn)
-        element = fn.b.offset(fn.b.decay(container_place.ptr), fn.b.load(index))
+        element = fn.b.offset(first, fn.b.load(index))
         if is_reference(variable.type):
             fn.variables[identity(variable)] = Place(fn.generic(element))
         else:
@@ -232,6 +230,18 @@ def _range_for(fn: Fn, c: Cursor) -> None:
         fn.b.store(index, fn.b.apply("add", fn.b.load(index), fn.constant(1, I32)))
     fn.loops.pop()
     fn.b.while_((), before.block((), (goes_on,)), inside.block())
+
+
+def _range(fn: Fn, c: Cursor, container: Cursor) -> tuple[Value, Value]:
+    """The address of the first element, and how many there are."""
+    found = place(fn, container).ptr if clang.is_place(container) else None
+    type = pointee(found) if found is not None else None
+    if found is not None and isinstance(type, Array):
+        return fn.b.decay(found), fn.constant(type.count, I32)
+    if found is not None and isinstance(type, Struct) and type.name.startswith("std::vector<"):
+        first, size = (fn.b.load(fn.b.member(found, type.index(name))) for name in ("_data", "_size"))
+        return first, fn.b.convert(size, I32)
+    raise fn.unsupported(c, "a range-based for over something other than an array is not supported")
 
 
 # ---- ways out -----------------------------------------------------------------------------------------------------
@@ -292,9 +302,10 @@ def _variable(fn: Fn, c: Cursor) -> None:
         found = place(fn, start)
         fn.variables[identity(c)] = Place(fn.generic(found.ptr), found.volatile)
         return
-    check_storage(c, span)
-    if c.storage_class == clang.StorageClass.STATIC:
-        return  # a constant: its first use finds it
+    if not fn.on_host:
+        check_storage(c, span)
+    if c.storage_class in (clang.StorageClass.STATIC, clang.StorageClass.EXTERN):
+        return  # its first use finds it
     _start(fn, c, _declare(fn, c))
 
 

@@ -13,7 +13,7 @@ from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
 from .types import is_reference
 from .unit import Unit
-from .visiting import children_of
+from .visiting import children_of, walk
 
 # Variables the prelude declares, and the builtin each stands for.
 _INDICES = {"threadIdx": "thread_idx", "blockIdx": "block_idx", "blockDim": "block_dim", "gridDim": "grid_dim"}
@@ -79,6 +79,8 @@ def _host_constant(fn: Fn, target: Cursor, at: Cursor) -> Place:
         from .literals import constant_of
 
         return Place(fn.variable(type, None, constant_of(fn, number, type)))
+    if fn.on_host:
+        return Place(fn.generic(global_reference(fn, target, "host")), bool(target.type.is_volatile_qualified()))
     if not _is_const(target.type):
         raise fn.unsupported(
             at, f"'{target.spelling}' is a variable of the host", "declare it __device__ or __constant__"
@@ -97,9 +99,10 @@ def _is_const(type: clang.Type) -> bool:
 
 def global_reference(fn: Fn, target: Cursor, space: Space) -> Value:
     """The address of a variable with static storage, registering it with the module when it is new."""
-    name = fn.module.global_name(identity(target))
+    key = identity(target) | (1 << 71 if space == "host" else 0)  # kernels have their own of a constant
+    name = fn.module.global_name(key)
     if name is None:
-        name = fn.module.add_global(_declare(fn.module, target, space), identity(target))
+        name = fn.module.add_global(_declare(fn.module, target, space), key)
     reference = fn.b.global_ref(name, fn.module.globals[name].type, space)
     own = fn.module.types.lower(target.type, fn.b.span)
     return fn.b.cast_pointer(reference, Pointer(own, space))
@@ -143,6 +146,8 @@ def _fill(module: Lowering, c: Cursor, type: Type, data: bytearray, at: int) -> 
         encoded = scalar_bytes(number, type)
         data[at : at + len(encoded)] = encoded
         return
+    if isinstance(type, Pointer) and _is_null(c):
+        return
     if isinstance(type, Pointer):
         raise module.unsupported(c, "a module-level pointer cannot be initialised here", "set it in a kernel")
     while c.kind != Kind.INIT_LIST_EXPR:
@@ -157,6 +162,10 @@ def _fill(module: Lowering, c: Cursor, type: Type, data: bytearray, at: int) -> 
             raise module.unsupported(c, "a module-level variable with bit-fields cannot be initialised here")
         if element is not None:
             _fill(module, element, element_type, data, at + _byte_offset(type, path))
+
+
+def _is_null(c: Cursor) -> bool:
+    return clang.evaluate(c) == 0 or any(n.kind == Kind.CXX_NULL_PTR_LITERAL_EXPR for n in walk(c))
 
 
 def _byte_offset(type: Type, path: tuple[int, ...]) -> int:

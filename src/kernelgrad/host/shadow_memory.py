@@ -95,11 +95,17 @@ class ShadowMemory:
         found = transfers.raw(self._address(span), span.nbytes, dtype, span.device, memory)
         return found._replace(around=around)
 
+    def pieces(self, span: Span) -> list[tuple[Span, DType]]:
+        """Where a span may have adjoints other than zero, and of which dtype they are."""
+        cells = [cell for cell in self._map.cover(span) if cell in self._active and cell in self._dtypes]
+        found = [(Span(span.name, cell.start, cell.nbytes, cell.device), self._dtypes[cell]) for cell in cells]
+        return [(part, _flat(dtype)) for part, dtype in found]
+
     def _check_dtype(self, span: Span, dtype: DType) -> None:
         """Memory may hold floats at one time and doubles at another, if no adjoint goes from one to the other."""
         for cell in self._map.cover(span):
             before = self._dtypes.setdefault(cell, dtype)
-            if before != dtype and transfers.kinds(before) != transfers.kinds(dtype):
+            if before != dtype and transfers.float_kinds(before) != transfers.float_kinds(dtype):
                 if not self.is_zero(Span(span.name, cell.start, cell.nbytes, cell.device)):
                     problem = f"memory of '{span.name}' is used as {before} and as {dtype}"
                     raise TapeError(f"{problem}: adjoints of one are no adjoints of the other")
@@ -204,6 +210,14 @@ class ShadowMemory:
         target = self.view(span, array.dtype)
         transfers.host_array(target.address, target.nbytes, array.dtype)[...] += array.dtype.type(value)
         self.activate((span,))
+
+
+def _flat(dtype: DType) -> DType:
+    """Of structs with one kind of floats: that kind, since a part need not be whole structs. Integers' adjoints are
+    zeros, of whatever kind."""
+    kinds = transfers.float_kinds(dtype)
+    structured = isinstance(dtype, np.dtype) and dtype.fields is not None
+    return np.dtype(next(iter(kinds))) if structured and len(kinds) == 1 else dtype
 
 
 def number_span(array: ArrayView) -> Span:

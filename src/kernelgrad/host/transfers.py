@@ -115,8 +115,13 @@ def kinds(dtype: DType) -> frozenset[str]:
     return frozenset((dtype,)) if isinstance(dtype, str) else frozenset(_leaf_kinds(dtype))
 
 
+def float_kinds(dtype: DType) -> frozenset[str]:
+    """The kinds that have adjoints."""
+    return frozenset(kind for kind in kinds(dtype) if kind.startswith(("f", "bf")))
+
+
 def holds_floats(dtype: DType) -> bool:
-    return any(kind.startswith(("f", "bf")) for kind in kinds(dtype))
+    return bool(float_kinds(dtype))
 
 
 def _leaf_kinds(dtype: np.dtype[Any]) -> list[str]:

@@ -274,6 +274,27 @@ class Call(Op):
     args: tuple[Value, ...]
 
 
+# ---- the host -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HostCall(Op):
+    """What host code asks its surroundings for, by name: memory, copies, streams, clocks, output, files. What each does
+    is a row of `programs/calls`. Never in a kernel."""
+
+    fn: str
+    args: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class KernelLaunch(Op):
+    """`kernel<<<grid, block, shared, stream>>>(args)`. `config`: grid.x, .y, .z, block.x, .y, .z, bytes, stream."""
+
+    kernel: str
+    config: tuple[Value, ...]
+    args: tuple[Value, ...]
+
+
 # ---- control ------------------------------------------------------------------------------------------------------
 
 

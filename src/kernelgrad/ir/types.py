@@ -10,8 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Space = Literal["generic", "global", "shared", "constant", "local"]
-SPACES: tuple[Space, ...] = ("generic", "global", "shared", "constant", "local")
+Space = Literal["generic", "global", "shared", "constant", "local", "host"]
+SPACES: tuple[Space, ...] = ("generic", "global", "shared", "constant", "local", "host")
 
 
 def _derived() -> Any:

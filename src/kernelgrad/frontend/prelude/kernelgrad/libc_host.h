@@ -108,6 +108,8 @@ void srand48(long seed);
 long lrand48();
 void qsort(void *base, size_t count, size_t bytes, int (*compare)(const void *, const void *));
 
+void *__kg_own(size_t bytes);  // memory that lives until the call ends that Python made
+long __kg_nanoseconds();
 void *memmove(void *to, const void *from, size_t bytes);
 int memcmp(const void *a, const void *b, size_t bytes);
 size_t strlen(const char *text);

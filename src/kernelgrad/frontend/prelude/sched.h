@@ -1,0 +1,1 @@
+// In kernelgrad.h, which every translation unit includes.

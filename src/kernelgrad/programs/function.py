@@ -1,0 +1,408 @@
+"""A host function as a Python object: `module["launch"](*arguments)` runs it as it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import pipeline
+from ..errors import ArgumentError, LaunchError, UnsupportedError
+from ..ir.ops import Function, Global, KernelLaunch, Module, Op, Value
+from ..ir.traverse import blocks, operands, walk
+from ..ir.types import Pointer, Scalar, Type
+from ..kernel import Kernel
+from ..runtime.arrays import ArrayView, view
+from ..runtime.devices import cuda_available
+from ..runtime.recording import refuse_while_recording
+from ..runtime.signature import c_signature
+from ..runtime.variables import Variable
+from .interpreter import Interpreter
+from .libc import STANDARD, Exit
+from .machine import Machine
+from .memory import Allocation, Memory, write_bytes
+from .regions import Region, Stretch, stretch
+from .values import Cell, Symbol, pack_scalar, plain, pointee_dtype
+
+MakeVariable = Callable[[Global], Variable]
+
+
+class State:
+    """What calls of host functions of one module share: variables with static storage, and memory that outlives a call.
+    On the CPU and on a GPU they are different programs."""
+
+    def __init__(self, make_variable: MakeVariable):
+        self._make_variable = make_variable
+        self._memories: dict[int | None, Memory] = {}
+        self._static: dict[tuple[int | None, str], Allocation] = {}
+        self._names: dict[int, str] = {}
+        self._handles = 0
+        self.events: dict[int, float] = {}
+        self.precision: int | None = None
+        self._style = "g"
+
+    def memory(self, device: int | None) -> Memory:
+        if device not in self._memories:
+            self._memories[device] = Memory(device)
+        return self._memories[device]
+
+    def new_handle(self) -> int:
+        self._handles += 1
+        return self._handles << 4
+
+    def address_of(self, variable: Global, memory: Memory) -> int | Symbol:
+        if variable.space != "host":
+            return Symbol(self._make_variable(variable))
+        key = memory.device, f"{variable.name if not variable.span.line else ''} {variable.span} {variable.init!r}"
+        found = self._static.get(key)
+        if found is None:
+            found = self._static[key] = memory.allocate(max(1, variable.type.size), "static", variable.span)
+            self._names[found.start] = variable.name
+            short = variable.name.rpartition("::")[2]
+            init = STANDARD[short].to_bytes(8, "little") if short in STANDARD else variable.init
+            write_bytes(found.start, init or b"")
+        return found.start
+
+    def name_at(self, address: int) -> str:
+        """Of a variable, by where it is."""
+        return self._names.get(address, "")
+
+    def symbol_address(self, symbol: Symbol, memory: Memory) -> int:
+        variable = symbol.variable
+        on_host = memory.device is None
+        address = variable.host_address() if on_host else variable.device_address(memory.device or 0, 0)
+        if memory.find(address) is None:
+            memory.add(Allocation(address, variable.type.size, "argument", memory.device, variable))
+        return int(address)
+
+    def symbol_written(self, symbol: Symbol, memory: Memory) -> None:
+        """Executables on a GPU have copies of constants."""
+        if memory.device is not None and symbol.variable.space == "constant":
+            symbol.variable.version += 1
+
+    # ---- output
+
+    def write(self, text: str, to: Any = None) -> None:
+        (to or sys.stdout).write(text)
+
+    def manipulate(self, name: str) -> None:
+        if name in ("std::fixed", "std::scientific"):
+            self._style = "f" if name == "std::fixed" else "e"
+            self.precision = 6 if self.precision is None else self.precision
+
+    def set_precision(self, digits: int) -> int:
+        before, self.precision = self.precision, digits
+        return 6 if before is None else before
+
+    def shown_float(self, value: float) -> str:
+        return f"%.{self.precision}{self._style}" % value
+
+
+class HostProgram:
+    """The IR of a host function and what is made of it when it runs."""
+
+    def __init__(self, name: str, lowered: Module, make_variable: MakeVariable, refusal: UnsupportedError | None):
+        self.name, self.lowered, self.refusal = name, lowered, refusal
+        self.module = pipeline.compile_host(lowered, name)
+        self.function: Function = self.module.functions[name]
+        self._make_variable = make_variable
+        self._kernels: dict[str, Kernel] = {}
+        self._stretches: dict[int, Stretch | None] = {}
+        self._regions: dict[tuple[int, ...], Region] = {}
+        self._after: dict[tuple[int, ...], tuple[Value, ...]] = {}
+        self._users = _users(self.function)
+
+    def variable(self, name: str) -> Global:
+        return self.module.globals[name]
+
+    def kernel(self, name: str) -> Kernel:
+        found = self._kernels.get(name)
+        if found is None:
+            module = pipeline.compile_kernel(self.lowered, name)
+            found = Kernel(name, module, lambda v: self._make_variable(module.globals[v]), refusal=self.refusal)
+            self._kernels[name] = found
+        return found
+
+    def stretch(self, op: Op) -> Stretch | None:
+        if id(op) not in self._stretches:
+            self._stretches[id(op)] = stretch(op)
+        return self._stretches[id(op)]
+
+    def region(self, ops: tuple[Op, ...], outputs: tuple[Value, ...]) -> Region:
+        key = tuple(map(id, ops))
+        found = self._regions.get(key)
+        if found is None:
+            name = f"{self.name.replace('::', '_')}_line_{ops[0].span.line}"
+            found = self._regions[key] = Region(name, ops, outputs, dict(self.lowered.structs))
+        return found
+
+    def used_after(self, ops: tuple[Op, ...]) -> tuple[Value, ...]:
+        """The results that others than these operations use."""
+        key = tuple(map(id, ops))
+        if key not in self._after:
+            own = set(key)
+            results = [v for op in ops for v in op.results]
+            self._after[key] = tuple(v for v in results if self._users.get(v, set()) - own)
+        return self._after[key]
+
+    @property
+    def launches(self) -> bool:
+        return any(isinstance(op, KernelLaunch) for op in walk(self.function.body))
+
+    def passed_to_kernels(self) -> frozenset[str]:
+        """The pointer parameters that launches get: on a GPU, their memory is there."""
+        reached: set[Value] = set()
+        for op in walk(self.function.body):
+            if isinstance(op, KernelLaunch):
+                reached.update(v for v in op.args if isinstance(v.type, Pointer))
+        size = -1
+        while size != len(reached):
+            size = len(reached)
+            for op in walk(self.function.body):
+                _flow_back(op, reached)
+        return frozenset(p.name for p in self.function.params if p.value in reached)
+
+
+def _flow_back(op: Op, reached: set[Value]) -> None:
+    """From pointers to what they are made of, also around loops."""
+    if any(v in reached for v in op.results):
+        if not blocks(op):
+            reached.update(v for v in operands(op) if isinstance(v.type, Pointer))
+        for block in blocks(op):
+            pairs = zip(reversed(op.results), reversed(block.results), strict=False)
+            reached.update(inner for outer, inner in pairs if outer in reached)
+    for block in blocks(op):
+        inits = getattr(op, "inits", ())
+        for arg, init in zip(reversed(block.args), reversed(inits), strict=False):
+            if arg in reached:
+                reached.add(init)
+                reached.update(r for r in block.results if r.type == arg.type)
+
+
+def _users(function: Function) -> dict[Value, set[int]]:
+    found: dict[Value, set[int]] = {}
+    for op in walk(function.body):
+        for value in operands(op):
+            found.setdefault(value, set()).add(id(op))
+        for block in blocks(op):
+            for value in block.results:
+                found.setdefault(value, set()).add(id(block))
+    for value in function.body.results:
+        found.setdefault(value, set()).add(id(function))
+    return found
+
+
+class HostFunction:
+    """A function of the host that launches kernels, allocates, copies, prints. Called with NumPy arrays, it runs on the
+    GPU if there is one; `device="cpu"` or "cuda" says where."""
+
+    def __init__(self, program: HostProgram, state: State):
+        self.program, self.state = program, state
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    @property
+    def function(self) -> Function:
+        return self.program.function
+
+    @property
+    def refusal(self) -> UnsupportedError | None:
+        return self.program.refusal
+
+    def __repr__(self) -> str:
+        return c_signature(self.function)
+
+    @property
+    def source(self) -> str:
+        raise LaunchError(f"{self.name} is a host function: it is interpreted, and has no text but its own")
+
+    def __getitem__(self, key: Any) -> Any:
+        raise LaunchError(f"{self.name} is not a kernel: call it, {self.name}(...)")
+
+    def execute(self, *args: Any, device: str | None = None) -> Any:
+        refuse_while_recording(f"{self.name}, a host function,")
+        with Call(self, args, device) as call:
+            result = call.run(Machine(call.memory))
+            call.bring_back()
+        return result
+
+    __call__ = execute
+
+
+class Call:
+    """One call: its arguments as the program sees them, and what must be undone when it ends."""
+
+    def __init__(self, target: HostFunction, args: tuple[Any, ...], device: str | None):
+        self.target, self.given = target, args
+        if target.name == "main":
+            self.given = self._main(args)
+        params = target.function.params
+        if len(self.given) != len(params):
+            count = f"takes {len(params)} argument{'s' * (len(params) != 1)}, got {len(self.given)}"
+            raise ArgumentError(f"{target.name}: {count}\n  {c_signature(target.function)}")
+        self.device = _ordinal(target.name, self.given, device)
+        self.memory = target.state.memory(self.device)
+        self._known = {id(a) for a in self.memory}
+        self.arguments: dict[str, Allocation] = {}  # of pointers, by parameter
+        self.mirrored: dict[str, ArrayView] = {}  # NumPy's, of those whose memory is on a GPU here
+        self.dtypes: dict[str, Any] = {}
+        self.cells: dict[str, Cell] = {}  # of numbers that have an adjoint
+        self.values: list[Any] = []
+        self.machine = Machine(self.memory)
+        self._owned: list[Allocation] = []
+        self._interpreter: Interpreter | None = None
+
+    def __enter__(self) -> Call:
+        on_device = self.target.program.passed_to_kernels() if self.device is not None else frozenset()
+        try:
+            self.machine.synchronize()  # what others do to the arguments, on streams of theirs
+            for param, value in zip(self.target.function.params, self.given, strict=True):
+                self.values.append(self._bound(param.name, param.type, value, param.name in on_device))
+        except BaseException:
+            self.memory.drop_since(self._known)
+            raise
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Memory that a call allocated is freed where it fails."""
+        if kind is not None:
+            self.memory.drop_since(self._known)
+        if self._interpreter is not None:
+            self._interpreter.end()
+        self.memory.forget_freed()
+        for allocation in (*self.arguments.values(), *self._owned):
+            self.memory.remove(allocation)
+
+    def track(self, listed: tuple[str, ...], machine: Machine) -> None:
+        """Gives the listed numbers memory, where their adjoints find them."""
+        for k, param in enumerate(self.target.function.params):
+            if param.name in listed and isinstance(param.type, Scalar):
+                cell = self.cells[param.name] = machine.cell(param.type)
+                write_bytes(cell.address, pack_scalar(self.values[k], param.type))
+                self.values[k] = cell
+
+    def _main(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        params = self.target.function.params
+        words = [self.target.name, *map(str, args)]
+        return (len(words), words)[: len(params)]
+
+    def run(self, machine: Machine) -> Any:
+        """Its value."""
+        self.machine = machine
+        self._interpreter = Interpreter(self.target.program, machine, self.target.state)
+        try:
+            result = self._interpreter.run(self.values)
+        except Exit as done:
+            result = done.code
+        machine.synchronize()
+        return plain(result) if not machine.recorded else result
+
+    def _bound(self, name: str, type: Type, value: Any, on_device: bool) -> Any:
+        if isinstance(type, Pointer):
+            return self._pointer(name, type, value, on_device)
+        if isinstance(type, Scalar):
+            return _number(self.target.name, name, type, value)
+        raise ArgumentError(f"{self.target.name}: '{name}': a struct cannot be passed to a host function from Python")
+
+    def _pointer(self, name: str, type: Pointer, value: Any, on_device: bool) -> int:
+        if value is None:
+            return 0
+        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            return self._words(value)
+        if isinstance(type.pointee, Pointer) and isinstance(value, list | tuple):
+            return self._table(name, type.pointee, value)
+        array = view(value)
+        if array is None:
+            raise ArgumentError(f"{self.target.name}: '{name}': wants an array, got {value.__class__.__name__}")
+        self._check(name, type, array)
+        self.dtypes[name] = array.dtype
+        on = array.device[1] if isinstance(array.device, tuple) else None
+        if on_device and on is None:
+            made = self.memory.allocate(array.nbytes, "device", self.target.function.span)
+            Machine(self.memory)._move(made.start, array.address, array.nbytes, (self.device, None))
+            self.mirrored[name] = array
+        else:
+            kind: Any = "argument" if on is None else "device"
+            made = self._adopted(array, kind, on)
+        self.arguments[name] = made
+        return made.start
+
+    def _adopted(self, array: ArrayView, kind: Any, device: int | None) -> Allocation:
+        for known in self.arguments.values():
+            if known.start <= array.address and array.address + array.nbytes <= known.end:
+                return Allocation(array.address, array.nbytes, kind, device, array.owner)
+        return self.memory.add(Allocation(array.address, array.nbytes, kind, device, array.owner))
+
+    def _check(self, name: str, type: Pointer, array: ArrayView) -> None:
+        wanted = pointee_dtype(type.pointee)
+        if array.dtype != wanted and not (isinstance(wanted, np.dtype) and wanted.kind == "u" and wanted.itemsize == 1):
+            raise ArgumentError(f"{self.target.name}: '{name}' wants an array of {wanted}, got {array.dtype}")
+        if not array.contiguous:
+            raise ArgumentError(f"{self.target.name}: '{name}': the array is not contiguous")
+
+    def _words(self, words: list[str]) -> int:
+        """`argv`."""
+        texts = [word.encode() + b"\0" for word in words]
+        made = [self._own(len(text)) for text in texts]
+        for address, text in zip(made, texts, strict=True):
+            write_bytes(address, text)
+        return self._addresses([*made, 0])
+
+    def _table(self, name: str, type: Pointer, arrays: Sequence[Any]) -> int:
+        """Pointers to arrays, which are `name[0]` and so on; on a GPU, to memory there."""
+        on_device = self.device is not None
+        return self._addresses([self._pointer(f"{name}[{k}]", type, a, on_device) for k, a in enumerate(arrays)])
+
+    def _addresses(self, addresses: list[int]) -> int:
+        at = self._own(8 * len(addresses))
+        write_bytes(at, b"".join(address.to_bytes(8, "little") for address in addresses))
+        return at
+
+    def _own(self, nbytes: int) -> int:
+        """Memory that ends with the call."""
+        self._owned.append(self.memory.allocate(nbytes, "static", self.target.function.span))
+        return self._owned[-1].start
+
+    def bring_back(self) -> None:
+        for name, array in self.mirrored.items():
+            if array.writable:
+                mirror = self.arguments[name]
+                Machine(self.memory)._move(array.address, mirror.start, array.nbytes, (None, self.device))
+
+
+def _ordinal(name: str, args: tuple[Any, ...], device: str | None) -> int | None:
+    """The GPU that a call's kernels run on; None is the CPU."""
+    parts = [part for a in args for part in (a if isinstance(a, list | tuple) else (a,)) if not isinstance(part, str)]
+    views = [v for v in map(view, parts) if v is not None]
+    given = [v.device[1] for v in views if isinstance(v.device, tuple)]
+    if device not in (None, "cpu", "cuda"):
+        raise ArgumentError(f"{name}: device wants 'cpu' or 'cuda', got {device!r}")
+    if device == "cpu" and given:
+        raise ArgumentError(f"{name}: device='cpu', but an argument is on a GPU")
+    if device == "cuda" and not cuda_available():
+        raise ArgumentError(f"{name}: device='cuda', but there is no GPU here")
+    if given:
+        return int(given[0])
+    return 0 if device != "cpu" and cuda_available() else None
+
+
+def _number(function: str, name: str, type: Scalar, value: Any) -> Any:
+    try:
+        item = value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+        if type.is_float:
+            return float(np.dtype(f"f{type.size}").type(item)) if type.size > 2 else float(item)
+        if type.kind == "bool":
+            return bool(item)
+        if isinstance(item, float) and not item.is_integer():
+            raise TypeError
+        number = int(item)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{function}: '{name}' wants a number, got {value!r}") from None
+    low = 0 if type.kind == "uint" else -(1 << (type.bits - 1))
+    if not low <= number < low + (1 << type.bits):
+        raise ArgumentError(f"{function}: '{name}': {number} does not fit {type}")
+    return number

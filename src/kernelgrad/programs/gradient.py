@@ -1,0 +1,165 @@
+"""The gradient of a host function: it runs while it is recorded, and the recording is reversed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..derivatives.asked.settings import has_derivative, names_in
+from ..errors import ArgumentError, LaunchError
+from ..host import transfers
+from ..host.memory_map import Span
+from ..host.record import Tape
+from ..ir.types import Pointer, Type
+from ..runtime.arrays import ArrayView, view
+from ..runtime.recording import refuse_while_recording
+from ..runtime.signature import c_signature
+from .function import Call, HostFunction
+from .machine import Recording
+from .values import Cell
+
+
+class HostGradient:
+    """`g.execute(*arguments, *adjoints)`: an output's adjoint goes in and is consumed, an input's is added to."""
+
+    def __init__(self, target: HostFunction, parameters: Any, budget: int | None):
+        self.target, self.budget = target, budget
+        self.listed = _listed(target, parameters)
+        self._told = ""
+
+    @property
+    def adjoint_names(self) -> tuple[str, ...]:
+        return tuple(f"d_{name}" for name in self.listed)
+
+    @property
+    def signature(self) -> str:
+        return f"{c_signature(self.target.function)}, then {', '.join(self.adjoint_names)}"
+
+    def __repr__(self) -> str:
+        return f"<gradient {self.signature}>"
+
+    def __getitem__(self, key: Any) -> Any:
+        raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
+
+    def execute_kernel(self, *args: Any, **keywords: Any) -> None:
+        raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
+
+    @property
+    def source(self) -> str:
+        return self.target.source
+
+    def explain(self) -> str:
+        """What the last call saved, for which launches, why, in bytes."""
+        return self._told or f"{self.target.name}: nothing is saved before it is executed"
+
+    def execute(self, *args: Any, seed: float = 1.0, device: str | None = None, **adjoints: Any) -> Any:
+        """Runs the function and its reverse; its value. The value's own adjoint is `seed`."""
+        refuse_while_recording("the gradient of a host function")
+        own, given = self._separate(args, adjoints)
+        tape = Tape(self.budget, False)
+        with Call(self.target, own, device) as call:
+            machine = Recording(call.memory, tape)
+            call.track(self.listed, machine)
+            with tape:
+                for allocation in call.arguments.values():
+                    _know(tape, allocation.start, allocation.nbytes, allocation.device)
+                for cell in call.cells.values():
+                    _know(tape, cell.address, cell.type.size, None)
+                for name in dict(_each(given)):
+                    if name in call.arguments and np.dtype(call.dtypes[name]).kind == "f":
+                        machine.hold_floats(call.arguments[name])
+                result = call.run(machine)
+            self._told = tape.explain()
+            self._reverse(tape, call, given, result, seed)
+            call.bring_back()
+        return result.number if isinstance(result, Cell) else result
+
+    def _separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        count, names = len(self.target.function.params), self.adjoint_names
+        unknown = [name for name in keywords if name not in names]
+        given = (*args[count:], *(keywords[name] for name in names if name in keywords))
+        if unknown or len(args) < count or len(given) != len(names) or (keywords and len(args) != count):
+            wanted = f"takes {count} arguments and {len(names)} adjoints, got {len(args) + len(keywords)}"
+            raise ArgumentError(f"{self.target.name}: {wanted}\n  {self.signature}")
+        return args[:count], dict(zip(self.listed, given, strict=True))
+
+    def _reverse(self, tape: Tape, call: Call, given: dict[str, Any], result: Any, seed: float) -> None:
+        given = dict(_each(given))
+        places = {name: self._place(name, call) for name in given}
+        views = {name: self._adjoint(name, places[name], value) for name, value in given.items() if value is not None}
+        seeds: list[tuple[ArrayView, Any]] = [(places[name], adjoint) for name, adjoint in views.items()]
+        if isinstance(result, Cell):
+            seeds.append((_number(result), seed))
+        tape.backward(seeds)
+        shadows = tape.shadows
+        assert shadows is not None
+        for name, adjoint in views.items():
+            place = places[name]
+            device = place.device[1] if isinstance(place.device, tuple) else None
+            found = shadows.view(Span(name, place.address, place.nbytes, device), place.dtype)
+            on = adjoint.device[1] if isinstance(adjoint.device, tuple) else device
+            transfers.move(adjoint.address, found.address, place.nbytes, on, 0 if on is not None else None)
+        call.machine.synchronize()
+
+    def _place(self, name: str, call: Call) -> ArrayView:
+        """The memory of a listed parameter, as an array."""
+        if name in call.cells:
+            return _number(call.cells[name])
+        found = call.arguments.get(name)
+        if found is None:
+            raise ArgumentError(f"{self.target.name}: '{name}' is no array, and has no adjoint")
+        return transfers.raw(found.start, found.nbytes, call.dtypes[name], found.device, found.owner)
+
+    def _adjoint(self, name: str, place: ArrayView, given: Any) -> ArrayView:
+        found = view(given)
+        if found is None:
+            raise ArgumentError(f"{self.target.name}: d_{name}: wants an array, got {given.__class__.__name__}")
+        if found.dtype != place.dtype or found.nbytes != place.nbytes:
+            wanted = f"an array of {place.shape[0]} {place.dtype}"
+            raise ArgumentError(f"{self.target.name}: d_{name}: wants {wanted}, got {found.dtype} of {found.shape}")
+        if not found.contiguous or not found.writable:
+            raise ArgumentError(f"{self.target.name}: d_{name}: wants a contiguous array that can be written")
+        return found
+
+
+def _each(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Adjoints by name; of pointers to pointers, one for each."""
+    for name, value in given.items():
+        if isinstance(value, list | tuple) and not isinstance(value, ArrayView):
+            yield from ((f"{name}[{k}]", part) for k, part in enumerate(value))
+        else:
+            yield name, value
+
+
+def _can_be_listed(type: Type) -> bool:
+    return has_derivative(type.pointee if isinstance(type, Pointer) and isinstance(type.pointee, Pointer) else type)
+
+
+def _listed(target: HostFunction, parameters: Any) -> tuple[str, ...]:
+    params = {p.name: p for p in target.function.params}
+    listed = names_in(parameters, target.function.params)
+    if parameters is None:
+        listed = tuple(name for name, p in params.items() if _can_be_listed(p.type))
+    shown = c_signature(target.function)
+    for name in listed:
+        if name not in params:
+            raise ArgumentError(f"{target.name} has no parameter '{name}'\n  {shown}")
+        if not _can_be_listed(params[name].type):
+            kind = params[name].c_type
+            raise ArgumentError(f"parameter '{name}' ({kind}) holds no floating-point numbers\n  {shown}")
+    if not listed:
+        raise ArgumentError(f"nothing to differentiate: no floating-point parameter\n  {shown}")
+    if len(set(listed)) != len(listed):
+        raise ArgumentError(f"a parameter is listed twice in '{', '.join(listed)}'")
+    return listed
+
+
+def _know(tape: Tape, address: int, nbytes: int, device: int | None) -> None:
+    if nbytes:
+        tape.know(transfers.raw(address, nbytes, np.dtype("u1"), device))
+
+
+def _number(cell: Cell) -> ArrayView:
+    return transfers.raw(cell.address, cell.type.size, np.dtype(f"f{cell.type.size}"), None)

@@ -1,0 +1,109 @@
+"""What host functions do wrong, told at their line; memory is freed whatever happens."""
+
+from __future__ import annotations
+
+import gc
+import re
+import weakref
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from kernelgrad.runtime import scratch
+
+KERNEL = """
+__global__ void add(float *y, const float *x) { y[threadIdx.x] += x[threadIdx.x]; }
+"""
+
+CASES = {
+    "copies to bytes 0 to 16 of memory of 12 bytes, allocated in line 4: out of bounds": """
+        float *d; cudaMalloc(&d, 12);
+        cudaMemcpy(d, x, 4 * sizeof(float), cudaMemcpyHostToDevice);  // here""",
+    "copies to memory that was freed in line 5": """
+        float *d; cudaMalloc(&d, 16);
+        cudaFree(d);
+        cudaMemcpy(d, x, 16, cudaMemcpyHostToDevice);  // here""",
+    "frees memory that was freed": """
+        float *d; cudaMalloc(&d, 16); cudaFree(d);
+        cudaFree(d);  // here""",
+    "frees the inside of memory of 16 bytes": """
+        float *h = (float *)malloc(16);
+        free(h + 1);  // here""",
+    "not allocated to be freed so": """
+        float *d; cudaMalloc(&d, 16);
+        free(d);  // here""",
+    "reads device memory, which the host cannot": """
+        float *d; cudaMalloc(&d, 16);
+        x[0] = d[1];  // here""",
+    "writes a null pointer": """
+        float *p = nullptr;
+        *p = x[0];  // here""",
+    "writes bytes 16 to 20 of an argument of 16 bytes: out of bounds": """
+        x[4] = 1;  // here""",
+    "passes the host's memory to a kernel": """
+        float *h = new float[4];
+        add<<<1, 4>>>(h, x);  // here""",
+    "the direction of the copy says device": """
+        float *d, h[4]; cudaMalloc(&d, 16);
+        cudaMemcpy(h, d, 16, cudaMemcpyHostToDevice);  // here""",
+    "the x extent is at most 1024": """
+        add<<<1, 2048>>>(x, x);  // here""",
+    "the program called exit(4)": """
+        if (n > 1) exit(4);  // here""",
+    "an integer is divided by zero": """
+        x[0] = 1 / (n - 4);  // here""",
+    "memcpy between places that overlap": """
+        memcpy(x, x + 1, 8);  // here""",
+    "an event that was not recorded": """
+        cudaEvent_t a; cudaEventCreate(&a); float ms;
+        cudaEventElapsedTime(&ms, a, a);  // here""",
+}
+
+
+@pytest.mark.parametrize("told", CASES)
+def test_told_at_its_line(told: str) -> None:
+    source = KERNEL + "void run(float *x, int n) { cudaDeviceSynchronize();" + CASES[told] + "\n}\n"
+    line = next(k for k, text in enumerate(source.splitlines(), 1) if text.endswith("// here"))
+    with pytest.raises(kg.ProgramError, match=re.escape(told)) as caught:
+        kg.compile(source)["run"](np.ones(4, np.float32), 4, device="cpu")
+    assert caught.value.span.line == line
+
+
+REFUSED = {
+    "'fact' calls itself: recursion": "int fact(int n) { return n < 2 ? 1 : n * fact(n - 1); }  // here\n"
+    "int run(int n) { cudaDeviceSynchronize(); return fact(n); }",
+    "exceptions are not supported": "int run(int n) { cudaDeviceSynchronize();\nif (n) throw n;  // here\nreturn 0; }",
+    "'cudaGraphLaunch' has no body": "cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s);\n"
+    "int run(int n) { cudaDeviceSynchronize();\nreturn cudaGraphLaunch(nullptr, nullptr);  // here\n}",
+    "call through a function pointer": "typedef void (*f)();\n"
+    "int run(f g) { cudaDeviceSynchronize();\ng();  // here\n}",
+    "has a destructor": "struct Guard { int *p; ~Guard() { cudaFree(p); } };\n"
+    "int run(int n) {\nGuard guard;  // here\ncudaMalloc(&guard.p, 4); return 0; }",
+}
+
+
+@pytest.mark.parametrize("told", REFUSED)
+def test_refused_at_its_line(told: str) -> None:
+    source = REFUSED[told]
+    line = next(k for k, text in enumerate(source.splitlines(), 1) if text.endswith("// here"))
+    with pytest.raises(kg.UnsupportedError, match=re.escape(told)) as caught:
+        kg.compile(source)["run"]
+    assert caught.value.span.line == line
+
+
+def test_memory_is_freed_where_a_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[scratch.Scratch]] = []
+
+    class Counted(scratch.Scratch):
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args)  # type: ignore[arg-type]
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr("kernelgrad.programs.memory.Scratch", Counted)
+    source = "int run(int n) { int *a, *b; cudaMalloc(&a, 4 * n); cudaMalloc(&b, 4 * n); exit(n); }"
+    function = kg.compile(source)["run"]
+    with pytest.raises(kg.ProgramError, match=re.escape("exit(5)")):
+        function(5, device="cpu")
+    gc.collect()
+    assert len(made) >= 2 and not [ref for ref in made if ref() is not None]
