@@ -4,6 +4,7 @@ it imports nothing of this package."""
 from __future__ import annotations
 
 import os
+import re
 import struct
 import sys
 from collections.abc import Iterator
@@ -85,7 +86,33 @@ def _loads_in_place() -> Iterator[None]:
 
 
 def object_code(text: str, effort: Effort = Effort.ALL) -> bytes:
-    return bytes(target_machine(effort).emit_object(optimise(text, effort)))
+    return bytes(target_machine(effort).emit_object(_fenced(optimise(text, effort))))
+
+
+_NAME = r"%[-\w.$]+|%\"[^\"]*\""
+_MASKED = re.compile(rf"^( *)({_NAME}) = ((?:tail )?call (<\d+ x (\w+)>) @llvm\.masked\.load\.v(\d+)f.*)$", re.M)
+
+
+def _fenced(module: llvm.ModuleRef) -> llvm.ModuleRef:
+    """With masked loads as instructions of their own. Folded into a masked fused multiply-add, LLVM may take them out
+    again to save a copy, and then they read without their mask, where there may be no memory (`unfoldMemoryOperand` of
+    AVX-512 instructions)."""
+    text = str(module) if "+avx512f" in features() else ""
+    if not _MASKED.search(text):
+        return module
+    declared = set[str]()
+
+    def fenced(match: re.Match[str]) -> str:
+        indent, name, load, type, element, count = match.groups()
+        fence = f"@llvm.arithmetic.fence.v{count}f{_BITS[element]}"
+        declared.add(f"declare {type} {fence}({type})")
+        loaded = f'%"masked {name[1:].strip(chr(34))}"'
+        return f"{indent}{loaded} = {load}\n{indent}{name} = call {type} {fence}({type} {loaded})"
+
+    return llvm.parse_assembly("\n".join((_MASKED.sub(fenced, text), *sorted(declared))))
+
+
+_BITS = {"half": 16, "float": 32, "double": 64}
 
 
 # ---- requests and answers ------------------------------------------------------------------------------------------
