@@ -160,6 +160,26 @@ def test_what_is_not_given_is_zero_and_not_wanted(module: kg.Module) -> None:
     assert found[0] == pytest.approx(expected, rel=1e-8) and again[0] == pytest.approx(expected, rel=1e-8)
 
 
+def test_arguments_by_name_and_slots_that_are_not_named() -> None:
+    text = (
+        "__global__ void k(double *y, const double *x, int n) { if (threadIdx.x < n) y[threadIdx.x] *= x[0] * x[0]; }"
+    )
+    product = kg.hvp(kg.compile(text)["k"], "y, x")  # takes d_y, v_y, v_x, hv_y, hv_x
+    x, v, d, y, expected = np.full(1, 3.0), np.full(1, 5.0), draw(2), draw(3), 2 * 5.0 * (draw(2) * draw(3)).sum()
+    for args, names in (((), {"y": y, "x": x, "n": N, "d_y": d}), ((y, x), {"n": N, "d_y": d}), ((y, x, N, d), {})):
+        found, y[:] = np.zeros(1), draw(3)
+        product[1, N](*args, **names, v_x=v, hv_x=found)
+        np.testing.assert_allclose(found, expected)
+    for args, names, told in (
+        ((y, x, N), {}, "takes 3 arguments and after them d_y, v_y, v_x, hv_y, hv_x, got 3"),
+        ((y, x, N, d), {"d_y": d, "v_x": v}, "got 4, d_y=, v_x="),
+        ((y, x), {"d_y": d}, "k: no argument for n"),
+        ((y, x, N), {"x": x, "d_y": d}, "k: 'x' is given twice"),
+    ):
+        with pytest.raises(kg.ArgumentError, match=told):
+            product[1, N](*args, **names)
+
+
 @pytest.mark.parametrize("options", [{"assign": "x"}, {"keep": "y"}, {"keep": "y", "assign": "x", "primal": False}])
 @pytest.mark.parametrize(("name", "block"), [("cubes", N), ("twice", 1)])
 def test_tangents_of_gradients_with_options(module: kg.Module, name: str, block: int, options: Any) -> None:

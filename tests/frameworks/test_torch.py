@@ -157,6 +157,20 @@ def test_several_outputs_of_which_some_have_no_gradient() -> None:
     close(hessian(lambda x: op(x, w.detach())[1])(x.detach()), 2 * torch.eye(5, dtype=torch.float64))
 
 
+def test_second_derivatives_where_one_of_two_outputs_is_used() -> None:
+    text = """__global__ void two(double *a, double *b, const double *x, const double *y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) { a[i] = x[i] * x[i] * y[i]; b[i] = sin(x[i]) * y[i]; }
+    }"""
+    op = kg.torch.op(kg.compile(text)["two"], {"a": "x", "b": "x"})
+    x, y = random(4), random(4, seed=1)
+    for k, of in ((0, lambda x, y: x * x * y), (1, lambda x, y: x.sin() * y)):
+        for place in (0, 1):
+            by_op = jacrev(jacrev(lambda x, y, k=k: op(x, y)[k].prod(), place), place)(x, y)
+            torch.testing.assert_close(by_op, hessian(lambda x, y, of=of: of(x, y).prod(), place)(x, y))
+        assert gradgradcheck(lambda x, y, k=k: op(x, y)[k], (x, y))
+
+
 def test_outputs_start_from_what_is_asked_for() -> None:
     op = kg.torch.op(MODULE["both"], BOTH, grid=blocks, block=32, sizes={"n": numel}, fill={"sum": 10, "product": None})
     x = random(5)

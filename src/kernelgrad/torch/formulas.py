@@ -164,7 +164,9 @@ def backward_formula(f: Formulas) -> dict[str, Callable[..., Any]]:
     def backward(ctx: Any, *cotangents: Maybe) -> tuple[Maybe, ...]:
         grads, call = _recall(ctx)
         along = [c if ctx.mask >> k & 1 else None for k, c in enumerate(cotangents)]
-        own = f.tangent(along, call) if any(ctx.needs_input_grad[: len(grads)]) else [None] * len(grads)
+        needs = ctx.needs_input_grad[: len(grads)]  # not those of results that nobody used: their gradients are None
+        moved = f.tangent(along, call) if any(needs) else [None] * len(grads)
+        own = [t if needed else None for t, needed in zip(moved, needs, strict=True)]
         return f.spread("backward", own, f.second(grads, along, call, ctx.needs))
 
     def jvp(ctx: Any, *tangents: Maybe) -> Any:

@@ -36,6 +36,7 @@ from ...launches.plan import LaunchPlan, Preparation
 from ...locks import COMPILING, cached_property, compiling
 from ...runtime.arguments import Placement
 from ...runtime.config import Launch, Launchers, make_launch
+from ...runtime.keywords import in_order
 from ...runtime.launch import BoundArguments
 from ...runtime.overlap import check_overlap
 from ...runtime.own import Own
@@ -176,16 +177,19 @@ class SecondOrder:
         return Ready(code.kernel, sized, bound, placement, own)
 
     def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], Values]:
-        """The kernel's own arguments, and what is given for each slot: by position, the last ones perhaps by name."""
-        own, number = len(user_params(self.kernel.function)), len(self.slots)
-        rest = self.slots[max(0, len(args) - own) :]
-        if not own <= len(args) <= own + number or {slot.name for slot in rest} != set(keywords):
+        """The kernel's own arguments, and what is given for each slot: by position, or by name, the last ones perhaps.
+        Where one is named, those that are not are None."""
+        own, names = tuple(p.called for p in user_params(self.kernel.function)), [slot.name for slot in self.slots]
+        rest = names[max(0, len(args) - len(own)) :]
+        named = {name: value for name, value in keywords.items() if name in rest}
+        of_kernel = {name: value for name, value in keywords.items() if name not in named}
+        if (rest and not named) or of_kernel.keys() - set(own) or len(args) > len(own) + len(names):
             got = ", ".join((f"got {len(args)}", *(f"{name}=" for name in keywords)))
-            problem = f"takes {own} arguments and after them {', '.join(s.name for s in self.slots)}, {got}"
+            problem = f"takes {len(own)} arguments and after them {', '.join(names)}, {got}"
             raise ArgumentError(f"{self.kernel.name}: {problem}\n  {self.signature}")
-        given = (*args[own:], *(keywords[slot.name] for slot in rest))
-        values = dict(zip(self.slots, given, strict=True))
-        return args[:own], {slot: self._completed(slot, v) for slot, v in values.items() if v is not None}
+        placed = in_order(own, args[: len(own)], of_kernel, f"\n  {self.signature}", self.kernel.name)
+        values = dict(zip(self.slots, (*args[len(own) :], *map(named.get, rest)), strict=True))
+        return placed, {slot: self._completed(slot, v) for slot, v in values.items() if v is not None}
 
     def _completed(self, slot: Slot, value: Any) -> Any:
         type = self._params[slot.of].type
