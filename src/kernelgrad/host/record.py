@@ -299,7 +299,10 @@ class Tape:
             return self._variable(what, array)
         found = seen(what, array)
         if found.nbytes and self.cells.known(found.address, found.nbytes) is None:
-            raise ArgumentError(f"{what}: no recorded step uses the memory of this array of shape {found.shape}")
+            shape = f"this array of shape {found.shape}"
+            if any(cell.start < found.address + found.nbytes and found.address < cell.end for cell in self.cells):
+                raise ArgumentError(f"{what}: recorded steps use only a part of {shape}; give the part that they use")
+            raise ArgumentError(f"{what}: no recorded step uses the memory of {shape}")
         self.cells.cover(Span("array", found.address, found.nbytes, device_of(found)))
         return found
 
