@@ -238,3 +238,15 @@ def test_text_beside_the_source() -> None:
 def test_wrong_requests(make: object, message: str) -> None:
     with pytest.raises(kg.KernelGradError, match=message):
         make()  # type: ignore[operator]
+
+
+def test_a_pullback_may_be_declared_before_its_body() -> None:
+    pullback = "__device__ void f_pullback(double x, double d, double *d_x)"
+    space = "namespace kernelgrad { namespace custom_derivatives { %s } }"
+    source = f"""{space % (pullback + ";")}
+        __device__ double f(double x) {{ return x * x; }}
+        {space % (pullback + " { *d_x += 7 * d; }")}
+        __global__ void k(double *y, const double *x) {{ y[0] = f(x[0]); }}"""
+    d_y, d_x = np.ones(1), np.zeros(1)
+    kg.gradient(kg.compile(source)["k"], "y, x")[1, 1](np.zeros(1), np.ones(1), d_y, d_x)
+    assert d_x[0] == 7

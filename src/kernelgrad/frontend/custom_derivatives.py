@@ -212,7 +212,7 @@ def _given(scope: Cursor, path: tuple[str, ...]) -> Iterator[_Given]:
         elif cursor.kind in _FUNCTIONS and named is not None:
             inner = path[path.index(_SPACE) + 1 :]
             mode = _MODES.get(named[2]) if "class_functions" not in inner else None
-            yield _Given(named[1], cursor, mode, inner)
+            yield _Given(named[1], cursor.get_definition() or cursor, mode, inner)
         elif cursor.kind == Kind.VAR_DECL and cursor.spelling.startswith(_PROBE):
             yield from _instances(cursor)
         elif cursor.kind == Kind.VAR_DECL and _ENZYME.match(cursor.spelling):
