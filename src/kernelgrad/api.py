@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
 from . import requests
 from .errors import ArgumentError, KernelGradError, LookupFailed
@@ -140,11 +140,10 @@ def gradient(
     from .derivatives.asked.settings import check_outputs, make_settings
     from .derivatives.gradient import Gradient
     from .kernel import Kernel
-    from .programs.function import HostFunction
 
     target = of_cupy(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
-    if isinstance(target, HostFunction):
+    if _is_host_function(target):
         requests.derivable(target)
         asked = {"primal": not primal, "keep": keep, "assign": assign, "shorter": shorter, "may_alias": may_alias,
                  "deterministic": deterministic, "assume": assume is not None and assume.unique}  # fmt: skip
@@ -172,6 +171,16 @@ def gradient(
     made = Gradient(of, settings) if isinstance(of, Kernel) else FunctionGradient(of, settings)
     _warn_if_zero(made)
     return made
+
+
+def _is_host_function(target: Any) -> TypeGuard[HostFunction]:
+    from .kernel import Kernel
+
+    if isinstance(target, Kernel):
+        return False
+    from .programs.function import HostFunction
+
+    return isinstance(target, HostFunction)
 
 
 def _host_gradient(target: HostFunction, parameters: Any, tape_budget: Any, asked: list[str]) -> HostGradient:
