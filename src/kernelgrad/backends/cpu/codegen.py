@@ -90,7 +90,8 @@ def object_code(text: str, effort: Effort = Effort.ALL) -> bytes:
 
 
 _NAME = r"%[-\w.$]+|%\"[^\"]*\""
-_MASKED = re.compile(rf"^( *)({_NAME}) = ((?:tail )?call (<\d+ x (\w+)>) @llvm\.masked\.load\.v(\d+)f.*)$", re.M)
+_LOAD = r"(?:tail )?call (?:\w+ )*?(<\d+ x (\w+)>) @llvm\.masked\.load\.v(\d+)f.*"
+_MASKED = re.compile(rf"^( *)({_NAME}) = ({_LOAD})$", re.M)
 
 
 def _fenced(module: llvm.ModuleRef) -> llvm.ModuleRef:
