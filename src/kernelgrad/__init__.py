@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .api import (
-    Module,
     assume,
     check_gradient,
     checkpoint,
@@ -37,6 +36,7 @@ from .errors import (
     TapeError,
     UnsupportedError,
 )
+from .module import Module
 
 if TYPE_CHECKING:
     from .derivatives.gradient import Gradient

@@ -1,20 +1,19 @@
-"""What a user calls: `compile`, `load`, and the module they give. Thin; the work is elsewhere, imported when needed."""
+"""What a user calls. Thin; the work is elsewhere, imported when needed."""
 
 from __future__ import annotations
 
 import os
 import re
 import warnings
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from . import requests
-from .errors import ArgumentError, KernelGradError, LookupFailed
-from .locks import COMPILING, compiling
+from .errors import ArgumentError, KernelGradError
+from .locks import compiling
+from .module import Module
 
 if TYPE_CHECKING:
     from .checking.check_gradient import GradientReport
@@ -25,15 +24,13 @@ if TYPE_CHECKING:
     from .derivatives.second_order.second_order import SecondOrder
     from .derivatives.split import Forward, Reverse
     from .frontend.custom_text import CustomGradient
-    from .frontend.unit import Unit
     from .host.checkpoint import Checkpointed
     from .host.program import Program
     from .host.program_gradient import ProgramGradient
     from .host.record import Tape
     from .kernel import Kernel
-    from .programs.function import HostFunction, State
+    from .programs.function import HostFunction
     from .programs.gradient import HostGradient
-    from .runtime.variables import Variable
 
 Defines = Mapping[str, Any] | Sequence[str]
 Names = str | Sequence[str] | None
@@ -143,24 +140,14 @@ def gradient(
 
     target = of_cupy(target)
     requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
-    if _is_host_function(target):
-        requests.derivable(target)
-        asked = {"primal": not primal, "keep": keep, "assign": assign, "shorter": shorter, "may_alias": may_alias,
-                 "deterministic": deterministic, "assume": assume is not None and assume.unique}  # fmt: skip
-        return _host_gradient(target, parameters, tape_budget, [name for name, value in asked.items() if value])
-    tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
     if not isinstance(target, Kernel):
         from .derivatives.device_function import DeviceFunction, FunctionGradient
-        from .derivatives.jvp import Tangent
 
-        if type(target).__name__ == "Program":
-            return _of_program(target)
-        requests.target("gradient", target, Kernel, DeviceFunction, Gradient, Tangent)
-        if isinstance(target, Gradient | Tangent):
-            requests.derivable(target)
-            requests.no_options("gradient", target, keep, assign, shorter, tape_budget, assume)
-            requests.no_options("gradient", target, not primal, may_alias, deterministic)
-            return _second(target, parameters)
+        given = {"primal": not primal, "keep": keep, "assign": assign, "shorter": shorter, "may_alias": may_alias,
+                 "deterministic": deterministic, "assume": assume and assume.unique}  # fmt: skip
+        if not isinstance(target, DeviceFunction):
+            return _gradient_of_other(target, parameters, tape_budget, [n for n, value in given.items() if value])
+    tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
     requests.derivable(target)
     of: Any = _with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
@@ -173,14 +160,26 @@ def gradient(
     return made
 
 
-def _is_host_function(target: Any) -> TypeGuard[HostFunction]:
+def _gradient_of_other(
+    target: Any, parameters: Any, tape_budget: Any, asked: list[str]
+) -> SecondOrder | ProgramGradient | HostGradient:
+    """Of what is no kernel and no device function. `asked`: the options that were given."""
+    from .derivatives.device_function import DeviceFunction
+    from .derivatives.gradient import Gradient
+    from .derivatives.jvp import Tangent
+    from .host.program import Program
     from .kernel import Kernel
-
-    if isinstance(target, Kernel):
-        return False
     from .programs.function import HostFunction
 
-    return isinstance(target, HostFunction)
+    if isinstance(target, Program):
+        return _of_program(target)
+    if isinstance(target, HostFunction):
+        requests.derivable(target)
+        return _host_gradient(target, parameters, tape_budget, asked)
+    requests.target("gradient", target, Kernel, DeviceFunction, Gradient, Tangent)
+    requests.derivable(target)
+    requests.no_options("gradient", target, asked or None, tape_budget)
+    return _second(target, parameters)
 
 
 def _host_gradient(target: HostFunction, parameters: Any, tape_budget: Any, asked: list[str]) -> HostGradient:
@@ -457,118 +456,3 @@ def checkpoint(
     count = requests.count("n", n)
     size = requests.memory_size("budget", budget)
     return checkpoint(step, state, count, size, requests.arguments("wrt", wrt), numbers, check)
-
-
-class Module:
-    """A parsed text. `module["kernel"]` compiles that kernel; errors in what it does not reach do not matter."""
-
-    def __init__(
-        self,
-        text: str,
-        name: str,
-        include_dirs: tuple[str, ...],
-        defines: tuple[str, ...],
-        std: str,
-        custom: tuple[CustomGradient, ...] = (),
-    ):
-        self.name = name
-        with COMPILING:
-            from .frontend.unit import Options, Unit
-
-            text += "".join(given.text for given in custom)
-            self._unit: Unit = Unit(name, text, Options(include_dirs, defines, std))
-            self._unit.require_functions()
-            for given in custom:
-                self._unit.require(given.name)
-        weakref.finalize(self, self._unit.close).atexit = False
-        self._kernels: dict[str, Any] = {}
-        self._variables: dict[Any, Variable] = {}
-        self._state: State | None = None
-
-    @property
-    def functions(self) -> list[str]:
-        """The C signatures of the functions and templates in the text."""
-        with COMPILING:
-            return self._unit.signatures()
-
-    def __getitem__(self, name: str) -> Any:
-        """The kernel or function 'f', 'ns::f', 'f<float, 4>' (an instance) or 'f(float, int)' (an overload)."""
-        if not isinstance(name, str):
-            raise LookupFailed(f"a function is looked up by its name, got {name!r}")
-        found = self._kernels.get(name)
-        if found is None:
-            with COMPILING:
-                found = self._kernels.get(name) or self._compile(name)
-                self._kernels[name] = found
-        return found
-
-    def __contains__(self, name: object) -> bool:
-        try:
-            with COMPILING:
-                return isinstance(name, str) and self._unit.find(name) is not None
-        except LookupFailed:
-            return False
-
-    def __iter__(self) -> Any:
-        raise TypeError("a module is not iterable; module.functions lists its functions")
-
-    def __repr__(self) -> str:
-        listed = "".join(f"\n  {signature}" for signature in self.functions)
-        return f"<kernelgrad module {self.name}{listed}>"
-
-    def _repr_html_(self) -> str:
-        from .runtime.notebook import module_html
-
-        return module_html(self.name, self.functions)
-
-    def constant(self, name: str) -> Variable:
-        """A `__constant__` or `__device__` variable: `module.constant("W")[...] = values`."""
-        from .pipeline import declared_variable
-
-        with COMPILING:
-            declaration = declared_variable(self._unit, name)
-        return _variable(declaration, self._variables)
-
-    variable = constant
-
-    def _compile(self, name: str) -> Kernel | DeviceFunction | HostFunction:
-        from . import pipeline
-        from .kernel import Kernel
-
-        lowered, ir_name, refusal = pipeline.lower_for_derivatives(self._unit, name)
-        if pipeline.is_program(lowered, ir_name):
-            return self._host_function(lowered, ir_name, refusal)
-        module = pipeline.compile_kernel(lowered, ir_name)
-        function, variables = module.functions[ir_name], self._variables
-
-        def variable(name: str) -> Variable:
-            return _variable(module.globals[name], variables)
-
-        if function.kind == "kernel":
-            return Kernel(ir_name, module, variable, refusal=refusal)
-        from .derivatives.device_function import DeviceFunction, as_kernel
-
-        wrapped = replace(module, functions={ir_name: as_kernel(function)})
-        return DeviceFunction(function, Kernel(ir_name, wrapped, variable, refusal=refusal))
-
-    def _host_function(self, lowered: Any, name: str, refusal: Any) -> HostFunction:
-        from .programs.function import HostFunction, HostProgram, State
-
-        variables = self._variables
-
-        def variable(declaration: Any) -> Variable:
-            return _variable(declaration, variables)
-
-        if self._state is None:
-            self._state = State(variable)
-        return HostFunction(HostProgram(name, lowered, variable, refusal), self._state)
-
-
-def _variable(declaration: Any, known: dict[Any, Variable]) -> Variable:
-    """One object per declaration, whichever kernel mentions it. A kernel has the variables of its module, and not the
-    module: with that would go the text's syntax tree, megabytes of it."""
-    from .runtime.variables import Variable
-
-    key = (declaration.name, str(declaration.type), declaration.init)
-    found = known.get(key)
-    return found if found is not None else known.setdefault(key, Variable(declaration))
