@@ -22,7 +22,7 @@ class Scratch:
         self.nbytes, self.device, self.stream = nbytes, device, stream or 0
         self._host: Any = None
         trace = TRACE.get()
-        if trace is not None:
+        if trace is not None and trace.device == device:  # a GPU's work list says nothing of the CPU's memory
             self._last = [self.stream]
             self.address = trace.allocate(self, nbytes, stream)
             return
@@ -48,10 +48,10 @@ class Scratch:
 
     def fill(self, byte: int) -> Scratch:
         trace = TRACE.get()
-        if trace is not None:
-            trace.fill(self.address, self.nbytes, bytes((byte,)))
-        elif self._host is not None:
+        if self._host is not None:
             self._host.fill(byte)
+        elif trace is not None:
+            trace.fill(self.address, self.nbytes, bytes((byte,)))
         else:
             bindings = driver()
             with current(self.device or 0):
