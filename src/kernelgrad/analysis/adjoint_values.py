@@ -1,13 +1,29 @@
 """Which values are adjoints, or tangents: all that comes out of memory that holds such. An analysis.
 
-No function of a number's is an adjoint: those come from shadows alone, and from what was computed from them.
+No function of a number's is an adjoint: those come from shadows alone, and from what was computed from them. A pointer
+that was loaded (the tape's) is one to adjoints where an adjoint is added or stored, or a zero where one was taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..ir.ops import Atomic, For, Function, GlobalRef, If, Op, Store, Value, While
+from ..ir.ops import (
+    Atomic,
+    Constant,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Load,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Value,
+    While,
+)
 from ..ir.traverse import operands, walk
 from ..ir.types import Array, Pointer
 from .aliases import Aliases
@@ -28,6 +44,8 @@ class _Search:
         self.aliases = Aliases(function)
         self.memory = set(memory)
         self.found = {p.value for p in function.params if p.name in memory}
+        self.zeros = {op.result for op in self.ops if isinstance(op, Constant) and not op.value}
+        self.loaded = _loaded_pointers(self.ops)
 
     def grows(self) -> bool:
         before = len(self.found), len(self.memory)
@@ -63,6 +81,9 @@ class _Search:
 
     def keep(self, ptr: Value, values: Iterable[Value]) -> None:
         """Memory that an adjoint is stored to. Of dynamic shared memory a part is for numbers: there, pointers tell."""
+        values = tuple(values)
+        if ptr in self.loaded and any(v in self.found or v in self.zeros for v in values):
+            self.found.add(self.loaded[ptr])
         if not any(v in self.found for v in values):
             return
         root = self.aliases.root(ptr)
@@ -71,6 +92,18 @@ class _Search:
             self.found.add(root)
         elif name is not None and not _is_dynamic(root):
             self.memory.add(name)
+
+
+def _loaded_pointers(ops: list[Op]) -> dict[Value, Value]:
+    """Pointers that were loaded and those that were made of them: which one it was."""
+    found: dict[Value, Value] = {}
+    for op in ops:
+        match op:
+            case Load() if isinstance(op.result.type, Pointer):
+                found[op.result] = op.result
+            case Offset(ptr, _) | Member(ptr, _) | PtrCast(ptr) if ptr in found:
+                found[op.result] = found[ptr]
+    return found
 
 
 def _is_dynamic(root: Value) -> bool:
