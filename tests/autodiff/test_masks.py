@@ -340,3 +340,17 @@ def test_second_derivatives_where_adjoints_are_zero() -> None:
     zero, t_zero, t_d_x = np.zeros(1), np.ones(1), np.zeros(1)
     second[1, 1](y, np.array([3.0]), zero, np.zeros(1), t_y, np.zeros(1), t_zero, t_d_x)
     np.testing.assert_allclose(t_d_x, 2 * 2.0 * 3 + 4)
+
+
+def test_behind_taped_pointers() -> None:
+    """What comes out of memory that a pointer from the tape leads to is an adjoint like others."""
+    kernel = kg.compile("""__global__ void k(double *y, const double *x, const double *a, int n) {
+        int i = threadIdx.x;
+        double r = a[i] * (a[0] / x[i]), s = 0.5, b[2] = {0, 0}, *p = b, *q = b + 1;
+        if (x[i] != 0) s += r;
+        for (int k = 0; k < n; k++) { *p = s; double *o = p; p = q; q = o; }
+        y[i] = b[0] + b[1];
+    }""")["k"]
+    x, a, d_x, d_a = np.array([0.0, 2.0]), np.array([3.0, 5.0]), np.zeros(2), np.zeros(2)
+    kg.gradient(kernel, "y, x, a")[1, 2](np.zeros(2), x, a, 3, np.ones(2), d_x, d_a)
+    assert d_x.tolist() == [0, -7.5] and d_a.tolist() == [5, 3]

@@ -460,6 +460,12 @@ EMULATE_REDUCE(xor, a ^ b)
 
 // ---- atomics: fibers switch only at barriers, so that plain code is atomic ------------------------------------------
 
+// Atomics are plain operations here, also on a thread's own memory.
+inline bool __isLocal(const void *)
+{
+    return false;
+}
+
 #define EMULATE_ATOMIC(name, expression)                                                        \
     template <typename T>                                                                       \
     T name(T *address, decltype(T()) value)                                                     \

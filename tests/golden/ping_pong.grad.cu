@@ -57,9 +57,9 @@ extern "C" __global__ void ping_pong_grad(
     double *__restrict__ a,
     double *__restrict__ b,
     int steps,
-    double *__restrict__ _d_a,
-    double *__restrict__ _d_b,
-    double **__restrict__ _tape_pointers0,
+    double *_d_a,
+    double *_d_b,
+    double **_tape_pointers0,
     long long _capacity_pointers0,
     double *__restrict__ _tape_f64,
     long long _capacity_f64)
@@ -101,6 +101,7 @@ extern "C" __global__ void ping_pong_grad(
         // reverse of ping_pong.cu:7
         double *_d_from_1 = _tape_pointers0[_top_pointers0];
         double t = kg::take(&_d_to_1[i]);  // consumed, by one of the threads that may have stored the element
-        kg::warp_add(&_d_from_1[i], t * 0.5 * 2.0 * _tape_f64_value);  // atomic: other threads may read the element too
+        // atomic: other threads may read the element too
+        kg::warp_add(&_d_from_1[i], t != 0.0 ? t * 0.5 * 2.0 * _tape_f64_value : 0.0);
     }
 }

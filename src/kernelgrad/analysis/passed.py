@@ -7,6 +7,9 @@ move loads over barriers. It is printed where that holds: of buffers that are on
 stored by one statement; of buffers each of whose elements is one thread's (`Param.own`); and where threads never meet,
 since then none can rely on what another has written.
 
+Nor is it printed where pointers go through memory, as on a tape: of the memory that holds them, and of what they point
+to. Compilers (NVRTC 13.0) lose sight of where such a pointer came from, and move accesses through it.
+
 What `const` says in the source is no proof: it can be cast away.
 """
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.effects import MEETINGS
-from ..ir.ops import Alloca, Atomic, Constant, For, Function, GlobalRef, If, Load, Op, Store, Undef, Value, While
+from ..ir.ops import Alloca, Atomic, Constant, For, Function, GlobalRef, If, Load, Op, Param, Store, Undef, Value, While
 from ..ir.traverse import operands, uses, walk
 from ..ir.types import U8, Array, Pointer, Struct, Type
 
@@ -48,11 +51,22 @@ def only_read(function: Function) -> frozenset[Value]:
 
 def unshared(function: Function) -> frozenset[Value]:
     """The parameters that may be printed `__restrict__`, see Note [Restrict]."""
-    apart = [p for p in function.params if p.restrict and isinstance(p.type, Pointer)]
+    apart = [p for p in function.params if p.restrict and isinstance(p.type, Pointer) and not _points(p.type.pointee)]
+    apart = _at_home(function, apart)
     if not apart or not meets(function):
         return frozenset(p.value for p in apart)
     accesses = _Accesses(function)
     return frozenset(p.value for p in apart if p.own or accesses.is_one_way(p.value))
+
+
+def _at_home(function: Function, params: list[Param]) -> list[Param]:
+    """Those to which no pointer is stored."""
+    stored = [op.value for op in walk(function.body) if isinstance(op, Store) and _points(op.value.type)]
+    if not stored:
+        return params
+    roots = _roots(function)
+    away = frozenset[Value]().union(*(roots.get(v, frozenset()) for v in stored))
+    return [p for p in params if p.value not in away]
 
 
 class _Accesses:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...errors import InternalError
-from ...ir.ops import Atomic
+from ...ir.ops import Alloca, Atomic, Function, Value
+from ...ir.traverse import uses, walk
 from ...ir.types import BF16, F16, F32, F64, I32, I64, U16, U32, U64, Pointer, Scalar, Type
 from .conversions import bitcast
 from .expressions import Expressions
@@ -31,9 +32,31 @@ _ON_BITS = frozenset(("exch", "cas"))
 _BITS = {16: U16, 32: U32, 64: U64}
 
 
+def to_any_memory(function: Function) -> frozenset[Atomic]:
+    """Updates of a gradient whose pointer may lead to an array of the thread's own. There are no atomics on those, and
+    in all threads they have the same addresses."""
+    ops = list(walk(function.body))
+    if not any(isinstance(op, Alloca) for op in ops):
+        return frozenset()
+    used = uses(function.body)
+    return frozenset(op for op in ops if isinstance(op, Atomic) and _is_update(op, used) and _is_anywhere(op))
+
+
+def _is_anywhere(op: Atomic) -> bool:
+    return isinstance(op.ptr.type, Pointer) and op.ptr.type.space == "generic"
+
+
+def _is_update(op: Atomic, used: dict[Value, int]) -> bool:
+    adds = op.kind == "add" and not used.get(op.result)
+    return op.result.type in (F32, F64) and (adds or op.kind == "take")
+
+
 def atomic(op: Atomic, expressions: Expressions) -> Expr:
     type = op.result.type
     args = expressions.values(op.args)
+    if op in expressions.anywhere:
+        given = [_address(op, expressions), *(args if op.kind == "add" else ())]
+        return call(qualified(f"{op.kind}_anywhere"), given, type)
     if op.together or op.kind == "take":
         address = _address(op, expressions)
         helper, given = ("take", [address]) if op.kind == "take" else ("warp_add", [address, *args])

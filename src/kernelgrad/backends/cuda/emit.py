@@ -32,6 +32,7 @@ from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Scalar, Type
 from ...progress import doing
 from ...transforms.passes import Pass, applied
+from .atomics import to_any_memory
 from .comments import annotated
 from .conversions import needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
@@ -92,6 +93,7 @@ class _Emitter:
         self.types = Types(struct_names(self.all_types))
         self.reductions = reductions_met_once(self.function)
         self.together = find_together(self.function)
+        self.anywhere = to_any_memory(self.function)
         self.helpers = sorted(self._helpers())
         taken = [*self._functions(), kernel_name(function.name)]
         self.scope = Scope(taken=taken)
@@ -129,6 +131,8 @@ class _Emitter:
                 found.add("warp_sum")
             elif isinstance(op, Warp) and op.fn in LANE_FUNCTIONS:
                 found.add(op.fn)
+            elif isinstance(op, Atomic) and op in self.anywhere:
+                found.add(f"{op.kind}_anywhere")
             elif isinstance(op, Atomic) and op.together and op not in added:
                 found.add("warp_add")
             elif isinstance(op, Atomic) and op.kind == "take":
@@ -189,7 +193,7 @@ class _Emitter:
         variables = assign_variables(self.function, folding)
         volatility = Volatility(self.function, folding)
         expressions = Expressions(folding, variables, volatility, self.types, self.names)
-        expressions.reductions = self.reductions
+        expressions.reductions, expressions.anywhere = self.reductions, self.anywhere
         scope = Scope(self.scope, reserved=self._source_names())
         for param in self.function.params:
             variables.of[param.value].name = scope.declare(param.name)

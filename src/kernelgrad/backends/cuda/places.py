@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from ...ir.effects import ADDRESSES
-from ...ir.ops import Alloca, BarrierReduce, GlobalRef, Load, Member, Offset, Op, PtrCast, Value
+from ...ir.ops import Alloca, Atomic, BarrierReduce, GlobalRef, Load, Member, Offset, Op, PtrCast, Value
 from ...ir.types import Array, Pointer, Struct, Type
 from .folding import Folding
 from .syntax import Expr, Prec, as_index, cast, infix
@@ -23,6 +23,7 @@ class Places(ABC):
         self.places: dict[Value, str] = {}  # names of local memory
         self.decayed: frozenset[str] = frozenset()  # global names that are already pointers to their first element
         self.reductions: dict[BarrierReduce, int] = {}  # over the block, met once
+        self.anywhere: frozenset[Atomic] = frozenset()  # updates that may be of a thread's own array
         self.indexed = {op.ptr for op in folding.definition.values() if isinstance(op, Offset)}
 
     @abstractmethod

@@ -232,6 +232,37 @@ __device__ inline double take(double *address)
     return __longlong_as_double(atomicExch((unsigned long long *)address, 0ull));
 }
 """,
+    "add_anywhere": """// Adds atomically, but to memory of the thread's own.
+template <typename T>
+__device__ void add_anywhere(T *address, T value)
+{
+    if (__isLocal(address)) {
+        *address += value;
+    } else if (value != T(0)) {
+        atomicAdd(address, value);
+    }
+}
+""",
+    "take_anywhere": """// What is there. Of memory that threads share, for one of those that ask for it at once.
+__device__ inline float take_anywhere(float *address)
+{
+    if (__isLocal(address)) {
+        float found = *address;
+        *address = 0.0f;
+        return found;
+    }
+    return atomicExch(address, 0.0f);
+}
+__device__ inline double take_anywhere(double *address)
+{
+    if (__isLocal(address)) {
+        double found = *address;
+        *address = 0.0;
+        return found;
+    }
+    return __longlong_as_double(atomicExch((unsigned long long *)address, 0ull));
+}
+""",
     "rsqrt_normal": """// rsqrtf of a number that is not subnormal, without the steps that those take.
 __device__ inline float rsqrt_normal(float x)
 {
