@@ -109,7 +109,7 @@ def gradient(
     assign: str | Sequence[str] | None = None,
     shorter: str | Sequence[str] | None = None,
     may_alias: bool = False,
-    tape_budget: int | None = None,
+    tape_budget: int | str | None = None,
     deterministic: bool = False,
     assume: Promises | None = None,
 ) -> Gradient | FunctionGradient | SecondOrder | ProgramGradient | HostGradient:
@@ -147,7 +147,7 @@ def gradient(
                  "deterministic": deterministic, "assume": assume and assume.unique}  # fmt: skip
         if not isinstance(target, DeviceFunction):
             return _gradient_of_other(target, parameters, tape_budget, [n for n, value in given.items() if value])
-    tape_budget = requests.number_of_bytes("tape_budget", tape_budget)
+    tape_budget = requests.memory_size("tape_budget", tape_budget)
     requests.derivable(target)
     of: Any = _with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"

@@ -24,7 +24,7 @@ from ..runtime.graphs import Graph
 from ..runtime.native_list import NativeList
 from ..runtime.recording import refuse_while_recording
 from ..runtime.scratch import Scratch
-from ..runtime.streams import current_stream
+from ..runtime.streams import current_stream, owner_of
 from ..runtime.tracing import Trace
 from . import transfers
 from .arguments import Number
@@ -86,7 +86,7 @@ class Program:
         _check_inputs(self.inputs)
         _check_variables(tape)
         self._check_beginnings(tape)
-        self.memory = Memory([Place(*run, self._stream) for run in self._runs(tape)])
+        self.memory = Memory([Place(*run, self.stream) for run in self._runs(tape)])
         self._start = self._beginning(tape)
         self.steps = [step for step in (self._moved(step) for step in tape.steps) if step is not None]
         trace = Trace(self.device)
@@ -95,6 +95,7 @@ class Program:
                 step.run_again(None)
         self._list = made_list(trace)
         self._trace = trace
+        self._used: tuple[int | None, Any] = 0, None  # the stream of the last call, and its owner
 
     def __repr__(self) -> str:
         return f"<program of {len(self.steps):,} steps, {len(self.inputs)} inputs, {len(self.outputs)} outputs>"
@@ -111,7 +112,7 @@ class Program:
     # ---- how it is made
 
     @property
-    def _stream(self) -> int | None:
+    def stream(self) -> int | None:
         """On which the package of the arrays works now."""
         pairs = zip((*self._like[0], *self._like[1]), (*self.inputs, *self.outputs), strict=True)
         array = next((like for like, found in pairs if device_of(found) is not None), None)
@@ -154,7 +155,7 @@ class Program:
                     trace.fill(at, cell.nbytes, b"\0")
                 elif cell.is_written:
                     kept = trace.own(cell.nbytes)
-                    _copy_now(kept, cell.start, cell.nbytes, self.device, self._stream)
+                    _copy_now(kept, cell.start, cell.nbytes, self.device, self.stream)
                     trace.move(at, kept, cell.nbytes, self.device)
                 else:
                     trace.move(at, cell.start, cell.nbytes, self.device)
@@ -207,19 +208,31 @@ class Program:
         given = [
             _fitting(f"input {k}", array, of) for k, (array, of) in enumerate(zip(arrays, self.inputs, strict=True))
         ]
+        self._follow(self.stream)
         self.run(self._start)
         for array, of in zip(given, self.inputs, strict=True):
             to = self.memory.moved(of)
             self.move(to.address, array.address, array.nbytes, device_of(of))
 
+    def _follow(self, stream: int | None) -> None:
+        """Each call uses the same memory: those on one stream wait for those on another."""
+        if self.device is None or stream == self._used[0]:
+            return
+        transfers.order_after(stream or 0, self._used[0] or 0, self.device)
+        self._used = stream, owner_of(stream or 0)
+        for trace in (self._trace, self._kept):
+            trace.follow(stream)
+        for place in self.memory.places:
+            place.owner.follow(stream)
+
     def run(self, operations: NativeList | Graph) -> None:
         if isinstance(operations, Graph):
-            operations.run(self._stream)
+            operations.run(self.stream)
         else:
             operations.run()
 
     def move(self, target: int, source: int, nbytes: int, device: int | None) -> None:
-        transfers.move(target, source, nbytes, device, None if device is None else self._stream)
+        transfers.move(target, source, nbytes, device, None if device is None else self.stream)
 
     def result(self, like: Any, memory: ArrayView) -> Any:
         """A new array of what the program's memory holds."""

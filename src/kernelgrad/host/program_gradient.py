@@ -68,6 +68,7 @@ class ProgramGradient:
             raise ArgumentError(f"gradient: takes {count} inputs and {len(self._seeds)} seeds, got {len(arrays)}")
         seeds = fitting("seed", arrays[count:], program.outputs)
         program.begin(arrays[:count])
+        self._trace.follow(program.stream)
         for given, to in zip(seeds, self._seeds, strict=True):
             program.move(to.address, given.address, given.nbytes, device_of(to))
         program.run(self._list)
@@ -84,7 +85,7 @@ class ProgramGradient:
         """The adjoints of 0-d arrays that were passed for numbers, by their addresses."""
         found: dict[int, float] = {}
         wanted = {program.memory.moved(a).address for a in program.inputs}
-        for array, value in self._shadows.unsettled(wanted):
+        for array, value in self._shadows.unsettled(wanted, program.stream):
             found[array.address] = found.get(array.address, 0.0) + value
         return found
 

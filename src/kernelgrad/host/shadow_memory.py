@@ -184,9 +184,10 @@ class ShadowMemory:
                     transfers.add(target.address, address, target.nbytes, dtype, None, None)
                     self.activate((span,))
 
-    def unsettled(self, wanted: set[int]) -> Iterable[tuple[ArrayView, float]]:
-        """Of a trace that has run: what 0-d arrays at these addresses get."""
+    def unsettled(self, wanted: set[int], stream: int | None) -> Iterable[tuple[ArrayView, float]]:
+        """Of a trace that has run on that stream: what 0-d arrays at these addresses get."""
         for slots in self._numbers:
+            slots.follow(stream)
             if any(n.array.address in wanted for step in slots.steps for n in step.numbers):
                 for _, _, arrays, value in slots.values():
                     yield from ((array, value) for array in arrays if array.address in wanted)
@@ -233,6 +234,9 @@ class NumberSlots:
         self._base = -self._memory.address % _SLOT
         self._used = 0
         self._taken: list[tuple[LaunchStep, str, Any, int]] = []
+
+    def follow(self, stream: int | None) -> None:
+        self._memory.follow(stream)
 
     def is_full(self, size: int) -> bool:
         return self._base + self._used + size > self._memory.nbytes

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .devices import check, current, driver
+from .streams import owner_of
 from .tracing import TRACE, refuse_look
 
 
@@ -21,9 +22,10 @@ class Scratch:
     def __init__(self, nbytes: int, device: int | None, stream: int | None):
         self.nbytes, self.device, self.stream = nbytes, device, stream or 0
         self._host: Any = None
+        self._last: list[Any]
         trace = TRACE.get()
         if trace is not None and trace.device == device:  # a GPU's work list says nothing of the CPU's memory
-            self._last = [self.stream]
+            self._last = [self.stream, None]
             self.address = trace.allocate(self, nbytes, stream)
             return
         if device is None:
@@ -34,14 +36,15 @@ class Scratch:
         with current(device):
             _keep_freed_memory(device)
             self.address = int(check(bindings, bindings.cuMemAllocAsync(max(1, nbytes), self.stream)))
-        self._last = [self.stream]
-        weakref.finalize(self, _free, self.address, device, self._last)
+        self._last = [self.stream, owner_of(self.stream)]
+        # At the process's end the driver frees everything, and may be gone already.
+        weakref.finalize(self, _free, self.address, device, self._last).atexit = False
 
     def follow(self, stream: int | None) -> None:
         """From now on it is used on another stream, and freed there."""
         self.stream = stream or 0
         if self.device is not None:
-            self._last[0] = self.stream
+            self._last[:] = self.stream, owner_of(self.stream)
 
     def zero(self) -> Scratch:
         return self.fill(0)
@@ -135,9 +138,9 @@ def zero_bytes(address: int, nbytes: int, device: int | None, stream: int | None
         check(bindings, bindings.cuMemsetD8Async(address, 0, nbytes, stream or 0))
 
 
-def _free(address: int, device: int, stream: list[int]) -> None:
-    """`stream`: the one that it was used on last."""
+def _free(address: int, device: int, last: list[Any]) -> None:
+    """`last`: the stream that it was used on last, and its owner."""
     with suppress(Exception):  # at the interpreter's end the driver may be gone, and the memory with it
         bindings = driver()
         with current(device):
-            bindings.cuMemFreeAsync(address, stream[0])
+            bindings.cuMemFreeAsync(address, last[0])

@@ -62,6 +62,7 @@ class Trace:
         self.operations: list[Operation] = []
         self.nbytes = 0
         self._memory: list[Any] = []
+        self._stream: int | None = None
         self._unused: dict[int, list[int]] = {}
         self._live: tuple[tuple[Any, ...], tuple[LiveNumber, ...]] = ((), ())
 
@@ -106,6 +107,13 @@ class Trace:
         address = free.pop() if free else self.own(size, stream)
         weakref.finalize(owner, free.append, address).atexit = False
         return address
+
+    def follow(self, stream: int | None) -> None:
+        """Its list runs there now: its memory is freed there, in its time."""
+        if stream != self._stream:
+            for made in self._memory:
+                made.follow(stream)
+            self._stream = stream
 
     def own(self, nbytes: int, stream: int | None = None) -> int:
         """Memory that lives as long as this does, aligned."""
