@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -108,25 +110,6 @@ def test_a_few_block_shapes_get_code_of_their_own(compilations: list[str]) -> No
 # ---- workers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 7, 64, 1001])
-def test_every_piece_runs_once(count: int) -> None:
-    done = np.zeros(count, np.int64)
-
-    def run(begin: int, end: int) -> None:
-        done[begin:end] += 1
-
-    workers.run_chunks(run, count, 8)
-    np.testing.assert_array_equal(done, 1)
-
-
-def test_an_error_in_a_worker_is_raised() -> None:
-    def run(begin: int, end: int) -> None:
-        raise OSError("no")
-
-    with pytest.raises(OSError, match="no"):
-        workers.run_chunks(run, 100, 8)
-
-
 def test_scratch_memory_belongs_to_a_thread() -> None:
     mine = workers.scratch_memory(1000)
     assert mine % 64 == 0 and workers.scratch_memory(10) == mine
@@ -149,3 +132,45 @@ def test_launches_work_in_a_forked_child() -> None:
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+# A kernel's first launches, in several threads, and forks in between.
+FORKS = """
+import os, threading
+import numpy as np, kernelgrad as kg
+
+kernel = kg.compile('''__global__ void k(float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float v = i;
+    for (int j = 0; j < n; j++) v = v * 0.5f + 1;
+    y[i] = v;
+}''')["k"]
+arrays = [np.zeros(1 << 16, np.float32) for _ in range(4)]
+
+def go(y):
+    for _ in range(20):
+        kernel[256, 256](y, 50)
+
+threads = [threading.Thread(target=go, args=(y,)) for y in arrays]
+for thread in threads:
+    thread.start()
+children = []
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        y = np.zeros(1 << 16, np.float32)
+        go(y)
+        os._exit(0 if y.min() > 1.9 else 1)
+    children.append(child)
+for thread in threads:
+    thread.join()
+print([os.waitpid(child, 0)[1] for child in children], all((y == arrays[0]).all() for y in arrays))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forks_between_launches_of_other_threads(tmp_path: Path) -> None:
+    environment = {**os.environ, "KERNELGRAD_CPU_THREADS": "4", "KERNELGRAD_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", FORKS]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.stdout == "[0, 0, 0] True\n", done.stderr[-2000:]

@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 import threading
+from time import sleep
 
 import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.runtime.workers import Pace, run_chunks
+from blocks_in_python import run_blocks
 
 # Each block takes milliseconds, and all of them hours. Another thread sends the signal when the first has begun.
 CODE = """
@@ -56,76 +57,49 @@ def test_a_launch_ends_at_the_next_block(threads: str, cores: str) -> None:
     assert done.stdout.split("\n")[0] == "interrupted True True", done.stderr[-2000:]
 
 
-# The interrupt comes when a thread of the pool has started and `start` has not returned.
-AT_START = """
-import sys, threading
-from kernelgrad.runtime.workers import run_chunks
-
-start = threading.Thread.start
-
-def interrupted(thread):
-    start(thread)
-    raise KeyboardInterrupt
-
-threading.Thread.start = interrupted
-try:
-    run_chunks(lambda begin, end: None, 100, 8)
-    print("not interrupted")
-except KeyboardInterrupt:
-    threading.Thread.start = start
-    seen, count = [], int(sys.argv[1])
-    if count:
-        run_chunks(lambda begin, end: seen.extend(range(begin, end)), count, 8)
-    print("interrupted", sorted(seen) == list(range(count)))
-"""
-
-
-@pytest.mark.parametrize("count", ["0", "100"])
-def test_the_process_ends_after_an_interrupt_at_a_threads_start(count: str) -> None:
-    environment = {**os.environ, "KERNELGRAD_CPU_THREADS": "2"}
-    command = [sys.executable, "-c", AT_START, count]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
-    assert done.stdout == "interrupted True\n", done.stderr[-2000:]
-
-
-def test_what_a_helping_thread_raises_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELGRAD_CPU_THREADS", "4")
-    caller, helped = threading.get_ident(), threading.Event()
-
-    def run(begin: int, end: int) -> None:
-        if threading.get_ident() != caller:
-            helped.set()
-            raise RuntimeError("of a helper")
-        assert helped.wait(60)
-
-    with pytest.raises(RuntimeError, match="of a helper"):
-        run_chunks(run, 100, 8)
-
-
 @pytest.mark.parametrize("count", [1, 2, 17, 1000])
 @pytest.mark.parametrize("first", [1, 64, 5000])
-def test_every_block_runs_once(count: int, first: int) -> None:
+@pytest.mark.parametrize("helpers", [0, 1, 5])
+def test_every_block_runs_once(count: int, first: int, helpers: int) -> None:
     seen: list[int] = []
-    Pace(first).run(lambda begin, end: seen.extend(range(begin, end)), 0, count)
-    assert seen == list(range(count))
-    seen.clear()
-    run_chunks(lambda begin, end: seen.extend(range(begin, end)), count, 8, first)
+    run_blocks(lambda begin, end: seen.extend(range(begin, end)), count, helpers, first)
     assert sorted(seen) == list(range(count))
 
 
-def test_slow_blocks_run_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("kernelgrad.runtime.workers.perf_counter", lambda: clock[0])
+def test_pieces_of_slow_blocks_are_short() -> None:
     sizes = []
 
     def run(begin: int, end: int) -> None:
         sizes.append(end - begin)
-        clock[0] += (end - begin) * (0.0001 if begin < 1000 else 1.0)
+        sleep(0 if begin < 21 else 0.015 * (end - begin))
 
-    Pace(1).run(run, 0, 2000)
-    assert sizes[:3] == [1, 16, 256]
-    assert sizes[-5:] == [1] * 5
-    assert sum(sizes) == 2000
+    run_blocks(run, 110, helpers=0, chunk=110)
+    assert sizes[:6] == [1, 4, 16, 64, 16, 4]
+    assert sizes[6:] == [1] * 5
+
+
+def test_launches_of_several_threads_share_the_pool() -> None:
+    counts = [0] * 8
+
+    def launch(k: int) -> None:
+        def run(begin: int, end: int) -> None:
+            counts[k] += end - begin  # one thread at a time runs Python
+
+        for _ in range(20):
+            run_blocks(run, 50, helpers=3)
+
+    threads = [threading.Thread(target=launch, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [1000] * 8
+
+
+def test_helpers_run_at_the_same_time_as_the_caller() -> None:
+    met = threading.Barrier(3)
+    run_blocks(lambda begin, end: met.wait(30), 3, helpers=2)
+    assert met.n_waiting == 0
 
 
 def test_sums_of_many_pieces_are_right() -> None:

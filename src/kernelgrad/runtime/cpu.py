@@ -18,7 +18,8 @@ from ..ir.traverse import walk
 from ..locks import COMPILING, cached_property
 from . import guard
 from .launch import BoundArguments, Dim3, LaunchConfig
-from .workers import Pace, run_chunks, scratch_memory
+from .worker_code import Job
+from .workers import core_count, run_job, scratch_memory
 
 if TYPE_CHECKING:
     from ..backends.cpu.indexing import IndexArithmetic
@@ -43,7 +44,9 @@ _CHUNKS_PER_WORKER = 8  # so that uneven blocks even out
 
 def compile_cpu(module: Module, kernel: str) -> CpuExecutable:
     """`kernel` as an executable. Its module has no calls left and no module variables but shared ones."""
-    from ..analysis.access import ranges  # noqa: F401 under the caller's lock
+    # What launches import, under the caller's lock: a child that is forked meanwhile would wait for the import forever.
+    from ..analysis.access import ranges  # noqa: F401
+    from ..backends.cpu import indexing, native, own_sums, variant  # noqa: F401
 
     return CpuExecutable(module, kernel)
 
@@ -61,15 +64,17 @@ class CpuExecutable:
     def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None:
         loaded, own_sums = self._ready(config, arguments)
         status = LaunchStatus()
-        run = loaded.runner(config, arguments, status, own_sums)
         blocks, threads = volume(config.grid), volume(config.block)
         first = 1 if self._has_loops else max(1, _PIECE_THREADS // threads)
-        if blocks == 1:
-            run(0, 1)
-        elif blocks * threads < _INLINE_THREADS:
-            Pace(first).run(run, 0, blocks)
+        shared = blocks > 1 and blocks * threads >= _INLINE_THREADS
+        if blocks <= first and not shared and not loaded.dynamic:
+            loaded.run(config, arguments, status, own_sums)
         else:
-            run_chunks(run, blocks, _CHUNKS_PER_WORKER, first)
+            helpers = min(core_count(), blocks) - 1 if shared else 0
+            job = loaded.job(config, arguments, status, own_sums)
+            job.first, job.chunk = first, max(1, -(-blocks // ((helpers + 1) * _CHUNKS_PER_WORKER)))
+            run_job(job, helpers)
+            status.overrun = job.overrun
         if loaded.prints:
             _flush_stdout()
         self.check(config, loaded, status)
@@ -242,24 +247,24 @@ class _Loaded:
             scratch_bytes += _round_up(nbytes) + _round_up(2 * nbytes)  # sums, and doubles behind them
         return launch, scratch_bytes
 
-    def runner(
-        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, own_sums: tuple[int, ...] = ()
-    ) -> Callable[[int, int], None]:
-        """A function that runs a range of blocks; several threads may call it at once."""
+    def run(
+        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, own_sums: tuple[int, ...]
+    ) -> None:
+        """All blocks, in this thread."""
         launch, scratch_bytes = self.packed_launch(config, own_sums)
-        where = ctypes.addressof(status)
+        scratch, where = scratch_memory(scratch_bytes), ctypes.addressof(status)
+        self.entry(arguments.packed, launch, 0, volume(config.grid), scratch, where)
 
-        def run(begin: int, end: int) -> None:
-            self.entry(arguments.packed, launch, begin, end, scratch_memory(scratch_bytes), where)
-
-        def run_guarded(begin: int, end: int) -> None:
-            scratch = scratch_memory(scratch_bytes)
-            behind = scratch + self.static_shared + config.shared_bytes
-            guard.mark(behind)
-            self.entry(arguments.packed, launch, begin, end, scratch, where)
-            status.overrun = max(status.overrun, guard.written(behind))
-
-        return run_guarded if self.dynamic else run
+    def job(
+        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, own_sums: tuple[int, ...]
+    ) -> Job:
+        """All blocks, for several threads."""
+        launch, scratch_bytes = self.packed_launch(config, own_sums)
+        behind = self.static_shared + config.shared_bytes if self.dynamic else -1
+        entry, where = self.keep_alive.address, ctypes.addressof(status)  # type: ignore[attr-defined]
+        return Job(
+            entry, arguments.packed, launch, where, volume(config.grid), scratch_bytes=scratch_bytes, behind=behind
+        )
 
 
 def volume(dims: Dim3) -> int:

@@ -8,20 +8,7 @@ normal launch the comparison. Arbitrary accesses are for the check mode to find.
 
 from __future__ import annotations
 
-import ctypes
-
 from .config import MAX_SHARED_BYTES
 
 ROOM = MAX_SHARED_BYTES
-_MARKED = 4096
-_PATTERN = b"\xff" * _MARKED  # as floating-point numbers, NaN: what is only read there shows
-
-
-def mark(address: int) -> None:
-    ctypes.memset(address, 0xFF, _MARKED)
-
-
-def written(address: int) -> int:
-    """How many bytes from there on have been written to, 0 for none."""
-    found = ctypes.string_at(address, _MARKED)
-    return 0 if found == _PATTERN else len(found.rstrip(b"\xff"))
+MARKED = 4096  # bytes, all of them 0xff: as floating-point numbers, NaN, so that what is only read there shows

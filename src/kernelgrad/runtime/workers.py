@@ -1,22 +1,34 @@
-"""The threads that run blocks on the CPU's cores, and each thread's scratch memory."""
+"""The threads that run blocks on the CPU's cores.
+
+Note [Worker pool]
+A launch is a job: its code, its arguments, and the number of the next block, which whoever works on it advances. The
+thread that launches puts the job into a list and works on it; threads of the pool sleep on a condition variable, take
+the first job that still wants helpers, and work on it until no block is left. All of that is machine code without the
+interpreter: waking them costs what the system takes.
+
+The launching thread comes back to Python now and then, which looks for signals; so does a job that is waited for. An
+interrupt has everybody stop at the next block, and waits until nobody works on the job: it lies in the launch's memory,
+as its arguments do. Pieces of blocks between two looks grow until one takes some time, and go down to single blocks.
+
+Threads are made as jobs want them and never end. A forked child has none of them, and begins with an empty pool; the
+old one's memory is left alone. Threads of the pool block all signals: those are for Python's own.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
-from collections.abc import Callable
-from queue import SimpleQueue
-from time import perf_counter, sleep
+from typing import Any, NamedTuple
 
 import numpy as np
 
-Run = Callable[[int, int], None]
+from ..cache import DiskCache, digest
+from ..locks import once
+from .worker_code import POOL_BYTES, SOURCE, Job
 
 _ALIGN = 64
-_CALL_SECONDS = 0.05
-_GROWTH = 16
-_TICK = 0.001
-
+_SLICE = 50_000_000  # nanoseconds until Python looks for signals
 _THREADS = "KERNELGRAD_CPU_THREADS"
 
 
@@ -31,12 +43,38 @@ def core_count() -> int:
         return os.cpu_count() or 1
 
 
-class _Pool:
-    """Threads that wait for tasks, started as tasks need them, and anew in a forked child, which inherits none.
+class _Functions(NamedTuple):
+    work: Any
+    open: Any
+    share: Any
+    finish: Any
+    code: tuple[Any, ...]
 
-    They are daemons: an interrupt may come while one starts, and an interpreter that joined a thread nobody knows of
-    would never end. No task runs at that time, since a launch waits for its own.
-    """
+
+_TYPES = {
+    "work": ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
+    "open": ctypes.CFUNCTYPE(None, ctypes.c_void_p),
+    "share": ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
+    "finish": ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
+}
+
+
+@once
+def _functions() -> _Functions:
+    from ..backends.cpu.native import LoadedCode, compile_object, target_id
+
+    key = digest("worker pool", SOURCE, target_id())
+    made = DiskCache("cpu").get(key)
+    if made is None:
+        made = compile_object(SOURCE)
+        DiskCache("cpu").put(key, made)
+    code = {name: LoadedCode(made, f"kg.{name}") for name in _TYPES}
+    found = {name: type(code[name].address) for name, type in _TYPES.items()}
+    return _Functions(**found, code=tuple(code.values()))
+
+
+class _Pool:
+    """`address`: of its memory, which is never freed: threads sleep in it until the process ends."""
 
     def __init__(self) -> None:
         self._forget()
@@ -44,108 +82,52 @@ class _Pool:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._count = 0
+        self._memory: Any = None
 
-    def submit(self, task: Callable[[], None], threads: int) -> None:
-        """Has one of at least `threads` threads do the task. It must not raise."""
-        while self._count < threads:
-            threading.Thread(target=_serve, args=(self._tasks,), name="kernelgrad", daemon=True).start()
-            self._count += 1
-        self._tasks.put(task)
-
-
-def _serve(tasks: SimpleQueue[Callable[[], None]]) -> None:
-    while True:
-        tasks.get()()
+    @property
+    def address(self) -> int:
+        if self._memory is None:
+            memory = ctypes.create_string_buffer(POOL_BYTES + _ALIGN)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+            _functions().open(_aligned(memory))
+            self._memory = memory
+        return _aligned(self._memory)
 
 
-_pool = _Pool()
+def _aligned(memory: Any) -> int:
+    return -(-ctypes.addressof(memory) // _ALIGN) * _ALIGN
 
 
-class Pace:
-    """How many blocks one call runs. Python looks for signals between calls, so Ctrl-C waits for as long as one takes:
-    sizes grow from `first` until a call takes some time, and go down to single blocks."""
-
-    def __init__(self, first: int):
-        self._size = first
-
-    def run(self, run: Run, begin: int, end: int, crew: Crew | None = None) -> None:
-        """`run` over [begin, end), as long as nobody stops the crew."""
-        while begin < end and not (crew and crew.stopped):
-            upto, start = min(begin + self._size, end), perf_counter()
-            run(begin, upto)
-            took = max(perf_counter() - start, 1e-9)
-            self._size = max(1, int(self._size * min(_GROWTH, _CALL_SECONDS / took)))
-            begin = upto
+_pool_of_threads = _Pool()
 
 
-class Crew:
-    """The threads that help with one launch. None of them works on when the launch is over, however it ended."""
-
-    def __init__(self, body: Callable[[Crew], None]):
-        self._body, self._changed, self._active = body, threading.Condition(), 0
-        self._over = False
-        self._error: BaseException | None = None
-        self.stopped = False
-
-    def help(self) -> None:
-        with self._changed:
-            if self._over:
-                return
-            self._active += 1
-        error: BaseException | None = None
-        try:
-            self._body(self)
-        except BaseException as raised:
-            error = raised
-        with self._changed:
-            self._error = self._error or error
-            self._active -= 1
-            self._changed.notify_all()
-
-    def finish(self) -> None:
-        """Waits for those that work, tells the others that nothing is left, and raises what one of them raised."""
-        with self._changed:
-            self._over = True
-            while self._active:
-                self._changed.wait()
-        if self._error is not None:
-            raise self._error
-
-    def dismiss(self) -> None:
-        """Has them stop at the next block, and waits: what they write to must outlive them. Interrupts wait too."""
-        interrupt: BaseException | None = None
-        self.stopped = self._over = True
-        while self._active:
-            try:
-                sleep(_TICK)
-            except BaseException as error:
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
-
-
-def run_chunks(run: Run, count: int, chunks_per_worker: int, first: int = 1) -> None:
-    """Call `run(begin, end)` over [0, count) in pieces, on all cores at once, and wait. The caller's thread helps.
-    `first`: see `Pace`."""
-    workers = min(core_count(), count)
-    size = max(1, -(-count // (workers * chunks_per_worker)))
-    starts = iter(range(0, count, size))  # `next` on a range iterator is atomic, so workers may share it
-
-    def work(crew: Crew) -> None:
-        pace = Pace(first)
-        for begin in starts:
-            pace.run(run, begin, min(begin + size, count), crew)
-
-    crew = Crew(work)
+def run_job(job: Job, helpers: int) -> None:
+    """All blocks, with the help of so many threads."""
+    functions, where = _functions(), ctypes.addressof(job)
+    state = (ctypes.c_int64 * 3)(0, 0, job.first)
+    scratch = scratch_memory(job.scratch_bytes)
+    pool = _pool_of_threads.address if helpers else 0
     try:
-        for _ in range(workers - 1):
-            _pool.submit(crew.help, workers - 1)
-        work(crew)
-        crew.finish()
-    finally:
-        crew.dismiss()
+        if helpers:
+            functions.share(pool, where, helpers)
+        while functions.work(where, ctypes.addressof(state), scratch, _SLICE):
+            pass
+        while helpers and functions.finish(pool, where, _SLICE):
+            pass
+    except BaseException:
+        job.stopped = 1
+        _wait(functions, pool, where)
+        raise
+
+
+def _wait(functions: _Functions, pool: int, job: int) -> None:
+    """Until nobody works on it, whatever comes in between: the memory it lies in goes away."""
+    left = bool(pool)
+    while left:
+        try:
+            left = bool(functions.finish(pool, job, _SLICE))
+        except BaseException:  # another interrupt: the first one is raised
+            continue
 
 
 _local = threading.local()
