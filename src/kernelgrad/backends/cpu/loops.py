@@ -5,6 +5,15 @@ Threads that never meet may run in any order, also threads of different blocks. 
 shared memory therefore runs a row of blocks (those that differ in blockIdx.x alone) at a time, and for each threadIdx.z
 and .y goes through the whole row: memory is then read in long runs, whatever the block's shape. If threadIdx.x and
 blockIdx.x are used in `blockIdx.x * blockDim.x + threadIdx.x` alone, that number is the loop's counter.
+
+Note [Whole iterations]
+LLVM is told that the iterations of a loop over threads are independent. That is true as long as an iteration is one
+thread, and LLVM does not keep it so: where it finds that one side of a branch inside is the last iteration (`if
+(threadIdx.x + 1 < blockDim.x)`, by jump threading or because the loop ends by the same comparison), that side leaves
+the loop, and loop rotation then has what a thread does before the branch run together with what the thread before it
+does after the branch. The vectoriser still believes what it was told, and moves stores of one thread before loads of
+the next. So loops over threads do not end by their counter, but when as many iterations were run as there are: nothing
+that a branch asks of the counter tells LLVM, before it vectorises, which iteration is the last.
 """
 
 from __future__ import annotations
@@ -175,20 +184,24 @@ def _axis(frame: Frame, axis: int, group: ir.MDValue | None = None) -> Iterator[
 def _counter(
     b: ir.IRBuilder, name: str, begin: ir.Value, end: ir.Value, group: ir.MDValue | None = None
 ) -> Iterator[ir.Value]:
-    """`for (k = begin; k < end; k++)` in 32 bits, with begin < end. With a group, its iterations are independent."""
+    """`for (k = begin; k < end; k++)` in 32 bits, with begin < end. With a group, its iterations are independent; such
+    a loop ends by a count of its own (Note [Whole iterations])."""
+    count = None if group is None else b.sub(end, begin)
     before, loop, done = b.block, b.append_basic_block(name), b.append_basic_block(f"{name}.done")
     b.branch(loop)
     b.position_at_end(loop)
-    k = b.phi(lt.I32)
+    k, left = b.phi(lt.I32), None if count is None else b.phi(lt.I32)
     k.add_incoming(begin, before)
     yield k
     following = b.add(k, i32(1), flags=("nuw", "nsw"))
     k.add_incoming(following, b.block)
-    latch = b.cbranch(b.icmp_unsigned("<", following, end), loop, done)
-    if group is None:
-        kept(latch)
+    if group is None or left is None:
+        kept(b.cbranch(b.icmp_unsigned("<", following, end), loop, done))
     else:
-        parallel(latch, group, short=isinstance(end, ir.Constant))
+        left.add_incoming(count, before)
+        fewer = b.sub(left, i32(1), flags=("nuw", "nsw"))
+        left.add_incoming(fewer, b.block)
+        parallel(b.cbranch(b.icmp_unsigned("!=", fewer, i32(0)), loop, done), group, isinstance(end, ir.Constant))
     b.position_at_end(done)
 
 
