@@ -26,6 +26,11 @@ BODIES = {
     "unsigned": "if ((unsigned)(i - 1) < n) y[i - 1] = x[i - 1];",
     "square": "int row = i / m, col = i % m; if (row < m) y[row * m + col] = x[col * m + row];",
     "nothing": "if (i < 0) y[i] = x[i];",
+    "before": "size_t j = i; if (j < n) y[j] = x[j - 1];",
+    "before_in_parts": "size_t j = i; if (j < n) y[j] = x[(j - 2) * 1 + j % 2];",
+    "unsigned_strides": "unsigned j = i; while (j < n) { y[j] = x[j]; j += blockDim.x * gridDim.x; }",
+    "unsigned_down": "unsigned j = n; for (int k = 0; k < n; ++k) { j -= 1; if (i == 0) y[j] = x[j]; }",
+    "signed_by_unsigned": "int j = n - 1; for (int k = 0; k < n; ++k) { if (i == 0) y[j] = x[j]; j -= 1u; }",
     "tile": "__shared__ double t[33]; t[threadIdx.x] = i < n ? x[i] : 0.; __syncthreads();"
     " if (i < n) y[i] = t[threadIdx.x + 1];",
 }
@@ -44,6 +49,11 @@ EXPECTED: dict[str, tuple[Any, Any]] = {  # elements of x, of y
     "unsigned": ((0, 100), (0, 100)),
     "square": ((0, 25), (0, 25)),
     "nothing": (None, None),
+    "before": ((-1, 99), (0, 100)),
+    "before_in_parts": ((-2, 99), (0, 100)),
+    "unsigned_strides": ((0, 100), (0, 100)),
+    "unsigned_down": ((0, 100), (0, 100)),
+    "signed_by_unsigned": ((0, 100), (0, 100)),
     "tile": ((0, 100), (0, 100)),
 }
 HEAD = "(double *y, const double *x, const int *idx, int n, int m) { int i = blockIdx.x * blockDim.x + threadIdx.x; "
@@ -54,6 +64,18 @@ __global__ void members(View v) { int i = threadIdx.x; if (i < v.n) v.p[i] *= v.
 __global__ void wanders(double *y, const double *x, int n) {
     const double *p = x + threadIdx.x;
     for (int k = 0; k < n; ++k) { y[threadIdx.x] += *p; p += n; }
+}
+__global__ void comes_round(double *y, const double *x, int n) {
+    unsigned at = 0;
+    for (int k = 0; k < n; ++k) { y[threadIdx.x] += x[(int)at + n]; at -= 1; }
+}
+__global__ void comes_round_again(double *y, const double *x, int n) {
+    unsigned at = n;
+    while (at != 0) { y[threadIdx.x] += x[at + (size_t)0]; at += 4294967295u; }
+}
+__global__ void steps_back(double *y, const double *x, int n) {
+    int at = n;
+    while (at >= 0) { y[threadIdx.x] += x[at - n]; at += -blockDim.x; }
 }
 __global__ void looked_up(double *y, const double *x, const int *idx) { y[threadIdx.x] = x[idx[threadIdx.x]]; }
 __global__ void chosen(double *y, double *z, bool first) { double *p = first ? y : z; p[threadIdx.x] = 1; }
@@ -76,6 +98,13 @@ def test_guarded_indices(module: Any, name: str) -> None:
 def test_members_of_structs(module: Any) -> None:
     found = footprints(module["members"].function, (1, 1, 1), (64, 1, 1), {"v.n": 10}.get)
     assert found["v.p"].loads == (0, 88) and found["v.p"].stores == (0, 80)
+
+
+@pytest.mark.parametrize("name", ["comes_round", "comes_round_again", "steps_back"])
+def test_numbers_that_come_round(module: Any, name: str) -> None:
+    touched = {"comes_round": (1, 5), "comes_round_again": (1, 5), "steps_back": (-4, 1)}[name]
+    least, most = footprints(module[name].function, (1, 1, 1), (4, 1, 1), {"n": 4}.get)["x"].both
+    assert least <= 8 * touched[0] and most >= 8 * touched[1]
 
 
 @pytest.mark.parametrize("name", ["wanders", "looked_up"])

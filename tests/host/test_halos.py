@@ -11,8 +11,8 @@ import kernelgrad as kg
 
 SOURCE = r"""
 #include <cuda_fp16.h>
-template <typename T> __global__ void spread(T *v, const T *u, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
+template <typename T, typename I = int> __global__ void spread(T *v, const T *u, int n) {
+    I i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) v[i] = u[i] + T(0.1) * (u[i - 1] * u[i - 1] - T(2) * u[i] + u[i + 1]);
 }
 __global__ void left(double *u, int n) {
@@ -46,8 +46,8 @@ def module() -> Any:
 
 def program(module: Any, u: Any, v: Any) -> Any:
     """Every step reads or writes outside of a view."""
-    for _ in range(3):
-        module["spread<double>"][1, 32](v[1:-1], u[1:-1], N - 2)
+    for index in ("int", "size_t", "long"):
+        module[f"spread<double, {index}>"][1, 32](v[1:-1], u[1:-1], N - 2)
         kg.copy(v[:1], u[:1])
         kg.copy(v[-1:], u[-1:])
         module["left"][1, 32](v[2:], N - 2)
@@ -144,7 +144,7 @@ def test_unseen_writes_to_a_halo_are_found(module: Any) -> None:
     with kg.record():
         module["spread<double>"][1, 32](v[1:-1], u[1:-1], N - 2)
         u[0] = 3
-        with pytest.raises(kg.TapeError, match="spread<double>: the memory of 'u' was changed since"):
+        with pytest.raises(kg.TapeError, match="spread<double, int>: the memory of 'u' was changed since"):
             module["spread<double>"][1, 32](v[1:-1], u[1:-1], N - 2)
 
 
@@ -159,8 +159,9 @@ def test_memory_whose_end_nobody_knows(module: Any) -> None:
     assert (tape.grad(u) == 2).all()
 
 
-def test_splits_keep_halos(module: Any) -> None:
-    forward, reverse = kg.split(module["spread<double>"])
+@pytest.mark.parametrize("index", ["int", "size_t"])
+def test_splits_keep_halos(module: Any, index: str) -> None:
+    forward, reverse = kg.split(module[f"spread<double, {index}>"])
     u, v, d_u = np.linspace(1, 2, N), np.zeros(N), np.zeros(N)
     tape = forward[1, 32](v[1:-1], u[1:-1], N - 2)
     expected = np.zeros(N)

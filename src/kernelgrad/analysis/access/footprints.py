@@ -131,7 +131,7 @@ class _Footprints:
                 at = ptr.type.pointee.fields[index].offset
                 return _moved(self._targets(ptr), (at, at))
             case Offset(ptr, index) if isinstance(ptr.type, Pointer):
-                size, (least, most) = ptr.type.pointee.size, self._intervals.of(index)
+                size, (least, most) = ptr.type.pointee.size, self._intervals.offset(index)
                 return _moved(self._targets(ptr), (least * size, most * size))
             case Apply("select", (_, one, other)):
                 return _joined(self._targets(one), self._targets(other))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from ...ir.layout import leaves
 from ...ir.ops import Apply, Builtin, Constant, Extract, For, Function, If, Op, Value, While
@@ -17,6 +18,7 @@ from .ranges import BUILTINS, COMBINED, Dim3, Range
 
 Numbers = Callable[[str], int | None]  # an integer among the arguments, by its path
 
+_ADDRESSES: Range = (-(1 << 63), (1 << 63) - 1)
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 _DENIED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "ne": "eq", "eq": "ne"}
 
@@ -27,6 +29,14 @@ class Frame:
     def __init__(self) -> None:
         self.narrowed: dict[Value, Range] = {}
         self.found: dict[Value, Range] = {}
+
+
+class Step(NamedTuple):
+    """What a loop adds to something each time. `is_signed`: C++ forbids that it wraps around."""
+
+    least: int
+    most: int
+    is_signed: bool
 
 
 class Intervals:
@@ -72,16 +82,15 @@ class Intervals:
         with self._frame():
             trips = max(0, (last - first) // abs(loop.step))
             for arg, init, result in zip(carried, loop.inits, loop.body.results, strict=True):
-                self._carry(arg, init, result, trips, {})
+                self._carry(arg, init, result, trips)
             yield self._narrow(counter, (first, last))
 
     @contextmanager
     def repeating(self, loop: While) -> Iterator[None]:
         """In both blocks of a loop."""
-        back = dict(zip(loop.body.args, loop.before.results[1:], strict=True))
         with self._frame():
             for arg, init, result in zip(loop.before.args, loop.inits, loop.body.results, strict=True):
-                self._carry(arg, init, result, None, back)
+                self._carry_on(loop, arg, init, result)
             yield
 
     @contextmanager
@@ -103,34 +112,53 @@ class Intervals:
         finally:
             self._frames.pop()
 
-    def _carry(self, arg: Value, init: Value, result: Value, trips: int | None, back: dict[Value, Value]) -> None:
-        """What a loop hands from one iteration to the next: of what only grows, the least is what it begins with, the
-        largest so many steps more."""
-        step = self._step(result, arg, back) if _is_integer(arg.type) else None
+    def _carry(self, arg: Value, init: Value, result: Value, trips: int) -> None:
+        """What a counted loop hands from one iteration to the next: it begins with this, and is up to so many steps
+        more. Where that might come round, nothing is known; that it does not is what C++ demands of signed numbers."""
+        step = self._step(result, arg, {})
         if step is None:
             return
         first, last = self.of(init)
-        least, most = _limits(arg.type)
-        if trips is not None:
-            self._narrow(arg, (first + min(0, trips * step[0]), last + max(0, trips * step[1])))
-        else:
-            self._narrow(arg, (first if step[0] >= 0 else least, last if step[1] <= 0 else most))
+        all_of_them = first + min(0, trips * step.least), last + max(0, trips * step.most)
+        if step.is_signed or _is_in(all_of_them, _limits(arg.type)):
+            self._narrow(arg, all_of_them)
 
-    def _step(self, result: Value, arg: Value, back: dict[Value, Value]) -> Range | None:
-        """How much more the next value is than this one."""
-        result = self._plain(result)
-        if back.get(result, result) is arg:
-            return 0, 0
-        op = self._definitions.get(result)
+    def _carry_on(self, loop: While, arg: Value, init: Value, result: Value) -> None:
+        """The same of another loop: of what only grows, the least is what it begins with. Unsigned numbers only grow
+        if the condition stops them before they come round."""
+        step = self._step(result, arg, dict(zip(loop.body.args, loop.before.results[1:], strict=True)))
+        if step is None:
+            return
+        least, most = _limits(arg.type)
+        if not step.is_signed:
+            with self.entering(loop) as is_entered:
+                now = self.of(arg) if is_entered else self.of(init)
+            if not _is_in((now[0] + step.least, now[1] + step.most), (least, most)):
+                return
+        first, last = self.of(init)
+        self._narrow(arg, (first if step.least >= 0 else least, last if step.most <= 0 else most))
+
+    def _step(self, result: Value, arg: Value, back: dict[Value, Value]) -> Step | None:
+        """How much more the next value is than this one, modulo what the type holds."""
+        if not _is_integer(arg.type):
+            return None
+        if self._is_again(result, arg, back):
+            return Step(0, 0, True)
+        op = self._definitions.get(self._plain(result))
         if not isinstance(op, Apply) or op.fn not in ("add", "sub"):
             return None
-        left, right = map(self._plain, op.args)
-        if op.fn == "add" and back.get(right, right) is arg:
+        left, right = op.args
+        if op.fn == "add" and self._is_again(right, arg, back):
             left, right = right, left
-        if back.get(left, left) is not arg:
+        if not self._is_again(left, arg, back):
             return None
-        least, most = self.of(right)
-        return (least, most) if op.fn == "add" else (-most, -least)
+        is_signed = all(isinstance(v.type, Scalar) and v.type.kind == "int" for v in (arg, op.result))
+        least, most = self.of(right if is_signed else self._plain(right))
+        return Step(least, most, is_signed) if op.fn == "add" else Step(-most, -least, is_signed)
+
+    def _is_again(self, value: Value, arg: Value, back: dict[Value, Value]) -> bool:
+        value = self._plain(value)
+        return back.get(value, value) is arg
 
     def _plain(self, value: Value) -> Value:
         """Without conversions between signed and unsigned: a counter that wraps is no counter."""
@@ -152,6 +180,22 @@ class Intervals:
                 found = _both(found, frame.narrowed.get(value, found))
             self._frames[-1].found[value] = found
         return found
+
+    def offset(self, index: Value) -> Range:
+        """Of an index, as addresses take it: those of 64 bits come round, so that `size_t i; p[i - 1]` may be before
+        p."""
+        found = self.of(index)
+        if _is_in(found, _ADDRESSES):
+            return found
+        exact = None
+        match self._definitions.get(index):
+            case Apply("convert", (source,)) if _bits(source.type) == _bits(index.type):
+                exact = self.offset(source)
+            case Apply("neg", (arg,)):
+                exact = COMBINED["sub"]((0, 0), self.offset(arg))
+            case Apply("add" | "sub" | "mul" as fn, (left, right)):
+                exact = COMBINED[fn](self.offset(left), self.offset(right))
+        return exact if exact is not None and _is_in(exact, _ADDRESSES) else _ADDRESSES
 
     def _computed(self, value: Value) -> Range | None:
         path = self.path(value)
