@@ -51,7 +51,7 @@ class Kernel:
         self._guarded: dict[tuple[str, ...], Executable] = {}
         self._null_users: dict[tuple[str, ...], bool] = {}  # whether they have accesses through what is null
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
-        self._launchers: Launchers[None] = Launchers(self._launch)
+        self._launchers: Launchers[None] = Launchers(self._launch, name)
         self._lock = make_lock()
 
     @property
@@ -79,14 +79,14 @@ class Kernel:
 
     def launch(self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = ()) -> None:
         """The keyword form of `kernel[grid, block, shared, stream](*args)`."""
-        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), {})
+        self._launch(make_launch(grid, block, shared, stream, of=self.name), requests.arguments("launch", args), {})
 
     def check(
         self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **named: Any
     ) -> CheckReport:
         """Runs the kernel on the CPU, watched: out-of-bounds accesses, reads of memory nothing wrote, and data races
         are reported with their source lines. `seed` shuffles the order of threads and blocks."""
-        launch = make_launch(grid, block, shared)
+        launch = make_launch(grid, block, shared, of=self.name)
         bound, placement = self.bind(args, named)
         return self.check_bound(launch, bound, placement, {}, requests.seed(seed))
 

@@ -57,7 +57,7 @@ def test_explained_is_launched(name: str, plan: str) -> None:
         launched, _, own = gradient._prepare(make_launch(GRID, BLOCK), (*args, *given), {}, watched=False)
         text = gradient.source_for(GRID, BLOCK, *args, *given)
         (chosen,) = gradient._plans._found.values()  # one for all three
-        rows = re.findall(r"^  (\w+): grid ([\d x]+), block ([\d x]+): (\w+) atomic additions", told, re.MULTILINE)
+        rows = re.findall(r"^  (\w+): grid ([\d x]+), block ([\d x]+): (\w+) atomic additions? ", told, re.MULTILINE)
         assert [row[0] for row in rows] == [step.kernel.name for step in launched]
         after = {addition.kernel.name for addition in chosen.additions}
         assert text.count("// Launch ") == len(launched) == len(re.findall(r"__global__ void", text)) - len(after)

@@ -201,7 +201,7 @@ def test_plain_char_takes_bytes_of_either_sign() -> None:
             if dtype in dtypes.split():
                 packed(function, array)
             else:
-                refused(function, array, match="wants a int8 array")
+                refused(function, array, match="wants an int8 array")
 
 
 def test_bfloat16_wants_the_exact_type() -> None:

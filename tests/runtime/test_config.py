@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kernelgrad as kg
 from kernelgrad.errors import LaunchError
-from kernelgrad.runtime.config import MAX_SHARED_BYTES, check_launch_bounds, check_shared, make_launch, parse_launch
+from kernelgrad.runtime.config import MAX_SHARED_BYTES, check_launch_bounds, check_shared, parse_launch
 
 
 @pytest.mark.parametrize(
@@ -59,8 +60,23 @@ def test_invalid_launches(key: Any, message: str) -> None:
         parse_launch(key)
 
 
+INVALID = {(0, 1): "grid: the x extent must be", (1, 1025): "block: the x extent is", 4: "a launch is"}
+
+
+def test_errors_name_the_kernel() -> None:
+    kernel = kg.compile("__global__ void square(double *y, const double *x) { y[0] = x[0] * x[0]; }")["square"]
+    forward, reverse = kg.split(kernel)
+    for launched in (kernel, kg.gradient(kernel), kg.jvp(kernel), kg.hvp(kernel), forward, reverse):
+        for key, message in INVALID.items():
+            with pytest.raises(LaunchError, match=f"^square: {message}"):
+                launched[key]
+    for call in (kernel.launch, kernel.check, kg.gradient(kernel).explain):
+        with pytest.raises(LaunchError, match="^square: block: at most 1024 threads"):
+            call(grid=1, block=(32, 64))
+
+
 def test_the_device_has_the_last_word_on_shared_memory() -> None:
-    assert make_launch(1, 32, 1000, max_shared=1000).shared_bytes == 1000
+    assert check_shared(1000, 1000) == 1000
     with pytest.raises(LaunchError, match="at most 1000 bytes per block, got 600 bytes and the kernel's own 401"):
         check_shared(600, 1000, static=401)
 

@@ -76,7 +76,7 @@ def check(
 ) -> GradientReport:
     if isinstance(target, Gradient):
         grid, block = _launch_of(target.kernel, grid, block)
-        launch = make_launch(grid, block, shared * widen.growth(target.kernel.function))
+        launch = make_launch(grid, block, shared * widen.growth(target.kernel.function), of=target.kernel.name)
         return _Comparison(OfGradient(target, parameters, launch, args), np.random.default_rng(seed), rtol).run()
     grid, block = _launch_of(target, grid, block)
     target = with_variables(target, parameters)
@@ -90,7 +90,7 @@ def check(
         problem = f"takes {len(own)} arguments, got {len(args)}"
         raise ArgumentError(f"{kernel.name}: {problem}\n  {c_signature(kernel.function)}")
     kernel, args = _with_variables(kernel, args)
-    launch = make_launch(grid, block, shared * widen.growth(kernel.function))
+    launch = make_launch(grid, block, shared * widen.growth(kernel.function), of=kernel.name)
     subject = Subject(kernel, listed, launch, args)
     return _Comparison(subject, np.random.default_rng(seed), rtol).run()
 

@@ -210,7 +210,7 @@ class Gradient(Differentiated):
     """The gradient of a kernel: `g[grid, block](*arguments, *adjoints)`."""
 
     def __init__(self, kernel: Kernel, settings: Settings):
-        self._launchers: Launchers[None] = Launchers(self._launch)
+        self._launchers: Launchers[None] = Launchers(self._launch, kernel.name)
         self._binders: dict[tuple[str, ...], Kernel] = {}
         super().__init__(kernel, settings)
         self._plans, self.planner = Plans(), Planner(self.forms)
@@ -245,7 +245,9 @@ class Gradient(Differentiated):
         self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = (), **adjoints: Any
     ) -> None:
         """The keyword form of `g[grid, block, shared, stream](*args, **adjoints)`."""
-        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), adjoints)
+        self._launch(
+            make_launch(grid, block, shared, stream, of=self.kernel.name), requests.arguments("launch", args), adjoints
+        )
 
     def execute_kernel(
         self, grid: Any, block: Any, *args: Any, shared: Any = None, stream: Any = None, **adjoints: Any
@@ -257,7 +259,7 @@ class Gradient(Differentiated):
             if shared is not None or stream is not None:
                 raise ArgumentError("shared and stream are given twice: by position and by name")
             shared, stream, *args = args  # type: ignore[assignment]
-        self._launch(make_launch(grid, block, shared or 0, stream), tuple(args), adjoints)
+        self._launch(make_launch(grid, block, shared or 0, stream, of=self.kernel.name), tuple(args), adjoints)
 
     def execute(self, *args: Any, **keywords: Any) -> None:
         raise LaunchError(
@@ -278,7 +280,7 @@ class Gradient(Differentiated):
         run on a GPU, for arrays that are not there."""
         from ..launches.text import text_of
 
-        return text_of(self.planned(make_launch(grid, block, shared), args, adjoints, on_gpu).plan)
+        return text_of(self.planned(make_launch(grid, block, shared, of=self.kernel.name), args, adjoints, on_gpu).plan)
 
     @compiling
     def explain(self, grid: Any = None, block: Any = None, *args: Any, shared: Any = 0, **adjoints: Any) -> str:
@@ -294,7 +296,7 @@ class Gradient(Differentiated):
 
     def tape_bytes(self, grid: Any, block: Any, *args: Any, shared: Any = 0, **adjoints: Any) -> int:
         """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
-        launch = make_launch(grid, block, shared)
+        launch = make_launch(grid, block, shared, of=self.kernel.name)
         args, _ = self._expected.placed(args, adjoints)
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
         plain = self.bytes_needed(launch, bound, placement)
@@ -343,7 +345,7 @@ class Gradient(Differentiated):
         self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **adjoints: Any
     ) -> Any:
         """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
-        launch = make_launch(grid, block, shared)
+        launch = make_launch(grid, block, shared, of=self.kernel.name)
         steps, placement, own = self._prepare(launch, args, adjoints)
         unique, seed = self.settings.promises.unique, requests.seed(seed)
         reports = [

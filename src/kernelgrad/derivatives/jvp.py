@@ -201,19 +201,21 @@ class Tangent(Differential):
         return f"<jvp {self.signature}>"
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
-        launch = parse_launch(key)
+        launch = parse_launch(key, self.name)
         return lambda *args, **keywords: self._launch(launch, args, keywords)
 
     def launch(
         self, *, grid: Any, block: Any, shared: Any = 0, stream: Any = None, args: Sequence[Any] = (), **tangents: Any
     ) -> None:
         """The keyword form of `t[grid, block, shared, stream](*args, **tangents)`."""
-        self._launch(make_launch(grid, block, shared, stream), requests.arguments("launch", args), tangents)
+        self._launch(
+            make_launch(grid, block, shared, stream, of=self.name), requests.arguments("launch", args), tangents
+        )
 
     def execute_kernel(
         self, grid: Any, block: Any, *args: Any, shared: Any = 0, stream: Any = None, **tangents: Any
     ) -> None:
-        self._launch(make_launch(grid, block, shared, stream), args, tangents)
+        self._launch(make_launch(grid, block, shared, stream, of=self.name), args, tangents)
 
     def execute(self, *args: Any, **keywords: Any) -> None:
         raise LaunchError("this is the tangent of a kernel: use execute_kernel(grid, block, ...), or t[grid, block]")

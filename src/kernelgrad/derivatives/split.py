@@ -107,7 +107,7 @@ class Forward(Differentiated):
         return f"<augmented forward of {self.kernel!r}>"
 
     def __getitem__(self, key: Any) -> Callable[..., Tape]:
-        launch = parse_launch(key)
+        launch = parse_launch(key, self.kernel.name)
         return lambda *args, **keywords: self._launch(launch, args, keywords)
 
     @cached_property
@@ -130,7 +130,7 @@ class Forward(Differentiated):
     def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None) -> Tape:
         """Runs the forward on the CPU, watched. `reverse.check` with the tape reports on both launches, and on promises
         of what is unchanged."""
-        return self._launch(make_launch(grid, block, shared), args, {}, watched=True, seed=seed)
+        return self._launch(make_launch(grid, block, shared, of=self.kernel.name), args, {}, watched=True, seed=seed)
 
     def _launch(
         self,
@@ -243,7 +243,7 @@ class Reverse:
         return f"<reverse {self.forward.signature}>"
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
-        launch = parse_launch(key)
+        launch = parse_launch(key, self.forward.kernel.name)
 
         def run(tape: Any = None, *args: Any, **adjoints: Any) -> None:
             self._launch(launch, tape, args, adjoints)
@@ -259,7 +259,9 @@ class Reverse:
     ) -> CheckReport:
         """Runs the reverse on the CPU, watched; `tape` is of `forward.check`. What that found is reported too, and
         buffers that changed since, though they were promised not to."""
-        findings = self._launch(make_launch(grid, block, shared), tape, args, adjoints, watched=True, seed=seed)
+        findings = self._launch(
+            make_launch(grid, block, shared, of=self.forward.kernel.name), tape, args, adjoints, watched=True, seed=seed
+        )
         return CheckReport(self.forward.kernel.name, findings)
 
     def _launch(

@@ -50,7 +50,7 @@ def explain_launch(
     gradient: Gradient, grid: Any, block: Any, shared: Any, args: tuple[Any, ...], adjoints: Mapping[str, Any]
 ) -> str:
     """For one launch: the plan that it gets, and how much that moves."""
-    planned = gradient.planned(make_launch(grid, block, shared), args, adjoints)
+    planned = gradient.planned(make_launch(grid, block, shared, of=gradient.kernel.name), args, adjoints)
     return "\n".join([_explained(planned.plan.variant, planned.plan), "", *_of_launch(planned)])
 
 
@@ -141,7 +141,7 @@ def _steps(plan: LaunchPlan) -> list[str]:
         grid, block = (" x ".join(map(str, _trimmed(extents))) for extents in (step.grid, step.block))
         code = (step.kernel.cpu_module if on_cpu else step.kernel.cuda_module).functions[step.kernel.name]
         count = sum(isinstance(op, Atomic) and op.kind == "add" for op in walk(code.body))
-        rows.append(f"  {step.kernel.name}: grid {grid}, block {block}: {count or 'no'} atomic additions in its code")
+        rows.append(f"  {step.kernel.name}: grid {grid}, block {block}: {_counted(count)} in its code")
     rows += [f"  afterwards {addition.describe(plan.sized)}" for addition in plan.additions]
     for need in plan.needs:
         if isinstance(need, Memory):
@@ -212,6 +212,10 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.3g} {unit}"
         nbytes /= 1000
     return f"{nbytes:,.3g} GB"
+
+
+def _counted(additions: int) -> str:
+    return f"{additions or 'no'} atomic addition{'' if additions == 1 else 's'}"
 
 
 def _trimmed(extents: tuple[int, ...]) -> tuple[int, ...]:

@@ -315,7 +315,7 @@ class Interpreter:
             warnings.warn(f"{op.span}: a launch of no blocks or threads: nothing runs", stacklevel=2)
             return
         with told_at(op.span):
-            launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6])
+            launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6], of=kernel.name)
         stream = None if self.memory.device is None else 0
         args = tuple(self._argument(self.values[v], v.type, op.span, False) for v in op.args)
         self.machine.launch(kernel, launch.on(stream), args, op.span)

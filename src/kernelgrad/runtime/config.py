@@ -38,10 +38,10 @@ _LAUNCHERS = 64
 
 class Launchers(Generic[Result]):
     """What stands before the arguments: `kernel[grid, block, shared_bytes, stream]`. Parsed configurations are
-    remembered, since loops repeat them."""
+    remembered, since loops repeat them. `of`: what is launched, for errors."""
 
-    def __init__(self, launch: Callable[[Launch, tuple[Any, ...], dict[str, Any]], Result]):
-        self._launch = launch
+    def __init__(self, launch: Callable[[Launch, tuple[Any, ...], dict[str, Any]], Result], of: str):
+        self._launch, self._of = launch, of
         self._parsed: dict[Any, Callable[..., Result]] = {}
 
     def __getitem__(self, key: Any) -> Callable[..., Result]:
@@ -50,30 +50,41 @@ class Launchers(Generic[Result]):
         except TypeError:  # an unhashable stream, say
             found = None
         if found is None:
-            launch = parse_launch(key)
+            launch = parse_launch(key, self._of)
             found = lambda *args, **keywords: self._launch(launch, args, keywords)  # noqa: E731
             if launch.stream is None and len(self._parsed) < _LAUNCHERS:
                 self._parsed[key] = found
         return found
 
 
-def parse_launch(key: Any, max_shared: int = MAX_SHARED_BYTES) -> Launch:
-    """The configuration in `kernel[key]`; LaunchError says what is wrong with it."""
+def parse_launch(key: Any, of: str = "") -> Launch:
+    """The configuration in `kernel[key]`; LaunchError says what is wrong with it, and `of` which kernel."""
     if not isinstance(key, tuple) or not 2 <= len(key) <= 4:
         count = len(key) if isinstance(key, tuple) else 1
-        raise LaunchError(f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes, stream]; got {count}")
-    return make_launch(*key, max_shared=max_shared)
+        forms = "kernel[grid, block] or kernel[grid, block, shared_bytes, stream]"
+        raise LaunchError(f"{_before(of)}a launch is {forms}; got {count}")
+    return make_launch(*key, of=of)
 
 
-def make_launch(
-    grid: Any, block: Any, shared: Any = 0, stream: Any = None, *, max_shared: int = MAX_SHARED_BYTES
-) -> Launch:
+def make_launch(grid: Any, block: Any, shared: Any = 0, stream: Any = None, *, of: str = "") -> Launch:
+    """Checked; `of`: what is launched, for errors."""
+    try:
+        return _checked(grid, block, shared, stream)
+    except LaunchError as error:
+        raise LaunchError(f"{_before(of)}{error}") from None
+
+
+def _before(name: str) -> str:
+    return f"{name}: " if name else ""
+
+
+def _checked(grid: Any, block: Any, shared: Any, stream: Any) -> Launch:
     grid3 = _extents("grid", grid, MAX_GRID)
     block3 = _extents("block", block, MAX_BLOCK)
     threads = block3[0] * block3[1] * block3[2]
     if threads > MAX_THREADS:
         raise LaunchError(f"block: at most {MAX_THREADS} threads, got {threads} (block={block!r})")
-    return Launch(grid3, block3, check_shared(shared, max_shared), stream)
+    return Launch(grid3, block3, check_shared(shared, MAX_SHARED_BYTES), stream)
 
 
 def flat_launch(blocks: int, threads: int, stream: Any) -> Launch:

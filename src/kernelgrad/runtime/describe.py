@@ -19,8 +19,13 @@ def dtype_name(dtype: DType) -> str:
     return dtype if isinstance(dtype, str) else str(dtype)
 
 
+def with_article(name: str) -> str:
+    """Of a dtype: an int32, but a uint8."""
+    return f"{'an' if name[:1] in 'aeio' else 'a'} {name}"
+
+
 def array_text(array: ArrayView) -> str:
-    return f"a {dtype_name(array.dtype)} array of shape {array.shape} on {device_name(array.device)}"
+    return f"{with_article(dtype_name(array.dtype))} array of shape {array.shape} on {device_name(array.device)}"
 
 
 def value_text(value: Any) -> str:
@@ -52,7 +57,7 @@ def wanted_array(pointee: Type, anything: bool) -> str:
         case Array():
             return f"an array of {flat}, {pointee.size} bytes per item"
         case _:
-            return f"a {flat} array"
+            return f"{with_article(flat)} array"
 
 
 def layout_hint(pointee: Type) -> str | None:

@@ -76,7 +76,7 @@ class SecondOrder:
 
     def __init__(self, style: Style, gradient: Gradient, slots: Iterable[Slot]):
         self.style, self.gradient, self.slots = style, _within_half(gradient), tuple(slots)
-        self._launchers: Launchers[None] = Launchers(self._launch)
+        self._launchers: Launchers[None] = Launchers(self._launch, self.kernel.name)
         self._codes: dict[tuple[int, tuple[Slot, ...]], SecondCode] = {}
         self._binders: dict[tuple[Slot, ...], Kernel] = {}
         self._params = {p.name: p for p in self.kernel.function.params}
@@ -97,7 +97,7 @@ class SecondOrder:
     def execute_kernel(
         self, grid: Any, block: Any, *args: Any, shared: Any = 0, stream: Any = None, **slots: Any
     ) -> None:
-        self._launch(make_launch(grid, block, shared, stream), args, slots)
+        self._launch(make_launch(grid, block, shared, stream, of=self.kernel.name), args, slots)
 
     def execute(self, *args: Any, **keywords: Any) -> None:
         raise LaunchError("this is a derivative of a kernel: use execute_kernel(grid, block, ...), or d[grid, block]")
@@ -137,7 +137,7 @@ class SecondOrder:
 
     def check(self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **slots: Any) -> Any:
         """Runs it on the CPU, watched, as `kernel.check` does for a kernel."""
-        ready = self._prepare(make_launch(grid, block, shared), args, slots, watched=True)
+        ready = self._prepare(make_launch(grid, block, shared, of=self.kernel.name), args, slots, watched=True)
         own, seed = ready.own, requests.seed(seed)
         report = ready.kernel.check_bound(ready.launch, ready.bound, ready.placement, own.supplied, seed)
         own.finish()
