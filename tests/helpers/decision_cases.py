@@ -229,7 +229,12 @@ def expected(name: str, type: str, given: Data) -> list[Any]:
     return adjoints(kg.gradient(kernel(name, type, "REPLAY"), LISTED), given)
 
 
+# `f = p - c` of a node up to 400 may have half a unit in the last place of p: what only REPLAY does not decide by is
+# fused there.
+_TOLERANCES = {"float": 2e-5, "double": 1e-13}
+
+
 def assert_same(found: list[Any], wanted: list[Any], type: str) -> None:
     for one, other in zip(found, wanted, strict=True):
-        limit = {"float": 1e-4, "double": 1e-12}[type] * np.abs(other).max()
+        limit = _TOLERANCES[type] * np.abs(other).max()
         np.testing.assert_allclose(one, other, rtol=0, atol=limit)
