@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from ir_interpreter import Machine
 from ir_interpreter import apply as reference
-
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import Apply, Block, Function, Global, Module, Op, Param, Value
 from kernelgrad.ir.traverse import walk
