@@ -133,9 +133,9 @@ class Program:
             if cell.is_written and cell.first == "read" and not self._is_given(tape, cell):
                 step, name = _first_reader(tape, cell)
                 raise TapeError(
-                    f"program: {step} reads the memory of '{name}', which later steps overwrite: what it held when the"
-                    " recording began is gone; list that array among the inputs, or make it with kg.zeros or fill it"
-                    " with kg.fill inside the recording"
+                    f"program: {step} reads '{name}' before any step has written it, and a later step overwrites it:"
+                    " what it held when the recording began is not known any more; list that array among the inputs,"
+                    " or set it inside the recording, with kg.zeros or kg.fill"
                 )
 
     def _is_given(self, tape: Tape, cell: Cell) -> bool:
@@ -152,7 +152,7 @@ class Program:
                     continue
                 at = place.address + cell.start - place.start
                 if any(s.address <= cell.start and cell.end <= s.address + s.nbytes for s in tape.zeroed):
-                    trace.fill(at, cell.nbytes, b"\0")
+                    trace.fill(at, cell.nbytes, b"\0", self.device)
                 elif cell.is_written:
                     kept = trace.own(cell.nbytes)
                     _copy_now(kept, cell.start, cell.nbytes, self.device, self.stream)

@@ -5,7 +5,7 @@ A step says which memory it reads and writes and what its reverse reads again; i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,12 +53,20 @@ class Step:
         self.prints: tuple[tuple[str, int, int, int], ...] = ()
         self.device_prints: tuple[DevicePrint, ...] = ()
 
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        """Those that it gets, and where they are."""
+        return ()
+
     def run(self) -> None:
         """The first time."""
         self.run_again(self.stream)
 
     def run_again(self, stream: int | None) -> None:
         raise NotImplementedError
+
+    def drop_tape(self) -> None:
+        """It will not be reversed."""
 
     def is_counted(self, span: Span) -> bool:
         """Whether somebody counts the writes to a span."""
@@ -181,6 +189,13 @@ class LaunchStep(Step):
     def _adjoints(self, shadow: Any, number: Any) -> tuple[Any, ...]:
         return adjoints_of(self.kernel, self.facts.listed, self.frozen, self.spans, shadow, number)
 
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((array, self.spans[path]) for path, array in self.frozen.views.items() if path in self.spans)
+
+    def drop_tape(self) -> None:
+        self.tape = None
+
     def is_counted(self, span: Span) -> bool:
         array = self.frozen.views.get(span.name)
         return array is not None and array.versioned
@@ -266,6 +281,10 @@ class WritingStep(Step):
 
     target: ArrayView
 
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((self.target, self.writes[0]),)
+
     def run(self) -> None:
         self.run_again(self.stream)
         if self.target.versioned:
@@ -282,6 +301,10 @@ class CopyStep(WritingStep):
         self.device = self.writes[0].device if self.writes[0].device is not None else self.reads[0].device
         if _meet(self.writes[0], self.reads[0]):
             raise ArgumentError("copy: the two arrays share memory")
+
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((self.target, self.writes[0]), (self.source, self.reads[0]))
 
     def run_again(self, stream: int | None) -> None:
         transfers.move(self.target.address, self.source.address, self.target.nbytes, self.device, stream)
@@ -323,6 +346,10 @@ class WatchStep(Step):
         self.array, self.view = array, view
         self.reads = (_span("array", view),)
         self.result: Any = None
+
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((self.view, self.reads[0]),)
 
     def run_again(self, stream: int | None) -> None:
         pass

@@ -138,7 +138,7 @@ def fill(target: int, nbytes: int, pattern: bytes, device: int | None, stream: i
         return
     trace = TRACE.get()
     if device is None and trace is not None:
-        trace.fill(target, nbytes, pattern)
+        trace.fill(target, nbytes, pattern, device)
         return
     if device is None:
         host_array(target, nbytes, np.dtype(f"V{len(pattern)}"))[...] = np.void(pattern)
