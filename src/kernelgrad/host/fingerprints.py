@@ -125,6 +125,10 @@ class Watcher:
                 slot = slots.print(span.address, span.nbytes, step.stream)
                 yield DevicePrint(span.name, span.address, span.nbytes, span.device, slot)
 
+    def count_again(self) -> None:
+        """After a reverse: what it wrote is as it was."""
+        self._tensors.count_all()
+
     def look_at_the_end(self) -> None:
         """When all of the program is about to be reversed."""
         self._tensors.look_at_all()
@@ -170,6 +174,12 @@ class VersionCounts:
             tensor = array.owner if array.owner._base is None else array.owner._base
             groups.append(self._groups.setdefault(_storage(array), {}))
             groups[-1].setdefault(id(tensor), Counted(tensor)).spans[span.address, span.nbytes] = span
+        self._count(groups)
+
+    def count_all(self) -> None:
+        self._count(self._groups.values())
+
+    def _count(self, groups: Iterable[dict[int, Counted]]) -> None:
         for group in groups:
             for counted in group.values():
                 counted.version = counted.tensor._version

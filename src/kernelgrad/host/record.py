@@ -25,10 +25,12 @@ from .fingerprints import SMALL, Watcher, unseen
 from .memory_map import Cell, MemoryMap, Need, Span
 from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
-from .steps import LaunchStep, Step, WatchStep
+from .steps import ArgumentStep, LaunchStep, Step, WatchStep
 from .versions import Store
 
 if TYPE_CHECKING:
+    from ..derivatives.gradient import Gradient
+    from ..derivatives.jvp import Tangent
     from .program import Program
 
 
@@ -94,6 +96,16 @@ class Tape:
         step = LaunchStep(kernel, launch, args, keywords)
         if self.store.budget is None:
             self.own_tapes.choose(step)
+        self.do(step)
+
+    def derivative(
+        self, target: Gradient | Tangent, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> None:
+        """What the launch of a gradient or a jvp does while it is recorded: it is reversed by its second derivative."""
+        from .derivative_steps import DerivativeStep
+
+        step = DerivativeStep(target, launch, *target.separate(args, keywords))
+        self.cells.covers(span for _, span in step.arrays)  # some may stay as they are: they are known, too
         self.do(step)
 
     def do(self, step: Step) -> None:
@@ -219,6 +231,7 @@ class Tape:
         finally:
             if keep:
                 self._state = "recorded"
+                self.watcher.count_again()
             else:
                 self.store.clear()
         self._shadows = run.shadows
@@ -250,7 +263,7 @@ class Tape:
         return self._shadows.copy_of(of, array)
 
     def _grad_of_number(self, name: str) -> float:
-        launched = {step.kernel: None for step in self.steps if isinstance(step, LaunchStep)}
+        launched = {step.kernel: None for step in self.steps if isinstance(step, ArgumentStep)}
         return self.numbers().get(find_number(name, launched), 0.0)
 
     def known(self, what: str, array: Any) -> ArrayView:

@@ -19,7 +19,7 @@ from .arrays import empty_like
 from .memory_map import Cell, MemoryMap, Span
 
 if TYPE_CHECKING:
-    from .steps import LaunchStep
+    from .steps import ArgumentStep
 
 _ALIGNED = 256  # a shadow begins as its region does, modulo this
 _SLOT = 16
@@ -99,6 +99,10 @@ class ShadowMemory:
         found = transfers.raw(self._address(span), span.nbytes, dtype, span.device, memory)
         return found._replace(around=around)
 
+    def cells(self, spans: Iterable[Span]) -> list[tuple[int, int, int | None]]:
+        """The runs of memory that spans lie in."""
+        return list(self._map.runs(self._map.covers(spans)))
+
     def pieces(self, span: Span) -> list[tuple[Span, DType]]:
         """Where a span may have adjoints other than zero, and of which dtype they are."""
         cells = [cell for cell in self._map.cover(span) if cell in self._active and cell in self._dtypes]
@@ -169,7 +173,7 @@ class ShadowMemory:
 
     # ---- numbers
 
-    def number(self, step: LaunchStep, path: str, type: Any) -> ArrayView:
+    def number(self, step: ArgumentStep, path: str, type: Any) -> ArrayView:
         """Memory for the adjoint of a number of a launch."""
         if not self._numbers or self._numbers[-1].device != step.device or self._numbers[-1].is_full(type.size):
             self._numbers.append(NumberSlots(step.device, self.stream_on(step.device), type.size))
@@ -177,7 +181,7 @@ class ShadowMemory:
         address = slots.take(step, path, type)
         return transfers.raw(address, type.size, number_dtype(type), step.device, slots)
 
-    def settle(self, step: LaunchStep) -> None:
+    def settle(self, step: ArgumentStep) -> None:
         """After the reverse of a launch. Adds up where there is much, or where the 0-d arrays that were passed for
         numbers are written by steps, whose reverse comes later."""
         written = any(cell.is_written for n in step.numbers for cell in self._map.cover(number_span(n.array)))
@@ -188,7 +192,7 @@ class ShadowMemory:
         if written or len(self._numbers) > _CHUNKS:
             self.settle_all()
 
-    def _add_numbers(self, step: LaunchStep) -> None:
+    def _add_numbers(self, step: ArgumentStep) -> None:
         """In a trace: by operations on memory."""
         for slots in self._numbers:
             for path, type, address in slots.give(step):
@@ -255,7 +259,7 @@ class NumberSlots:
         self._memory = Scratch(max(_NUMBERS, at_least + _SLOT), device, stream).zero()
         self._base = -self._memory.address % _SLOT
         self._used = 0
-        self._taken: list[tuple[LaunchStep, str, Any, int]] = []
+        self._taken: list[tuple[ArgumentStep, str, Any, int]] = []
 
     def follow(self, stream: int | None) -> None:
         self._memory.follow(stream)
@@ -263,20 +267,20 @@ class NumberSlots:
     def is_full(self, size: int) -> bool:
         return self._base + self._used + size > self._memory.nbytes
 
-    def take(self, step: LaunchStep, path: str, type: Any) -> int:
+    def take(self, step: ArgumentStep, path: str, type: Any) -> int:
         at = self._base + self._used
         self._taken.append((step, path, type, at))
         self._used += -(-type.size // _SLOT) * _SLOT
         return self._memory.address + at
 
-    def give(self, step: LaunchStep) -> list[tuple[str, Any, int]]:
+    def give(self, step: ArgumentStep) -> list[tuple[str, Any, int]]:
         """Those of a step, which are forgotten here."""
         found = [(path, type, self._memory.address + at) for of, path, type, at in self._taken if of is step]
         self._taken = [taken for taken in self._taken if taken[0] is not step]
         return found
 
     @property
-    def steps(self) -> Iterable[LaunchStep]:
+    def steps(self) -> Iterable[ArgumentStep]:
         return (taken[0] for taken in self._taken)
 
     def values(self) -> Iterable[tuple[Any, str, tuple[ArrayView, ...], float]]:

@@ -81,7 +81,13 @@ class Step:
         raise NotImplementedError
 
 
-class LaunchStep(Step):
+class ArgumentStep(Step):
+    """A launch: of a kernel, or of a derivative of one. `spans`: where its arrays are, by their paths. `versions`: of
+    module variables that the host alone changes. `live`: numbers that are read from memory when it runs."""
+
+    frozen: Frozen
+    spans: dict[str, Span]
+
     def __init__(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]):
         super().__init__()
         self.bound, self.placement = kernel.bind(args, keywords)
@@ -93,6 +99,38 @@ class LaunchStep(Step):
             self._given = launch.stream  # lives as long as this
             launch = launch.on(self.stream)
         self.launch = launch
+        self.versions: dict[str, int] = {}
+        self.live: tuple[LiveNumber, ...] = ()
+
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((array, self.spans[path]) for path, array in self.frozen.views.items() if path in self.spans)
+
+    def is_counted(self, span: Span) -> bool:
+        array = self.frozen.views.get(span.name)
+        return array is not None and array.versioned
+
+    def tell(self, recorded: tuple[Number, ...], moved: tuple[Number, ...]) -> None:
+        """The numbers that `recorded` 0-d arrays were passed for are those that `moved` ones hold when it runs."""
+        self.numbers = moved
+        self.reads = (*self.reads, *[Span(n.path, n.array.address, n.array.nbytes, None) for n in moved])
+        self.live = _live_numbers(self.kernel, recorded, moved)
+        self.reread += tuple([Span("number", n.array.address, n.array.nbytes, None) for n in self.live])
+
+    def telling(self) -> AbstractContextManager[None]:
+        trace = TRACE.get()
+        return trace.telling(self.kernel.function, self.live) if trace is not None else nullcontext()
+
+    def check_variables(self) -> None:
+        for name, version in self.versions.items():
+            if self.kernel.variable(name).version != version:
+                raise TapeError(f"{self.name}: variable '{name}' was assigned to after a recorded launch that uses it")
+
+
+class LaunchStep(ArgumentStep):
+    def __init__(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]):
+        super().__init__(kernel, launch, args, keywords)
+        launch = self.launch
         self.reach = reaches(kernel.function, launch, self.bound)
         self.frozen: Frozen = freeze(kernel, args, {name: self._around(name) for name in self.reach})
         self.numbers = self.frozen.numbers
@@ -100,13 +138,12 @@ class LaunchStep(Step):
         self.versions = self._add_variables()
         numbers = [Span(n.path, n.array.address, n.array.nbytes, None) for n in self.numbers]
         loads, stores = self._wide("loads"), self._wide("stores")
-        self.reads = (*[s for s in loads if _root(s.name) in self.facts.reads], *numbers)
+        self.reads = (*[s for s in loads if root_of(s.name) in self.facts.reads], *numbers)
         self.writes = tuple([s for s in stores if _is_in(s.name, self.facts.writes)])
         self.varies = self.facts.varies
         self.may_alias = self._find_alias()
         self.form: Form = self.facts.form(self.may_alias)
         self.tape: Any = None
-        self.live: tuple[LiveNumber, ...] = ()
         self.reread = self._find_reread()
         self.rewrites = self.form.kind == "joint"
 
@@ -114,10 +151,7 @@ class LaunchStep(Step):
     def again(cls, step: LaunchStep, args: tuple[Any, ...], numbers: tuple[Number, ...]) -> LaunchStep:
         """The same launch with other arrays. `numbers`: the 0-d arrays that were passed for some of them."""
         made = cls(step.kernel, step.launch, args, {})
-        made.numbers = numbers
-        made.reads = (*made.reads, *[Span(n.path, n.array.address, n.array.nbytes, None) for n in numbers])
-        made.live = _live_numbers(step.kernel, step.numbers, numbers)
-        made.reread += tuple([Span("number", n.array.address, n.array.nbytes, None) for n in made.live])
+        made.tell(step.numbers, numbers)
         return made
 
     def _around(self, name: str) -> tuple[int, int]:
@@ -165,7 +199,7 @@ class LaunchStep(Step):
         except UnsupportedError:
             self.form = facts.use_instead(self.may_alias)
             names = facts.reads
-        return tuple([s for s in self._wide("loads") if _root(s.name) in names])
+        return tuple([s for s in self._wide("loads") if root_of(s.name) in names])
 
     def use_tape(self) -> bool:
         """Has the launch keep what its reverse needs; whether it can."""
@@ -189,29 +223,21 @@ class LaunchStep(Step):
     def _adjoints(self, shadow: Any, number: Any) -> tuple[Any, ...]:
         return adjoints_of(self.kernel, self.facts.listed, self.frozen, self.spans, shadow, number)
 
-    @property
-    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
-        return ((array, self.spans[path]) for path, array in self.frozen.views.items() if path in self.spans)
-
     def drop_tape(self) -> None:
         self.tape = None
-
-    def is_counted(self, span: Span) -> bool:
-        array = self.frozen.views.get(span.name)
-        return array is not None and array.versioned
 
     # ---- forward
 
     def run(self) -> None:
         if self.form.forward is None:
-            with self._telling():
+            with self.telling():
                 self.kernel.run(self.launch, self.bound, self.placement, {})
             return
         token = RECORDER.set(None)
         try:
             launch = self.launch
             forward = self.form.forward[launch.grid, launch.block, launch.shared_bytes, launch.stream]
-            with self._telling():
+            with self.telling():
                 self.tape = forward(*self.frozen.args)
             self.tape_bytes = self.tape.nbytes
         finally:
@@ -222,12 +248,8 @@ class LaunchStep(Step):
     def run_again(self, stream: int | None) -> None:
         """Nobody is told that tensors were written: they will hold again what they hold."""
         self.check_variables()
-        with self._telling():
+        with self.telling():
             self.kernel.run(self.launch.on(stream), self.bound._replace(mutated=()), self.placement, {})
-
-    def _telling(self) -> AbstractContextManager[None]:
-        trace = TRACE.get()
-        return trace.telling(self.kernel.function, self.live) if trace is not None else nullcontext()
 
     # ---- reverse
 
@@ -244,7 +266,7 @@ class LaunchStep(Step):
             lambda span, dtype: shadows.view(span, dtype, self._around(span.name)),
             lambda path, type: shadows.number(self, path, type),
         )
-        with self._telling():
+        with self.telling():
             self._launch_reverse(adjoints, shadows.stream_on(self.device), keep)
         shadows.activate([s for s in self._wide("both") if s.name in self.facts.floats])
         shadows.settle(self)
@@ -269,11 +291,6 @@ class LaunchStep(Step):
                     f"{self.name}: '{span.name}' is no buffer of floating-point numbers, but holds some that have an"
                     " adjoint by then: what integers write has no derivative"
                 )
-
-    def check_variables(self) -> None:
-        for name, version in self.versions.items():
-            if self.kernel.variable(name).version != version:
-                raise TapeError(f"{self.name}: variable '{name}' was assigned to after a recorded launch that uses it")
 
 
 class WritingStep(Step):
@@ -377,7 +394,7 @@ def _widened(span: Span, around: tuple[int, int]) -> Span:
     return Span(span.name, span.address - before, before + span.nbytes + behind, span.device)
 
 
-def _root(name: str) -> str:
+def root_of(name: str) -> str:
     return name.partition(".")[0].partition("[")[0]
 
 
