@@ -277,11 +277,32 @@ def test_structured_arrays() -> None:
         for _ in range(2):
             module["move"][1, 4](bodies, 0.5, 4)
             module["spin"][1, 4](quads, 4)
+    start = bodies.copy()
+    start["x"] = 2.0
+    p = tape.program((bodies, quads), (bodies,))
+    assert (p(start, quads) == bodies).all()
     tape.backward([(bodies, seed), (quads, np.ones((4, 4), np.float32))])
+    found, _ = kg.gradient(p)(start, quads, seed)
+    assert (found == tape.grad(bodies)).all()
     moved = bodies["kind"] == 1
     np.testing.assert_allclose(tape.grad(bodies)["x"], np.where(moved, 2.5**2, 1))
     np.testing.assert_allclose(tape.grad(bodies)["y"], np.where(moved, 2 * 0.5 * 2.0 * 2.5, 0))
     np.testing.assert_allclose(tape.grad(quads), [[1 + 2 * 2 * 2.0, 1, 1, 4]] * 4)
+
+
+def test_arrays_that_a_kernel_does_not_use(k: Any) -> None:
+    """Their adjoints stay as they are, wherever they lie."""
+    unused = kg.compile(
+        "__global__ void f(double *y, const double *x, const double *z) { y[threadIdx.x] = 2 * x[threadIdx.x]; }"
+    )["f"]
+    arrays = [np.ones(N) for _ in range(8)]
+    for z in arrays:
+        x, y = x0(), np.zeros(N)
+        with kg.record() as tape:
+            unused[1, N](y, x, z)
+        tape.backward([(y, np.ones(N)), (z, np.full(N, 3.0))])
+        np.testing.assert_array_equal(tape.grad(x), 2)
+        np.testing.assert_array_equal(tape.grad(z), 3)
 
 
 def test_arrays_of_pointers() -> None:

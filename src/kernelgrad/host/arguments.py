@@ -151,7 +151,11 @@ def find_number(name: str, kernels: Iterable[Kernel]) -> tuple[Kernel, str]:
     found = exact or [(kernel, path) for kernel, path in known if name == path]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(sorted(f"'{kernel.name}.{path}'" for kernel, path in found or known))
+    several = sorted(f"'{kernel.name}.{path}'" for kernel, path in found or known)
+    names = ", ".join(dict.fromkeys(several))
+    if found and len(set(several)) < len(several):
+        problem = f"'{name}' is ambiguous, several kernels have a number {names}"
+        raise ArgumentError(f"grad: {problem}: pass a 0-d array for it in a launch, and ask for that array's adjoint")
     if found:
         raise ArgumentError(f"grad: '{name}' is ambiguous: {names}")
     raise ArgumentError(f"grad: no recorded launch has a number '{name}'; there are {names or 'none'}")

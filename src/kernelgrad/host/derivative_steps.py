@@ -114,6 +114,7 @@ class DerivativeStep(ArgumentStep):
         numbers = [Span(n.path, n.array.address, n.array.nbytes, None) for n in self.numbers]
         self.reads = (*self._spans_of(reads), *numbers)
         self.writes, self.reread = self._spans_of(writes), self._spans_of(reread)
+        self.idle = self.find_idle()
 
     def _spans_of(self, names: set[str]) -> tuple[Span, ...]:
         return tuple([span for span in self.spans.values() if root_of(span.name) in names])

@@ -154,7 +154,8 @@ class VersionCounts:
         self._groups: dict[int, dict[int, Counted]] = {}  # by storage, by tensor
 
     def look(self, step: Step) -> None:
-        for array, _ in _counted(step):
+        step.counted = tuple(_counted(step))
+        for array, _ in step.counted:
             self._look_at(self._groups.get(_storage(array), {}))
 
     def look_at_all(self) -> None:
@@ -170,7 +171,7 @@ class VersionCounts:
     def count(self, step: Step) -> None:
         """After a step, which may have written."""
         groups = []
-        for array, span in _counted(step):
+        for array, span in step.counted:
             tensor = array.owner if array.owner._base is None else array.owner._base
             groups.append(self._groups.setdefault(_storage(array), {}))
             groups[-1].setdefault(id(tensor), Counted(tensor)).spans[span.address, span.nbytes] = span

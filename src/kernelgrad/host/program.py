@@ -94,7 +94,7 @@ class Program:
             if cell.is_written and cell.first == "read" and not self._is_given(tape, cell):
                 step, name = _first_reader(tape, cell)
                 raise TapeError(
-                    f"program: {step} reads '{name}' before any step has written it, and a later step overwrites it:"
+                    f"program: {step} may read '{name}' before any step has written it, and a step overwrites it:"
                     " what it held when the recording began is not known any more; list that array among the inputs,"
                     " or set it inside the recording, with kg.zeros or kg.fill"
                 )

@@ -51,7 +51,6 @@ class ProgramGradient:
         tape = Tape(self.program.budget, False)
         with tape.unentered():
             for step in self.program.steps:
-                tape.cells.covers(span for _, span in step.arrays)
                 tape.do(step)
             for array in (*self.program.inputs, *self.program.outputs):
                 moved = self.program.memory.moved(array)

@@ -104,9 +104,7 @@ class Tape:
         """What the launch of a gradient or a jvp does while it is recorded: it is reversed by its second derivative."""
         from .derivative_steps import DerivativeStep
 
-        step = DerivativeStep(target, launch, *target.separate(args, keywords))
-        self.cells.covers(span for _, span in step.arrays)  # some may stay as they are: they are known, too
-        self.do(step)
+        self.do(DerivativeStep(target, launch, *target.separate(args, keywords)))
 
     def do(self, step: Step) -> None:
         """Runs a step and records it."""
@@ -130,6 +128,8 @@ class Tape:
         self.store.step_done(number)
 
     def _note_reads(self, step: Step, number: int) -> None:
+        for span in step.idle:
+            self.cells.cover(span)  # is known, too: its adjoint stays as it is
         for span in step.reads:
             for cell in self.cells.cover(span):
                 cell.first = cell.first or "read"

@@ -34,12 +34,14 @@ _DUMMY = 1 << 12  # an address for adjoints that are only looked at
 
 class Step:
     """`exact_bytes`: what must be saved of memory it overwrites for the reverses up to its own. `logged`: what it
-    wrote, where it must not run again. `prints`: of what its reverse reads."""
+    wrote, where it must not run again. `prints`: of what its reverse reads. `counted`: its arrays the writes to which
+    somebody counts."""
 
     name = ""
     reads: tuple[Span, ...] = ()
     writes: tuple[Span, ...] = ()
     reread: tuple[Span, ...] = ()
+    idle: tuple[Span, ...] = ()  # that it gets, and neither reads nor writes
     numbers: tuple[Number, ...] = ()
     varies: str | None = None
     device: int | None = None
@@ -52,6 +54,7 @@ class Step:
         self.logged: Any = None
         self.prints: tuple[tuple[str, int, int, int], ...] = ()
         self.device_prints: tuple[DevicePrint, ...] = ()
+        self.counted: tuple[tuple[ArrayView, Span], ...] = ()
 
     @property
     def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
@@ -110,6 +113,10 @@ class ArgumentStep(Step):
         array = self.frozen.views.get(span.name)
         return array is not None and array.versioned
 
+    def find_idle(self) -> tuple[Span, ...]:
+        used = {span.name for span in (*self.reads, *self.writes)}
+        return tuple([span for name, span in self.spans.items() if name not in used])
+
     def tell(self, recorded: tuple[Number, ...], moved: tuple[Number, ...]) -> None:
         """The numbers that `recorded` 0-d arrays were passed for are those that `moved` ones hold when it runs."""
         self.numbers = moved
@@ -140,6 +147,7 @@ class LaunchStep(ArgumentStep):
         loads, stores = self._wide("loads"), self._wide("stores")
         self.reads = (*[s for s in loads if root_of(s.name) in self.facts.reads], *numbers)
         self.writes = tuple([s for s in stores if _is_in(s.name, self.facts.writes)])
+        self.idle = self.find_idle()
         self.varies = self.facts.varies
         self.may_alias = self._find_alias()
         self.form: Form = self.facts.form(self.may_alias)
