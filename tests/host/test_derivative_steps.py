@@ -16,6 +16,7 @@ import kernelgrad as kg
 N, LAUNCH = 10, (2, 8)
 
 SOURCE = r"""
+#include <cuda_fp16.h>
 #define I int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return
 __global__ void f(double *y, const double *x, double a, int n) { I; y[i] = a * x[i] * x[i] * x[(i + 1) % n]; }
 __global__ void in_place(double *y, double *x, int n) { I; x[i] = sin(x[i]) * x[i]; y[i] += x[i] * x[i]; }
@@ -29,6 +30,7 @@ __global__ void largest(double *m, const double *x, int n) { I;
 __global__ void slots(double *y, const double *x, int *used, int n) { I; y[atomicAdd(used, 1)] = x[i] * x[i]; }
 __device__ double factor;
 __global__ void scaled(double *y, const double *x, int n) { I; y[i] = factor * x[i] * x[i]; }
+__global__ void halves(__half *y, const __half *x, int n) { I; y[i] = x[i] * x[i]; }
 __global__ void halo(double *y, const double *x, int n) { I; y[i] = x[i - 1] * x[i + 1]; }
 """
 
@@ -180,8 +182,9 @@ def test_numbers_and_programs() -> None:
     given = [held[0], held[1], np.array(0.5), held[2], held[3], np.zeros(1)]
     out = p(*given)
     np.testing.assert_allclose(out[0].sum() + out[1].sum() + 3 * out[2][0], value(0.5))
-    found = kg.gradient(p)(*given, ones, ones, np.full(1, 3.0))
-    np.testing.assert_allclose(found[2], (value(0.5 + h) - value(0.5 - h)) / (2 * h), rtol=1e-6)
+    for _ in range(2):
+        found = kg.gradient(p)(*given, ones, ones, np.full(1, 3.0))
+        np.testing.assert_allclose(found[2], (value(0.5 + h) - value(0.5 - h)) / (2 * h), rtol=1e-6)
 
 
 def test_what_cannot_be_recorded() -> None:
@@ -203,7 +206,20 @@ def test_what_cannot_be_recorded() -> None:
             kg.hvp(m["f"], "y, x")[LAUNCH](y, x, 1.0, N, d_y, d_x, x.copy())
         with pytest.raises(kg.TapeError, match="'.*' shares memory with another argument"):
             kg.gradient(m["mul"], may_alias=True)[LAUNCH](y, y, x, N, d_y, d_y, d_x)
+        h, f = np.ones(N, np.float16), np.ones(N, np.float32)
+        with pytest.raises(kg.TapeError, match="'d_y' is float32, 'y' float16: they must be alike"):
+            kg.gradient(m["halves"])[LAUNCH](h, h.copy(), N, f, f.copy())
     assert not tape.steps
+
+
+def test_half_precision() -> None:
+    g = kg.gradient(module()["halves"])
+    x, y, d_y, d_x = (np.full(N, v, np.float16) for v in (3, 0, 2, 0))
+    with kg.record() as tape:
+        g[LAUNCH](y, x, N, d_y, d_x)
+    tape.backward([(y, np.ones_like(y)), (d_x, np.ones_like(y))])
+    np.testing.assert_array_equal(tape.grad(x), 2 * 3 + 2 * 2)
+    np.testing.assert_array_equal(tape.grad(d_y), 2 * 3)
 
 
 def test_tensors_count_what_is_written() -> None:

@@ -259,14 +259,29 @@ class _Forward:
         if rule is None:
             raise UnsupportedError(f"no derivative is known of '{op.fn}'", op.span)
         total: Value | None = None
+        factors = self.factors(op)
         for k, arg in enumerate(op.args):
             if arg not in self.tangents or not may_pass(op.fn, k):
                 continue
-            term = pushed(self.b, self.tangents[arg], rule, k, op.result, op.args)
+            term = pushed(self.b, self.tangents[arg], rule, k, op.result, factors)
             if term is not None:
                 term = self.b.convert(term, op.result.type)
                 total = term if total is None else self.b.apply("add", total, term)
         return self.zero(op.result.type) if total is None else total
+
+    def factors(self, op: Apply) -> tuple[Value, ...]:
+        """What a tangent is multiplied by. An adjoint times a factor that is masked by it, as Note [Masks] has it, is a
+        masked product: where the adjoint is zero, its tangent is multiplied by the factor all the same."""
+        if op.fn not in ("mul", "fma"):
+            return op.args
+        a, b, *rest = op.args
+        return self.unmasked(a, b), self.unmasked(b, a), *rest
+
+    def unmasked(self, value: Value, guard: Value) -> Value:
+        match self.activity.definitions.get(value):
+            case Apply("masked", (inner, by)) if by is guard:
+                return inner
+        return value
 
     def masked(self, tangent: Value, guard: Value) -> Value:
         """An adjoint that is zero here may have a tangent that is not."""

@@ -64,9 +64,13 @@ class DerivativeStep(ArgumentStep):
         self.spans = {
             path: Span(path, a.address, a.nbytes, self.device) for path, a in self.frozen.views.items() if a.nbytes
         }
-        self._first: Callable[[], None] | None = lambda: target._launch(self.launch, (*args, *given.values()), {})
+        self._first: tuple[Any, ...] | None = (
+            *args,
+            *given.values(),
+        )  # tensors among it are told that they are written
         self._find_accesses()
         self._shared = self._find_shared()
+        self._refuse_wider()
 
     @classmethod
     def again(cls, step: DerivativeStep, moved: Callable[[Any], Any], numbers: tuple[Number, ...]) -> DerivativeStep:
@@ -90,6 +94,16 @@ class DerivativeStep(ArgumentStep):
         if problem is not None:
             raise TapeError(f"the {self.name} cannot be recorded: {problem}; run it before or after kg.record()")
         self.versions = {name: self.kernel.variable(name).version for name in self.facts.variables}
+
+    def _refuse_wider(self) -> None:
+        """Adjoints in float, of arrays in half precision."""
+        views = self.frozen.views
+        for param, name in self._names.items():
+            for path, own in views.items():
+                given = views.get(name + path[len(param) :]) if root_of(path) == param else None
+                if given is not None and transfers.float_kinds(given.dtype) != transfers.float_kinds(own.dtype):
+                    problem = f"'{name}' is {given.dtype}, '{param}' {own.dtype}: they must be alike"
+                    raise TapeError(f"the {self.name} cannot be recorded: {problem}")
 
     # ---- which memory it uses
 
@@ -138,9 +152,8 @@ class DerivativeStep(ArgumentStep):
     def run(self) -> None:
         token = RECORDER.set(None)
         try:
-            assert self._first is not None
             with self.telling():
-                self._first()
+                self.target._launch(self.launch, self.frozen.args if self._first is None else self._first, {})
         finally:
             RECORDER.reset(token)
         self._first = None
