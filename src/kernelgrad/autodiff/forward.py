@@ -215,6 +215,9 @@ class _Forward:
         b = self.b
         match op:
             case Apply("select", (cond, one, other)):
+                same = self.chosen_anyway(cond, one, other)
+                if same is not None:
+                    return self.tangent(same)
                 return b.apply("select", cond, self.tangent(one), self.tangent(other))
             case Apply("masked", (value, guard)):
                 return self.masked(self.tangent(value), guard)
@@ -268,6 +271,18 @@ class _Forward:
                 term = self.b.convert(term, op.result.type)
                 total = term if total is None else self.b.apply("add", total, term)
         return self.zero(op.result.type) if total is None else total
+
+    def chosen_anyway(self, cond: Value, one: Value, other: Value) -> Value | None:
+        """`v != 0 ? v : -0.0` is v: adjoints are given a sign of zero so, and keep their tangents."""
+        test = self.activity.definitions.get(cond)
+        if not isinstance(test, Apply) or test.fn not in ("ne", "eq"):
+            return None
+        value, else_ = (one, other) if test.fn == "ne" else (other, one)
+        return value if test.args[0] is value and self.is_zero(test.args[1]) and self.is_zero(else_) else None
+
+    def is_zero(self, value: Value) -> bool:
+        op = self.activity.definitions.get(value)
+        return isinstance(op, Constant) and op.value == 0
 
     def factors(self, op: Apply) -> tuple[Value, ...]:
         """What a tangent is multiplied by. An adjoint times a factor that is masked by it, as Note [Masks] has it, is a
