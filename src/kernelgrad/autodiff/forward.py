@@ -404,19 +404,36 @@ class _Forward:
 
     def condition(self, op: If) -> Value:
         """`if (v != 0) atomicAdd(p, v)` adds v whatever it is: the tangent of a zero is added too, if it is not zero.
+        So is that of `if (v != 0) sum += v`, and of `if (v != 0) p[i] = 0`, where v is what was there.
 
         Reverse mode skips updates in this way, and they are often zero where second derivatives are not."""
         test = self.activity.definitions.get(op.cond)
-        if not isinstance(test, Apply) or test.fn != "ne" or test.args[0] not in self.tangents or op.results:
+        if not isinstance(test, Apply) or test.fn != "ne" or test.args[0] not in self.tangents:
             return op.cond
         value, zero = test.args
-        definition = self.activity.definitions.get(zero)
         effects = [inner for inner in (*op.then.ops, *op.orelse.ops) if not isinstance(inner, OF_OPERANDS)]
-        adds = all(isinstance(e, Atomic) and e.kind in ("add", "sub") and e.args == (value,) for e in effects)
-        if not adds or not isinstance(definition, Constant) or definition.value != 0:
+        adds = all(self.does_nothing(e, value) for e in effects)
+        pairs = zip(op.then.results, op.orelse.results, strict=True)
+        if not adds or not self.is_zero(zero) or not all(self.is_added(made, before, value) for made, before in pairs):
             return op.cond
         tangent = self.tangents[value]
         return self.b.apply("or", op.cond, self.b.apply("ne", tangent, self.zero(tangent.type)))
+
+    def does_nothing(self, op: Op, value: Value) -> bool:
+        """If the value is zero."""
+        match op:
+            case Atomic(kind="add" | "sub", args=(added,)):
+                return added is value
+            case Store(ptr, stored):
+                source = self.activity.definitions.get(value)
+                return self.is_zero(stored) and isinstance(source, Load) and source.ptr is ptr
+        return False
+
+    def is_added(self, made: Value, before: Value, value: Value) -> bool:
+        match self.activity.definitions.get(made):
+            case Apply("add", (a, b)):
+                return (a is before and b is value) or (a is value and b is before)
+        return made is before
 
     def for_(self, op: For) -> None:
         carried = op.body.args[1:]
