@@ -441,15 +441,17 @@ def checkpoint(
     """Runs `state = step(state, k, *numbers)` for k = 0 to n - 1, so that it can be reversed within a budget: a few
     states are kept, at binomial distances, and steps are run again from them.
 
-    `state`: a tuple of arrays, all that one step passes on to the next. `step` launches kernels on them and returns
-    the arrays of the next state, the same or others, in any order (u and v swapped); None if it changed them in place.
+    `state`: a tuple of arrays, all that one step passes on to the next; or a list, a dict, tuples in a dict, and so on;
+    one array is a tuple of one. `step` gets it in that form, launches kernels on the arrays and returns those of the
+    next state, the same or others, in any order (u and v swapped); None if it changed them in place.
     It is called several times with the same k, and must do the same each time; what it writes besides is scratch.
     `numbers`: what changes from step to step, passed on after k: a sequence with an entry for each step, or a function
     of k. `wrt`: other arrays whose adjoints are wanted. `budget`: bytes for states, as in 1 << 30 or "1 GB".
 
     The result has `.state`, the arrays after the last step; `.backward(*seeds)` with an adjoint for each, None for
-    zero; then `.grad(array)` of an array of the first state or among `wrt`, `.grad("kernel.dt")` of a number, summed
-    over all launches. The state's arrays hold after `backward` what they held before."""
+    zero, or with one argument that is like the state; then `.grad(array)` of an array of the first state or among
+    `wrt`, `.grad("kernel.dt")` of a number, summed over all launches. The state's arrays hold after `backward` what
+    they held before."""
     from .host.checkpoint import checkpoint
 
     requests.function("checkpoint", step)

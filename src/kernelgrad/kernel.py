@@ -198,7 +198,7 @@ class Kernel:
             self._replace_constants(placement.cuda, constants)
         trace = TRACE.get()
         if trace is not None:
-            trace.launch(module.functions[self.name], executable, config, arguments)
+            trace.launch(module.functions[self.name], executable, config, arguments, placement.cuda)
             return
         executable.launch(config, arguments)
         if bound.mutated:

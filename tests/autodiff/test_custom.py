@@ -259,6 +259,29 @@ def test_stop_gradient() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+def test_stop_gradient_of_structs_and_integers() -> None:
+    source = """struct Inner { float v[2]; };
+    template <class T> struct Pair { T a; int k; Inner in; };
+    __global__ void k(double *y, const double *x, int n) {
+        int i = kernelgrad::stop_gradient(threadIdx.x);
+        if (i >= kernelgrad::stop_gradient(n)) return;
+        Pair<double> p = {x[i], 3, {{(float)x[i], 2.0f}}};
+        for (int j = 0; j < 2; ++j) {
+            Pair<double> q = kernelgrad::stop_gradient(p);
+            p.a = q.a * q.in.v[0] * q.in.v[1] * q.k * p.a;
+        }
+        y[i] = p.a;
+    }"""
+    kernel, x, y, d_x = kg.compile(source)["k"], np.array([0.5, 0.75, 1.0]), np.zeros(3), np.zeros(3)
+    kg.gradient(kernel, "y, x")[1, 4](y, x, 3, np.ones(3), d_x)
+    first = 6 * x**3
+    np.testing.assert_allclose(y, 6 * first**2 * x)
+    np.testing.assert_allclose(d_x, (6 * x * first) * (6 * x * x))
+    bad = "__global__ void k(float *y, float *x) { *y = *kernelgrad::stop_gradient(x); }"
+    with pytest.raises(kg.UnsupportedError, match=r"kernel.cu:1:47: error: stop_gradient of a pointer"):
+        kg.gradient(kg.compile(bad)["k"], "y, x")
+
+
 def test_stop_gradient_has_no_second_derivative_either() -> None:
     source = """__global__ void k(double *y, const double *x) {
         double s = kernelgrad::stop_gradient(x[0]);

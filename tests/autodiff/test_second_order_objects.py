@@ -321,3 +321,46 @@ def test_wrong_arguments(module: kg.Module) -> None:
             call()
     with kg.record(), pytest.raises(kg.TapeError, match="a second derivative cannot be recorded"):
         product[1, N](*args, draw(2), draw(3), draw(4))
+
+
+ZEROS = r"""
+#define I int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return
+__global__ void pairs(double *y, const double *x, int n) {
+    int i = threadIdx.x; if (2 * i + 1 >= n) return;
+    double a = x[2 * i], b = x[2 * i + 1]; y[2 * i] = a * b * a; y[2 * i + 1] = b * b * a; }
+__global__ void shrink(double *y, const double *x, int n) {
+    I; double s = x[i]; while (s * s > 0.05) s = s * 0.5 * cos(s); y[i] = s * x[i]; }
+__global__ void tile(double *y, const double *x, int n) {
+    extern __shared__ double s[]; int i = threadIdx.x; s[i] = i < n ? x[i] * x[i] : 0.0; __syncthreads();
+    if (i < n) y[i] = s[(i + 1) % n] * x[i]; }
+__global__ void near(double *y, const double *x, int n) { I; double s = 0;
+    for (int j = -2; j <= 2; ++j) s += x[(i + j + n) % n] * x[i] * x[(i + 2 * j + 2 * n) % n];
+    y[i] = s; }
+"""
+
+
+@pytest.mark.parametrize("zeros", [slice(None), slice(0, None, 2)], ids=["all", "some"])
+@pytest.mark.parametrize("name", ["pairs", "shrink", "tile", "near"])
+def test_adjoints_of_zero_have_second_derivatives(name: str, zeros: slice) -> None:
+    """A gradient is linear in the adjoints. Where one is zero, what it is multiplied by is masked, not its tangent."""
+    n, launch = 12, (1, 16, 16 * 8)
+    kernel = kg.compile(ZEROS)[name]
+    g, (x, v, w, seed) = kg.gradient(kernel, "y, x"), np.random.default_rng(0).uniform(0.3, 1, (4, n))
+    seed[zeros] = 0
+
+    def gradient(adjoint: Any) -> Any:
+        d_x = np.zeros(n)
+        g[launch](np.zeros(n), x, n, adjoint.copy(), d_x)
+        return d_x
+
+    moved = np.zeros(n)
+    kg.jvp(g, "d_y, d_x")[launch](np.zeros(n), x, n, seed.copy(), np.zeros(n), v.copy(), moved)
+    np.testing.assert_allclose(moved, gradient(v), atol=1e-14)
+    d2_x, d2_d_y = np.zeros(n), np.zeros(n)
+    kg.gradient(g)[launch](np.zeros(n), x, n, np.zeros(n), np.zeros(n), v.copy(), d2_x, d2_d_y, w.copy())
+    np.testing.assert_allclose(d2_x, gradient(v), atol=1e-14)
+    np.testing.assert_allclose(v @ d2_d_y, w @ gradient(v))
+    d_x = np.zeros(n)
+    tangents = np.zeros(n), seed * 0
+    kg.gradient(kg.jvp(kernel, "y, x"))[launch](np.zeros(n), x, n, *tangents, d_y=v.copy(), d_x=d_x)
+    np.testing.assert_allclose(d_x, gradient(v), atol=1e-14)

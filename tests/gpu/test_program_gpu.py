@@ -27,7 +27,7 @@ def heat() -> Any:
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("budget", [None, 30 * 8 * N])
+@pytest.mark.parametrize("budget", [None, 60 * 8 * N])
 def test_random_programs(seed: int, budget: int | None) -> None:
     check_program(seed, budget, cupy.asarray, NOT_ON_A_GPU)
 

@@ -43,7 +43,7 @@ def module() -> kg.Module:
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("budget", [None, 30 * 8 * N])
+@pytest.mark.parametrize("budget", [None, 60 * 8 * N])
 def test_random_programs(seed: int, budget: int | None) -> None:
     check(seed, budget, cupy.asarray, NOT_ON_A_GPU)
 
@@ -51,7 +51,7 @@ def test_random_programs(seed: int, budget: int | None) -> None:
 @pytest.mark.parametrize("seed", range(300, 306))
 def test_random_programs_on_tensors(seed: int) -> None:
     torch = pytest.importorskip("torch")
-    check(seed, 40 * 8 * N, lambda a: torch.from_numpy(a).cuda(), NOT_ON_A_GPU)
+    check(seed, 60 * 8 * N, lambda a: torch.from_numpy(a).cuda(), NOT_ON_A_GPU)
 
 
 def heat(module: kg.Module, arrays: Any, steps: int, budget: Any, stream: Any = None) -> tuple[Any, Any, float, Any]:

@@ -25,10 +25,16 @@ TOGETHER = """tree_sum tiled_product shuffles dynamic_shared_memory views_of_byt
 
 
 def on_both(made: Any, launch: Any, args: tuple[Any, ...], seed: int = 0) -> None:
-    """Random numbers for all that comes after the kernel's arguments."""
+    """Random numbers for all that comes after the kernel's arguments; zeros for the adjoints among it, too."""
+    for zero in (False, True):
+        _on_both(made, launch, args, seed, zero)
+
+
+def _on_both(made: Any, launch: Any, args: tuple[Any, ...], seed: int, zero: bool) -> None:
     rng = np.random.default_rng(seed)
     by_name = {p.name: a for p, a in zip(made.kernel.function.params, args, strict=False)}
     slots = [rng.uniform(-1, 1, np.atleast_1d(by_name[slot.of]).shape) for slot in made.slots]
+    slots = [a * 0 if zero and slot.role == "adjoint" else a for a, slot in zip(slots, made.slots, strict=True)]
     host = [a.copy() if isinstance(a, np.ndarray) else a for a in (*args, *slots)]
     device = [cupy.asarray(a) if isinstance(a, np.ndarray) else a for a in (*args, *slots)]
     made[launch](*host)

@@ -30,13 +30,32 @@ __global__ void wave(double *y, const double *x, double a, int n) { I; y[i] = si
 __global__ void halo(double *y, const double *x, int n) { I; y[i - 1] = 0.4 * x[i - 1] * x[i + 1]; }
 __global__ void turn(int *k, int n) { I; k[i] = (k[i] * 5 + 1) % n; }
 __global__ void gather(double *y, const double *x, const int *k, int n) { I; y[i] = x[k[i]] * x[k[i]]; }
-
+__global__ void shrink(double *y, const double *x, int n) {
+    I; double v = x[i]; while (v * v > 0.3) v *= 0.8; y[i] = v * x[i]; }
+__global__ void counted(double *y, const double *x, int *c, int n) {
+    I; y[i] = x[i] * x[i] * (atomicAdd(c, 1) < 0 ? 2 : 1); }
 """
 
 
 @cache
 def kernels() -> kg.Module:
     return kg.compile(SOURCE)
+
+
+@cache
+def derived(name: str) -> Any:
+    """Of `square`: as a step, it maps arguments and adjoints, or arguments and tangents."""
+    return kg.gradient(kernels()["square"], "y, x") if name == "gradient" else kg.jvp(kernels()["square"], "y, x")
+
+
+@kg.custom_gradient(writes="v")
+def cubed(v: Any, u: Any) -> None:
+    v[:] = u * u * u
+
+
+@cubed.reverse
+def _(v: Any, u: Any, d_v: Any, d_u: Any) -> None:
+    d_u += 3 * u * u * d_v
 
 
 @dataclass(frozen=True)
@@ -91,13 +110,15 @@ def _step(rng: Any, names: list[str], vectors: list[Buffer]) -> tuple[str, tuple
             return name, chosen, float(rng.uniform(0.2, 0.9))
 
 
-_ELEMENTWISE = {"square", "mix", "product", "add_to", "spread"}
+_ELEMENTWISE = {"square", "mix", "product", "add_to", "spread", "temporary", "shrink", "counted"}
 
 
 def _is_allowed(name: str, chosen: tuple[Buffer, ...]) -> bool:
     """No races: what is written is apart from what is read, or the same elements by the same threads."""
     if name == "halo":
         chosen = tuple(Buffer(b.allocation, b.start - 1, b.size + 2) for b in chosen)
+    if name in ("gradient", "tangent") and any(a.meets(b) for k, a in enumerate(chosen) for b in chosen[:k]):
+        return False
     written = chosen[:2] if name == "on_the_way" else chosen[:1]
     for buffer in chosen[len(written) :]:
         for target in written:
@@ -169,6 +190,37 @@ def _wave(y: Pair, x: Pair, s: Pair, a: float, da: float) -> None:
     y[1][:], y[0][:] = np.cos(s[0] * x[0]) * (s[1] * x[0] + s[0] * x[1]), np.sin(s[0] * x[0])
 
 
+def _gradient(y: Pair, x: Pair, d_y: Pair, d_x: Pair, a: float, da: float) -> None:
+    d_x[1][:] += 2 * a * (x[1] * d_y[0] + x[0] * d_y[1])
+    d_x[0][:] += 2 * a * x[0] * d_y[0]
+    d_y[1][:], d_y[0][:] = 0, 0
+    _square(y, x, a, da)
+
+
+def _tangent(y: Pair, x: Pair, t_y: Pair, t_x: Pair, a: float, da: float) -> None:
+    t_y[1][:], t_y[0][:] = 2 * a * (x[1] * t_x[0] + x[0] * t_x[1]), 2 * a * x[0] * t_x[0]
+    _square(y, x, a, da)
+
+
+def _cubed(y: Pair, x: Pair, a: float, da: float) -> None:
+    y[1][:], y[0][:] = 3 * x[0] ** 2 * x[1], x[0] ** 3
+
+
+def _temporary(y: Pair, x: Pair, a: float, da: float) -> None:
+    y[1][:], y[0][:] = a * x[0] * x[1] - 0.25 * x[1], 0.5 * (a * x[0] ** 2 + 0.1) - 0.25 * x[0]
+
+
+def _shrink(y: Pair, x: Pair, a: float, da: float) -> None:
+    factor = np.ones(N)
+    while (larger := (factor * x[0]) ** 2 > 0.3).any():
+        factor[larger] *= 0.8
+    y[1][:], y[0][:] = 2 * factor * x[0] * x[1], factor * x[0] ** 2
+
+
+def _counted(y: Pair, x: Pair, a: float, da: float) -> None:
+    y[1][:], y[0][:] = 2 * x[0] * x[1], x[0] ** 2
+
+
 def _turn(indices: Any) -> None:
     indices[:] = (indices * 5 + 1) % N
 
@@ -191,6 +243,12 @@ STEPS: dict[str, tuple[Callable[..., None] | None, str, bool]] = {
     "halo": (None, "hh", False),
     "turn": (None, "", False),
     "gather": (None, "vv", False),
+    "gradient": (_gradient, "vvvv", True),
+    "tangent": (_tangent, "vvvv", True),
+    "cubed": (_cubed, "vv", False),
+    "temporary": (_temporary, "vv", True),
+    "shrink": (_shrink, "vv", False),
+    "counted": (_counted, "vv", False),
 }
 
 
@@ -225,7 +283,8 @@ def run_reference(program: Program, given: Inputs) -> tuple[list[Any], list[Any]
             dy[:], y[:] = 2 * x[indices] * dx[indices], x[indices] ** 2
         else:
             # What overlaps is read before it is written: the right-hand sides above are computed first.
-            copies = [pairs[0], *((v.copy(), t.copy()) for v, t in pairs[1:])] if name != "on_the_way" else pairs
+            several = name in ("on_the_way", "gradient", "tangent")  # are written, and nothing overlaps
+            copies = pairs if several else [pairs[0], *((v.copy(), t.copy()) for v, t in pairs[1:])]
             reference(*copies, number, given.number_tangent if name == "add_to" else 0.0)
     return values, tangents
 
@@ -249,6 +308,16 @@ def run_recorded(program: Program, allocations: list[Any], indices: Any) -> None
             module["wave"][2, 8](*arrays[:2], arrays[2].reshape(()), N)
         elif name == "gather":
             module["gather"][2, 8](*arrays, indices, N)
+        elif name in ("gradient", "tangent"):
+            derived(name)[2, 8](*arrays[:2], number, N, *arrays[2:])
+        elif name == "cubed":
+            cubed(*arrays)
+        elif name == "temporary":  # nobody holds it afterwards
+            made = kg.zeros(N, arrays[0].dtype, like=arrays[0])
+            module["square"][2, 8](made, arrays[1], number, N)
+            module["mix"][2, 8](arrays[0], made, arrays[1], N)
+        elif name == "counted":
+            module["counted"][2, 8](*arrays, kg.zeros(1, indices.dtype, like=indices), N)
         else:
             module[name][2, 8](*arrays, *([number] if STEPS[name][2] else []), N)
 
@@ -277,7 +346,7 @@ def check(
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     weights = np.random.default_rng(seed + 2).uniform(-1, 1, N)
     output = program.output.of(allocations)
-    if not tape.knows(output):
+    if not knows_some(tape, output):
         return tape
     for keep in (True, False) if seed % 2 else (False,):
         tape.backward(output, convert(weights), keep=keep)
@@ -287,12 +356,15 @@ def check(
     return tape
 
 
+def knows_some(tape: Any, array: Any) -> bool:
+    return any(tape.knows(array[k : k + 1]) for k in range(len(array)))
+
+
 def compare(program: Program, given: Inputs, tape: Any, allocations: list[Any], expected: float) -> None:
     found = 0.0
     for allocation, tangent in zip(allocations, given.tangents, strict=True):
-        for k in range(len(tangent)):
-            if tape.knows(allocation[k : k + 1]):
-                found += float(on_host(tape.grad(allocation[k : k + 1]))[0]) * float(tangent[k])
+        if knows_some(tape, allocation):
+            found += float(on_host(tape.grad(allocation)) @ tangent)
     if any(name == "add_to" for name, _, _ in program.steps):
         found += tape.grad("add_to.c") * given.number_tangent
     scale = max(1.0, abs(expected))
@@ -303,7 +375,7 @@ def check_program(
     seed: int, budget: int | None = None, convert: Callable[[Any], Any] = lambda a: a, without: tuple[str, ...] = ()
 ) -> None:
     """Compares `tape.program` of a program, called with other contents, and its gradient, with forward mode by hand."""
-    program = make(seed, without=without)
+    program = make(seed, without=(*without, "cubed"))
     first = inputs(program, seed + 1)
     allocations, indices = [convert(v.copy()) for v in first.values], convert(first.indices.copy())
     with kg.record(tape_budget=budget) as tape:

@@ -80,6 +80,41 @@ def test_in_place(module: kg.Module) -> None:
     np.testing.assert_allclose(u, at)
 
 
+def test_states_of_any_form(module: kg.Module) -> None:
+    """A dict with a tuple in it; its seeds likewise."""
+    pair = np.linspace(1, 2, N), np.linspace(2, 3, N)
+
+    def step(state: Any, k: int, rate: float) -> Any:
+        module["grow"][1, 8](state["u"], rate, N)
+        module["grow"][1, 8](state["pair"][1], rate, N)
+        return {"pair": state["pair"][::-1], "u": state["u"]}
+
+    def grown(u: Any, rates: Any) -> tuple[Any, Any]:
+        slope = np.ones(N)
+        for rate in rates:
+            made = u.copy()
+            module["grow"][1, 8](made, rate, N)
+            moved = u + 1e-7
+            module["grow"][1, 8](moved, rate, N)
+            slope, u = slope * (moved - made) / 1e-7, made
+        return u, slope
+
+    rates, start = [0.1, 0.2, 0.3, 0.4], np.linspace(0.5, 1, N)
+    u, a, b = start.copy(), pair[0].copy(), pair[1].copy()
+    loop = kg.checkpoint(step, {"u": u, "pair": (a, b)}, 4, budget=6 * 8 * N, numbers=rates)
+    assert loop.state["pair"][0] is a and loop.state["u"] is u
+    loop.backward({"u": np.ones(N), "pair": (None, np.ones(N))})
+    np.testing.assert_allclose(loop.grad(u), grown(start, rates)[1], rtol=1e-5)
+    np.testing.assert_allclose(loop.grad(b), grown(pair[1], rates[::2])[1], rtol=1e-5)
+    np.testing.assert_array_equal(loop.grad(a), 0)
+    with pytest.raises(kg.ArgumentError, match=r"the state is \{u: an array\}, and step 0 returned \{v: an array\}"):
+        kg.checkpoint(lambda state, k: {"v": state["u"]}, {"u": u}, 2)
+    with pytest.raises(kg.ArgumentError, match="numbers has 3 entries, and there are 4 steps"):
+        kg.checkpoint(step, {"u": u, "pair": (a, b)}, 4, numbers=rates[:3])
+    with pytest.raises(kg.ArgumentError, match="numbers is a sequence or a function, got float"):
+        kg.checkpoint(step, {"u": u, "pair": (a, b)}, 4, numbers=0.1)
+
+
 def test_what_is_wrong(module: kg.Module) -> None:
     u = np.ones(N)
 
@@ -94,7 +129,9 @@ def test_what_is_wrong(module: kg.Module) -> None:
         kg.checkpoint(step, u, 4, budget=8)
     with kg.record(), pytest.raises(kg.TapeError, match="inside"):
         kg.checkpoint(step, u, 4)
-    with pytest.raises(kg.ArgumentError, match="the state has 1 arrays, and step 0 returned 2"):
+    with pytest.raises(
+        kg.ArgumentError, match=r"the state is \(an array\), and step 0 returned \(an array, an array\)"
+    ):
         kg.checkpoint(lambda state, k: (u, u), u, 4)
     loop = kg.checkpoint(step, u, 4)
     with pytest.raises(kg.TapeError, match="call backward"):

@@ -156,3 +156,107 @@ def test_adjoints_that_the_reverse_forgets_are_not_made_up() -> None:
     tape.backward(z, np.ones(N))
     np.testing.assert_allclose(tape.grad(x), 9)
     np.testing.assert_allclose(tape.grad(y), 0)
+
+
+def stepped(reverse: Any, *args: Any) -> Any:
+    """A tape of one call."""
+
+    @kg.custom_gradient(writes="v")
+    def step(v: Any, u: Any) -> None:
+        v[:] = u * u
+
+    step.reverse(reverse)
+    with kg.record() as tape:
+        step(*args)
+    return tape
+
+
+@pytest.mark.parametrize(
+    ("reverse", "args", "problem"),
+    [
+        (lambda v, u, d_v: None, 2, r"called with \(v, u, d_v, d_u\), which it does not take: too many"),
+        (lambda v, u, d_v, d_u, more: None, 2, "which it does not take: missing a required argument: 'more'"),
+        (lambda v, u, d_v, d_u: None, 1, r"step\(v: 'Any', u: 'Any'\).*: missing a required argument: 'u'"),
+        (lambda v, u, d_v, d_u: None, 3, "too many positional arguments"),
+    ],
+)
+def test_wrong_calls(reverse: Any, args: int, problem: str) -> None:
+    with pytest.raises(kg.ArgumentError, match=problem):
+        stepped(reverse, *(np.ones(N) for _ in range(args)))
+
+
+def test_a_reverse_that_returns_its_adjoints_is_refused() -> None:
+    """They would be lost, and zeros come out."""
+    x, y = np.full(N, 3.0), np.zeros(N)
+    tape = stepped(lambda v, u, d_v, d_u: 2 * u * d_v, y, x)
+    with pytest.raises(kg.TapeError, match="its reverse returned ndarray: it adds to d_v, d_u in place"):
+        tape.backward(y, np.ones(N))
+    tape = stepped(lambda v, u, d_v, d_u: np.add(d_u, 2 * u * d_v, out=d_u), y, x)
+    tape.backward(y, np.ones(N))
+    np.testing.assert_allclose(tape.grad(x), 6)
+
+
+def test_a_reverse_writes_no_arguments_but_those_of_the_step() -> None:
+    x, y = np.full(N, 3.0), np.zeros(N)
+    tape = stepped(lambda v, u, d_v, d_u: u.fill(1.0), y, x)
+    with pytest.raises(ValueError, match="read-only"):
+        tape.backward(y, np.ones(N))
+    np.testing.assert_array_equal(x, 3)
+    torch = pytest.importorskip("torch")
+    u, v = torch.ones(N), torch.zeros(N)
+    tape = stepped(lambda v, u, d_v, d_u: d_u.add_(u.mul_(2)), v, u)
+    with pytest.raises(kg.TapeError, match="its reverse wrote 'u', which is to stay as it is"):
+        tape.backward(v, torch.ones(N))
+
+
+def test_a_reverse_may_run_the_gradient_and_with_it_the_step() -> None:
+    """What it writes is what earlier reverses read."""
+    g = kg.gradient(CUBE)
+
+    @kg.custom_gradient(writes="v")
+    def step(v: Any, u: Any) -> None:
+        CUBE[1, 32](v, u, N)
+
+    @step.reverse
+    def _(v: Any, u: Any, d_v: Any, d_u: Any) -> None:
+        g[1, 32](v, u, N, d_v, d_u)
+
+    x, y, z = np.full(N, 1.1), np.full(N, 1.2), np.zeros(N)
+    with kg.record(check=False) as tape:
+        CUBE[1, 32](z, y, N)  # its reverse reads y as it is now
+        step(y, x)
+    tape.backward([(z, np.ones(N)), (y, np.ones(N))])
+    np.testing.assert_allclose(tape.grad(y), 3 * 1.2**2)
+    np.testing.assert_allclose(tape.grad(x), 3 * 1.1**2)
+    np.testing.assert_allclose(y, 1.1**3)
+
+
+def test_tensors_that_are_run_again_and_reversed_twice() -> None:
+    torch = pytest.importorskip("torch")
+
+    @kg.custom_gradient(writes="v")
+    def squared(v: Any, u: Any) -> None:
+        torch.mul(u, u, out=v)
+
+    @squared.reverse
+    def _(v: Any, u: Any, d_v: Any, d_u: Any) -> None:
+        d_u.add_(2 * u * d_v)
+
+    u, v = torch.full((N,), 1.01, dtype=torch.float64), torch.zeros(N, dtype=torch.float64)
+    with kg.record(tape_budget=6 * 8 * N) as tape:
+        for _ in range(4):
+            squared(v, u)
+            CUBE[1, 32](u, v, N)
+    for _ in range(2):
+        tape.backward(u, torch.ones(N, dtype=torch.float64), keep=True)
+        np.testing.assert_allclose(tape.grad(u), 6**4 * 1.01 ** (6**4 - 1), rtol=1e-9)
+
+
+def test_what_is_written_must_be_said_once() -> None:
+    with pytest.raises(kg.ArgumentError, match="say which arrays 'f' writes"):
+
+        @kg.custom_gradient()
+        def f(v: Any) -> None: ...
+
+    with pytest.raises(kg.ArgumentError, match="'v' is in writes and in updates"):
+        kg.custom_gradient(writes="v", updates="v")(lambda v: None)

@@ -136,7 +136,7 @@ def test_ambiguous_names_are_errors(k: Any) -> None:
         k.scale(z, z, 2.0, N)
         other[2, 4](z, z, 2.0, N)
     tape.backward(z, np.ones(N))
-    with pytest.raises(kg.ArgumentError, match="ambiguous"):
+    with pytest.raises(kg.ArgumentError, match="several kernels have a number 'scale.a': pass a 0-d array"):
         tape.grad("scale.a")
 
 

@@ -12,6 +12,7 @@ from kernelgrad.host import transfers
 
 KERNELS = [
     *(f"add<{type}>" for type in ("float", "double", "__half", "__nv_bfloat16")),
+    *(f"add_each<{type}>" for type in ("float", "double", "__half")),
     *(f"fill<{type}>" for type in ("unsigned char", "unsigned short", "unsigned int", "unsigned long long")),
     *(f"fingerprint<{type}>" for type in ("unsigned int", "unsigned char")),
 ]
@@ -45,8 +46,18 @@ def test_sums(dtype: Any) -> None:
 
 def test_what_has_several_kinds_of_numbers() -> None:
     assert transfers.kinds(PAIR) == {"f4", "i4"} and transfers.kinds(np.dtype("c16")) == {"f8"}
-    with pytest.raises(UnsupportedError, match="several kinds"):
-        transfers.add(0, 0, 4, PAIR, 0, None)
+    with pytest.raises(UnsupportedError, match="a member is not aligned"):
+        transfers.add(0, 0, 12, np.dtype([("k", "i4"), ("x", "f8")]), 0, None)
+
+
+def test_sums_of_members_as_on_a_gpu() -> None:
+    """A launch for each; integers stay."""
+    mixed = np.dtype([("x", "f4"), ("k", "i4"), ("y", "f8", (2,)), ("z", "c8")])
+    a, b = np.zeros(5, mixed), np.zeros(5, mixed)
+    for array, value in ((a, 1.5), (b, 2.0)):
+        array["x"], array["k"], array["y"], array["z"] = value, value + 10, 2 * value, value + 3j
+    transfers._add_leaves(a.ctypes.data, b.ctypes.data, a.nbytes, mixed, None, None)
+    assert (a["x"] == 3.5).all() and (a["k"] == 11).all() and (a["y"] == 7).all() and (a["z"] == 3.5 + 6j).all()
 
 
 def test_fills() -> None:

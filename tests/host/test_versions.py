@@ -32,12 +32,10 @@ def test_merged_segments_restore_the_older_state() -> None:
     written(store, newer, 2, cells_of(memory, array, 2, 4), array, 30)
     written(store, newer, 3, cells_of(memory, array, 0, 2), array, 40)
     assert not thin(older) and not thin(newer)  # nobody needs what lay between
-    assert (
-        sum(piece.nbytes for piece in merge(older, newer)) == 16
-    )  # what the older had already; what it had half of stays
+    assert sum(piece.nbytes for piece in merge(older, newer)) == 32  # what the older had already, also of a half
     older.restore(STREAMS)
     np.testing.assert_array_equal(array, before)
-    assert older.end == 4 and older.nbytes == 32 + 32
+    assert older.end == 4 and older.nbytes == 32 + 16
 
 
 def test_needed_contents_are_kept_until_thinned() -> None:
@@ -78,5 +76,8 @@ def test_a_budget_below_one_state_is_refused() -> None:
     cells = cells_of(memory, array, 0, 16)
     cells[0].need = Need(0, "k", "a")
     written(store, store.current, 0, cells, array, 1.0)
-    with pytest.raises(TapeError, match="100 bytes are too few"):
-        store.step_done(0)
+    store.reserved = 128
+    store.step_done(0)
+    assert store.is_short and store.nbytes == 0
+    with pytest.raises(TapeError, match="100 bytes are too few for this program: it takes 256"):
+        store.require_enough()

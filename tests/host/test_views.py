@@ -161,3 +161,79 @@ def test_fills_that_fit(dtype: str, value: Any) -> None:
     array = np.zeros(3, dtype)
     kg.fill(array, value)
     assert (array == value).all()
+
+
+# ---- arrays that are used in part, or in parts
+
+
+def test_the_adjoint_of_an_array_whose_parts_were_passed(module: Any) -> None:
+    """Each part has a shadow of its own; nothing lies between them that anybody used."""
+    both = np.linspace(1, 2, 16)
+    held, ones = both.copy(), np.ones(8)
+    with kg.record() as tape:
+        module["bend"][1, 32](both[:8], both[8:], 8)
+    tape.backward(both[:8], ones)
+    expected = np.concatenate([2 * held[:8] * held[8:], held[:8] ** 2])
+    np.testing.assert_allclose(tape.grad(both), expected)
+    np.testing.assert_allclose(tape.grad(both[4:12]), expected[4:12])
+
+
+@pytest.mark.parametrize("package", ["numpy", "torch"])
+def test_arrays_that_are_used_in_part(module: Any, package: str) -> None:
+    convert: Any = np.array if package == "numpy" else pytest.importorskip("torch").tensor
+    held, factors = np.linspace(1, 2, 20), np.linspace(2, 3, 20)
+    y, w = convert(held), convert(factors)
+    with kg.record() as tape:
+        module["bend"][1, 32](y[2:6], w[8:12], 4)
+        module["bend"][1, 32](y[9:12], w[12:15], 3)
+    seed = np.linspace(-1, 1, 20)
+    tape.backward(y, convert(seed))
+    expected, of_w = seed.copy(), np.zeros(20)
+    for at, to in ((slice(2, 6), slice(8, 12)), (slice(9, 12), slice(12, 15))):
+        expected[at], of_w[to] = seed[at] * 2 * held[at] * factors[to], seed[at] * held[at] ** 2
+    np.testing.assert_allclose(tape.grad(y), expected)  # what no step used has the seed for an adjoint
+    np.testing.assert_allclose(tape.grad(w), of_w)
+    with pytest.raises(kg.ArgumentError, match="no recorded step uses the memory of this array"):
+        tape.grad(np.ones(20))
+    with pytest.raises(kg.ArgumentError, match="no recorded step uses the memory of this array"):
+        tape.grad(w[:8])
+
+
+def test_programs_with_arrays_that_are_used_in_part(module: Any) -> None:
+    y, w = np.linspace(1, 2, 20), np.linspace(2, 3, 20)
+    with kg.record() as tape:
+        module["bend"][1, 32](y[2:6], w[8:12], 4)
+    p = tape.program((y, w), (y,))
+    a, b, seed = np.linspace(3, 4, 20), np.linspace(4, 5, 20), np.linspace(-1, 1, 20)
+    out, expected, of_b = a.copy(), seed.copy(), np.zeros(20)
+    out[2:6] = a[2:6] ** 2 * b[8:12]
+    expected[2:6], of_b[8:12] = seed[2:6] * 2 * a[2:6] * b[8:12], seed[2:6] * a[2:6] ** 2
+    np.testing.assert_allclose(p(a, b), out)
+    for found, wanted in zip(kg.gradient(p)(a, b, seed), (expected, of_b), strict=True):
+        np.testing.assert_allclose(found, wanted)
+
+
+def test_empty_outputs(scale: Any) -> None:
+    x, y = np.zeros(0), np.zeros(0)
+    with kg.record() as tape:
+        scale(y, x, 2.0, 0)
+    tape.backward(y, np.zeros(0))
+    assert tape.grad(x).shape == (0,)
+
+
+def test_steps_with_tensors_of_their_own_take_no_longer_each(scale: Any) -> None:
+    """Tensors of earlier steps are not looked at again in each."""
+    torch = pytest.importorskip("torch")
+    rows = torch.ones(400, 8, dtype=torch.float64)
+    with kg.record() as tape:
+        for k in range(399):
+            scale(rows[k + 1], rows[k], 1.01, 8)
+    (group,) = tape.watcher._tensors._groups.values()
+    assert len(group) == 1  # all rows share one count
+    tape.backward(rows[399], torch.ones(8, dtype=torch.float64))
+    np.testing.assert_allclose(tape.grad(rows)[0], 1.01**399)
+    with kg.record():
+        scale(rows[1], rows[0], 1.01, 8)
+        rows[1].mul_(2)
+        with pytest.raises(kg.TapeError, match="scale: the memory of 'x' was changed since"):
+            scale(rows[2], rows[1], 1.01, 8)

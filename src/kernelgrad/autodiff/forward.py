@@ -215,6 +215,9 @@ class _Forward:
         b = self.b
         match op:
             case Apply("select", (cond, one, other)):
+                same = self.chosen_anyway(cond, one, other)
+                if same is not None:
+                    return self.tangent(same)
                 return b.apply("select", cond, self.tangent(one), self.tangent(other))
             case Apply("masked", (value, guard)):
                 return self.masked(self.tangent(value), guard)
@@ -259,14 +262,41 @@ class _Forward:
         if rule is None:
             raise UnsupportedError(f"no derivative is known of '{op.fn}'", op.span)
         total: Value | None = None
+        factors = self.factors(op)
         for k, arg in enumerate(op.args):
             if arg not in self.tangents or not may_pass(op.fn, k):
                 continue
-            term = pushed(self.b, self.tangents[arg], rule, k, op.result, op.args)
+            term = pushed(self.b, self.tangents[arg], rule, k, op.result, factors)
             if term is not None:
                 term = self.b.convert(term, op.result.type)
                 total = term if total is None else self.b.apply("add", total, term)
         return self.zero(op.result.type) if total is None else total
+
+    def chosen_anyway(self, cond: Value, one: Value, other: Value) -> Value | None:
+        """`v != 0 ? v : -0.0` is v: adjoints are given a sign of zero so, and keep their tangents."""
+        test = self.activity.definitions.get(cond)
+        if not isinstance(test, Apply) or test.fn not in ("ne", "eq"):
+            return None
+        value, else_ = (one, other) if test.fn == "ne" else (other, one)
+        return value if test.args[0] is value and self.is_zero(test.args[1]) and self.is_zero(else_) else None
+
+    def is_zero(self, value: Value) -> bool:
+        op = self.activity.definitions.get(value)
+        return isinstance(op, Constant) and op.value == 0
+
+    def factors(self, op: Apply) -> tuple[Value, ...]:
+        """What a tangent is multiplied by. An adjoint times a factor that is masked by it, as Note [Masks] has it, is a
+        masked product: where the adjoint is zero, its tangent is multiplied by the factor all the same."""
+        if op.fn not in ("mul", "fma"):
+            return op.args
+        a, b, *rest = op.args
+        return self.unmasked(a, b), self.unmasked(b, a), *rest
+
+    def unmasked(self, value: Value, guard: Value) -> Value:
+        match self.activity.definitions.get(value):
+            case Apply("masked", (inner, by)) if by is guard:
+                return inner
+        return value
 
     def masked(self, tangent: Value, guard: Value) -> Value:
         """An adjoint that is zero here may have a tangent that is not."""
@@ -374,19 +404,36 @@ class _Forward:
 
     def condition(self, op: If) -> Value:
         """`if (v != 0) atomicAdd(p, v)` adds v whatever it is: the tangent of a zero is added too, if it is not zero.
+        So is that of `if (v != 0) sum += v`, and of `if (v != 0) p[i] = 0`, where v is what was there.
 
         Reverse mode skips updates in this way, and they are often zero where second derivatives are not."""
         test = self.activity.definitions.get(op.cond)
-        if not isinstance(test, Apply) or test.fn != "ne" or test.args[0] not in self.tangents or op.results:
+        if not isinstance(test, Apply) or test.fn != "ne" or test.args[0] not in self.tangents:
             return op.cond
         value, zero = test.args
-        definition = self.activity.definitions.get(zero)
         effects = [inner for inner in (*op.then.ops, *op.orelse.ops) if not isinstance(inner, OF_OPERANDS)]
-        adds = all(isinstance(e, Atomic) and e.kind in ("add", "sub") and e.args == (value,) for e in effects)
-        if not adds or not isinstance(definition, Constant) or definition.value != 0:
+        adds = all(self.does_nothing(e, value) for e in effects)
+        pairs = zip(op.then.results, op.orelse.results, strict=True)
+        if not adds or not self.is_zero(zero) or not all(self.is_added(made, before, value) for made, before in pairs):
             return op.cond
         tangent = self.tangents[value]
         return self.b.apply("or", op.cond, self.b.apply("ne", tangent, self.zero(tangent.type)))
+
+    def does_nothing(self, op: Op, value: Value) -> bool:
+        """If the value is zero."""
+        match op:
+            case Atomic(kind="add" | "sub", args=(added,)):
+                return added is value
+            case Store(ptr, stored):
+                source = self.activity.definitions.get(value)
+                return self.is_zero(stored) and isinstance(source, Load) and source.ptr is ptr
+        return False
+
+    def is_added(self, made: Value, before: Value, value: Value) -> bool:
+        match self.activity.definitions.get(made):
+            case Apply("add", (a, b)):
+                return (a is before and b is value) or (a is value and b is before)
+        return made is before
 
     def for_(self, op: For) -> None:
         carried = op.body.args[1:]

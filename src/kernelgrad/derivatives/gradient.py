@@ -31,7 +31,7 @@ from ..runtime.launch import BoundArguments, Executable
 from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
 from ..runtime.reach import reaching
-from ..runtime.recording import refuse_while_recording
+from ..runtime.recording import is_recorded
 from ..runtime.signature import c_signature, declare, user_params
 from .asked.settings import Settings, has_derivative
 
@@ -368,7 +368,8 @@ class Gradient(Differentiated):
         return plan.reads if plan.sizes is not None or not plan.variant.places else None
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-        refuse_while_recording("a gradient, which has no second order in recordings,")
+        if is_recorded(self, launch, args, keywords):
+            return
         if keywords:
             args, keywords = self._expected.placed(args, keywords)
         target, segment = self.within_budget(launch, args)
@@ -378,6 +379,12 @@ class Gradient(Differentiated):
         for kernel, bound, launched, supplied in steps:
             kernel.run(launched, bound, placement, supplied)
         own.finish()
+
+    def check_arguments(self, launch: Launch, args: tuple[Any, ...]) -> None:
+        """What a launch would say of its arguments."""
+        plan, bound, _, own = self.bind_plan(launch, args, {}, watched=False)
+        if not self.settings.may_alias:
+            self.check_overlap(plan.variant, bound, own, plan.written)
 
     def within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
         """This gradient, or the checkpointed one with a length for its segments."""

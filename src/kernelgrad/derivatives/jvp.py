@@ -32,7 +32,7 @@ from ..runtime.keywords import Expected
 from ..runtime.launch import BoundArguments
 from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
-from ..runtime.recording import refuse_while_recording
+from ..runtime.recording import is_recorded
 from ..runtime.scratch import Scratch
 from ..runtime.signature import c_signature, declare, user_params
 from ..transforms import cas_loops, rotate
@@ -159,6 +159,12 @@ class Differential:
 
     def run(self, code: Code, primal: Prepared, args: tuple[Any, ...]) -> dict[str, Scratch]:
         """Launches, and gives what it made for the tangents of what is internal."""
+        bound, placement = self.bind(code, primal, args)
+        launch, made = supplied(code, primal)
+        code.kernel.run(launch, bound, placement, primal.own.supplied)
+        return made
+
+    def bind(self, code: Code, primal: Prepared, args: tuple[Any, ...]) -> tuple[BoundArguments, Placement]:
         bound, placement = code.kernel.bind(args)
         params = {p.name: p for p in (*primal.kernel.function.params, *code.kernel.function.params)}
         pairs = (
@@ -168,9 +174,7 @@ class Differential:
         )
         check_sizes(primal.kernel.function.called, "tangent", pairs, bound)
         check_overlap(code.kernel.function, bound, code.kernel.written)
-        launch, made = supplied(code, primal)
-        code.kernel.run(launch, bound, placement, primal.own.supplied)
-        return made
+        return bound, placement
 
 
 def supplied(code: Code, primal: Prepared) -> tuple[Launch, dict[str, Scratch]]:
@@ -226,12 +230,21 @@ class Tangent(Differential):
         return self._first.kernel.source
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-        refuse_while_recording("forward mode")
-        own_args, tangents = self.separate(args, keywords)
+        if is_recorded(self, launch, args, keywords):
+            return
+        self.run(*self._prepare(launch, *self.separate(args, keywords)))
+
+    def check_arguments(self, launch: Launch, args: tuple[Any, ...]) -> None:
+        """What a launch would say of its arguments."""
+        self.bind(*self._prepare(launch, *self.separate(args, {})))
+
+    def _prepare(
+        self, launch: Launch, own_args: tuple[Any, ...], tangents: Mapping[str, Any]
+    ) -> tuple[Code, Prepared, tuple[Any, ...]]:
         wanted = tuple(name for name, tangent in tangents.items() if tangent is not None)
         bound, placement = self.target.bind(own_args)
         primal = Prepared(self.target, launch, bound, placement, Own())
-        self.run(self.code(self.target, wanted), primal, (*own_args, *(tangents[n] for n in wanted)))
+        return self.code(self.target, wanted), primal, (*own_args, *(tangents[n] for n in wanted))
 
 
 class FunctionTangent(Differential):

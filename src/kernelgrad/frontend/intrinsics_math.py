@@ -1,9 +1,13 @@
-"""Rows of the intrinsics that are pure functions of scalars."""
+"""Rows of the intrinsics that are pure functions of scalars; `stop_gradient` is one of structs, too."""
 
 from __future__ import annotations
 
+from ..errors import UnsupportedError
+from ..ir.builder import Builder
 from ..ir.functions import UNFUSED
-from .intrinsics_rows import Intrinsic, Pure
+from ..ir.ops import Value
+from ..ir.types import Array, Pointer, Scalar, Struct, element_types
+from .intrinsics_rows import Emit, Intrinsic, Pure
 
 # Overloaded names that are also the IR's, with their C forms for float: sin(float), sin(double), sinf.
 _SAME_NAME = (
@@ -16,7 +20,6 @@ _OTHER_NAME = {"nearbyint": "rint", "fabs": "abs", "fmin": "min", "fmax": "max",
 _PLAIN = {name: name for name in "abs min max isnan isinf isfinite signbit".split()} | {
     "labs": "abs",
     "llabs": "abs",
-    "__kg_stop": "stop",
     "__kg_powi": "powi",
     "__kg_frexp_mantissa": "frexp_mantissa",
     "__kg_frexp_exponent": "frexp_exponent",
@@ -111,4 +114,18 @@ _FUNCTIONS: dict[str, str] = (
     | _conversions()
 )
 
+
+def _stop(builder: Builder, value: Value) -> Value:
+    """The value without derivatives: of a struct, each number in it."""
+    type = value.type
+    if isinstance(type, Struct | Array):
+        parts = tuple([_stop(builder, builder.extract(value, k)) for k in range(len(element_types(type)))])
+        return builder.aggregate(type, parts)
+    if isinstance(type, Pointer):
+        reason = "stop_gradient of a pointer: what it points to would have derivatives all the same"
+        raise UnsupportedError(reason, builder.span, "call it with the numbers that are read")
+    return builder.apply("stop", value) if isinstance(type, Scalar) and type.is_float else value
+
+
 MATH_ROWS: dict[str, Intrinsic] = {name: Pure(fn) for name, fn in _FUNCTIONS.items()}
+MATH_ROWS["__kg_stop"] = Emit(_stop)

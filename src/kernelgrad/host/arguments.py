@@ -44,10 +44,15 @@ Around = Mapping[str, tuple[int, int]]
 
 def freeze(kernel: Kernel, args: tuple[Any, ...], around: Around) -> Frozen:
     """`around`: of parts of larger arrays, what the launch may touch besides."""
+    params = user_params(kernel.function)
+    return freeze_all([(p.name, p.type, value) for p, value in zip(params, args, strict=True)], around)
+
+
+def freeze_all(given: Iterable[tuple[str, Type, Any]], around: Around) -> Frozen:
+    """Of parameters with these names and types."""
     views: dict[str, ArrayView] = {}
     numbers: list[Number] = []
-    params = user_params(kernel.function)
-    frozen = [_freeze(p.type, p.name, value, views, numbers, around) for p, value in zip(params, args, strict=True)]
+    frozen = [_freeze(type, name, value, views, numbers, around) for name, type, value in given]
     return Frozen(tuple(frozen), views, tuple(numbers))
 
 
@@ -93,27 +98,28 @@ def adjoints_of(kernel: Kernel, listed: tuple[str, ...], frozen: Frozen, spans: 
     found = []
     for name in listed:
         if name in params:
-            found.append(_adjoint(params[name], name, frozen, spans, shadow_of, number_of))
+            found.append(adjoint_of(params[name], name, frozen, spans, shadow_of, number_of))
         else:
             found.append(shadow_of(spans[name], element_dtype(kernel.module.globals[name].type)))
     return tuple(found)
 
 
-def _adjoint(
+def adjoint_of(
     type: Type, path: str, frozen: Frozen, spans: Mapping[str, Span], shadow_of: ShadowOf, number_of: NumberOf
 ) -> Any:
+    """Of the argument at a path: memory's is its shadow."""
     if isinstance(type, Pointer):
         array = frozen.views.get(path)
         return shadow_of(spans[path], array.dtype) if path in spans and array is not None else array
     if isinstance(type, Struct) and holds_pointers(type):
         return {
-            f.name: _adjoint(f.type, f"{path}.{f.name}", frozen, spans, shadow_of, number_of)
+            f.name: adjoint_of(f.type, f"{path}.{f.name}", frozen, spans, shadow_of, number_of)
             for f in type.fields
             if is_active(f.type)
         }
     if isinstance(type, Array) and holds_pointers(type):
         elements = (f"{path}[{k}]" for k in range(type.count))
-        return [_adjoint(type.element, element, frozen, spans, shadow_of, number_of) for element in elements]
+        return [adjoint_of(type.element, element, frozen, spans, shadow_of, number_of) for element in elements]
     return number_of(path, adjoint_type(type))
 
 
@@ -145,7 +151,11 @@ def find_number(name: str, kernels: Iterable[Kernel]) -> tuple[Kernel, str]:
     found = exact or [(kernel, path) for kernel, path in known if name == path]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(sorted(f"'{kernel.name}.{path}'" for kernel, path in found or known))
+    several = sorted(f"'{kernel.name}.{path}'" for kernel, path in found or known)
+    names = ", ".join(dict.fromkeys(several))
+    if found and len(set(several)) < len(several):
+        problem = f"'{name}' is ambiguous, several kernels have a number {names}"
+        raise ArgumentError(f"grad: {problem}: pass a 0-d array for it in a launch, and ask for that array's adjoint")
     if found:
         raise ArgumentError(f"grad: '{name}' is ambiguous: {names}")
     raise ArgumentError(f"grad: no recorded launch has a number '{name}'; there are {names or 'none'}")

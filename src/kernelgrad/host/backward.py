@@ -21,7 +21,7 @@ from .fingerprints import DeviceChecks, check_again
 from .memory_map import Cell, Need, Span
 from .revolve import next_checkpoint
 from .shadow_memory import ShadowMemory
-from .steps import LaunchStep, Step
+from .steps import ArgumentStep, LaunchStep, Step
 from .versions import Piece, Segment, Streams
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class Backward:
 def _current(tape: Tape, device: int) -> int:
     """The stream on which the arrays' package works now."""
     for step in reversed(tape.steps):
-        if isinstance(step, LaunchStep) and step.device == device and step.placement.source is not None:
+        if isinstance(step, ArgumentStep) and step.device == device and step.placement.source is not None:
             return current_stream(step.placement.source) or 0
     return next((current_stream(array) or 0 for on, array in tape.owners if on == device), 0)
 

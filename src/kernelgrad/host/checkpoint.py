@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, TapeError
@@ -18,6 +18,7 @@ from .arrays import device_of, empty_like, seen
 from .backward import seed_of
 from .record import Tape
 from .revolve import next_checkpoint
+from .states import fitted, leaves, rebuilt
 
 State = tuple[Any, ...]
 Step = Callable[..., Any]
@@ -49,11 +50,12 @@ class Checkpointed:
     """What `kg.checkpoint` gives: `state`, the arrays after the last step; `backward`, `grad`, `nbytes`."""
 
     def __init__(
-        self, step: Step, state: State, n: int, budget: int | None, wrt: Sequence[Any], numbers: Any, check: bool | None
+        self, step: Step, state: Any, n: int, budget: int | None, wrt: Sequence[Any], numbers: Any, check: bool | None
     ):
         self._step, self._n, self._wrt, self._numbers, self._check = step, n, tuple(wrt), numbers, check
-        self._first = state
-        first = Checkpoint(0, state)
+        self._like, self._first = state, leaves(state)
+        _check_numbers(numbers, n)
+        first = Checkpoint(0, self._first)
         self._checkpoints = [first]
         self._slots = max(1, n) if budget is None or not first.nbytes else budget // first.nbytes
         if self._slots < 1:
@@ -62,7 +64,12 @@ class Checkpointed:
         self._adjoints: list[Any] | None = None
         self._of_arrays: list[Any] = []
         self._used = False
-        self.state = self._run(state, 0, n, n)
+        self._last = self._run(self._first, 0, n, n)
+
+    @property
+    def state(self) -> Any:
+        """The arrays after the last step, as the state was given."""
+        return rebuilt(self._like, self._last)
 
     @property
     def nbytes(self) -> int:
@@ -87,13 +94,11 @@ class Checkpointed:
         return -1 if free < 1 or end - start < 2 else start + next_checkpoint(end - start, free + 1)
 
     def _one(self, state: State, k: int) -> State:
-        made = self._step(state, k, *self._numbers_of(k))
+        made = self._step(rebuilt(self._like, state), k, *self._numbers_of(k))
         if made is None:
             return state
-        found = tuple(made) if isinstance(made, tuple | list) else (made,)
-        if len(found) != len(state):
-            raise ArgumentError(f"checkpoint: the state has {len(state)} arrays, and step {k} returned {len(found)}")
-        return found
+        is_one = isinstance(self._like, tuple) and len(state) == 1 and not isinstance(made, tuple | list | Mapping)
+        return fitted(f"step {k} returned", self._like, (made,) if is_one else made)
 
     def _numbers_of(self, k: int) -> tuple[Any, ...]:
         if self._numbers is None:
@@ -104,18 +109,21 @@ class Checkpointed:
     # ---- reverse
 
     def backward(self, *seeds: Any) -> None:
-        """The adjoints of the state after the last step, one for each array, None for zero. Once."""
+        """The adjoints of the state after the last step, one for each array, None for zero, or all of them as the
+        state was given. Once."""
         if self._used:
             raise TapeError("backward: the checkpoints were used already; call kg.checkpoint again")
         if RECORDER.get() is not None:
             raise TapeError("backward: not inside kg.record()")
-        if len(seeds) != len(self.state):
-            raise ArgumentError(f"backward: the state has {len(self.state)} arrays, got {len(seeds)} seeds")
-        for array, seed in zip(self.state, seeds, strict=True):
+        if len(seeds) == 1 and isinstance(seeds[0], tuple | list | Mapping):
+            seeds = fitted("the seeds are", self._like, seeds[0])
+        if len(seeds) != len(self._last):
+            raise ArgumentError(f"backward: the state has {len(self._last)} arrays, got {len(seeds)} seeds")
+        for array, seed in zip(self._last, seeds, strict=True):
             if seed is not None:
                 seed_of(seen("backward", array), seed)
         self._used = True
-        final = Checkpoint(self._n, self.state)
+        final = Checkpoint(self._n, self._last)
         self._adjoints, self._of_arrays = list(seeds), [None] * len(self._wrt)
         progress = Steps("backward", self._n)
         try:
@@ -167,6 +175,15 @@ class Checkpointed:
         raise ArgumentError("grad: this array is neither of the first state nor among wrt")
 
 
+def _check_numbers(numbers: Any, n: int) -> None:
+    if numbers is None or callable(numbers):
+        return
+    if not hasattr(numbers, "__getitem__") or not hasattr(numbers, "__len__"):
+        raise ArgumentError(f"checkpoint: numbers is a sequence or a function, got {type(numbers).__name__}")
+    if len(numbers) < n:
+        raise ArgumentError(f"checkpoint: numbers has {len(numbers)} entries, and there are {n} steps")
+
+
 def _adjoint(tape: Tape, array: Any) -> Any:
     """None of integers in a state."""
     return tape.grad(array) if transfers.holds_floats(seen("checkpoint", array).dtype) else None
@@ -191,5 +208,5 @@ def checkpoint(
 ) -> Checkpointed:
     if RECORDER.get() is not None:
         raise TapeError("kg.checkpoint inside kg.record(): one recording at a time")
-    arrays = tuple(state) if isinstance(state, tuple | list) else (state,)
-    return Checkpointed(step, arrays, n, budget, wrt, numbers, check)
+    given = state if isinstance(state, tuple | list | Mapping) else (state,)
+    return Checkpointed(step, given, n, budget, wrt, numbers, check)

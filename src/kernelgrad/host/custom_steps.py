@@ -1,15 +1,18 @@
 """Python functions whose reverse is the user's: each call is one step of a recording.
 
 The function runs, and is run again, as it is; what it launches is not recorded. Its reverse gets the arguments, which
-hold what they held before the call, and adjoints as arrays like them, in place of which it leaves others.
+hold what they held before the call, and adjoints as arrays like them, in place of which it leaves others. It may write
+what the function writes, as a gradient does that it launches: that is put back.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from typing import Any
+
+import numpy as np
 
 from ..errors import ArgumentError, TapeError
 from ..runtime.arrays import ArrayView, view
@@ -36,6 +39,10 @@ class CustomFunction:
         self.signature = inspect.signature(function)
         self.reverse_function: Callable[..., Any] | None = None
         known = self.signature.parameters
+        if not writes and not updates:
+            raise ArgumentError(f"custom_gradient: say which arrays '{self.name}' writes: writes=..., updates=...")
+        if set(writes) & set(updates):
+            raise ArgumentError(f"custom_gradient: '{min(set(writes) & set(updates))}' is in writes and in updates")
         if any(p.kind not in _POSITIONAL for p in known.values()):
             raise ArgumentError(f"custom_gradient: '{self.name}' must have plain parameters, no * and no keyword-only")
         for name in (*writes, *updates):
@@ -63,14 +70,34 @@ class CustomFunction:
             return self.function(*args, **keywords)
         if self.reverse_function is None:
             raise TapeError(f"{self.name}: give its reverse first, with @{self.name}.reverse")
-        bound = self.signature.bind(*args, **keywords)
-        bound.apply_defaults()
-        step = CustomStep(self, tuple(bound.arguments.values()), tape)
+        step = CustomStep(self, self._in_order(args, keywords), tape)
         tape.do(step)
         return step.returned
 
+    def _in_order(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+        try:
+            bound = self.signature.bind(*args, **keywords)
+        except TypeError as error:
+            raise ArgumentError(f"{self.name}{self.signature}: {error}") from None
+        bound.apply_defaults()
+        return tuple(bound.arguments.values())
+
+    def check_reverse(self, floats: Iterable[str]) -> None:
+        """That the reverse takes the arguments and the adjoints of these."""
+        assert self.reverse_function is not None
+        names = (*self.signature.parameters, *(f"d_{name}" for name in floats))
+        try:
+            inspect.signature(self.reverse_function).bind(*names)
+        except ValueError:
+            return  # it does not tell
+        except TypeError as error:
+            problem = f"its reverse is called with ({', '.join(names)}), which it does not take: {error}"
+            raise ArgumentError(f"{self.name}: {problem}") from None
+
 
 class CustomStep(Step):
+    rewrites = True  # perhaps
+
     def __init__(self, function: CustomFunction, args: tuple[Any, ...], tape: Tape):
         super().__init__()
         self.function, self.args, self.name, self._tape = function, args, function.name, tape
@@ -90,6 +117,12 @@ class CustomStep(Step):
         arrays = (a for a in args if view(a) is not None)
         self.stream = None if self.device is None else next(filter(None, map(current_stream, arrays)), 0)
         self._check_overlap()
+        self._floats = {n: a for n, a in self.views.items() if transfers.holds_floats(a.dtype)}
+        function.check_reverse(self._floats)
+
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((self.views[name], span) for name, span in self.spans.items())
 
     def _check_overlap(self) -> None:
         for written in self.writes:
@@ -110,11 +143,10 @@ class CustomStep(Step):
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
         if not shadows.is_active(self.writes):
             return
-        assert self.function.reverse_function is not None
-        floats = {n: a for n, a in self.views.items() if transfers.holds_floats(a.dtype)}
+        floats = self._floats
         arguments = dict(zip(self.function.signature.parameters, self.args, strict=True))
         adjoints = {name: shadows.copy_of(arguments[name], found) for name, found in floats.items()}
-        self.function.reverse_function(*self.args, *adjoints.values())
+        self._call_reverse(arguments, adjoints)
         for name, adjoint in adjoints.items():
             if name not in self.spans:
                 continue
@@ -122,6 +154,19 @@ class CustomStep(Step):
                 shadows.clear(self.spans[name])
             else:
                 self._put_back(shadows, self.spans[name], floats[name], adjoint)
+
+    def _call_reverse(self, arguments: dict[str, Any], adjoints: dict[str, Any]) -> None:
+        assert self.function.reverse_function is not None
+        written = (*self.function.writes, *self.function.updates)
+        given = [value if name in written else _read_only(value) for name, value in arguments.items()]
+        before = [_version(value) for value in given]
+        returned = self.function.reverse_function(*given, *adjoints.values())
+        if returned is not None and all(returned is not adjoint for adjoint in adjoints.values()):
+            told = f"it adds to {', '.join(f'd_{name}' for name in adjoints)} in place, and returns nothing"
+            raise TapeError(f"{self.name}: its reverse returned {type(returned).__name__}: {told}")
+        for name, value, version in zip(arguments, given, before, strict=True):
+            if name not in written and _version(value) != version:
+                raise TapeError(f"{self.name}: its reverse wrote '{name}', which is to stay as it is")
 
     def _put_back(self, shadows: ShadowMemory, span: Span, array: ArrayView, adjoint: Any) -> None:
         target, source = shadows.view(span, array.dtype), seen(self.name, adjoint)
@@ -144,12 +189,30 @@ class _Inside:
                 self.check(kernel.name, Span(buffer.name, buffer.address, buffer.nbytes, placement.cuda))
         kernel.run(launch, bound, placement, {})
 
+    def derivative(self, target: Any, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        raise NotImplementedError  # they run as they are
+
     def check(self, kernel: str, span: Span) -> None:
         own = {cell for written in self.step.writes for cell in self.tape.cells.cover(written)}
         known = [c for c in self.tape.cells if c.start < span.address + span.nbytes and span.address < c.end]
         if any(cell not in own for cell in known):
             problem = f"{kernel} writes '{span.name}', which the recording knows and which is not among what it writes"
             raise TapeError(f"{self.step.name}: {problem}: list it in writes= or updates= of kg.custom_gradient")
+
+
+def _read_only(value: Any) -> Any:
+    """NumPy's arrays can be had so."""
+    if not isinstance(value, np.ndarray):
+        return value
+    made = value.view()
+    made.flags.writeable = False
+    return made
+
+
+def _version(value: Any) -> Any:
+    """PyTorch's count of the writes to a tensor."""
+    array = view(value)
+    return value._version if array is not None and array.versioned and not value.is_inference() else None
 
 
 def _span(name: str, array: ArrayView) -> Span:

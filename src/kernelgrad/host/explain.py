@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from .derivative_steps import DerivativeStep
 from .steps import LaunchStep
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def _steps(tape: Tape) -> list[str]:
 
 
 def _described(step: object) -> str:
+    if isinstance(step, DerivativeStep):
+        return f"{step.name} is reversed by its second derivative"
     if not isinstance(step, LaunchStep):
         return getattr(step, "name", "")
     form, text = step.form, _FORMS[step.form.kind]

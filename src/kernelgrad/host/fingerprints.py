@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import TapeError
+from ..runtime.arrays import ArrayView
 from .device_prints import DevicePrint, Slots
 from .memory_map import Cell, MemoryMap, Span
-from .steps import LaunchStep, Step
+from .steps import Step
 from .transfers import host_array
 
 SMALL = 1 << 20
@@ -57,12 +58,12 @@ class Watcher:
 
     def __init__(self, cells: MemoryMap, limit: int):
         self._cells, self._limit = cells, limit
-        self._tensors: dict[int, tuple[Any, int, Span]] = {}
+        self._tensors = VersionCounts(cells)
         self.slots: dict[int, Slots] = {}
 
     def before(self, step: Step) -> None:
         """Looks whether what a step reads is what the last one left; remembers what its reverse reads."""
-        self.look_at_tensors()
+        self._tensors.look(step)
         for span in step.reads:
             for cell in self._cells.cover(span):
                 self._look(step, span, cell)
@@ -74,7 +75,7 @@ class Watcher:
             for cell in self._cells.cover(span):
                 cell.print = self._print(cell)
                 cell.touched = False
-        self._count_writes(step)
+        self._tensors.count(step)
 
     def split(self, cell: Cell, rest: Cell, print: int | None) -> None:
         """Both parts of a cell get a fingerprint of their own. Where the whole is not what it was, nobody can tell any
@@ -92,7 +93,7 @@ class Watcher:
 
     def changed(self) -> list[tuple[int, int]]:
         """The ranges that somebody else wrote since the last recorded step that used them."""
-        self.look_at_tensors()
+        self._tensors.look_at_all()
         return [(cell.start, cell.end) for cell in self._cells if cell.touched or self._has_changed(cell)]
 
     def _has_changed(self, cell: Cell) -> bool:
@@ -124,28 +125,75 @@ class Watcher:
                 slot = slots.print(span.address, span.nbytes, step.stream)
                 yield DevicePrint(span.name, span.address, span.nbytes, span.device, slot)
 
-    # ---- PyTorch counts
-
-    def look_at_tensors(self) -> None:
-        for tensor, version, span in self._tensors.values():
-            if tensor._version != version:
-                for cell in self._cells.cover(span):
-                    cell.touched = True
+    def count_again(self) -> None:
+        """After a reverse: what it wrote is as it was."""
+        self._tensors.count_all()
 
     def look_at_the_end(self) -> None:
         """When all of the program is about to be reversed."""
-        self.look_at_tensors()
+        self._tensors.look_at_all()
         for cell in self._cells:
             if cell.touched and cell.need is not None:
                 raise unseen(cell.need.kernel, cell.need.parameter, _SINCE)
 
-    def _count_writes(self, step: Step) -> None:
-        if isinstance(step, LaunchStep):
-            for path, array in step.frozen.views.items():
-                if array.versioned and array.nbytes and not array.owner.is_inference():
-                    self._tensors[id(array.owner)] = array.owner, 0, step.spans[path]
-        for key, (tensor, _, span) in self._tensors.items():
-            self._tensors[key] = tensor, tensor._version, span
+
+class Counted:
+    """A tensor, the count of writes to it when a recorded step last used it, and the memory that steps used of it."""
+
+    def __init__(self, tensor: Any):
+        self.tensor, self.version = tensor, -1
+        self.spans: dict[tuple[int, int], Span] = {}
+
+
+class VersionCounts:
+    """PyTorch's counts of writes. Tensors that share memory are looked at together; views share the count of what they
+    are views of. Only those that a step uses are looked at: a program may have as many tensors as steps."""
+
+    def __init__(self, cells: MemoryMap):
+        self._cells = cells
+        self._groups: dict[int, dict[int, Counted]] = {}  # by storage, by tensor
+
+    def look(self, step: Step) -> None:
+        step.counted = tuple(_counted(step))
+        for array, _ in step.counted:
+            self._look_at(self._groups.get(_storage(array), {}))
+
+    def look_at_all(self) -> None:
+        for group in self._groups.values():
+            self._look_at(group)
+
+    def _look_at(self, group: dict[int, Counted]) -> None:
+        for counted in group.values():
+            if counted.tensor._version != counted.version:
+                for cell in self._cells.covers(counted.spans.values()):
+                    cell.touched = True
+
+    def count(self, step: Step) -> None:
+        """After a step, which may have written."""
+        groups = []
+        for array, span in step.counted:
+            tensor = array.owner if array.owner._base is None else array.owner._base
+            groups.append(self._groups.setdefault(_storage(array), {}))
+            groups[-1].setdefault(id(tensor), Counted(tensor)).spans[span.address, span.nbytes] = span
+        self._count(groups)
+
+    def count_all(self) -> None:
+        self._count(self._groups.values())
+
+    def _count(self, groups: Iterable[dict[int, Counted]]) -> None:
+        for group in groups:
+            for counted in group.values():
+                counted.version = counted.tensor._version
+
+
+def _counted(step: Step) -> Iterable[tuple[ArrayView, Span]]:
+    arrays = ((array, span) for array, span in step.arrays if array.versioned and array.nbytes)
+    return (pair for pair in arrays if not pair[0].owner.is_inference())
+
+
+def _storage(array: ArrayView) -> int:
+    found: int = array.owner.untyped_storage().data_ptr()
+    return found
 
 
 class DeviceChecks:

@@ -6,7 +6,7 @@ cell, the cell is split. A program has a few.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
@@ -91,6 +91,12 @@ class MemoryMap:
                 found.append(cell)
                 at = cell.end
         return tuple(found) if at >= end else None
+
+    def within(self, address: int, nbytes: int) -> list[Cell]:
+        """The cells that reach into a range, all of which need not be known."""
+        first = max(0, bisect_right(self._starts, address) - 1)
+        last = bisect_left(self._starts, address + nbytes)
+        return [cell for cell in self._cells[first:last] if cell.end > address]
 
     def covers(self, spans: Iterable[Span]) -> list[Cell]:
         """Of several spans: each cell once."""

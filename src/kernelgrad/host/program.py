@@ -12,7 +12,7 @@ The list is a trace (`runtime/tracing`): on the CPU a loop in machine code goes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,55 +23,16 @@ from ..runtime.arrays import ArrayView
 from ..runtime.graphs import Graph
 from ..runtime.native_list import NativeList
 from ..runtime.recording import refuse_while_recording
-from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream, owner_of
 from ..runtime.tracing import Trace
 from . import transfers
 from .arguments import Number
 from .arrays import device_of, empty_like, seen
+from .derivative_steps import DerivativeStep
 from .memory_map import Cell
+from .moved_memory import Memory, Place
 from .record import Tape
-from .steps import CopyStep, FillStep, LaunchStep, Step, WatchStep
-
-_ALIGNED = 256
-
-
-class Place:
-    """A run of memory that the program has instead of the user's."""
-
-    def __init__(self, start: int, end: int, device: int | None, stream: int | None):
-        self.start, self.end, self.device = start, end, device
-        self._memory = Scratch(end - start + _ALIGNED, device, stream)
-        self.address = self._memory.address + (start - self._memory.address) % _ALIGNED
-        self.owner = self._memory
-        transfers.move(self.address, start, end - start, device, stream)
-
-
-class Memory:
-    """All of it, by the user's addresses."""
-
-    def __init__(self, places: list[Place]):
-        self.places = places
-
-    def find(self, address: int, nbytes: int) -> Place | None:
-        found = (p for p in self.places if p.start <= address and address + nbytes <= p.end)
-        return next(found, None)
-
-    def moved(self, array: ArrayView) -> ArrayView:
-        """The program's own array; the user's where there is none."""
-        place = self.find(array.address, array.nbytes) if array.nbytes else None
-        if place is None:
-            return array._replace(versioned=False)
-        at = place.address + array.address - place.start
-        around = array.around if array.around is not None else (0, 0)
-        return array._replace(address=at, owner=place.owner, versioned=False, tracked=False, around=around)
-
-    def moved_all(self, value: Any) -> Any:
-        if isinstance(value, ArrayView):
-            return self.moved(value)
-        if isinstance(value, Mapping):
-            return {name: self.moved_all(part) for name, part in value.items()}
-        return [self.moved_all(part) for part in value] if isinstance(value, list) else value
+from .steps import ArgumentStep, CopyStep, FillStep, LaunchStep, Step, WatchStep
 
 
 class Program:
@@ -133,9 +94,9 @@ class Program:
             if cell.is_written and cell.first == "read" and not self._is_given(tape, cell):
                 step, name = _first_reader(tape, cell)
                 raise TapeError(
-                    f"program: {step} reads the memory of '{name}', which later steps overwrite: what it held when the"
-                    " recording began is gone; list that array among the inputs, or make it with kg.zeros or fill it"
-                    " with kg.fill inside the recording"
+                    f"program: {step} may read '{name}' before any step has written it, and a step overwrites it:"
+                    " what it held when the recording began is not known any more; list that array among the inputs,"
+                    " or set it inside the recording, with kg.zeros or kg.fill"
                 )
 
     def _is_given(self, tape: Tape, cell: Cell) -> bool:
@@ -152,7 +113,7 @@ class Program:
                     continue
                 at = place.address + cell.start - place.start
                 if any(s.address <= cell.start and cell.end <= s.address + s.nbytes for s in tape.zeroed):
-                    trace.fill(at, cell.nbytes, b"\0")
+                    trace.fill(at, cell.nbytes, b"\0", self.device)
                 elif cell.is_written:
                     kept = trace.own(cell.nbytes)
                     _copy_now(kept, cell.start, cell.nbytes, self.device, self.stream)
@@ -168,6 +129,9 @@ class Program:
             case LaunchStep():
                 numbers = tuple([self._moved_number(step, number) for number in step.numbers])
                 return LaunchStep.again(step, tuple(map(self.memory.moved_all, step.frozen.args)), numbers)
+            case DerivativeStep():
+                numbers = tuple([self._moved_number(step, number) for number in step.numbers])
+                return DerivativeStep.again(step, self.memory.moved_all, numbers)
             case CopyStep():
                 if device_of(step.target) != device_of(step.source):
                     raise TapeError("program: it runs on one device, and a step copies between CPU and GPU")
@@ -178,7 +142,7 @@ class Program:
                 return None
         raise TapeError(f"program: a step '{step.name}' cannot be run again from a list")
 
-    def _moved_number(self, step: LaunchStep, number: Number) -> Number:
+    def _moved_number(self, step: ArgumentStep, number: Number) -> Number:
         array = self.memory.moved(number.array)
         dtype = array.dtype
         if array.address != number.array.address and not (
@@ -279,7 +243,7 @@ def _check_inputs(inputs: list[ArrayView]) -> None:
 
 def _check_variables(tape: Tape) -> None:
     for step in tape.steps:
-        if isinstance(step, LaunchStep):
+        if isinstance(step, ArgumentStep):
             step.check_variables()
             written = [name for name in step.facts.variables if name in step.facts.writes]
             if written:

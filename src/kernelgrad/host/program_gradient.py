@@ -43,6 +43,8 @@ class ProgramGradient:
     def _seed(self, trace: Trace, out: ArrayView) -> ArrayView:
         if not transfers.holds_floats(out.dtype):
             raise ArgumentError(f"gradient: an output of {out.dtype} has no adjoint")
+        if device_of(out) != trace.device:
+            raise ArgumentError("gradient: an output is in the CPU's memory, and the program runs on a GPU")
         return out._replace(address=trace.own(out.nbytes), owner=trace, versioned=False, around=(0, 0))
 
     def _recorded(self) -> Tape:
@@ -72,28 +74,19 @@ class ProgramGradient:
         for given, to in zip(seeds, self._seeds, strict=True):
             program.move(to.address, given.address, given.nbytes, device_of(to))
         program.run(self._list)
-        numbers = self._numbers(program)
-        found = tuple(
-            [
-                self._result(like, adjoint, numbers)
-                for like, adjoint in zip(program.like_inputs, self._adjoints, strict=True)
-            ]
-        )
+        pairs = zip(program.like_inputs, self._adjoints, strict=True)
+        found = tuple([None if adjoint is None else program.result(like, adjoint) for like, adjoint in pairs])
+        self._add_numbers(found)
         return found[0] if len(found) == 1 else found
 
-    def _numbers(self, program: Program) -> dict[int, float]:
-        """The adjoints of 0-d arrays that were passed for numbers, by their addresses."""
-        found: dict[int, float] = {}
-        wanted = {program.memory.moved(a).address for a in program.inputs}
-        for array, value in self._shadows.unsettled(wanted, program.stream):
-            found[array.address] = found.get(array.address, 0.0) + value
-        return found
-
-    def _result(self, like: Any, adjoint: ArrayView | None, numbers: dict[int, float]) -> Any:
-        if adjoint is None:
-            return None
-        made = self.program.result(like, adjoint)
-        more = numbers.get(self.program.memory.moved(seen("gradient", like)).address)
-        if more:
-            made += more
-        return made
+    def _add_numbers(self, results: tuple[Any, ...]) -> None:
+        """To adjoints of inputs, what 0-d arrays get that were passed for numbers and lie there: in the CPU's
+        memory."""
+        moved = [self.program.memory.moved(array) for array in self.program.inputs]
+        hosts = [k for k, a in enumerate(moved) if device_of(a) is None and results[k] is not None]
+        for array, value in self._shadows.unsettled([moved[k] for k in hosts], self.program.stream):
+            for k in hosts:
+                at = array.address - moved[k].address
+                if 0 <= at < moved[k].nbytes:
+                    place = seen("gradient", results[k]).address + at
+                    transfers.host_array(place, array.nbytes, array.dtype)[...] += value

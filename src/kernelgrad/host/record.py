@@ -25,10 +25,12 @@ from .fingerprints import SMALL, Watcher, unseen
 from .memory_map import Cell, MemoryMap, Need, Span
 from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
-from .steps import LaunchStep, Step, WatchStep
-from .versions import Segment, Store
+from .steps import ArgumentStep, LaunchStep, Step, WatchStep
+from .versions import Store
 
 if TYPE_CHECKING:
+    from ..derivatives.gradient import Gradient
+    from ..derivatives.jvp import Tangent
     from .program import Program
 
 
@@ -78,8 +80,16 @@ class Tape:
         if kind is not None:
             self._close(f"its recording ended with {kind.__name__}")
         elif self._state == "recording":
-            self._state = "recorded"
+            self._end()
             self._changed = self.watcher.changed()
+
+    def _end(self) -> None:
+        self._state = "recorded"
+        try:
+            self.store.require_enough()
+        except TapeError:
+            self._close("its budget was too small")
+            raise
 
     def launch(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """What a kernel's launch does while it is recorded."""
@@ -87,6 +97,14 @@ class Tape:
         if self.store.budget is None:
             self.own_tapes.choose(step)
         self.do(step)
+
+    def derivative(
+        self, target: Gradient | Tangent, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> None:
+        """What the launch of a gradient or a jvp does while it is recorded: it is reversed by its second derivative."""
+        from .derivative_steps import DerivativeStep
+
+        self.do(DerivativeStep(target, launch, *target.separate(args, keywords)))
 
     def do(self, step: Step) -> None:
         """Runs a step and records it."""
@@ -110,6 +128,8 @@ class Tape:
         self.store.step_done(number)
 
     def _note_reads(self, step: Step, number: int) -> None:
+        for span in step.idle:
+            self.cells.cover(span)  # is known, too: its adjoint stays as it is
         for span in step.reads:
             for cell in self.cells.cover(span):
                 cell.first = cell.first or "read"
@@ -135,11 +155,11 @@ class Tape:
                 self.store.reserved += cell.nbytes
         if step.device is not None:
             self.streams.setdefault(step.device, set()).add(step.stream or 0)
-        self.store.take(step.tape_bytes)
+        self.store.keep(step.tape_bytes)
         if step.varies and self.store.budget is not None:
-            log = Segment(len(self.steps), exact=False)
-            self.store.save(log, len(self.steps), written, step.stream)
-            step.logged = log
+            step.logged = self.store.log(len(self.steps), written, step.stream)
+        if self.store.is_short:
+            step.drop_tape()
 
     def _split(self, cell: Cell, rest: Cell, print: int | None) -> None:
         if cell in self.store.current.captured:
@@ -211,19 +231,21 @@ class Tape:
         finally:
             if keep:
                 self._state = "recorded"
+                self.watcher.count_again()
             else:
                 self.store.clear()
         self._shadows = run.shadows
 
     def _output(self, array: Any) -> ArrayView:
-        found = self._seen("backward", array)
+        found = self._whole("backward", array)
         if any(start < found.address + found.nbytes and found.address < end for start, end in self._changed):
             raise unseen("backward", "output", "was changed since the last recorded step that used it")
         return found
 
     def grad(self, of: Any) -> Any:
-        """The adjoint of what an array held when recording began, as an array like it; of a `tape.watch` point; or, of
-        a number, by its name, as in "step.dt", the sum over all launches."""
+        """The adjoint of what an array held when recording began, as an array like it, with zeros where no recorded
+        step used it; of a `tape.watch` point; or, of a number, by its name, as in "step.dt", the sum over all
+        launches."""
         if self._shadows is None:
             raise TapeError("grad: call tape.backward(...) first")
         if isinstance(of, str):
@@ -241,14 +263,14 @@ class Tape:
         return self._shadows.copy_of(of, array)
 
     def _grad_of_number(self, name: str) -> float:
-        launched = {step.kernel: None for step in self.steps if isinstance(step, LaunchStep)}
+        launched = {step.kernel: None for step in self.steps if isinstance(step, ArgumentStep)}
         return self.numbers().get(find_number(name, launched), 0.0)
 
     def known(self, what: str, array: Any) -> ArrayView:
-        """The memory of an array that recorded steps use, for `what`."""
+        """The memory of an array that recorded steps use, all or some of it, for `what`."""
         if isinstance(array, Variable):
             raise ArgumentError(f"{what}: '{array.name}' is a module variable, no array")
-        return self._seen(what, array)
+        return self._whole(what, array)
 
     @property
     def shadows(self) -> ShadowMemory | None:
@@ -259,7 +281,7 @@ class Tape:
         """Records what `do` gets, and nothing that is launched."""
         self._state = "recording"
         yield
-        self._state = "recorded"
+        self._end()
 
     def program(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Program:
         """The recorded program as a function: `p = tape.program(inputs=(u0, kappa), outputs=(u,))`, then
@@ -294,16 +316,19 @@ class Tape:
         return {} if self._shadows is None else self._shadows.sums
 
     def _seen(self, what: str, array: Any) -> ArrayView:
-        """The memory of an array, if the tape knows it."""
+        """The memory of an array, if the tape knows some of it: an array may be used in part."""
         if isinstance(array, Variable):
             return self._variable(what, array)
         found = seen(what, array)
-        if found.nbytes and self.cells.known(found.address, found.nbytes) is None:
-            shape = f"this array of shape {found.shape}"
-            if any(cell.start < found.address + found.nbytes and found.address < cell.end for cell in self.cells):
-                raise ArgumentError(f"{what}: recorded steps use only a part of {shape}; give the part that they use")
-            raise ArgumentError(f"{what}: no recorded step uses the memory of {shape}")
-        self.cells.cover(Span("array", found.address, found.nbytes, device_of(found)))
+        if found.nbytes and not self.cells.within(found.address, found.nbytes):
+            raise ArgumentError(f"{what}: no recorded step uses the memory of this array of shape {found.shape}")
+        return found
+
+    def _whole(self, what: str, array: Any) -> ArrayView:
+        """The same; from now on the tape knows all of it."""
+        found = self._seen(what, array)
+        if found.nbytes:
+            self.cells.cover(Span("array", found.address, found.nbytes, device_of(found)))
         return found
 
     def _variable(self, what: str, variable: Variable) -> ArrayView:
@@ -315,7 +340,7 @@ class Tape:
         raise ArgumentError(f"{what}: no recorded step uses the variable '{variable.name}'")
 
     def _warn_if_overwritten(self, array: ArrayView) -> None:
-        cells = self.cells.known(array.address, array.nbytes) or ()
+        cells = self.cells.within(array.address, array.nbytes)
         if cells and all(cell.first == "written" for cell in cells):
             warnings.warn(
                 "grad: this memory was written before any recorded step read it, and what it held when recording began"

@@ -19,7 +19,7 @@ from .arrays import empty_like
 from .memory_map import Cell, MemoryMap, Span
 
 if TYPE_CHECKING:
-    from .steps import LaunchStep
+    from .steps import ArgumentStep
 
 _ALIGNED = 256  # a shadow begins as its region does, modulo this
 _SLOT = 16
@@ -55,8 +55,9 @@ class ShadowMemory:
     def stream_on(self, device: int | None) -> int | None:
         return None if device is None else self._streams.get(device, 0)
 
-    def _region(self, address: int) -> Region:
+    def _region(self, address: int, nbytes: int) -> Region:
         region = self._regions[bisect_right(self._starts, address) - 1]
+        assert region.start <= address and address + nbytes <= region.end
         if region.memory is None:
             region.allocate(self.stream_on(region.device))
         return region
@@ -84,16 +85,23 @@ class ShadowMemory:
         return transfers.is_zero(self._address(span), span.nbytes, span.device, self.stream_on(span.device))
 
     def _address(self, span: Span) -> int:
-        region = self._region(span.address)
+        region = self._region(span.address, span.nbytes)
         return region.address + span.address - region.start
 
     def view(self, span: Span, dtype: DType, around: tuple[int, int] = (0, 0)) -> ArrayView:
         """The shadow of a span, as numbers of that dtype. `around`: what is used besides, before and behind it."""
+        if not span.nbytes:
+            return transfers.raw(span.address, 0, dtype, span.device)
         before, behind = around
-        self._check_dtype(Span(span.name, span.address - before, before + span.nbytes + behind, span.device), dtype)
-        memory = self._region(span.address).memory
+        wide = Span(span.name, span.address - before, before + span.nbytes + behind, span.device)
+        self._check_dtype(wide, dtype)
+        memory = self._region(wide.address, wide.nbytes).memory
         found = transfers.raw(self._address(span), span.nbytes, dtype, span.device, memory)
         return found._replace(around=around)
+
+    def cells(self, spans: Iterable[Span]) -> list[tuple[int, int, int | None]]:
+        """The runs of memory that spans lie in."""
+        return list(self._map.runs(self._map.covers(spans)))
 
     def pieces(self, span: Span) -> list[tuple[Span, DType]]:
         """Where a span may have adjoints other than zero, and of which dtype they are."""
@@ -135,8 +143,9 @@ class ShadowMemory:
         transfers.add(target.address, staged.address, target.nbytes, target.dtype, on, stream)
 
     def seed(self, span: Span, dtype: DType, seed: ArrayView) -> None:
-        self.add(self.view(span, dtype), seed)
-        self.activate((span,))
+        if span.nbytes:
+            self.add(self.view(span, dtype), seed)
+            self.activate((span,))
 
     def copy_of(self, array: Any, view: ArrayView) -> Any:
         """The adjoint as an array of the same package, shape and dtype."""
@@ -144,14 +153,27 @@ class ShadowMemory:
         if not view.nbytes:
             return made
         device = view.device[1] if isinstance(view.device, tuple) else None
-        span = Span("array", view.address, view.nbytes, device)
-        shadow = self.view(span, view.dtype)
-        transfers.move(memory.address, shadow.address, view.nbytes, device, self.stream_on(device))
+        stream, parts = self.stream_on(device), self._parts(view.address, view.address + view.nbytes)
+        if sum(end - start for start, end in parts) < view.nbytes:
+            transfers.zero(memory.address, view.nbytes, device, stream)
+        for start, end in parts:
+            shadow = self.view(Span("array", start, end - start, device), view.dtype)
+            transfers.move(memory.address + start - view.address, shadow.address, end - start, device, stream)
         return made
+
+    def _parts(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Where a range has shadows: it may reach over several regions, and over memory that nobody knew."""
+        found = []
+        for region in self._regions[max(0, bisect_right(self._starts, start) - 1) :]:
+            if region.start >= end:
+                break
+            if region.end > start:
+                found.append((max(start, region.start), min(end, region.end)))
+        return found
 
     # ---- numbers
 
-    def number(self, step: LaunchStep, path: str, type: Any) -> ArrayView:
+    def number(self, step: ArgumentStep, path: str, type: Any) -> ArrayView:
         """Memory for the adjoint of a number of a launch."""
         if not self._numbers or self._numbers[-1].device != step.device or self._numbers[-1].is_full(type.size):
             self._numbers.append(NumberSlots(step.device, self.stream_on(step.device), type.size))
@@ -159,7 +181,7 @@ class ShadowMemory:
         address = slots.take(step, path, type)
         return transfers.raw(address, type.size, number_dtype(type), step.device, slots)
 
-    def settle(self, step: LaunchStep) -> None:
+    def settle(self, step: ArgumentStep) -> None:
         """After the reverse of a launch. Adds up where there is much, or where the 0-d arrays that were passed for
         numbers are written by steps, whose reverse comes later."""
         written = any(cell.is_written for n in step.numbers for cell in self._map.cover(number_span(n.array)))
@@ -170,7 +192,7 @@ class ShadowMemory:
         if written or len(self._numbers) > _CHUNKS:
             self.settle_all()
 
-    def _add_numbers(self, step: LaunchStep) -> None:
+    def _add_numbers(self, step: ArgumentStep) -> None:
         """In a trace: by operations on memory."""
         for slots in self._numbers:
             for path, type, address in slots.give(step):
@@ -184,13 +206,17 @@ class ShadowMemory:
                     transfers.add(target.address, address, target.nbytes, dtype, None, None)
                     self.activate((span,))
 
-    def unsettled(self, wanted: set[int], stream: int | None) -> Iterable[tuple[ArrayView, float]]:
-        """Of a trace that has run on that stream: what 0-d arrays at these addresses get."""
+    def unsettled(self, wanted: list[ArrayView], stream: int | None) -> Iterable[tuple[ArrayView, float]]:
+        """Of a trace that has run on that stream: what 0-d arrays in that memory get."""
+
+        def is_wanted(array: ArrayView) -> bool:
+            return any(w.address <= array.address < w.address + w.nbytes for w in wanted)
+
         for slots in self._numbers:
             slots.follow(stream)
-            if any(n.array.address in wanted for step in slots.steps for n in step.numbers):
+            if any(is_wanted(n.array) for step in slots.steps for n in step.numbers):
                 for _, _, arrays, value in slots.values():
-                    yield from ((array, value) for array in arrays if array.address in wanted)
+                    yield from ((array, value) for array in arrays if is_wanted(array))
 
     def settle_all(self) -> None:
         if TRACE.get() is not None:
@@ -233,7 +259,7 @@ class NumberSlots:
         self._memory = Scratch(max(_NUMBERS, at_least + _SLOT), device, stream).zero()
         self._base = -self._memory.address % _SLOT
         self._used = 0
-        self._taken: list[tuple[LaunchStep, str, Any, int]] = []
+        self._taken: list[tuple[ArgumentStep, str, Any, int]] = []
 
     def follow(self, stream: int | None) -> None:
         self._memory.follow(stream)
@@ -241,20 +267,20 @@ class NumberSlots:
     def is_full(self, size: int) -> bool:
         return self._base + self._used + size > self._memory.nbytes
 
-    def take(self, step: LaunchStep, path: str, type: Any) -> int:
+    def take(self, step: ArgumentStep, path: str, type: Any) -> int:
         at = self._base + self._used
         self._taken.append((step, path, type, at))
         self._used += -(-type.size // _SLOT) * _SLOT
         return self._memory.address + at
 
-    def give(self, step: LaunchStep) -> list[tuple[str, Any, int]]:
+    def give(self, step: ArgumentStep) -> list[tuple[str, Any, int]]:
         """Those of a step, which are forgotten here."""
         found = [(path, type, self._memory.address + at) for of, path, type, at in self._taken if of is step]
         self._taken = [taken for taken in self._taken if taken[0] is not step]
         return found
 
     @property
-    def steps(self) -> Iterable[LaunchStep]:
+    def steps(self) -> Iterable[ArgumentStep]:
         return (taken[0] for taken in self._taken)
 
     def values(self) -> Iterable[tuple[Any, str, tuple[ArrayView, ...], float]]:

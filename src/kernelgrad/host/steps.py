@@ -5,7 +5,7 @@ A step says which memory it reads and writes and what its reverse reads again; i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,12 +34,14 @@ _DUMMY = 1 << 12  # an address for adjoints that are only looked at
 
 class Step:
     """`exact_bytes`: what must be saved of memory it overwrites for the reverses up to its own. `logged`: what it
-    wrote, where it must not run again. `prints`: of what its reverse reads."""
+    wrote, where it must not run again. `prints`: of what its reverse reads. `counted`: its arrays the writes to which
+    somebody counts."""
 
     name = ""
     reads: tuple[Span, ...] = ()
     writes: tuple[Span, ...] = ()
     reread: tuple[Span, ...] = ()
+    idle: tuple[Span, ...] = ()  # that it gets, and neither reads nor writes
     numbers: tuple[Number, ...] = ()
     varies: str | None = None
     device: int | None = None
@@ -52,6 +54,12 @@ class Step:
         self.logged: Any = None
         self.prints: tuple[tuple[str, int, int, int], ...] = ()
         self.device_prints: tuple[DevicePrint, ...] = ()
+        self.counted: tuple[tuple[ArrayView, Span], ...] = ()
+
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        """Those that it gets, and where they are."""
+        return ()
 
     def run(self) -> None:
         """The first time."""
@@ -59,6 +67,9 @@ class Step:
 
     def run_again(self, stream: int | None) -> None:
         raise NotImplementedError
+
+    def drop_tape(self) -> None:
+        """It will not be reversed."""
 
     def is_counted(self, span: Span) -> bool:
         """Whether somebody counts the writes to a span."""
@@ -73,7 +84,13 @@ class Step:
         raise NotImplementedError
 
 
-class LaunchStep(Step):
+class ArgumentStep(Step):
+    """A launch: of a kernel, or of a derivative of one. `spans`: where its arrays are, by their paths. `versions`: of
+    module variables that the host alone changes. `live`: numbers that are read from memory when it runs."""
+
+    frozen: Frozen
+    spans: dict[str, Span]
+
     def __init__(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]):
         super().__init__()
         self.bound, self.placement = kernel.bind(args, keywords)
@@ -85,6 +102,42 @@ class LaunchStep(Step):
             self._given = launch.stream  # lives as long as this
             launch = launch.on(self.stream)
         self.launch = launch
+        self.versions: dict[str, int] = {}
+        self.live: tuple[LiveNumber, ...] = ()
+
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((array, self.spans[path]) for path, array in self.frozen.views.items() if path in self.spans)
+
+    def is_counted(self, span: Span) -> bool:
+        array = self.frozen.views.get(span.name)
+        return array is not None and array.versioned
+
+    def find_idle(self) -> tuple[Span, ...]:
+        used = {span.name for span in (*self.reads, *self.writes)}
+        return tuple([span for name, span in self.spans.items() if name not in used])
+
+    def tell(self, recorded: tuple[Number, ...], moved: tuple[Number, ...]) -> None:
+        """The numbers that `recorded` 0-d arrays were passed for are those that `moved` ones hold when it runs."""
+        self.numbers = moved
+        self.reads = (*self.reads, *[Span(n.path, n.array.address, n.array.nbytes, None) for n in moved])
+        self.live = _live_numbers(self.kernel, recorded, moved)
+        self.reread += tuple([Span("number", n.array.address, n.array.nbytes, None) for n in self.live])
+
+    def telling(self) -> AbstractContextManager[None]:
+        trace = TRACE.get()
+        return trace.telling(self.kernel.function, self.live) if trace is not None else nullcontext()
+
+    def check_variables(self) -> None:
+        for name, version in self.versions.items():
+            if self.kernel.variable(name).version != version:
+                raise TapeError(f"{self.name}: variable '{name}' was assigned to after a recorded launch that uses it")
+
+
+class LaunchStep(ArgumentStep):
+    def __init__(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]):
+        super().__init__(kernel, launch, args, keywords)
+        launch = self.launch
         self.reach = reaches(kernel.function, launch, self.bound)
         self.frozen: Frozen = freeze(kernel, args, {name: self._around(name) for name in self.reach})
         self.numbers = self.frozen.numbers
@@ -92,13 +145,13 @@ class LaunchStep(Step):
         self.versions = self._add_variables()
         numbers = [Span(n.path, n.array.address, n.array.nbytes, None) for n in self.numbers]
         loads, stores = self._wide("loads"), self._wide("stores")
-        self.reads = (*[s for s in loads if _root(s.name) in self.facts.reads], *numbers)
+        self.reads = (*[s for s in loads if root_of(s.name) in self.facts.reads], *numbers)
         self.writes = tuple([s for s in stores if _is_in(s.name, self.facts.writes)])
+        self.idle = self.find_idle()
         self.varies = self.facts.varies
         self.may_alias = self._find_alias()
         self.form: Form = self.facts.form(self.may_alias)
         self.tape: Any = None
-        self.live: tuple[LiveNumber, ...] = ()
         self.reread = self._find_reread()
         self.rewrites = self.form.kind == "joint"
 
@@ -106,10 +159,7 @@ class LaunchStep(Step):
     def again(cls, step: LaunchStep, args: tuple[Any, ...], numbers: tuple[Number, ...]) -> LaunchStep:
         """The same launch with other arrays. `numbers`: the 0-d arrays that were passed for some of them."""
         made = cls(step.kernel, step.launch, args, {})
-        made.numbers = numbers
-        made.reads = (*made.reads, *[Span(n.path, n.array.address, n.array.nbytes, None) for n in numbers])
-        made.live = _live_numbers(step.kernel, step.numbers, numbers)
-        made.reread += tuple([Span("number", n.array.address, n.array.nbytes, None) for n in made.live])
+        made.tell(step.numbers, numbers)
         return made
 
     def _around(self, name: str) -> tuple[int, int]:
@@ -157,7 +207,7 @@ class LaunchStep(Step):
         except UnsupportedError:
             self.form = facts.use_instead(self.may_alias)
             names = facts.reads
-        return tuple([s for s in self._wide("loads") if _root(s.name) in names])
+        return tuple([s for s in self._wide("loads") if root_of(s.name) in names])
 
     def use_tape(self) -> bool:
         """Has the launch keep what its reverse needs; whether it can."""
@@ -181,22 +231,21 @@ class LaunchStep(Step):
     def _adjoints(self, shadow: Any, number: Any) -> tuple[Any, ...]:
         return adjoints_of(self.kernel, self.facts.listed, self.frozen, self.spans, shadow, number)
 
-    def is_counted(self, span: Span) -> bool:
-        array = self.frozen.views.get(span.name)
-        return array is not None and array.versioned
+    def drop_tape(self) -> None:
+        self.tape = None
 
     # ---- forward
 
     def run(self) -> None:
         if self.form.forward is None:
-            with self._telling():
+            with self.telling():
                 self.kernel.run(self.launch, self.bound, self.placement, {})
             return
         token = RECORDER.set(None)
         try:
             launch = self.launch
             forward = self.form.forward[launch.grid, launch.block, launch.shared_bytes, launch.stream]
-            with self._telling():
+            with self.telling():
                 self.tape = forward(*self.frozen.args)
             self.tape_bytes = self.tape.nbytes
         finally:
@@ -207,12 +256,8 @@ class LaunchStep(Step):
     def run_again(self, stream: int | None) -> None:
         """Nobody is told that tensors were written: they will hold again what they hold."""
         self.check_variables()
-        with self._telling():
+        with self.telling():
             self.kernel.run(self.launch.on(stream), self.bound._replace(mutated=()), self.placement, {})
-
-    def _telling(self) -> AbstractContextManager[None]:
-        trace = TRACE.get()
-        return trace.telling(self.kernel.function, self.live) if trace is not None else nullcontext()
 
     # ---- reverse
 
@@ -229,7 +274,7 @@ class LaunchStep(Step):
             lambda span, dtype: shadows.view(span, dtype, self._around(span.name)),
             lambda path, type: shadows.number(self, path, type),
         )
-        with self._telling():
+        with self.telling():
             self._launch_reverse(adjoints, shadows.stream_on(self.device), keep)
         shadows.activate([s for s in self._wide("both") if s.name in self.facts.floats])
         shadows.settle(self)
@@ -255,16 +300,15 @@ class LaunchStep(Step):
                     " adjoint by then: what integers write has no derivative"
                 )
 
-    def check_variables(self) -> None:
-        for name, version in self.versions.items():
-            if self.kernel.variable(name).version != version:
-                raise TapeError(f"{self.name}: variable '{name}' was assigned to after a recorded launch that uses it")
-
 
 class WritingStep(Step):
     """Writes all of `target`."""
 
     target: ArrayView
+
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((self.target, self.writes[0]),)
 
     def run(self) -> None:
         self.run_again(self.stream)
@@ -282,6 +326,10 @@ class CopyStep(WritingStep):
         self.device = self.writes[0].device if self.writes[0].device is not None else self.reads[0].device
         if _meet(self.writes[0], self.reads[0]):
             raise ArgumentError("copy: the two arrays share memory")
+
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((self.target, self.writes[0]), (self.source, self.reads[0]))
 
     def run_again(self, stream: int | None) -> None:
         transfers.move(self.target.address, self.source.address, self.target.nbytes, self.device, stream)
@@ -324,6 +372,10 @@ class WatchStep(Step):
         self.reads = (_span("array", view),)
         self.result: Any = None
 
+    @property
+    def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
+        return ((self.view, self.reads[0]),)
+
     def run_again(self, stream: int | None) -> None:
         pass
 
@@ -350,7 +402,7 @@ def _widened(span: Span, around: tuple[int, int]) -> Span:
     return Span(span.name, span.address - before, before + span.nbytes + behind, span.device)
 
 
-def _root(name: str) -> str:
+def root_of(name: str) -> str:
     return name.partition(".")[0].partition("[")[0]
 
 

@@ -22,6 +22,10 @@ template <typename T> __global__ void add(T *y, const T *x, long long n) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     if (i < n) y[i] += x[i];
 }
+template <typename T> __global__ void add_each(T *y, const T *x, long long stride, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) y[i * stride] += x[i * stride];
+}
 template <typename T> __global__ void fill(T *y, T value, long long n) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     if (i < n) y[i] = value;
@@ -84,11 +88,40 @@ def add(target: int, source: int, nbytes: int, dtype: DType, device: int | None,
     if device is None and isinstance(dtype, np.dtype) and TRACE.get() is None:
         _add_fields(host_array(target, nbytes, dtype), host_array(source, nbytes, dtype))
         return
+    if isinstance(dtype, np.dtype) and len(kinds(dtype)) > 1:
+        _add_leaves(target, source, nbytes, dtype, device, stream)
+        return
     base = _base(dtype)
     count = nbytes // (2 if base == BFLOAT16 else np.dtype(base).itemsize)
     c_type = "__nv_bfloat16" if base == BFLOAT16 else _C_TYPES[base]
     views = _view(target, nbytes, base, device), _view(source, nbytes, base, device)
     _launch(f"add<{c_type}>", stream, *views, count)
+
+
+def _add_leaves(
+    target: int, source: int, nbytes: int, dtype: np.dtype[Any], device: int | None, stream: int | None
+) -> None:
+    """Of structs with several kinds of numbers: each member by itself. Integers have no adjoints."""
+    for offset, kind in _float_leaves(dtype):
+        size = np.dtype(kind).itemsize
+        if dtype.itemsize % size or (target + offset) % size or (source + offset) % size:
+            raise UnsupportedError(f"adjoints of {dtype} cannot be added up here: a member is not aligned")
+        views = [_view(start + offset, nbytes - offset, kind, device) for start in (target, source)]
+        _launch(f"add_each<{_C_TYPES[kind]}>", stream, *views, dtype.itemsize // size, nbytes // dtype.itemsize)
+
+
+def _float_leaves(dtype: np.dtype[Any], start: int = 0) -> list[tuple[int, str]]:
+    """Where in an item the floating-point numbers are, and of which kind."""
+    if dtype.fields is not None:
+        return [leaf for part in dtype.fields.values() for leaf in _float_leaves(part[0], start + part[1])]
+    if dtype.subdtype is not None:
+        element, shape = dtype.subdtype
+        count = int(np.prod(shape))
+        return [leaf for k in range(count) for leaf in _float_leaves(element, start + k * element.itemsize)]
+    if dtype.kind == "c":
+        half = dtype.itemsize // 2
+        return [(start, f"f{half}"), (start + half, f"f{half}")]
+    return [(start, f"f{dtype.itemsize}")] if dtype.kind == "f" else []
 
 
 def _add_fields(target: Array, source: Array) -> None:
@@ -138,7 +171,7 @@ def fill(target: int, nbytes: int, pattern: bytes, device: int | None, stream: i
         return
     trace = TRACE.get()
     if device is None and trace is not None:
-        trace.fill(target, nbytes, pattern)
+        trace.fill(target, nbytes, pattern, device)
         return
     if device is None:
         host_array(target, nbytes, np.dtype(f"V{len(pattern)}"))[...] = np.void(pattern)

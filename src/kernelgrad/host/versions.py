@@ -10,6 +10,11 @@ its budget. Without a budget there is one exact segment, and nothing is saved bu
 
 Which neighbours are merged: those with the fewest steps for the memory that there will be when their turn comes. The
 older, the more: all later segments are gone by then. This is how binomial checkpoints lie, without knowing the end.
+
+Note [Too small a budget]
+What it takes at least: all memory that steps write, twice (what it holds when the reverse begins, and the first pieces
+of one segment), and what may not be thinned, tapes and logs. Who gives less is told how much that is, which is known
+when the recording ends: until then nothing is saved any more (`is_short`).
 """
 
 from __future__ import annotations
@@ -94,6 +99,8 @@ class Store:
         self.nbytes = self.peak = 0
         self._unused: dict[tuple[int, int | None, int], list[Scratch]] = {}
         self.reserved = 0  # of the budget: for what memory holds when the reverse begins
+        self.is_short = False  # of memory, see Note [Too small a budget]
+        self._kept = 0  # bytes of tapes and logs
 
     @property
     def current(self) -> Segment:
@@ -102,6 +109,8 @@ class Store:
     def save(self, segment: Segment, step: int, cells: Iterable[Cell], stream: int | None) -> int:
         """What of these cells is to be saved before a step writes them; the bytes that its reverse and earlier ones
         need. In a segment with first pieces alone these are not kept."""
+        if self.is_short:
+            return 0
         needed, saved = 0, []
         for cell in cells:
             needed += cell.nbytes if cell.need is not None else 0
@@ -117,8 +126,8 @@ class Store:
         while k < len(saved):
             cell, first = saved[k]
             end, k = cell.end, k + 1
-            while k < len(saved) and saved[k][0].start == end and saved[k][1] == first:
-                end, k = saved[k][0].end, k + 1
+            while k < len(saved) and saved[k][0].start == end and not (first or saved[k][1]):
+                end, k = saved[k][0].end, k + 1  # first pieces stay apart: a merge drops those that an older one has
             memory = self._allocate(end - cell.start, cell.device, stream).copy_from(cell.start)
             segment.pieces.append(Piece(step, cell.start, memory, first))
             segment.nbytes += memory.nbytes
@@ -132,6 +141,18 @@ class Store:
         if self._unused and self.budget is not None and self.nbytes + nbytes > self.budget // 2:
             self._unused.clear()
         return Scratch(nbytes, device, stream)
+
+    def log(self, step: int, cells: list[Cell], stream: int | None) -> Segment:
+        """What a step has written, where it must not run again."""
+        log = Segment(step, exact=False)
+        self._kept += sum(cell.nbytes for cell in cells)
+        self.save(log, step, cells, stream)
+        return log
+
+    def keep(self, tape_bytes: int) -> None:
+        """A launch made a tape of its own."""
+        self._kept += tape_bytes
+        self.take(tape_bytes)
 
     def take(self, nbytes: int) -> None:
         self.nbytes += nbytes
@@ -155,14 +176,15 @@ class Store:
     def step_done(self, step: int) -> None:
         """Cuts, thins and merges segments as the budget demands."""
         self.current.end = step + 1
-        if self.budget is None:
+        if self.budget is None or self.is_short:
             return
         if self.current.nbytes > (self.budget - self.reserved) // _SHARE:
             self._open(step + 1)
-        while self.room < 0:
+        while self.room < 0 and not self.is_short:
             if not self._thin() and not self._merge():
                 if self.current.length == 0 or len(self.current.pieces) == 0:
-                    self._refuse()
+                    self.clear()
+                    self.is_short = True
                 self._open(step + 1)
 
     def _open(self, step: int) -> None:
@@ -187,12 +209,14 @@ class Store:
         del self.segments[k + 1]
         return True
 
-    def _refuse(self) -> None:
-        needed = self.nbytes + self.reserved
-        raise TapeError(
-            f"tape_budget: {self.budget:,} bytes are too few for one state of this program and a step of it, which"
-            f" take {needed:,}"
-        )
+    def require_enough(self) -> None:
+        """When the recording ends."""
+        if self.is_short:
+            needed = 2 * self.reserved + self._kept
+            raise TapeError(
+                f"tape_budget: {self.budget:,} bytes are too few for this program: it takes {needed:,}, twice the"
+                " memory that its steps write and what launches keep that must not run again"
+            )
 
     def clear(self) -> None:
         self.segments = [Segment(0)]

@@ -17,12 +17,27 @@ class Recorder(Protocol):
 
     def launch(self, kernel: Any, launch: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None: ...
 
+    def derivative(self, target: Any, launch: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None: ...
+
 
 RECORDER: ContextVar[Recorder | None] = ContextVar("kernelgrad recorder", default=None)
 
 
 def refuse_while_recording(what: str) -> None:
     """For what changes arrays and has no reverse of its own."""
-    recorder = RECORDER.get()
-    if recorder is not None and not getattr(recorder, "is_open", False):  # inside a step whose reverse is the user's
+    if _recorder() is not None:
         raise TapeError(f"{what} cannot be recorded: run it before or after kg.record()")
+
+
+def is_recorded(target: Any, launch: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> bool:
+    """Whether a recording has taken the launch of a derivative."""
+    recorder = _recorder()
+    if recorder is not None:
+        recorder.derivative(target, launch, args, keywords)
+    return recorder is not None
+
+
+def _recorder() -> Recorder | None:
+    """Not inside a step whose reverse is the user's."""
+    recorder = RECORDER.get()
+    return None if getattr(recorder, "is_open", False) else recorder

@@ -13,7 +13,7 @@ import numpy as np
 
 from .devices import check, current, driver
 from .streams import owner_of
-from .tracing import TRACE, refuse_look
+from .tracing import TRACE, refuse_look, trace_on
 
 
 class Scratch:
@@ -23,8 +23,8 @@ class Scratch:
         self.nbytes, self.device, self.stream = nbytes, device, stream or 0
         self._host: Any = None
         self._last: list[Any]
-        trace = TRACE.get()
-        if trace is not None and trace.device == device:  # a GPU's work list says nothing of the CPU's memory
+        trace = trace_on(device)
+        if trace is not None:  # a GPU's work list says nothing of the CPU's memory
             self._last = [self.stream, None]
             self.address = trace.allocate(self, nbytes, stream)
             return
@@ -50,11 +50,11 @@ class Scratch:
         return self.fill(0)
 
     def fill(self, byte: int) -> Scratch:
-        trace = TRACE.get()
-        if self._host is not None:
+        trace = trace_on(self.device)
+        if trace is not None:
+            trace.fill(self.address, self.nbytes, bytes((byte,)), self.device)
+        elif self._host is not None:
             self._host.fill(byte)
-        elif trace is not None:
-            trace.fill(self.address, self.nbytes, bytes((byte,)))
         else:
             bindings = driver()
             with current(self.device or 0):
@@ -128,7 +128,7 @@ def zero_bytes(address: int, nbytes: int, device: int | None, stream: int | None
     """Clears memory of the user's, on the stream."""
     trace = TRACE.get()
     if trace is not None:
-        trace.fill(address, nbytes, b"\0")
+        trace.fill(address, nbytes, b"\0", device)
         return
     if device is None:
         ctypes.memset(address, 0, nbytes)

@@ -5,6 +5,8 @@ While a trace is there (`TRACE`), what would be put to work is appended to its l
 launches, the memory it clears, what a recording saves. All addresses are final. Memory for that comes from the trace's
 own, which lives as long as it does; memory that is freed is given to later operations, as it would have been. Whoever
 wants to look at contents meanwhile cannot, and gets an error: what depends on them is no fixed list.
+A GPU's trace has nothing of the CPU's memory in it: that is made and cleared at once (`trace_on`), and to copy, fill or
+launch anything there is an error.
 """
 
 from __future__ import annotations
@@ -76,18 +78,30 @@ class Trace:
 
     # ---- operations
 
-    def launch(self, function: Function, executable: Any, config: LaunchConfig, arguments: BoundArguments) -> None:
+    def launch(
+        self,
+        function: Function,
+        executable: Any,
+        config: LaunchConfig,
+        arguments: BoundArguments,
+        device: int | None,
+    ) -> None:
+        self._require(device, "launches on the CPU and on a GPU")
         params, numbers = self._live
         is_told = bool(numbers) and _params(function)[: len(params)] == params
         self.operations.append(Launched(executable, config, arguments, numbers if is_told else ()))
 
     def move(self, target: int, source: int, nbytes: int, device: int | None) -> None:
-        if device != self.device:
-            raise TapeError("a program runs on one device: this one copies between CPU and GPU")
+        self._require(device, "copies between CPU and GPU")
         self.operations.append(Moved(target, source, nbytes))
 
-    def fill(self, target: int, nbytes: int, pattern: bytes) -> None:
+    def fill(self, target: int, nbytes: int, pattern: bytes, device: int | None) -> None:
+        self._require(device, "fills memory of the CPU and of a GPU")
         self.operations.append(Filled(target, nbytes, pattern))
+
+    def _require(self, device: int | None, otherwise: str) -> None:
+        if device != self.device:
+            raise TapeError(f"a program runs on one device: this one {otherwise}")
 
     @contextmanager
     def telling(self, function: Function, numbers: tuple[LiveNumber, ...]) -> Iterator[None]:
@@ -148,6 +162,12 @@ def _params(function: Function) -> tuple[Any, ...]:
 
 
 TRACE: ContextVar[Trace | None] = ContextVar("kernelgrad trace", default=None)
+
+
+def trace_on(device: int | None) -> Trace | None:
+    """The trace that memory of this device takes part in."""
+    trace = TRACE.get()
+    return trace if trace is not None and trace.device == device else None
 
 
 def refuse_look() -> None:

@@ -28,7 +28,7 @@ from ...analysis.roots import holds_pointers
 from ...errors import ArgumentError, LaunchError
 from ...ir.ops import Block, Param, Value
 from ...ir.ops import Module as IRModule
-from ...ir.types import Pointer
+from ...ir.types import Pointer, Struct
 from ...kernel import Kernel, stream_of
 from ...launches.memory.adjoint_sizes import Pair, check_sizes
 from ...launches.memory.half_adjoints import in_float
@@ -192,9 +192,9 @@ class SecondOrder:
         return placed, {slot: self._completed(slot, v) for slot, v in values.items() if v is not None}
 
     def _completed(self, slot: Slot, value: Any) -> Any:
-        type = self._params[slot.of].type
-        is_struct = slot.role != "tangent" and holds_pointers(type) and not isinstance(type, Pointer)
-        return completed(slot.name, type, value) if is_struct else value  # type: ignore[arg-type]
+        """What has no derivative need not be given."""
+        type, what = self._params[slot.of].type, "tangent" if slot.role == "tangent" else "adjoint"
+        return completed(slot.name, type, value, what) if isinstance(type, Struct) and holds_pointers(type) else value
 
     def _in_float(self, values: Values, launch: Launch, own: Own) -> Values:
         """Adjoints of halves are floats, and so are their tangents."""
