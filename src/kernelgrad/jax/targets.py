@@ -1,0 +1,52 @@
+"""Programs under the names by which XLA calls them. A name comes from what the program does, so that compiled code
+that XLA keeps on disk finds it in another process, where it is registered before that code runs."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any, NamedTuple
+
+import jax
+
+from ..locks import COMPILING
+from .calls import Call, Kind
+from .launching import result_dtypes, steps_of
+from .placing import size_of
+from .programs import Program
+
+
+class Target(NamedTuple):
+    """`nbytes`: of the buffer that XLA is to give besides the results."""
+
+    name: str
+    nbytes: int
+    program: Program
+
+
+_targets: dict[Any, Target] = {}
+_JAX_NAMES = {"cpu": "cpu", "cuda": "CUDA"}
+
+
+def target_of(kind: Kind, call: Call, dtypes: tuple[str, ...], platform: str) -> Target:
+    """`dtypes`: of the arrays that go in."""
+    key = kind, call, dtypes, platform
+    with COMPILING:
+        if key not in _targets:
+            _targets[key] = _make(kind, call, dtypes, platform)
+        return _targets[key]
+
+
+def _make(kind: Kind, call: Call, dtypes: tuple[str, ...], platform: str) -> Target:
+    device = None if platform == "cpu" else 0
+    program = Program(steps_of(kind, call, dtypes, device), _strides(kind, call, dtypes), call.batch, device)
+    name = f"{call.family.name}_{kind}_{hashlib.sha256(repr((call, dtypes)).encode()).hexdigest()[:16]}"
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(program.address), platform=_JAX_NAMES[platform])
+    return Target(name, program.nbytes, program)
+
+
+def _strides(kind: Kind, call: Call, dtypes: tuple[str, ...]) -> list[int]:
+    given = [(slot.name, dtype, call.is_batched(k)) for k, (slot, dtype) in enumerate(zip(call.slots, dtypes, strict=True))]
+    made = zip(call.results(kind), result_dtypes(kind, call, dtypes), strict=True)
+    both = [*given, *((name, dtype, call.batch is not None) for name, dtype in made)]
+    return [math.prod(call.shape[name]) * size_of(dtype) if batched else 0 for name, dtype, batched in both]
