@@ -16,7 +16,7 @@ from jax.interpreters import ad
 
 from ..errors import UnsupportedError
 from .calls import Call, Kind, Role, Slot
-from .primitives import PRIMITIVES, bind
+from .primitives import PRIMITIVES, aval_of, bind
 
 _ROLES: dict[Kind, tuple[Role, ...]] = {
     "tangent": ("tangent", "primal"),
@@ -123,7 +123,8 @@ def _as_results(kind: Kind, call: Call, primals: Sequence[Any], found: Arrays) -
     tangents = []
     for name, primal in zip(call.results(kind), primals, strict=True):
         given = found.get(name)
-        tangents.append(ad.Zero.from_primal_value(primal) if given is None else given.array.astype(primal.dtype))
+        zero = ad.Zero(aval_of(primal).to_tangent_aval())
+        tangents.append(zero if given is None else given.array.astype(primal.dtype))
     return tangents
 
 
@@ -199,9 +200,9 @@ def _transpose(kind: Kind, found: Callable[[Operation, Role, tuple[str, ...], Ar
 
 
 def _answer(given: Given | None, aval: Any, batched: bool) -> Any:
-    """In the form of what it belongs to: summed up, if that is the same for all entries of a batch."""
+    """In the form of what it belongs to: summed up, if that is the same for all entries of a batch. None for zero."""
     if given is None:
-        return ad.Zero(aval)
+        return None
     array = given.array.sum(axis=0) if given.batched and not batched else given.array
     return array.astype(aval.dtype)
 

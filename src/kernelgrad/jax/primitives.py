@@ -62,9 +62,13 @@ def varying(aval: Any) -> frozenset[Any]:
     return frozenset(found)
 
 
+def aval_of(value: Any) -> Any:
+    return jax.typeof(value) if hasattr(jax, "typeof") else jax.core.get_aval(value)
+
+
 def alike(arrays: Sequence[Any]) -> list[Any]:
     """All varying along the same axes: then each of them has an adjoint of its own kind."""
-    axes = [varying(jax.typeof(array)) for array in arrays] if hasattr(jax, "typeof") else []
+    axes = [varying(aval_of(array)) for array in arrays]
     together = frozenset[Any]().union(*axes)
     if not together:
         return list(arrays)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,55 +54,48 @@ class Entry(NamedTuple):
 
 
 class Program:
-    """`strides`: by how many bytes the buffers of a batch's entries are apart. `nbytes`: the size of the buffer behind
-    the others that the call needs, 0 for none. `address`: of its handler."""
+    """`steps`: on the CPU, or on each of the GPUs (where they differ in the code that is loaded there alone). `strides`:
+    by how many bytes the buffers of a batch's entries are apart. `nbytes`: the size of the buffer behind the others
+    that the call needs, 0 for none. `address`: of its handler."""
 
-    def __init__(self, steps: Steps, strides: list[int], batch: int | None, device: int | None):
-        self._made = _Lists(steps.trace)
-        self._keep: list[Any] = []
-        for step in steps.steps:
-            _ADD[device is not None](self._made, step)
-        on_gpu, made = device is not None, self._made
-        template = Memory(bytes(made.template))
+    def __init__(self, steps: Sequence[Steps], strides: list[int], batch: int | None, on_gpu: bool):
+        made, own_bytes = _Lists(steps[0].trace), max(found.nbytes for found in steps)
+        for alike in zip(*(found.steps for found in steps), strict=True):
+            (_add_on_gpu if on_gpu else _add_on_cpu)(made, alike)
         scratch = -(-made.scratch_bytes // _ALIGN) * _ALIGN
-        workers = max(1, min(made.workers, core_count()))
-        needed = len(made.template) + workers * scratch
+        needed = len(made.template) + made.workers * scratch
         is_lent = not on_gpu and needed > handler.STACK_BYTES
-        self.nbytes = steps.nbytes + (needed + _ALIGN if is_lent else 0)
-        count = len(strides) + (self.nbytes > 0)
+        self.nbytes = -(-own_bytes // _ALIGN) * _ALIGN + needed if is_lent else own_bytes
         self.checks = [entry.check for entry in made.entries]
-        launches = [Memory(entry.launch) for entry in made.entries]
-        tables = [
-            template,
-            Memory(b"".join(struct.pack("<qqq", to, *place) for to, place in made.relocations)),
-            Memory(_entries(made.entries, [memory.address for memory in launches])),
-            Memory(struct.pack(f"<{count}q", *strides, *[0] * (count - len(strides)))),
-        ]
-        self.number = len(_programs)
-        _programs.append(self)
+        self.waits = made.waits
+        strides = [*strides, *[0] * (self.nbytes > 0)]
+        self._launches = [Memory(entry.launch) for entry in made.entries]
+        self._tables = {
+            "template": Memory(bytes(made.template)),
+            "relocations": Memory(b"".join(struct.pack("<qqq", to, *place) for to, place in made.relocations)),
+            "entries": Memory(_packed_entries(made.entries, [memory.address for memory in self._launches])),
+            "strides": Memory(struct.pack(f"<{len(strides)}q", *strides)),
+        }
         words = {
-            "buffers": count,
-            "template": tables[0].address,
+            "buffers": len(strides),
             "template_bytes": len(made.template),
             "relocation_count": len(made.relocations),
-            "relocations": tables[1].address,
             "entry_count": len(made.entries),
-            "entries": tables[2].address,
-            "memory_buffer": len(strides) if is_lent else -1,
-            "memory_offset": -(-steps.nbytes // _ALIGN) * _ALIGN,
+            "memory_buffer": len(strides) - 1 if is_lent else -1,
+            "memory_offset": -(-own_bytes // _ALIGN) * _ALIGN,
             "scratch_bytes": scratch,
-            "workers": workers,
+            "workers": made.workers,
             "batch": 1 if batch is None else batch,
-            "strides": tables[3].address,
             "describe": ctypes.cast(_describe, ctypes.c_void_p).value,
-            "number": self.number,
+            "number": len(_programs),
             "traits": _COMMAND_BUFFERS if on_gpu and not made.waits else 0,
             "alignment": ALIGNED - 1,
             "on_gpu": on_gpu,
         }
-        packed = Memory(struct.pack(f"<{len(PROGRAM)}q", *[words[name] for name in PROGRAM]))
-        self._keep += [*tables, *launches, packed, made.keep]
-        self._code = handler.handler_of(packed.address)
+        words |= {name: memory.address for name, memory in self._tables.items()}
+        self._keep = Memory(struct.pack(f"<{len(PROGRAM)}q", *[words[name] for name in PROGRAM])), made.keep
+        self._code = handler.handler_of(self._keep[0].address)
+        _programs.append(self)
 
     @property
     def address(self) -> int:
@@ -112,7 +105,7 @@ class Program:
 _programs: list[Program] = []
 
 
-def _entries(entries: list[Entry], launches: list[int]) -> bytes:
+def _packed_entries(entries: list[Entry], launches: list[int]) -> bytes:
     parts = []
     for entry, launch in zip(entries, launches, strict=True):
         words = dict(zip(ENTRY, (entry.code, entry.arguments, launch, *entry[4:], 0), strict=True))
@@ -162,10 +155,10 @@ class _Lists:
 # ---- on the CPU -----------------------------------------------------------------------------------------------------
 
 
-def _add_on_cpu(lists: _Lists, step: Step) -> None:
+def _add_on_cpu(lists: _Lists, steps: Sequence[Step]) -> None:
     from ..runtime.native_list import operation
 
-    match step:
+    match steps[0]:
         case Traced(executable, config, arguments, pointers, numbers):
             _launch_on_cpu(lists, executable.entry(config, arguments), arguments, pointers, numbers)
             lists.keep.append(executable)
@@ -178,7 +171,7 @@ def _add_on_cpu(lists: _Lists, step: Step) -> None:
             name = "set" if len(pattern) == 1 else "fill"
             start = lists.arguments(data, lists.places(target))
             lists.entries.append(Entry(operation(name), start, b"", _never))
-        case Called():
+        case Called() as step:
             lists.python(step, False)
 
 
@@ -211,23 +204,24 @@ def _never(status: handler.Status) -> None:
 # ---- on a GPU -------------------------------------------------------------------------------------------------------
 
 
-def _add_on_gpu(lists: _Lists, step: Step) -> None:
-    match step:
-        case Traced(executable, config, arguments, pointers, numbers):
+def _add_on_gpu(lists: _Lists, steps: Sequence[Step]) -> None:
+    match steps[0]:
+        case Traced(_, config, arguments, pointers, numbers):
             start = lists.arguments(arguments.packed, pointers)
             for at, place, size in numbers:  # the host waits for what lies on the GPU
                 lists.waits = True
                 functions = _pack("cuMemcpyDtoHAsync_v2", "cuStreamSynchronize")
                 lists.tell("gpu.fetch", start + at, place, size, functions, _driver_error)
-            launch = _gpu_launch([executable], config, len(arguments.packed))
-            lists.keep.append(executable)
+            executables = [step.executable for step in steps if isinstance(step, Traced)]
+            launch = _gpu_launch(executables, config, len(arguments.packed))
+            lists.keep += executables
             lists.entries.append(Entry(_gpu("launch"), start, launch, _driver_error))
         case Moved(target, source, nbytes):
             start = lists.arguments(struct.pack("<3Q", 0, 0, nbytes), lists.places(target, source))
             lists.entries.append(Entry(_gpu("move"), start, _pack("cuMemcpyDtoDAsync_v2"), _driver_error))
         case Filled(target, nbytes, pattern):
             _fill_on_gpu(lists, target, nbytes, pattern)
-        case Called():
+        case Called() as step:
             lists.python(step, True)
 
 
@@ -266,9 +260,6 @@ def _driver_error(status: handler.Status) -> None:
 
     bindings = driver()
     raise DeviceError(describe(bindings, bindings.CUresult(status.which)))
-
-
-_ADD = (_add_on_cpu, _add_on_gpu)
 
 
 # ---- Python's part --------------------------------------------------------------------------------------------------

@@ -38,11 +38,18 @@ def target_of(kind: Kind, call: Call, dtypes: tuple[str, ...], platform: str) ->
 
 
 def _make(kind: Kind, call: Call, dtypes: tuple[str, ...], platform: str) -> Target:
-    device = None if platform == "cpu" else 0
-    program = Program(steps_of(kind, call, dtypes, device), _strides(kind, call, dtypes), call.batch, device)
+    devices = (None,) if platform == "cpu" else _gpus()
+    steps = [steps_of(kind, call, dtypes, device) for device in devices]
+    program = Program(steps, _strides(kind, call, dtypes), call.batch, platform != "cpu")
     name = f"{call.family.name}_{kind}_{hashlib.sha256(repr((call, dtypes)).encode()).hexdigest()[:16]}"
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(program.address), platform=_JAX_NAMES[platform])
     return Target(name, program.nbytes, program)
+
+
+def _gpus() -> tuple[int, ...]:
+    """All up to the last that JAX uses in this process: programs are made for any of them."""
+    ordinals = [getattr(device, "local_hardware_id", None) for device in jax.local_devices(backend="cuda")]
+    return tuple(range(1 + max((ordinal or 0 for ordinal in ordinals), default=0)))
 
 
 def _strides(kind: Kind, call: Call, dtypes: tuple[str, ...]) -> list[int]:
