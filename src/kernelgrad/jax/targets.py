@@ -40,7 +40,7 @@ def target_of(kind: Kind, call: Call, dtypes: tuple[str, ...], platform: str) ->
 def _make(kind: Kind, call: Call, dtypes: tuple[str, ...], platform: str) -> Target:
     devices = (None,) if platform == "cpu" else _gpus()
     steps = [steps_of(kind, call, dtypes, device) for device in devices]
-    program = Program(steps, _strides(kind, call, dtypes), call.batch, platform != "cpu")
+    program = Program(steps, strides_of(kind, call, dtypes), call.batch, platform != "cpu")
     name = f"{call.family.name}_{kind}_{hashlib.sha256(repr((call, dtypes)).encode()).hexdigest()[:16]}"
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(program.address), platform=_JAX_NAMES[platform])
     return Target(name, program.nbytes, program)
@@ -52,7 +52,7 @@ def _gpus() -> tuple[int, ...]:
     return tuple(range(1 + max((ordinal or 0 for ordinal in ordinals), default=0)))
 
 
-def _strides(kind: Kind, call: Call, dtypes: tuple[str, ...]) -> list[int]:
+def strides_of(kind: Kind, call: Call, dtypes: tuple[str, ...]) -> list[int]:
     given = [(slot.name, dtype, call.is_batched(k)) for k, (slot, dtype) in enumerate(zip(call.slots, dtypes, strict=True))]
     made = zip(call.results(kind), result_dtypes(kind, call, dtypes), strict=True)
     both = [*given, *((name, dtype, call.batch is not None) for name, dtype in made)]
