@@ -56,9 +56,9 @@ TRANSFORMATIONS: dict[str, Any] = {
     "jvp": along,
     "jit of jvp": lambda f: jax.jit(along(f)),
     "linearize": lambda f: lambda x, w, a: jax.linearize(lambda x: f(x, w, a), x)[1](w),
-    "linear transpose": lambda f: lambda x, w, a: jax.linear_transpose(
-        jax.linearize(lambda x: f(x, w, a), x)[1], x
-    )(jnp.float64(2)),
+    "linear transpose": lambda f: (
+        lambda x, w, a: jax.linear_transpose(jax.linearize(lambda x: f(x, w, a), x)[1], x)(jnp.float64(2))
+    ),
     "hessian": lambda f: jax.hessian(f, ALL),
     "jacrev of jacrev": lambda f: jax.jacrev(jax.jacrev(f, ALL), ALL),
     "jacrev of jacfwd": lambda f: jax.jacrev(jax.jacfwd(f, ALL), ALL),
@@ -67,11 +67,11 @@ TRANSFORMATIONS: dict[str, Any] = {
     "vmap": lambda f: lambda x, w, a: jax.vmap(f, (1, None, None))(two(x, 1), w, a),
     "vmap of a number": lambda f: lambda x, w, a: jax.vmap(f, (None, None, 0))(x, w, two(a)),
     "vmap of grad": lambda f: lambda x, w, a: jax.vmap(jax.grad(f, ALL), (0, None, 0))(two(x), w, two(a)),
-    "grad of vmap": lambda f: jax.grad(
-        lambda x, w, a: jnp.cos(jax.vmap(f, (0, None, None))(two(x), w, a)).sum(), ALL
-    ),
-    "vmap of vmap": lambda f: lambda x, w, a: jax.vmap(jax.vmap(f, (0, None, None)), (None, 0, 0))(
-        jnp.stack([x, 2 * x, 3 * x]), two(w), two(a)
+    "grad of vmap": lambda f: jax.grad(lambda x, w, a: jnp.cos(jax.vmap(f, (0, None, None))(two(x), w, a)).sum(), ALL),
+    "vmap of vmap": lambda f: (
+        lambda x, w, a: jax.vmap(jax.vmap(f, (0, None, None)), (None, 0, 0))(
+            jnp.stack([x, 2 * x, 3 * x]), two(w), two(a)
+        )
     ),
     "vmap of hessian": lambda f: lambda x, w, a: jax.vmap(jax.hessian(f, ALL), (0, None, None))(two(x), w, a),
     "hessian of vmap": lambda f: jax.hessian(lambda x, w, a: jax.vmap(f, (0, None, None))(two(x), w, a).sum(), ALL),
@@ -80,9 +80,9 @@ TRANSFORMATIONS: dict[str, Any] = {
         jax.checkpoint(lambda x, w, a: jnp.exp(f(x, w, a)), policy=jax.checkpoint_policies.nothing_saveable), ALL
     ),
     "vmap of nothing": lambda f: lambda x, w, a: jax.vmap(f, (0, None, None))(jnp.zeros((0, 5)), w, a),
-    "grad of vmap of nothing": lambda f: lambda x, w, a: jax.grad(
-        lambda w: jax.vmap(f, (0, None, None))(jnp.zeros((0, 5)), w, a).sum()
-    )(w),
+    "grad of vmap of nothing": lambda f: (
+        lambda x, w, a: jax.grad(lambda w: jax.vmap(f, (0, None, None))(jnp.zeros((0, 5)), w, a).sum())(w)
+    ),
 }
 
 
@@ -97,14 +97,16 @@ LOOPS: dict[str, Any] = {
     "in place": lambda f: lambda x, a: f(x, a),
     "twice from the same": lambda f: lambda x, a: f(x, a) + x * f(x, 0.5 * a),
     "scan": lambda f: lambda x, a: jax.lax.scan(lambda c, _: (f(c, a), c), x, None, length=4),
-    "scan over numbers": lambda f: lambda x, a: jax.lax.scan(lambda c, b: (f(c, b), c.sum()), x, a * jnp.arange(1.0, 4)),
-    "scan of remat": lambda f: lambda x, a: jax.lax.scan(
-        jax.checkpoint(lambda c, _: (f(c, a), None)), x, None, length=4
-    )[0],
+    "scan over numbers": lambda f: (
+        lambda x, a: jax.lax.scan(lambda c, b: (f(c, b), c.sum()), x, a * jnp.arange(1.0, 4))
+    ),
+    "scan of remat": lambda f: (
+        lambda x, a: jax.lax.scan(jax.checkpoint(lambda c, _: (f(c, a), None)), x, None, length=4)[0]
+    ),
     "cond": lambda f: lambda x, a: jax.lax.cond(x[0] > 0, lambda: f(x, a), lambda: x),
-    "vmap of scan": lambda f: lambda x, a: jax.vmap(
-        lambda c: jax.lax.scan(lambda c, _: (f(c, a), None), c, None, length=3)[0]
-    )(two(x)),
+    "vmap of scan": lambda f: (
+        lambda x, a: jax.vmap(lambda c: jax.lax.scan(lambda c, _: (f(c, a), None), c, None, length=3)[0])(two(x))
+    ),
 }
 
 
@@ -209,7 +211,10 @@ def test_integers_and_shapes_by_functions() -> None:
     )
     x, y = random(3, 5), random(5, 2, seed=1)
     close(product(x.T.T, y), x @ y)
-    close(jax.hessian(lambda x, y: jnp.sin(product(x, y)).sum(), (0, 1))(x, y), jax.hessian(lambda x, y: jnp.sin(x @ y).sum(), (0, 1))(x, y))
+    close(
+        jax.hessian(lambda x, y: jnp.sin(product(x, y)).sum(), (0, 1))(x, y),
+        jax.hessian(lambda x, y: jnp.sin(x @ y).sum(), (0, 1))(x, y),
+    )
     close(jax.jit(lambda x: product(x.T, y))(x.T.copy()), x @ y)  # transposed in memory before the kernel
 
 

@@ -335,7 +335,9 @@ def test_command_buffers_take_what_the_host_has_no_part_in(driver: Driver) -> No
 def test_errors_of_the_driver(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
-    bindings = SimpleNamespace(CUresult=lambda k: SimpleNamespace(name=f"CUDA_{k}"), cuGetErrorString=lambda s: (0, b"no"))
+    bindings = SimpleNamespace(
+        CUresult=lambda k: SimpleNamespace(name=f"CUDA_{k}"), cuGetErrorString=lambda s: (0, b"no")
+    )
     monkeypatch.setattr(devices, "driver", lambda: bindings)
     xla, (call, arrays) = Xla(), call_of(new("grow"), x=X, a=0.5, n=1000)
     driver.failing = 719

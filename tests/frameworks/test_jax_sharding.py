@@ -67,7 +67,10 @@ def test_what_is_the_same_on_all_devices_has_the_sum_of_the_adjoints(checked: bo
         return jax.jit(jax.grad(lambda *z: jnp.sin(sharded(f, checked, SAME)(*z)).sum(), ALL))
 
     close(gradient(WEIGHTED)(x, w, a), gradient(weighted)(x, w, a))
-    close(gradient(WEIGHTED)(x, w, a), jax.grad(lambda x, w, a: jnp.sin(weighted(x, jnp.tile(w, 2), a)).sum(), ALL)(x, w, a))
+    close(
+        gradient(WEIGHTED)(x, w, a),
+        jax.grad(lambda x, w, a: jnp.sin(weighted(x, jnp.tile(w, 2), a)).sum(), ALL)(x, w, a),
+    )
 
 
 def test_sums_over_devices() -> None:

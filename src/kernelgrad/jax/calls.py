@@ -54,8 +54,9 @@ class Family:
 @dataclass(frozen=True)
 class Call:
     """`launch`: grid, block, bytes of shared memory. `shapes`: of arrays and outputs. `numbers`: those that are part of
-    the code, in hexadecimal (0.0 and -0.0 are two); others are arrays that go in. `slots`: the arrays that go in, in order. `wanted`: the inputs whose
-    adjoints come out. `batch`: so many calls are made, one after another, of the entries of what is `batched`."""
+    the code, in hexadecimal (0.0 and -0.0 are two); others are arrays that go in. `slots`: the arrays that go in, in
+    order. `wanted`: the inputs whose adjoints come out. `batch`: so many calls are made, one after another, of the
+    entries of what is `batched`."""
 
     family: Family
     launch: tuple[int, ...]

@@ -1,9 +1,9 @@
 """The derivatives of the primitives in terms of each other: Note [Second derivatives of operators] in
 frameworks/derived.py, with F(t, u, x) = f''[t, u] besides.
 
-Tangents of T(t, x) along (t', x') are T(t', x) + F(t, x', x); of B(g, x) along (g', x') they are B(g', x) + S(g, x', x).
-S is linear in g and in t, F in t and in u; along x they would be third derivatives. Transposed, T goes to B, B to T, S to
-S in t and to F in g, F to S in both.
+Tangents of T(t, x) along (t', x') are T(t', x) + F(t, x', x); of B(g, x) along (g', x') B(g', x) + S(g, x', x). S is
+linear in g and in t, F in t and in u; along x they would be third derivatives. Transposed, T goes to B, B to T, S to S
+in t and to F in g, F to S in both.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class Operation:
 
     def __init__(self, call: Call, arrays: Sequence[Any]):
         self.call, self.roles = call, call.family.roles
-        self._arrays = tuple(
-            Given(array, call.is_batched(k)) for k, array in enumerate(arrays)
-        )
+        self._arrays = tuple(Given(array, call.is_batched(k)) for k, array in enumerate(arrays))
 
     def of(self, role: Role, among: Iterable[Any] | None = None) -> dict[str, Given]:
         """The arrays of a role by name, or what `among` has in their places."""

@@ -1,3 +1,10 @@
+; Note [Handlers] in handler.py tells what this does. `program.x` and `entry.x` are where the word x is in a program and
+; in one of its entries; handler.py fills them in. Offsets of frames are those of xla/ffi/api/c_api.h:
+;
+;   frame   extension 8, api 16, context 24, stage 32, count and list of arguments 56, 72, of results 96, 112
+;   api     version 32, functions: error 48, destroy error 64, stream 80, schedule 136
+;   buffer  data 24
+;   status  which place failed 0, thread 8, block 16; bytes behind dynamic shared memory 24
 
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
@@ -8,6 +15,7 @@ declare i32 @fflush(ptr)
 declare i32 @fegetenv(ptr)
 declare i32 @fesetenv(ptr)
 
+; An error of XLA's, with this text.
 define internal ptr @"kg.error"(ptr %frame, ptr %message) {
   %asked = alloca [32 x i8], align 8
   %api.at = getelementptr i8, ptr %frame, i64 16
@@ -25,6 +33,7 @@ define internal ptr @"kg.error"(ptr %frame, ptr %message) {
   ret ptr %made
 }
 
+; The error for an entry that left a status: Python finds the words.
 define internal ptr @"kg.failed"(ptr %frame, ptr %p, i64 %which, ptr %status) noinline {
   %message = alloca [4096 x i8], align 8
   store i8 0, ptr %message
@@ -37,6 +46,8 @@ define internal ptr @"kg.failed"(ptr %frame, ptr %p, i64 %which, ptr %status) no
   ret ptr %made
 }
 
+; A range of blocks. Behind dynamic shared memory, `guard` bytes from the beginning of the scratch memory, a pattern tells
+; what was written there (runtime/guard.py).
 define internal void @"kg.blocks"(ptr %code, ptr %args, ptr %launch, i64 %begin, i64 %end, ptr %scratch, ptr %status, i64 %guard) {
 start:
   %guarded = icmp sge i64 %guard, 0
@@ -70,6 +81,10 @@ done:
   ret void
 }
 
+; A launch that several threads share, in words: the next block, pieces under way, references, code, arguments, launch,
+; blocks, blocks in a piece, scratch memory, bytes of that for each thread, status, guard, helpers so far. Who takes a piece
+; says so before: whoever finds none left and none under way knows that all are done.
+
 define internal void @"kg.drop"(ptr %s) {
 start:
   %refs.at = getelementptr i64, ptr %s, i64 2
@@ -83,6 +98,7 @@ done:
   ret void
 }
 
+; Takes pieces while there are any.
 define internal void @"kg.work"(ptr %s, ptr %scratch) {
 start:
   %active.at = getelementptr i64, ptr %s, i64 1
@@ -124,6 +140,7 @@ done:
   ret void
 }
 
+; What XLA's threads are asked to do. It may begin when all is done, and then touches nothing but the list itself.
 define internal void @"kg.help"(ptr %s) {
   %environment = alloca [64 x i8], align 16
   %kept_environment = call i32 @fegetenv(ptr %environment)
@@ -142,6 +159,7 @@ define internal void @"kg.help"(ptr %s) {
   ret void
 }
 
+; An entry, with the help of others.
 define internal void @"kg.shared"(ptr %frame, ptr %p, ptr %entry, ptr %args, ptr %scratch, ptr %status) {
 start:
   %s = call ptr @malloc(i64 104)
@@ -249,6 +267,7 @@ done:
 @"kg.unaligned" = internal constant [59 x i8] c"a kernelgrad operator was given a buffer that is unaligned\00"
 @"kg.miscounted" = internal constant [58 x i8] c"a kernelgrad operator was given another number of buffers\00"
 
+; A call: all entries of a program, once for each entry of the batch.
 define ptr @"kg.call"(ptr %frame, ptr %p) {
 start:
   %status = alloca [32 x i8], align 8
@@ -502,6 +521,10 @@ done:
   ret ptr null
 }
 
+; Operations besides kernels, with a kernel's signature. On a GPU `launch` begins with the driver's functions, and
+; `scratch` is the stream.
+
+; Brings a number among the arguments of a launch that follows: its address, its size, how far from here it goes.
 define void @"kg.tell"(ptr %args, ptr %launch, i64 %begin, i64 %end, ptr %scratch, ptr %status) {
   %source = load ptr, ptr %args
   %bytes.at = getelementptr i8, ptr %args, i64 8
@@ -513,6 +536,8 @@ define void @"kg.tell"(ptr %args, ptr %launch, i64 %begin, i64 %end, ptr %scratc
   ret void
 }
 
+; In `launch`: cuLaunchKernel, cuCtxGetDevice or null, grid and block and shared memory from 16 on, the bytes of the
+; arguments 48, the functions by their devices from 56 on. The driver copies the arguments.
 define void @"kg.gpu.launch"(ptr %args, ptr %launch, i64 %begin, i64 %end, ptr %scratch, ptr %status) {
 start:
   %ordinal = alloca i32, align 4
@@ -616,6 +641,7 @@ define void @"kg.gpu.set32"(ptr %args, ptr %launch, i64 %begin, i64 %end, ptr %s
   ret void
 }
 
+; No fill of the driver's is that wide: the lower halves, then the upper ones.
 define void @"kg.gpu.set64"(ptr %args, ptr %launch, i64 %begin, i64 %end, ptr %scratch, ptr %status) {
 start:
   %set = load ptr, ptr %launch
@@ -639,6 +665,7 @@ failed:
   ret void
 }
 
+; As kg.tell, from the memory of the GPU, which the host waits for.
 define void @"kg.gpu.fetch"(ptr %args, ptr %launch, i64 %begin, i64 %end, ptr %scratch, ptr %status) {
 start:
   %fetch = load ptr, ptr %launch

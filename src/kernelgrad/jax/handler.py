@@ -50,7 +50,8 @@ def source() -> str:
     """The code that all programs share. What stands for the usual environment is known for Linux alone."""
     text = Path(__file__).with_suffix(".ll").read_text().replace("entry.words", str(len(ENTRY)))
     for kind, words in (("program", PROGRAM), ("entry", ENTRY)):
-        text = re.sub(rf"\b{kind}\.(\w+)", lambda found, words=words: str(8 * words.index(found[1])), text)
+        for k, word in enumerate(words):
+            text = re.sub(rf"\b{kind}\.{word}\b", str(8 * k), text)
     for name in ("fegetenv", "fesetenv") if sys.platform != "linux" else ():
         text = text.replace(_DECLARED.format(name), _DEFINED.format(name))
     return text

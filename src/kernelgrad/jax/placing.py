@@ -81,7 +81,9 @@ class Relocatable(Trace):
         super().launch(function, executable, config, arguments)
         launched: Any = self.operations.pop()
         _check_told(function, self._live[1], launched.numbers)
-        pointers = tuple((at, place) for at, address in _addresses(function, arguments) if (place := self.find(address)))
+        pointers = tuple(
+            (at, place) for at, address in _addresses(function, arguments) if (place := self.find(address))
+        )
         numbers = tuple((n.offset, self.at(n.array.address), n.size) for n in launched.numbers)
         self.made.append(Traced(executable, config, arguments, pointers, numbers))
 

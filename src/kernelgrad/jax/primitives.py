@@ -49,17 +49,13 @@ def _aval(shape: tuple[int, ...], dtype: str, avals: Sequence[Any]) -> Any:
     if not varying(like):
         return jax.core.ShapedArray(shape, jnp.dtype(dtype))
     spec = jax.sharding.PartitionSpec(*[None] * len(shape))
-    return like.update(
-        shape=shape, dtype=jnp.dtype(dtype), weak_type=False, sharding=like.sharding.update(spec=spec)
-    )
+    return like.update(shape=shape, dtype=jnp.dtype(dtype), weak_type=False, sharding=like.sharding.update(spec=spec))
 
 
 def varying(aval: Any) -> frozenset[Any]:
     """The axes of a `shard_map` along which a value may differ, as newer releases keep them."""
     found = getattr(aval, "vma", None)
-    if found is None:
-        found = getattr(getattr(aval, "mat", None), "varying", frozenset())
-    return frozenset(found)
+    return frozenset(getattr(getattr(aval, "mat", None), "varying", ()) if found is None else found)
 
 
 def aval_of(value: Any) -> Any:
@@ -88,7 +84,8 @@ def _vary(array: Any, axes: tuple[Any, ...]) -> Any:
 
 @lru_cache(512)
 def _jitted(kind: Kind, call: Call) -> Callable[..., Any]:
-    return jax.jit(lambda *arrays: bind(kind, call, arrays))
+    made: Callable[..., Any] = jax.jit(lambda *arrays: bind(kind, call, arrays))
+    return made
 
 
 def _lower(kind: Kind, platform: str, ctx: Any, *operands: Any, call: Call) -> Any:
@@ -128,10 +125,7 @@ def _batch(kind: Kind, arrays: Sequence[Any], dims: Sequence[int | None], *, cal
 
 
 def _spread(array: Any, dim: int | None, size: int, inner: int | None, in_inner: bool) -> Any:
-    if dim is None:
-        array = jnp.broadcast_to(array[None], (size, *array.shape))
-    else:
-        array = jnp.moveaxis(array, dim, 0)
+    array = jnp.broadcast_to(array[None], (size, *array.shape)) if dim is None else jnp.moveaxis(array, dim, 0)
     if inner is None:
         return array
     if not in_inner:

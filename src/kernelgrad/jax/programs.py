@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DeviceError, KernelGradError, LaunchError
-from ..runtime.arrays import ArrayView
+from ..runtime.arrays import ArrayView, Device
 from ..runtime.cpu import LaunchStatus
 from ..runtime.launch import BoundArguments, LaunchConfig
 from ..runtime.tracing import Filled, Moved
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Program:
-    """`steps`: on the CPU, or on each of the GPUs (where they differ in the code that is loaded there alone). `strides`:
+    """`steps`: on the CPU, or on each of the GPUs, which have the same ones but for the code that is loaded. `strides`:
     by how many bytes the buffers of a batch's entries are apart. `nbytes`: the size of the buffer behind the others
     that the call needs, 0 for none. `address`: of its handler."""
 
@@ -86,7 +86,7 @@ class Program:
             "scratch_bytes": scratch,
             "workers": made.workers,
             "batch": 1 if batch is None else batch,
-            "describe": ctypes.cast(_describe, ctypes.c_void_p).value,
+            "describe": ctypes.cast(_DESCRIBE, ctypes.c_void_p).value,
             "number": len(_programs),
             "traits": _COMMAND_BUFFERS if on_gpu and not made.waits else 0,
             "alignment": ALIGNED - 1,
@@ -226,7 +226,7 @@ def _add_on_gpu(lists: _Lists, steps: Sequence[Step]) -> None:
 
 
 def _gpu_launch(executables: list[Any], config: LaunchConfig, nbytes: int) -> bytes:
-    """As `kg.gpu.launch` reads it: the driver's functions, grid, block, shared memory, and the kernel on each device."""
+    """As `kg.gpu.launch` reads it: the driver's functions, grid, block, shared memory, the kernel on each device."""
     found = [executable.ready(config) for executable in executables]
     several = _driver_function("cuCtxGetDevice") if len(found) > 1 else 0
     numbers = (*config.grid, *config.block, max(shared for _, shared in found))
@@ -279,7 +279,7 @@ def _calling(step: Called, trace: Relocatable, on_gpu: bool) -> Callable[..., No
             handler.Status.from_address(status).which = handler.RAISED
 
     def real(addresses: Any) -> tuple[Any, ...]:
-        device = ("cuda", _current_device()) if on_gpu else "cpu"
+        device: Device = ("cuda", _current_device()) if on_gpu else "cpu"
 
         def moved(value: Any) -> Any:
             if not isinstance(value, ArrayView):
@@ -311,8 +311,7 @@ def _raise_kept(status: handler.Status) -> None:
     raise _raised.pop(threading.get_ident())
 
 
-@handler.DESCRIBE
-def _describe(number: int, entry: int, status: int, text: int, room: int) -> None:
+def _write_message(number: int, entry: int, status: int, text: int, room: int) -> None:
     """Writes what went wrong where XLA's error takes it from."""
     try:
         _programs[number].checks[entry](handler.Status.from_address(status))
@@ -325,3 +324,4 @@ def _describe(number: int, entry: int, status: int, text: int, room: int) -> Non
     ctypes.memmove(text, data, len(data))
 
 
+_DESCRIBE = handler.DESCRIBE(_write_message)

@@ -53,7 +53,9 @@ def _gpus() -> tuple[int, ...]:
 
 
 def strides_of(kind: Kind, call: Call, dtypes: tuple[str, ...]) -> list[int]:
-    given = [(slot.name, dtype, call.is_batched(k)) for k, (slot, dtype) in enumerate(zip(call.slots, dtypes, strict=True))]
+    given = [
+        (slot.name, dtype, call.is_batched(k)) for k, (slot, dtype) in enumerate(zip(call.slots, dtypes, strict=True))
+    ]
     made = zip(call.results(kind), result_dtypes(kind, call, dtypes), strict=True)
     both = [*given, *((name, dtype, call.batch is not None) for name, dtype in made)]
     return [math.prod(call.shape[name]) * size_of(dtype) if batched else 0 for name, dtype, batched in both]
