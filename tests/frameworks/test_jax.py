@@ -268,6 +268,13 @@ def test_arrays_are_not_changed() -> None:
     assert (np.asarray(kept) == before).all() and (np.asarray(x) == before).all()
 
 
+def test_without_jit() -> None:
+    x, w, a = inputs()
+    with jax.disable_jit():
+        close(WEIGHTED(x, w, a), weighted(x, w, a))
+        close(jax.jit(jax.grad(lambda x: WEIGHTED(x, w, a).sum()))(x), jax.grad(lambda x: weighted(x, w, a).sum())(x))
+
+
 def test_donated_arrays() -> None:
     x, a = random(4), jnp.float64(0.4)
     expected, given = grow(x, a), x.copy()

@@ -22,11 +22,10 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from jax_kernels import op  # noqa: E402
 
-from kernelgrad.jax import handler  # noqa: E402
 from kernelgrad.jax.calls import Call, Slot  # noqa: E402
 from kernelgrad.jax.launching import result_dtypes, steps_of  # noqa: E402
 from kernelgrad.jax.programs import Program  # noqa: E402
-from kernelgrad.jax.targets import strides_of  # noqa: E402
+from kernelgrad.jax.targets import numbers_in_memory, strides_of  # noqa: E402
 
 STREAM = 77
 P, U64, U32, I64, I32 = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int64, ctypes.c_int32
@@ -127,7 +126,8 @@ def call_of(made: kg.jax.Op, **named: Any) -> tuple[Call, list[Any]]:
 
 def program_of(kind: Any, call: Call, arrays: list[Any], gpus: tuple[int, ...] = ()) -> Program:
     dtypes = tuple(str(a.dtype) for a in arrays)
-    steps = [steps_of(kind, call, dtypes, device) for device in gpus or (None,)]
+    shown = numbers_in_memory(call, dtypes) if gpus else call
+    steps = [steps_of(kind, shown, dtypes, device) for device in gpus or (None,)]
     return Program(steps, strides_of(kind, call, dtypes), call.batch, bool(gpus))
 
 
@@ -289,7 +289,21 @@ def test_a_value_on_a_gpu(driver: Driver) -> None:
     call, arrays = weighted()
     (y,) = run(Xla(), "value", call, arrays, (0,))
     np.testing.assert_allclose(y, A * X * X * np.sin(W))
-    assert driver.log == ["MemsetD2D32"] * 2 + ["MemcpyDtoH", "StreamSynchronize", "LaunchKernel"]
+    assert driver.log == ["MemsetD2D32"] * 2 + ["LaunchKernel"]
+
+
+def test_numbers_of_another_type_are_fetched(driver: Driver) -> None:
+    """A double that JAX has as a float, and halves, whose adjoints are floats."""
+    x = np.linspace(0, 1, 100, dtype=np.float32)
+    call, arrays = call_of(new("single", {"y": "x"}, fill={"y": None}), x=x, a=jnp.float64(A), n=100)
+    arrays[1] = np.float32(A)
+    (y,) = run(Xla(), "value", call, arrays, (0,))
+    np.testing.assert_allclose(y, A * x * x, rtol=1e-6)
+    assert driver.log == ["LaunchKernel", "MemcpyDtoH", "StreamSynchronize", "LaunchKernel"]
+    backward = call.with_slots((Slot("cotangent", "y"), *call.slots), (), ("a",))
+    (a,) = run(Xla(), "backward", backward, [x, *arrays], (0,))
+    np.testing.assert_allclose(a, (x * x * x).sum(), rtol=1e-5)
+    assert a.dtype == np.float32
 
 
 @pytest.mark.parametrize("gpus", [(0,), (0, 1)])
@@ -326,10 +340,13 @@ def test_command_buffers_take_what_the_host_has_no_part_in(driver: Driver) -> No
         assert Xla().call(program, [X], extension=ctypes.addressof(told))
         return metadata[4] & 0xFFFFFFFF
 
-    call, arrays = weighted()
-    fixed, fixed_arrays = call_of(new("grow"), x=X, a=0.5, n=1000)
-    assert traits(program_of("value", fixed, fixed_arrays, (0,))) == 1
-    assert traits(program_of("value", call, arrays, (0,))) == 0  # fetches a number
+    assert traits(program_of("value", *call_of(new("grow"), x=X, a=0.5, n=1000), (0,))) == 1
+    assert traits(program_of("value", *weighted(), (0,))) == 1
+    call, arrays = call_of(new("single", {"y": "x"}), x=X.astype(np.float32), a=jnp.float64(A), n=1000)
+    assert traits(program_of("value", call, [arrays[0], np.float32(A)], (0,))) == 0  # fetches a number
+    counted, given = call_of(new("until", {"y": "x"}), x=X + 0.3, n=1000)
+    backward = counted.with_slots((Slot("cotangent", "y"), *counted.slots), (), ("x",))
+    assert traits(program_of("backward", backward, [X, *given], (0,))) == 0  # counts
 
 
 def test_errors_of_the_driver(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +360,3 @@ def test_errors_of_the_driver(driver: Driver, monkeypatch: pytest.MonkeyPatch) -
     driver.failing = 719
     assert not xla.call(program_of("value", call, arrays, (0,)), [X, aligned((1000,), float)])
     assert xla.errors == ["the CUDA driver reports CUDA_719: no"]
-
-
-def test_the_words_of_programs_are_known_to_the_code() -> None:
-    assert "program." not in handler.source() and "entry." not in handler.source()

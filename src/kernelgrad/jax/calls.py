@@ -15,8 +15,10 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ..frameworks.derived import Derived
-from ..frameworks.roles import Roles
+from ..frameworks.numbers import by_pointer
+from ..frameworks.roles import Roles, roles_of
 from ..kernel import Kernel
+from ..locks import COMPILING
 
 Kind = Literal["value", "tangent", "backward", "second", "bend"]
 Role = Literal["cotangent", "tangent", "along", "primal"]
@@ -39,12 +41,23 @@ class Family:
 
     def __init__(self, name: str, kernel: Kernel, roles: Roles, derived: Derived, fills: Mapping[str, Fill]):
         self.name, self.kernel, self.roles, self.derived, self.fills = name, kernel, roles, derived, dict(fills)
+        self._with_pointers: dict[frozenset[str], Family] = {}
 
     def __repr__(self) -> str:
         return self.name
 
     def dtype(self, name: str) -> str:
         return self.roles[name].dtype or ""
+
+    def with_pointers(self, names: frozenset[str]) -> Family:
+        """Whose numbers of these names lie in memory, as arrays do."""
+        with COMPILING:
+            if names not in self._with_pointers:
+                kernel = by_pointer(self.kernel, names)
+                roles = roles_of(kernel, dict.fromkeys(self.roles.outputs))
+                derived = Derived(kernel, roles, self.derived.options)
+                self._with_pointers[names] = Family(self.name, kernel, roles, derived, self.fills)
+            return self._with_pointers[names]
 
     def wide(self, name: str) -> str:
         """Inside gradients, adjoints in half precision are floats."""
@@ -82,6 +95,11 @@ class Call:
 
     def with_slots(self, slots: tuple[Slot, ...], batched: tuple[bool, ...], wanted: tuple[str, ...]) -> Call:
         return replace(self, slots=slots, batched=batched, wanted=wanted, _hash=[])
+
+    def with_pointers(self, names: frozenset[str]) -> Call:
+        """The same where these numbers lie in memory."""
+        shapes = (*self.shapes, *((name, ()) for name in sorted(names)))
+        return replace(self, family=self.family.with_pointers(names), shapes=shapes, _hash=[])
 
     def in_batch(self, count: int, batched: tuple[bool, ...]) -> Call:
         return replace(self, batch=count, batched=batched, _hash=[])

@@ -388,8 +388,10 @@ begin:
   br i1 %from_xla, label %lent, label %own
 lent:
   %lent.at = getelementptr i64, ptr %bases, i64 %memory_buffer
-  %lent_base = load ptr, ptr %lent.at
-  %lent_memory = getelementptr i8, ptr %lent_base, i64 %memory_offset
+  %lent_base = load i64, ptr %lent.at
+  %lent_end = add i64 %lent_base, %memory_offset
+  %lent_start = and i64 %lent_end, -64
+  %lent_memory = inttoptr i64 %lent_start to ptr
   br label %ready
 own:
   %own_bytes = add i64 %template_bytes, %scratch_bytes

@@ -2,7 +2,7 @@
 
 Note [Placeholders]
 What a derivative launches is found by launching it, with the trace (Note [Traces] in runtime/tracing.py) writing it
-down. The arrays of that launch are placeholders: addresses that no process has memory at, a terabyte apart, from which
+down. The arrays of that launch are placeholders: addresses at which no process has memory, a terabyte apart, from which
 the buffer and the offset in it follow. Memory that the launch makes for itself, its tape say, is a part of one more
 buffer, which XLA allocates. So a trace tells which words of which arguments depend on which buffer, once for all calls.
 What would read memory, or write addresses as data, is no fixed list; the trace refuses it.
@@ -25,7 +25,7 @@ from ..runtime.arrays import BFLOAT16, ArrayView, Device, DType
 from ..runtime.launch import BoundArguments, LaunchConfig
 from ..runtime.tracing import Filled, LiveNumber, Moved, Trace
 
-_SHIFT = 40
+_SHIFT, _FIRST = 40, 1 << 62
 _GRANULE = 256  # bytes
 ALIGNED = 16  # bytes: what XLA's buffers are multiples of, everywhere
 _WORD = struct.Struct("<Q")
@@ -60,8 +60,12 @@ def size_of(name: str) -> int:
 def placeholder(buffer: int, shape: tuple[int, ...], dtype: str, device: Device, aligned: bool) -> ArrayView:
     """As aligned as all entries of a batch are."""
     size = size_of(dtype)
-    address = (buffer + 1 << _SHIFT) + (ALIGNED if aligned else size)
+    address = _start(buffer) + (ALIGNED if aligned else size)
     return view_at(address, shape, dtype, device)
+
+
+def _start(buffer: int) -> int:
+    return _FIRST + (buffer << _SHIFT)
 
 
 def view_at(address: int, shape: tuple[int, ...], dtype: str, device: Device) -> ArrayView:
@@ -74,7 +78,7 @@ class Relocatable(Trace):
 
     def __init__(self, device: int | None, starts: list[int]):
         super().__init__(device)
-        self.starts = [*starts, len(starts) + 1 << _SHIFT]
+        self.starts = [*starts, _start(len(starts))]
         self.made: list[Traced | Moved | Filled] = []
 
     def launch(self, function: Function, executable: Any, config: LaunchConfig, arguments: BoundArguments) -> None:
@@ -104,7 +108,7 @@ class Relocatable(Trace):
 
     def find(self, address: int) -> Place | None:
         """None for memory that is where it is, and for null."""
-        number = (address >> _SHIFT) - 1
+        number = (address - _FIRST) >> _SHIFT
         return Place(number, address - self.starts[number]) if 0 <= number < len(self.starts) else None
 
     def at(self, address: int) -> Place:

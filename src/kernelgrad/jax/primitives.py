@@ -84,8 +84,13 @@ def _vary(array: Any, axes: tuple[Any, ...]) -> Any:
 
 @lru_cache(512)
 def _jitted(kind: Kind, call: Call) -> Callable[..., Any]:
-    made: Callable[..., Any] = jax.jit(lambda *arrays: bind(kind, call, arrays))
-    return made
+    compiled = jax.jit(lambda *arrays: bind(kind, call, arrays))
+
+    def run(*arrays: Any) -> Any:
+        with jax.disable_jit(False):  # there is no other way to run it
+            return compiled(*arrays)
+
+    return run
 
 
 def _lower(kind: Kind, platform: str, ctx: Any, *operands: Any, call: Call) -> Any:

@@ -65,7 +65,7 @@ class Program:
         scratch = -(-made.scratch_bytes // _ALIGN) * _ALIGN
         needed = len(made.template) + made.workers * scratch
         is_lent = not on_gpu and needed > handler.STACK_BYTES
-        self.nbytes = -(-own_bytes // _ALIGN) * _ALIGN + needed if is_lent else own_bytes
+        self.nbytes = own_bytes + (_ALIGN + needed if is_lent else 0)
         self.checks = [entry.check for entry in made.entries]
         self.waits = made.waits
         strides = [*strides, *[0] * (self.nbytes > 0)]
@@ -82,7 +82,7 @@ class Program:
             "relocation_count": len(made.relocations),
             "entry_count": len(made.entries),
             "memory_buffer": len(strides) - 1 if is_lent else -1,
-            "memory_offset": -(-own_bytes // _ALIGN) * _ALIGN,
+            "memory_offset": own_bytes + _ALIGN,
             "scratch_bytes": scratch,
             "workers": made.workers,
             "batch": 1 if batch is None else batch,

@@ -39,7 +39,8 @@ def target_of(kind: Kind, call: Call, dtypes: tuple[str, ...], platform: str) ->
 
 def _make(kind: Kind, call: Call, dtypes: tuple[str, ...], platform: str) -> Target:
     devices = (None,) if platform == "cpu" else _gpus()
-    steps = [steps_of(kind, call, dtypes, device) for device in devices]
+    shown = call if platform == "cpu" else numbers_in_memory(call, dtypes)
+    steps = [steps_of(kind, shown, dtypes, device) for device in devices]
     program = Program(steps, strides_of(kind, call, dtypes), call.batch, platform != "cpu")
     name = f"{call.family.name}_{kind}_{hashlib.sha256(repr((call, dtypes)).encode()).hexdigest()[:16]}"
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(program.address), platform=_JAX_NAMES[platform])
@@ -50,6 +51,15 @@ def _gpus() -> tuple[int, ...]:
     """All up to the last that JAX uses in this process: programs are made for any of them."""
     ordinals = [getattr(device, "local_hardware_id", None) for device in jax.local_devices(backend="cuda")]
     return tuple(range(1 + max((ordinal or 0 for ordinal in ordinals), default=0)))
+
+
+def numbers_in_memory(call: Call, dtypes: tuple[str, ...]) -> Call:
+    """On a GPU, kernels load what would have to be fetched; but where adjoints have another type than numbers."""
+    family, found = call.family, set[str]()
+    for slot, dtype in zip(call.slots, dtypes, strict=True):
+        if slot.role == "primal" and slot.name in family.roles.numbers and dtype == family.wide(slot.name):
+            found.add(slot.name)
+    return call.with_pointers(frozenset(found)) if found else call
 
 
 def strides_of(kind: Kind, call: Call, dtypes: tuple[str, ...]) -> list[int]:
