@@ -190,7 +190,7 @@ def op(
     sizes: Mapping[str, Any] | None = None,
     fill: Mapping[str, Fill] | None = None,
     deterministic: bool = False,
-    tape_budget: int | None = None,
+    tape_budget: int | str | None = None,
     assume: Promises | None = None,
 ) -> Op:
     """A kernel as a function of arrays, with derivatives, for every transformation of JAX's.
@@ -211,7 +211,7 @@ def op(
     roles = roles_of(kernel, outputs)
     check(kernel, roles, outputs, sizes)
     fills = {name: (fill or {}).get(name, 0) for name in outputs}
-    options = Options(deterministic, requests.number_of_bytes("tape_budget", tape_budget), assume)
+    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume)
     extent = infer(kernel, roles, sizes)
     if grid is None and extent.size is None:
         raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")
