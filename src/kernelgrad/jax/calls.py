@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ..frameworks.derived import Derived
 from ..frameworks.numbers import by_pointer
 from ..frameworks.roles import Roles, roles_of
 from ..kernel import Kernel
-from ..locks import COMPILING
+from ..locks import COMPILING, cached_property
 
 Kind = Literal["value", "tangent", "backward", "second", "bend"]
 Role = Literal["cotangent", "tangent", "along", "primal"]
