@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -98,6 +100,15 @@ __global__ void waves(float *y, const float *x, int n) {
 }
 """
 MODULE = kg.compile(SOURCE)
+
+
+@contextmanager
+def on_cpu() -> Iterator[None]:
+    """With doubles, which JAX has where it is told to."""
+    jax.config.update("jax_enable_x64", True)
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+    jax.config.update("jax_enable_x64", False)
 
 
 def op(name: str, outputs: Any = None, **settings: Any) -> kg.jax.Op:

@@ -16,14 +16,13 @@ import kernelgrad as kg
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
-from jax_kernels import MODULE, close, grow, op, random, until, weighted  # noqa: E402
+from jax_kernels import MODULE, close, grow, on_cpu, op, random, until, weighted  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def with_doubles() -> Iterator[None]:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
+def cpu() -> Iterator[None]:
+    with on_cpu():
+        yield
 
 
 WEIGHTED, GROW = op("weighted", {"y": "x"}), op("grow")

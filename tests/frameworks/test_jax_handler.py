@@ -20,7 +20,7 @@ from kernelgrad.runtime.launch import BoundArguments, LaunchConfig
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
-from jax_kernels import op  # noqa: E402
+from jax_kernels import on_cpu, op  # noqa: E402
 
 from kernelgrad.jax.calls import Call, Slot  # noqa: E402
 from kernelgrad.jax.launching import result_dtypes, steps_of  # noqa: E402
@@ -32,10 +32,9 @@ P, U64, U32, I64, I32 = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctype
 
 
 @pytest.fixture(autouse=True)
-def with_doubles() -> Iterator[None]:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
+def cpu() -> Iterator[None]:
+    with on_cpu():
+        yield
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------

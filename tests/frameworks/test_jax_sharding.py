@@ -13,7 +13,7 @@ if not hasattr(jax, "shard_map"):
     pytest.skip("jax.shard_map came with JAX 0.6", allow_module_level=True)
 import jax.numpy as jnp  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
-from jax_kernels import close, grow, op, random, weighted  # noqa: E402
+from jax_kernels import close, grow, on_cpu, op, random, weighted  # noqa: E402
 
 SPLIT, SAME = PartitionSpec("d"), PartitionSpec()
 WEIGHTED, GROW = op("weighted", {"y": "x"}), op("grow")
@@ -21,10 +21,9 @@ ALL = (0, 1, 2)
 
 
 @pytest.fixture(autouse=True)
-def with_doubles() -> Iterator[None]:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
+def cpu() -> Iterator[None]:
+    with on_cpu():
+        yield
 
 
 def mesh() -> Any:

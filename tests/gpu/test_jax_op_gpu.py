@@ -139,20 +139,20 @@ def test_dtypes(dtype: str) -> None:
 
 def test_updates_in_a_loop() -> None:
     """In one buffer, which is donated; and reversed. Loops become command buffers where XLA makes them."""
-    x, a = random(1000), on_gpu(np.float32(0.4))
+    x, a = random(1000), on_gpu(np.float32(0.1))
     grow = lambda x, a: a * jnp.exp(x) * x  # noqa: E731
 
     def looped(f: Any, a: Any) -> Any:
         return lambda x: jax.lax.scan(lambda c, _: (f(c, a), None), x, None, length=8)[0]
 
-    for number in (0.4, a):
+    for number in (0.1, a):
         same(jax.jit(looped(GROW, number))(x), looped(grow, a)(x))
         same(
             jax.jit(jax.grad(lambda x, n=number: looped(GROW, n)(x).sum()))(x),
             jax.grad(lambda x: looped(grow, a)(x).sum())(x),
             1e-3,
         )
-    same(jax.jit(looped(GROW, 0.4), donate_argnums=0)(x.copy()), looped(grow, a)(x))
+    same(jax.jit(looped(GROW, 0.1), donate_argnums=0)(x.copy()), looped(grow, a)(x))
 
 
 def test_a_number_on_the_gpu_has_a_gradient() -> None:
@@ -208,7 +208,7 @@ def test_dynamic_shared_memory() -> None:
 
 
 def test_large_arrays_and_gathers() -> None:
-    op, x, c = make("stencil", {"y": "x"}), random(1 << 20), random(1)
+    op, x, c = make("stencil", {"y": "x"}, sizes={"n": lambda x, **_: x.size}), random(1 << 20), random(1)
 
     def stencil(x: Any, c: Any) -> Any:
         padded = jnp.pad(x, 1)
