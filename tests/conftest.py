@@ -11,6 +11,10 @@ import pytest
 # processes of theirs, which inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# JAX takes the CPU for two devices, if it is there, and a GPU's memory as it needs it: others test there too.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 # Where the machine code itself is the subject, or many kinds of kernels meet, LLVM optimises as it does for a user: it
 # contracts products and sums, vectorises, and believes what we tell it of memory. Elsewhere that is most of a test's
 # time, and says nothing about derivatives. Of `autodiff`: tests of what rounding and contraction must not change.

@@ -25,6 +25,15 @@ def test_quickstart() -> None:
     assert "checked   against the kernel along" in output
 
 
+def test_heat_in_jax() -> None:
+    jax = pytest.importorskip("jax")
+    if not hasattr(jax, "shard_map"):
+        pytest.skip("jax.shard_map came with JAX 0.6")
+    output = run("examples/heat_in_jax.py", "--size", "16", "--steps", "8")
+    assert "2 devices, cpu" in output or "gpu" in output
+    assert "checked   the gradient by alpha against differences" in output
+
+
 @pytest.mark.slow
 def test_the_benchmark_runs() -> None:
     output = run("benchmarks/primal.py", "--scale", "0.0001", "--seconds", "0")

@@ -34,13 +34,14 @@ derivatives/second_order
 checking
 host
 programs
-frameworks  torch
+frameworks  torch  jax
 """.split()
 # Kernels of our own are compiled as a user's are, and so are those that come with their source.
 COMPILE = {
     ("launches/memory/ordered_adds", "kernelgrad.api.load"),
     ("host/transfers", "kernelgrad.api.compile"),
     ("torch/operator", "kernelgrad.api.of_cupy"),
+    ("jax/operator", "kernelgrad.api.of_cupy"),
 }
 HEAVY = {"clang": {"frontend"}, "llvmlite": {"backends", "runtime"}}
 SHARED = {"errors", "cache", "deep", "locks", "progress", "requests"}  # for all

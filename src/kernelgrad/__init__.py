@@ -48,7 +48,7 @@ __version__ = "0.1.0"
 include_dir = f"{__path__[0]}/include"  # of headers for a build of your own: kernelgrad/stop_gradient.h
 # Imported when they are asked for: the types of what is made here, and the operators of frameworks.
 _LATER = {"Kernel": "kernel", "Gradient": "derivatives.gradient", "Parameter": "runtime.parameters"}
-_FRAMEWORKS = ("torch",)
+_FRAMEWORKS = ("torch", "jax")
 
 
 def __getattr__(name: str) -> Any:

@@ -110,6 +110,17 @@ class Kernel:
         arguments = self._with_variables(self.cpu_module, bound, config, None, hidden)
         return check_cpu(self.cpu_module, self.name, config, arguments, seed, unique)
 
+    def with_fixed_constants(self) -> Kernel:
+        """The same kernel, whose `__constant__` variables hold what they hold now, whatever becomes of them."""
+        if not self._constant_names:
+            return self
+        fixed = {name: self.variable(name).copy() for name in self._constant_names}
+
+        def variable(name: str) -> Variable:
+            return fixed[name] if name in fixed else self.variable(name)
+
+        return Kernel(self.name, self.module, variable, self.written_later, self.refusal)
+
     # ---- what it becomes
 
     @cached_property

@@ -92,15 +92,16 @@ class CpuExecutable:
         checked = self._unbounded(config, arguments, own_sums) if own_sums else ()
         return self._code_for(config, tuple(own_sums), checked), tuple(own_sums.values())
 
-    def entry(self, config: LaunchConfig, arguments: BoundArguments) -> Entry | None:
-        """A launch that one thread may do, as it is called; None for those that are better shared, or looked at."""
+    def entry(self, config: LaunchConfig, arguments: BoundArguments) -> Entry:
+        """A launch as its code is called."""
         blocks, threads = volume(config.grid), volume(config.block)
         loaded, own_sums = self._ready(config, arguments)
-        if loaded.dynamic or loaded.prints or (blocks > 1 and blocks * threads >= _INLINE_THREADS):
-            return None
         launch, scratch_bytes = loaded.packed_launch(config, own_sums)
+        guard = loaded.static_shared + config.shared_bytes if loaded.dynamic else None
+        is_large = blocks > 1 and blocks * threads >= _INLINE_THREADS
+        address: int = loaded.keep_alive.address  # type: ignore[attr-defined]
         check = partial(self.check, config, loaded)
-        return Entry(loaded.keep_alive.address, launch, blocks, scratch_bytes, check)  # type: ignore[attr-defined]
+        return Entry(address, launch, blocks, scratch_bytes, guard, loaded.prints, is_large, check)
 
     def _code_for(self, config: LaunchConfig, own_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
         """The code for a launch; the last launch's shape is likely to come again."""
@@ -166,12 +167,17 @@ class CpuExecutable:
 
 
 class Entry(NamedTuple):
-    """A launch as its code is called. `check`: raises what its status says."""
+    """A launch as its code is called. `guard`: where in the scratch memory dynamic shared memory ends, if there is any
+    (see `guard`). `prints`: stdout is to be flushed. `is_large`: better shared among the cores. `check`: raises what
+    its status says."""
 
     address: int
     launch: bytes
     blocks: int
     scratch_bytes: int
+    guard: int | None
+    prints: bool
+    is_large: bool
     check: Callable[[LaunchStatus], None]
 
 

@@ -75,6 +75,17 @@ class CudaExecutable:
         if status:
             raise self._launch_error(config, status)
 
+    def ready(self, config: LaunchConfig) -> tuple[int, int]:
+        """For who calls the driver: the function for such launches, and the bytes of dynamic shared memory they get."""
+        x, y, z = config.block
+        if x * y * z > self.max_threads:
+            return self._narrower_for(config).ready(config)
+        shared = self._shared.moved + config.shared_bytes
+        if shared > self._dynamic_allowed:
+            with current(self.device):
+                self._allow_dynamic(shared, config)
+        return int(self._function), shared
+
     def _narrower_for(self, config: LaunchConfig) -> CudaExecutable:
         """The same kernel, with so few registers for a thread that a block of that size has enough of them."""
         threads = math.prod(config.block)

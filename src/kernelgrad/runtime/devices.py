@@ -45,6 +45,12 @@ def _is_installed(package: str) -> bool:
 
 
 @cache
+def library() -> Any:
+    """The driver's library itself."""
+    return ctypes.CDLL(_DRIVER_LIBRARY)
+
+
+@cache
 def driver() -> Any:
     """The driver's Python bindings, initialised."""
     try:

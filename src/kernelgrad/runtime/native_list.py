@@ -129,6 +129,11 @@ def _code() -> dict[str, Any]:
     return {name: LoadedCode(made, f"kg.{name}") for name in _NAMES}
 
 
+def operation(name: str) -> int:
+    """The code of an operation besides launches, with the signature of a kernel's entry: move, set, fill."""
+    return int(_code()[name].address)
+
+
 class NativeList:
     """`run()` does all operations of a trace, in order."""
 
@@ -203,13 +208,13 @@ class _Section:
         self._same: dict[bytes, Any] = {}
 
     def add(self, name: str, args: bytes) -> None:
-        self.entries.append((_code()[name].address, _Bytes(args), None, 0))
+        self.entries.append((operation(name), _Bytes(args), None, 0))
 
     def launch(self, operation: Launched) -> bool:
         """False if it is not for a section."""
         executable, config, arguments, numbers = operation
         found = executable.entry(config, arguments) if isinstance(executable, CpuExecutable) else None
-        if found is None:
+        if found is None or found.guard is not None or found.prints or found.is_large:
             return False
         packed = _Bytes(arguments.packed)
         for number in numbers:

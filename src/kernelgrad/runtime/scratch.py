@@ -138,6 +138,19 @@ def zero_bytes(address: int, nbytes: int, device: int | None, stream: int | None
         check(bindings, bindings.cuMemsetD8Async(address, 0, nbytes, stream or 0))
 
 
+def read_bytes(address: int, nbytes: int, device: int | None) -> bytes:
+    """What memory holds, on a GPU after all that was put to work there."""
+    refuse_look()
+    if device is None:
+        return ctypes.string_at(address, nbytes)
+    bindings = driver()
+    data = np.empty(max(1, nbytes), np.uint8)
+    with current(device):
+        check(bindings, bindings.cuCtxSynchronize())
+        check(bindings, bindings.cuMemcpyDtoH(data.ctypes.data, address, nbytes))
+    return data.tobytes()[:nbytes]
+
+
 def _free(address: int, device: int, last: list[Any]) -> None:
     """`last`: the stream that it was used on last, and its owner."""
     with suppress(Exception):  # at the interpreter's end the driver may be gone, and the memory with it

@@ -21,6 +21,7 @@ class Variable:
 
     def __init__(self, declaration: Global):
         self.name, self.type, self.space = declaration.name, declaration.type, declaration.space
+        self._declaration = declaration
         self._host = np.zeros(max(1, declaration.type.size), np.uint8)
         if declaration.init is not None:
             self._host[:] = np.frombuffer(declaration.init, np.uint8)
@@ -66,6 +67,13 @@ class Variable:
         return self._host.view(dtype).reshape(shape)
 
     # ---- for launches
+
+    def copy(self) -> Variable:
+        """Another one, that holds the same."""
+        made = Variable(self._declaration)
+        made._host[:] = np.frombuffer(self.bytes(), np.uint8)
+        made.version = 1
+        return made
 
     def bytes(self) -> bytes:
         self._to_host()

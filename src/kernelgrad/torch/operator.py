@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -11,24 +11,13 @@ from .. import requests
 from ..api import of_cupy
 from ..derivatives.asked.promises import Promises
 from ..errors import ArgumentError
+from ..frameworks.asked import Extent, Inferred, Shape, check, infer, three, told, told_shape, value_of
 from ..frameworks.derived import Options
-from ..frameworks.roles import Roles, roles_of
-from ..frameworks.sizes import extent_of
+from ..frameworks.roles import roles_of
 from ..kernel import Kernel
 from ..runtime.signature import c_signature
 from .launching import Fill
 from .registration import Registered, register
-
-Extent = Any  # an integer, a tuple of up to three, or a function of the arguments that gives one
-Shape = Any  # the name of an array whose shape it has, a tuple, or a function of the arguments that gives one
-
-
-class Inferred(NamedTuple):
-    """`size`: the parameter from which on threads do nothing; `inferred`: the same, where `arrays` tell it."""
-
-    size: str | None = None
-    inferred: str | None = None
-    arrays: tuple[str, ...] = ()
 
 
 class Op:
@@ -98,9 +87,9 @@ class Op:
                 packed += [None, number]
         packed += [named[name] for name in roles.integers]
         packed += [self._shape(shape, named) for _, shape in self._outputs]
-        block = _three(self._block, named)
-        grid = self._blocks(named, block) if self._grid is None else _three(self._grid, named)
-        packed.append([*grid, *block, _value(self._shared, named)])
+        block = three(self._block, named)
+        grid = self._blocks(named, block) if self._grid is None else three(self._grid, named)
+        packed.append([*grid, *block, value_of(self._shared, named)])
         return packed
 
     def _blocks(self, named: Mapping[str, Any], block: list[Any]) -> list[Any]:
@@ -127,12 +116,12 @@ class Op:
         taken = ", ".join(self._names)
         lines = [f"<op ({taken}) -> {', '.join(self._roles.results)}", f"  of {c_signature(self.kernel.function)}"]
         lines += [f"  {name}: updated, the new contents are returned" for name in self._roles.updated]
-        lines += [f"  {name}: {_told_shape(shape)}" for name, shape in self._outputs]
-        lines += [f"  {name} = {_told(size)}" for name, size in self._sizes.items()]
+        lines += [f"  {name}: {told_shape(shape)}" for name, shape in self._outputs]
+        lines += [f"  {name} = {told(size)}" for name, size in self._sizes.items()]
         if self._extent.inferred is not None:
             lines.append(f"  {self._extent.inferred} = {self._extent.arrays[0]}.numel(), inferred")
-        blocks = f"(({self._extent.size} + block - 1) // block), inferred" if self._grid is None else _told(self._grid)
-        return "\n".join(lines) + f"\n  grid {blocks}, block {_told(self._block)}>"
+        blocks = f"(({self._extent.size} + block - 1) // block), inferred" if self._grid is None else told(self._grid)
+        return "\n".join(lines) + f"\n  grid {blocks}, block {told(self._block)}>"
 
     def __deepcopy__(self, memo: Any) -> Op:
         """Models are copied; this has nothing that changes."""
@@ -167,50 +156,10 @@ def op(
     kernel = requests.target("kg.torch.op", of_cupy(kernel), Kernel)
     outputs, sizes = dict(outputs or {}), dict(sizes or {})
     roles = roles_of(kernel, outputs)
-    _check(kernel, roles, outputs, sizes)
+    check(kernel, roles, outputs, sizes)
     fills = {name: (fill or {}).get(name, 0) for name in outputs}
     options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume)
-    extent = _infer(kernel, roles, sizes)
+    extent = infer(kernel, roles, sizes)
     if grid is None and extent.size is None:
         raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")
     return Op(register(kernel, roles, options, fills), outputs, grid, block, shared, sizes, extent)
-
-
-def _infer(kernel: Kernel, roles: Roles, sizes: Mapping[str, Any]) -> Inferred:
-    extent = extent_of(kernel.function)
-    if extent is None:
-        return Inferred()
-    arrays = tuple(name for name in extent.arrays if name in roles.arrays)
-    return Inferred(extent.size, extent.size if arrays and extent.size not in sizes else None, arrays)
-
-
-def _check(kernel: Kernel, roles: Roles, outputs: Mapping[str, Shape], sizes: Mapping[str, Any]) -> None:
-    signature = c_signature(kernel.function)
-    if not roles.arrays:
-        raise ArgumentError(f"{kernel.name}: an operator takes at least one array\n  {signature}")
-    for name, shape in outputs.items():
-        if isinstance(shape, str) and shape not in roles.arrays:
-            raise ArgumentError(
-                f"outputs: '{name}' cannot be like '{shape}', which is no array that goes in\n  {signature}"
-            )
-    for name in sizes:
-        if name not in roles.integers:
-            raise ArgumentError(f"sizes: '{name}' is no integer parameter\n  {signature}")
-
-
-def _value(given: Any, named: Mapping[str, Any]) -> Any:
-    return given(**named) if callable(given) else given
-
-
-def _three(given: Extent, named: Mapping[str, Any]) -> list[Any]:
-    found = _value(given, named)
-    parts = list(found) if isinstance(found, tuple | list) else [found]
-    return parts + [1] * (3 - len(parts))
-
-
-def _told(given: Any) -> str:
-    return "by a function of the arguments" if callable(given) else repr(given)
-
-
-def _told_shape(shape: Shape) -> str:
-    return f"like {shape}" if isinstance(shape, str) else f"of shape {_told(shape)}"

@@ -112,11 +112,11 @@ def _convert(
 ) -> None:
     packed = struct.pack("<QQq", target.address, source.address, count)
     bound = BoundArguments(packed, (target, source))
-    _converter(source_type, target_type).run(launch, bound, placement, {})
+    converter(source_type, target_type).run(launch, bound, placement, {})
 
 
 @cache
-def _converter(source: Scalar, target: Scalar) -> Kernel:
+def converter(source: Scalar, target: Scalar) -> Kernel:
     to, origin = Value(Pointer(target, "global"), "to"), Value(Pointer(source, "global"), "from")
     count = Value(I64, "count")
     b = Builder()

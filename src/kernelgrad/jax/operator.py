@@ -1,0 +1,235 @@
+"""`kg.jax.op`: a kernel as a function of arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import requests
+from ..api import of_cupy
+from ..derivatives.asked.promises import Promises
+from ..errors import ArgumentError
+from ..frameworks.asked import Extent, Inferred, Shape, check, infer, three, told, told_shape, value_of
+from ..frameworks.derived import Derived, Options
+from ..frameworks.roles import Roles, roles_of
+from ..kernel import Kernel
+from ..locks import COMPILING
+from ..runtime.config import make_launch
+from ..runtime.signature import c_signature
+from . import formulas  # noqa: F401 registers the derivatives of the primitives
+from .calls import Call, Family, Fill, Slot
+from .primitives import alike, bind
+
+
+class Op:
+    """A kernel as a function of arrays, `y = op(x, w)`; see `op`."""
+
+    def __init__(
+        self,
+        family: Family,
+        outputs: Mapping[str, Shape],
+        grid: Extent,
+        block: Extent,
+        shared: Extent,
+        sizes: Mapping[str, Any],
+        extent: Inferred,
+    ):
+        roles = family.roles
+        self.kernel, self._family, self._roles = family.kernel, family, roles
+        self._outputs, self._grid, self._block, self._shared = tuple(outputs.items()), grid, block, shared
+        self._sizes, self._extent = dict(sizes), extent
+        asked = [p.name for p in roles.parameters if p.name not in roles.outputs and p.name not in sizes]
+        self._all_names = tuple(asked)
+        self._names = tuple(name for name in asked if name != extent.inferred)
+
+    @property
+    def name(self) -> str:
+        """What the names under which it is registered with XLA begin with."""
+        return self._family.name
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        names = self._all_names if len(args) + len(keywords) == len(self._all_names) else self._names
+        named = dict(zip(names, args, strict=False))
+        is_new = all(key in names and key not in named for key in keywords)
+        if len(args) + len(keywords) != len(names) or not is_new:
+            raise self._miscounted(args, keywords)
+        named |= keywords
+        for name in self._roles.arrays:
+            named[name] = self._array(name, named[name])
+        if names is self._names and self._extent.inferred is not None:
+            named[self._extent.inferred] = self._inferred(named)
+        for key, size in self._sizes.items():
+            named[key] = size(**named) if callable(size) else size
+        call, arrays = self._call(named)
+        found = bind("value", call, alike(arrays))
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _inferred(self, named: Mapping[str, Any]) -> int:
+        """The size of the arrays that have one element per thread."""
+        first, *others = self._extent.arrays
+        size = int(named[first].size)
+        for name in others:
+            if named[name].size != size:
+                shapes = f"'{first}' has {size} elements, '{name}' has {named[name].size}"
+                raise ArgumentError(f"{self.kernel.name}: {shapes}, and {self._extent.inferred} is the size of both")
+        return size
+
+    def _call(self, named: Mapping[str, Any]) -> tuple[Call, list[Any]]:
+        roles = self._roles
+        numbers = {name: self._number(name, named[name]) for name in roles.numbers}
+        static = tuple((name, value.hex()) for name, value in numbers.items() if isinstance(value, float))
+        given = {name: named[name] for name in roles.arrays}
+        given |= {name: value for name, value in numbers.items() if not isinstance(value, float)}
+        shapes = {name: tuple(named[name].shape) for name in roles.arrays}
+        shapes |= {name: self._shape(name, shape, named) for name, shape in self._outputs}
+        integers = tuple((name, self._integer(name, named[name])) for name in roles.integers)
+        slots = tuple(Slot("primal", name) for name in given)
+        call = Call(self._family, self._launch(named), integers, static, tuple(shapes.items()), slots)
+        return call, list(given.values())
+
+    def _launch(self, named: Mapping[str, Any]) -> tuple[int, ...]:
+        block = three(self._block, named)
+        grid = self._blocks(named, block) if self._grid is None else three(self._grid, named)
+        shared = value_of(self._shared, named)
+        if 0 in grid:  # of the extent of an empty array
+            return (0, 0, 0, *block, shared)
+        launch = make_launch(tuple(grid), tuple(block), shared)
+        return (*launch.grid, *launch.block, launch.shared_bytes)
+
+    def _blocks(self, named: Mapping[str, Any], block: list[Any]) -> list[Any]:
+        assert self._extent.size is not None
+        return [(self._integer(self._extent.size, named[self._extent.size]) + block[0] - 1) // block[0], 1, 1]
+
+    def _shape(self, name: str, shape: Shape, named: Mapping[str, Any]) -> tuple[int, ...]:
+        self._check_dtype(name)
+        if isinstance(shape, str):
+            return tuple(named[shape].shape)
+        found = value_of(shape, named)
+        return tuple(map(operator.index, found if isinstance(found, tuple | list) else [found]))
+
+    # ---- arguments
+
+    def _array(self, name: str, value: Any) -> Any:
+        self._check_dtype(name)
+        if not isinstance(value, jax.Array | np.ndarray):
+            raise self._refuse(name, "wants an array", value)
+        array, dtype = jnp.asarray(value), self._family.dtype(name)
+        if array.dtype != jnp.dtype(dtype):
+            raise self._refuse(name, f"wants an array of {dtype}", array)
+        return array
+
+    def _check_dtype(self, name: str) -> None:
+        """JAX has numbers of 64 bits where it is told to."""
+        dtype = jnp.dtype(self._family.dtype(name))
+        if dtype.itemsize == 8 and not jax.config.jax_enable_x64:
+            place = f"{self.kernel.name}: parameter '{name}' ({self._roles[name].c_type})"
+            raise ArgumentError(
+                f"{place} holds {dtype}, which JAX has with jax.config.update('jax_enable_x64', True) alone"
+            )
+
+    def _number(self, name: str, value: Any) -> Any:
+        """A float where it is part of the code, else an array of no dimensions."""
+        if isinstance(value, int | float) and not isinstance(value, bool | np.generic):
+            return float(value)
+        if isinstance(value, jax.Array | np.ndarray | np.floating):
+            array = jnp.asarray(value)
+            if array.size == 1 and jnp.issubdtype(array.dtype, jnp.floating):
+                dtype = jax.dtypes.canonicalize_dtype(jnp.dtype(self._family.dtype(name)))
+                return array.reshape(()).astype(dtype)
+        raise self._refuse(name, "wants a number or a floating-point array of one element", value)
+
+    def _integer(self, name: str, value: Any) -> int:
+        if isinstance(value, jax.core.Tracer):
+            problem = "has to be known when the operator is traced: launches depend on it"
+            hint = "make it a static argument of jax.jit, or give sizes={...}"
+            parameter = f"parameter '{name}' ({self._roles[name].c_type})"
+            raise ArgumentError(f"{self.kernel.name}: {parameter} {problem}\nhelp: {hint}")
+        if self._roles[name].dtype == "bool":
+            return bool(value)
+        try:
+            return operator.index(value)
+        except TypeError:
+            raise self._refuse(name, "wants an integer", value) from None
+
+    def _refuse(self, name: str, wants: str, got: Any) -> ArgumentError:
+        is_array = isinstance(got, jax.Array | np.ndarray)
+        shown = f"an array of {got.dtype} of shape {tuple(got.shape)}" if is_array else type(got).__name__
+        return ArgumentError(
+            f"{self.kernel.name}: parameter '{name}' ({self._roles[name].c_type}) {wants}, got {shown}"
+        )
+
+    def _miscounted(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> ArgumentError:
+        got = f"{len(args)} by position" + (f" and {', '.join(keywords)} by name" if keywords else "")
+        return ArgumentError(f"wants {', '.join(self._names)}, got {got}\n  {self!r}")
+
+    def __repr__(self) -> str:
+        taken = ", ".join(self._names)
+        lines = [f"<op ({taken}) -> {', '.join(self._roles.results)}", f"  of {c_signature(self.kernel.function)}"]
+        lines += [f"  {name}: updated, the new contents are returned" for name in self._roles.updated]
+        lines += [f"  {name}: {told_shape(shape)}" for name, shape in self._outputs]
+        lines += [f"  {name} = {told(size)}" for name, size in self._sizes.items()]
+        if self._extent.inferred is not None:
+            lines.append(f"  {self._extent.inferred} = {self._extent.arrays[0]}.size, inferred")
+        blocks = f"(({self._extent.size} + block - 1) // block), inferred" if self._grid is None else told(self._grid)
+        return "\n".join(lines) + f"\n  grid {blocks}, block {told(self._block)}>"
+
+
+def op(
+    kernel: Kernel,
+    outputs: Mapping[str, Shape] | None = None,
+    *,
+    grid: Extent = None,
+    block: Extent = 256,
+    shared: Extent = 0,
+    sizes: Mapping[str, Any] | None = None,
+    fill: Mapping[str, Fill] | None = None,
+    deterministic: bool = False,
+    tape_budget: int | str | None = None,
+    assume: Promises | None = None,
+) -> Op:
+    """A kernel as a function of arrays, with derivatives, for every transformation of JAX's.
+
+    It takes the kernel's parameters in their order, but for `outputs`, and returns those and then what the kernel
+    updates in place, as new arrays. `outputs={"y": "x"}`: y has the shape of x; or a tuple, or a function of the
+    arguments, by name (`lambda x, **_: x.shape[:1]`). `grid`, `block`, `shared` likewise are numbers or functions, and
+    so are `sizes`, integers that the operator then does not take: `{"n": lambda x, **_: x.size}`. Where the kernel's
+    text says so, as `if (i < n) y[i] = x[i]` does, the grid and the size n may be left out; the repr shows what was
+    inferred. Integers must be known when JAX traces.
+
+    A floating-point number that is a Python number is part of the compiled code; as an array it is an input like
+    others, and has a gradient. `fill`: what an output holds before the kernel runs, zero by default; None for nothing
+    in particular, where every element is written. `deterministic`, `tape_budget`, `assume`: see `kg.gradient`.
+    `__constant__` variables are taken as they are now."""
+    kernel = requests.target("kg.jax.op", of_cupy(kernel), Kernel)
+    outputs, sizes = dict(outputs or {}), dict(sizes or {})
+    roles = roles_of(kernel, outputs)
+    check(kernel, roles, outputs, sizes)
+    fills = {name: (fill or {}).get(name, 0) for name in outputs}
+    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume)
+    extent = infer(kernel, roles, sizes)
+    if grid is None and extent.size is None:
+        raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")
+    return Op(_family(kernel, roles, options, fills), outputs, grid, block, shared, sizes, extent)
+
+
+_families: dict[str, Family] = {}
+
+
+def _family(kernel: Kernel, roles: Roles, options: Options, fills: Mapping[str, Fill]) -> Family:
+    """The same text, roles, settings and constants are one, so that nothing is compiled twice."""
+    constants = [(name, kernel.variable(name).bytes()) for name in kernel._constant_names]
+    asked = (kernel.ir, roles.outputs, sorted(fills.items()), options, constants)
+    digest = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
+    letters = "".join(c if c.isalnum() and c.isascii() else "_" for c in kernel.function.called)
+    name = f"kernelgrad_{letters}_{digest}"
+    with COMPILING:
+        if name not in _families:
+            fixed = kernel.with_fixed_constants()
+            _families[name] = Family(name, fixed, roles, Derived(fixed, roles, options), fills)
+        return _families[name]
