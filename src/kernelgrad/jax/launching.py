@@ -169,11 +169,11 @@ class _Work:
     def _fill(self, array: ArrayView, fill: Fill, dtype: str) -> None:
         if fill is None or not array.nbytes:
             return
-        self.trace.fill(array.address, array.nbytes, _pattern(fill, dtype))
+        self.trace.fill(array.address, array.nbytes, _pattern(fill, dtype), self.device)
 
     def _zero(self, array: ArrayView) -> None:
         if array.nbytes:
-            self.trace.fill(array.address, array.nbytes, b"\0")
+            self.trace.fill(array.address, array.nbytes, b"\0", self.device)
 
     def _start(self, role: Role, name: str, dtype: str) -> ArrayView:
         """A copy that a kernel may write to, zeros where nothing is given."""

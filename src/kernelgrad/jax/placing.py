@@ -81,8 +81,15 @@ class Relocatable(Trace):
         self.starts = [*starts, _start(len(starts))]
         self.made: list[Traced | Moved | Filled] = []
 
-    def launch(self, function: Function, executable: Any, config: LaunchConfig, arguments: BoundArguments) -> None:
-        super().launch(function, executable, config, arguments)
+    def launch(
+        self,
+        function: Function,
+        executable: Any,
+        config: LaunchConfig,
+        arguments: BoundArguments,
+        device: int | None,
+    ) -> None:
+        super().launch(function, executable, config, arguments, device)
         launched: Any = self.operations.pop()
         _check_told(function, self._live[1], launched.numbers)
         pointers = tuple(
@@ -95,7 +102,7 @@ class Relocatable(Trace):
         super().move(target, source, nbytes, device)
         self.made.append(Moved(target, source, nbytes))
 
-    def fill(self, target: int, nbytes: int, pattern: bytes) -> None:
+    def fill(self, target: int, nbytes: int, pattern: bytes, device: int | None) -> None:
         self.made.append(Filled(target, nbytes, pattern))
 
     def own(self, nbytes: int, stream: int | None = None) -> int:
