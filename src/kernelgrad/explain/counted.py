@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.access.affine import Shape
+from ..analysis.access.affine import Basis, Part, Shape, Sums
+from ..analysis.access.executions import executions
 from ..analysis.block_interpreter.coverage import Numbers, Threads
+from ..analysis.machine import WARP
 from ..analysis.trip_counts import Amount
 from ..autodiff.costs.traffic import ATOMIC, KINDS, TAPE, Counter, Sample, Traffic
+from ..backends.cuda.neighbours import ROWS, neighbours
 from ..ir.ops import Atomic, Barrier, BarrierReduce, Function, Op, Warp
 from ..launches.memory.buffers import Value as Given
 from ..launches.memory.tape_memory import tape_total
@@ -63,6 +66,8 @@ class _Counter(Counter):
     def all(self, function: Function, shape: Shape, scalars: dict[str, Any]) -> Traffic:
         values = {p.value: scalars[p.name] for p in function.params if p.name in scalars}
         threads = Sample(shape, self.structure, values.get)
+        self.sums = executions(Sums(self.structure, shape, values.get))
+        self.in_rows = {op for group in neighbours(function) if len(group.adds) in ROWS for op in group.adds}
         return self.block(function.body, np.ones(threads.count), threads)
 
     def op(self, op: Op, weight: Numbers, threads: Threads) -> Traffic:
@@ -73,6 +78,24 @@ class _Counter(Counter):
             case Warp():
                 return {_LANES: once}
             case Atomic():
-                found = super().op(op, weight, threads)
-                return {**found, _ADDS: once} if found.keys() & {ATOMIC, TAPE} else found
+                return self._atomic(op, super().op(op, weight, threads), once)
         return super().op(op, weight, threads)
+
+    def _atomic(self, op: Atomic, found: Traffic, once: Amount) -> Traffic:
+        """Of lanes that are all at one place, one adds for all; in rows, each for some."""
+        if not found.keys() & {ATOMIC, TAPE}:
+            return found
+        if not op.together or not self.is_uniform(op):
+            return {**found, _ADDS: once}
+        exchanged = 1.0 if op in self.in_rows else math.log2(WARP)
+        part = {kind: amount.times(1 / WARP) for kind, amount in found.items()}
+        return {**part, _ADDS: once.times(1 / WARP), _LANES: once.times(exchanged)}
+
+    def is_uniform(self, op: Atomic) -> bool:
+        addresses = [self.sums.address(op.ptr, root) for root in self.memory.of(op.ptr)]
+        return all(a is not None and not any(_moves(b) for b in a.coefficients) for a in addresses)
+
+
+def _moves(basis: Basis) -> bool:
+    """Whether neighbouring threads have different ones."""
+    return any(map(_moves, basis.of.coefficients)) if isinstance(basis, Part) else basis == ("thread_idx", 0)
