@@ -364,7 +364,34 @@ class Sums:
                 return (fn == "and") == holds and all(self._is_guard(arg, holds) for arg in args)
         found: set[Guard] = set()
         self._from_condition(cond, holds, found)
-        return bool(found)
+        return bool(found) or self.outcome(cond) is holds
+
+    def outcome(self, cond: Value) -> bool | None:
+        """What a condition is for all threads, where bounds tell: `i >= 0`, or `row < rows` if no block has more."""
+        match self._condition(cond):
+            case Apply("not", (inner,)):
+                found = self.outcome(inner)
+                return None if found is None else not found
+            case Apply("and" | "or" as fn, args):
+                outcomes = {self.outcome(arg) for arg in args}
+                ends = fn == "or"  # one such argument decides
+                return ends if ends in outcomes else None if None in outcomes else not ends
+            case Apply(fn, (left, right)) if fn in _NEGATED and _is_integer(left.type):
+                return self._compared(fn, left, right)
+        return None
+
+    def _compared(self, fn: str, left: Value, right: Value) -> bool | None:
+        if fn in ("gt", "ge"):
+            fn, left, right = {"gt": "lt", "ge": "le"}[fn], right, left
+        small, large = self.of(left), self.of(right)
+        if small is None or large is None:
+            return None
+        distance = small.plus(large, -1)
+        if any(self.extents[b] is None for b, _ in distance.terms):
+            return None
+        low, high = self.range(distance)
+        least = 0 if fn == "lt" else 1
+        return True if high < least else False if low >= least else None
 
     def _condition(self, cond: Value) -> Op | None:
         """What makes a condition; `a && b` and `a || b` where b is only computed if it is asked for, as if always."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from ...ir.ops import Apply, For, If, Value, While
+from ..fold import limits
 from ..structure import Place
 from .affine import Affine, Basis, Guard, Part, Sums, remainder
 from .leaps import Digit, leaps
@@ -37,11 +38,11 @@ class Executions(Sums):
 
     def _divided(self, over: Affine, by: int, is_quotient: bool) -> Affine | None:
         """What is a multiple of the divisor, and less than it besides, is told apart at once."""
-        if by <= 0 or any(self.extents[b] is None for b, _ in over.terms) or self.range(over)[0] < 0:
+        if by <= 0 or not all(map(self._is_bounded, over.coefficients)) or self.range(over, _LONGEST)[0] < 0:
             return None
         multiples = tuple((b, c // by) for b, c in over.terms if c % by == 0)
         rest = Affine(over.const % by, tuple((b, c) for b, c in over.terms if c % by))
-        low, high = self.range(rest)
+        low, high = self.range(rest, _LONGEST)
         if low >= 0 and high < by:
             return Affine(over.const // by, multiples) if is_quotient else rest
         part = _part(over, by, is_quotient)
@@ -49,7 +50,7 @@ class Executions(Sums):
         if not part.is_quotient and isinstance(inner, Part) and inner.is_quotient:
             # A digit in the middle is the upper one of what is left without the digits above it.
             left, end = remainder(inner.of, inner.by * part.by).of, inner.by * part.by
-            if self.range(left)[0] >= 0 and self.range(left)[1] < end:
+            if self.range(left, _LONGEST)[0] >= 0 and self.range(left, _LONGEST)[1] < end:
                 return self._divided(left, inner.by, True)
         return self._digit(part)
 
@@ -57,8 +58,29 @@ class Executions(Sums):
         inner = part.of.only
         if isinstance(inner, Part):
             self._digit(inner)
-        self.extents[part] = self.range(part.of)[1] // part.by + 1 if part.is_quotient else part.by
+        self.extents[part] = self.range(part.of, _LONGEST)[1] // part.by + 1 if part.is_quotient else part.by
         return Affine(0, ((part, 1),))
+
+    def _is_bounded(self, basis: Basis) -> bool:
+        """Loops whose length is each thread's own are, where it is known when they end: grid strides."""
+        return self.extents[basis] is not None or (basis in self.most and basis not in self.wrapping)
+
+    # ---- loops
+
+    def _most(self, value: Value, start: Affine, end: Affine | None, step: int, more: int = 0) -> None:
+        """Also where threads start at different places, all may go round equally often: that many times, then."""
+        super()._most(value, start, end, step, more)
+        if self.extents[value] is not None or end is None or step <= 0:
+            return
+        distance = end.plus(start, -1)
+        if any(self.extents[b] is None for b, _ in distance.terms):
+            return
+        trips = {-(-(far + more) // step) for far in self.range(distance)}
+        after = self.range(end)[1] + more + step  # what it carries must not come round when it leaves
+        if len(trips) == 1 and min(trips) > 0 and after <= limits(value.type)[1]:  # type: ignore[arg-type]
+            self.extents[value] = min(trips)
+
+    # ---- addresses
 
     def address(self, ptr: Value, root: Value) -> Affine | None:
         found = super().address(ptr, root)
@@ -118,6 +140,8 @@ class Executions(Sums):
         return found
 
 
+_LONGEST = 1 << 62  # iterations, of loops that have a bound
+
 # The divisor, by its operand: what is divided is not negative, so that bits are digits.
 _DIVISIONS: dict[str, Callable[[int], int]] = {
     "div": lambda by: by,
@@ -156,13 +180,15 @@ def extent(basis: Basis, sums: Sums, guards: Iterable[Guard]) -> int | None:
     """How many values a basis has where guards hold, which may bound what it is a part of."""
     if not isinstance(basis, Part):
         return sums.extents[basis]
+    if any(b in sums.wrapping for b in basis.of.coefficients):
+        return None
     most = _most(basis.of, sums, guards)
     return most // basis.by + 1 if basis.is_quotient else min(basis.by, most + 1)
 
 
 def _most(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int:
     """The greatest value of what is divided; none of it is negative."""
-    extents = [(c, extent(b, sums, guards) or 1) for b, c in sum_.terms]
+    extents = [(c, extent(b, sums, guards) or sums.most.get(b, 1)) for b, c in sum_.terms]
     most = sum_.const + sum(max(0, c * (length - 1)) for c, length in extents)
     for guard in guards:
         if guard.sum.coefficients == sum_.coefficients:
@@ -183,5 +209,7 @@ def determined(bases: Iterable[Basis], sums: Sums, guards: set[Guard]) -> set[Ba
 
 def tells(sum_: Affine, sums: Sums, guards: set[Guard]) -> list[Basis]:
     """What a sum is made of, where it has no value twice."""
+    if any(b in sums.wrapping for b, _ in sum_.terms):
+        return []
     digits = [Digit(b, abs(c), extent(b, sums, guards)) for b, c in sum_.terms]
     return [b for b, _ in sum_.terms] if leaps(digits, 1, sum_.coefficients, guards) else []

@@ -149,6 +149,8 @@ def _spot(access: Access, sums: Sums, windows: bool) -> _Spot | None:
             if extent is None:
                 return None
             start, end = start + reach, end + reach
+        if extent is None:
+            extent = sums.most.get(basis)
         known = loops.get(abs(coefficient), 1)
         loops[abs(coefficient)] = None if extent is None or known is None else known + extent - 1
     return _Spot(start, end, loops)

@@ -136,7 +136,14 @@ class _Covering:
     def __init__(self, guards: set[Guard], sums: Sums, extents: dict[Basis, int]):
         self.guards, self.sums = guards, sums
         self.extents: dict[Basis, int | None] = {**sums.extents, **extents}
-        self.unused, self.digits = set(guards), set[Basis]()
+        self.unused = {g for g in guards if not self._holds(g)}
+        self.digits: set[Basis] = set()
+
+    def _holds(self, guard: Guard) -> bool:
+        """Whether a guard cuts nothing off."""
+        reach = [(c, self.extents[b]) for b, c in guard.sum.terms]
+        ends = [c * (extent - 1) for c, extent in reach if extent is not None and c > 0]
+        return len(ends) == len(reach) and guard.sum.const + sum(ends) < guard.bound
 
     def count(self, sum_: Affine, unit: int) -> int | None:
         """Where the first lies after the last, if the sum takes all multiples of a unit from 0 on, each once."""

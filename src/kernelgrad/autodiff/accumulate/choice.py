@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...analysis.access.affine import Sums
+from ...analysis.access.outcomes import Outcome
 from ...analysis.machine import VECTOR_BYTES
 from ...analysis.ownership.exclusive import Place, is_exclusive, is_shared, place_of
 from ...analysis.ownership.promises import HOLDS, relied_on
@@ -39,7 +40,8 @@ class Facts:
     `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in
     strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints are consumed, on
     copies. `taped`: buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
-    a copy of all. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its threads add up
+    a copy of all. `block`: its shape, where loops depend on it. `passed`: branches around barriers that all blocks take
+    or none. `tuning`: its shape, for what its threads add up
     together. `vector`: threads do several neighbouring elements each. `alone`: there is one thread. `ragged`: the rows
     of a block are not whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a
     reverse alone go to other elements in every iteration, as they do in a typical launch."""
@@ -59,6 +61,7 @@ class Facts:
     unkept: frozenset[str] = frozenset()
     taped: frozenset[str] = frozenset()
     block: tuple[int, int, int] | None = None
+    passed: frozenset[Outcome] = frozenset()
     tuning: Tuning = USUAL_TUNING
     vector: Vectorization | None = None
     alone: bool = False

@@ -7,14 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...analysis import structure
+from ...analysis.access.outcomes import Outcome, of_blocks, outcomes
 from ...analysis.roots import holds_pointers
 from ...autodiff.accumulate.choice import USUAL, Facts
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations
 from ...derivatives.asked.settings import Settings
+from ...ir.ops import If
 from ...kernel import Kernel
-from ...locks import COMPILING
-from ...runtime.integers import KnownLaunch
+from ...locks import COMPILING, cached_property
+from ...runtime.integers import KnownLaunch, Looking
 from .choose import Chooser, Found
 from .variant import Variant
 
@@ -103,12 +106,30 @@ class Forms:
     def chooser(self, launch: KnownLaunch) -> Chooser:
         """Of the form that says what holds for a launch."""
         usual = self.variant(launch.wanted)
-        if usual.needs_shape(launch.block):
-            usual = self.variant(launch.wanted, replace(self.usual, block=launch.block))
+        looking = Looking(launch.answers(self.kernel.function))
+        shape = launch.block if usual.needs_shape(launch.block) else None
+        passed = self._passed(launch, looking) if not self.usual.alone else frozenset()
+        if shape is not None or passed:
+            usual = self.variant(launch.wanted, replace(self.usual, block=shape or self.usual.block, passed=passed))
         with COMPILING:
             if usual not in self._choosers:
                 self._choosers[usual] = Chooser(usual, self.gathers_of, partial(self.variant, launch.wanted))
+            self._choosers[usual].relevant.add(looking.asked)
             return self._choosers[usual]
+
+    def _passed(self, launch: KnownLaunch, looking: Looking) -> frozenset[Outcome]:
+        """What is known of branches around barriers in this launch."""
+        if not self._branches:
+            return frozenset()
+        from ...analysis.access.affine import Shape, Sums
+
+        function = self.kernel.function
+        sums = Sums(structure.analyse(function, apart=False), Shape(launch.grid, launch.block), looking)
+        return outcomes(function, self._branches, sums)
+
+    @cached_property
+    def _branches(self) -> tuple[If, ...]:
+        return of_blocks(self.kernel.function)
 
     def _found(self, launch: KnownLaunch) -> Found:
         sizes = self.sizes_of(launch)
