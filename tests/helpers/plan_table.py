@@ -215,6 +215,10 @@ TREES: dict[str, RowFrame] = {
         "for (unsigned c = threadIdx.x; c < n; c += blockDim.x)",
         sum="STATIC",
     ),
+    "dynamic": RowFrame(f"extern __shared__ float s[]; {BLOCK}", sum="STATIC", shared=1024),
+    "dynamic, guarded": RowFrame(
+        f"extern __shared__ float s[]; {BLOCK} if (row >= rows) return;", sum="STATIC", shared=1024
+    ),
     "padded": RowFrame(f"__shared__ float s[256 + 32]; {BLOCK}", sum="STATIC"),
 }
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...analysis.access.affine import Sums
-from ...analysis.access.outcomes import Outcome
 from ...analysis.machine import VECTOR_BYTES
 from ...analysis.ownership.exclusive import Place, is_exclusive, is_shared, place_of
 from ...analysis.ownership.promises import HOLDS, relied_on
@@ -22,6 +21,7 @@ from ...analysis.tuning import Tuning, Vectorization
 from ...ir.ops import Alloca, Load, Store, Value
 
 if TYPE_CHECKING:
+    from ...analysis.access.outcomes import Outcome
     from .gather.pattern import Gather
 
 

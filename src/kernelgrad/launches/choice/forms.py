@@ -7,14 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...analysis import structure
-from ...analysis.access.outcomes import Outcome, of_blocks, outcomes
 from ...analysis.roots import holds_pointers
 from ...autodiff.accumulate.choice import USUAL, Facts
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations
 from ...derivatives.asked.settings import Settings
-from ...ir.ops import If
+from ...ir.ops import Barrier, BarrierReduce, Global, If
+from ...ir.traverse import kinds
 from ...kernel import Kernel
 from ...locks import COMPILING, cached_property
 from ...runtime.integers import KnownLaunch, Looking
@@ -22,7 +21,10 @@ from .choose import Chooser, Found
 from .variant import Variant
 
 if TYPE_CHECKING:
+    from ...analysis.access.outcomes import Outcome
     from .gathers import Gathers, Step
+
+_MOST_SHARED = 16384  # bytes of dynamic shared memory that a block may have twice
 
 
 class Forms:
@@ -43,6 +45,7 @@ class Forms:
         self._gathers = gathers
         self.made: dict[tuple[tuple[str, ...], Facts], Variant] = {}
         self._choosers: dict[Variant, Chooser] = {}
+        self._by_size: dict[int, Forms] = {}  # by the bytes of dynamic shared memory
 
     def like(self, settings: Settings) -> Forms:
         """Those of another derivative of the kernel."""
@@ -96,15 +99,21 @@ class Forms:
 
     def for_launch(self, launch: KnownLaunch) -> Variant:
         """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
-        return self.variant(launch.wanted, self._found(launch).facts)
+        sized = self._sized(launch)
+        return sized.variant(launch.wanted, sized._found(launch).facts)
 
     def gathers(self, launch: KnownLaunch) -> Iterator[Step]:
         """The launches that go before that variant's."""
+        if (sized := self._sized(launch)) is not self:
+            yield from sized.gathers(launch)
+            return
         for chosen in self._found(launch).gathers:
             yield from self.gathers_of().launches(chosen, launch, launch.ways.on_cpu)
 
     def chooser(self, launch: KnownLaunch) -> Chooser:
         """Of the form that says what holds for a launch."""
+        if (sized := self._sized(launch)) is not self:
+            return sized.chooser(launch)
         usual = self.variant(launch.wanted)
         looking = Looking(launch.answers(self.kernel.function))
         shape = launch.block if usual.needs_shape(launch.block) else None
@@ -117,11 +126,37 @@ class Forms:
             self._choosers[usual].relevant.add(looking.asked)
             return self._choosers[usual]
 
+    def _sized(self, launch: KnownLaunch) -> Forms:
+        """Those of the kernel whose dynamic shared memory is an array of the launch's size, where trees are in it."""
+        variable, nbytes = self._dynamic, launch.shared_bytes
+        if variable is None or not 0 < nbytes <= _MOST_SHARED:
+            return self
+        if not self.variant(launch.wanted).needs_shape(launch.block):
+            return self
+        from ...transforms.static_shared import sized
+
+        with COMPILING:
+            if nbytes not in self._by_size:
+                module = sized(self.kernel.function, self.kernel.module, variable, nbytes)
+                kernel = Kernel(self.kernel.name, module, self.kernel.variable)
+                self._by_size[nbytes] = Forms(kernel, self.settings, self.usual, self.always)
+            return self._by_size[nbytes]
+
+    @cached_property
+    def _dynamic(self) -> Global | None:
+        if self.usual.alone or not self._meets:
+            return None
+        from ...transforms.static_shared import dynamic_variable
+
+        return dynamic_variable(self.kernel.function, self.kernel.module)
+
     def _passed(self, launch: KnownLaunch, looking: Looking) -> frozenset[Outcome]:
         """What is known of branches around barriers in this launch."""
         if not self._branches:
             return frozenset()
+        from ...analysis import structure
         from ...analysis.access.affine import Shape, Sums
+        from ...analysis.access.outcomes import outcomes
 
         function = self.kernel.function
         sums = Sums(structure.analyse(function, apart=False), Shape(launch.grid, launch.block), looking)
@@ -129,7 +164,16 @@ class Forms:
 
     @cached_property
     def _branches(self) -> tuple[If, ...]:
+        if not self._meets:
+            return ()
+        from ...analysis.access.outcomes import of_blocks
+
         return of_blocks(self.kernel.function)
+
+    @cached_property
+    def _meets(self) -> bool:
+        """Whether threads of a block wait for each other."""
+        return not kinds(self.kernel.function.body).isdisjoint((Barrier, BarrierReduce))
 
     def _found(self, launch: KnownLaunch) -> Found:
         sizes = self.sizes_of(launch)
