@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...analysis.roots import holds_pointers
 from ...autodiff.accumulate.choice import USUAL, Facts
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations
 from ...derivatives.asked.settings import Settings
-from ...ir.ops import Barrier, BarrierReduce, Global, If
+from ...ir.ops import Barrier, BarrierReduce, Global, If, Value
 from ...ir.traverse import kinds
 from ...kernel import Kernel
 from ...locks import COMPILING, cached_property
@@ -46,6 +46,8 @@ class Forms:
         self.made: dict[tuple[tuple[str, ...], Facts], Variant] = {}
         self._choosers: dict[Variant, Chooser] = {}
         self._by_size: dict[int, Forms] = {}  # by the bytes of dynamic shared memory
+        # Whether threads of a block wait for each other.
+        self._meets = not usual.alone and not kinds(kernel.function.body).isdisjoint((Barrier, BarrierReduce))
 
     def like(self, settings: Settings) -> Forms:
         """Those of another derivative of the kernel."""
@@ -114,22 +116,23 @@ class Forms:
         """Of the form that says what holds for a launch."""
         if (sized := self._sized(launch)) is not self:
             return sized.chooser(launch)
-        usual = self.variant(launch.wanted)
-        looking = Looking(launch.answers(self.kernel.function))
+        usual, passed, asked = self.variant(launch.wanted), frozenset[Any](), tuple[Value, ...]()
         shape = launch.block if usual.needs_shape(launch.block) else None
-        passed = self._passed(launch, looking) if not self.usual.alone else frozenset()
+        if self._meets and self._branches:
+            passed, asked = self._passed(launch)
         if shape is not None or passed:
             usual = self.variant(launch.wanted, replace(self.usual, block=shape or self.usual.block, passed=passed))
         with COMPILING:
             if usual not in self._choosers:
                 self._choosers[usual] = Chooser(usual, self.gathers_of, partial(self.variant, launch.wanted))
-            self._choosers[usual].relevant.add(looking.asked)
+            if asked:
+                self._choosers[usual].relevant.add(asked)
             return self._choosers[usual]
 
     def _sized(self, launch: KnownLaunch) -> Forms:
         """Those of the kernel whose dynamic shared memory is an array of the launch's size, where trees are in it."""
-        variable, nbytes = self._dynamic, launch.shared_bytes
-        if variable is None or not 0 < nbytes <= _MOST_SHARED:
+        nbytes = launch.shared_bytes
+        if not self._meets or not 0 < nbytes <= _MOST_SHARED or (variable := self._dynamic) is None:
             return self
         if not self.variant(launch.wanted).needs_shape(launch.block):
             return self
@@ -144,36 +147,26 @@ class Forms:
 
     @cached_property
     def _dynamic(self) -> Global | None:
-        if self.usual.alone or not self._meets:
-            return None
         from ...transforms.static_shared import dynamic_variable
 
         return dynamic_variable(self.kernel.function, self.kernel.module)
 
-    def _passed(self, launch: KnownLaunch, looking: Looking) -> frozenset[Outcome]:
-        """What is known of branches around barriers in this launch."""
-        if not self._branches:
-            return frozenset()
+    def _passed(self, launch: KnownLaunch) -> tuple[frozenset[Outcome], tuple[Value, ...]]:
+        """What is known of branches around barriers in this launch, and the integers by which it is."""
         from ...analysis import structure
         from ...analysis.access.affine import Shape, Sums
         from ...analysis.access.outcomes import outcomes
 
         function = self.kernel.function
+        looking = Looking(launch.answers(function))
         sums = Sums(structure.analyse(function, apart=False), Shape(launch.grid, launch.block), looking)
-        return outcomes(function, self._branches, sums)
+        return outcomes(function, self._branches, sums), tuple(looking.asked)
 
     @cached_property
     def _branches(self) -> tuple[If, ...]:
-        if not self._meets:
-            return ()
         from ...analysis.access.outcomes import of_blocks
 
         return of_blocks(self.kernel.function)
-
-    @cached_property
-    def _meets(self) -> bool:
-        """Whether threads of a block wait for each other."""
-        return not kinds(self.kernel.function.body).isdisjoint((Barrier, BarrierReduce))
 
     def _found(self, launch: KnownLaunch) -> Found:
         sizes = self.sizes_of(launch)
