@@ -216,8 +216,8 @@ def checked(problem: Problem, by_hand: Run | None, module: Any, xp: Any) -> str:
     doubles = exact.gradient()
     error = distance(xp, got, doubles)
     apart = abs(expected - by_differences) / max(abs(expected), abs(by_differences), 1e-30)
-    wrong = " WRONG" if error > TOLERANCE else ""
-    wrong += " BY HAND WRONG" if hand is not None and distance(xp, hand, doubles) > TOLERANCE else ""
+    wrong = "" if error <= TOLERANCE else " WRONG"
+    wrong += "" if hand is None or distance(xp, hand, doubles) <= TOLERANCE else " BY HAND WRONG"
     return f"{error:.0e}{wrong}" + (f" DIFFERENCES {apart:.0e}" if apart > DIFFERENCES else "")
 
 

@@ -89,7 +89,7 @@ __global__ void paths(float *y, const float *noise, const float *p, int n, int s
     if (i >= n) return;
     float s = p[0], drift = p[1], sigma = p[2];
     for (int k = 0; k < steps; ++k) s *= 1.0f + drift * 0.01f + sigma * 0.1f * noise[k * n + i];
-    y[i] = fmaxf(s - p[3], 0.0f);
+    y[i] = logf(1.0f + expf(s - p[3]));
 }
 
 __global__ void table_lookup(float *y, const float *x, const float *table, int n, int size)
