@@ -93,3 +93,13 @@ def test_the_host_benchmark_runs() -> None:
     heads, _, row = done.stdout.splitlines()
     assert heads.count("|") == row.count("|")
     assert all(float(cell) > 0 for cell in row.split("|")[2:5])
+
+
+def test_the_benchmark_of_idioms_runs() -> None:
+    command = [sys.executable, str(FOLDER / "idioms.py"), "--cpu", "--repeats=1", "--only=softmax"]
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    heads, _, *rows = done.stdout.splitlines()
+    assert len(rows) == 4
+    assert all(row.count("|") == heads.count("|") for row in rows)

@@ -44,7 +44,7 @@ def sites(text: str) -> int:
     """The atomic additions that a kernel's text calls, those in helpers left out."""
     body = text[text.index('extern "C"') :]
     plain = len(re.findall(r"\b(?:atomicAdd|warp_add)\(", body))
-    return plain + sum(map(int, re.findall(r"\bwarp_add_(\d)\(", body)))
+    return plain + sum(map(int, re.findall(r"\bwarp_add_(\d+)\(", body)))
 
 
 @pytest.mark.parametrize("plan", PLANS)

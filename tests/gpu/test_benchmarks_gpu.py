@@ -14,9 +14,9 @@ pytest.importorskip("cupy")
 ROOT = Path(__file__).parent.parent.parent
 
 
-def run(*options: str) -> list[str]:
+def run(*options: str, benchmark: str = "gradients") -> list[str]:
     """The rows it prints."""
-    command = [sys.executable, "benchmarks/gradients.py", *options]
+    command = [sys.executable, f"benchmarks/{benchmark}.py", *options]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -34,3 +34,9 @@ def test_host_times() -> None:
     (line,) = run("--host", "--only", "sin(x)")
     name, *times = [cell.strip() for cell in line.strip("|").split("|")]
     assert name == "sin(x) * x" and all(float(t) > 0 for t in times) and len(times) == 4
+
+
+def test_idioms_agree_with_double_precision() -> None:
+    """And with adjoints by hand, where there are any."""
+    lines = run("--scale", "0.001", "--repeats", "1", benchmark="idioms")
+    assert len(lines) >= 45 and all(line.count("|") == lines[0].count("|") for line in lines)

@@ -23,6 +23,8 @@ _SPACES: dict[Kind, Space] = {
     Kind.CUDADEVICE_ATTR: "global",
 }
 
+_WARP = 32  # threads, on all devices there are
+
 
 def variable_place(fn: Fn, target: Cursor, at: Cursor) -> Place:
     """Where the variable `target`, named at `at`, is."""
@@ -32,7 +34,7 @@ def variable_place(fn: Fn, target: Cursor, at: Cursor) -> Place:
     if target.spelling in _INDICES:
         return Place(_index_variable(fn, target))
     if target.spelling == "warpSize":
-        return Place(fn.variable(I32, None, fn.b.convert(fn.b.builtin("warp_size"), I32)))
+        return Place(fn.variable(I32, None, fn.constant(_WARP, I32)))
     if target.kind == Kind.VAR_DECL:
         return _module_variable(fn, target, at)
     if target.kind == Kind.ENUM_CONSTANT_DECL:

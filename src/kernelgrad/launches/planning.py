@@ -77,7 +77,8 @@ def _cleared(forms: Forms, variant: Variant, launch: KnownLaunch) -> Iterator[Cl
     sizes = dict(launch.sizes)
     for name in forms.settings.assigned:
         param = variant.derivative.adjoints.get(name)
-        written = sizes[name] if name in variant.options.facts.overwritten else 0
+        facts = variant.options.facts
+        written = sizes[name] if name in facts.overwritten or any(name == read for read, _ in facts.read_last) else 0
         for number, (buffer, nbytes) in enumerate(launch.sizes):
             if param is not None and buffer == param.name and nbytes > written:
                 yield Cleared(number, written, nbytes - written)

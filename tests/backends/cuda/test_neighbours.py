@@ -74,6 +74,53 @@ def test_calls(name: str) -> None:
         assert compile_only(text, architecture)
 
 
+# Weights that all threads share: the parameters, the body, and the calls for rows of them.
+ROWS = {
+    "sixteen": ("float", "float s = 0; for (int k = 0; k < 16; ++k) s += w[k] * v[k]; y[i] = s * s;", {16: 1}),
+    "forty": ("float", "float s = 0; for (int k = 0; k < 40; ++k) s += w[k] * v[k % 16]; y[i] = s * s;", {32: 1, 8: 1}),
+    "eleven": ("float", "float s = 0; for (int k = 0; k < 11; ++k) s += w[k] * v[k]; y[i] = s * s;", {8: 1, 2: 1}),
+    "doubles": ("double", "double s = 0; for (int k = 0; k < 16; ++k) s += w[k] * v[k]; y[i] = s * s;", {16: 1}),
+    "each its own": (
+        "float",
+        "float s = 0; for (int k = 0; k < 8; ++k) s += w[j[i] + k] * v[k]; y[i] = s * s;",
+        {8: 1},
+    ),
+}
+
+
+def shared_weights(name: str) -> Any:
+    type, body, _ = ROWS[name]
+    start = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
+    fill = f"{type} v[16]; for (int k = 0; k < 16; ++k) v[k] = x[i * 16 + k];"
+    params = f"{type} *y, const {type} *x, const {type} *w, const int *j, int n"
+    kernel = kg.compile(f"__global__ void k({params}) {{ {start} {fill} {body} }}")["k"]
+    return kg.gradient(kernel, "y, x, w", primal=False, keep="y")
+
+
+@EMULATED
+@pytest.mark.parametrize("count", [64, 61, 20])
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_weights(name: str, count: int) -> None:
+    type, _, calls = ROWS[name]
+    gradient, real = shared_weights(name), np.float64 if type == "double" else np.float32
+    for size in (32, 16, 8, 4, 2):
+        body = gradient.source[gradient.source.index('extern "C"') :]
+        assert len(re.findall(rf"\bwarp_add_{size}\(", body)) == calls.get(size, 0), gradient.source
+    assert compile_only(gradient.source, "sm_90") and compile_only(gradient.source, "sm_80")
+    rng = np.random.default_rng(3)
+    x, w, d_y = (rng.uniform(-1, 1, size).astype(real) for size in (64 * 16, 72, 64))
+    j = rng.integers(0, 60, 64).astype(np.int32)
+    adjoints = []
+    for run in (gradient[2, 32], lambda *args: run_emitted(gradient.source, "k_grad", 2, 32, list(args))):
+        d_x, d_w = np.zeros_like(x), np.zeros_like(w)
+        run(np.zeros(64, real), x, w, j, np.int32(count), d_y, d_x, d_w)
+        adjoints.append((d_x, d_w))
+    (native_x, native_w), (emulated_x, emulated_w) = adjoints
+    assert native_w.any()
+    np.testing.assert_allclose(emulated_x, native_x, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(emulated_w, native_w, rtol=1e-5, atol=1e-5)
+
+
 @EMULATED
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ...ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offset, PtrCast, Value, While
+from ...ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offset, Op, PtrCast, Value, While
 from ...ir.types import Pointer, Scalar, Struct, Type
 from ..fold import evaluate as fold
 from ..fold import limits
+from ..machine import WARP
 from ..structure import Place, Structure
 
 Known = Callable[[Value], int | float | bool | None]
@@ -41,6 +42,11 @@ class Affine:
     @property
     def coefficients(self) -> dict[Basis, int]:
         return dict(self.terms)
+
+    @property
+    def only(self) -> Basis | None:
+        """What it is, and nothing besides."""
+        return self.terms[0][0] if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1 else None
 
     def plus(self, other: Affine, times: int = 1) -> Affine:
         total = self.coefficients
@@ -76,7 +82,17 @@ class Part:
 
     @property
     def other(self) -> Part:
-        return Part(self.of, self.by, not self.is_quotient)
+        """With this one, all of what was divided: `i / C % B` is a digit of `i / C`, as `i / (B * C)` is the rest."""
+        inner = self.of.only
+        if not self.is_quotient and isinstance(inner, Part) and inner.is_quotient:
+            return Part(inner.of, inner.by * self.by, True)
+        return remainder(self.of, self.by) if self.is_quotient else Part(self.of, self.by, True)
+
+
+def remainder(of: Affine, by: int) -> Part:
+    """Multiples of the divisor do not matter to it, as long as what is left is not negative."""
+    left = Affine(of.const % by, tuple((b, c) for b, c in of.terms if c % by))
+    return Part(left if all(c > 0 for _, c in left.terms) else of, by, False)
 
 
 @dataclass(frozen=True)
@@ -137,6 +153,8 @@ class Sums:
                 return Affine(self.shape.block[axis])
             case Builtin("grid_dim", axis):
                 return Affine(self.shape.grid[axis])
+            case Builtin("warp_size"):
+                return Affine(WARP)
             case Apply(fn, args):
                 return self._apply(op, fn, args)
         return None
@@ -311,7 +329,7 @@ class Sums:
         return found
 
     def _fixed_by(self, cond: Value, holds: bool, found: dict[Basis, int]) -> None:
-        match self.structure.definition.get(cond):
+        match self._condition(cond):
             case Apply("not", (inner,)):
                 self._fixed_by(inner, not holds, found)
             case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
@@ -339,19 +357,61 @@ class Sums:
         return found
 
     def _is_guard(self, cond: Value, holds: bool) -> bool:
-        op = self.structure.definition.get(cond)
-        match op:
+        match self._condition(cond):
             case Apply("not", (inner,)):
                 return self._is_guard(inner, not holds)
             case Apply("and" | "or" as fn, args):
                 return (fn == "and") == holds and all(self._is_guard(arg, holds) for arg in args)
         found: set[Guard] = set()
         self._from_condition(cond, holds, found)
-        return bool(found)
+        return bool(found) or self.outcome(cond) is holds
+
+    def outcome(self, cond: Value) -> bool | None:
+        """What a condition is for all threads, where bounds tell: `i >= 0`, or `row < rows` if no block has more."""
+        match self._condition(cond):
+            case Apply("not", (inner,)):
+                found = self.outcome(inner)
+                return None if found is None else not found
+            case Apply("and" | "or" as fn, args):
+                outcomes = {self.outcome(arg) for arg in args}
+                ends = fn == "or"  # one such argument decides
+                return ends if ends in outcomes else None if None in outcomes else not ends
+            case Apply(fn, (left, right)) if fn in _NEGATED and _is_integer(left.type):
+                return self._compared(fn, left, right)
+        return None
+
+    def _compared(self, fn: str, left: Value, right: Value) -> bool | None:
+        if fn in ("gt", "ge"):
+            fn, left, right = {"gt": "lt", "ge": "le"}[fn], right, left
+        small, large = self.of(left), self.of(right)
+        if small is None or large is None:
+            return None
+        distance = small.plus(large, -1)
+        if any(self.extents[b] is None for b, _ in distance.terms):
+            return None
+        low, high = self.range(distance)
+        least = 0 if fn == "lt" else 1
+        return True if high < least else False if low >= least else None
+
+    def _condition(self, cond: Value) -> Op | None:
+        """What makes a condition; `a && b` and `a || b` where b is only computed if it is asked for, as if always."""
+        op = self.structure.definition.get(cond)
+        if not isinstance(op, If):
+            return op
+        number = op.results.index(cond)
+        then, orelse = op.then.results[number], op.orelse.results[number]
+        if self._is_bool(then, True):
+            return Apply("or", (op.cond, orelse), results=(cond,))
+        if self._is_bool(orelse, False):
+            return Apply("and", (op.cond, then), results=(cond,))
+        return None
+
+    def _is_bool(self, value: Value, wanted: bool) -> bool:
+        op = self.structure.definition.get(value)
+        return isinstance(op, Constant) and op.value is wanted
 
     def _from_condition(self, cond: Value, holds: bool, found: set[Guard]) -> None:
-        op = self.structure.definition.get(cond)
-        match op:
+        match self._condition(cond):
             case Apply("not", (inner,)):
                 self._from_condition(inner, not holds, found)
             case Apply("and" | "or" as fn, args) if (fn == "and") == holds:

@@ -8,18 +8,19 @@ does, though each thread has its own number of iterations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-from ...ir.ops import Apply, For, Value, While
+from ...ir.ops import Apply, For, If, Value, While
+from ..fold import limits
 from ..structure import Place
-from .affine import Affine, Basis, Guard, Part, Sums
+from .affine import Affine, Basis, Guard, Part, Sums, remainder
 from .leaps import Digit, leaps
 from .loop_bounds import End, ends_of
 
 
-def executions(sums: Sums) -> Sums:
+def executions(sums: Sums) -> Executions:
     """The same launch's, made once."""
-    if sums.executions is None:
+    if not isinstance(sums.executions, Executions):
         sums.executions = Executions(sums.structure, sums.shape, sums.known, sums.unique)
     return sums.executions
 
@@ -31,26 +32,72 @@ class Executions(Sums):
         found = super()._apply(op, fn, args)
         if found is None and fn in _DIVISIONS:
             over, under = map(self.of, args)
-            if over is not None and under is not None and not under.terms and under.const > 0:
-                found = self._divided(over, under.const, fn == "div")
-        return None if found is None else whole(found)
+            if over is not None and under is not None and not under.terms:
+                found = self._divided(over, _DIVISIONS[fn](under.const), fn in _QUOTIENTS)
+        return None if found is None else self._whole(found)
 
     def _divided(self, over: Affine, by: int, is_quotient: bool) -> Affine | None:
         """What is a multiple of the divisor, and less than it besides, is told apart at once."""
-        if any(self.extents[b] is None for b, _ in over.terms) or self.range(over)[0] < 0:
+        if by <= 0 or not all(map(self._is_bounded, over.coefficients)) or self.range(over, _LONGEST)[0] < 0:
             return None
         multiples = tuple((b, c // by) for b, c in over.terms if c % by == 0)
         rest = Affine(over.const % by, tuple((b, c) for b, c in over.terms if c % by))
-        low, high = self.range(rest)
+        low, high = self.range(rest, _LONGEST)
         if low >= 0 and high < by:
             return Affine(over.const // by, multiples) if is_quotient else rest
-        part = Part(over, by, is_quotient)
-        self.extents[part] = self.range(over)[1] // by + 1 if is_quotient else by
+        part = _part(over, by, is_quotient)
+        inner = part.of.only
+        if not part.is_quotient and isinstance(inner, Part) and inner.is_quotient:
+            # A digit in the middle is the upper one of what is left without the digits above it.
+            left, end = remainder(inner.of, inner.by * part.by).of, inner.by * part.by
+            if self.range(left, _LONGEST)[0] >= 0 and self.range(left, _LONGEST)[1] < end:
+                return self._divided(left, inner.by, True)
+        return self._digit(part)
+
+    def _digit(self, part: Part) -> Affine:
+        inner = part.of.only
+        if isinstance(inner, Part):
+            self._digit(inner)
+        self.extents[part] = self.range(part.of, _LONGEST)[1] // part.by + 1 if part.is_quotient else part.by
         return Affine(0, ((part, 1),))
+
+    def _is_bounded(self, basis: Basis) -> bool:
+        """Loops whose length is each thread's own are, where it is known when they end: grid strides."""
+        return self.extents[basis] is not None or (basis in self.most and basis not in self.wrapping)
+
+    # ---- loops
+
+    def _most(self, value: Value, start: Affine, end: Affine | None, step: int, more: int = 0) -> None:
+        """Also where threads start at different places, all may go round equally often: that many times, then."""
+        super()._most(value, start, end, step, more)
+        if self.extents[value] is not None or end is None or step <= 0:
+            return
+        distance = end.plus(start, -1)
+        if any(self.extents[b] is None for b, _ in distance.terms):
+            return
+        trips = {-(-(far + more) // step) for far in self.range(distance)}
+        after = self.range(end)[1] + more + step  # what it carries must not come round when it leaves
+        if len(trips) == 1 and min(trips) > 0 and after <= limits(value.type)[1]:  # type: ignore[arg-type]
+            self.extents[value] = min(trips)
+
+    # ---- addresses
 
     def address(self, ptr: Value, root: Value) -> Affine | None:
         found = super().address(ptr, root)
-        return None if found is None else whole(found)
+        return None if found is None else self._whole(found)
+
+    def _whole(self, sum_: Affine) -> Affine:
+        """With quotients and remainders that make up what was divided as that: `C * (i / C) + i % C` is i, and
+        `C * (i / C % B) + i % C` is `i % (B * C)`."""
+        terms = sum_.coefficients
+        for basis, coefficient in sum_.terms:
+            for lower, total, by in _completed(basis):
+                each = coefficient // by
+                if coefficient % by == 0 and terms.get(lower) == each:
+                    parts = Affine(0, ((basis, coefficient), (lower, each)))
+                    more = self._digit(total) if isinstance(total, Part) else total
+                    return self._whole(sum_.plus(parts, -1).plus(more, each))
+        return sum_
 
     # ---- guards
 
@@ -61,6 +108,23 @@ class Executions(Sums):
             if isinstance(inner.owner, For | While) and inner.block is inner.owner.body:
                 found |= self._of_loop(inner.owner)
             inner = inner.parent
+        return found
+
+    def exact_guards(self, place: Place | None) -> set[Guard] | None:
+        """The guards by which a block runs, once for each iteration around it, and by nothing else; None where
+        something else decides too."""
+        found: set[Guard] = set()
+        while place is not None:
+            if isinstance(place.owner, If):
+                if not self._is_guard(place.owner.cond, place.block is place.owner.then):
+                    return None
+                self._from_condition(place.owner.cond, place.block is place.owner.then, found)
+            elif isinstance(place.owner, For | While):
+                ends = self._of_loop(place.owner) if place.block is place.owner.body else set()
+                if not ends or any(self.range(end.sum)[0] < 0 for end in ends):
+                    return None
+                found |= ends
+            place = place.parent
         return found
 
     def _of_loop(self, loop: For | While) -> set[Guard]:
@@ -76,32 +140,55 @@ class Executions(Sums):
         return found
 
 
-_DIVISIONS = ("div", "rem")
+_LONGEST = 1 << 62  # iterations, of loops that have a bound
+
+# The divisor, by its operand: what is divided is not negative, so that bits are digits.
+_DIVISIONS: dict[str, Callable[[int], int]] = {
+    "div": lambda by: by,
+    "rem": lambda by: by,
+    "shr": lambda bits: 1 << bits if 0 <= bits < 63 else 0,
+    "and": lambda mask: mask + 1 if mask > 0 and mask & (mask + 1) == 0 else 0,
+}
+_QUOTIENTS = ("div", "shr")
 
 
-def whole(sum_: Affine) -> Affine:
-    """With quotients and remainders that make up what was divided as that."""
-    terms = sum_.coefficients
-    for basis, coefficient in sum_.terms:
-        if isinstance(basis, Part) and basis.is_quotient and coefficient % basis.by == 0:
-            each = coefficient // basis.by
-            if terms.get(basis.other) == each:
-                parts = Affine(0, ((basis, coefficient), (basis.other, each)))
-                return whole(sum_.plus(parts, -1).plus(basis.of, each))
-    return sum_
+def _part(of: Affine, by: int, is_quotient: bool) -> Part:
+    """Parts of parts in one way: quotients of the whole, and remainders of these."""
+    of = of if is_quotient else remainder(of, by).of
+    inner = of.only
+    if not isinstance(inner, Part):
+        return Part(of, by, is_quotient)
+    if inner.is_quotient and is_quotient:
+        return _part(inner.of, inner.by * by, True)
+    if not inner.is_quotient and inner.by % by == 0:
+        if not is_quotient:
+            return _part(inner.of, by, False)
+        return Part(Affine(0, ((_part(inner.of, by, True), 1),)), inner.by // by, False)
+    return Part(of, by, is_quotient)
+
+
+def _completed(basis: Basis) -> Iterator[tuple[Part, Affine | Part, int]]:
+    """What makes up more, together with a basis: the lower digits, all of them, and the basis' step among those."""
+    if isinstance(basis, Part) and basis.is_quotient:
+        yield remainder(basis.of, basis.by), basis.of, basis.by
+    inner = basis.of.only if isinstance(basis, Part) and not basis.is_quotient else None
+    if isinstance(basis, Part) and isinstance(inner, Part) and inner.is_quotient:
+        yield remainder(inner.of, inner.by), remainder(inner.of, inner.by * basis.by), inner.by
 
 
 def extent(basis: Basis, sums: Sums, guards: Iterable[Guard]) -> int | None:
     """How many values a basis has where guards hold, which may bound what it is a part of."""
     if not isinstance(basis, Part):
         return sums.extents[basis]
+    if any(b in sums.wrapping for b in basis.of.coefficients):
+        return None
     most = _most(basis.of, sums, guards)
     return most // basis.by + 1 if basis.is_quotient else min(basis.by, most + 1)
 
 
 def _most(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int:
     """The greatest value of what is divided; none of it is negative."""
-    extents = [(c, extent(b, sums, guards) or 1) for b, c in sum_.terms]
+    extents = [(c, extent(b, sums, guards) or sums.most.get(b, 1)) for b, c in sum_.terms]
     most = sum_.const + sum(max(0, c * (length - 1)) for c, length in extents)
     for guard in guards:
         if guard.sum.coefficients == sum_.coefficients:
@@ -111,18 +198,18 @@ def _most(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int:
 
 def determined(bases: Iterable[Basis], sums: Sums, guards: set[Guard]) -> set[Basis]:
     """All that follows from these: a quotient and a remainder tell what was divided, and that its own digits."""
-    found, todo = set[Basis](), list(bases)
-    while todo:
-        basis = todo.pop()
-        if basis in found:
-            continue
-        found.add(basis)
-        if isinstance(basis, Part) and (basis.other in found or extent(basis.other, sums, guards) == 1):
-            todo += tells(basis.of, sums, guards)
+    found, more = set[Basis](), set(bases)
+    while not more <= found:
+        found |= more
+        parts = [b for b in found if isinstance(b, Part)]
+        known = (b for b in parts if b.other in found or extent(b.other, sums, guards) == 1)
+        more = {digit for b in known for digit in tells(b.of, sums, guards)}
     return found
 
 
 def tells(sum_: Affine, sums: Sums, guards: set[Guard]) -> list[Basis]:
     """What a sum is made of, where it has no value twice."""
+    if any(b in sums.wrapping for b, _ in sum_.terms):
+        return []
     digits = [Digit(b, abs(c), extent(b, sums, guards)) for b, c in sum_.terms]
     return [b for b, _ in sum_.terms] if leaps(digits, 1, sum_.coefficients, guards) else []

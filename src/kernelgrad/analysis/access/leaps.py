@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -47,3 +47,19 @@ def bounds(guard: Guard, shared: Mapping[Basis, int]) -> list[int]:
     if len(factors) != 1 or min(factors) <= 0:
         return []
     return [min(factors) * max(0, guard.bound - 1 - guard.sum.const)]
+
+
+def spread(starts: Iterable[int]) -> list[tuple[int, int]] | None:
+    """Numbers as sums of steps, each taken up to so many times: 0, 1, 8, 9 are 1 and 8, each at most once. None where
+    they are no such sums."""
+    places = sorted(set(starts))
+    digits = []
+    while len(places) > 1:
+        step = places[1] - places[0]
+        count = next(k for k in range(2, len(places) + 1) if k == len(places) or places[k] != places[0] + k * step)
+        groups = [places[k : k + count] for k in range(0, len(places), count)]
+        if any([p - group[0] for p in group] != [k * step for k in range(count)] for group in groups):
+            return None
+        digits.append((step, count))
+        places = [group[0] for group in groups]
+    return digits

@@ -29,7 +29,7 @@ def _carried(loop: While, structure: Structure) -> list[End]:
         return []
     bounds, carried = first.bounds + again.bounds, zip(loop.body.args, loop.inits, loop.body.results, strict=True)
     return [
-        End(arg, bounds, first.more) for arg, init, result in carried if init is first.value and result is again.value
+        End(arg, bounds, first.more) for arg, init, result in carried if init in first.values and result in again.values
     ]
 
 
@@ -38,25 +38,35 @@ def _tested(loop: While, structure: Structure) -> list[End]:
     found = _comparison(condition, structure)
     if found is None:
         return []
-    return [End(arg, *found[1:]) for arg, v in zip(loop.body.args, forwarded, strict=True) if v is found.value]
+    return [End(arg, *found[1:]) for arg, v in zip(loop.body.args, forwarded, strict=True) if v in found.values]
 
 
-def _comparison(cond: Value, structure: Structure) -> End | None:
+class _Bounded(NamedTuple):
+    """`value < bound + more`, for each of the values."""
+
+    values: tuple[Value, ...]
+    bounds: tuple[Value, ...]
+    more: int
+
+
+def _comparison(cond: Value, structure: Structure) -> _Bounded | None:
     match structure.definition.get(cond):
         case Apply("lt" | "le" as fn, (left, right)):
-            return End(_converted(left, structure), (right,), int(fn == "le"))
+            return _Bounded(_converted(left, structure), (right,), int(fn == "le"))
         case Apply("gt" | "ge" as fn, (left, right)):
-            return End(_converted(right, structure), (left,), int(fn == "ge"))
+            return _Bounded(_converted(right, structure), (left,), int(fn == "ge"))
     return None
 
 
-def _converted(value: Value, structure: Structure) -> Value:
-    """What a bounded value was before conversions that make no value smaller: `i < n` with an int and an unsigned."""
+def _converted(value: Value, structure: Structure) -> tuple[Value, ...]:
+    """A bounded value, and what it was before conversions that make no value smaller: `i < n` with an int and an
+    unsigned."""
+    found = [value]
     op = structure.definition.get(value)
-    while isinstance(op, Apply) and op.fn == "convert" and _grows(op.args[0].type, value.type):
-        value = op.args[0]
-        op = structure.definition.get(value)
-    return value
+    while isinstance(op, Apply) and op.fn == "convert" and _grows(op.args[0].type, found[-1].type):
+        found.append(op.args[0])
+        op = structure.definition.get(found[-1])
+    return tuple(found)
 
 
 def _grows(old: Type, new: Type) -> bool:

@@ -15,7 +15,7 @@ from ...ir.traverse import walk
 from ...ir.types import I64
 from ..access.affine import Access, Affine, Basis, Guard, Shape, Sums
 from ..access.executions import determined, extent
-from ..access.leaps import Digit, leaps
+from ..access.leaps import Digit, leaps, spread
 from ..roots import Memory
 from ..structure import Place, Structure
 from .exclusive import is_shared
@@ -79,16 +79,22 @@ def _is_injective(
     width = max(spot.end for spot in found) - min(spot.start for spot in found)
     digits = [Digit(b, abs(c), extent(b, sums, guards)) for b, c in shared.items()]
     if constants:
-        first = min(spot.start for spot in found)
-        apart = math.gcd(*(spot.start - first for spot in found))
         width = max(spot.end - spot.start for spot in found)
-        if apart:
-            digits.append(Digit(None, apart, (max(spot.start for spot in found) - first) // apart + 1))
+        digits += _statement_digits([spot.start for spot in found])
     for coefficient in {c for spot in found for c in spot.loops}:
         extents = [spot.loops.get(coefficient, 1) for spot in found]
         longest = None if None in extents else max(e for e in extents if e is not None)
         digits.append(Digit(steps.get(coefficient), coefficient, longest))
     return leaps(digits, width, {**shared, **{basis: step for step, basis in steps.items()}}, guards)
+
+
+def _statement_digits(starts: list[int]) -> list[Digit]:
+    """What the places of several statements add, as of x[t], x[t + 256], x[t + 512]."""
+    steps = spread(starts)
+    if steps is None:
+        apart = math.gcd(*(start - min(starts) for start in starts))
+        steps = [(apart, (max(starts) - min(starts)) // apart + 1)] if apart else []
+    return [Digit(None, step, count) for step, count in steps]
 
 
 def _aligned(accesses: list[Access]) -> tuple[list[Access], dict[int, Basis]]:
@@ -143,6 +149,8 @@ def _spot(access: Access, sums: Sums, windows: bool) -> _Spot | None:
             if extent is None:
                 return None
             start, end = start + reach, end + reach
+        if extent is None:
+            extent = sums.most.get(basis)
         known = loops.get(abs(coefficient), 1)
         loops[abs(coefficient)] = None if extent is None or known is None else known + extent - 1
     return _Spot(start, end, loops)

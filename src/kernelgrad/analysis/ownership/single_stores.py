@@ -114,7 +114,7 @@ def _trips(loop: For | While, own: list[Basis], sums: Sums) -> int | None:
     if isinstance(loop, For):
         counter = loop.body.args[0]
         own = [*own, counter] if sums.of(counter) is not None else own
-    known = [extent for b in own if (extent := sums.extents.get(b)) is not None]
+    known = [extent for b in own if (extent := sums.extents.get(b) or sums.most.get(b)) is not None]
     return min(known, default=None)
 
 

@@ -1,10 +1,24 @@
-"""Buffers that are read from end to end, each byte once: their adjoints can be written instead of added to."""
+"""Buffers that are read from end to end, each byte once: their adjoints can be written instead of added to.
+
+Over all executions of a load, in loops too: its address is a number of which threads, blocks and counters are the
+digits, each step as long as all that lies below it, and guards cut off ends. `i / C` and `i % C` are digits of i.
+
+Where a buffer is read several times, by the thread that owns the element, it is enough that the last reads are such:
+the reverse comes to them first.
+"""
 
 from __future__ import annotations
 
-from ...ir.ops import For, Load, Value
-from ..access.affine import Affine, Basis, Guard, Sums
-from ..access.leaps import bounds
+from fractions import Fraction
+from math import ceil, inf
+from typing import NamedTuple
+
+from ...ir.ops import Block, For, If, Load, Value, While
+from ...ir.traverse import blocks, walk
+from ...ir.types import I64
+from ..access.affine import Access, Affine, Basis, Guard, Part, Sums, remainder
+from ..access.executions import Executions, executions
+from ..access.leaps import spread
 from ..roots import Memory
 from ..structure import Place
 from .private import thread_digits
@@ -12,81 +26,216 @@ from .private import thread_digits
 
 def bytes_read_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> int | None:
     """How many bytes from the buffer's start are read, each of them once; None if that is not what happens."""
+    loads = _loads(root, memory)
+    return None if loads is None else _covered(loads, root, places, sums)
+
+
+def bytes_read_last(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> int | None:
+    """The same by the loads after all others of the buffer."""
+    loads = last_loads(root, memory, sums.structure.top.block)
+    return _covered(loads, root, places, sums) if loads else None
+
+
+def last_loads(root: Value, memory: Memory, body: Block) -> list[Load]:
+    """The loads of a buffer that come after all the others in every thread; none where order does not tell."""
+    loads = {id(op) for op in _loads(root, memory) or ()}
+    return _last(body, loads)
+
+
+def _loads(root: Value, memory: Memory) -> list[Load] | None:
+    """Those of a buffer that is only read, by them alone."""
     loads = [op for op in memory.loads if root in memory.of(op.ptr)]
     stores = [op for op in memory.stores if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
-    if not loads or stores or any(memory.of(op.ptr) != {root} for op in loads):
-        return None
-    if len(loads) == 1 and not _loops(places[id(loads[0])]):
-        return _by_one(loads[0], root, places[id(loads[0])], sums)
-    return _by_several(loads, root, places, sums)
+    return None if stores or any(memory.of(op.ptr) != {root} for op in loads) else loads
 
 
-def _by_one(load: Load, root: Value, place: Place, sums: Sums) -> int | None:
-    """A load outside loops, perhaps behind guards."""
-    address, guards = sums.address(load.ptr, root), sums.only_guards(place)
-    if address is None or guards is None or address.const or set(address.coefficients) != thread_digits(sums, False):
+def _last(block: Block, loads: set[int]) -> list[Load]:
+    for op in reversed(block.ops):
+        if id(op) in loads:
+            assert isinstance(op, Load)
+            return [op]
+        found = [[o for o in walk(inner) if isinstance(o, Load) and id(o) in loads] for inner in blocks(op)]
+        sides = [inner for inner, own in zip(blocks(op), found, strict=True) if own]
+        if isinstance(op, If) and sides:
+            return _last(sides[0], loads) if len(sides) == 1 else []
+        if sides:
+            return [o for own in found for o in own]
+    return []
+
+
+def _covered(loads: list[Load], root: Value, places: dict[int, Place], given: Sums) -> int | None:
+    """By loads that are a constant apart, in all their executions: x[t], x[t + 256], x[t + 512]."""
+    sums, around = executions(given), _loops(places[id(loads[0])]) if loads else []
+    together = _together([_read(op, root, places[id(op)], sums) for op in loads])
+    if together is None or any(_loops(places[id(op)]) != around for op in loads):
         return None
-    shared = address.coefficients
-    covered, below = load.result.type.size, set[Basis]()
-    used: set[Guard] = set()
-    for basis, coefficient in sorted(shared.items(), key=lambda term: term[1]):
-        if coefficient != covered:
+    covering = _Covering(together.guards, sums, together.extents)
+    covered = covering.count(together.address, together.size)
+    loops = [sums.loops[b] for b in covering.digits if b in sums.loops]
+    if covering.unused or set(loops) != set(around) or len(loops) != len(around):
+        return None
+    threads = {b for b in covering.digits if isinstance(b, tuple)}
+    return covered if threads == thread_digits(sums, own_block=False) else None
+
+
+def _read(load: Load, root: Value, place: Place, sums: Executions) -> Access | None:
+    address, guards = sums.address(load.ptr, root), sums.exact_guards(place)
+    return None if address is None or guards is None else Access(address, load.result.type.size, guards)
+
+
+class _Reads(NamedTuple):
+    """Several reads as one. `extents`: of the digits that tell them from each other."""
+
+    address: Affine
+    size: int
+    guards: set[Guard]
+    extents: dict[Basis, int]
+
+
+def _together(reads: list[Access | None]) -> _Reads | None:
+    """With a digit for each step between them; guards are the same for all, or move as the addresses do."""
+    found = sorted((read for read in reads if read is not None), key=lambda read: read.address.const)
+    if len(found) < len(reads) or not found or len({read.size for read in found}) > 1:
+        return None
+    first, terms = found[0], found[0].address.coefficients
+    starts = [read.address.const - first.address.const for read in found]
+    steps = spread(starts)
+    if steps is None or len(set(starts)) < len(starts) or any(r.address.coefficients != terms for r in found):
+        return None
+    digits: dict[Basis, int] = {Value(I64): step for step, _ in steps}
+    guards = [_moved(guard, found, starts, digits) for guard in first.guards]
+    if None in guards or any(len(read.guards) != len(guards) for read in found):
+        return None
+    extents = dict(zip(digits, (count for _, count in steps), strict=True))
+    address = first.address.plus(Affine(0, tuple(digits.items())))
+    return _Reads(address, first.size, {guard for guard in guards if guard is not None}, extents)
+
+
+def _moved(guard: Guard, reads: list[Access], starts: list[int], digits: dict[Basis, int]) -> Guard | None:
+    """A guard of the first read, as one of all."""
+    own = reads[0].address.coefficients
+    ratios = {Fraction(c, own[b]) for b, c in guard.sum.terms if b in own}
+    for ratio in (Fraction(0), *ratios):
+        consts = [guard.sum.const + ratio * start for start in starts]
+        same = zip(consts, reads, strict=True)
+        if all(c.denominator == 1 and _at(guard, int(c)) in read.guards for c, read in same):
+            steps = {basis: step * ratio for basis, step in digits.items()}
+            if all(step.denominator == 1 for step in steps.values()):
+                return Guard(guard.sum.plus(Affine(0, tuple((b, int(c)) for b, c in steps.items()))), guard.bound)
+    return None
+
+
+def _at(guard: Guard, const: int) -> Guard:
+    return Guard(Affine(const, guard.sum.terms), guard.bound)
+
+
+class _Covering:
+    """Counts values that a sum takes. `digits`: all that they are told by; `unused`: guards of which nothing was
+    made."""
+
+    def __init__(self, guards: set[Guard], sums: Sums, extents: dict[Basis, int]):
+        self.guards, self.sums = guards, sums
+        self.extents: dict[Basis, int | None] = {**sums.extents, **extents}
+        self.unused = {g for g in guards if not self._holds(g)}
+        self.digits: set[Basis] = set()
+
+    def _holds(self, guard: Guard) -> bool:
+        """Whether a guard cuts nothing off."""
+        reach = [(c, self.extents[b]) for b, c in guard.sum.terms]
+        ends = [c * (extent - 1) for c, extent in reach if extent is not None and c > 0]
+        return len(ends) == len(reach) and guard.sum.const + sum(ends) < guard.bound
+
+    def count(self, sum_: Affine, unit: int) -> int | None:
+        """Where the first lies after the last, if the sum takes all multiples of a unit from 0 on, each once."""
+        steps = self._steps(sum_)
+        if sum_.const or steps is None:
             return None
-        covered, below = coefficient * (sums.extents[basis] or 1), {*below, basis}
-        for guard in (g for g in guards if set(g.sum.coefficients) == below):
-            for bound in bounds(guard, shared):
-                used.add(guard)
-                covered = min(covered, bound + load.result.type.size if guard.bound > guard.sum.const else 0)
-    return covered if used == guards else None
+        covered: float = unit
+        starts: list[tuple[Basis, int]] = []
+        for basis, coefficient, extent in sorted(steps, key=lambda step: step.coefficient):
+            if coefficient != covered:
+                return None
+            starts.append((basis, coefficient))
+            covered = self._cut(coefficient * extent, starts, sum_)
+        return None if covered == inf else int(covered)
+
+    def _cut(self, covered: float, starts: list[tuple[Basis, int]], sum_: Affine) -> float:
+        """By guards of the upper digits."""
+        for first, (_, start) in enumerate(starts):
+            upper = {basis for basis, _ in starts[first:]}
+            for guard in (g for g in self.guards if set(g.sum.coefficients) == upper):
+                factors = {Fraction(sum_.coefficients[b], c) for b, c in guard.sum.terms}
+                if len(factors) == 1 and min(factors) > 0:
+                    self.unused.discard(guard)
+                    covered = min(covered, start * max(0, ceil((guard.bound - guard.sum.const) * min(factors) / start)))
+        return covered
+
+    def _steps(self, sum_: Affine) -> list[_Step] | None:
+        found = []
+        for basis, coefficient in sum_.terms:
+            if isinstance(basis, Part):
+                continue
+            if not isinstance(basis, tuple | Value) or basis in self.digits or basis in self.sums.wrapping:
+                return None
+            self.digits.add(basis)
+            extent = self.extents[basis]
+            found.append(_Step(basis, coefficient, inf if extent is None else extent))
+        for over, own in _divisions([(b, c) for b, c in sum_.terms if isinstance(b, Part)]).items():
+            digits = self._digits(over, own)
+            if digits is None:
+                return None
+            found += digits
+        return found
+
+    def _digits(self, over: Affine, parts: list[tuple[Part, int]]) -> list[_Step] | None:
+        """All digits of what was divided, in any order; it takes all values from 0 on, each once."""
+        total = self.count(over, 1)
+        spans = sorted(((_span(part), part, coefficient) for part, coefficient in parts), key=lambda span: span[0])
+        found, reached = [], 1
+        for (low, high), part, coefficient in spans:
+            if low != reached or total is None:
+                return None
+            reached = high or total
+            if reached % low:
+                return None
+            found.append(_Step(part, coefficient, reached // low))
+        return found if reached == total else None
 
 
-def _by_several(loads: list[Load], root: Value, places: dict[int, Place], sums: Sums) -> int | None:
-    """Loads a constant apart, in loops over parts of the buffer, by all threads: x[t], x[t + 256], x[t + 512]."""
-    found = [_address(op, root, places[id(op)], sums) for op in loads]
-    addresses = [address for address in found if address is not None]
-    size, shared = loads[0].result.type.size, addresses[0].coefficients if addresses else {}
-    alike = all(a.coefficients == shared for a in addresses) and all(op.result.type.size == size for op in loads)
-    if (
-        len(addresses) < len(loads)
-        or not alike
-        or {b for b in shared if isinstance(b, tuple)} != thread_digits(sums, False)
-    ):
-        return None
-    starts = sorted(a.const for a in addresses)
-    digits = [(coefficient, sums.extents[basis] or 0) for basis, coefficient in shared.items()]
-    if len(starts) > 1:
-        digits.append((starts[1] - starts[0], len(starts)))
-    if starts != list(range(0, starts[-1] + 1, starts[1] - starts[0] or 1) if len(starts) > 1 else [0]):
-        return None
-    covered = size
-    for coefficient, extent in sorted(digits):
-        if coefficient != covered:
-            return None
-        covered *= extent
-    return covered
+class _Step(NamedTuple):
+    basis: Basis
+    coefficient: int
+    extent: float
 
 
-def _address(load: Load, root: Value, place: Place, sums: Sums) -> Affine | None:
-    """Where it reads, if every thread does once for each of the counters there."""
-    address = sums.address(load.ptr, root)
-    loops = _loops(place)
-    counters: set[Basis] = {loop.body.args[0] for loop in loops if _runs(loop, sums)}
-    if address is None or sums.only_guards(place) != set() or len(counters) != len(loops):
-        return None
-    return address if {b for b in address.coefficients if isinstance(b, Value)} == counters else None
-
-
-def _loops(place: Place | None) -> list[For]:
-    found = []
-    while place is not None:
-        if isinstance(place.owner, For):
-            found.append(place.owner)
-        place = place.parent
+def _divisions(parts: list[tuple[Part, int]]) -> dict[Affine, list[tuple[Part, int]]]:
+    """Parts by what was divided. Remainders do not tell whether multiples were left out (see `remainder`)."""
+    upper = {part: _divided(part) for part, _ in parts if _span(part)[0] > 1}
+    found: dict[Affine, list[tuple[Part, int]]] = {}
+    for part, coefficient in parts:
+        wholes = [over for over in upper.values() if part not in upper and remainder(over, part.by) == part]
+        found.setdefault(upper.get(part, wholes[0] if wholes else part.of), []).append((part, coefficient))
     return found
 
 
-def _runs(loop: For, sums: Sums) -> bool:
-    """Whether all threads run it equally often, at least once."""
-    lower, upper = sums.of(loop.lower), sums.of(loop.upper)
-    distance = None if lower is None or upper is None else upper.plus(lower, -1)
-    return distance is not None and not distance.terms and distance.const * loop.step > 0
+def _divided(part: Part) -> Affine:
+    inner = part.of.only
+    return inner.of if isinstance(inner, Part) and not part.is_quotient and inner.is_quotient else part.of
+
+
+def _span(part: Part) -> tuple[int, int]:
+    """From which multiple of a number to which it counts; to 0 if to the end."""
+    inner = part.of.only
+    if part.is_quotient:
+        return part.by, 0
+    low = inner.by if isinstance(inner, Part) and inner.is_quotient else 1
+    return low, low * part.by
+
+
+def _loops(place: Place | None) -> list[For | While]:
+    found = []
+    while place is not None:
+        if isinstance(place.owner, For | While):
+            found.append(place.owner)
+        place = place.parent
+    return found

@@ -21,6 +21,7 @@ from ...analysis.tuning import Tuning, Vectorization
 from ...ir.ops import Alloca, Load, Store, Value
 
 if TYPE_CHECKING:
+    from ...analysis.access.outcomes import Outcome
     from .gather.pattern import Gather
 
 
@@ -33,12 +34,14 @@ class Facts:
     finishing step, since so many blocks would wait for each other at one address. `coarse`: along so many axes
     there are so many blocks that fewer may be started, each for many of the launch's. `overwritten`: inputs all
     of whose elements are read once each, so that their adjoints can be written instead of cleared first and added
-    to. `copied`: small inputs that very many threads read: each block adds to one of several copies of their
+    to. `read_last`: by where, reads after all others of an input that read each element once: they write, others add.
+    `copied`: small inputs that very many threads read: each block adds to one of several copies of their
     adjoints. `wide`: memory to whose cells so much is added that it is added to doubles (see `prepare/double_cells`).
     `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in
     strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints are consumed, on
     copies. `taped`: buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
-    a copy of all. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its threads add up
+    a copy of all. `block`: its shape, where loops depend on it. `passed`: branches around barriers that all blocks take
+    or none. `tuning`: its shape, for what its threads add up
     together. `vector`: threads do several neighbouring elements each. `alone`: there is one thread. `ragged`: the rows
     of a block are not whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a
     reverse alone go to other elements in every iteration, as they do in a typical launch."""
@@ -50,6 +53,7 @@ class Facts:
     partials: bool = False
     coarse: int = 0
     overwritten: frozenset[str] = frozenset()
+    read_last: frozenset[Place] = frozenset()
     copied: frozenset[str] = frozenset()
     wide: frozenset[str] = frozenset()
     gathered: frozenset[Gather] = frozenset()
@@ -57,6 +61,7 @@ class Facts:
     unkept: frozenset[str] = frozenset()
     taped: frozenset[str] = frozenset()
     block: tuple[int, int, int] | None = None
+    passed: frozenset[Outcome] = frozenset()
     tuning: Tuning = USUAL_TUNING
     vector: Vectorization | None = None
     alone: bool = False
@@ -150,7 +155,7 @@ def plan_updates(
             plan.reasons[id(load)] = "only this thread touches the element"
             for promise in (p for root in roots for p in plan.promised.get(names.get(root, root.name or ""), ())):
                 plan.reasons[id(load)] += f", since {HOLDS.format(promise)}"
-            if all(root.name in facts.overwritten for root in roots):
+            if all(_is_written(load, root, facts) for root in roots):
                 plan.writes.add(id(load))
         elif is_exclusive(load, [names.get(root, "") for root in memory.of(load.ptr)], exclusive):
             plan.reasons[id(load)] = "only this thread touches the cell between two barriers"
@@ -165,6 +170,10 @@ def plan_updates(
         if any(names.get(root, root.name) in facts.wide or f"shared {names.get(root)}" in facts.wide for root in roots):
             plan.reasons[id(load)] += "; in double precision, since very many may meet there"
     return plan
+
+
+def _is_written(load: Load, root: Value, facts: Facts) -> bool:
+    return root.name in facts.overwritten or place_of(load, root.name or "") in facts.read_last
 
 
 def _span(gather: Gather) -> str:

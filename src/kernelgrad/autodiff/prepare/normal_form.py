@@ -41,6 +41,8 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     """The function in the form that reversal knows."""
     facts = options.facts
     refuse_volatile(function)
+    if facts.passed:
+        function = applied(Pass("decided", "transforms.decided", (), (facts.passed,)), function, module)
     function = applied(_LOCAL_ARRAYS, applied(_CAS_LOOPS, function, module), module)
     if facts.block is not None:
         shape = Pass("shape", "transforms.block_shape:with_shape", (), (facts.block, options.mode == "reverse"))

@@ -48,6 +48,7 @@ class Options:
             strips=facts.strips,
             taped=facts.taped,
             block=facts.block,
+            passed=facts.passed,
             alone=facts.alone,
             ragged=facts.ragged,
             apart_in_turn=facts.apart_in_turn,

@@ -78,7 +78,7 @@ def atomic(op: Atomic, expressions: Expressions) -> Expr:
 def atomics(group: Neighbours, expressions: Expressions) -> Expr:
     """Additions to neighbouring elements."""
     values = [expressions.value(op.args[0]) for op in group.adds]
-    return call(qualified(group.helper), [_address(group.adds[0], expressions), *values], F32)
+    return call(qualified(group.helper), [_address(group.adds[0], expressions), *values], group.adds[0].result.type)
 
 
 def _address(op: Atomic, expressions: Expressions) -> Expr:

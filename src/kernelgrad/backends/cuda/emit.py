@@ -117,7 +117,7 @@ class _Emitter:
 
     def _helpers(self) -> Iterable[str]:
         groups = self.together.neighbours
-        found = {group.helper for group in groups}
+        found = {helper for group in groups for helper in group.helpers}
         added = {op for group in groups for op in group.adds}
         definition = {v: op for op in walk(self.function.body) for v in op.results}
         for op in walk(self.function.body):

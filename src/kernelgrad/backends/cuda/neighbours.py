@@ -1,5 +1,6 @@
-"""Atomic additions to neighbouring floats, as the parts of a `float4` are: devices of compute capability 9.0 and newer
-add two or four of them in one access."""
+"""Atomic additions to neighbouring numbers. Devices of compute capability 9.0 and newer add two or four floats, as the
+parts of a `float4` are, in one access. Of eight and more, as the rows of weights that all threads share, a warp whose
+lanes are all at the same place gives each lane some to add up: one exchange for each number instead of five."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from typing import NamedTuple
 
 from ...ir.ops import Apply, Atomic, Block, Constant, Function, Load, Member, Module, Offset, Op, Param, PtrCast, Value
 from ...ir.traverse import blocks, descend, uses, walk, with_body
-from ...ir.types import F32, I32, I64, Pointer, Struct
+from ...ir.types import F32, F64, I32, I64, Pointer, Struct, Type
 
-SIZES = (4, 2)  # how many elements one access has
-_BYTES = 4
+ROWS = (32, 16, 8)  # how many elements the lanes of a warp add up together
+SIZES: dict[Type, tuple[int, ...]] = {F32: (*ROWS, 4, 2), F64: ROWS}  # how many are added at a time
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Neighbours:
     @property
     def helper(self) -> str:
         return f"warp_add_{len(self.adds)}"
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        """With what that calls."""
+        return (self.helper, "add_four") if len(self.adds) in ROWS else (self.helper,)
 
 
 class _Place(NamedTuple):
@@ -76,7 +82,7 @@ class _Finder:
             places = {id(op): self._place(op.ptr) for op in run}
             for part in _parted(run, places):
                 at = {places[id(op)].bytes: op for op in part}
-                for numbers in _consecutive(sorted(at)):
+                for numbers in _consecutive(sorted(at), part[0].result.type):
                     adds = tuple(at[n] for n in numbers)
                     yield Neighbours(adds, next(op for op in reversed(part) if op in adds))
 
@@ -92,7 +98,7 @@ class _Finder:
         yield run
 
     def _is_addition(self, op: Op) -> bool:
-        if not isinstance(op, Atomic) or not op.together or op.result.type != F32 or self.used.get(op.result):
+        if not isinstance(op, Atomic) or not op.together or op.result.type not in SIZES or self.used.get(op.result):
             return False
         return isinstance(op.ptr.type, Pointer) and op.ptr.type.space == "global"
 
@@ -136,21 +142,21 @@ class _Finder:
 
 def _parted(run: list[Atomic], places: Mapping[int, _Place]) -> Iterator[list[Atomic]]:
     """By all but the constant part of the address; of additions to one element the first alone."""
-    parts: dict[tuple[Value, frozenset[tuple[Value, int]]], dict[int, Atomic]] = {}
+    parts: dict[tuple[Value, frozenset[tuple[Value, int]], Type], dict[int, Atomic]] = {}
     for op in run:
         place = places[id(op)]
-        parts.setdefault((place.root, place.terms), {}).setdefault(place.bytes, op)
+        parts.setdefault((place.root, place.terms, op.result.type), {}).setdefault(place.bytes, op)
     for part in parts.values():
         yield list(part.values())
 
 
-def _consecutive(places: list[int]) -> Iterator[list[int]]:
-    """Runs of four or two places that are next to each other, from the left."""
+def _consecutive(places: list[int], type: Type) -> Iterator[list[int]]:
+    """Runs of places that are next to each other, from the left, as long as can be."""
     k = 0
     while k < len(places):
-        for size in SIZES:
+        for size in SIZES[type]:
             found = places[k : k + size]
-            if len(found) == size and found[-1] - found[0] == (size - 1) * _BYTES:
+            if len(found) == size and found[-1] - found[0] == (size - 1) * type.size:
                 yield found
                 k += size
                 break

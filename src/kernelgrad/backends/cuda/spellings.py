@@ -155,6 +155,52 @@ __device__ inline void warp_add_{count}(float *address, {", ".join(f"float {v}" 
 """
 
 
+def _warp_row(count: int) -> str:
+    """`warp_add` for many neighbours: where all lanes have the same address, a lane adds up each element, or two do."""
+    names = [f"v{k}" for k in range(count)]
+    rest = (
+        ""
+        if count == 32
+        else f"""
+            for (unsigned int distance = {count}; distance < 32; distance *= 2) {{
+                parts[0] += __shfl_xor_sync(active, parts[0], distance);
+            }}"""
+    )
+    return f"""// Adds atomically to {count} neighbours. Where all lanes have the same address, each adds up some.
+template <typename T>
+__device__ void warp_add_{count}(T *address, {", ".join(f"T {v}" for v in names)})
+{{
+    T parts[{count}] = {{{", ".join(names)}}};
+    unsigned long long mine = (unsigned long long)address;
+    unsigned int active = __activemask();
+    if (active == 0xffffffffu) {{
+        if (__all_sync(active, mine == __shfl_sync(active, mine, 0))) {{
+            unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
+            // Each lane gives away the half of its sums that its partner goes on with.
+#pragma unroll
+            for (unsigned int half = {count // 2}; half > 0; half /= 2) {{
+                bool upper = lane & half;
+#pragma unroll
+                for (unsigned int j = 0; j < half; ++j) {{
+                    T given = upper ? parts[j] : parts[j + half];
+                    T kept = upper ? parts[j + half] : parts[j];
+                    parts[j] = kept + __shfl_xor_sync(active, given, half);
+                }}
+            }}{rest}
+            if (lane < {count} && parts[0] != T(0)) {{
+                atomicAdd(address + lane, parts[0]);
+            }}
+            return;
+        }}
+    }}
+#pragma unroll
+    for (unsigned int j = 0; j < {count}; j += 4) {{
+        add_four(address + j, parts[j], parts[j + 1], parts[j + 2], parts[j + 3]);
+    }}
+}}
+"""
+
+
 SPELLINGS: dict[str, Spelling] = {row.name: row for row in _TABLE}
 
 # Functions of ours that emitted code brings along where it uses them.
@@ -304,6 +350,27 @@ __device__ void warp_add(T *address, T value)
 """,
     "warp_add_2": _warp_add(2),
     "warp_add_4": _warp_add(4),
+    "add_four": """// Adds atomically to four neighbours, in one access where the device can and the address allows it.
+template <typename T>
+__device__ void add_four(T *address, T a, T b, T c, T d)
+{
+    if (a != T(0) || b != T(0) || c != T(0) || d != T(0)) {
+#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 10 + __CUDACC_VER_MINOR__ > 120
+        if (sizeof(T) == 4 && (unsigned long long)address % 16 == 0) {
+            atomicAdd((float4 *)address, make_float4((float)a, (float)b, (float)c, (float)d));
+            return;
+        }
+#endif
+        atomicAdd(address + 0, a);
+        atomicAdd(address + 1, b);
+        atomicAdd(address + 2, c);
+        atomicAdd(address + 3, d);
+    }
+}
+""",
+    "warp_add_8": _warp_row(8),
+    "warp_add_16": _warp_row(16),
+    "warp_add_32": _warp_row(32),
     "lanes_alike": """// Of how many neighbouring lanes, 32, 16 or 8, all have the same value; else 1.
 template <typename T>
 __device__ unsigned int lanes_alike(T value)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis.access.affine import Shape, Sums
 from ...analysis.machine import WARP
+from ...analysis.ownership.exclusive import Place, place_of
 from ...analysis.ownership.loads_before_stores import Numbers, still_early
 from ...analysis.ownership.private import places_of, private_roots
 from ...analysis.tuning import Tuning, tuning_for
@@ -20,7 +21,7 @@ from ...autodiff.prepare.options import unique_roots
 from ...autodiff.prepare.owned import of_stores
 from ...autodiff.prepare.prepared import Prepared
 from ...deep import deeply
-from ...ir.ops import Barrier, For, Value, Warp, While
+from ...ir.ops import Barrier, For, Load, Value, Warp, While
 from ...ir.traverse import kinds
 from ...ir.types import F32, F64, Pointer
 from ...locks import cached_property
@@ -115,6 +116,7 @@ class Chooser:
         gathered = {c.gather.name for c in chosen}
         own = frozenset[str]() if may_alias else private
         written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}
+        last = {n: _read_last(n, sizes[n], prepared, sums) for n in assigned if n in own - written}
         few = (n for n in sizes if n not in private | gathered | launch.parts)
         crowded = frozenset(n for n in few if self._is_crowded(n, sizes[n], launch))
         wide = frozenset[str]()
@@ -128,6 +130,7 @@ class Chooser:
             apart=None if may_alias or apart == plan.apart else apart,
             refill=self.can_refill(launch, known),
             partials=self._leaves_partials(launch),
+            read_last=frozenset(place for places in last.values() for place in places),
             overwritten=frozenset(written | {c.gather.name for c in chosen if c.gather.writes}),
             strips=self._is_long(launch, known),
             unkept=self.variant.unkept(sums),
@@ -250,13 +253,37 @@ class Chooser:
 
 
 def _read_whole(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> bool:
-    """Whether every element of an input is read, each once; of halves, whose adjoints are floats, nothing is said."""
-    root = next(p.value for p in prepared.function.params if p.name == name)
-    if not isinstance(root.type, Pointer) or adjoint_type(root.type) != root.type:
-        return False
+    """Whether every element of an input is read, each once."""
+    root = _plain_root(name, prepared)
     loads = [op for op in prepared.memory.loads if root in prepared.memory.of(op.ptr)]
-    if not all(map(prepared.plan.has_adjoint, loads)):  # what has no adjoint writes none
+    if root is None or not _have_adjoints(loads, prepared):
         return False
     from ...analysis.ownership.whole import bytes_read_once
 
     return bytes_read_once(root, prepared.memory, places_of(prepared.structure), sums) == nbytes
+
+
+def _read_last(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> set[Place]:
+    """Where the last reads of an input are, if they read every element, each once."""
+    from ...analysis.ownership.whole import bytes_read_last, last_loads
+
+    root = _plain_root(name, prepared)
+    if root is None:
+        return set()
+    memory, last = prepared.memory, last_loads(root, prepared.memory, prepared.structure.top.block)
+    others = [op for op in memory.loads if root in memory.of(op.ptr) and not any(op is found for found in last)]
+    places = {place_of(op, name) for op in last}
+    if not _have_adjoints(last, prepared) or places & {place_of(op, name) for op in others}:
+        return set()
+    return places if bytes_read_last(root, memory, places_of(prepared.structure), sums) == nbytes else set()
+
+
+def _plain_root(name: str, prepared: Prepared) -> Value | None:
+    """None of halves, whose adjoints are floats: nothing is said of them."""
+    root = next(p.value for p in prepared.function.params if p.name == name)
+    return root if isinstance(root.type, Pointer) and adjoint_type(root.type) == root.type else None
+
+
+def _have_adjoints(loads: list[Load], prepared: Prepared) -> bool:
+    """What has none writes none."""
+    return all(map(prepared.plan.has_adjoint, loads))

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...analysis.roots import holds_pointers
 from ...autodiff.accumulate.choice import USUAL, Facts
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations
 from ...derivatives.asked.settings import Settings
+from ...ir.ops import Barrier, BarrierReduce, Global, If, Value
+from ...ir.traverse import kinds
 from ...kernel import Kernel
-from ...locks import COMPILING
-from ...runtime.integers import KnownLaunch
+from ...locks import COMPILING, cached_property
+from ...runtime.integers import KnownLaunch, Looking
 from .choose import Chooser, Found
 from .variant import Variant
 
 if TYPE_CHECKING:
+    from ...analysis.access.outcomes import Outcome
     from .gathers import Gathers, Step
+
+_MOST_SHARED = 16384  # bytes of dynamic shared memory that a block may have twice
 
 
 class Forms:
@@ -40,6 +45,9 @@ class Forms:
         self._gathers = gathers
         self.made: dict[tuple[tuple[str, ...], Facts], Variant] = {}
         self._choosers: dict[Variant, Chooser] = {}
+        self._by_size: dict[int, Forms] = {}  # by the bytes of dynamic shared memory
+        # Whether threads of a block wait for each other.
+        self._meets = not usual.alone and not kinds(kernel.function.body).isdisjoint((Barrier, BarrierReduce))
 
     def like(self, settings: Settings) -> Forms:
         """Those of another derivative of the kernel."""
@@ -93,22 +101,72 @@ class Forms:
 
     def for_launch(self, launch: KnownLaunch) -> Variant:
         """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
-        return self.variant(launch.wanted, self._found(launch).facts)
+        sized = self._sized(launch)
+        return sized.variant(launch.wanted, sized._found(launch).facts)
 
     def gathers(self, launch: KnownLaunch) -> Iterator[Step]:
         """The launches that go before that variant's."""
+        if (sized := self._sized(launch)) is not self:
+            yield from sized.gathers(launch)
+            return
         for chosen in self._found(launch).gathers:
             yield from self.gathers_of().launches(chosen, launch, launch.ways.on_cpu)
 
     def chooser(self, launch: KnownLaunch) -> Chooser:
         """Of the form that says what holds for a launch."""
-        usual = self.variant(launch.wanted)
-        if usual.needs_shape(launch.block):
-            usual = self.variant(launch.wanted, replace(self.usual, block=launch.block))
+        if (sized := self._sized(launch)) is not self:
+            return sized.chooser(launch)
+        usual, passed, asked = self.variant(launch.wanted), frozenset[Any](), tuple[Value, ...]()
+        shape = launch.block if usual.needs_shape(launch.block) else None
+        if self._meets and self._branches:
+            passed, asked = self._passed(launch)
+        if shape is not None or passed:
+            usual = self.variant(launch.wanted, replace(self.usual, block=shape or self.usual.block, passed=passed))
         with COMPILING:
             if usual not in self._choosers:
                 self._choosers[usual] = Chooser(usual, self.gathers_of, partial(self.variant, launch.wanted))
+            if asked:
+                self._choosers[usual].relevant.add(asked)
             return self._choosers[usual]
+
+    def _sized(self, launch: KnownLaunch) -> Forms:
+        """Those of the kernel whose dynamic shared memory is an array of the launch's size, where trees are in it."""
+        nbytes = launch.shared_bytes
+        if not self._meets or not 0 < nbytes <= _MOST_SHARED or (variable := self._dynamic) is None:
+            return self
+        if not self.variant(launch.wanted).needs_shape(launch.block):
+            return self
+        from ...transforms.static_shared import sized
+
+        with COMPILING:
+            if nbytes not in self._by_size:
+                module = sized(self.kernel.function, self.kernel.module, variable, nbytes)
+                kernel = Kernel(self.kernel.name, module, self.kernel.variable)
+                self._by_size[nbytes] = Forms(kernel, self.settings, self.usual, self.always)
+            return self._by_size[nbytes]
+
+    @cached_property
+    def _dynamic(self) -> Global | None:
+        from ...transforms.static_shared import dynamic_variable
+
+        return dynamic_variable(self.kernel.function, self.kernel.module)
+
+    def _passed(self, launch: KnownLaunch) -> tuple[frozenset[Outcome], tuple[Value, ...]]:
+        """What is known of branches around barriers in this launch, and the integers by which it is."""
+        from ...analysis import structure
+        from ...analysis.access.affine import Shape, Sums
+        from ...analysis.access.outcomes import outcomes
+
+        function = self.kernel.function
+        looking = Looking(launch.answers(function))
+        sums = Sums(structure.analyse(function, apart=False), Shape(launch.grid, launch.block), looking)
+        return outcomes(function, self._branches, sums), tuple(looking.asked)
+
+    @cached_property
+    def _branches(self) -> tuple[If, ...]:
+        from ...analysis.access.outcomes import of_blocks
+
+        return of_blocks(self.kernel.function)
 
     def _found(self, launch: KnownLaunch) -> Found:
         sizes = self.sizes_of(launch)

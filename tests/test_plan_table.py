@@ -1,0 +1,42 @@
+"""Plans survive edits that change nothing: atomics, barriers, bytes and tape of a GPU's launch stay what they were."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from kernelgrad.explain.counted import Counts, counts
+from kernelgrad.runtime.config import make_launch
+from plan_table import Written, pairs
+
+PAIRS = {(kernel, edit): made for kernel, edit, made in pairs()}
+
+
+@cache
+def cost(written: Written) -> Counts:
+    """Of the reverse alone, outputs' adjoints kept and inputs' assigned. No memory is touched."""
+    kernel: Any = kg.compile(written.text)["k"]
+    names = [p.name for p in kernel.function.params if p.variable is None]
+    inputs = names[1 : len(written.sizes)]
+    gradient = kg.gradient(kernel, [names[0], *inputs], primal=False, keep=names[0], assign=inputs)
+    args = (*(np.empty(size, np.float32) for size in written.sizes), *written.numbers)
+    launch = make_launch(written.grid, written.block, written.shared)
+    return counts(gradient.planned(launch, args, {}, on_gpu=True))
+
+
+@pytest.mark.parametrize(("kernel", "edit"), PAIRS)
+def test_the_plan_stays(kernel: str, edit: str) -> None:
+    base, edited = map(cost, PAIRS[kernel, edit]())
+    assert edited.atomics <= base.atomics * 1.01, (base, edited)
+    assert edited.barriers <= base.barriers, (base, edited)
+    assert edited.moved <= base.moved * 1.1, (base, edited)
+    assert edited.tape <= base.tape, (base, edited)
+    assert not edited.is_rough or base.is_rough, (base, edited)
+
+
+def test_the_table_is_long() -> None:
+    assert len(PAIRS) >= 200
