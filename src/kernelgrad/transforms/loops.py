@@ -28,6 +28,7 @@ from ..ir.ops import (
     Offset,
     Op,
     PtrCast,
+    PtrDiff,
     Value,
     While,
 )
@@ -245,7 +246,9 @@ def _split_invariant(loop: While) -> tuple[tuple[Op, ...], list[Op]]:
     reads = not any(isinstance(op, CHANGES) for block in (loop.before, loop.body) for op in walk(block))
     for op in loop.before.ops:
         # The condition is evaluated at least once: whatever is pure may be, in front.
-        movable = isinstance(op, Constant | Apply | Extract) or (isinstance(op, Builtin) and "clock" not in op.name)
+        movable = isinstance(op, Constant | Apply | Extract | PtrDiff) or (
+            isinstance(op, Builtin) and "clock" not in op.name
+        )
         movable = movable or (reads and _reads(op))
         if movable and not any(v in inside for v in operands(op)):
             hoisted.append(op)
