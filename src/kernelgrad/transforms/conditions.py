@@ -1,7 +1,7 @@
 """Conditions that change what they test: `while (n--)` becomes `while (n) { n -= 1; ... }`, with one more after it.
 
 What a loop's condition computes for the body is computed in the body instead, and again after the loop, where it is
-used there: the condition then only tests, which is what `loops` and `walks` know. Only arithmetic moves.
+used there: the condition then only tests, which is what `loops` and `walks` know. Only counting moves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from ..ir.effects import is_pure
 from ..ir.ops import Block, Function, Module, Op, Value, While
-from ..ir.traverse import clone, descend, substitute, with_body
+from ..ir.traverse import clone, descend, operands, substitute, with_body
+from ..ir.types import Scalar
 from .dce import eliminate
 
 
@@ -30,9 +31,15 @@ def _block(block: Block) -> Block:
 
 
 def _computes(loop: While) -> bool:
-    """Whether the condition hands on what it computes, and nothing but arithmetic computes it."""
+    """Whether the condition hands on what it computes, and nothing but counting computes it."""
     computed = any(v not in loop.before.args for v in loop.before.results[1:])
-    return computed and all(map(is_pure, loop.before.ops))
+    return computed and all(map(_counts, loop.before.ops))
+
+
+def _counts(op: Op) -> bool:
+    """Arithmetic of integers and addresses: what floats are computed to is not computed twice."""
+    values = (*operands(op), *op.results)
+    return is_pure(op) and not any(isinstance(v.type, Scalar) and v.type.is_float for v in values)
 
 
 def _tested(loop: While, renamed: dict[Value, Value]) -> list[Op]:

@@ -114,6 +114,18 @@ class Planned:
         narrow = carried_derivatives.candidates(self.function, self.plan, self.memory, self.activity)
         return narrow, rerun_segments.candidates(self.function, self.plan) - narrow
 
+    @cached_property
+    def settled_loops(self) -> tuple[frozenset[Span], frozenset[Span]]:
+        """Of the loops that tape something: those of which it is enough to know who was taken last, and those whose
+        sums hang on a scale as it is in the end."""
+        spans = self.taped_spans() if any(self.plan.taped.values()) else None
+        if not spans:
+            return frozenset(), frozenset()
+        from ..saving import last_taken, rescaled_sums
+
+        taken = last_taken.candidates(self.source, spans, self.activity)
+        return taken, rescaled_sums.candidates(self.source, spans, self.activity)
+
 
 def make_planned(function: Function, module: Module, options: Options) -> Planned:
     memory = memory_analysis.analyse(function)

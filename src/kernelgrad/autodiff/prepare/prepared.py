@@ -106,7 +106,9 @@ class Derivations:
         function, module = self.ready(options), self.module
         found = make_planned(function, module, options)
         nothing = frozenset[Span]()
+        taken, scaled = found.settled_loops
         narrow, stripped = found.long_loops if options.facts.strips else (nothing, nothing)
+        narrow, stripped = narrow - scaled, stripped - scaled
         if stripped:
             from ...transforms import rotate
             from ..saving.rerun_segments import strip
@@ -117,6 +119,9 @@ class Derivations:
         short = short_loops(function, taped) - narrow if taped else nothing
         if short:
             function = unrolled(function, module, short)
+            found = make_planned(function, module, options)
+        if taken or scaled:
+            function = _settled(function, taken, scaled, options)
             found = make_planned(function, module, options)
         if narrow:
             from ..saving import carried_derivatives
@@ -142,6 +147,15 @@ class Derivations:
         from ..calculus import struct_members
 
         return struct_members.apart(self.function, self.module, options.listed)
+
+
+def _settled(function: Function, taken: frozenset[Span], scaled: frozenset[Span], options: Options) -> Function:
+    """With what loops end with in place of what they had on the way."""
+    from ..saving import last_taken, rescaled_sums
+
+    activity = activity_of(function, memory_analysis.analyse(function), options)
+    function = rescaled_sums.run(function, scaled, activity) if scaled else function
+    return last_taken.run(function, taken, activity) if taken else function
 
 
 def _prepare(planned: Planned, options: Options) -> Prepared:

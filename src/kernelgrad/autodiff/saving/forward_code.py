@@ -11,6 +11,7 @@ from ...ir.effects import PURE
 from ...ir.ops import Alloca, Atomic, Barrier, Block, For, If, Load, Op, Value, While
 from ...ir.traverse import blocks, rebuild, walk
 from ...ir.types import I64
+from .in_reverse import is_replaced, loop_argument, replacement
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Copier:
         if self.effects:
             if id(op) not in self.plan.silent:
                 self.real(op)
+        elif is_replaced(op) and loop_argument(op) not in self.map:
+            self.map[op.result] = self.value(replacement(op, self.plan.structure))
         elif isinstance(op, _RERUN) or id(op) in self.stores:
             new = rebuild(op, self.value, lambda b: b)
             self.b.add(replace(new, results=tuple(map(self.define, op.results))))

@@ -9,11 +9,12 @@ from ...analysis.ownership.loads_before_stores import Early
 from ...analysis.roots import Memory, Roots
 from ...analysis.structure import Place, Structure
 from ...ir.ops import Atomic, Block, For, Function, If, Op, Value, While
-from ...ir.traverse import blocks, operands, walk
+from ...ir.traverse import blocks, walk
 from ...ir.types import I64
 from ..calculus.activity import Activity
 from ..winners.winners import Winners
 from .branch_bits import Choices
+from .in_reverse import sources
 from .needs import Needs
 from .plan import Plan
 from .recompute import Again, Refills, choose_tiles
@@ -217,7 +218,7 @@ class Planner:
         if isinstance(op, If | For | While):
             return self.slice_inputs([value], op)
         self.refills.note([value])
-        return tuple(operands(op))
+        return sources(op, self.structure)
 
     def must_keep(self, value: Value, op: Op, place: Place) -> bool:
         if value in self.compared or self.again.is_source(op, place):

@@ -10,6 +10,7 @@ from ...analysis.structure import Place, Structure
 from ...ir.effects import NESTING, OF_OPERANDS, is_clock
 from ...ir.ops import Alloca, Builtin, For, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, operands
+from .in_reverse import is_replaced, loop_argument, replacement
 
 if TYPE_CHECKING:
     from ...analysis.tiles import Tile
@@ -64,6 +65,9 @@ class Again:
                 todo += self.structure.argument_sources(value)
             elif self.is_source(op, place):
                 bad = True
+            elif is_replaced(op):
+                again = self.structure.is_inside(loop_argument(op), within)  # the whole loop
+                todo.append(operands(op)[0] if again else replacement(op, self.structure))
             else:
                 todo += dependencies(op, value)
         return Trace(bad, outside, seen)
