@@ -57,7 +57,7 @@ __global__ void walks(double *y, const double *x, int n) {
 }
 __global__ void wanders(double *y, const double *x, int n) {
     const double *p = x + threadIdx.x;
-    for (int k = 0; k < n; ++k) { y[threadIdx.x] += *p; p += *p > 0 ? n : 1; }
+    for (int k = 0; k < n; ++k) { y[threadIdx.x] += *p; p += (int)*p; }
 }
 __global__ void looked_up(double *y, const double *x, const int *idx) { y[threadIdx.x] = x[idx[threadIdx.x]]; }
 __global__ void chosen(double *y, double *z, bool first) { double *p = first ? y : z; p[threadIdx.x] = 1; }

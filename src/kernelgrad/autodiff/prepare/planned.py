@@ -115,16 +115,13 @@ class Planned:
         return narrow, rerun_segments.candidates(self.function, self.plan) - narrow
 
     @cached_property
-    def settled_loops(self) -> tuple[frozenset[Span], frozenset[Span]]:
-        """Of the loops that tape something: those of which it is enough to know who was taken last, and those whose
-        sums hang on a scale as it is in the end."""
-        spans = self.taped_spans() if any(self.plan.taped.values()) else None
-        if not spans:
-            return frozenset(), frozenset()
-        from ..saving import last_taken, rescaled_sums
+    def rescaled_loops(self) -> frozenset[Span]:
+        """Of the loops that tape something, those whose sums hang on a running scale as it is in the end alone."""
+        if not any(self.plan.taped.values()):
+            return frozenset()
+        from ..saving import rescaled_sums
 
-        taken = last_taken.candidates(self.source, spans, self.activity)
-        return taken, rescaled_sums.candidates(self.source, spans, self.activity)
+        return rescaled_sums.candidates(self.source, self.taped_spans(), self.activity)
 
 
 def make_planned(function: Function, module: Module, options: Options) -> Planned:

@@ -106,7 +106,7 @@ class Derivations:
         function, module = self.ready(options), self.module
         found = make_planned(function, module, options)
         nothing = frozenset[Span]()
-        taken, scaled = found.settled_loops
+        scaled = found.rescaled_loops
         narrow, stripped = found.long_loops if options.facts.strips else (nothing, nothing)
         narrow, stripped = narrow - scaled, stripped - scaled
         if stripped:
@@ -120,9 +120,10 @@ class Derivations:
         if short:
             function = unrolled(function, module, short)
             found = make_planned(function, module, options)
-        if taken or scaled:
-            function = _settled(function, taken, scaled, options)
-            found = make_planned(function, module, options)
+        if any(found.plan.taped.values()):
+            settled = _settled(function, scaled, found.taped_spans(), options)
+            found = found if settled is function else make_planned(settled, module, options)
+            function = settled
         if narrow:
             from ..saving import carried_derivatives
 
@@ -149,13 +150,14 @@ class Derivations:
         return struct_members.apart(self.function, self.module, options.listed)
 
 
-def _settled(function: Function, taken: frozenset[Span], scaled: frozenset[Span], options: Options) -> Function:
-    """With what loops end with in place of what they had on the way."""
+def _settled(function: Function, scaled: frozenset[Span], taped: set[Span], options: Options) -> Function:
+    """With what loops end with in place of what they had on the way: of sums of terms by a running scale, of maxima."""
     from ..saving import last_taken, rescaled_sums
 
-    activity = activity_of(function, memory_analysis.analyse(function), options)
-    function = rescaled_sums.run(function, scaled, activity) if scaled else function
-    return last_taken.run(function, taken, activity) if taken else function
+    if scaled:
+        activity = activity_of(function, memory_analysis.analyse(function), options)
+        function = rescaled_sums.run(function, scaled, activity)
+    return last_taken.run(function, taped, activity_of(function, memory_analysis.analyse(function), options))
 
 
 def _prepare(planned: Planned, options: Options) -> Prepared:

@@ -24,6 +24,7 @@ from ...ir.builder import Builder
 from ...ir.ops import Apply, Block, Constant, For, Function, If, Op, Value, While
 from ...ir.traverse import descend, operands, walk, with_body
 from ...ir.types import Scalar
+from ...locks import cached_property
 from ..calculus.activity import Activity
 from .forward_sweep import carried_args
 from .scale_degrees import EXPONENTIALS, Degree, Degrees, Dependence, Labels
@@ -69,7 +70,7 @@ class Rescaled:
         assert isinstance(op, Apply)
         if op.fn == "select":
             return not self._is_scaled(op.args[0])
-        summed = [k for k, arg in enumerate(op.args) if self._is_sum(arg)]
+        summed = [k for k, arg in enumerate(op.args) if arg in self._sums]
         if op.fn in _LINEAR:
             return True
         if op.fn not in _FACTORS:
@@ -82,16 +83,16 @@ class Rescaled:
 
     def _is_scaled(self, value: Value) -> bool:
         """A sum or a term: what is not in the reverse what it was."""
-        return value in self.dependence.found and self.degrees.exponent(value) is None
+        return value in self._terms
 
-    def _is_sum(self, value: Value) -> bool:
-        return value in self._sums
+    @cached_property
+    def _terms(self) -> set[Value]:
+        scales = {op.results[0] for op in walk(self.loop.body) if self.is_scale(op)}
+        return _made_from(self.loop, scales | self._sums)
 
-    @property
+    @cached_property
     def _sums(self) -> set[Value]:
-        if not hasattr(self, "_found_sums"):
-            self._found_sums = _from_sums(self.loop, {carried_args(self.loop)[k] for k in self.carried})
-        return self._found_sums
+        return _made_from(self.loop, {carried_args(self.loop)[k] for k in self.carried})
 
     def _is_steady(self, value: Value) -> bool:
         """A factor without a derivative in the reverse."""
@@ -123,9 +124,9 @@ class Rescaled:
         return all(map(self._is_pure, op.args))
 
 
-def _from_sums(loop: For | While, args: set[Value]) -> set[Value]:
-    """All that is computed from what a loop has summed up."""
-    found, size = set(args), 0
+def _made_from(loop: For | While, values: set[Value]) -> set[Value]:
+    """These, and all floats that the loop computes from them."""
+    found, size = set(values), 0
     while size != len(found):
         size = len(found)
         for op in walk(loop.body):
@@ -183,11 +184,17 @@ def run(function: Function, chosen: frozenset[Span], activity: Activity) -> Func
     def block(b: Block) -> Block:
         ops: list[Op] = []
         for op in b.ops:
-            found = None
-            if isinstance(op, For | While) and op.span in chosen:
-                found = find(op, activity, constants)
-            ops += [descend(op, block)] if found is None else _Rewrite(found).ops()
+            found = find(op, activity, constants) if isinstance(op, For | While) and op.span in chosen else None
+            ops += [descend(op, block)] if found is None else all_of(found)
         return Block(b.args, tuple(ops), b.results)
+
+    def all_of(found: Rescaled) -> list[Op]:
+        """A loop may have several scales."""
+        ops: list[Op] = []
+        for op in _Rewrite(found).ops():
+            more = find(op, activity, constants) if isinstance(op, For | While) else None
+            ops += [op] if more is None else all_of(more)
+        return ops
 
     return with_body(function, block(function.body))
 
@@ -199,15 +206,12 @@ class _Rewrite:
     def ops(self) -> list[Op]:
         b, loop = Builder(self.loop.span), self.loop
         raw = {k: Value(loop.results[k].type, loop.results[k].name) for k in self.of.carried}
-        inits = [b.apply("detach", v) if k in raw and self._is_active(v) else v for k, v in enumerate(loop.inits)]
+        inits = [b.apply("detach", v) if k in raw and v in self.of.activity else v for k, v in enumerate(loop.inits)]
         results = tuple(raw.get(k, v) for k, v in enumerate(loop.results))
         b.add(replace(loop, inits=tuple(inits), body=self.block(loop.body), results=results))
         for k, degree in self.of.carried.items():
             self.ended(b, k, raw[k], degree)
         return b.ops
-
-    def _is_active(self, value: Value) -> bool:
-        return value in self.of.activity
 
     # ---- in the loop
 
@@ -246,16 +250,16 @@ class _Rewrite:
     def ended(self, b: Builder, k: int, raw: Value, degree: Degree) -> None:
         """Value k as the loop ends, with its derivatives by the scale, and by what both began with."""
         last, first = self.loop.results[self.labels.index], self.loop.inits[self.labels.index]
-        current, parts = raw, [(last, self.times(b, degree, raw))]
+        parts = [(last, self.times(b, degree, raw))]
         start = self.loop.inits[k]
-        if not self.of.degrees._is_zero(start):
+        if not self.of.degrees.is_zero(start):
             factor = self.since(b, degree, first, last)
-            parts.append((start, factor))
-            parts.append((first, b.apply("neg", self.times(b, degree, b.apply("mul", factor, start)))))
-        for x, slope in parts:
-            if self._is_active(x):
-                current = b.apply("along", current, b.convert(x, raw.type), slope)
-        b.add(Apply("along", (current, raw, b.constant(0.0, raw.type)), results=(self.loop.results[k],), span=b.span))
+            lost = b.apply("neg", self.times(b, degree, b.apply("mul", factor, start)))
+            parts += [(x, slope) for x, slope in ((start, factor), (first, lost)) if x in self.of.activity]
+        for number, (x, slope) in enumerate(parts, 1):
+            following = self.loop.results[k] if number == len(parts) else Value(raw.type, raw.name)
+            b.add(Apply("along", (raw, b.convert(x, raw.type), slope), results=(following,), span=b.span))
+            raw = following
 
     def times(self, b: Builder, degree: Degree, value: Value) -> Value:
         """What a value grows by with the label, if it has that degree."""

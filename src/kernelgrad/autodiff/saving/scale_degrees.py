@@ -135,7 +135,7 @@ class Degrees:
         if init is None:
             return None
         arg, old, new = carried_args(loop)[k], carried_args(loop)[label], loop.body.results[label]
-        self._assume(arg, init if init is _ANY else self._relabelled(init, loop.inits[label], old))
+        self._assume(arg, self._moved(init, loop.inits[label], old))
         after = self.of(loop.body.results[k])
         if after is None or (after is _ANY and init is _ANY) or not self._is_by(after, new):
             return None
@@ -163,7 +163,7 @@ class Degrees:
     def _compute(self, value: Value) -> Degree | None:
         if value in self.assumed:
             return self.assumed[value]
-        if self._is_zero(value):
+        if self.is_zero(value):
             return _ANY
         if value not in self.depending:
             return {}
@@ -208,16 +208,18 @@ class Degrees:
     def _of_if(self, op: If, value: Value) -> Degree | None:
         """Each side by its own label, the result by what the branch makes of both."""
         k = op.results.index(value)
-        sides = self.of(op.then.results[k]), self.of(op.orelse.results[k])
-        found = _same(*sides)
-        if found is not None:
-            return found
+        left, right = self.of(op.then.results[k]), self.of(op.orelse.results[k])
+        if left is None or right is None:
+            return None
         for result, then, orelse in zip(op.results, op.then.results, op.orelse.results, strict=True):
-            if result in self.labels.all and sides[0] is not None and sides[1] is not None:
-                moved = self._relabelled(sides[0], then, result), self._relabelled(sides[1], orelse, result)
-                if self._is_by(moved[0], result) and (found := _same(*moved)) is not None:
+            if result in self.labels.all:
+                found = _same(self._moved(left, then, result), self._moved(right, orelse, result))
+                if found and self._is_by(found, result):
                     return found
-        return None
+        return _same(left, right)
+
+    def _moved(self, degree: Degree, old: Value, new: Value) -> Degree:
+        return degree if degree is _ANY else self._relabelled(degree, old, new)
 
     def _of_inner(self, loop: For | While, k: int) -> Degree | None:
         label = next((i for i, v in enumerate(loop.inits) if v in self.labels.all), None)
@@ -284,7 +286,7 @@ class Degrees:
         op = self.definition.get(value) or self.constants.get(value)
         return float(op.value) if isinstance(op, Constant) else None
 
-    def _is_zero(self, value: Value) -> bool:
+    def is_zero(self, value: Value) -> bool:
         return self._constant(value) == 0.0
 
 
