@@ -121,9 +121,7 @@ class Derivations:
             function = unrolled(function, module, short)
             found = make_planned(function, module, options)
         if any(found.plan.taped.values()):
-            settled = _settled(function, scaled, found.taped_spans(), options)
-            found = found if settled is function else make_planned(settled, module, options)
-            function = settled
+            function, found = self._settle(function, found, scaled, options)
         if narrow:
             from ..saving import carried_derivatives
 
@@ -132,6 +130,17 @@ class Derivations:
             function = carried_derivatives.run(function, narrow, memory, activity_of(function, memory, options))
             found = make_planned(function, module, options)
         return found
+
+    def _settle(
+        self, function: Function, found: Planned, scaled: frozenset[Span], options: Options
+    ) -> tuple[Function, Planned]:
+        """With what loops end with in place of what they had on the way, where nothing is needed of that."""
+        for chosen in (scaled, frozenset[Span]()) if scaled else (scaled,):
+            settled = _settled(function, chosen, found.taped_spans(), options)
+            planned = found if settled is function else make_planned(settled, self.module, options)
+            if planned.plan.is_sound:
+                return settled, planned
+        return function, found
 
     def ready(self, options: Options) -> Function:
         """The function in the form that reversal knows."""

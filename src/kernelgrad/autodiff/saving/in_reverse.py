@@ -1,14 +1,18 @@
 """What the reverse has for values that the forward sweep computed otherwise: see `at_end` in `ir/functions`.
 
 Inside the reverse of a loop's body, `at_end(v, arg)` is what the loop carries as `arg` when it ends, and
-`in_reverse(v, r, arg)` is r. Where the loop as a whole runs again, both are v, as in the first run.
+`in_reverse(v, r, arg)` is r. Where the loop as a whole runs again, both are v, as in the first run. What the body
+computes from these is another value in the reverse than in the forward sweep: it is computed again or not had at all,
+never kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 from ...analysis.structure import Structure
-from ...ir.ops import Apply, Op, Value
-from ...ir.traverse import operands
+from ...ir.ops import Apply, Block, For, If, Op, Value, While
+from ...ir.traverse import kinds, operands, walk
 from .forward_sweep import carried_args
 
 
@@ -34,3 +38,40 @@ def replacement(op: Op, structure: Structure) -> Value:
 def sources(op: Op, structure: Structure) -> tuple[Value, ...]:
     """What an operation is computed from in the reverse of the block that it stands in."""
     return (replacement(op, structure),) if is_replaced(op) else tuple(operands(op))
+
+
+def altered(body: Block) -> set[Value]:
+    """What must not be kept, since it is something else in the reverse: all that loops compute from replaced values,
+    but for what they end with."""
+    if kinds(body).isdisjoint(("at_end", "in_reverse")):
+        return set()
+    replaced = [op for op in walk(body) if is_replaced(op)]
+    return made_from(body, {op.results[0] for op in replaced}, {loop_argument(op) for op in replaced})
+
+
+def made_from(body: Block, values: Collection[Value], within: Collection[Value] = ()) -> set[Value]:
+    """These, and all that is computed from them; but not what comes out of loops whose bodies have arguments that are
+    in `within`."""
+    found, size = set(values), 0
+    while size != len(found):
+        size = len(found)
+        for op in walk(body):
+            ends = isinstance(op, For | While) and not set(op.body.args).isdisjoint(within)
+            found.update(
+                v for v, inputs in _flow(op) if not (ends and v in op.results) and not found.isdisjoint(inputs)
+            )
+    return found
+
+
+def _flow(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    match op:
+        case If():
+            for result, *sides in zip(op.results, op.then.results, op.orelse.results, strict=True):
+                yield result, tuple(sides)
+        case For() | While():
+            for k, arg in enumerate(carried_args(op)):
+                yield arg, (op.inits[k], op.body.results[k])
+                yield op.results[k], (op.inits[k], op.body.results[k])
+        case _:
+            for result in op.results:
+                yield result, tuple(operands(op))

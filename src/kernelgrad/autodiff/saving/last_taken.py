@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ...errors import Span
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Block, For, Function, If, Op, Value, While
-from ...ir.traverse import blocks, descend, operands, walk, with_body
+from ...ir.traverse import blocks, descend, operands, walk, with_body, with_ops
 from ...ir.types import BOOL, I64, Scalar
 from ..calculus.activity import Activity
 from .forward_sweep import carried_args, carrying
@@ -24,8 +24,8 @@ _FIRST = {"max": "ge", "min": "le"}  # when the first argument is taken
 
 @dataclass(frozen=True)
 class Taken:
-    """Carried value `index` is replaced in some iterations: `following` chooses between it and others. `own`: the value,
-    and what it becomes on the way."""
+    """Carried value `index` is replaced in some iterations: `following` chooses between it and others. `own`: the
+    value, and what it becomes on the way."""
 
     index: int
     following: Op
@@ -104,7 +104,7 @@ def run(function: Function, chosen: set[Span], activity: Activity) -> Function:
             op = descend(op, block)
             found = find(op, activity) if isinstance(op, For | While) and op.span in chosen else []
             ops += _Rewrite(op, found).ops() if isinstance(op, For | While) and found else [op]
-        return Block(b.args, tuple(ops), b.results)
+        return with_ops(b, ops)
 
     return with_body(function, block(function.body))
 

@@ -39,6 +39,7 @@ class Plan:
     refilled: dict[int, list[Tile]] = field(default_factory=dict)  # block -> tiles filled again before its reverse
     lost: dict[Value, None] = field(default_factory=dict)  # what adjoints need, or come from, and cannot be had again
     instead: dict[Value, None] = field(default_factory=dict)  # taped to save bytes, though it could be recomputed
+    is_sound: bool = True  # nothing is kept that is something else in the reverse (see `in_reverse`)
     # What of an operation must run to get some of its values again: nothing else of it may, since that could read what
     # was overwritten since and, with it, read out of bounds or loop forever.
     slice_of: Callable[[Iterable[Value], Op], set[Value]] = lambda values, op: set()

@@ -14,7 +14,7 @@ from ...ir.types import I64
 from ..calculus.activity import Activity
 from ..winners.winners import Winners
 from .branch_bits import Choices
-from .in_reverse import sources
+from .in_reverse import altered, sources
 from .needs import Needs
 from .plan import Plan
 from .recompute import Again, Refills, choose_tiles
@@ -46,7 +46,8 @@ def make_plan(task: Task) -> Plan:
     if any(found.taped.values()):
         from .min_cut import smaller
 
-        found = smaller(found, planner.inputs_of, planner.asked, lambda saved: Planner(task, saved).run())
+        asked, altered = planner.asked, planner.altered
+        found = smaller(found, planner.inputs_of, asked, lambda saved: Planner(task, saved).run(), altered)
     found.lost = {value: None for value, inputs in planner.inputs_of.items() if inputs is None}
     return found
 
@@ -67,6 +68,7 @@ class Planner:
         self.refills = Refills(self.again, self.plan.refilled)
         self.choices = Choices(self, task.choices)
         self.compared: set[Value] = set()
+        self.altered = altered(task.function.body)
         self.asked: dict[Value, None] = {}
         self.inputs_of: dict[Value, tuple[Value, ...] | None] = {}
 
@@ -241,6 +243,7 @@ class Planner:
         """The value must be saved: on the tape inside loops, as a result of its If outside."""
         if place.in_scope:
             return
+        self.plan.is_sound = self.plan.is_sound and value not in self.altered
         if place.in_loop:
             self.plan.taped.setdefault(id(place.block), {})[value] = None
             self.plan.needed.setdefault(id(place.block), {})[value] = None

@@ -16,7 +16,6 @@ that have no derivatives of their own: else the reverse would need what they hel
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ...errors import Span
@@ -27,6 +26,7 @@ from ...ir.types import Scalar
 from ...locks import cached_property
 from ..calculus.activity import Activity
 from .forward_sweep import carried_args
+from .in_reverse import made_from
 from .scale_degrees import EXPONENTIALS, Degree, Degrees, Dependence, Labels
 
 _LINEAR = {"add": (0, 1), "sub": (0, 1), "add_rn": (0, 1), "sub_rn": (0, 1), "neg": (0,), "convert": (0,)}
@@ -88,11 +88,11 @@ class Rescaled:
     @cached_property
     def _terms(self) -> set[Value]:
         scales = {op.results[0] for op in walk(self.loop.body) if self.is_scale(op)}
-        return _made_from(self.loop, scales | self._sums)
+        return made_from(self.loop.body, scales | self._sums)
 
     @cached_property
     def _sums(self) -> set[Value]:
-        return _made_from(self.loop, {carried_args(self.loop)[k] for k in self.carried})
+        return made_from(self.loop.body, {carried_args(self.loop)[k] for k in self.carried})
 
     def _is_steady(self, value: Value) -> bool:
         """A factor without a derivative in the reverse."""
@@ -122,32 +122,6 @@ class Rescaled:
         if op.fn == "fma":
             return any(map(self._is_pure, op.args[:2])) and self._is_pure(op.args[2])
         return all(map(self._is_pure, op.args))
-
-
-def _made_from(loop: For | While, values: set[Value]) -> set[Value]:
-    """These, and all floats that the loop computes from them."""
-    found, size = set(values), 0
-    while size != len(found):
-        size = len(found)
-        for op in walk(loop.body):
-            for value, inputs in _flow(op):
-                if _is_float(value) and any(v in found for v in inputs):
-                    found.add(value)
-    return found
-
-
-def _flow(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
-    match op:
-        case If():
-            for result, *sides in zip(op.results, op.then.results, op.orelse.results, strict=True):
-                yield result, tuple(sides)
-        case For() | While():
-            for k, arg in enumerate(carried_args(op)):
-                yield arg, (op.inits[k], op.body.results[k])
-                yield op.results[k], (op.inits[k], op.body.results[k])
-        case _:
-            for result in op.results:
-                yield result, tuple(operands(op))
 
 
 def _is_float(value: Value) -> bool:
