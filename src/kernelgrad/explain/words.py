@@ -172,9 +172,9 @@ def _together(prepared: Prepared) -> list[str]:
 
 
 def _tiles(plan: Plan) -> list[str]:
+    otherwise = ", if the fill covers all that is read; otherwise what is read goes on the tape"
     return [
-        f"{tile.fill[0].span}: '{tile.variable}' is filled again in the reverse, if the fill covers all that is read;"
-        " otherwise what is read goes on the tape"
+        f"{tile.fill[0].span}: '{tile.variable}' is filled again in the reverse{otherwise if tile.barrier else ''}"
         for used in plan.refilled.values()
         for tile in used
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -196,7 +196,7 @@ class Rematerialized:
     def run(self) -> dict[Value, Value]:
         tiles = self.plan.refilled.get(id(self.block), [])
         for op in self.block.ops:
-            ready = [tile for tile in tiles if tile.barrier is op]
+            ready = [tile for tile in tiles if tile.ready is op]
             if ready:
                 self.refill(ready)
             self.again(op)
@@ -214,16 +214,20 @@ class Rematerialized:
                 self.found[result] = copier.map[result]
 
     def refill(self, tiles: list[Tile]) -> None:
-        """Between barriers: others may still read what is there, and wait for what comes."""
-        self.b.effect(Barrier, "block")
+        """Between barriers, where it is not the thread's own: others may still read what is there, and wait for what
+        comes."""
+        shared = any(tile.barrier is not None for tile in tiles)
+        if shared:
+            self.b.effect(Barrier, "block")
         for tile in tiles:
             for op in tile.fill:
-                copier = self.copier(tile.stored(op), op)
+                copier = self.copier(tile.stored(op), op, tile.inner)
                 copier.stores = tile.stores
                 copier.op(op, taping=False)
-        self.b.effect(Barrier, "block")
+        if shared:
+            self.b.effect(Barrier, "block")
 
-    def copier(self, wanted: list[Value], op: Op) -> Copier:
+    def copier(self, wanted: list[Value], op: Op, inner: Set[int] = frozenset()) -> Copier:
         copier = Copier(self.b, self.plan, self.find, lambda v: None, effects=False)
-        copier.slice = self.plan.slice_of(wanted, op) if blocks(op) else set(wanted)
+        copier.slice = self.plan.slice_of(wanted, op, inner) if blocks(op) else set(wanted)
         return copier

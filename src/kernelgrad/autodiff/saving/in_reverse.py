@@ -72,6 +72,8 @@ def _flow(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
             for k, arg in enumerate(carried_args(op)):
                 yield arg, (op.inits[k], op.body.results[k])
                 yield op.results[k], (op.inits[k], op.body.results[k])
+        case Apply("along", (value, *_)):
+            yield op.result, (value,)
         case _:
             for result in op.results:
                 yield result, tuple(operands(op))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 
 from ...analysis.ownership.loads_before_stores import Early
@@ -61,7 +61,9 @@ class Planner:
         self.function, self.structure, self.memory = task.function, task.structure, task.memory
         self.winners, self.saved = task.winners, saved
         self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early.loads)
-        self.plan = Plan(task.structure, slice_of=lambda values, op: self.again.trace(values, op).seen)
+        self.plan = Plan(
+            task.structure, slice_of=lambda values, op, inner=frozenset(): self.again.trace(values, op, inner).seen
+        )
         self.needs = Needs(self.plan, task.memory, task.activity, task.shadow, task.winners)
         self.plan.wanted_of = self.needs.inside
         choose_tiles(self.again, task.refill)
@@ -166,19 +168,19 @@ class Planner:
                 self.require(inner)
 
     def require_tiles(self) -> None:
-        for values, op in self.refills.needed():
+        for values, op, tile in self.refills.needed():
             if op is not None:
-                self.need_slice(values, op)
+                self.need_slice(values, op, tile.inner)
             else:
                 for value in values:
                     self.need(value)
 
-    def need_slice(self, wanted: Iterable[Value], op: Op) -> None:
-        for value in self.slice_inputs(wanted, op):
+    def need_slice(self, wanted: Iterable[Value], op: Op, inner: Set[int] = frozenset()) -> None:
+        for value in self.slice_inputs(wanted, op, inner):
             self.need(value)
 
-    def slice_inputs(self, wanted: Iterable[Value], op: Op) -> tuple[Value, ...]:
-        found = self.again.trace(wanted, op)
+    def slice_inputs(self, wanted: Iterable[Value], op: Op, inner: Set[int] = frozenset()) -> tuple[Value, ...]:
+        found = self.again.trace(wanted, op, inner)
         self.refills.note(found.seen)
         return tuple(found.outside)
 
