@@ -233,7 +233,8 @@ class Gradient(Differentiated):
         """The same gradient with its loops in segments, for launches whose tape would exceed the budget."""
         from ..autodiff.saving import checkpoint
 
-        function = checkpoint.run(self.kernel.function, self.kernel.module)
+        taped = self.variant().derivative.prepared.planned.looped_spans()
+        function = checkpoint.run(self.kernel.function, self.kernel.module, taped)
         module = replace(self.kernel.module, functions={function.name: function})
         kernel = Kernel(function.name, module, self.kernel.variable)
         return Gradient(kernel, replace(self.settings, tape_budget=None))
