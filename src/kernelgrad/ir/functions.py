@@ -111,6 +111,9 @@ PURE: dict[str, PureFunction] = {row.name: row for row in _TABLE}
 # Never in a function that is emitted.
 ONLY_IN_REVERSE = frozenset(("along", "detach", "at_end", "in_reverse"))
 
+# What the reverse of a loop has something else for.
+REPLACED = frozenset(("at_end", "in_reverse"))
+
 # What the source says of derivatives; not in what backends get either.
 GIVEN = frozenset(("stop", "custom", "custom_forward", "custom_reverse"))
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ...ir.builder import Builder
 from ...ir.effects import PURE
-from ...ir.ops import Alloca, Atomic, Barrier, Block, For, If, Load, Op, Value, While
+from ...ir.functions import REPLACED
+from ...ir.ops import Alloca, Apply, Atomic, Barrier, Block, For, If, Load, Op, Value, While
 from ...ir.traverse import blocks, rebuild, walk
 from ...ir.types import I64
-from .in_reverse import is_replaced, loop_argument, replacement
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ class Copier:
         if self.effects:
             if id(op) not in self.plan.silent:
                 self.real(op)
-        elif is_replaced(op) and loop_argument(op) not in self.map:
+        elif isinstance(op, Apply) and op.fn in REPLACED and op.args[-1] not in self.map:
+            from .in_reverse import replacement
+
             self.map[op.result] = self.value(replacement(op, self.plan.structure))
         elif isinstance(op, _RERUN) or id(op) in self.stores:
             new = rebuild(op, self.value, lambda b: b)

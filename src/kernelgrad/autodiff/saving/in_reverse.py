@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ...analysis.structure import Structure
+from ...ir.functions import REPLACED
 from ...ir.ops import Apply, Block, For, If, Op, Value, While
-from ...ir.traverse import kinds, operands, walk
+from ...ir.traverse import operands, walk
 from .forward_sweep import carried_args
 
 
 def is_replaced(op: Op | None) -> bool:
-    return isinstance(op, Apply) and op.fn in ("at_end", "in_reverse")
+    return isinstance(op, Apply) and op.fn in REPLACED
 
 
 def loop_argument(op: Op) -> Value:
@@ -43,8 +44,6 @@ def sources(op: Op, structure: Structure) -> tuple[Value, ...]:
 def altered(body: Block) -> set[Value]:
     """What must not be kept, since it is something else in the reverse: all that loops compute from replaced values,
     but for what they end with."""
-    if kinds(body).isdisjoint(("at_end", "in_reverse")):
-        return set()
     replaced = [op for op in walk(body) if is_replaced(op)]
     return made_from(body, {op.results[0] for op in replaced}, {loop_argument(op) for op in replaced})
 

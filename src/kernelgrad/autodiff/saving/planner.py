@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from ...analysis.ownership.loads_before_stores import Early
 from ...analysis.roots import Memory, Roots
 from ...analysis.structure import Place, Structure
-from ...ir.ops import Atomic, Block, For, Function, If, Op, Value, While
-from ...ir.traverse import blocks, walk
+from ...ir.functions import REPLACED
+from ...ir.ops import Apply, Atomic, Block, For, Function, If, Op, Value, While
+from ...ir.traverse import blocks, kinds, operands, walk
 from ...ir.types import I64
 from ..calculus.activity import Activity
 from ..winners.winners import Winners
 from .branch_bits import Choices
-from .in_reverse import altered, sources
 from .needs import Needs
 from .plan import Plan
 from .recompute import Again, Refills, choose_tiles
@@ -52,6 +52,15 @@ def make_plan(task: Task) -> Plan:
     return found
 
 
+def _altered(function: Function) -> Collection[Value]:
+    """What must not be kept: see `in_reverse`."""
+    if kinds(function.body).isdisjoint(REPLACED):
+        return ()
+    from .in_reverse import altered
+
+    return altered(function.body)
+
+
 class Planner:
     """`saved`: values to be kept wherever they are needed. `asked`: values that adjoints need; `inputs_of`: from what
     these, and those in turn, are recomputed; None where they are kept. `compared`: values of which not a bit may
@@ -70,7 +79,7 @@ class Planner:
         self.refills = Refills(self.again, self.plan.refilled)
         self.choices = Choices(self, task.choices)
         self.compared: set[Value] = set()
-        self.altered = altered(task.function.body)
+        self.altered = _altered(task.function)
         self.asked: dict[Value, None] = {}
         self.inputs_of: dict[Value, tuple[Value, ...] | None] = {}
 
@@ -222,7 +231,11 @@ class Planner:
         if isinstance(op, If | For | While):
             return self.slice_inputs([value], op)
         self.refills.note([value])
-        return sources(op, self.structure)
+        if isinstance(op, Apply) and op.fn in REPLACED:
+            from .in_reverse import replacement
+
+            return (replacement(op, self.structure),)
+        return tuple(operands(op))
 
     def must_keep(self, value: Value, op: Op, place: Place) -> bool:
         if value in self.compared or self.again.is_source(op, place):

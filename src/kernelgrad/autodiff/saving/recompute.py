@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...analysis.roots import UNKNOWN, Memory, Roots
 from ...analysis.structure import Place, Structure
 from ...ir.effects import NESTING, OF_OPERANDS, is_clock
-from ...ir.ops import Alloca, Builtin, For, If, Load, Op, Store, Value, While
+from ...ir.functions import REPLACED
+from ...ir.ops import Alloca, Apply, Builtin, For, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, operands
-from .in_reverse import is_replaced, loop_argument, replacement
 
 if TYPE_CHECKING:
     from ...analysis.tiles import Tile
@@ -66,12 +66,19 @@ class Again:
                 todo += self.structure.argument_sources(value)
             elif id(op) not in inner and self.is_source(op, place):
                 bad = True
-            elif is_replaced(op):
-                again = self.structure.is_inside(loop_argument(op), within)  # the whole loop
-                todo.append(operands(op)[0] if again else replacement(op, self.structure))
+            elif isinstance(op, Apply) and op.fn in REPLACED:
+                todo.append(self._replaced(op, within))
             else:
                 todo += dependencies(op, value)
         return Trace(bad, outside, seen)
+
+    def _replaced(self, op: Apply, within: Op) -> Value:
+        """What a value that the reverse of a loop has something else for comes from; itself, if all of that loop runs
+        again."""
+        from .in_reverse import loop_argument, replacement
+
+        again = self.structure.is_inside(loop_argument(op), within)
+        return op.args[0] if again else replacement(op, self.structure)
 
     def is_source(self, op: Op, place: Place) -> bool:
         """Whether an operation must not be run again in the reverse of a block."""
