@@ -132,7 +132,8 @@ def test_explain_tells() -> None:
 
 LOOP = "int i = blockIdx.x * blockDim.x + threadIdx.x; double v = 0.1; for (int k = 0; k < n; k++) {{ {} }} y[i] = v;"
 CHOICES = {
-    "maximum": ("v = fmax(v, x[i + 2 * k]);", {"u8"}),
+    "maximum": ("v = fmax(v, x[i + 2 * k]);", set()),  # the last one that was taken is enough
+    "scaled maximum": ("v = 0.9 * fmax(v, x[i + 2 * k]);", {"u8"}),
     "minimum": ("v = 0.5 * fmin(v, x[i + 2 * k]) + 0.2;", {"u8"}),
     "branch": ("if (v > x[i + 2 * k]) v = 0.5 * v + x[i]; else v += x[i + k];", {"u8"}),
     "select": ("v = v > 0.3 ? 0.5 * v : v + x[i];", {"u8"}),

@@ -61,7 +61,7 @@ SOURCE = "".join(f"__global__ void {name}_{HEAD}{body} }}\n" for name, body in B
 OTHERS = r"""
 struct View { double *p; int n; };
 __global__ void members(View v) { int i = threadIdx.x; if (i < v.n) v.p[i] *= v.p[i + 1]; }
-__global__ void wanders(double *y, const double *x, int n) {
+__global__ void walks(double *y, const double *x, int n) {
     const double *p = x + threadIdx.x;
     for (int k = 0; k < n; ++k) { y[threadIdx.x] += *p; p += n; }
 }
@@ -76,6 +76,10 @@ __global__ void comes_round_again(double *y, const double *x, int n) {
 __global__ void steps_back(double *y, const double *x, int n) {
     int at = n;
     while (at >= 0) { y[threadIdx.x] += x[at - n]; at += -blockDim.x; }
+}
+__global__ void wanders(double *y, const double *x, int n) {
+    const double *p = x + threadIdx.x;
+    for (int k = 0; k < n; ++k) { y[threadIdx.x] += *p; p += (int)*p; }
 }
 __global__ void looked_up(double *y, const double *x, const int *idx) { y[threadIdx.x] = x[idx[threadIdx.x]]; }
 __global__ void chosen(double *y, double *z, bool first) { double *p = first ? y : z; p[threadIdx.x] = 1; }
@@ -111,6 +115,10 @@ def test_numbers_that_come_round(module: Any, name: str) -> None:
 def test_what_nobody_knows_is_anywhere(module: Any, name: str) -> None:
     least, most = footprints(module[name].function, (1, 1, 1), (32, 1, 1), {"n": 4}.get)["x"].both
     assert least <= -(8 << 31) and most >= 8 << 31
+
+
+def test_where_a_pointer_walks(module: Any) -> None:
+    assert footprints(module["walks"].function, (1, 1, 1), (32, 1, 1), {"n": 4}.get)["x"].loads == (0, 352)
 
 
 def test_either_of_two_pointers(module: Any) -> None:

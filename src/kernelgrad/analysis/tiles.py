@@ -5,6 +5,9 @@
 What was read from a tile need not be kept: entering the reverse of the block, the tile is filled again and can be read
 again (rule 8). That is right if the fill writes every cell that is read; `coverage` decides this for a launch, and
 without it the reads are kept on the tape. A tile of a block that runs once in a joint sweep still holds what it held.
+
+An array of a thread's own that its block fills first and then reads is such a tile, too: each execution has its own, so
+that filling it again makes it what it was, whatever of it is written.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from ..ir.effects import has_barrier
-from ..ir.ops import Barrier, Block, For, If, Load, Op, Store, Value, While
+from ..ir.ops import Alloca, Barrier, Block, For, If, Load, Op, Store, Value, While
 from ..ir.traverse import blocks, operands, walk
 from ..ir.types import Pointer
 from .roots import Memory
@@ -25,11 +28,17 @@ class Tile:
     root: Value
     variable: str
     place: Place  # the block that fills and reads it
-    barrier: Barrier  # between the fill and the reads
+    barrier: Barrier | None  # between the fill and the reads; None where it is the thread's own
     fill: tuple[Op, ...]  # operations of the block that write it
     stores: frozenset[int]
     loads: frozenset[int]
     reads: tuple[Op, ...]  # operations of the block that read it
+    inner: frozenset[int] = frozenset()  # loads of what is filled so far, in the operations that fill it
+
+    @property
+    def ready(self) -> Op:
+        """Before this operation, it is filled."""
+        return self.reads[0] if self.barrier is None else self.barrier
 
     @property
     def stays(self) -> bool:
@@ -78,6 +87,33 @@ def _tile(root: Value, name: str, memory: Memory, structure: Structure) -> Tile 
     written, read = map(frozenset, ids)
     filling, reading = (tuple(ops[k] for k in which) for which in (fill, reads))
     return Tile(root, name, place, barrier, filling, written, read, reading)
+
+
+def find_own(memory: Memory, structure: Structure) -> Iterator[Tile]:
+    """Arrays of a thread's own, in the order in which they stand."""
+    for root, op in structure.definition.items():
+        if isinstance(op, Alloca) and root not in memory.escaped:
+            tile = _own(root, memory, structure)
+            if tile is not None:
+                yield tile
+
+
+def _own(root: Value, memory: Memory, structure: Structure) -> Tile | None:
+    accesses = [op for op in (*memory.stores, *memory.loads) if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
+    if not all(isinstance(op, Store | Load) and len(memory.of(op.ptr)) == 1 for op in accesses):
+        return None
+    stores = frozenset(id(op) for op in accesses if isinstance(op, Store))
+    loads = frozenset(id(op) for op in accesses if isinstance(op, Load))
+    place, ops = structure.home[root], structure.home[root].block.ops
+    fill = [k for k, op in enumerate(ops) if _touches(op, stores)]
+    after = ops[fill[-1] + 1 :] if fill else ()
+    reads = tuple(op for op in after if _touches(op, loads))
+    if not reads:
+        return None
+    read = frozenset(id(op) for outer in reads for op in _nested(outer)) & loads
+    filling = tuple(ops[k] for k in fill)
+    inner = frozenset(id(op) for outer in filling for op in _nested(outer)) & loads
+    return Tile(root, root.name or "", place, None, filling, stores, read, reads, inner)
 
 
 def _common_place(accesses: list[Op], structure: Structure) -> Place:

@@ -233,7 +233,8 @@ class Gradient(Differentiated):
         """The same gradient with its loops in segments, for launches whose tape would exceed the budget."""
         from ..autodiff.saving import checkpoint
 
-        function = checkpoint.run(self.kernel.function, self.kernel.module)
+        taped = self.variant().derivative.prepared.planned.looped_spans()
+        function = checkpoint.run(self.kernel.function, self.kernel.module, taped)
         module = replace(self.kernel.module, functions={function.name: function})
         kernel = Kernel(function.name, module, self.kernel.variable)
         return Gradient(kernel, replace(self.settings, tape_budget=None))
@@ -299,16 +300,13 @@ class Gradient(Differentiated):
         launch = make_launch(grid, block, shared, of=self.kernel.name)
         args, _ = self._expected.placed(args, adjoints)
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
-        plain = self.bytes_needed(launch, bound, placement)
-        if self._fits(plain):
-            known = self._known(launch, bound, placement)
-            halves = self.planner.in_two.find(known, known.answers(self.kernel.function))
-            return plain if halves is None else _bytes_needed(halves.reverse, known, launch, bound, placement)
         segment = self.segment(launch, bound, placement)
-        return self.checkpointed.bytes_needed(launch, bound, placement, segment)
-
-    def _fits(self, nbytes: int) -> bool:
-        return self.settings.tape_budget is None or nbytes <= self.settings.tape_budget
+        if segment is not None:
+            return self.checkpointed.bytes_needed(launch, bound, placement, segment)
+        known = self._known(launch, bound, placement)
+        halves = self.planner.in_two.find(known, known.answers(self.kernel.function))
+        forms = self.forms if halves is None else halves.reverse
+        return _bytes_needed(forms, known, launch, bound, placement)
 
     def bytes_needed(
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
@@ -323,23 +321,26 @@ class Gradient(Differentiated):
         ways = self.ways(placement, False, False)
         return known_launch(self.kernel.function, self.settings.listed, launch, bound, ways, segment)
 
-    def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
-        """How long segments must be for the tape to keep to the budget: the first of growing squares that does."""
-        budget = self.settings.tape_budget or 0
-        smallest = 0
-        for exponent in range(3, 40):
-            segment = 1 << exponent
-            needed = self.checkpointed.bytes_needed(launch, bound, placement, segment)
-            if needed <= budget:
-                return segment
-            if smallest and needed > smallest:
-                break
-            smallest = needed
-        log = " and the log of deterministic=True need" if self.settings.deterministic else " needs"
-        raise LaunchError(
-            f"{self.kernel.name}: the tape{log} {smallest:,} bytes even with its loops checkpointed, over the budget"
-            f" of {budget:,}; launch fewer threads at a time or allow more"
-        )
+    def segment(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int | None:
+        """How long the segments of checkpointed loops are; None where the tape needs none."""
+        if self.settings.tape_budget is None and not self.tapes:
+            return None
+        from .tape_budget import segment_for
+
+        return segment_for(self, launch, bound, placement)
+
+    @cached_property
+    def tapes(self) -> bool:
+        """Whether there is a tape at all."""
+        return any(self.variant().derivative.prepared.plan.taped.values())
+
+    def bytes_foreseen(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
+        """What the tape takes, where that is known without a count; else 0."""
+        from ..launches.memory.tape_memory import by_arithmetic, tape_total
+
+        variant = self.forms.for_launch(self._known(launch, bound, placement))
+        sizes = by_arithmetic(variant, launch, integers_of(variant.kernel.function).known(bound.packed, None))
+        return 0 if sizes is None else tape_total(sizes, launch)
 
     def check(
         self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **adjoints: Any
@@ -388,12 +389,11 @@ class Gradient(Differentiated):
 
     def within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
         """This gradient, or the checkpointed one with a length for its segments."""
-        if self.settings.tape_budget is None:
+        if self.settings.tape_budget is None and not self.tapes:
             return self, None
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
-        if self._fits(self.bytes_needed(launch, bound, placement)):
-            return self, None
-        return self.checkpointed, self.segment(launch, bound, placement)
+        segment = self.segment(launch, bound, placement)
+        return (self, None) if segment is None else (self.checkpointed, segment)
 
     def _prepare(
         self,

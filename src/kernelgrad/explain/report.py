@@ -109,7 +109,8 @@ def _of_launch(planned: Planned) -> list[str]:
     if tape:
         rows += ["", f"tape: {tape // threads:,} bytes for each thread, {size(tape)} in all"]
     if plan.segment is not None:
-        rows += [f"checkpointed to stay within tape_budget: segments of {plan.segment:,} iterations"]
+        length = f"segments of {plan.segment:,} iterations"
+        rows += [f"checkpointed to stay within tape_budget: {length} (1 GB is meant where none is given)"]
     return [*rows, *_legend(unknown)]
 
 

@@ -145,10 +145,24 @@ def _tape(plan: Plan) -> list[str]:
 
 
 def _along(prepared: Prepared) -> list[str]:
-    return [
+    """What loops carry, or end with, in place of a tape."""
+    ops = [op for op in walk(prepared.function.body) if isinstance(op, Apply)]
+    home, settled = prepared.structure.home, [op for op in ops if op.fn in ("at_end", "in_reverse")]
+    loops = {str(owner.span) for op in settled if (owner := home[op.args[-1]].owner) is not None}
+    taken = dict.fromkeys(
+        str(op.span) for op in settled if isinstance(op.result.type, Scalar) and not op.result.type.is_float
+    )
+    scaled = dict.fromkeys(
+        str(owner.span)
+        for op in settled
+        if str(op.span) not in taken and (owner := home[op.args[-1]].owner) is not None
+    )
+    rows = [f"{where}: the number of the last iteration that was taken is kept" for where in taken]
+    rows += [f"{where}: what the loop sums up by a running scale, the reverse has by the last one" for where in scaled]
+    along = (op for op in ops if op.fn == "detach" and str(op.span) not in {*loops, *taken})
+    return rows + [
         f"{op.span}: {op.result.shown or 'a value'} ({op.result.type}): its derivative is carried along with the loop"
-        for op in walk(prepared.function.body)
-        if isinstance(op, Apply) and op.fn == "detach"
+        for op in along
     ]
 
 
@@ -172,9 +186,9 @@ def _together(prepared: Prepared) -> list[str]:
 
 
 def _tiles(plan: Plan) -> list[str]:
+    otherwise = ", if the fill covers all that is read; otherwise what is read goes on the tape"
     return [
-        f"{tile.fill[0].span}: '{tile.variable}' is filled again in the reverse, if the fill covers all that is read;"
-        " otherwise what is read goes on the tape"
+        f"{tile.fill[0].span}: '{tile.variable}' is filled again in the reverse{otherwise if tile.barrier else ''}"
         for used in plan.refilled.values()
         for tile in used
     ]

@@ -84,9 +84,12 @@ _TABLE = [
     # Conversion with a rounding mode: n nearest even, d, u, z. To an integer or to a narrower float.
     *_rows("convert_rn convert_rd convert_ru convert_rz", 1, "any", "given"),
     # For reverse mode, and gone after it: detach(v) is v without its derivatives; along(v, x, slope) is v, and its
-    # derivative by x grows by slope.
+    # derivative by x grows by slope. at_end(v, arg) is v; what the reverse computes again has for it, in all iterations
+    # of the loop whose body has the argument, what that loop ends with. in_reverse(v, r, arg) is v, and r there.
     *_rows("detach", 1, "float"),
     *_rows("along", 3, "float"),
+    *_rows("at_end", 2, "any"),
+    *_rows("in_reverse", 3, "any"),
     # Derivatives that the source gives, gone in what backends get (`transforms/given`): stop(v) is v without its
     # derivatives; custom(v, x, slope) is v, and its derivative by x grows by slope, or does so in one mode alone.
     *_rows("stop", 1, "float"),
@@ -106,7 +109,10 @@ _TABLE = [
 PURE: dict[str, PureFunction] = {row.name: row for row in _TABLE}
 
 # Never in a function that is emitted.
-ONLY_IN_REVERSE = frozenset(("along", "detach"))
+ONLY_IN_REVERSE = frozenset(("along", "detach", "at_end", "in_reverse"))
+
+# What the reverse of a loop has something else for.
+REPLACED = frozenset(("at_end", "in_reverse"))
 
 # What the source says of derivatives; not in what backends get either.
 GIVEN = frozenset(("stop", "custom", "custom_forward", "custom_reverse"))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from ..ir.ops import Alloca, Apply, Block, Constant, For, Function, Load, Member, Module, Offset, PtrCast, Store, Value
 from ..ir.traverse import blocks, operands, walk
 from ..ir.types import Array, Pointer, Struct, Type
-from . import promote, simplify
+from . import loads, promote, simplify
 from .unroll import constants_of, trips, unroll
 
 _MOST_OPERATIONS = 4096  # that a function may have when its loops are unrolled
@@ -24,13 +24,17 @@ _ROUNDS = 4  # loops whose bounds are the counters of others have constant ones 
 
 
 def run(function: Function, module: Module) -> Function:
+    given = function
     for _ in range(_ROUNDS):
         chosen = _Arrays(function).loops()
         if not chosen:
             break
         unrolled = promote.run(unroll(function, chosen.__contains__), module)
         function = simplify.run(unrolled, module)
-    return function
+    if function is given:
+        return function
+    # What the iterations of such a loop have stored in arrays that stay memory is known to those that follow.
+    return simplify.run(loads.run(function, module), module)
 
 
 class _Arrays:

@@ -16,6 +16,7 @@ from ..analysis.fold import limits
 from ..ir.builder import Builder
 from ..ir.effects import CHANGES
 from ..ir.ops import (
+    Alloca,
     Apply,
     Block,
     Builtin,
@@ -28,6 +29,8 @@ from ..ir.ops import (
     Offset,
     Op,
     PtrCast,
+    PtrDiff,
+    Store,
     Value,
     While,
 )
@@ -40,7 +43,7 @@ _UPWARDS = {"lt": True, "le": True, "gt": False, "ge": False}
 
 
 def run(function: Function, module: Module) -> Function:
-    return with_body(function, eliminate(_Counted(function.body).block(function.body)))
+    return with_body(function, eliminate(_Counted(function).block(function.body)))
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,10 @@ class _Counter:
 
 
 class _Counted:
-    def __init__(self, body: Block):
-        self.used = uses(body)
+    def __init__(self, function: Function):
+        self.used = uses(function.body)
         self.constants: dict[Value, int] = {}
+        self.roots = _Roots(function)
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
@@ -76,7 +80,7 @@ class _Counted:
     # ---- matching
 
     def match(self, loop: While) -> _Counter | None:
-        hoisted, kept = _split_invariant(loop)
+        hoisted, kept = _split_invariant(loop, self.roots)
         condition = _last_defined(kept, loop.before.results[0])
         if condition is None or condition.fn not in _FLIPPED or not _forwards_only(loop.before):
             return None
@@ -237,23 +241,45 @@ def _last_defined(ops: list[Op], value: Value) -> Apply | None:
     return ops[-1] if ops and isinstance(ops[-1], Apply) and ops[-1].result is value else None
 
 
-def _split_invariant(loop: While) -> tuple[tuple[Op, ...], list[Op]]:
+class _Roots:
+    """Where pointers come from, as far as addresses tell."""
+
+    def __init__(self, function: Function):
+        self.params = {p.value for p in function.params}
+        self.definition = {v: op for op in walk(function.body) for v in op.results}
+
+    def of(self, pointer: Value) -> Value:
+        while isinstance(op := self.definition.get(pointer), Offset | Member | PtrCast):
+            pointer = op.ptr
+        return pointer
+
+    def is_own(self, op: Op) -> bool:
+        """Whether an operation writes nothing but an array of the thread's own."""
+        return isinstance(op, Store) and isinstance(self.definition.get(self.of(op.ptr)), Alloca)
+
+    def is_given(self, load: Load) -> bool:
+        """Whether a load reads what no array of the thread's own is."""
+        return self.of(load.ptr) in self.params
+
+
+def _split_invariant(loop: While, roots: _Roots) -> tuple[tuple[Op, ...], list[Op]]:
     """Operations of the condition's block that may run once in front of the loop, and the others."""
     hoisted: list[Op] = []
     kept: list[Op] = []
     inside = set(loop.before.args)
-    reads = not any(isinstance(op, CHANGES) for block in (loop.before, loop.body) for op in walk(block))
+    changes = [op for block in (loop.before, loop.body) for op in walk(block) if isinstance(op, CHANGES)]
+    only_own = all(map(roots.is_own, changes))
     for op in loop.before.ops:
         # The condition is evaluated at least once: whatever is pure may be, in front.
-        movable = isinstance(op, Constant | Apply | Extract) or (isinstance(op, Builtin) and "clock" not in op.name)
-        movable = movable or (reads and _reads(op))
+        movable = isinstance(op, Constant | Apply | Extract | PtrDiff) or (
+            isinstance(op, Builtin) and "clock" not in op.name
+        )
+        movable = movable or isinstance(op, Offset | Member | PtrCast)
+        if isinstance(op, Load) and not op.volatile:
+            movable = not changes or (only_own and roots.is_given(op))
         if movable and not any(v in inside for v in operands(op)):
             hoisted.append(op)
         else:
             kept.append(op)
             inside.update(op.results)
     return tuple(hoisted), kept
-
-
-def _reads(op: Op) -> bool:
-    return isinstance(op, Offset | Member | PtrCast) or (isinstance(op, Load) and not op.volatile)

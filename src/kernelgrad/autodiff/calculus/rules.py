@@ -401,6 +401,8 @@ _OWN = {
     "detach": Zero("detach"),
     "masked": Rule("masked", lambda r, v, g: (where(g != 0.0, 1.0, 0.0), 0.0), _TWO),
     "along": Rule("along", lambda r, v, x, slope: (1.0, slope, 0.0), _THREE, singular=True),
+    "at_end": Zero("at_end", *_TWO),
+    "in_reverse": Zero("in_reverse", *_THREE),
     # What the source gives.
     "stop": Zero("stop"),
     "custom": Rule("custom", lambda r, v, x, slope: (1.0, slope, 0.0), _THREE, singular=True),

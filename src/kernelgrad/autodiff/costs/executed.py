@@ -4,7 +4,7 @@ reverse computes them again. What nobody needs is not there in the end."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 from ...analysis.ownership.exclusive import is_shared
 from ...analysis.structure import Place
@@ -59,13 +59,13 @@ class Executed:
     def _refill(self, tile: Tile) -> None:
         for op in tile.fill:
             if blocks(op):
-                self._slice(tile.stored(op), op)
+                self._slice(tile.stored(op), op, tile.inner)
             for nested in (op, *_nested(op)):
                 if id(nested) in tile.stores:
                     self._run_again(nested)
 
-    def _slice(self, wanted: Iterable[Value], op: Op) -> None:
-        values = self.plan.slice_of(list(wanted), op)
+    def _slice(self, wanted: Iterable[Value], op: Op, inner: Set[int] = frozenset()) -> None:
+        values = self.plan.slice_of(list(wanted), op, inner)
         for nested in (op, *_nested(op)):
             if any(r in values for r in nested.results):
                 self._run_again(nested)

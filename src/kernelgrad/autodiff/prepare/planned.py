@@ -82,6 +82,17 @@ class Planned:
     def taped_spans(self) -> set[Span]:
         return {place.owner.span for place in self.taped_loops() if place.owner is not None}
 
+    def looped_spans(self) -> frozenset[Span]:
+        """The loops that have to do with how large the tape is: those that put something on it, and those around."""
+        found: set[Span] = set()
+        for start in self.taped_loops():
+            place: Place | None = start
+            while place is not None:
+                if isinstance(place.owner, For | While):
+                    found.add(place.owner.span)
+                place = place.parent
+        return frozenset(found)
+
     def taped_loops(self) -> list[Place]:
         """The loop bodies (and branches in loops) that put something on the tape."""
         places = [self.structure.places[key] for key, frame in self.plan.taped.items() if frame]
@@ -113,6 +124,15 @@ class Planned:
 
         narrow = carried_derivatives.candidates(self.function, self.plan, self.memory, self.activity)
         return narrow, rerun_segments.candidates(self.function, self.plan) - narrow
+
+    @cached_property
+    def rescaled_loops(self) -> frozenset[Span]:
+        """Of the loops that tape something, those whose sums hang on a running scale as it is in the end alone."""
+        if not any(self.plan.taped.values()):
+            return frozenset()
+        from ..saving import rescaled_sums
+
+        return rescaled_sums.candidates(self.source, self.taped_spans(), self.activity)
 
 
 def make_planned(function: Function, module: Module, options: Options) -> Planned:

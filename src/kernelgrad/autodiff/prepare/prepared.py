@@ -106,7 +106,9 @@ class Derivations:
         function, module = self.ready(options), self.module
         found = make_planned(function, module, options)
         nothing = frozenset[Span]()
+        scaled = found.rescaled_loops
         narrow, stripped = found.long_loops if options.facts.strips else (nothing, nothing)
+        narrow, stripped = narrow - scaled, stripped - scaled
         if stripped:
             from ...transforms import rotate
             from ..saving.rerun_segments import strip
@@ -118,6 +120,8 @@ class Derivations:
         if short:
             function = unrolled(function, module, short)
             found = make_planned(function, module, options)
+        if any(found.plan.taped.values()):
+            function, found = self._settle(function, found, scaled, options)
         if narrow:
             from ..saving import carried_derivatives
 
@@ -126,6 +130,17 @@ class Derivations:
             function = carried_derivatives.run(function, narrow, memory, activity_of(function, memory, options))
             found = make_planned(function, module, options)
         return found
+
+    def _settle(
+        self, function: Function, found: Planned, scaled: frozenset[Span], options: Options
+    ) -> tuple[Function, Planned]:
+        """With what loops end with in place of what they had on the way, where nothing is needed of that."""
+        for chosen in (scaled, frozenset[Span]()) if scaled else (scaled,):
+            settled = _settled(function, chosen, found.taped_spans(), options)
+            planned = found if settled is function else make_planned(settled, self.module, options)
+            if planned.plan.is_sound:
+                return settled, planned
+        return function, found
 
     def ready(self, options: Options) -> Function:
         """The function in the form that reversal knows."""
@@ -143,6 +158,16 @@ class Derivations:
         from ..calculus import struct_members
 
         return struct_members.apart(self.function, self.module, options.listed)
+
+
+def _settled(function: Function, scaled: frozenset[Span], taped: set[Span], options: Options) -> Function:
+    """With what loops end with in place of what they had on the way: of sums of terms by a running scale, of maxima."""
+    from ..saving import last_taken, rescaled_sums
+
+    if scaled:
+        activity = activity_of(function, memory_analysis.analyse(function), options)
+        function = rescaled_sums.run(function, scaled, activity)
+    return last_taken.run(function, taped, activity_of(function, memory_analysis.analyse(function), options))
 
 
 def _prepare(planned: Planned, options: Options) -> Prepared:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Block, Constant, For, Function, If, Op, Value, While
-from ...ir.traverse import blocks, descend, operands, walk, with_body
+from ...ir.traverse import blocks, descend, walk, with_body
 from ..calculus.activity import Activity
 
 if TYPE_CHECKING:
@@ -78,8 +78,10 @@ class Choices:
         if place.in_scope:
             return False
         if op is not None:
+            from .in_reverse import sources
+
             kept = self.planner.must_keep(value, op, place)
-            return kept or (not blocks(op) and any(map(self.is_lost, operands(op))))
+            return kept or (not blocks(op) and any(map(self.is_lost, sources(op, structure))))
         owner = place.owner
         if not isinstance(owner, For | While) or (isinstance(owner, For) and value is place.block.args[0]):
             return False
@@ -105,4 +107,6 @@ class Choices:
         place, op = structure.home[value], structure.definition.get(value)
         if place.in_scope or value in self.planner.plan.needed.get(id(place.block), {}):
             return True
-        return isinstance(op, Apply | Constant) and all(map(self.is_had, operands(op)))
+        from .in_reverse import sources
+
+        return isinstance(op, Apply | Constant) and all(map(self.is_had, sources(op, structure)))

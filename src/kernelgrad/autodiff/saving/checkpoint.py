@@ -1,13 +1,16 @@
 """Checkpointing of long loops: a loop becomes segments of `_segment` iterations, a loop around a loop.
 
 The plan does the rest: of the outer loop it tapes what is carried, once per segment; the inner loop is rerun before its
-reverse and tapes one segment at a time. With segments of about the square root of the iterations, so is the tape.
+reverse and tapes one segment at a time. With segments of about the square root of the iterations, so is the tape. Loops
+in loops are segments of segments, so that what is rerun has a small tape, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
+from ...errors import Span
 from ...ir.builder import Builder
 from ...ir.ops import SEGMENT, Block, For, Function, If, Module, Op, Param, Value, While
 from ...ir.traverse import clone, descend
@@ -15,17 +18,17 @@ from ...ir.types import BOOL, I64
 from ...transforms import rotate
 
 
-def run(function: Function, module: Module) -> Function:
-    """Splits every loop that is not inside another; the segment length is a new parameter of the launcher's."""
+def run(function: Function, module: Module, taped: Container[Span]) -> Function:
+    """Splits the loops at the given places; the segment length is a new parameter of the launcher's."""
     function = rotate.run(function, module)
     segment = Value(I64, SEGMENT)
-    body = _Split(segment).block(function.body)
+    body = _Split(segment, taped).block(function.body)
     return replace(function, params=(*function.params, Param(segment, "long long", variable=SEGMENT)), body=body)
 
 
 class _Split:
-    def __init__(self, segment: Value):
-        self.segment = segment
+    def __init__(self, segment: Value, taped: Container[Span]):
+        self.segment, self.taped = segment, taped
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
@@ -37,10 +40,11 @@ class _Split:
         match op:
             case If():
                 return [descend(op, self.block)]
-            case For():
-                return self.for_(op)
-            case While():
-                return self.while_(op)
+            case For() | While() if op.span in self.taped:
+                inside = descend(op, self.block)
+                return self.for_(inside) if isinstance(inside, For) else self.while_(inside)  # type: ignore[arg-type]
+            case For() | While():
+                return [descend(op, self.block)]
         return [op]
 
     def for_(self, op: For) -> list[Op]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...ir.builder import Builder
 from ...ir.effects import PURE
-from ...ir.ops import Alloca, Atomic, Barrier, Block, For, If, Load, Op, Value, While
+from ...ir.functions import REPLACED
+from ...ir.ops import Alloca, Apply, Atomic, Barrier, Block, For, If, Load, Op, Value, While
 from ...ir.traverse import blocks, rebuild, walk
 from ...ir.types import I64
 from .plan import Plan
@@ -91,6 +92,10 @@ class Copier:
         if self.effects:
             if id(op) not in self.plan.silent:
                 self.real(op)
+        elif isinstance(op, Apply) and op.fn in REPLACED and op.args[-1] not in self.map:
+            from .in_reverse import replacement
+
+            self.map[op.result] = self.value(replacement(op, self.plan.structure))
         elif isinstance(op, _RERUN) or id(op) in self.stores:
             new = rebuild(op, self.value, lambda b: b)
             self.b.add(replace(new, results=tuple(map(self.define, op.results))))
@@ -193,7 +198,7 @@ class Rematerialized:
     def run(self) -> dict[Value, Value]:
         tiles = self.plan.refilled.get(id(self.block), [])
         for op in self.block.ops:
-            ready = [tile for tile in tiles if tile.barrier is op]
+            ready = [tile for tile in tiles if tile.ready is op]
             if ready:
                 self.refill(ready)
             self.again(op)
@@ -211,16 +216,20 @@ class Rematerialized:
                 self.found[result] = copier.map[result]
 
     def refill(self, tiles: list[Tile]) -> None:
-        """Between barriers: others may still read what is there, and wait for what comes."""
-        self.b.effect(Barrier, "block")
+        """Between barriers, where it is not the thread's own: others may still read what is there, and wait for what
+        comes."""
+        shared = any(tile.barrier is not None for tile in tiles)
+        if shared:
+            self.b.effect(Barrier, "block")
         for tile in tiles:
             for op in tile.fill:
-                copier = self.copier(tile.stored(op), op)
+                copier = self.copier(tile.stored(op), op, tile.inner)
                 copier.stores = tile.stores
                 copier.op(op, taping=False)
-        self.b.effect(Barrier, "block")
+        if shared:
+            self.b.effect(Barrier, "block")
 
-    def copier(self, wanted: list[Value], op: Op) -> Copier:
+    def copier(self, wanted: list[Value], op: Op, inner: Set[int] = frozenset()) -> Copier:
         copier = Copier(self.b, self.plan, self.find, lambda v: None, effects=False)
-        copier.slice = self.plan.slice_of(wanted, op) if blocks(op) else set(wanted)
+        copier.slice = self.plan.slice_of(wanted, op, inner) if blocks(op) else set(wanted)
         return copier

@@ -126,10 +126,14 @@ class Slopes:
         self.b.add(carrying(op, inits, body, self.twins(op.results[k] for k in wanted)))
 
 
+def carried_args(loop: For | While) -> tuple[Value, ...]:
+    """What a loop carries, as its body has it: in the order of what it starts from, yields and results in."""
+    return loop.body.args[1:] if isinstance(loop, For) else loop.body.args
+
+
 def carried(loop: For | While, activity: Activity) -> list[int]:
     """Which of the values that a loop carries are active."""
-    args = loop.body.args[1:] if isinstance(loop, For) else loop.body.args
-    return [k for k, arg in enumerate(args) if arg in activity or loop.results[k] in activity]
+    return [k for k, arg in enumerate(carried_args(loop)) if arg in activity or loop.results[k] in activity]
 
 
 def carrying(loop: For | While, inits: tuple[Value, ...], body: Block, results: tuple[Value, ...]) -> Op:

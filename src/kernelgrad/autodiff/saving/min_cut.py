@@ -28,13 +28,17 @@ _LOST, _NEEDED = "lost", "needed"
 
 
 def smaller(
-    plan: Plan, inputs_of: Inputs, asked: Collection[Value], replan: Callable[[Collection[Value]], Plan]
+    plan: Plan,
+    inputs_of: Inputs,
+    asked: Collection[Value],
+    replan: Callable[[Collection[Value]], Plan],
+    altered: Collection[Value] = (),
 ) -> Plan:
     """The plan, or a better one that keeps other values. `inputs_of`: from what those that it needs are computed; of
-    those that must be kept, None."""
+    those that must be kept, None. `altered`: what must not be kept."""
     if not any(plan.taped.values()):
         return plan
-    saved = narrowest(plan.structure, inputs_of, asked)
+    saved = narrowest(plan.structure, inputs_of, asked, altered)
     if all(inputs_of[value] is None for value in saved):
         return plan
     other = replan(saved)
@@ -45,7 +49,9 @@ def smaller(
     return other
 
 
-def narrowest(structure: Structure, inputs_of: Inputs, asked: Collection[Value]) -> dict[Value, None]:
+def narrowest(
+    structure: Structure, inputs_of: Inputs, asked: Collection[Value], altered: Collection[Value] = ()
+) -> dict[Value, None]:
     """The values of a minimum cut."""
     efforts = {v: effort(structure.definition.get(v)) * _times(v, structure) for v in inputs_of}
     unit = 1 + sum(efforts.values())  # so that no effort is worth a byte
@@ -55,7 +61,8 @@ def narrowest(structure: Structure, inputs_of: Inputs, asked: Collection[Value])
     for value, inputs in inputs_of.items():
         # In at the front, out at the back: what is between them is kept.
         front, back = (value, 0), (value, 1)
-        network.add(front, back, widths[value] if inputs is None or _can_keep(value, structure) else endless)
+        can_keep = value not in altered and _can_keep(value, structure)
+        network.add(front, back, widths[value] if inputs is None or can_keep else endless)
         network.add(_LOST, front, endless if inputs is None else efforts[value])
         if value in asked:
             network.add(back, _NEEDED, endless)

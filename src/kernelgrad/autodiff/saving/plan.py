@@ -12,7 +12,7 @@ by a second run of the loop just before it is reversed. So the tape holds one le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,9 +39,10 @@ class Plan:
     refilled: dict[int, list[Tile]] = field(default_factory=dict)  # block -> tiles filled again before its reverse
     lost: dict[Value, None] = field(default_factory=dict)  # what adjoints need, or come from, and cannot be had again
     instead: dict[Value, None] = field(default_factory=dict)  # taped to save bytes, though it could be recomputed
+    is_sound: bool = True  # nothing is kept that is something else in the reverse (see `in_reverse`)
     # What of an operation must run to get some of its values again: nothing else of it may, since that could read what
     # was overwritten since and, with it, read out of bounds or loop forever.
-    slice_of: Callable[[Iterable[Value], Op], set[Value]] = lambda values, op: set()
+    slice_of: Callable[..., set[Value]] = lambda values, op, inner=frozenset(): set()
     wanted_of: Callable[[For | While], list[Value]] = lambda loop: []  # what the reverse of a loop may need from inside
 
     def has_adjoint(self, op: Op) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 
 from ...analysis.ownership.loads_before_stores import Early
 from ...analysis.roots import Memory, Roots
 from ...analysis.structure import Place, Structure
-from ...ir.ops import Atomic, Block, For, Function, If, Op, Value, While
-from ...ir.traverse import blocks, operands, walk
+from ...ir.functions import REPLACED
+from ...ir.ops import Apply, Atomic, Block, For, Function, If, Op, Value, While
+from ...ir.traverse import blocks, kinds, operands, walk
 from ...ir.types import I64
 from ..calculus.activity import Activity
 from ..winners.winners import Winners
@@ -45,9 +46,19 @@ def make_plan(task: Task) -> Plan:
     if any(found.taped.values()):
         from .min_cut import smaller
 
-        found = smaller(found, planner.inputs_of, planner.asked, lambda saved: Planner(task, saved).run())
+        asked, altered = planner.asked, planner.altered
+        found = smaller(found, planner.inputs_of, asked, lambda saved: Planner(task, saved).run(), altered)
     found.lost = {value: None for value, inputs in planner.inputs_of.items() if inputs is None}
     return found
+
+
+def _altered(function: Function) -> Collection[Value]:
+    """What must not be kept: see `in_reverse`."""
+    if kinds(function.body).isdisjoint(REPLACED):
+        return ()
+    from .in_reverse import altered
+
+    return altered(function.body)
 
 
 class Planner:
@@ -59,13 +70,16 @@ class Planner:
         self.function, self.structure, self.memory = task.function, task.structure, task.memory
         self.winners, self.saved = task.winners, saved
         self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early.loads)
-        self.plan = Plan(task.structure, slice_of=lambda values, op: self.again.trace(values, op).seen)
+        self.plan = Plan(
+            task.structure, slice_of=lambda values, op, inner=frozenset(): self.again.trace(values, op, inner).seen
+        )
         self.needs = Needs(self.plan, task.memory, task.activity, task.shadow, task.winners)
         self.plan.wanted_of = self.needs.inside
         choose_tiles(self.again, task.refill)
         self.refills = Refills(self.again, self.plan.refilled)
         self.choices = Choices(self, task.choices)
         self.compared: set[Value] = set()
+        self.altered = _altered(task.function)
         self.asked: dict[Value, None] = {}
         self.inputs_of: dict[Value, tuple[Value, ...] | None] = {}
 
@@ -163,19 +177,19 @@ class Planner:
                 self.require(inner)
 
     def require_tiles(self) -> None:
-        for values, op in self.refills.needed():
+        for values, op, tile in self.refills.needed():
             if op is not None:
-                self.need_slice(values, op)
+                self.need_slice(values, op, tile.inner)
             else:
                 for value in values:
                     self.need(value)
 
-    def need_slice(self, wanted: Iterable[Value], op: Op) -> None:
-        for value in self.slice_inputs(wanted, op):
+    def need_slice(self, wanted: Iterable[Value], op: Op, inner: Set[int] = frozenset()) -> None:
+        for value in self.slice_inputs(wanted, op, inner):
             self.need(value)
 
-    def slice_inputs(self, wanted: Iterable[Value], op: Op) -> tuple[Value, ...]:
-        found = self.again.trace(wanted, op)
+    def slice_inputs(self, wanted: Iterable[Value], op: Op, inner: Set[int] = frozenset()) -> tuple[Value, ...]:
+        found = self.again.trace(wanted, op, inner)
         self.refills.note(found.seen)
         return tuple(found.outside)
 
@@ -217,6 +231,10 @@ class Planner:
         if isinstance(op, If | For | While):
             return self.slice_inputs([value], op)
         self.refills.note([value])
+        if isinstance(op, Apply) and op.fn in REPLACED:
+            from .in_reverse import replacement
+
+            return (replacement(op, self.structure),)
         return tuple(operands(op))
 
     def must_keep(self, value: Value, op: Op, place: Place) -> bool:
@@ -240,6 +258,7 @@ class Planner:
         """The value must be saved: on the tape inside loops, as a result of its If outside."""
         if place.in_scope:
             return
+        self.plan.is_sound = self.plan.is_sound and value not in self.altered
         if place.in_loop:
             self.plan.taped.setdefault(id(place.block), {})[value] = None
             self.plan.needed.setdefault(id(place.block), {})[value] = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.roots import UNKNOWN, Memory, Roots
 from ...analysis.structure import Place, Structure
 from ...ir.effects import NESTING, OF_OPERANDS, is_clock
-from ...ir.ops import Alloca, Builtin, For, If, Load, Op, Store, Value, While
+from ...ir.functions import REPLACED
+from ...ir.ops import Alloca, Apply, Builtin, For, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, operands
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ class Again:
     def is_untiled(self, load: Load) -> bool:
         return self.tile_of(load) is None
 
-    def trace(self, wanted: Iterable[Value], within: Op) -> Trace:
-        """Follows values back inside an operation, which would run again where it stands."""
+    def trace(self, wanted: Iterable[Value], within: Op, inner: Set[int] = frozenset()) -> Trace:
+        """Follows values back inside an operation, which would run again where it stands. `inner`: loads of what it
+        stores itself, and then stores again."""
         place = self.structure.place_of(within)
         seen: set[Value] = set()
         outside: dict[Value, None] = {}
@@ -62,11 +64,21 @@ class Again:
                 outside[value] = None
             elif op is None:
                 todo += self.structure.argument_sources(value)
-            elif self.is_source(op, place):
+            elif id(op) not in inner and self.is_source(op, place):
                 bad = True
+            elif isinstance(op, Apply) and op.fn in REPLACED:
+                todo.append(self._replaced(op, within))
             else:
                 todo += dependencies(op, value)
         return Trace(bad, outside, seen)
+
+    def _replaced(self, op: Apply, within: Op) -> Value:
+        """What a value that the reverse of a loop has something else for comes from; itself, if all of that loop runs
+        again."""
+        from .in_reverse import loop_argument, replacement
+
+        again = self.structure.is_inside(loop_argument(op), within)
+        return op.args[0] if again else replacement(op, self.structure)
 
     def is_source(self, op: Op, place: Place) -> bool:
         """Whether an operation must not be run again in the reverse of a block."""
@@ -112,14 +124,22 @@ def dependencies(op: Op, result: Value) -> list[Value]:
 def choose_tiles(again: Again, refill: bool) -> None:
     """Those whose contents stay, and those that can be filled again. Values stored in branches and loops must be
     recomputable; one that the block itself stores can be kept."""
-    if not again.memory.global_names:
-        return
-    from ...analysis.tiles import find_tiles
+    if again.memory.global_names:
+        from ...analysis.tiles import find_tiles
 
-    for root, tile in find_tiles(again.memory, again.structure).items():
-        bad = any(blocks(op) and again.trace(tile.stored(op), op).bad for op in tile.fill)
-        if tile.stays or (refill and not bad):
-            again.tiles[root] = tile
+        for root, tile in find_tiles(again.memory, again.structure).items():
+            if tile.stays or (refill and _can_fill(again, tile)):
+                again.tiles[root] = tile
+    if any(isinstance(again.structure.definition.get(root), Alloca) for root in again.written):
+        from ...analysis.tiles import find_own
+
+        for tile in find_own(again.memory, again.structure):
+            if tile.stays or _can_fill(again, tile):
+                again.tiles[tile.root] = tile
+
+
+def _can_fill(again: Again, tile: Tile) -> bool:
+    return not any(blocks(op) and again.trace(tile.stored(op), op, tile.inner).bad for op in tile.fill)
 
 
 class Refills:
@@ -139,10 +159,10 @@ class Refills:
                     used.append(tile)
                     used.sort(key=lambda t: t.variable)  # the values come in no order, the text must
 
-    def needed(self) -> Iterator[tuple[list[Value], Op | None]]:
+    def needed(self) -> Iterator[tuple[list[Value], Op | None, Tile]]:
         """What the fills store: values, and the operation that they are inside. To get them may take more tiles."""
         while todo := [t for used in self.refilled.values() for t in used if t not in self.done]:
             for tile in todo:
                 self.done.add(tile)
                 for op in tile.fill:
-                    yield (list(operands(op)), None) if isinstance(op, Store) else (tile.stored(op), op)
+                    yield (list(operands(op)), None, tile) if isinstance(op, Store) else (tile.stored(op), op, tile)

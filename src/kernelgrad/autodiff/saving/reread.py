@@ -31,7 +31,7 @@ def _values(plan: Plan, structure: Structure) -> Iterator[Value]:
     for tiles in plan.refilled.values():
         for tile in tiles:
             for op in tile.fill:
-                yield from plan.slice_of(tile.stored(op), op) if blocks(op) else ()
+                yield from plan.slice_of(tile.stored(op), op, tile.inner) if blocks(op) else ()
 
 
 def _frames(loop: Op, plan: Plan) -> Iterator[Value]:

@@ -237,7 +237,7 @@ class Chooser:
     def can_refill(self, launch: KnownLaunch, known: Known) -> bool:
         """Whether every tile that the reverse fills again is filled wherever it is read."""
         prepared = self.prepared
-        tiles = [tile for used in prepared.plan.refilled.values() for tile in used]
+        tiles = [tile for used in prepared.plan.refilled.values() for tile in used if tile.barrier is not None]
         if not tiles:
             return True
         from ...analysis.block_interpreter.coverage import is_covered

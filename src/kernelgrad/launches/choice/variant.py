@@ -86,7 +86,8 @@ class Variant:
         gathering = shadows | {p.name for p in hidden} | {g.name for g in self.derivative.shared.values()}
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
         known = replace(self.kernel.module, globals=variables)
-        refilled = frozenset(tile.variable for used in self.derivative.prepared.plan.refilled.values() for tile in used)
+        tiles = (tile for used in self.derivative.prepared.plan.refilled.values() for tile in used)
+        refilled = frozenset(tile.variable for tile in tiles if tile.barrier is not None)
         tuning = replace(self.options.facts.tuning, refilled=refilled)
         tuning = replace(tuning, each=tuning.each if each is None else each)
         only_sums = self.derivative.coarse is not None
