@@ -187,6 +187,10 @@ class Kernel:
         """Launches with arguments that are bound already; `hidden` gives what is neither theirs nor the module's.
         `constants`: what `__constant__` variables are to hold on a GPU, instead of what the module's do."""
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
+        if self.function.apart:
+            from .runtime.overlap import check_requests
+
+            check_requests(self.function, bound, self.written)
         config = _config(launch, placement)
         module = self.cpu_module if placement.cuda is None else self.cuda_module
         executable = self._executable(placement.cuda)

@@ -11,8 +11,10 @@ from ..ir.ops import Assert, Call, Print, Value
 from ..ir.types import Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
+from .derivatives import derivative
 from .expressions import condition, effect, place, value
 from .host_calls import host_call, launch
+from .in_source import is_made_by_clad, request_of
 from .intrinsics import INTRINSICS, REFUSED
 from .literals import constant_of, string_text
 from .lowering import FunctionLowering as Fn
@@ -35,6 +37,11 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if clang.statement_class(c) == clang.KERNEL_CALL:
         _launch(fn, c, target)
         return None
+    request = request_of(fn.unit, c)
+    if request is not None:
+        return derivative(fn, c, request)
+    if is_made_by_clad(c):
+        return fn.zero(fn.type(c))
     done = host_call(fn, c, target)
     if done is not None:
         return done[0]

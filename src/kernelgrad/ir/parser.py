@@ -132,10 +132,11 @@ class _Parser:
             params.append(self.param())
             self.accept(",")
         bounds = tuple(self.optional("bounds") or ())
+        apart = tuple(self.optional("apart") or ())
         self.source = Source(self.optional("source") or "<ir>")
         self.expect("{")
         body = self.block()
-        return Function(name, kind, tuple(params), body, self.span(), bounds)  # type: ignore[arg-type]
+        return Function(name, kind, tuple(params), body, self.span(), bounds, apart=apart)  # type: ignore[arg-type]
 
     def param(self) -> Param:
         value = self.definition()

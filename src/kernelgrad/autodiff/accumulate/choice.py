@@ -39,9 +39,10 @@ class Facts:
     strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints are consumed, on
     copies. `taped`: buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
     a copy of all. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its threads add up
-    together. `vector`: threads do several neighbouring elements each. `alone`: there is one thread. `ragged`: the rows
-    of a block are not whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a
-    reverse alone go to other elements in every iteration, as they do in a typical launch."""
+    together. `vector`: threads do several neighbouring elements each. `alone`: there is one thread. `inlined`: it is
+    part of a thread of another kernel, whose own is what it is given by value. `ragged`: the rows of a block are not
+    whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a reverse alone go to
+    other elements in every iteration, as they do in a typical launch."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -60,8 +61,14 @@ class Facts:
     tuning: Tuning = USUAL_TUNING
     vector: Vectorization | None = None
     alone: bool = False
+    inlined: bool = False
     ragged: bool = False
     apart_in_turn: bool = True
+
+    @property
+    def own_numbers(self) -> bool:
+        """Whether no other thread has a part in the adjoint of what is passed by value."""
+        return self.alone or self.inlined
 
 
 USUAL = Facts()  # of most launches

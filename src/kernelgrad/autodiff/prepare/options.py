@@ -49,6 +49,7 @@ class Options:
             taped=facts.taped,
             block=facts.block,
             alone=facts.alone,
+            inlined=facts.inlined,
             ragged=facts.ragged,
             apart_in_turn=facts.apart_in_turn,
         )
