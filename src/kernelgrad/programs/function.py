@@ -107,7 +107,8 @@ class HostProgram:
         self.name, self.lowered, self.refusal = name, lowered, refusal
         self.module = pipeline.compile_host(lowered, name)
         self.function: Function = self.module.functions[name]
-        self._make_variable = make_variable
+        self.make_variable = make_variable
+        self.requested: dict[Any, Any] = {}  # derivatives that the program asks for
         self._kernels: dict[str, Kernel] = {}
         self._stretches: dict[int, Stretch | None] = {}
         self._regions: dict[tuple[int, ...], Region] = {}
@@ -121,7 +122,7 @@ class HostProgram:
         found = self._kernels.get(name)
         if found is None:
             module = pipeline.compile_kernel(self.lowered, name)
-            found = Kernel(name, module, lambda v: self._make_variable(module.globals[v]), refusal=self.refusal)
+            found = Kernel(name, module, lambda v: self.make_variable(module.globals[v]), refusal=self.refusal)
             self._kernels[name] = found
         return found
 
