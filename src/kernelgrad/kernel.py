@@ -24,6 +24,7 @@ from .runtime.written import written_params
 
 if TYPE_CHECKING:
     from .runtime.check import CheckReport
+    from .runtime.tapes import TapeMemory
     from .runtime.variables import Variable
 
 Hidden = Mapping[str, Supplied]
@@ -149,6 +150,12 @@ class Kernel:
     def _binder(self) -> Binder:
         return Binder(self.function, self.written)
 
+    @cached_property
+    def _tape_memory(self) -> TapeMemory:
+        from .runtime.tapes import TapeMemory
+
+        return TapeMemory(self.function.tapes)
+
     @property
     def compiled(self) -> tuple[Executable, ...]:
         """Its machine code, for each device where it has run."""
@@ -191,6 +198,8 @@ class Kernel:
             from .runtime.overlap import check_requests
 
             check_requests(self.function, bound, self.written)
+        if self.function.tapes:
+            hidden = {**hidden, **self._tape_memory.supplied(launch, placement, stream_of(launch, placement))}
         config = _config(launch, placement)
         module = self.cpu_module if placement.cuda is None else self.cuda_module
         executable = self._executable(placement.cuda)

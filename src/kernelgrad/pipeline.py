@@ -128,7 +128,7 @@ def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, SourceErr
         from .frontend.reached import check_missing_parts
 
         check_missing_parts(found, lowering.reached, lowering.types.declarations())
-    module = with_requests(lowering.module())
+    module = with_requests(lowering.module(), ir_name)
     given = CustomDerivatives(found, lowering.reached)
     if given.probes:
         return lower_for_derivatives(Unit(unit.name, "\n".join((unit.text, *given.probes)), unit.options), name)
@@ -145,7 +145,7 @@ def _with_derivatives(unit: Unit, cursor: Cursor, given: CustomDerivatives) -> M
     from .autodiff import custom
 
     lowering = Lowering(unit)
-    lowering.function(cursor, unit.span(cursor))
+    name = lowering.function(cursor, unit.span(cursor))
     customs = given.lowered(lowering)
     if unit.lacks_parts:
         from .frontend.reached import check_missing_parts
@@ -153,17 +153,17 @@ def _with_derivatives(unit: Unit, cursor: Cursor, given: CustomDerivatives) -> M
         check_missing_parts(unit, lowering.reached, lowering.types.declarations())
     module = custom.run(lowering.module(), customs)
     verify(module, "custom derivatives")
-    return with_requests(module)
+    return with_requests(module, name)
 
 
-def with_requests(module: Module) -> Module:
+def with_requests(module: Module, root: str) -> Module:
     """The module with the derivatives that device code asks for in place."""
     verify(module, "frontend")
     if not any(isinstance(op, Derivative) for f in module.functions.values() for op in walk(f.body)):
         return module
     from .autodiff import requested
 
-    module = requested.run(module, requested.Compiler(compile_kernel, _finished))
+    module = requested.run(module, root, requested.Compiler(compile_kernel, _finished))
     verify(module, "requested derivatives")
     return module
 

@@ -14,6 +14,12 @@ What kernels count on is in `Function.apart`, and launches see to it.
 # which launches check; others may be the same, and the derivative is one that counts on nothing.
 #
 # Numbers have adjoints in variables of the thread, which start as zero; that of the function's value starts as 1.
+#
+# Between the halves of a reverse everything may change, and what the second reads is on the tape: the same bytes,
+# however the two are called, since both come from one derivation that counts on nothing. A tape that the caller has a
+# place for is a value of the type that the call is declared to return. One that it has only a pointer to lies in memory
+# that the launch gets (`runtime/tapes`): a word that leads to the number of tapes there that are not used yet, then the
+# frame. When that number is zero, the memory is used again.
 
 from __future__ import annotations
 
@@ -25,12 +31,13 @@ from typing import NamedTuple
 from ..analysis import roots
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import Alloca, Block, Call, Derivative, Function, Module, Op, Param, Value
-from ..ir.traverse import rebuild, walk, with_body
-from ..ir.types import Pointer, Type
+from ..ir.ops import Alloca, Block, Call, Derivative, For, Function, Module, Op, Param, Value, While
+from ..ir.traverse import blocks, rebuild, walk, with_body
+from ..ir.types import I64, U8, Pointer, Type
 from ..transforms import inline, local_atomics, promote, returns, simplify
 from .accumulate.choice import Facts
 from .calculus.activity import holds_floats
+from .calculus.tape import linear_block, linear_thread
 from .forward import jvp
 from .prepare.options import Mode, Options
 from .prepare.prepared import Derivations
@@ -49,19 +56,22 @@ class Compiler(NamedTuple):
     finished: Callable[[Function, Module, frozenset[str]], Function]
 
 
-def run(module: Module, compiler: Compiler) -> Module:
-    """The module with the requests of kernels and device functions in place."""
-    return _Requests(module, compiler).run()
+def run(module: Module, root: str, compiler: Compiler) -> Module:
+    """The module with the requests of kernels, and of the function that the user named, in place."""
+    return _Requests(module, compiler).run(root)
+
+
+HEADER = 256  # bytes before the tapes of a launch: how many of them are not used yet
+_WORD = 8  # of each: where that is
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A derived function. `listed`: the parameters that have an adjoint, with the derived function's parameter for it.
-    `frame`: bytes of its tape."""
+    """Derived functions by mode. `listed`: the parameters that have an adjoint, with the derived function's parameter
+    for it. `frame`: bytes of the tape between two of them."""
 
-    name: str
+    names: dict[str, str]
     listed: dict[str, Param]
-    returns: Type | None
     frame: int = 0
 
 
@@ -73,12 +83,13 @@ class _Requests:
         self.made: dict[object, _Made] = {}
         self.active: list[str] = []
 
-    def run(self) -> Module:
-        asking = self.asking()
-        for name in asking:
-            if self.functions[name].kind != "host":
-                self.functions[name] = self.expanded(name)
-        return replace(self.module, functions=self.functions, globals=self.globals)
+    def run(self, root: str) -> Module:
+        done = dict(self.module.functions)
+        for name in self.asking():
+            kind = done[name].kind
+            if kind == "kernel" or (kind == "device" and name == root):
+                done[name] = self.expanded(name)
+        return replace(self.module, functions=done, globals=self.globals)
 
     def asking(self) -> list[str]:
         """The functions that ask for derivatives, or call one that does."""
@@ -107,7 +118,10 @@ class _Requests:
         for stage in (inline, returns, promote, simplify):
             function = stage.run(function, self.extended())
         caller = _Caller(self, function)
-        function = replace(caller.run(), apart=caller.apart)
+        function = caller.run()
+        params = (*function.params, *(param for param, _ in caller.tapes))
+        tapes = tuple((param.name, nbytes) for param, nbytes in caller.tapes)
+        function = replace(function, apart=caller.apart, tapes=tapes, params=params)
         for stage in (inline, local_atomics):
             function = stage.run(function, self.extended())
         self.active.pop()
@@ -124,9 +138,10 @@ class _Requests:
 
     def source(self, op: Derivative) -> tuple[Function, Module, tuple[str, ...]]:
         """The function to differentiate, with its value in memory, its module, and the parameters with derivatives."""
-        if any(isinstance(o, Derivative) for o in walk(self.functions[op.fn].body)):
-            self.functions[op.fn] = self.expanded(op.fn)
-        module = self.compiler.ready(self.extended(), op.fn)
+        extended = self.extended()
+        if op.fn in self.asking():
+            extended = replace(extended, functions={**self.functions, op.fn: self.expanded(op.fn)})
+        module = self.compiler.ready(extended, op.fn)
         function = _with_result(module.functions[op.fn])
         pairs = zip(function.params, op.activity.split(","), strict=False)
         listed = [p.name for p, activity in pairs if activity != "const" and holds_floats(_content(p.type))]
@@ -145,12 +160,13 @@ class _Requests:
         self.globals.update({g.name: g for g in derivation.shared.values()})
         adjoints = frozenset(p.name for p in derivation.adjoints.values())
         known = replace(module, globals={**module.globals, **self.globals})
-        name = ""
-        for derived in derivation.functions:
+        modes = ("augmented", "backward") if options.mode == "split" else (op.mode,)
+        names = {}
+        for mode, derived in zip(modes, derivation.functions, strict=True):
             own = replace(self.compiler.finished(derived, known, adjoints), name=self.fresh(derived.name))
             self.functions[own.name] = own
-            name = name or own.name
-        return _Made(name, derivation.adjoints, function.params[-1].type if function.result_type else None, 0)
+            names[mode] = own.name
+        return _Made(names, derivation.adjoints, derivation.emitted.frame)
 
     def check(self, op: Derivative, derivation: Derivation) -> None:
         """What only launches of whole kernels have."""
@@ -167,14 +183,12 @@ class _Requests:
 
     def tangent(self, op: Derivative) -> _Made:
         function, module, listed = self.source(op)
-        inputs = tuple(name for name in listed if name != _RESULT)
         made = jvp(function, module, listed)
         own = replace(made.function, name=self.fresh(made.function.name))
         self.functions[own.name] = own
         self.globals.update({n: g for n, g in made.module.globals.items() if n not in self.globals})
         params = {p.name: p for p in own.params}
-        assert inputs is not None
-        return _Made(own.name, {n: params[t] for n, t in zip(listed, made.tangents, strict=True)}, None)
+        return _Made({"forward": own.name}, {n: params[t] for n, t in zip(listed, made.tangents, strict=True)})
 
     def fresh(self, name: str) -> str:
         candidates = (name if k == 0 else f"{name}.{k}" for k in count())
@@ -189,6 +203,8 @@ class _Caller:
         self.memory = roots.analyse(function)
         self.own = {op.result for op in walk(function.body) if isinstance(op, Alloca)}
         self.apart: tuple[str, ...] = ()
+        self.tapes: list[tuple[Param, int]] = []
+        self.loops = {id(o) for op in walk(function.body) if isinstance(op, For | While) for o in _inside(op)}
         self.replaced: dict[Value, Value] = {}
 
     def run(self) -> Function:
@@ -216,14 +232,24 @@ class _Caller:
 
     def call(self, source: Derivative, op: Derivative) -> list[Op]:
         """The call of the derived function, and what it needs around it."""
-        made = self.requests.of(source, self.may_alias(source))
-        return _Call(self, op, made).ops()
+        in_halves = op.mode in ("augmented", "backward")
+        made = self.requests.of(source, in_halves or self.may_alias(source))
+        return _Call(self, op, made, id(source) in self.loops).ops()
+
+    def arena(self, op: Derivative, nbytes: int) -> Value:
+        """A parameter for memory of tapes."""
+        if self.function.kind != "kernel":
+            problem = "a tape behind a pointer needs memory that launches of a kernel provide"
+            raise UnsupportedError(problem, op.span, "ask for it in a kernel, or use enzyme_allocated")
+        name = f"_tapes_{len(self.tapes)}"
+        self.tapes.append((Param(Value(Pointer(U8, "global"), name), "void *", variable=name), nbytes))
+        return self.tapes[-1][0].value
 
 
 class _Call:
-    def __init__(self, caller: _Caller, op: Derivative, made: _Made):
-        self.caller, self.op, self.made = caller, op, made
-        self.function = caller.requests.functions[made.name]
+    def __init__(self, caller: _Caller, op: Derivative, made: _Made, in_loop: bool):
+        self.caller, self.op, self.made, self.in_loop = caller, op, made, in_loop
+        self.function = caller.requests.functions[made.names[op.mode]]
         self.b = Builder(op.span)
         self.after: list[Callable[[], None]] = []
         self.results: list[Value] = []
@@ -236,15 +262,17 @@ class _Call:
             given[param.name] = value
             shadow = next(shadows) if how == "dup" and op.shadows else None
             adjoint = self.made.listed.get(param.name)
-            if adjoint is not None:
+            if adjoint is not None and op.mode != "augmented":
                 given[adjoint.name] = self.adjoint(param, adjoint, how, shadow)
         if primal.result_type is not None:
             given[_RESULT] = b.alloca(primal.result_type, "value")
             adjoint = self.made.listed.get(_RESULT)
-            if adjoint is not None:
+            if adjoint is not None and op.mode != "augmented":
                 given[adjoint.name] = self.of_value(adjoint)
+        if op.mode in ("augmented", "backward"):
+            given["_tape"] = self.tape()
         arguments = tuple(self.fitted(given[p.name], p.type) for p in self.function.params)
-        b.effect(Call, self.made.name, arguments)
+        b.effect(Call, self.function.name, arguments)
         for step in self.after:
             step()
         self.caller.replaced.update(zip(op.results, self.results, strict=False))
@@ -289,8 +317,64 @@ class _Call:
             b.store(own, b.constant(0.0, type))
             self.after.append(lambda: self.results.append(b.load(own)))
         else:
-            b.store(own, self.op.given[0] if self.op.given else b.constant(1.0, type))
+            has_seed = self.op.mode == "backward" and len(self.op.given) > 1
+            b.store(own, b.convert(self.op.given[0], type) if has_seed else b.constant(1.0, type))
         return own
+
+    # ---- tapes
+
+    def tape(self) -> Value:
+        """Where the frame is."""
+        op, b = self.op, self.b
+        held = op.results[0].type if op.mode == "augmented" else op.given[-1].type
+        if isinstance(held, Pointer):
+            return self.made_tape() if op.mode == "augmented" else self.used_tape()
+        room = min(held.size, op.tape_bytes)
+        if self.made.frame > room:
+            problem = f"the tape of '{op.fn}' needs {self.made.frame} bytes, and has {room}"
+            raise UnsupportedError(problem, op.span, "give it a larger type, and its sizeof to enzyme_allocated")
+        own = b.alloca(held, "tape")
+        if op.mode == "augmented":
+            self.after.append(lambda: self.results.append(b.load(own)))
+        else:
+            b.store(own, op.given[-1])
+        return b.cast_pointer(own, Pointer(U8))
+
+    def made_tape(self) -> Value:
+        """In memory of the launch, which each thread uses once."""
+        if self.in_loop:
+            problem = "a tape behind a pointer is made once by each thread, and this is in a loop"
+            raise UnsupportedError(problem, self.op.span, "use enzyme_allocated, with a place for each iteration")
+        b, nbytes = self.b, -(-(self.made.frame + _WORD) // 16) * 16
+        arena = self.caller.arena(self.op, nbytes)
+        thread = b.apply("add", b.apply("mul", linear_block(b), _threads(b)), linear_thread(b))
+        start = b.apply("add", b.apply("mul", thread, b.constant(nbytes, I64)), b.constant(HEADER, I64))
+        tape = b.cast_pointer(b.offset(arena, start), Pointer(U8))
+        unused = b.cast_pointer(b.cast_pointer(arena, Pointer(U8)), Pointer(I64))
+        b.store(b.cast_pointer(tape, Pointer(Pointer(I64))), unused)
+        b.atomic("add", unused, b.constant(1, I64))
+        self.results.append(tape)
+        return b.offset(tape, b.constant(_WORD, I64))
+
+    def used_tape(self) -> Value:
+        b, tape = self.b, self.op.given[-1]
+        tape = b.cast_pointer(tape, Pointer(U8))
+
+        def done() -> None:
+            unused = b.load(b.cast_pointer(tape, Pointer(Pointer(I64))))
+            b.atomic("add", unused, b.constant(-1, I64))
+
+        self.after.append(done)
+        return b.offset(tape, b.constant(_WORD, I64))
+
+
+def _threads(b: Builder) -> Value:
+    x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
+    return b.apply("mul", b.apply("mul", x, y), z)
+
+
+def _inside(op: Op) -> list[Op]:
+    return [inner for block in blocks(op) for inner in walk(block)]
 
 
 def _content(type: Type) -> Type:

@@ -34,7 +34,7 @@ def derivative(fn: Fn, c: Cursor, request: Request) -> Value | None:
     given = tuple(_rvalue(fn, g) for g in (request.seed, request.tape) if g is not None)
     fn.b.span = span
     activity = ",".join(a.activity for a in request.arguments)
-    types = _results(request, callee.params, callee.result_type)
+    types = _results(fn, request, callee.params, callee.result_type)
     results = tuple(Value(type) for type in types)
     fn.b.add(
         Derivative(name, request.mode, activity, config, tuple(args), tuple(shadows), given, request.tape_bytes,
@@ -43,14 +43,27 @@ def derivative(fn: Fn, c: Cursor, request: Request) -> Value | None:
     return _returned(fn, c, request, results)
 
 
-def _results(request: Request, params: tuple[object, ...], result: Type | None) -> list[Type]:
+def _results(fn: Fn, request: Request, params: tuple[object, ...], result: Type | None) -> list[Type]:
     """Of the operation."""
     if request.mode == "forward":
         return [result] if isinstance(result, Scalar) and result.is_float else []
     if request.mode == "augmented":
-        return [Pointer(U8)]
+        return [_tape_type(fn, request)]
     pairs = zip(request.arguments, params, strict=True)
     return [p.type for a, p in pairs if a.activity == "out"]  # type: ignore[attr-defined]
+
+
+def _tape_type(fn: Fn, request: Request) -> Type:
+    """A pointer, or a value with room for the tape."""
+    c = request.call
+    declared = fn.types.returned(c.type, fn.b.span)
+    if declared is None or isinstance(declared, Pointer) != (request.tape_bytes == 0):
+        wanted = (
+            "a pointer to the tape" if not request.tape_bytes else f"the tape, a value of {request.tape_bytes} bytes"
+        )
+        problem = f"'{c.spelling}' gives {wanted}, and is declared to return '{c.type.spelling}'"
+        raise fn.unsupported(c, problem, None if declared is None else "enzyme_allocated goes with a value, not void *")
+    return Pointer(U8) if isinstance(declared, Pointer) else declared
 
 
 def _returned(fn: Fn, c: Cursor, request: Request, results: tuple[Value, ...]) -> Value | None:
@@ -58,6 +71,8 @@ def _returned(fn: Fn, c: Cursor, request: Request, results: tuple[Value, ...]) -
     if fn.types.returned(c.type, fn.b.span) is None:
         return None
     type = fn.type(c)
+    if request.mode == "augmented":
+        return fn.b.cast_pointer(results[0], type) if isinstance(type, Pointer) else results[0]
     if isinstance(type, Scalar) and type.is_float and len(results) == 1:
         return fn.b.convert(results[0], type)
     if isinstance(type, Struct) and len(type.fields) == len(results) and all(map(_is_float, type.fields)):

@@ -416,6 +416,7 @@ class Function:
     launch_bounds: tuple[int, ...] = ()
     shown: str | None = None  # what the user calls it, where that is not its name: the kernel that it was made of
     apart: tuple[str, ...] = ()  # parameters no two of which may share memory: derivatives in it count on that
+    tapes: tuple[tuple[str, int], ...] = ()  # parameters for memory of tapes that it makes, with bytes for each thread
 
     @property
     def called(self) -> str:

@@ -133,10 +133,11 @@ class _Parser:
             self.accept(",")
         bounds = tuple(self.optional("bounds") or ())
         apart = tuple(self.optional("apart") or ())
+        tapes = tuple((name, nbytes) for name, nbytes in self.optional("tapes") or ())
         self.source = Source(self.optional("source") or "<ir>")
         self.expect("{")
         body = self.block()
-        return Function(name, kind, tuple(params), body, self.span(), bounds, apart=apart)  # type: ignore[arg-type]
+        return Function(name, kind, tuple(params), body, self.span(), bounds, apart=apart, tapes=tapes)  # type: ignore[arg-type]
 
     def param(self) -> Param:
         value = self.definition()
