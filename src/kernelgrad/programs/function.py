@@ -333,9 +333,10 @@ class Call:
         return made.start
 
     def _adopted(self, array: ArrayView, kind: Any, device: int | None) -> Allocation:
-        for known in self.arguments.values():
-            if known.start <= array.address and array.address + array.nbytes <= known.end:
-                return Allocation(array.address, array.nbytes, kind, device, array.owner)
+        around = self.memory.find(array.address)  # of the program that asks for a derivative
+        known = [*self.arguments.values(), *([] if around is None or around.freed is not None else [around])]
+        if any(k.start <= array.address and array.address + array.nbytes <= k.end for k in known):
+            return Allocation(array.address, array.nbytes, kind, device, array.owner)
         return self.memory.add(Allocation(array.address, array.nbytes, kind, device, array.owner))
 
     def _check(self, name: str, type: Pointer, array: ArrayView) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import pipeline
+from ..autodiff.integers import are_integers, as_reals
 from ..derivatives.asked.settings import has_derivative, make_settings
 from ..derivatives.device_function import DeviceFunction, FunctionGradient, as_kernel
 from ..derivatives.gradient import Gradient
@@ -23,6 +24,7 @@ from ..runtime.arrays import ArrayView
 from ..runtime.config import make_launch
 from ..runtime.layouts import scalar_dtype
 from .machine import told_at
+from .real_buffers import RealBuffers
 from .values import plain
 
 if TYPE_CHECKING:
@@ -62,7 +64,12 @@ class _Request:
         for param, activity, value in zip(self.function.params, op.activity.split(","), op.args, strict=True):
             shadow = at.values[next(shadows)] if activity == "dup" and op.shadows else None
             self.passed.append(Passed(param, activity, at.values[value], shadow))
-        self.listed = [p for p in self.passed if p.activity != "const" and has_derivative(p.param.type)]
+        asked = [p for p in self.passed if p.activity != "const"]
+        self.integers = [p for p in asked if are_integers(p.param.type)]
+        self.listed = [p for p in asked if has_derivative(p.param.type) or (op.config and p in self.integers)]
+        if self.integers and not op.config:
+            problem = f"'{self.integers[0].param.name}' holds integers, by which kernels alone are differentiated"
+            raise UnsupportedError(problem, op.span, "use float or double")
         if not self.listed:
             problem = f"nothing to differentiate: no floating-point parameter of '{op.fn}' has an adjoint"
             raise UnsupportedError(problem, op.span)
@@ -113,19 +120,28 @@ class _Request:
 
     def kernel(self) -> list[Any]:
         numbers = [plain(self.at.values[v]) for v in self.op.config]
-        kernel = self.program.kernel(self.op.fn)
-
-        def make() -> Gradient:
-            of = with_variables(kernel, self.names) if kernel.module.globals else kernel
-            return Gradient(of, self.settings(of.function))
-
-        found: Gradient = self.made("kernel", make)
+        found: Gradient = self.made("kernel", self.kernel_gradient)
         launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6])
         stream = None if self.at.memory.device is None else 0
-        args = [self.argument(p, False) for p in self.passed]
-        adjoints = [self.adjoint(p, False) for p in self.listed]
+        reals = RealBuffers(self.at.memory.device)
+
+        def real(p: Passed, array: Any) -> Any:
+            return reals.of(array) if p in self.integers else array
+
+        args = [real(p, self.argument(p, False)) for p in self.passed]
+        adjoints = [real(p, self.adjoint(p, False)) for p in self.listed]
         found[launch.grid, launch.block, launch.shared_bytes, stream](*args, *adjoints)
+        reals.put_back()
         return []
+
+    def kernel_gradient(self) -> Gradient:
+        kernel = self.program.kernel(self.op.fn)
+        if self.integers:
+            function = as_reals(kernel.function, [p.param.name for p in self.integers])
+            module = pipeline.compile_kernel(replace(kernel.module, functions={kernel.name: function}), kernel.name)
+            kernel = Kernel(kernel.name, module, kernel.variable)
+        of = with_variables(kernel, self.names) if kernel.module.globals else kernel
+        return Gradient(of, self.settings(of.function))
 
     # ---- functions
 
