@@ -38,6 +38,7 @@ from .ir.ops import (
     Module,
     Offset,
     PtrCast,
+    Registered,
     Store,
     Undef,
     Warp,
@@ -201,7 +202,7 @@ def is_program(module: Module, name: str) -> bool:
     waiting, seen = [name], {name}
     while waiting:
         for op in walk(module.functions[waiting.pop()].body):
-            is_host = isinstance(op, HostCall | KernelLaunch | Derivative) or (
+            is_host = isinstance(op, HostCall | KernelLaunch | Derivative | Registered) or (
                 isinstance(op, GlobalRef) and module.globals[op.name].space == "host"
             )
             if is_host:

@@ -20,6 +20,7 @@ from .literals import constant_of, string_text
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .prelude import prelude_dir
+from .registered import call_registered
 from .types import is_reference
 from .visiting import children_of, walk
 
@@ -59,6 +60,10 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     span = fn.unit.span(c)
     arguments = object_argument(fn, c, target) + call_arguments(fn, c, target)
     fn.b.span = span
+    passes = fn.module.passes_of(body) if fn.on_host else None
+    if passes is not None:
+        call_registered(fn, passes, arguments, span)
+        return None
     return call_function(fn, body, arguments, span)
 
 

@@ -18,6 +18,7 @@ from ..ir.ops import Block, Function, Global, Module, Param, Value
 from ..ir.types import BOOL, Array, Pointer, Scalar, Struct, Type
 from . import clang
 from .clang import Cursor, Kind, identity
+from .registrations import passes_by_function
 from .types import Bits, Types, is_reference
 from .unit import Unit
 from .visiting import children_of
@@ -55,6 +56,7 @@ class Lowering:
         self._names: dict[int, str] = {}  # declaration -> IR name
         self._in_progress: list[int] = []
         self._devices = 0  # kernels and device functions among these
+        self._registered = passes_by_function(unit)  # those that the source gives passes of
         self.closures: dict[int, Closure] = {}  # a lambda's class -> what it captures
 
     def module(self) -> Module:
@@ -80,6 +82,11 @@ class Lowering:
             self._in_progress.pop()
             self._devices -= device
         return self._names[key]
+
+    def passes_of(self, function: Cursor) -> tuple[Cursor, ...] | None:
+        """The passes that the source gives for a host function, unless it is they that call it."""
+        passes = self._registered.get(identity(function))
+        return None if passes is None or any(identity(p) in self._in_progress for p in passes) else passes
 
     @property
     def on_host(self) -> bool:

@@ -314,6 +314,16 @@ class KernelLaunch(Op):
     args: tuple[Value, ...]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Registered(Op):
+    """A call of a host function whose augmented forward and reverse passes the source gives (`frontend/registered`)."""
+
+    fn: str
+    augmented: str
+    reverse: str
+    args: tuple[Value, ...]
+
+
 # ---- control ------------------------------------------------------------------------------------------------------
 
 

@@ -126,6 +126,13 @@ class HostProgram:
             self._kernels[name] = found
         return found
 
+    def of(self, name: str) -> HostProgram:
+        """Another function of the same text."""
+        known: HostProgram | None = self.requested.get(name)
+        if known is None:
+            known = self.requested[name] = HostProgram(name, self.lowered, self.make_variable, self.refusal)
+        return known
+
     def stretch(self, op: Op) -> Stretch | None:
         if id(op) not in self._stretches:
             self._stretches[id(op)] = stretch(op)

@@ -39,6 +39,7 @@ from ..ir.ops import (
     Print,
     PtrCast,
     PtrDiff,
+    Registered,
     Store,
     Trap,
     Undef,
@@ -360,6 +361,12 @@ class Interpreter:
 
         self._bind(op, run(self, op))
 
+    def _registered(self, op: Registered) -> None:
+        from .registered import run
+
+        with told_at(op.span):
+            run(self, op)
+
     def _print(self, op: Print) -> None:
         from .libc import formatted
 
@@ -416,6 +423,7 @@ _EXECUTE: dict[type[Op], Callable[[Interpreter, Any], None]] = {
     KernelLaunch: Interpreter._launch,
     HostCall: Interpreter._call,
     Derivative: Interpreter._derivative,
+    Registered: Interpreter._registered,
     Print: Interpreter._print,
     Assert: Interpreter._assert,
     Trap: Interpreter._trap,
