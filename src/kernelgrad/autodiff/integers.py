@@ -105,8 +105,6 @@ class _Reals:
         match op:
             case Apply(fn, args) if op.result in self.numbers:
                 self.apply(b, op, fn, args)
-            case Apply("convert", (arg,)) if arg in self.numbers and _is_float(op.result.type):
-                b.add(replace(op, args=(self.value(arg),)))
             case Store(ptr, value) if ptr in self.pointers:
                 b.add(replace(op, ptr=self.value(ptr), value=self.real(b, value)))
             case Atomic("add" | "sub", ptr, (value,)) if ptr in self.pointers:
@@ -154,10 +152,6 @@ class _Reals:
     def refused(self, op: Op) -> UnsupportedError:
         what = "an integer that is differentiated by is more than added, subtracted and multiplied here"
         return UnsupportedError(what, op.span, _HINT)
-
-
-def _is_float(type: Type) -> bool:
-    return isinstance(type, Scalar) and type.is_float
 
 
 def _joined(op: Op) -> Iterator[tuple[tuple[Value, ...], tuple[Value, ...]]]:

@@ -1,6 +1,21 @@
 // Stands in for Clad's header: what asks for a derivative (frontend/in_source.py) parses, and has no code of its own.
 #pragma once
 
+#include "ArrayRef.h"
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+#include <iostream>
+#include <iterator>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+
 #define CUDA_HOST_DEVICE __host__ __device__
 
 #pragma clang force_cuda_host_device begin
