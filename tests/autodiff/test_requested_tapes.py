@@ -8,41 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from in_source_cases import BODY, INLINE, POINTER
 from kernelgrad.errors import KernelGradError
-
-BODY = r"""
-__device__ void collide_body(float *src, float *dst) {
-    size_t idx = threadIdx.x;
-    if (idx < 100) {
-        dst[idx] += src[idx] * src[idx] - 3 * src[idx];
-    }
-}
-extern __device__ int enzyme_allocated;
-"""
-POINTER = r"""
-template <typename... Args> __device__ void *__enzyme_augmentfwd(Args...);
-template <typename... Args> __device__ void __enzyme_reverse(Args...);
-__global__ void aug_collide(float *src, float *dsrc, float *dst, float *ddst, void **tape) {
-    size_t idx = threadIdx.x;
-    tape[idx] = __enzyme_augmentfwd((void *)collide_body, src, dsrc, dst, ddst);
-}
-__global__ void rev_collide(float *src, float *dsrc, float *dst, float *ddst, void **tape) {
-    size_t idx = threadIdx.x;
-    __enzyme_reverse((void *)collide_body, src, dsrc, dst, ddst, tape[idx]);
-}
-"""
-INLINE = r"""
-template <typename... Args> __device__ float __enzyme_augmentfwd(Args...);
-template <typename... Args> __device__ void __enzyme_reverse(Args...);
-__global__ void aug_collide(float *src, float *dsrc, float *dst, float *ddst, float *tape) {
-    size_t idx = threadIdx.x;
-    tape[idx] = __enzyme_augmentfwd((void *)collide_body, enzyme_allocated, sizeof(float), src, dsrc, dst, ddst);
-}
-__global__ void rev_collide(float *src, float *dsrc, float *dst, float *ddst, float *tape) {
-    size_t idx = threadIdx.x;
-    __enzyme_reverse((void *)collide_body, enzyme_allocated, sizeof(float), src, dsrc, dst, ddst, tape[idx]);
-}
-"""
 
 
 @pytest.mark.parametrize(("text", "kind"), [(POINTER, np.uint64), (INLINE, np.float32)])

@@ -8,36 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from in_source_cases import INLINE, POINTER, iterated, with_passes
 from kernelgrad.errors import KernelGradError
-
-from ..autodiff.test_requested_tapes import BODY, INLINE, POINTER
-from .test_requested import iterated
-
-HOST = r"""
-__global__ void collide(float *src, float *dst) { collide_body(src, dst); }
-template <typename... Args> void __enzyme_autodiff(Args...);
-__attribute__((noinline)) void kern(float *src, float *dst) { collide<<<1, 100>>>(src, dst); }
-void iter(int nTimeSteps, float *src, float *dst) {
-    for (unsigned int i = 0; i < nTimeSteps / 2; i++) {
-        kern(src, dst);
-        kern(dst, src);
-    }
-}
-void grad_iter(int nTimeSteps, float *src, float *dsrc, float *dst, float *ddst) {
-    __enzyme_autodiff(iter, nTimeSteps, src, dsrc, dst, ddst);
-}
-void *aug_kern(float *src, float *dsrc, float *dst, float *ddst) {
-    TYPE *tape;
-    cudaMalloc(&tape, sizeof(TYPE) * 100);
-    aug_collide<<<1, 100>>>(src, dsrc, dst, ddst, tape);
-    return (void *)tape;
-}
-void rev_kern(float *src, float *dsrc, float *dst, float *ddst, void *tape) {
-    rev_collide<<<1, 100>>>(src, dsrc, dst, ddst, (TYPE *)tape);
-    cudaFree(tape);
-}
-void *__enzyme_register_gradient_kern[3] = {(void *)kern, (void *)aug_kern, (void *)rev_kern};
-"""
 
 
 def arguments() -> list[Any]:
@@ -47,7 +19,7 @@ def arguments() -> list[Any]:
 
 @pytest.mark.parametrize(("text", "type"), [(POINTER, "void *"), (INLINE, "float ")])
 def test_iterated(text: str, type: str) -> None:
-    module = kg.compile(BODY + text + HOST.replace("TYPE ", type).replace("(TYPE)", f"({type})"))
+    module = kg.compile(with_passes(text, type))
     src, _, dst, _ = arguments()
     given = [a.astype(np.float32) for a in arguments()]
     module["grad_iter"](4, *given, device="cpu")

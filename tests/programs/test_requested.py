@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from in_source_cases import CLAD, ENZYME, ITER, KERNELS, LAUNCHES, TOTAL, iterated
 from kernelgrad.errors import KernelGradError
-
-CLAD = '#include "clad/Differentiator/Differentiator.h"\n#include <stdio.h>\n'
-ENZYME = r"""
-#include <stdio.h>
-template <typename R = void, typename... A> R __enzyme_autodiff(A...);
-template <typename R = void, typename... A> R __enzyme_fwddiff(A...);
-int enzyme_dup, enzyme_const, enzyme_out;
-"""
 
 
 def test_plain_cpp_and_its_main(capsys: Any) -> None:
@@ -56,28 +49,6 @@ def test_numbers() -> None:
     np.testing.assert_allclose(module["both"](3.0, 5.0, device="cpu"), 30 + 100 * 9)
 
 
-ITER = r"""
-__global__ void collide(float *src, float *dst) {
-    size_t idx = threadIdx.x;
-    if (idx < 100) dst[idx] += src[idx] * src[idx] - 3 * src[idx];
-}
-void kern(float *src, float *dst) { collide<<<1, 100>>>(src, dst); }
-void iter(int nTimeSteps, float *src, float *dst) {
-    for (unsigned int i = 0; i < nTimeSteps / 2; i++) {
-        kern(src, dst);
-        kern(dst, src);
-    }
-}
-"""
-
-
-def iterated(steps: int, src: Any, dst: Any) -> Any:
-    for _ in range(steps // 2):
-        dst = dst + src * src - 3 * src
-        src = src + dst * dst - 3 * dst
-    return src, dst
-
-
 def test_a_loop_of_launches() -> None:
     text = r"""
     void grad_iter(int nTimeSteps, float *src, float *dsrc, float *dst, float *ddst) {
@@ -96,39 +67,9 @@ def test_a_loop_of_launches() -> None:
     np.testing.assert_allclose(given[3], expected[1], rtol=1e-3)
 
 
-KERNELS = r"""
-__device__ double device_fn_4(double *in, double val) { return in[threadIdx.x + blockIdx.x * blockDim.x] + val; }
-__device__ double device_with_device_call(double *in, double val) { return device_fn_4(in, val); }
-__global__ void nested(double *out, double *in, double val) {
-    int index = threadIdx.x;
-    out[index] = device_with_device_call(in, val) * val;
-}
-"""
-
-
 @pytest.mark.parametrize("configuration", ["dim3(1), dim3(10)", "1, 10, 0, stream", "dim3(1), 10, 128, stream"])
 def test_launches_of_a_kernels_gradient(configuration: str, capsys: Any) -> None:
-    text = r"""
-    int main() {
-        double *in, *out, *d_in, *d_out, *d_val, host[10], sum = 0;
-        cudaMalloc(&in, 80); cudaMalloc(&out, 80); cudaMalloc(&d_in, 80); cudaMalloc(&d_out, 80); cudaMalloc(&d_val, 8);
-        for (int i = 0; i < 10; i++) host[i] = 5;
-        cudaMemcpy(in, host, 80, cudaMemcpyHostToDevice);
-        cudaMemcpy(d_out, host, 80, cudaMemcpyHostToDevice);
-        cudaMemset(d_in, 0, 80); cudaMemset(d_val, 0, 8);
-        cudaStream_t stream; cudaStreamCreate(&stream);
-        auto test = clad::gradient(nested);
-        test.execute_kernel(CONFIGURATION, out, in, 7.0, d_out, d_in, d_val);
-        cudaMemcpy(host, d_in, 80, cudaMemcpyDeviceToHost);
-        cudaMemcpy(&sum, d_val, 8, cudaMemcpyDeviceToHost);
-        printf("%g %g %g\n", host[0], host[9], sum);
-        clad::gradient(nested, "out, in").execute_kernel(CONFIGURATION, out, in, 2.0, d_in, d_out);
-        cudaMemcpy(host, d_out, 80, cudaMemcpyDeviceToHost);
-        printf("%g %g\n", host[0], host[9]);
-        return 0;
-    }
-    """
-    kg.compile(CLAD + KERNELS + text.replace("CONFIGURATION", configuration))["main"](device="cpu")
+    kg.compile(CLAD + KERNELS + LAUNCHES.replace("CONFIGURATION", configuration))["main"](device="cpu")
     assert capsys.readouterr().out == "35 35 950\n70 70\n"
 
 
@@ -151,27 +92,7 @@ def test_misuse_is_told_as_clad_does(capsys: Any) -> None:
 
 
 def test_memory_and_launches_inside_what_is_differentiated(capsys: Any) -> None:
-    text = r"""
-    __global__ void scale(double *out, const double *in, double by) { out[threadIdx.x] = in[threadIdx.x] * by; }
-    double total(double *in, double by) {
-        double *dev, *out, host[4], sum = 0;
-        cudaMalloc(&dev, 32); cudaMalloc(&out, 32);
-        cudaMemcpy(dev, in, 32, cudaMemcpyHostToDevice);
-        scale<<<1, 4>>>(out, dev, by);
-        cudaMemcpy(host, out, 32, cudaMemcpyDeviceToHost);
-        for (int i = 0; i < 4; i++) sum += host[i] * host[i];
-        cudaFree(dev); cudaFree(out);
-        return sum;
-    }
-    int main() {
-        double in[4] = {1, 2, 3, 4}, d_in[4] = {}, d_by = 0;
-        auto g = clad::gradient(total);
-        g.execute(in, 2.0, d_in, &d_by);
-        printf("%g %g %g %g, %g\n", d_in[0], d_in[1], d_in[2], d_in[3], d_by);
-        printf("%g\n", clad::differentiate(total, "by").execute(in, 2.0));
-    }
-    """
-    kg.compile(CLAD + text)["main"](device="cpu")
+    kg.compile(CLAD + TOTAL)["main"](device="cpu")
     assert capsys.readouterr().out == "8 16 24 32, 120\n120\n"
 
 

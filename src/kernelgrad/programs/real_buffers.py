@@ -20,6 +20,7 @@ class RealBuffers:
     def __init__(self, device: int | None):
         self.device = device
         self._made: list[tuple[ArrayView, Scratch]] = []
+        self._back: list[Any] = []  # until the copies are done
 
     def of(self, array: ArrayView | None) -> ArrayView | None:
         if array is None:
@@ -35,8 +36,5 @@ class RealBuffers:
             numbers = np.frombuffer(memory.read(), np.float64)
             if not np.all(np.abs(numbers) <= _EXACT):
                 raise LaunchError("an integer that is differentiated by has grown past what a double holds")
-            data: Any = numbers.astype(np.int64).astype(array.dtype)
-            source = np.ascontiguousarray(data)
-            transfers.move(array.address, source.ctypes.data, array.nbytes, self.device, 0)
-            if self.device is not None:
-                transfers.read(array.address, 0, self.device, 0)  # waits: the numbers above go with this call
+            self._back.append(np.ascontiguousarray(numbers.astype(np.int64).astype(array.dtype)))
+            transfers.move(array.address, self._back[-1].ctypes.data, array.nbytes, self.device, 0)

@@ -131,7 +131,9 @@ class _Request:
         args = [real(p, self.argument(p, False)) for p in self.passed]
         adjoints = [real(p, self.adjoint(p, False)) for p in self.listed]
         found[launch.grid, launch.block, launch.shared_bytes, stream](*args, *adjoints)
-        reals.put_back()
+        if self.integers:
+            reals.put_back()
+            self.at.machine.synchronize()
         return []
 
     def kernel_gradient(self) -> Gradient:
