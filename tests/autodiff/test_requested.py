@@ -236,11 +236,51 @@ def test_refused_at_the_line(body: str, call: str, problem: str) -> None:
     assert ":8:" in str(caught.value)
 
 
-def test_a_loop_whose_tape_has_no_constant_size() -> None:
-    text = """
-    __device__ double f(double x, int n) { for (int k = 0; k < n; k++) x = sin(x); return x; }
-    __global__ void k(double *x, int n) { x[0] = __enzyme_autodiff<double>(f, x[0], n); }
-    """
-    with pytest.raises(KernelGradError, match="keeps values of every iteration") as caught:
-        kernel(text, "k")
-    assert ":7:" in str(caught.value)
+def chain(x: Any, n: int) -> Any:
+    for _ in range(n):
+        x = np.sin(x) * 1.1
+    return x
+
+
+UNBOUNDED = r"""
+__device__ double f(double x, int n) { for (int k = 0; k < n; k++) x = sin(x) * 1.1; return x; }
+__device__ double slope(double x, int n) { return __enzyme_autodiff<double>((void *)f, x, n); }
+__global__ void k(const double *x, double *o, const int *n) {
+    int i = threadIdx.x;
+    for (int turn = 0; turn < 2; turn++) o[i] += slope(x[i], n[i]);
+}
+__device__ void cooperate(const double *x, double *y, int n) {
+    __shared__ double s[4];
+    double v = x[threadIdx.x];
+    for (int k = 0; k < n; k++) {
+        s[threadIdx.x] = v;
+        __syncthreads();
+        v = sin(s[(threadIdx.x + 1) % 4] * v);
+        __syncthreads();
+    }
+    y[threadIdx.x] = v;
+}
+__global__ void together(const double *x, double *dx, double *y, double *dy, int n) {
+    __enzyme_autodiff((void *)cooperate, x, dx, y, dy, n);
+}
+"""
+
+
+def test_a_loop_of_any_length() -> None:
+    """As much is kept as is needed, and what a launch with too little memory did is undone."""
+    found = kernel(UNBOUNDED, "k")
+    for lengths in ([0, 3, 7], [0, 90, 7]):
+        x, n, o = np.array([0.3, 0.7, 0.9]), np.array(lengths, np.int32), np.full(3, 5.0)
+        found[1, 3](x, o, n)
+        expected = [5 + 2 * chain(a + 1e-30j, b).imag / 1e-30 for a, b in zip(x, lengths, strict=True)]
+        np.testing.assert_allclose(o, expected, rtol=1e-13)
+    with pytest.raises(KernelGradError, match="asks for derivatives"):
+        kg.gradient(found, "o, x")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("slope", "in memory that launches provide"), ("together", "threads meet in it")]
+)
+def test_loops_of_any_length_that_are_refused(name: str, problem: str) -> None:
+    with pytest.raises(KernelGradError, match=problem):
+        kernel(UNBOUNDED, name)

@@ -20,6 +20,10 @@ What kernels count on is in `Function.apart`, and launches see to it.
 # place for is a value of the type that the call is declared to return. One that it has only a pointer to lies in memory
 # that the launch gets (`runtime/tapes`): a word that leads to the number of tapes there that are not used yet, then the
 # frame. When that number is zero, the memory is used again.
+#
+# A derivative that keeps more values than a constant number has them on stacks in memory of the launch, and is in two
+# halves: the second one runs if all found room. If a thread's did not, the launch is undone and made again with more.
+# All requests of a kernel have the same stacks, one after the other.
 
 from __future__ import annotations
 
@@ -31,9 +35,24 @@ from typing import NamedTuple
 from ..analysis import roots
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import Alloca, Block, Call, Derivative, For, Function, Module, Op, Param, Value, While
+from ..ir.ops import (
+    Alloca,
+    Barrier,
+    BarrierReduce,
+    Block,
+    Call,
+    Derivative,
+    For,
+    Function,
+    Module,
+    Op,
+    Param,
+    Value,
+    Warp,
+    While,
+)
 from ..ir.traverse import blocks, rebuild, walk, with_body
-from ..ir.types import I64, U8, Pointer, Type
+from ..ir.types import BOOL, I64, U8, Pointer, Type
 from ..transforms import inline, local_atomics, promote, returns, simplify
 from .accumulate.choice import Facts
 from .calculus.activity import holds_floats
@@ -42,6 +61,7 @@ from .forward import jvp
 from .prepare.options import Mode, Options
 from .prepare.prepared import Derivations
 from .reverse import Derivation
+from .saving.tape_capacity import is_constant
 
 _RESULT = "_result"
 _MODES: dict[str, Mode] = {"reverse": "joint", "augmented": "split", "backward": "split"}
@@ -73,6 +93,7 @@ class _Made:
     names: dict[str, str]
     listed: dict[str, Param]
     frame: int = 0
+    stacks: tuple[tuple[str, Type], ...] = ()  # endings of the parameters for stacks, and of what type these are
 
 
 class _Requests:
@@ -119,9 +140,10 @@ class _Requests:
             function = stage.run(function, self.extended())
         caller = _Caller(self, function)
         function = caller.run()
-        params = (*function.params, *(param for param, _ in caller.tapes))
+        params = (*function.params, *(param for param, _ in caller.tapes), *caller.of_stacks.values())
         tapes = tuple((param.name, nbytes) for param, nbytes in caller.tapes)
-        function = replace(function, apart=caller.apart, tapes=tapes, params=params)
+        stacks = tuple((name, type.size) for name, type in caller.stacks.items())
+        function = replace(function, apart=caller.apart, tapes=tapes, stacks=stacks, params=params)
         for stage in (inline, local_atomics):
             function = stage.run(function, self.extended())
         self.active.pop()
@@ -155,7 +177,12 @@ class _Requests:
         changing = frozenset(p.name for p in function.params) if _MODES[op.mode] == "split" else frozenset[str]()
         facts = replace(_THREAD, taped=changing)
         options = Options(listed, mode=_MODES[op.mode], may_alias=may_alias, facts=facts, changing=changing)
-        derivation = Derivation(Derivations(function, module).prepared(options))
+        derivations = Derivations(function, module)
+        derivation = Derivation(derivations.prepared(options))
+        stacks = op.mode == "reverse" and not is_constant(derivation.prepared.plan)
+        if stacks:
+            options = replace(options, mode="split", facts=replace(facts, stacks=True))
+            derivation = Derivation(derivations.prepared(options))
         self.check(op, derivation)
         self.globals.update({g.name: g for g in derivation.shared.values()})
         adjoints = frozenset(p.name for p in derivation.adjoints.values())
@@ -166,10 +193,14 @@ class _Requests:
             own = replace(self.compiler.finished(derived, known, adjoints), name=self.fresh(derived.name))
             self.functions[own.name] = own
             names[mode] = own.name
-        return _Made(names, derivation.adjoints, derivation.emitted.frame)
+        found = ((str(stack.memory.name).removeprefix("_tape_"), stack.type) for stack in derivation.stacks)
+        return _Made(names, derivation.adjoints, derivation.emitted.frame, tuple(found) if stacks else ())
 
     def check(self, op: Derivative, derivation: Derivation) -> None:
         """What only launches of whole kernels have."""
+        if derivation.prepared.options.facts.stacks and any(map(_meets, derivation.functions)):
+            problem = f"'{op.fn}' keeps values of every iteration of a loop, and threads meet in it: not supported"
+            raise UnsupportedError(problem, op.span, "let the loop's bounds be constants, or differentiate the kernel")
         if derivation.claims:
             problem = "an atomic maximum, minimum or exchange has a gradient in whole kernels only"
             raise UnsupportedError(problem, op.span, "differentiate the kernel")
@@ -204,6 +235,8 @@ class _Caller:
         self.own = {op.result for op in walk(function.body) if isinstance(op, Alloca)}
         self.apart: tuple[str, ...] = ()
         self.tapes: list[tuple[Param, int]] = []
+        self.stacks: dict[str, Type] = {}
+        self.of_stacks: dict[str, Param] = {}
         self.loops = {id(o) for op in walk(function.body) if isinstance(op, For | While) for o in _inside(op)}
         self.replaced: dict[Value, Value] = {}
 
@@ -236,6 +269,21 @@ class _Caller:
         made = self.requests.of(source, in_halves or self.may_alias(source))
         return _Call(self, op, made, id(source) in self.loops).ops()
 
+    def for_stacks(self, op: Derivative, made: _Made, params: tuple[Param, ...]) -> dict[str, Value]:
+        """Parameters of the kernel for those of a derived function that have to do with its stacks."""
+        if self.function.kind != "kernel":
+            problem = "this derivative keeps values of every iteration of a loop, in memory that launches provide"
+            raise UnsupportedError(problem, op.span, "ask for it in a kernel")
+        for name, type in made.stacks:
+            if self.stacks.setdefault(name, type) != type:
+                raise UnsupportedError("derivatives that keep pointers of several types on stacks", op.span)
+        names = {f"_{what}_{name}" for name, _ in made.stacks for what in ("tape", "capacity", "tops", "needed")}
+        for param in params:
+            if param.name in names and param.name not in self.of_stacks:
+                own = Param(Value(param.type, param.name), param.c_type, variable=param.name)
+                self.of_stacks[param.name] = own
+        return {name: self.of_stacks[name].value for name in names if name in self.of_stacks}
+
     def arena(self, op: Derivative, nbytes: int) -> Value:
         """A parameter for memory of tapes."""
         if self.function.kind != "kernel":
@@ -249,7 +297,8 @@ class _Caller:
 class _Call:
     def __init__(self, caller: _Caller, op: Derivative, made: _Made, in_loop: bool):
         self.caller, self.op, self.made, self.in_loop = caller, op, made, in_loop
-        self.function = caller.requests.functions[made.names[op.mode]]
+        mode = "backward" if made.stacks else op.mode  # which takes all that the other half does
+        self.function = caller.requests.functions[made.names[mode]]
         self.b = Builder(op.span)
         self.after: list[Callable[[], None]] = []
         self.results: list[Value] = []
@@ -271,12 +320,28 @@ class _Call:
                 given[adjoint.name] = self.of_value(adjoint)
         if op.mode in ("augmented", "backward"):
             given["_tape"] = self.tape()
-        arguments = tuple(self.fitted(given[p.name], p.type) for p in self.function.params)
-        b.effect(Call, self.function.name, arguments)
+        if self.made.stacks:
+            self.in_two(given)
+        else:
+            self.call(self.function, given)
         for step in self.after:
             step()
         self.caller.replaced.update(zip(op.results, self.results, strict=False))
         return b.ops
+
+    def call(self, function: Function, given: dict[str, Value]) -> None:
+        arguments = tuple(self.fitted(given[p.name], p.type) for p in function.params)
+        self.b.effect(Call, function.name, arguments)
+
+    def in_two(self, given: dict[str, Value]) -> None:
+        """Forward, and if all that it keeps found room, backward."""
+        b, forward = self.b, self.caller.requests.functions[self.made.names["augmented"]]
+        given |= self.caller.for_stacks(self.op, self.made, (*forward.params, *self.function.params))
+        given["_fits"] = fits = b.alloca(BOOL, "fits")
+        self.call(forward, given)
+        with b.region() as region:
+            self.call(self.function, given)
+        b.if_(b.load(fits), region.block())
 
     def fitted(self, value: Value, type: Type) -> Value:
         return self.b.cast_pointer(value, type) if isinstance(type, Pointer) else value
@@ -366,6 +431,11 @@ class _Call:
 
         self.after.append(done)
         return b.offset(tape, b.constant(_WORD, I64))
+
+
+def _meets(function: Function) -> bool:
+    """Whether a thread that does not run it keeps others waiting."""
+    return any(isinstance(op, Barrier | BarrierReduce | Warp) for op in walk(function.body))
 
 
 def _threads(b: Builder) -> Value:

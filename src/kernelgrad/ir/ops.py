@@ -427,6 +427,7 @@ class Function:
     shown: str | None = None  # what the user calls it, where that is not its name: the kernel that it was made of
     apart: tuple[str, ...] = ()  # parameters no two of which may share memory: derivatives in it count on that
     tapes: tuple[tuple[str, int], ...] = ()  # parameters for memory of tapes that it makes, with bytes for each thread
+    stacks: tuple[tuple[str, int], ...] = ()  # endings of those for stacks of its derivatives, with bytes of an element
 
     @property
     def called(self) -> str:

@@ -40,7 +40,8 @@ class Facts:
     copies. `taped`: buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
     a copy of all. `block`: its shape, where loops depend on it. `tuning`: its shape, for what its threads add up
     together. `vector`: threads do several neighbouring elements each. `alone`: there is one thread. `inlined`: it is
-    part of a thread of another kernel, whose own is what it is given by value. `ragged`: the rows of a block are not
+    part of a thread of another kernel, whose own is what it is given by value; `stacks`: and keeps more than a constant
+    number of values. `ragged`: the rows of a block are not
     whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a reverse alone go to
     other elements in every iteration, as they do in a typical launch."""
 
@@ -62,6 +63,7 @@ class Facts:
     vector: Vectorization | None = None
     alone: bool = False
     inlined: bool = False
+    stacks: bool = False
     ragged: bool = False
     apart_in_turn: bool = True
 

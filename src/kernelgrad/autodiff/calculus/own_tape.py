@@ -1,7 +1,8 @@
 """Tapes of derivatives that are part of a thread of another kernel: in local arrays, or in a frame that is passed.
 
-How much each holds is a constant. A frame without loops has a place for each value; one with loops has stacks, and a
-note of how far each of them goes, for the reverse to begin there.
+How much each of these holds is a constant; where it is not, stacks have room for as much as the launch is given memory
+for, and say how much they would have needed. A frame without loops has a place for each value; one with loops has
+stacks, and a note of how far each of them goes, for the reverse to begin there.
 """
 
 from __future__ import annotations
@@ -121,6 +122,53 @@ class FrameTape(Tape):
         for type, stack in self.own.items():
             b.store(stack.position, b.load(self._at(b, self._notes[type], I64)))
         return b.ops
+
+
+class BoundedTape(Tape):
+    """Stacks between two functions that one thread calls, in memory of the launch. `fits`: a parameter of the first one
+    that says whether all found room; without that the second must not run. `needed`: where the launch learns how much
+    room would do."""
+
+    def __init__(self, prologue: Builder):
+        super().__init__(prologue, True, False)
+        self.fits = Value(Pointer(BOOL), "_fits")
+        self.needed: dict[Type, Value] = {}
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        needed = (Param(v, "long long *") for v in self.needed.values())
+        return (*super().params, *needed, Param(self.fits, "bool *"))
+
+    def push(self, b: Builder, value: Value) -> None:
+        for leaf in leaf_values(b, value):
+            stored = b.convert(leaf, U8) if leaf.type == BOOL else leaf
+            stack = self._stack(stored.type)
+            at = b.load(stack.position)
+            with b.region() as region:
+                b.store(b.offset(stack.memory, at), stored)
+            b.if_(b.apply("lt", at, self._end(b, stack)), region.block())
+            b.store(stack.position, b.apply("add", at, self.threads()))
+
+    def _stack(self, type: Type) -> Stack:
+        stack = super()._stack(type)
+        name = (stack.memory.name or "").removeprefix("_tape")
+        self.needed.setdefault(type, Value(Pointer(I64, "global"), f"_needed{name}"))
+        return stack
+
+    def _end(self, b: Builder, stack: Stack) -> Value:
+        assert stack.capacity is not None
+        return b.apply("add", stack.start, b.apply("mul", stack.capacity, self.threads()))
+
+    def end_forward(self) -> list[Op]:
+        b = Builder()
+        b.store(self.fits, b.constant(True, BOOL))
+        for type, stack in self.stacks.items():
+            top = b.load(stack.position)
+            used = b.apply("div", b.apply("sub", top, stack.start), self.threads())
+            b.atomic("max", self.needed[type], used)
+            fits = b.apply("le", top, self._end(b, stack))
+            b.store(self.fits, b.apply("and", b.load(self.fits), fits))
+        return [*super().end_forward(), *b.ops]
 
 
 def _largest(type: Type) -> int:

@@ -50,6 +50,7 @@ class Options:
             block=facts.block,
             alone=facts.alone,
             inlined=facts.inlined,
+            stacks=facts.stacks,
             ragged=facts.ragged,
             apart_in_turn=facts.apart_in_turn,
         )

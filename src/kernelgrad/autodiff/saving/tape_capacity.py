@@ -72,13 +72,22 @@ class ConstantSizes:
     in_loops: bool
 
 
+def _constants(plan: Plan) -> dict[Type, int] | None:
+    return by_arithmetic(plan, lambda value: None, lambda name, axis: None)  # type: ignore[arg-type, return-value]
+
+
+def is_constant(plan: Plan) -> bool:
+    """Whether each thread keeps as much as any other, in every launch."""
+    return _constants(plan) is not None
+
+
 def constant_sizes(plan: Plan) -> ConstantSizes:
     """An error where it is not a constant."""
-    found = by_arithmetic(plan, lambda value: None, lambda name, axis: None)  # type: ignore[arg-type, return-value]
+    found = _constants(plan)
     places = [plan.structure.places[key] for key, frame in plan.taped.items() if frame]
     if found is None:
         loops = [p.owner.span for place in places for p in place.around() if isinstance(p.owner, For | While)]
-        hint = "let the loop's bounds be constants, or differentiate the kernel as a whole"
+        hint = "let the loop's bounds be constants, or ask for both passes at once, with __enzyme_autodiff"
         raise UnsupportedError(_UNBOUNDED, loops[0] if loops else UNKNOWN, hint)
     in_loops = any(isinstance(p.owner, For | While) for place in places for p in place.around())
     return ConstantSizes(found, tuple(v for frame in plan.taped.values() for v in frame), in_loops)

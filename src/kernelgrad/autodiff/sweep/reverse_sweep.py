@@ -71,9 +71,11 @@ def _tape(prologue: Builder, prepared: Prepared) -> Tape:
     """In memory that the launcher provides, or that the thread has."""
     if not prepared.options.facts.inlined:
         return Tape(prologue, prepared.options.mode == "split", _is_tape_counted(prepared))
-    from ..calculus.own_tape import FrameTape, LocalTape
+    from ..calculus.own_tape import BoundedTape, FrameTape, LocalTape
     from ..saving.tape_capacity import constant_sizes
 
+    if prepared.options.facts.stacks:
+        return BoundedTape(prologue)
     sizes = constant_sizes(prepared.plan)
     if prepared.options.mode != "split":
         return LocalTape(prologue, sizes.elements)
