@@ -105,6 +105,8 @@ class Kernel:
         from .runtime.check import check_cpu
 
         refuse_while_recording(f"{self.function.called}.check, which runs the kernel,")
+        if self.function.tapes or self.function.stacks:
+            raise LaunchError(f"{self.name}: check does not know the memory of derivatives that it asks for")
         if placement.cuda is not None:
             raise ArgumentError(f"{self.function.called}: check runs on the CPU; pass NumPy arrays")
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
@@ -120,7 +122,13 @@ class Kernel:
         """The kernel as CUDA C++: what runs on a GPU, and what plain nvcc compiles."""
         from .backends.cuda import emit
 
-        return emit(self.cuda_module, self.name)
+        text = emit(self.cuda_module, self.name)
+        if not (self.function.tapes or self.function.stacks):
+            return text
+        from .runtime.tapes import notes
+
+        head, _, rest = text.partition("\n")
+        return "\n".join((head, *notes(self.function.tapes, self.function.stacks), rest))
 
     @cached_property
     def ir(self) -> str:

@@ -222,6 +222,8 @@ def test_clad_in_a_kernel() -> None:
          "derivatives flow through 't'"),
         ("y[0] = x[0];", "f, x, dx, enzyme_const, t, y", "lacks the shadow of 'y'"),
         ("y[0] = x[0];", "f, x, (float *)dx, enzyme_const, t, y, dy", r"the shadow of 'x' must be 'double \*'"),
+        ("y[0] = x[0];", "f, (double *)nullptr, dx, enzyme_const, t, y, dy, 1", "more arguments than"),
+        ("y[0] = x[0];", "h, rows, rows, y, dy", "'rows' leads to pointers"),
         ("y[0] = x[0];", "f, enzyme_const, x, enzyme_const, t, enzyme_const, y", "nothing to differentiate"),
         ("atomicMax((int *)t, 3); y[0] = x[0];", "f, x, dx, enzyme_const, t, y, dx, dy", "more arguments than"),
     ],
@@ -229,11 +231,50 @@ def test_clad_in_a_kernel() -> None:
 def test_refused_at_the_line(body: str, call: str, problem: str) -> None:
     text = f"""
     __device__ void f(const double *x, double *t, double *y) {{ {body} }}
-    __global__ void k(double *x, double *dx, double *t, double *y, double *dy) {{ __enzyme_autodiff({call}); }}
+    __device__ void h(double **rows, double *y) {{ y[0] = rows[0][0]; }}
+    __global__ void k(double *x, double *dx, double *t, double *y, double *dy, double **rows) {{
+        __enzyme_autodiff({call});
+    }}
     """
     with pytest.raises(KernelGradError, match=problem) as caught:
         kernel(text, "k")
-    assert ":8:" in str(caught.value)
+    assert ":10:" in str(caught.value)
+
+
+def test_half_precision_and_structs() -> None:
+    text = r"""
+    #include <cuda_fp16.h>
+    struct S { double a, b[2]; int n; };
+    __device__ __half f(__half x) { return x * x; }
+    __device__ void g(const S *s, double *y) { *y = s->a * s->b[1] * s->b[1] * s->n; }
+    __global__ void k(double *o) {
+        o[0] = (float)__enzyme_autodiff<__half>((void *)f, (__half)3.0f);
+        S s = {2, {3, 4}, 5}, d = {};
+        double y, one = 1;
+        __enzyme_autodiff((void *)g, &s, &d, &y, &one);
+        o[1] = d.a; o[2] = d.b[0]; o[3] = d.b[1]; o[4] = y;
+    }
+    """
+    o = np.zeros(5)
+    kernel(text, "k")[1, 1](o)
+    np.testing.assert_allclose(o, [6, 80, 0, 80, 160])
+
+
+def test_derivatives_of_derivatives() -> None:
+    text = r"""
+    __device__ double f(double x) { return x * x * x; }
+    __device__ double slope(double x) { return __enzyme_autodiff<double>((void *)f, x); }
+    __global__ void k(const double *x, double *o) {
+        o[0] = __enzyme_autodiff<double>((void *)slope, x[0]);
+        o[1] = __enzyme_fwddiff<double>((void *)slope, x[0], 1.0);
+        o[2] = slope(x[0]);
+    }
+    """
+    found, x, o, dx, do = kernel(text, "k"), np.array([2.0]), np.zeros(3), np.zeros(1), np.array([0.0, 0.0, 1.0])
+    found[1, 1](x, o)
+    np.testing.assert_allclose(o, 12.0)
+    kg.gradient(found, "o, x")[1, 1](x, o, do, dx)
+    np.testing.assert_allclose(dx, 12.0)
 
 
 def chain(x: Any, n: int) -> Any:

@@ -27,6 +27,7 @@ def derivative(fn: Fn, c: Cursor, request: Request) -> Value | None:
     callee = fn.module.functions[name]
     args, shadows = list[Value](), list[Value]()
     for argument, param in zip(request.arguments, callee.params, strict=True):
+        _check_pointee(fn, argument, param.type)
         args.append(_given(fn, argument, param.type))
         if argument.shadow is not None:
             shadows.append(_shadow(fn, argument, param.type, request.mode == "forward"))
@@ -102,6 +103,19 @@ def _given(fn: Fn, argument: Argument, type: Type) -> Value:
     if is_reference(argument.parameter.type) and not _is_pointer(argument.value):
         return fn.generic(place(fn, argument.value).ptr)
     return _fitted(fn, argument.value, _rvalue(fn, argument.value), type, f"'{argument.parameter.spelling}'")
+
+
+def _check_pointee(fn: Fn, argument: Argument, type: Type) -> None:
+    """Adjoints behind pointers that memory holds are nobody's to find."""
+    if argument.activity == "dup" and isinstance(type, Pointer) and _holds_pointers(type.pointee):
+        problem = f"'{argument.parameter.spelling}' leads to pointers: derivatives behind those are not supported here"
+        raise fn.unsupported(argument.value, problem, "pass the pointers themselves, or mark it enzyme_const")
+
+
+def _holds_pointers(type: Type) -> bool:
+    if isinstance(type, Struct):
+        return any(_holds_pointers(field.type) for field in type.fields)
+    return isinstance(type, Pointer) or (isinstance(type, Array) and _holds_pointers(type.element))
 
 
 def _is_pointer(c: Cursor) -> bool:

@@ -49,6 +49,7 @@ _CASTS = (
     Kind.CXX_REINTERPRET_CAST_EXPR,
 )
 _FLOATS = (TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.HALF, TypeKind.LONGDOUBLE)
+_NARROW = ("_Float16", "__bf16")  # the kinds of which libclang's bindings do not know by name
 _MISUSED = {
     True: "Use execute_kernel() for global CUDA kernels",
     False: "Use execute() for non-global CUDA kernels",
@@ -177,7 +178,8 @@ def _is_pointer(parameter: Cursor) -> bool:
 
 
 def _is_float(type: clang.Type) -> bool:
-    return type.get_canonical().kind in _FLOATS
+    canonical = type.get_canonical()
+    return canonical.kind in _FLOATS or canonical.spelling.removeprefix("const ") in _NARROW
 
 
 class _Enzyme:

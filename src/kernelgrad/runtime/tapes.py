@@ -92,6 +92,17 @@ class StackMemory:
         return found, needed
 
 
+def notes(tapes: tuple[tuple[str, int], ...], stacks: tuple[tuple[str, int], ...]) -> list[str]:
+    """What a launch of the kernel's text must pass besides its own arguments."""
+    found = [f"// {n}: {HEADER} bytes of zeros, then {nbytes} for each thread, for tapes" for n, nbytes in tapes]
+    for name, _ in stacks:
+        found.append(
+            f"// _tape_{name}: room for _capacity_{name} elements of each thread; _tops_{name}: a number for each;"
+        )
+        found.append(f"// _needed_{name}: a zero, which becomes what a thread needed: if that is more, launch it again")
+    return found
+
+
 def _root(name: str) -> str:
     return name.partition(".")[0].partition("[")[0]
 
