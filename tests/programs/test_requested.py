@@ -132,3 +132,27 @@ def test_no_derivative_of_what_asks_for_one() -> None:
     with pytest.raises(KernelGradError) as caught:
         kg.gradient(module["slope"]).execute(3.0, np.zeros(1), device="cpu")
     assert ":8:" in str(caught.value)
+
+
+@pytest.mark.parametrize("attribute", ["__attribute__((enzyme_inactive))", "[[enzyme::inactive]]"])
+def test_attributes_that_change_derivatives_are_refused(attribute: str) -> None:
+    text = f"{attribute} double g(double x) {{ return 2 * x; }}\ndouble f(double x) {{ return g(x); }}\n"
+    text += "double slope(double x) { return __enzyme_autodiff<double>(f, x); }"
+    with pytest.raises(KernelGradError, match="the attribute 'enzyme") as caught:
+        kg.compile(ENZYME + text)["slope"](1.0)
+    assert ":6:" in str(caught.value)
+
+
+def test_a_value_that_is_not_there() -> None:
+    """Declared to return a number and giving none, a request may stand for itself alone."""
+    text = r"""
+    void f(double *x) { x[0] *= x[0]; }
+    void plain(double *x, double *dx) { __enzyme_autodiff<double>(f, x, dx); }
+    double used(double *x, double *dx) { return __enzyme_autodiff<double>(f, x, dx); }
+    """
+    x, dx = np.array([3.0]), np.ones(1)
+    kg.compile(ENZYME + text)["plain"](x, dx, device="cpu")
+    np.testing.assert_allclose(dx, 6.0)
+    with pytest.raises(KernelGradError, match="without a value is used as one") as caught:
+        kg.compile(ENZYME + text)["used"]
+    assert ":9:" in str(caught.value)

@@ -69,8 +69,8 @@ def _tape_type(fn: Fn, request: Request) -> Type:
 
 def _returned(fn: Fn, c: Cursor, request: Request, results: tuple[Value, ...]) -> Value | None:
     """What the call was declared to return, made of what there is."""
-    if fn.types.returned(c.type, fn.b.span) is None:
-        return None
+    if fn.types.returned(c.type, fn.b.span) is None or not results:
+        return None  # to use it as a value is an error
     type = fn.type(c)
     if request.mode == "augmented":
         return fn.b.cast_pointer(results[0], type) if isinstance(type, Pointer) else results[0]

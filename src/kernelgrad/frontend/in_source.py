@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import UnsupportedError
+from ..errors import Span, UnsupportedError
 from . import clang
 from .clang import Cursor, Kind, TypeKind
 from .literals import literal_text
@@ -27,6 +27,7 @@ Mode = Literal["reverse", "forward", "augmented", "backward"]
 Activity = Literal["dup", "out", "const"]
 
 _ENZYME = re.compile(r"__enzyme_(autodiff|fwddiff|augmentfwd|reverse)\w*$")
+_ATTRIBUTE = re.compile(r"(?:__attribute__\s*\(\([^)]*?|\[\[\s*)\b(enzyme(?:_|::)\w+)")
 _MODES: dict[str, Mode] = {
     "autodiff": "reverse",
     "fwddiff": "forward",
@@ -114,10 +115,21 @@ def request_of(unit: Unit, call: Cursor) -> Request | None:
         return None
     enzyme = _ENZYME.match(target.spelling) if target.kind == Kind.FUNCTION_DECL else None
     if enzyme is not None:
+        _check_attributes(unit)
         return _Enzyme(unit, call, _MODES[enzyme[1]]).request()
     if target.kind == Kind.CXX_METHOD and target.spelling in _EXECUTES and _is_clad(target.semantic_parent):
         return _Clad(unit, call, target.spelling).request()
     return None
+
+
+def _check_attributes(unit: Unit) -> None:
+    """Attributes of functions that Enzyme differentiates in another way: clang knows none of them, and drops them."""
+    found = _ATTRIBUTE.search(unit.text)
+    if found is not None:
+        line = unit.text.count("\n", 0, found.start()) + 1
+        column = found.start() - unit.text.rfind("\n", 0, found.start())
+        problem = f"the attribute '{found[1]}' gives a function a derivative of its own: not supported"
+        raise UnsupportedError(problem, Span(unit.sources.get(unit.name), line, column))
 
 
 def is_made_by_clad(call: Cursor) -> bool:
