@@ -18,7 +18,6 @@ from ..ir.ops import Block, Function, Global, Module, Param, Value
 from ..ir.types import BOOL, Array, Pointer, Scalar, Struct, Type
 from . import clang
 from .clang import Cursor, Kind, identity
-from .registrations import passes_by_function
 from .types import Bits, Types, is_reference
 from .unit import Unit
 from .visiting import children_of
@@ -56,7 +55,7 @@ class Lowering:
         self._names: dict[int, str] = {}  # declaration -> IR name
         self._in_progress: list[int] = []
         self._devices = 0  # kernels and device functions among these
-        self._registered = passes_by_function(unit)  # those that the source gives passes of
+        self._registered: dict[int, tuple[Cursor, ...]] | None = None  # those that the source gives passes of
         self.closures: dict[int, Closure] = {}  # a lambda's class -> what it captures
 
     def module(self) -> Module:
@@ -85,6 +84,10 @@ class Lowering:
 
     def passes_of(self, function: Cursor) -> tuple[Cursor, ...] | None:
         """The passes that the source gives for a host function, unless it is they that call it."""
+        if self._registered is None:
+            from .registrations import passes_by_function
+
+            self._registered = passes_by_function(self.unit)
         passes = self._registered.get(identity(function))
         return None if passes is None or any(identity(p) in self._in_progress for p in passes) else passes
 

@@ -67,11 +67,6 @@ class Facts:
     ragged: bool = False
     apart_in_turn: bool = True
 
-    @property
-    def own_numbers(self) -> bool:
-        """Whether no other thread has a part in the adjoint of what is passed by value."""
-        return self.alone or self.inlined
-
 
 USUAL = Facts()  # of most launches
 _LOCAL = "a local array of this thread"

@@ -103,7 +103,8 @@ class Sweep:
     """Emits the gradient's body. `b` is where code goes; scopes of available forward values nest as regions do."""
 
     def __init__(self, prepared: Prepared):
-        self.mode, self.alone = prepared.options.mode, prepared.options.facts.own_numbers
+        facts = prepared.options.facts
+        self.mode, self.alone = prepared.options.mode, facts.alone or facts.inlined
         self.meets_at_end = False
         self.shadowed, self.structure, self.memory = prepared.shadowed, prepared.structure, prepared.memory
         self.activity, self.plan, self.winners = prepared.activity, prepared.plan, prepared.winners
