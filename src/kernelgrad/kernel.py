@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import pipeline, requests
-from .errors import ArgumentError, LaunchError, SourceError
+from .errors import ArgumentError, LaunchError, SourceError, UnsupportedError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
 from .locks import COMPILING, cached_property, compiling, make_lock
@@ -24,6 +24,7 @@ from .runtime.written import written_params
 
 if TYPE_CHECKING:
     from .runtime.check import CheckReport
+    from .runtime.tapes import StackMemory, TapeMemory
     from .runtime.variables import Variable
 
 Hidden = Mapping[str, Supplied]
@@ -46,7 +47,8 @@ class Kernel:
         refusal: SourceError | None = None,
     ):
         self.name, self.module = name, module
-        self.variable, self.written_later, self.refusal = variable, written_later, refusal
+        self.variable, self.written_later = variable, written_later
+        self.refusal = refusal or _refused(module.functions[name])
         self._executables: dict[int | None, Executable] = {}
         self._guarded: dict[tuple[str, ...], Executable] = {}
         self._null_users: dict[tuple[str, ...], bool] = {}  # whether they have accesses through what is null
@@ -103,6 +105,8 @@ class Kernel:
         from .runtime.check import check_cpu
 
         refuse_while_recording(f"{self.function.called}.check, which runs the kernel,")
+        if self.function.tapes or self.function.stacks:
+            raise LaunchError(f"{self.name}: check does not know the memory of derivatives that it asks for")
         if placement.cuda is not None:
             raise ArgumentError(f"{self.function.called}: check runs on the CPU; pass NumPy arrays")
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
@@ -129,7 +133,13 @@ class Kernel:
         """The kernel as CUDA C++: what runs on a GPU, and what plain nvcc compiles."""
         from .backends.cuda import emit
 
-        return emit(self.cuda_module, self.name)
+        text = emit(self.cuda_module, self.name)
+        if not (self.function.tapes or self.function.stacks):
+            return text
+        from .runtime.tapes import notes
+
+        head, _, rest = text.partition("\n")
+        return "\n".join((head, *notes(self.function.tapes, self.function.stacks), rest))
 
     @cached_property
     def ir(self) -> str:
@@ -159,6 +169,18 @@ class Kernel:
     @cached_property
     def _binder(self) -> Binder:
         return Binder(self.function, self.written)
+
+    @cached_property
+    def _tape_memory(self) -> TapeMemory:
+        from .runtime.tapes import TapeMemory
+
+        return TapeMemory(self.function.tapes)
+
+    @cached_property
+    def _stack_memory(self) -> StackMemory:
+        from .runtime.tapes import StackMemory
+
+        return StackMemory(self.function.stacks)
 
     @property
     def compiled(self) -> tuple[Executable, ...]:
@@ -198,6 +220,15 @@ class Kernel:
         """Launches with arguments that are bound already; `hidden` gives what is neither theirs nor the module's.
         `constants`: what `__constant__` variables are to hold on a GPU, instead of what the module's do."""
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
+        if self.function.stacks and not hidden.keys() >= {f"_tape_{name}" for name, _ in self.function.stacks}:
+            self._stack_memory.run(self, launch, bound, placement, hidden)
+            return
+        if self.function.apart:
+            from .runtime.overlap import check_requests
+
+            check_requests(self.function, bound, self.written)
+        if self.function.tapes:
+            hidden = {**hidden, **self._tape_memory.supplied(launch, placement, stream_of(launch, placement))}
         config = _config(launch, placement)
         module = self.cpu_module if placement.cuda is None else self.cuda_module
         executable = self._executable(placement.cuda)
@@ -314,6 +345,13 @@ class Kernel:
             if found is None:
                 found = self._executables[device] = CudaExecutable(text, module, self.name, device)
         return found
+
+
+def _refused(function: Function) -> SourceError | None:
+    if not (function.tapes or function.stacks):
+        return None
+    problem = f"'{function.name}' asks for derivatives that keep values, and has no derivative itself"
+    return UnsupportedError(problem, function.span)
 
 
 def stream_of(launch: Launch, placement: Placement) -> int | None:

@@ -25,6 +25,7 @@ from .ir.ops import (
     Barrier,
     BarrierReduce,
     Call,
+    Derivative,
     For,
     Function,
     Global,
@@ -37,6 +38,7 @@ from .ir.ops import (
     Module,
     Offset,
     PtrCast,
+    Registered,
     Store,
     Undef,
     Warp,
@@ -130,8 +132,7 @@ def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, SourceErr
         from .frontend.reached import check_missing_parts
 
         check_missing_parts(found, lowering.reached, lowering.types.declarations())
-    module = lowering.module()
-    verify(module, "frontend")
+    module = with_requests(lowering.module(), ir_name)
     given = CustomDerivatives(found, lowering.reached)
     if given.probes:
         return lower_for_derivatives(Unit(unit.name, "\n".join((unit.text, *given.probes)), unit.options), name)
@@ -148,7 +149,7 @@ def _with_derivatives(unit: Unit, cursor: Cursor, given: CustomDerivatives) -> M
     from .autodiff import custom
 
     lowering = Lowering(unit)
-    lowering.function(cursor, unit.span(cursor))
+    name = lowering.function(cursor, unit.span(cursor))
     customs = given.lowered(lowering)
     if unit.lacks_parts:
         from .frontend.reached import check_missing_parts
@@ -156,7 +157,24 @@ def _with_derivatives(unit: Unit, cursor: Cursor, given: CustomDerivatives) -> M
         check_missing_parts(unit, lowering.reached, lowering.types.declarations())
     module = custom.run(lowering.module(), customs)
     verify(module, "custom derivatives")
+    return with_requests(module, name)
+
+
+def with_requests(module: Module, root: str) -> Module:
+    """The module with the derivatives that device code asks for in place."""
+    verify(module, "frontend")
+    if not any(isinstance(op, Derivative) for f in module.functions.values() for op in walk(f.body)):
+        return module
+    from .autodiff import requested
+
+    module = requested.run(module, root, requested.Compiler(compile_kernel, _finished))
+    verify(module, "requested derivatives")
     return module
+
+
+def _finished(function: Function, module: Module, adjoints: frozenset[str]) -> Function:
+    """A derivative that becomes part of a kernel."""
+    return finish_derivative(function, module, adjoints, adjoints, adjoints=adjoints).functions[function.name]
 
 
 def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:
@@ -187,7 +205,7 @@ def is_program(module: Module, name: str) -> bool:
     waiting, seen = [name], {name}
     while waiting:
         for op in walk(module.functions[waiting.pop()].body):
-            is_host = isinstance(op, HostCall | KernelLaunch) or (
+            is_host = isinstance(op, HostCall | KernelLaunch | Derivative | Registered) or (
                 isinstance(op, GlobalRef) and module.globals[op.name].space == "host"
             )
             if is_host:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,6 +35,13 @@ class Place:
     @property
     def in_loop(self) -> bool:
         return self.kind in ("loop", "inner")
+
+    def around(self) -> Iterator[Place]:
+        """The block itself and those around it."""
+        place: Place | None = self
+        while place is not None:
+            yield place
+            place = place.parent
 
 
 @dataclass

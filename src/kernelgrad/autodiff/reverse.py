@@ -41,13 +41,15 @@ class Emitted:
     """The code. `functions`: one, or for a split the augmented forward and the reverse; with claims three: augmented
     forward, reverse, and the one that claims. `logs`: where updates are logged, parameters of the reverse. `stacks`:
     the tape's parameters, which follow those in every function. `coarse`: of launches that start fewer blocks.
-    `only_sums`: nothing but adjoints of numbers, or of a few elements, is written."""
+    `only_sums`: nothing but adjoints of numbers, or of a few elements, is written. `frame`: the bytes of a tape that is
+    passed in one piece."""
 
     functions: tuple[Function, ...]
     logs: tuple[Log, ...]
     stacks: tuple[Stack, ...]
     coarse: Coarse | None
     only_sums: bool
+    frame: int = 0
 
 
 @dataclass
@@ -167,7 +169,7 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     numbers = derivation.numbers.items()
     bodies = emitter.run([Number(params[n].value, p.value, partials.get(n)) for n, p in numbers])
     stacks, logs = tuple(emitter.tape.stacks.values()), tuple(emitter.logs.all.values())
-    tape = (*(p for stack in stacks for p in stack.params), *planned.shared.params)
+    tape = (*emitter.tape.params, *planned.shared.params)
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
     ordered += tuple(p for own in given.copies.values() for p in own.params)
     ordered += tuple(given.wide.values())
@@ -186,7 +188,7 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     )
     if winners.claims:
         functions = (*functions, _claiming(prepared))
-    return Emitted(functions, logs, stacks, emitter.coarse, emitter.only_sums)
+    return Emitted(functions, logs, stacks, emitter.coarse, emitter.only_sums, emitter.tape.nbytes)
 
 
 def _claiming(prepared: Prepared) -> Function:

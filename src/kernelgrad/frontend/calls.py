@@ -11,13 +11,16 @@ from ..ir.ops import Assert, Call, Print, Value
 from ..ir.types import Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
+from .derivatives import derivative
 from .expressions import condition, effect, place, value
 from .host_calls import host_call, launch
+from .in_source import is_made_by_clad, request_of
 from .intrinsics import INTRINSICS, REFUSED
 from .literals import constant_of, string_text
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .prelude import prelude_dir
+from .registered import call_registered
 from .types import is_reference
 from .visiting import children_of, walk
 
@@ -35,6 +38,11 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if clang.statement_class(c) == clang.KERNEL_CALL:
         _launch(fn, c, target)
         return None
+    request = request_of(fn.unit, c)
+    if request is not None:
+        return derivative(fn, c, request)
+    if is_made_by_clad(c):
+        return fn.zero(fn.type(c))
     done = host_call(fn, c, target)
     if done is not None:
         return done[0]
@@ -52,6 +60,10 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     span = fn.unit.span(c)
     arguments = object_argument(fn, c, target) + call_arguments(fn, c, target)
     fn.b.span = span
+    passes = fn.module.passes_of(body) if fn.on_host else None
+    if passes is not None:
+        call_registered(fn, passes, arguments, span)
+        return None
     return call_function(fn, body, arguments, span)
 
 

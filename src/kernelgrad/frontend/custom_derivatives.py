@@ -20,6 +20,7 @@ from ..ir.types import Type
 from . import clang, text
 from .clang import Cursor, Kind, identity, is_in_prelude
 from .lowering import Lowering
+from .registrations import passes_of
 from .sound import Cut
 from .types import Types, is_reference
 from .unit import Unit
@@ -215,6 +216,8 @@ def _given(scope: Cursor, path: tuple[str, ...]) -> Iterator[_Given]:
             yield _Given(named[1], cursor.get_definition() or cursor, mode, inner)
         elif cursor.kind == Kind.VAR_DECL and cursor.spelling.startswith(_PROBE):
             yield from _instances(cursor)
+        elif passes_of(cursor):
+            pass  # calls of the function are what is told (`registered`)
         elif cursor.kind == Kind.VAR_DECL and _ENZYME.match(cursor.spelling):
             functions = (c.referenced for c in walk(cursor) if c.kind == Kind.DECL_REF_EXPR)
             yield from (_Given(f.spelling, cursor) for f in functions if f is not None and f.kind in _FUNCTIONS)

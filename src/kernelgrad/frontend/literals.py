@@ -35,15 +35,19 @@ def null(fn: Fn, c: Cursor) -> Value:
 
 def string_text(fn: Fn, c: Cursor) -> str | None:
     """The text of a string literal, looking through decay and parentheses."""
+    try:
+        return literal_text(c)
+    except (SyntaxError, ValueError) as error:
+        raise fn.unsupported(c, "this string literal is not supported") from error
+
+
+def literal_text(c: Cursor) -> str | None:
     while c.kind != Kind.STRING_LITERAL:
         children = children_of(c)
         if len(children) != 1:
             return None
         c = children[0]
-    try:
-        return str(ast.literal_eval(c.spelling))
-    except (SyntaxError, ValueError) as error:
-        raise fn.unsupported(c, "this string literal is not supported") from error
+    return str(ast.literal_eval(c.spelling))
 
 
 def string_place(fn: Fn, c: Cursor) -> Place:

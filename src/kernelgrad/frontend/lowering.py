@@ -55,6 +55,7 @@ class Lowering:
         self._names: dict[int, str] = {}  # declaration -> IR name
         self._in_progress: list[int] = []
         self._devices = 0  # kernels and device functions among these
+        self._registered: dict[int, tuple[Cursor, ...]] | None = None  # those that the source gives passes of
         self.closures: dict[int, Closure] = {}  # a lambda's class -> what it captures
 
     def module(self) -> Module:
@@ -80,6 +81,15 @@ class Lowering:
             self._in_progress.pop()
             self._devices -= device
         return self._names[key]
+
+    def passes_of(self, function: Cursor) -> tuple[Cursor, ...] | None:
+        """The passes that the source gives for a host function, unless it is they that call it."""
+        if self._registered is None:
+            from .registrations import passes_by_function
+
+            self._registered = passes_by_function(self.unit)
+        passes = self._registered.get(identity(function))
+        return None if passes is None or any(identity(p) in self._in_progress for p in passes) else passes
 
     @property
     def on_host(self) -> bool:

@@ -274,6 +274,25 @@ class Call(Op):
     args: tuple[Value, ...]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Derivative(Op):
+    """A derivative of another function of the module, which the source asks for: `frontend/in_source` has its modes.
+    `activity`: of each parameter, "dup", "out" or "const", with commas between them. `args`: what the function takes.
+    `shadows`: of the `dup` ones, in order, the adjoints or tangents. `given`: the adjoint of its value and the tape,
+    where `backward` has them. `config`: of a kernel, as of a `KernelLaunch`. The results: adjoints of the `out` ones,
+    the tangent of the value, or the tape. In device code, `autodiff/requested` puts code in its place; in host code,
+    `programs` runs it."""
+
+    fn: str
+    mode: str
+    activity: str
+    config: tuple[Value, ...]
+    args: tuple[Value, ...]
+    shadows: tuple[Value, ...]
+    given: tuple[Value, ...] = ()
+    tape_bytes: int = 0
+
+
 # ---- the host -----------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +311,16 @@ class KernelLaunch(Op):
 
     kernel: str
     config: tuple[Value, ...]
+    args: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Registered(Op):
+    """A call of a host function whose augmented forward and reverse passes the source gives (`frontend/registered`)."""
+
+    fn: str
+    augmented: str
+    reverse: str
     args: tuple[Value, ...]
 
 
@@ -396,6 +425,9 @@ class Function:
     span: Span = UNKNOWN
     launch_bounds: tuple[int, ...] = ()
     shown: str | None = None  # what the user calls it, where that is not its name: the kernel that it was made of
+    apart: tuple[str, ...] = ()  # parameters no two of which may share memory: derivatives in it count on that
+    tapes: tuple[tuple[str, int], ...] = ()  # parameters for memory of tapes that it makes, with bytes for each thread
+    stacks: tuple[tuple[str, int], ...] = ()  # endings of those for stacks of its derivatives, with bytes of an element
 
     @property
     def called(self) -> str:

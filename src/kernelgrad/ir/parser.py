@@ -132,10 +132,14 @@ class _Parser:
             params.append(self.param())
             self.accept(",")
         bounds = tuple(self.optional("bounds") or ())
+        apart = tuple(self.optional("apart") or ())
+        tapes = tuple((name, nbytes) for name, nbytes in self.optional("tapes") or ())
+        stacks = tuple((name, nbytes) for name, nbytes in self.optional("stacks") or ())
         self.source = Source(self.optional("source") or "<ir>")
         self.expect("{")
         body = self.block()
-        return Function(name, kind, tuple(params), body, self.span(), bounds)  # type: ignore[arg-type]
+        known = {"apart": apart, "tapes": tapes, "stacks": stacks}
+        return Function(name, kind, tuple(params), body, self.span(), bounds, **known)  # type: ignore[arg-type]
 
     def param(self) -> Param:
         value = self.definition()

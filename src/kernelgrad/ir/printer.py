@@ -59,6 +59,9 @@ def print_function(function: Function) -> str:
     names = Names()
     params = ", ".join(_param(p, names) for p in function.params)
     bounds = f" bounds={list(function.launch_bounds)}" if function.launch_bounds else ""
+    bounds += f" apart={json.dumps(function.apart)}" if function.apart else ""
+    bounds += f" tapes={json.dumps(function.tapes)}" if function.tapes else ""
+    bounds += f" stacks={json.dumps(function.stacks)}" if function.stacks else ""
     source = f" source={json.dumps(function.span.source.name)}" if function.span.line else ""
     lines = [f"{function.kind} @{json.dumps(function.name)}({params}){bounds}{source} {{"]
     _body(function.body, names, 1, lines)

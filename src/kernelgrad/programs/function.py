@@ -107,7 +107,8 @@ class HostProgram:
         self.name, self.lowered, self.refusal = name, lowered, refusal
         self.module = pipeline.compile_host(lowered, name)
         self.function: Function = self.module.functions[name]
-        self._make_variable = make_variable
+        self.make_variable = make_variable
+        self.requested: dict[Any, Any] = {}  # derivatives that the program asks for
         self._kernels: dict[str, Kernel] = {}
         self._stretches: dict[int, Stretch | None] = {}
         self._regions: dict[tuple[int, ...], Region] = {}
@@ -121,9 +122,16 @@ class HostProgram:
         found = self._kernels.get(name)
         if found is None:
             module = pipeline.compile_kernel(self.lowered, name)
-            found = Kernel(name, module, lambda v: self._make_variable(module.globals[v]), refusal=self.refusal)
+            found = Kernel(name, module, lambda v: self.make_variable(module.globals[v]), refusal=self.refusal)
             self._kernels[name] = found
         return found
+
+    def of(self, name: str) -> HostProgram:
+        """Another function of the same text."""
+        known: HostProgram | None = self.requested.get(name)
+        if known is None:
+            known = self.requested[name] = HostProgram(name, self.lowered, self.make_variable, self.refusal)
+        return known
 
     def stretch(self, op: Op) -> Stretch | None:
         if id(op) not in self._stretches:
@@ -332,9 +340,10 @@ class Call:
         return made.start
 
     def _adopted(self, array: ArrayView, kind: Any, device: int | None) -> Allocation:
-        for known in self.arguments.values():
-            if known.start <= array.address and array.address + array.nbytes <= known.end:
-                return Allocation(array.address, array.nbytes, kind, device, array.owner)
+        around = self.memory.find(array.address)  # of the program that asks for a derivative
+        known = [*self.arguments.values(), *([] if around is None or around.freed is not None else [around])]
+        if any(k.start <= array.address and array.address + array.nbytes <= k.end for k in known):
+            return Allocation(array.address, array.nbytes, kind, device, array.owner)
         return self.memory.add(Allocation(array.address, array.nbytes, kind, device, array.owner))
 
     def _check(self, name: str, type: Pointer, array: ArrayView) -> None:

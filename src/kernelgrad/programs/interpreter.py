@@ -24,6 +24,7 @@ from ..ir.ops import (
     Block,
     Builtin,
     Constant,
+    Derivative,
     Extract,
     For,
     GlobalRef,
@@ -38,6 +39,7 @@ from ..ir.ops import (
     Print,
     PtrCast,
     PtrDiff,
+    Registered,
     Store,
     Trap,
     Undef,
@@ -133,7 +135,7 @@ class Interpreter:
             for before in found.before:
                 _EXECUTE[type(before)](self, before)
             region = self.program.region((found.op,), found.op.results)
-            args = tuple(self._argument(self.values[v], v.type, op.span, True) for v in region.inputs)
+            args = tuple(self.argument(self.values[v], v.type, op.span, True) for v in region.inputs)
         except (ProgramError, UnsupportedError):
             return False  # the interpreter finds out where, if it comes there
         self._run_region(region, args, op.span)
@@ -182,7 +184,7 @@ class Interpreter:
         ops, self._waiting = tuple(self._waiting), []
         region = self.program.region(ops, self.program.used_after(ops))
         span = ops[-1].span
-        args = tuple(self._argument(self.values[v], v.type, span, True) for v in region.inputs)
+        args = tuple(self.argument(self.values[v], v.type, span, True) for v in region.inputs)
         self._run_region(region, args, span)
 
     # ---- values
@@ -317,18 +319,18 @@ class Interpreter:
         with told_at(op.span):
             launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6], of=kernel.name)
         stream = None if self.memory.device is None else 0
-        args = tuple(self._argument(self.values[v], v.type, op.span, False) for v in op.args)
+        args = tuple(self.argument(self.values[v], v.type, op.span, False) for v in op.args)
         self.machine.launch(kernel, launch.on(stream), args, op.span)
 
-    def _argument(self, value: Any, type: Type, span: Span, on_host: bool) -> Any:
+    def argument(self, value: Any, type: Type, span: Span, on_host: bool) -> Any:
         """A value as a launch takes it."""
         if isinstance(type, Pointer):
             return self._pointer(value, type.pointee, span, on_host)
         if isinstance(type, Struct):
             named = zip(type.fields, value, strict=True)
-            return {field.name: self._argument(part, field.type, span, on_host) for field, part in named}
+            return {field.name: self.argument(part, field.type, span, on_host) for field, part in named}
         if isinstance(type, Array):
-            return [self._argument(part, type.element, span, on_host) for part in value]
+            return [self.argument(part, type.element, span, on_host) for part in value]
         return value
 
     def _pointer(self, address: Any, pointee: Type, span: Span, on_host: bool) -> Any:
@@ -353,6 +355,17 @@ class Interpreter:
             result = CALLS[op.fn](self, op, *(self._plain(v) for v in op.args))
         if op.results:
             self.values[op.result] = result
+
+    def _derivative(self, op: Derivative) -> None:
+        from .requested import run
+
+        self._bind(op, run(self, op))
+
+    def _registered(self, op: Registered) -> None:
+        from .registered import run
+
+        with told_at(op.span):
+            run(self, op)
 
     def _print(self, op: Print) -> None:
         from .libc import formatted
@@ -409,6 +422,8 @@ _EXECUTE: dict[type[Op], Callable[[Interpreter, Any], None]] = {
     While: Interpreter._while,
     KernelLaunch: Interpreter._launch,
     HostCall: Interpreter._call,
+    Derivative: Interpreter._derivative,
+    Registered: Interpreter._registered,
     Print: Interpreter._print,
     Assert: Interpreter._assert,
     Trap: Interpreter._trap,

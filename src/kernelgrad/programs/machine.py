@@ -139,6 +139,10 @@ class Recording(Machine):
         if any(start <= address < end for start, end in self._floats.get(address // _PAGE, ())):
             raise UnsupportedError(BITS, span, "compute with the number itself")
 
+    def hold(self, address: int, nbytes: int) -> None:
+        """Floats may be there."""
+        self._hold(address, nbytes, True)
+
     def hold_floats(self, argument: Allocation) -> None:
         if argument.nbytes:
             self._hold(argument.start, argument.nbytes, True)

@@ -87,17 +87,18 @@ class Scratch:
         with current(self.device or 0):
             check(bindings, bindings.cuMemcpyHtoDAsync(self.address, data, len(data), self.stream))
 
-    def read(self) -> bytes:
-        """The contents, once the stream has come this far."""
+    def read(self, nbytes: int | None = None) -> bytes:
+        """The contents, or the first bytes of them, once the stream has come this far."""
         refuse_look()
+        count = self.nbytes if nbytes is None else nbytes
         if self.device is None:
-            return ctypes.string_at(self.address, self.nbytes)
+            return ctypes.string_at(self.address, count)
         bindings = driver()
-        data = np.empty(max(1, self.nbytes), np.uint8)
+        data = np.empty(max(1, count), np.uint8)
         with current(self.device or 0):
-            check(bindings, bindings.cuMemcpyDtoHAsync(data.ctypes.data, self.address, self.nbytes, self.stream))
+            check(bindings, bindings.cuMemcpyDtoHAsync(data.ctypes.data, self.address, count, self.stream))
             check(bindings, bindings.cuStreamSynchronize(self.stream))
-        return data.tobytes()[: self.nbytes]
+        return data.tobytes()[:count]
 
 
 @cache

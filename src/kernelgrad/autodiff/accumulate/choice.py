@@ -41,10 +41,11 @@ class Facts:
     strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints are consumed, on
     copies. `taped`: buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
     a copy of all. `block`: its shape, where loops depend on it. `passed`: branches around barriers that all blocks take
-    or none. `tuning`: its shape, for what its threads add up
-    together. `vector`: threads do several neighbouring elements each. `alone`: there is one thread. `ragged`: the rows
-    of a block are not whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a
-    reverse alone go to other elements in every iteration, as they do in a typical launch."""
+    or none. `tuning`: its shape, for what its threads add up together. `vector`: threads do several neighbouring
+    elements each. `alone`: there is one thread. `inlined`: it is part of a thread of another kernel, whose own is what
+    it is given by value; `stacks`: and keeps more than a constant number of values. `ragged`: the rows of a block are
+    not whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a reverse alone go
+    to other elements in every iteration, as they do in a typical launch."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -65,6 +66,8 @@ class Facts:
     tuning: Tuning = USUAL_TUNING
     vector: Vectorization | None = None
     alone: bool = False
+    inlined: bool = False
+    stacks: bool = False
     ragged: bool = False
     apart_in_turn: bool = True
 

@@ -41,7 +41,13 @@ class Tape:
     def __init__(self, prologue: Builder, keep_top: bool, counted: bool):
         self.prologue, self.keep_top, self.counted = prologue, keep_top, counted
         self.stacks: dict[Type, Stack] = {}
+        self.nbytes = 0  # of a frame, which this has not
         self._threads: Value | None = None
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """Where the launcher passes it."""
+        return tuple(p for stack in self.stacks.values() for p in stack.params)
 
     def push(self, b: Builder, value: Value) -> None:
         for leaf in leaf_values(b, value):
@@ -59,6 +65,10 @@ class Tape:
         b.store(stack.position, at)
         loaded = b.load(b.offset(stack.memory, at), name=name)
         return b.apply("ne", loaded, b.constant(0, U8)) if type == BOOL else loaded
+
+    def restored(self, b: Builder, value: Value) -> Value:
+        """What was pushed last, which is this value of a block's frame."""
+        return self.pop(b, value.type, value.name)
 
     def _stack(self, type: Type) -> Stack:
         if type not in self.stacks:

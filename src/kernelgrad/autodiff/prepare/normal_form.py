@@ -75,7 +75,9 @@ def _predicated(function: Function, module: Module, options: Options) -> Functio
     from ...ir.effects import has_barrier
     from ...transforms import predicate, rotate
 
-    meets_at_end = not options.facts.alone and any(is_number(p) for p in function.params if p.name in options.listed)
+    facts = options.facts
+    numbers = any(is_number(p) for p in function.params if p.name in options.listed)
+    meets_at_end = numbers and not (facts.alone or facts.inlined)
     # What is logged at a barrier of the block belongs to all of its threads (see `logs`): none may be gone.
     meets_at_end = meets_at_end or (options.deterministic and any(map(has_barrier, function.body.ops)))
     if not predicate.is_needed(function, meets_at_end):

@@ -50,6 +50,8 @@ class Options:
             block=facts.block,
             passed=facts.passed,
             alone=facts.alone,
+            inlined=facts.inlined,
+            stacks=facts.stacks,
             ragged=facts.ragged,
             apart_in_turn=facts.apart_in_turn,
         )

@@ -245,7 +245,8 @@ def _task(
         structure.home[param] = structure.launch
     changing, early = changing_roots(function, memory, options), early_loads(function, memory, options)
     alias, refill = options.may_alias, options.facts.refill
-    return Task(function, structure, memory, activity, shadow, alias, refill, winners, choices, changing, early)
+    reruns = not options.facts.stacks
+    return Task(function, structure, memory, activity, shadow, alias, refill, winners, choices, changing, early, reruns)
 
 
 def _checked_plan(task: Task, shadowed: Shadowed, options: Options) -> Plan:

@@ -145,8 +145,8 @@ class Derivations:
     def ready(self, options: Options) -> Function:
         """The function in the form that reversal knows."""
         facts = options.facts
-        shape = facts.block, facts.passed, facts.alone, facts.ragged
-        key = options.listed, options.mode == "reverse", options.deterministic, *shape
+        known = facts.block, facts.passed, facts.alone, facts.inlined, facts.ragged
+        key = options.listed, options.mode == "reverse", options.deterministic, *known
         if key not in self._ready:
             self._ready[key] = in_form(self._with_members(options), self.module, options)
         return self._ready[key]

@@ -24,7 +24,8 @@ from .recompute import Again, Refills, choose_tiles
 class Task:
     """What is to be planned. `shadow`: of pointers. `choices`: of maxima and minima, by their results. `changing`:
     memory that may hold something else when the reverse runs, and of which there is no copy. `early`: loads of what
-    memory held before the kernel, where the reverse finds that again."""
+    memory held before the kernel, where the reverse finds that again. `reruns`: whether loops may be run again before
+    their reverse, which fills the tape then."""
 
     function: Function
     structure: Structure
@@ -37,6 +38,7 @@ class Task:
     choices: dict[Value, Value] = field(default_factory=dict)
     changing: Roots = frozenset()
     early: Early = field(default_factory=Early)
+    reruns: bool = True
 
 
 def make_plan(task: Task) -> Plan:
@@ -68,7 +70,7 @@ class Planner:
 
     def __init__(self, task: Task, saved: Collection[Value] = ()):
         self.function, self.structure, self.memory = task.function, task.structure, task.memory
-        self.winners, self.saved = task.winners, saved
+        self.winners, self.saved, self.reruns = task.winners, saved, task.reruns
         self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early.loads)
         self.plan = Plan(
             task.structure, slice_of=lambda values, op, inner=frozenset(): self.again.trace(values, op, inner).seen
@@ -87,7 +89,8 @@ class Planner:
         self.needs.mark(self.function.body)
         self.choose_compared()
         self.choices.choose()
-        self.choose_reruns(self.structure.top)
+        if self.reruns:
+            self.choose_reruns(self.structure.top)
         self.require(self.function.body)
         self.choices.need()
         self.require_tiles()

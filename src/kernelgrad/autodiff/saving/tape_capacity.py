@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ...analysis.fold import evaluate as fold
 from ...analysis.roots import Memory
 from ...analysis.structure import Place, Structure
+from ...errors import UNKNOWN, UnsupportedError
 from ...ir.builder import Builder
 from ...ir.effects import NESTING, PURE
 from ...ir.ops import Alloca, Apply, Block, Builtin, Constant, For, Function, If, Load, Op, Param, Value, While
@@ -59,6 +60,40 @@ def by_arithmetic(plan: Plan, known: Known, builtin: BuiltinValue) -> dict[Type,
             for type in leaf_types(value.type):
                 found[type] = found.get(type, 0) + times
     return found
+
+
+@dataclass(frozen=True)
+class ConstantSizes:
+    """What a thread keeps, where that is a constant: elements of each type, and which values; `in_loops`: whether some
+    of them more than once."""
+
+    elements: dict[Type, int]
+    values: tuple[Value, ...]
+    in_loops: bool
+
+
+def _constants(plan: Plan) -> dict[Type, int] | None:
+    return by_arithmetic(plan, lambda value: None, lambda name, axis: None)  # type: ignore[arg-type, return-value]
+
+
+def is_constant(plan: Plan) -> bool:
+    """Whether each thread keeps as much as any other, in every launch."""
+    return _constants(plan) is not None
+
+
+def constant_sizes(plan: Plan) -> ConstantSizes:
+    """An error where it is not a constant."""
+    found = _constants(plan)
+    places = [plan.structure.places[key] for key, frame in plan.taped.items() if frame]
+    if found is None:
+        loops = [p.owner.span for place in places for p in place.around() if isinstance(p.owner, For | While)]
+        hint = "let the loop's bounds be constants, or ask for both passes at once, with __enzyme_autodiff"
+        raise UnsupportedError(_UNBOUNDED, loops[0] if loops else UNKNOWN, hint)
+    in_loops = any(isinstance(p.owner, For | While) for place in places for p in place.around())
+    return ConstantSizes(found, tuple(v for frame in plan.taped.values() for v in frame), in_loops)
+
+
+_UNBOUNDED = "the derivative of this loop keeps values of every iteration, and how many there are is not a constant"
 
 
 def is_known_before(plan: Plan) -> bool:

@@ -67,6 +67,21 @@ _OF_NUMBERS = {
 }
 
 
+def _tape(prologue: Builder, prepared: Prepared) -> Tape:
+    """In memory that the launcher provides, or that the thread has."""
+    if not prepared.options.facts.inlined:
+        return Tape(prologue, prepared.options.mode == "split", _is_tape_counted(prepared))
+    from ..calculus.own_tape import BoundedTape, FrameTape, LocalTape
+    from ..saving.tape_capacity import constant_sizes
+
+    if prepared.options.facts.stacks:
+        return BoundedTape(prologue)
+    sizes = constant_sizes(prepared.plan)
+    if prepared.options.mode != "split":
+        return LocalTape(prologue, sizes.elements)
+    return FrameTape(prologue, sizes.elements, sizes.in_loops, list(sizes.values))
+
+
 def _is_tape_counted(prepared: Prepared) -> bool:
     """Whether only a launch that counts tells how much each block keeps."""
     if not prepared.plan.taped:
@@ -88,13 +103,14 @@ class Sweep:
     """Emits the gradient's body. `b` is where code goes; scopes of available forward values nest as regions do."""
 
     def __init__(self, prepared: Prepared):
-        self.mode, self.alone = prepared.options.mode, prepared.options.facts.alone
+        facts = prepared.options.facts
+        self.mode, self.alone = prepared.options.mode, facts.alone or facts.inlined
         self.meets_at_end = False
         self.shadowed, self.structure, self.memory = prepared.shadowed, prepared.structure, prepared.memory
         self.activity, self.plan, self.winners = prepared.activity, prepared.plan, prepared.winners
         self.prologue = Builder()
         self.b = Builder()
-        self.tape = Tape(self.prologue, self.mode == "split", _is_tape_counted(prepared))
+        self.tape = _tape(self.prologue, prepared)
         self.adjoints = Adjoints(self.b)
         self.sites = prepared.sites
         self.logs = _logs(self.tape, prepared)
@@ -244,7 +260,7 @@ class Sweep:
         block = place.block
         self.scopes.append(dict(known))
         for v in reversed(self.plan.taped.get(id(block), {})):
-            self.scopes[-1][v] = self.tape.pop(self.b, v.type, v.name)
+            self.scopes[-1][v] = self.tape.restored(self.b, v)
         for v, outside in self.plan.exported.get(id(block), {}).items():
             self.scopes[-1][v] = self.value(outside)
         self.scopes[-1].update(Rematerialized(self.b, block, self.plan, self.find).run())

@@ -1,0 +1,39 @@
+"""Calls of host functions that have passes of their own (`registrations`), as operations: `ir/ops.Registered`."""
+
+from __future__ import annotations
+
+from ..errors import Span
+from ..ir.ops import Param, Registered, Value
+from ..ir.types import Pointer, Scalar
+from .clang import Cursor
+from .lowering import FunctionLowering as Fn
+
+
+def call_registered(fn: Fn, passes: tuple[Cursor, ...], arguments: list[Value], span: Span) -> None:
+    """A call that keeps its name, so that its passes are called in its place."""
+    names = [fn.module.function(p, span) for p in passes]
+    function, augmented, reverse = (fn.module.functions[name] for name in names)
+    _check(fn, passes, function.params, len(augmented.params), len(reverse.params))
+    fitted = []
+    for argument, param in zip(arguments, function.params, strict=True):
+        is_pointer = isinstance(param.type, Pointer) and isinstance(argument.type, Pointer)
+        fitted.append(fn.b.cast_pointer(argument, param.type) if is_pointer else argument)  # type: ignore[arg-type]
+    fn.b.span = span
+    fn.b.effect(Registered, names[0], names[1], names[2], tuple(fitted))
+
+
+def _check(fn: Fn, passes: tuple[Cursor, ...], params: tuple[Param, ...], augmented: int, reverse: int) -> None:
+    """Each pointer has a shadow behind it; the reverse has the tape, too."""
+    function = passes[0]
+    types = [p.type for p in params]
+    if any(isinstance(t, Scalar) and t.is_float for t in types) or function.result_type.spelling != "void":
+        problem = f"'{function.spelling}' has passes of its own, and takes or gives numbers: not supported"
+        raise fn.unsupported(function, problem, "pass them behind pointers")
+    wanted = len(types) + sum(isinstance(t, Pointer) for t in types)
+    for cursor, count, extra in ((passes[1], augmented, 0), (passes[2], reverse, 1)):
+        if count != wanted + extra:
+            behind = ", and then the tape" if extra else ""
+            problem = (
+                f"'{cursor.spelling}' must take the arguments of '{function.spelling}', each pointer with its shadow"
+            )
+            raise fn.unsupported(cursor, f"{problem} behind it{behind}: {wanted + extra} parameters, and has {count}")

@@ -1,0 +1,98 @@
+"""Calls of functions whose augmented forward and reverse passes the program gives: as they are, or as one step of a
+recording.
+
+While it is recorded, the augmented pass runs in place of the function, with null for shadows, which nobody has yet; the
+reverse pass gets them, and what the other one returned. What both launch and copy is their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..host.memory_map import Span as Range
+from ..host.shadow_memory import ShadowMemory
+from ..host.steps import Step
+from ..ir.ops import Registered
+from ..ir.types import Pointer
+from ..runtime.recording import RECORDER
+from .machine import Machine, Recording
+from .memory import Allocation
+from .values import is_float, plain, pointee_dtype
+
+if TYPE_CHECKING:
+    from .interpreter import Interpreter
+
+
+def run(at: Interpreter, op: Registered) -> None:
+    args = [plain(at.values[v]) for v in op.args]
+    if not isinstance(at.machine, Recording):
+        called(at, op.fn, args, at.machine)
+        return
+    step = RegisteredStep(at, op, args)
+    at.machine.tape.do(step)
+    for span in step.writes:
+        at.machine.hold(span.address, span.nbytes)
+
+
+def called(at: Interpreter, name: str, args: list[Any], machine: Machine) -> Any:
+    """The value of another function of the program."""
+    from .interpreter import Interpreter as Another
+
+    inner = Another(at.program.of(name), machine, at.state)
+    try:
+        return plain(inner.run(args))
+    finally:
+        inner.end()
+
+
+class RegisteredStep(Step):
+    """What it reads and writes: all that it gets pointers to."""
+
+    varies = "its passes are the program's own"
+
+    def __init__(self, at: Interpreter, op: Registered, args: list[Any]):
+        super().__init__()
+        self.at, self.op, self.args, self.name = at, op, args, op.fn
+        self.saved: Any = None
+        self.types = [v.type for v in op.args]
+        self.spans: dict[int, Range] = {}
+        for k, (value, type) in enumerate(zip(args, self.types, strict=True)):
+            if isinstance(type, Pointer) and value:
+                found = at.memory.at(value, op.span, "passes")
+                self.spans[k] = Range(op.args[k].name or f"argument {k}", value, found.end - value, found.device)
+        self.reads = self.writes = tuple(self.spans.values())
+        self.device = at.memory.device
+        self.stream = None if self.device is None else 0
+
+    def pass_(self, name: str, shadows: dict[int, int], *more: Any) -> Any:
+        given: list[Any] = []
+        for k, (value, type) in enumerate(zip(self.args, self.types, strict=True)):
+            given += [value, shadows.get(k, 0)] if isinstance(type, Pointer) else [value]
+        token = RECORDER.set(None)
+        try:
+            return called(self.at, name, [*given, *more], Machine(self.at.memory))
+        finally:
+            RECORDER.reset(token)
+
+    def run(self) -> None:
+        self.saved = self.pass_(self.op.augmented, {})
+
+    def run_again(self, stream: int | None) -> None:
+        self.run()
+
+    def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
+        memory, added, places = self.at.memory, list[Allocation](), dict[int, int]()
+        for k, span in self.spans.items():
+            type = self.types[k]
+            assert isinstance(type, Pointer)
+            if is_float(type.pointee):
+                view = shadows.view(span, pointee_dtype(type.pointee))
+                places[k] = view.address
+                kind: Any = "device" if span.device is not None else "argument"
+                added.append(memory.add(Allocation(view.address, view.nbytes, kind, span.device, view.owner)))
+        try:
+            self.pass_(self.op.reverse, places, self.saved)
+        finally:
+            for allocation in added:
+                memory.remove(allocation)
+        shadows.activate([self.spans[k] for k in places])

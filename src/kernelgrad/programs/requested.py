@@ -1,0 +1,263 @@
+"""Derivatives that host code asks for: of a kernel, of a function of the host's that does what only a host does, or of
+a plain one, each by the object that Python code has for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .. import pipeline
+from ..autodiff.integers import are_integers, as_reals
+from ..derivatives.asked.settings import has_derivative, make_settings
+from ..derivatives.device_function import DeviceFunction, FunctionGradient, as_kernel
+from ..derivatives.gradient import Gradient
+from ..derivatives.jvp import make_tangent
+from ..derivatives.module_variables import with_variables
+from ..errors import UnsupportedError
+from ..ir.ops import Derivative, Function, Param
+from ..ir.types import Pointer, Scalar, Type
+from ..kernel import Kernel
+from ..runtime.arrays import ArrayView
+from ..runtime.config import make_launch
+from ..runtime.layouts import scalar_dtype
+from .machine import told_at
+from .real_buffers import RealBuffers
+from .values import plain
+
+if TYPE_CHECKING:
+    from .interpreter import Interpreter
+
+
+class Passed(NamedTuple):
+    """A parameter with what it gets: `shadow` is an address, or the tangent of a number."""
+
+    param: Param
+    activity: str
+    value: Any
+    shadow: Any
+
+
+def run(at: Interpreter, op: Derivative) -> list[Any]:
+    """Does what is asked for, and gives its results."""
+    if at.machine.recorded:
+        raise UnsupportedError("a derivative is asked for in what is differentiated: not supported", op.span)
+    request = _Request(at, op)
+    with told_at(op.span):
+        if op.mode == "reverse":
+            return request.kernel() if op.config else request.gradient()
+        if op.mode == "forward":
+            return request.tangent()
+    raise UnsupportedError("a derivative in two halves is asked for by kernels, not by host code", op.span)
+
+
+class _Request:
+    def __init__(self, at: Interpreter, op: Derivative):
+        self.at, self.op, self.program = at, op, at.program
+        self.function: Function = self.program.lowered.functions[op.fn]
+        if self.program.refusal is not None:
+            raise self.program.refusal
+        shadows = iter(op.shadows)
+        self.passed = []
+        for param, activity, value in zip(self.function.params, op.activity.split(","), op.args, strict=True):
+            shadow = at.values[next(shadows)] if activity == "dup" and op.shadows else None
+            self.passed.append(Passed(param, activity, at.values[value], shadow))
+        asked = [p for p in self.passed if p.activity != "const"]
+        self.integers = [p for p in asked if are_integers(p.param.type)]
+        self.listed = [p for p in asked if has_derivative(p.param.type) or (op.config and p in self.integers)]
+        if self.integers and not op.config:
+            problem = f"'{self.integers[0].param.name}' holds integers, by which kernels alone are differentiated"
+            raise UnsupportedError(problem, op.span, "use float or double")
+        if not self.listed:
+            problem = f"nothing to differentiate: no floating-point parameter of '{op.fn}' has an adjoint"
+            raise UnsupportedError(problem, op.span)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(p.param.name for p in self.listed)
+
+    # ---- what is differentiated
+
+    @property
+    def is_program(self) -> bool:
+        return pipeline.is_program(self.program.lowered, self.op.fn)
+
+    def made(self, kind: str, make: Any) -> Any:
+        """One object for the same request, wherever the program comes by it again."""
+        key = kind, self.op.fn, self.op.activity, self.shorter, self.shares
+        known: dict[Any, Any] = self.program.requested
+        if key not in known:
+            known[key] = make()
+        return known[key]
+
+    @property
+    def shorter(self) -> tuple[str, ...]:
+        """The parameters whose adjoints have fewer elements than they."""
+        return tuple(p.param.name for p in self.listed if self.room(p.shadow) < self.room(p.value)
+                     if isinstance(p.param.type, Pointer) and p.shadow)  # fmt: skip
+
+    @property
+    def shares(self) -> bool:
+        """Whether some of what it is given lies in the same memory."""
+        found = [(p.value, self.room(p.value)) for p in self.passed if isinstance(p.param.type, Pointer)]
+        found += [(p.shadow, self.room(p.shadow)) for p in self.listed if isinstance(p.param.type, Pointer)]
+        ordered = sorted((start, start + size) for start, size in found if isinstance(start, int) and start)
+        return any(end > start for (_, end), (start, _) in pairwise(ordered))
+
+    def room(self, address: Any) -> int:
+        found = self.at.memory.find(address) if isinstance(address, int) and address else None
+        return 0 if found is None else found.end - address
+
+    def settings(self, function: Function) -> Any:
+        settings = make_settings(
+            function, self.names, "joint", None, None, self.shares, None, shorter=self.shorter or None
+        )
+        return replace(settings, may_alias=self.shares)
+
+    # ---- kernels
+
+    def kernel(self) -> list[Any]:
+        numbers = [plain(self.at.values[v]) for v in self.op.config]
+        found: Gradient = self.made("kernel", self.kernel_gradient)
+        launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6])
+        stream = None if self.at.memory.device is None else 0
+        reals = RealBuffers(self.at.memory.device)
+
+        def real(p: Passed, array: Any) -> Any:
+            return reals.of(array) if p in self.integers else array
+
+        args = [real(p, self.argument(p, False)) for p in self.passed]
+        adjoints = [real(p, self.adjoint(p, False)) for p in self.listed]
+        found[launch.grid, launch.block, launch.shared_bytes, stream](*args, *adjoints)
+        if self.integers:
+            reals.put_back()
+            self.at.machine.synchronize()
+        return []
+
+    def kernel_gradient(self) -> Gradient:
+        kernel = self.program.kernel(self.op.fn)
+        if self.integers:
+            function = as_reals(kernel.function, [p.param.name for p in self.integers])
+            module = pipeline.compile_kernel(replace(kernel.module, functions={kernel.name: function}), kernel.name)
+            kernel = Kernel(kernel.name, module, kernel.variable)
+        of = with_variables(kernel, self.names) if kernel.module.globals else kernel
+        return Gradient(of, self.settings(of.function))
+
+    # ---- functions
+
+    def gradient(self) -> list[Any]:
+        outs: list[Any] = []
+        adjoints = []
+        for p in self.listed:
+            own = np.zeros(1, _dtype(p.param.type)) if p.activity == "out" else None
+            outs += [] if own is None else [own]
+            adjoints.append(own if own is not None else self.adjoint(p, not self.is_program))
+        args = [self.argument(p, not self.is_program) for p in self.passed]
+        self.execute(args, adjoints)
+        return [float(own[0]) for own in outs]
+
+    def execute(self, args: list[Any], adjoints: list[Any]) -> None:
+        if not self.is_program:
+            self.made("function", self.function_gradient).execute(*args, *adjoints)
+            return
+        names = {p.param.name: k for k, p in enumerate(self.passed)}
+        for name, adjoint in zip(self.names, adjoints, strict=True):
+            k = names[name]
+            if isinstance(args[k], ArrayView) and isinstance(adjoint, ArrayView) and adjoint.nbytes < args[k].nbytes:
+                args[k] = args[k]._replace(nbytes=adjoint.nbytes, shape=adjoint.shape)
+        device = "cpu" if self.at.memory.device is None else "cuda"
+        self.made("program", self.program_gradient).execute(*args, *adjoints, device=device)
+
+    def program_gradient(self) -> Any:
+        from .function import HostFunction, HostProgram
+        from .gradient import HostGradient
+
+        program = self.program
+        made = HostProgram(self.op.fn, program.lowered, program.make_variable, program.refusal)
+        return HostGradient(HostFunction(made, self.at.state), self.names, None)
+
+    def device_function(self) -> DeviceFunction:
+        lowered, name = self.program.lowered, self.op.fn
+        module = pipeline.compile_kernel(lowered, name)
+        function = module.functions[name]
+        wrapped = replace(module, functions={name: as_kernel(function)})
+        return DeviceFunction(function, Kernel(name, wrapped, lambda v: self.program.make_variable(module.globals[v])))
+
+    def function_gradient(self) -> FunctionGradient:
+        of = self.device_function()
+        of = with_variables(of, self.names) if of.kernel.module.globals else of
+        return FunctionGradient(of, self.settings(of.function))
+
+    # ---- forward mode
+
+    def tangent(self) -> list[Any]:
+        if self.is_program:
+            return self.tangent_of_program()
+        args = [self.argument(p, True) for p in self.passed]
+        tangents = [self.given_tangent(p) for p in self.listed]
+        _, found = self.made("tangent", lambda: make_tangent(self.device_function(), self.names)).execute(
+            *args, *tangents
+        )
+        return [float(found)] if self.op.results else []
+
+    def given_tangent(self, p: Passed) -> Any:
+        if isinstance(p.param.type, Pointer):
+            return self.adjoint(p, True)
+        return np.array([1.0 if p.shadow is None else plain(p.shadow)], _dtype(p.param.type))
+
+    def tangent_of_program(self) -> list[Any]:
+        """Of a function of numbers: its gradient times their tangents."""
+        if not self.op.results or any(isinstance(p.param.type, Pointer) for p in self.listed):
+            problem = f"forward mode of '{self.op.fn}', which does what only host code does, by more than numbers"
+            raise UnsupportedError(f"{problem}: not supported", self.op.span, "use reverse mode")
+        adjoints = [np.zeros(1, _dtype(p.param.type)) for p in self.listed]
+        self.execute([self.argument(p, False) for p in self.passed], list(adjoints))
+        tangents = [1.0 if p.shadow is None else plain(p.shadow) for p in self.listed]
+        return [float(sum(float(a[0]) * t for a, t in zip(adjoints, tangents, strict=True)))]
+
+    # ---- arguments
+
+    def argument(self, p: Passed, on_host: bool) -> Any:
+        if isinstance(p.param.type, Scalar):
+            return plain(p.value)
+        if on_host or not self.is_program:
+            return self.at.argument(p.value, p.param.type, self.op.span, on_host)
+        return self.memory(p.value, p.param.type)
+
+    def adjoint(self, p: Passed, on_host: bool) -> Any:
+        """As large as what it is of."""
+        type = p.param.type if isinstance(p.param.type, Pointer) else Pointer(p.param.type)
+        if not p.shadow:
+            return None
+        if not isinstance(p.param.type, Pointer):
+            return self.number(p, type)
+        found = self.at.argument(p.shadow, type, self.op.span, on_host) if not self.is_program else None
+        found = self.memory(p.shadow, type) if found is None else found
+        most = self.room(p.value)
+        size = found.nbytes // max(1, found.shape[0]) if found.shape[0] else 1
+        if found.nbytes <= most:
+            return found
+        return found._replace(nbytes=most // size * size, shape=(most // size,))
+
+    def number(self, p: Passed, type: Pointer) -> Any:
+        """The adjoint of a number, which is one, on the host or in the memory of the kernel."""
+        found = self.memory(p.shadow, type)
+        size = type.pointee.size
+        return found._replace(nbytes=size, shape=(1,))
+
+    def memory(self, address: Any, type: Type) -> Any:
+        """Wherever it lies."""
+        from .values import view_of
+
+        assert isinstance(type, Pointer)
+        if not address:
+            return None
+        found = self.at.memory.at(address, self.op.span, "passes")
+        return view_of(address, found.end - address, type.pointee, found.device, found.owner)
+
+
+def _dtype(type: Type) -> Any:
+    assert isinstance(type, Scalar)
+    return scalar_dtype(type)
