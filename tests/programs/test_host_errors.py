@@ -78,8 +78,6 @@ REFUSED = {
     "int run(int n) { cudaDeviceSynchronize();\nreturn cudaGraphLaunch(nullptr, nullptr);  // here\n}",
     "call through a function pointer": "typedef void (*f)();\n"
     "int run(f g) { cudaDeviceSynchronize();\ng();  // here\n}",
-    "has a destructor": "struct Guard { int *p; ~Guard() { cudaFree(p); } };\n"
-    "int run(int n) {\nGuard guard;  // here\ncudaMalloc(&guard.p, 4); return 0; }",
 }
 
 

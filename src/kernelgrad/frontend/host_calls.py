@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from ..ir.builder import pointee
 from ..ir.ops import HostCall, KernelLaunch, PtrCast, Value
-from ..ir.types import I8, U8, U64, Array, Pointer, Struct, Type
+from ..ir.types import I8, I64, U8, U64, Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
 from .expressions import effect, place, value
+from .lifetimes import deleted
 from .lowering import FunctionLowering as Fn
 from .visiting import children_of, walk
 
@@ -30,7 +31,7 @@ def host_call(fn: Fn, c: Cursor, target: Cursor) -> tuple[Value | None] | None:
 
 
 def _is_stream(parent: Cursor | None) -> bool:
-    return parent is not None and parent.kind == Kind.STRUCT_DECL and parent.spelling in ("ostream", "istream")
+    return parent is not None and parent.kind == Kind.STRUCT_DECL and parent.spelling == "ostream"
 
 
 # ---- launches -----------------------------------------------------------------------------------------------------
@@ -142,6 +143,9 @@ def _print(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
     type = pointee(argument)
     if isinstance(type, Array) and type.element == I8:
         args = [this, fn.generic(fn.b.decay(argument))]
+    elif isinstance(type, Struct) and type.name == "std::string":
+        type, text = I8, fn.b.load(fn.b.member(argument, 0))
+        return _emit(fn, c, "<<", [this, fn.generic(text)], this.type)
     elif isinstance(type, Struct):
         args = [this, fn.generic(argument)]
     else:
@@ -163,35 +167,75 @@ def _stream_method(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
 def new(fn: Fn, c: Cursor) -> Value:
     type = fn.type(c)
     assert isinstance(type, Pointer)
-    if isinstance(type.pointee, Struct):
-        fn.types.check_destructor(type.pointee, fn.unit.span(c))
     parts = [k for k in children_of(c) if k.kind.is_expression()]
+    placed = parts.pop(0) if _is_placed(c) else None
+    if placed is not None and placed.type.get_canonical().kind == clang.TypeKind.POINTER:
+        return _placed(fn, c, type, value(fn, placed), parts)
     is_array = bool(parts) and _is_count(c)
     count = fn.b.convert(value(fn, parts.pop(0)), U64) if is_array else fn.constant(1, U64)
     if is_array and parts and not _is_plain(parts[0]):
         raise fn.unsupported(c, "new of an array with initial values", "assign to its elements")
+    is_built = is_array and bool(parts) and clang.statement_class(parts[0]) in clang.CONSTRUCT_EXPRS
     fn.at(c)
     size = fn.b.apply("mul", count, fn.constant(max(1, type.pointee.size), U64))
     name = "calloc" if is_array and parts else "malloc"
     made = fn.b.emit(HostCall, name, (count, fn.constant(type.pointee.size, U64)) if name == "calloc" else (size,),
                      type=Pointer(U8))  # fmt: skip
     memory = fn.b.cast_pointer(made, type)
-    if parts and not is_array:
-        from .calls import constructor_call
+    if is_built:
+        _build_elements(fn, memory, count, parts[0])
+    elif parts and not is_array:
+        _placed(fn, c, type, memory, parts)
+    return memory
 
+
+def _placed(fn: Fn, c: Cursor, type: Pointer, at: Value, parts: list[Cursor]) -> Value:
+    """An object made in memory that is there."""
+    from .calls import constructor_call
+
+    memory = fn.b.cast_pointer(at, type)
+    if parts:
         constructor_call(fn, memory, parts[-1])
     return memory
 
 
+def _build_elements(fn: Fn, first: Value, count: Value, constructor: Cursor) -> None:
+    from .calls import constructor_call
+
+    index = Value(I64, "k")
+    with fn.b.region() as body:
+        constructor_call(fn, fn.b.offset(first, index), constructor)
+    fn.b.for_(fn.constant(0, I64), fn.b.convert(count, I64), (), 1, body.block((index,)))
+
+
+def _is_placed(c: Cursor) -> bool:
+    """Whether it is `new (place) T`."""
+    words = [token.spelling for token, _ in zip(c.get_tokens(), range(3), strict=False) if token.spelling != "::"]
+    return words[:2] == ["new", "("]
+
+
+def _is_of_array(c: Cursor) -> bool:
+    return any(token.spelling == "[" for token, _ in zip(c.get_tokens(), range(3), strict=False))
+
+
 def _is_count(c: Cursor) -> bool:
     """Whether it is `new T[n]`."""
-    depth = 0
-    for token in c.get_tokens():
-        word = token.spelling
+    depth, words = 0, [token.spelling for token in c.get_tokens()]
+    for word in words[_closing(words) if _is_placed(c) else 0 :]:
         depth += {"<": 1, ">": -1, ">>": -2}.get(word, 0)
         if depth == 0 and word in ("[", "(", "{"):
             return bool(word == "[")
     return False
+
+
+def _closing(words: list[str]) -> int:
+    """Behind the first parenthesis."""
+    depth = 0
+    for k, word in enumerate(words):
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if word == ")" and depth == 0:
+            return k + 1
+    return len(words)
 
 
 def _is_plain(c: Cursor) -> bool:
@@ -202,7 +246,8 @@ def _is_plain(c: Cursor) -> bool:
 def delete(fn: Fn, c: Cursor) -> None:
     (operand,) = [k for k in children_of(c) if k.kind.is_expression()]
     memory = value(fn, operand)
-    fn.types.check_destructor(pointee(memory), fn.unit.span(c))
+    fn.at(c)
+    deleted(fn, c, memory, _is_of_array(c))
     _emit(fn, c, "free", [fn.b.cast_pointer(memory, Pointer(U8))], None)
 
 
@@ -226,8 +271,7 @@ _ROWS: dict[str, Lower] = {
         "cudaFree cudaFreeHost cudaFreeAsync cudaMemcpy cudaMemcpyAsync cudaMemcpy2D cudaMemset cudaMemsetAsync "
         "cudaMemset2D cudaMemGetInfo cudaMallocPitch cudaMemcpyToSymbol cudaMemcpyToSymbolAsync cudaMemcpyFromSymbol "
         "cudaDeviceSynchronize cudaThreadSynchronize cudaStreamSynchronize cudaStreamDestroy cudaStreamWaitEvent "
-        "cudaEventDestroy cudaEventRecord cudaEventSynchronize cudaGetDeviceProperties cudaSetDevice "
-        "cudaGetSymbolSize",
+        "cudaEventDestroy cudaEventRecord cudaEventSynchronize cudaGetDeviceProperties cudaSetDevice",
     ),
     **_rows(
         _nothing,
@@ -242,8 +286,8 @@ _ROWS: dict[str, Lower] = {
         "strcmp strncmp strcpy strncpy strcat strchr printf fprintf sprintf snprintf puts putchar fputs fputc putc "
         "exit abort getenv atoi atol atoll atof strtol strtoll strtoul strtoull strtod strtof rand srand rand_r random "
         "srandom drand48 srand48 lrand48 isdigit isspace isalpha tolower toupper time clock gettimeofday clock_gettime "
-        "getpid fopen fclose feof fseek ftell rewind fread fwrite fgets fgetc fscanf sscanf remove perror "
-        "__kg_nanoseconds __kg_own",
+        "getpid fopen fclose feof fseek ftell rewind fread fwrite fgets fgetc getc ungetc fscanf sscanf remove perror "
+        "realloc strdup strstr strrchr strcasecmp strtok __kg_nanoseconds __kg_open_text __kg_text_of",
     ),
 }
-_STREAMS: dict[str, Lower] = {"operator<<": _print, **_rows(_stream_method, "flush precision put write")}
+_STREAMS: dict[str, Lower] = {"operator<<": _print, **_rows(_stream_method, "flush precision put write width")}

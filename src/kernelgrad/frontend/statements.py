@@ -14,12 +14,15 @@ from ..ir.ops import Block, Leave, Value
 from ..ir.types import BOOL, I32, Array, Scalar, Struct
 from . import clang
 from .clang import Cursor, Kind, identity
+from .copies import construct_copy, is_by_code
 from .exits import always_exits, exits, if_parts
 from .expressions import REFUSED, condition, effect, place, value
 from .initialize import coerce, initialize
+from .lifetimes import begin, declare, ends, extended, opens_scope, scope
 from .literals import constant_of
 from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
+from .statics import start_once, starts_by_code
 from .types import is_reference
 from .variables import check_storage, global_reference, memory_space
 from .visiting import children_of
@@ -33,11 +36,15 @@ def sequence(fn: Fn, statements: list[Cursor], tail: bool = False) -> None:
     """Statements in order. `tail`: the kernel ends after them, so that threads which skip a last `if` are gone."""
     for k, statement in enumerate(statements):
         rest = statements[k + 1 :]
-        if statement.kind == Kind.COMPOUND_STMT:
+        has_scope = opens_scope(fn, statement)
+        if statement.kind == Kind.COMPOUND_STMT and not has_scope:
             sequence(fn, [*children_of(statement), *rest], tail)
             return
         ways = exits(statement)
-        if statement.kind == Kind.IF_STMT and (not rest or ways):
+        if has_scope:
+            with scope(fn):
+                lower_statement(fn, statement)
+        elif statement.kind == Kind.IF_STMT and (not rest or ways):
             if _if_with_rest(fn, statement, rest, tail):
                 return
         else:
@@ -224,23 +231,42 @@ def _range_for(fn: Fn, c: Cursor) -> None:
         if is_reference(variable.type):
             fn.variables[identity(variable)] = Place(fn.generic(element))
         else:
-            loaded = coerce(fn, fn.b.load(element), fn.types.lower(variable.type, fn.b.span))
-            fn.variables[identity(variable)] = Place(fn.variable(loaded.type, variable.spelling, loaded))
+            fn.variables[identity(variable)] = Place(_own_element(fn, variable, element))
         sequence(fn, [body])
         fn.b.store(index, fn.b.apply("add", fn.b.load(index), fn.constant(1, I32)))
     fn.loops.pop()
     fn.b.while_((), before.block((), (goes_on,)), inside.block())
 
 
+def _own_element(fn: Fn, variable: Cursor, element: Value) -> Value:
+    """A copy of the element."""
+    type = fn.types.lower(variable.type, fn.b.span)
+    if is_by_code(fn, type) and type == pointee(element):
+        slot = declare(fn, type, variable.spelling) if ends(fn, type) else None
+        storage = slot.storage if slot is not None else fn.object(type, variable.spelling)
+        construct_copy(fn, storage, element, moves=False)
+        if slot is not None:
+            begin(fn, slot)
+        return storage
+    return fn.variable(type, variable.spelling, coerce(fn, fn.b.load(element), type))
+
+
 def _range(fn: Fn, c: Cursor, container: Cursor) -> tuple[Value, Value]:
     """The address of the first element, and how many there are."""
-    found = place(fn, container).ptr if clang.is_place(container) else None
+    found = place(fn, container).ptr if clang.is_place(container) or fn.on_host else None
     type = pointee(found) if found is not None else None
     if found is not None and isinstance(type, Array):
         return fn.b.decay(found), fn.constant(type.count, I32)
-    if found is not None and isinstance(type, Struct) and type.name.startswith("std::vector<"):
-        first, size = (fn.b.load(fn.b.member(found, type.index(name))) for name in ("_data", "_size"))
-        return first, fn.b.convert(size, I32)
+    names = [field.name for field in type.fields] if isinstance(type, Struct) else []
+    if found is not None and isinstance(type, Struct) and type.name.startswith(("std::", "thrust::")):
+        if "_data" in names and "_size" in names:
+            first, size = (fn.b.load(fn.b.member(found, type.index(name))) for name in ("_data", "_size"))
+            return first, fn.b.convert(size, I32)
+        if names == ["_begin", "_size"]:
+            return fn.b.load(fn.b.member(found, 0)), fn.b.convert(fn.b.load(fn.b.member(found, 1)), I32)
+        inside = type.fields[0].type if names == ["_data"] else None
+        if isinstance(inside, Array):
+            return fn.b.decay(fn.b.member(found, 0)), fn.constant(inside.count, I32)
     raise fn.unsupported(c, "a range-based for over something other than an array is not supported")
 
 
@@ -299,14 +325,24 @@ def _variable(fn: Fn, c: Cursor) -> None:
     if is_reference(c.type):
         if start is None:
             raise fn.unsupported(c, f"the reference '{c.spelling}' has no initialiser")
+        outer, fn.extended = fn.extended, extended(start)
         found = place(fn, start)
+        fn.extended = outer
         fn.variables[identity(c)] = Place(fn.generic(found.ptr), found.volatile)
         return
     if not fn.on_host:
         check_storage(c, span)
     if c.storage_class in (clang.StorageClass.STATIC, clang.StorageClass.EXTERN):
+        if fn.on_host and c.storage_class == clang.StorageClass.STATIC and starts_by_code(fn.module, c):
+            start_once(fn, c)
         return  # its first use finds it
-    _start(fn, c, _declare(fn, c))
+    if ends(fn, fn.types.lower(c.type, span)):
+        slot = declare(fn, fn.types.lower(c.type, span), c.spelling)
+        fn.variables[identity(c)] = Place(slot.storage)
+        _start(fn, c, slot.storage)
+        begin(fn, slot)
+    else:
+        _start(fn, c, _declare(fn, c))
 
 
 def _declare(fn: Fn, c: Cursor) -> Value:

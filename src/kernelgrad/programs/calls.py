@@ -31,6 +31,15 @@ def _calloc(run: Any, op: HostCall, count: int, nbytes: int) -> int:
     return int(run.memory.allocate(count * nbytes, "host", op.span).start)
 
 
+def _realloc(run: Any, op: HostCall, address: int, nbytes: int) -> int:
+    made = run.memory.allocate(nbytes, "host", op.span)
+    if address:
+        old = run.memory.at(address, op.span, "reallocates")
+        run.machine.copy(made.start, address, min(nbytes, old.nbytes), op.span)
+        _free("host")(run, op, address)
+    return int(made.start)
+
+
 def _free(*kinds: Kind) -> Handler:
     def free(run: Any, op: HostCall, address: int, *_: Any) -> None:
         found = run.memory.free(address, kinds, op.span)
@@ -201,8 +210,9 @@ CALLS: dict[str, Handler] = {
     "aligned_alloc": lambda run, op, align, nbytes: _calloc(run, op, 1, nbytes),
     "posix_memalign": lambda run, op, align, nbytes: _calloc(run, op, 1, nbytes),
     "calloc": _calloc,
+    "realloc": _realloc,
     "free": _free("host"),
-    "__kg_own": lambda run, op, nbytes: run.own(nbytes, op.span),
+    "__kg_bytes": lambda run, op, address: run.memory.at(address, op.span, "deletes").nbytes,
     "cudaMalloc": _allocate("device"),
     "cudaMallocAsync": _allocate("device"),
     "cudaMallocManaged": _allocate("managed"),

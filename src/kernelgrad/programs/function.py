@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,6 +43,9 @@ class State:
         self.events: dict[int, float] = {}
         self.precision: int | None = None
         self._style = "g"
+        self.filler = " "
+        self.columns = 0  # of the next that is written to a stream of C++
+        self.token = 0  # where strtok goes on
 
     def memory(self, device: int | None) -> Memory:
         if device not in self._memories:
@@ -55,7 +59,8 @@ class State:
     def address_of(self, variable: Global, memory: Memory) -> int | Symbol:
         if variable.space != "host":
             return Symbol(self._make_variable(variable))
-        key = memory.device, f"{variable.name if not variable.span.line else ''} {variable.span} {variable.init!r}"
+        name = re.sub(r"_\d+$", "", variable.name)  # which is there where another one has its name
+        key = memory.device, f"{name} {variable.span} {variable.init!r}"
         found = self._static.get(key)
         if found is None:
             found = self._static[key] = memory.allocate(max(1, variable.type.size), "static", variable.span)
@@ -95,6 +100,19 @@ class State:
     def set_precision(self, digits: int) -> int:
         before, self.precision = self.precision, digits
         return 6 if before is None else before
+
+    def set_format(self, kind: int, value: int) -> None:
+        """`setprecision`, `setw`, `setfill`"""
+        if kind == 1:
+            self.precision = value
+        elif kind == 2:
+            self.columns = value
+        else:
+            self.filler = chr(value & 255)
+
+    def set_columns(self, columns: int) -> int:
+        before, self.columns = self.columns, columns
+        return before
 
     def shown_float(self, value: float) -> str:
         return f"%.{self.precision}{self._style}" % value

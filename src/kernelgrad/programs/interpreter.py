@@ -64,7 +64,6 @@ class Interpreter:
         self.values: dict[Value, Any] = {}
         self._waiting: list[Op] = []
         self._stack: dict[int, Allocation] = {}
-        self._owned: list[Allocation] = []
 
     def run(self, args: list[Any]) -> Any:
         function = self.program.function
@@ -73,14 +72,9 @@ class Interpreter:
         results = self._block(function.body)
         return results[0] if results else None
 
-    def own(self, nbytes: int, span: Span) -> int:
-        """The address of memory that ends with the call."""
-        self._owned.append(self.memory.allocate(nbytes, "host", span))
-        return self._owned[-1].start
-
     def end(self) -> None:
         """Its variables are gone."""
-        for allocation in (*self._stack.values(), *self._owned):
+        for allocation in self._stack.values():
             self.memory.remove(allocation)
 
     # ---- control
