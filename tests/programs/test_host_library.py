@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kernelgrad as kg
@@ -128,3 +129,20 @@ def test_a_variable_of_another_file_is_refused() -> None:
     with pytest.raises(kg.UnsupportedError, match="defined in another file") as caught:
         kg.compile(source)["run"]
     assert caught.value.span.line == 3
+
+
+def test_a_program_of_several_files(tmp_path: Path) -> None:
+    (tmp_path / "step.h").write_text("#pragma once\nvoid step(double *x, int n);\nextern int steps;\n")
+    kernel = '#include "step.h"\nint steps = 3;\n__global__ void twice(double *x) { x[threadIdx.x] *= x[threadIdx.x]; }\n'
+    (tmp_path / "step.cu").write_text(kernel + "void step(double *x, int n) { twice<<<1, n>>>(x); }\n")
+    (tmp_path / "run.cpp").write_text(
+        '#include "step.h"\nvoid run(double *x, int n) { for (int k = 0; k < steps; k++) step(x, n); }\n'
+        "int wrong(int n) {\n  return missing(n);\n}\n"
+    )
+    module = kg.load([tmp_path / "run.cpp", tmp_path / "step.cu"])
+    x, d_x = np.array([1.1, 0.9]), np.ones(2)
+    start = x.copy()
+    kg.gradient(module["run"]).execute(x, 2, d_x, device="cpu")
+    assert np.allclose(x, start**8) and np.allclose(d_x, 8 * start**7)
+    with pytest.raises(kg.KernelGradError, match=r"run\.cpp:4:.*missing"):
+        module["wrong"]
