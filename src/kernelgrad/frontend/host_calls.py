@@ -264,18 +264,19 @@ _ROWS: dict[str, Lower] = {
         "cudaMalloc cudaMallocAsync cudaMallocManaged cudaMallocHost cudaHostAlloc cudaHostGetDevicePointer "
         "cudaStreamCreate cudaStreamCreateWithFlags cudaEventCreate cudaEventCreateWithFlags cudaGetDevice "
         "cudaGetDeviceCount cudaEventElapsedTime cudaDeviceGetAttribute cudaDriverGetVersion cudaRuntimeGetVersion "
-        "cudaDeviceCanAccessPeer posix_memalign",
+        "cudaDeviceCanAccessPeer posix_memalign cudaStreamCreateWithPriority cudaGetSymbolAddress cudaGetSymbolSize",
     ),
     **_rows(
         _checked,
-        "cudaFree cudaFreeHost cudaFreeAsync cudaMemcpy cudaMemcpyAsync cudaMemcpy2D cudaMemset cudaMemsetAsync "
+        "cudaFree cudaFreeHost cudaFreeAsync cudaMemcpy cudaMemcpyAsync cudaMemcpy2D cudaMemcpy2DAsync cudaMemset "
+        "cudaMemsetAsync cudaMemset2DAsync cudaMemcpyFromSymbolAsync "
         "cudaMemset2D cudaMemGetInfo cudaMallocPitch cudaMemcpyToSymbol cudaMemcpyToSymbolAsync cudaMemcpyFromSymbol "
         "cudaDeviceSynchronize cudaThreadSynchronize cudaStreamSynchronize cudaStreamDestroy cudaStreamWaitEvent "
         "cudaEventDestroy cudaEventRecord cudaEventSynchronize cudaGetDeviceProperties cudaSetDevice",
     ),
     **_rows(
         _nothing,
-        "cudaDeviceReset cudaGetLastError cudaPeekAtLastError cudaStreamQuery cudaEventQuery cudaHostRegister "
+        "cudaDeviceReset cudaThreadExit cudaGetLastError cudaPeekAtLastError cudaStreamQuery cudaEventQuery cudaHostRegister "
         "cudaHostUnregister cudaMemPrefetchAsync cudaMemAdvise cudaDeviceSetCacheConfig cudaDeviceSetSharedMemConfig "
         "cudaDeviceSetLimit cudaDeviceEnablePeerAccess cudaSetDeviceFlags cudaProfilerStart cudaProfilerStop "
         "cudaFuncSetAttribute cudaFuncSetCacheConfig cudaFuncSetSharedMemConfig fflush sleep usleep",

@@ -99,7 +99,7 @@ def _memset(run: Any, op: HostCall, to: int, byte: int, nbytes: int, *_: Any) ->
     return to
 
 
-def _memset_2d(run: Any, op: HostCall, to: int, pitch: int, byte: int, width: int, height: int) -> None:
+def _memset_2d(run: Any, op: HostCall, to: int, pitch: int, byte: int, width: int, height: int, *_: Any) -> None:
     for row in range(height):
         run.machine.fill(to + row * pitch, byte, width, op.span)
 
@@ -139,6 +139,11 @@ def _from_symbol(run: Any, op: HostCall, to: int, symbol: Any, nbytes: int, offs
     run.machine.copy(to, _symbol(run, op, symbol, nbytes, offset), nbytes, op.span)
 
 
+def _symbol_size(run: Any, op: HostCall, symbol: Any) -> int:
+    _symbol(run, op, symbol, 0, 0)
+    return int(symbol.variable.type.size)
+
+
 # ---- streams, events, devices -------------------------------------------------------------------------------------
 
 
@@ -174,7 +179,8 @@ _PROPERTIES = {"totalGlobalMem": 64 << 30, "sharedMemPerBlock": 48 << 10, "share
                "concurrentKernels": 1, "asyncEngineCount": 3, "unifiedAddressing": 1, "memoryClockRate": 2_619_000,
                "memoryBusWidth": 6144, "l2CacheSize": 50 << 20, "maxThreadsPerMultiProcessor": 2048,
                "managedMemory": 1, "cooperativeLaunch": 1, "concurrentManagedAccess": 1,
-               "maxBlocksPerMultiProcessor": 32}  # fmt: skip
+               "maxBlocksPerMultiProcessor": 32, "deviceOverlap": 1, "pageableMemoryAccess": 1,
+               "computePreemptionSupported": 1, "textureAlignment": 512, "surfaceAlignment": 512}  # fmt: skip
 _EXTENTS = {"maxThreadsDim": (1024, 1024, 64), "maxGridSize": (2**31 - 1, 65535, 65535)}
 _ATTRIBUTES = {1: 1024, 8: 48 << 10, 10: 32, 13: 1_980_000, 16: 132, 75: 9, 76: 0, 95: 1, 97: 227 << 10}
 
@@ -226,9 +232,11 @@ CALLS: dict[str, Handler] = {
     "cudaMemcpy": _memcpy,
     "cudaMemcpyAsync": _memcpy,
     "cudaMemcpy2D": _memcpy_2d,
+    "cudaMemcpy2DAsync": _memcpy_2d,
     "cudaMemset": _memset,
     "cudaMemsetAsync": _memset,
     "cudaMemset2D": _memset_2d,
+    "cudaMemset2DAsync": _memset_2d,
     "cudaMemGetInfo": _memory_info,
     "memcpy": _host_copy,
     "memmove": _host_copy,
@@ -236,8 +244,15 @@ CALLS: dict[str, Handler] = {
     "cudaMemcpyToSymbol": _to_symbol,
     "cudaMemcpyToSymbolAsync": _to_symbol,
     "cudaMemcpyFromSymbol": _from_symbol,
+    "cudaMemcpyFromSymbolAsync": _from_symbol,
+    "cudaGetSymbolAddress": lambda run, op, symbol: _symbol(run, op, symbol, 0, 0),
+    "cudaGetSymbolSize": _symbol_size,
     **dict.fromkeys(
-        ("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaEventCreate", "cudaEventCreateWithFlags"), _handle
+        (
+            "cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority",
+            "cudaEventCreate", "cudaEventCreateWithFlags",
+        ),
+        _handle,
     ),
     **dict.fromkeys(
         ("cudaDeviceSynchronize", "cudaThreadSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"),
