@@ -74,8 +74,19 @@ REFUSED = {
     "'fact' calls itself: recursion": "int fact(int n) { return n < 2 ? 1 : n * fact(n - 1); }  // here\n"
     "int run(int n) { cudaDeviceSynchronize(); return fact(n); }",
     "exceptions are not supported": "int run(int n) { cudaDeviceSynchronize();\nif (n) throw n;  // here\nreturn 0; }",
-    "'cudaGraphLaunch' has no body": "cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s);\n"
-    "int run(int n) { cudaDeviceSynchronize();\nreturn cudaGraphLaunch(nullptr, nullptr);  // here\n}",
+    "CUDA graphs are not supported": "int run(int n) { cudaGraph_t g; cudaStream_t s; cudaStreamCreate(&s);\n"
+    "cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);  // here\nreturn 0; }",
+    "threads of the host are not supported": "#include <thread>\n"
+    "int run(int n) { cudaDeviceSynchronize();\nstd::thread t([] {});  // here\nt.join(); return 0; }",
+    "MPI is not supported": 'extern "C" int MPI_Barrier(int);\n'
+    "int run(int n) { cudaDeviceSynchronize();\nMPI_Barrier(n);  // here\nreturn 0; }",
+    "'cublasDdot' has no body here": 'extern "C" int cublasDdot(double *x);\n'
+    "int run(double *x) { cudaDeviceSynchronize();\nreturn cublasDdot(x);  // here\n}",
+    "exceptions are not supported in host functions": "int run(int n) { cudaDeviceSynchronize();\n"
+    "try {  // here\nn = 1; } catch (int e) { n = 2; } return n; }",
+    "'value' is virtual": "struct A { virtual int value() { cudaDeviceSynchronize(); return 1; } };\n"
+    "int run(A *a) { cudaDeviceSynchronize();\nreturn a->value();  // here\n}",
+    "goto is not supported": "int run(int n) { cudaDeviceSynchronize();\ngoto end;  // here\nend: return n; }",
     "call through a function pointer": "typedef void (*f)();\n"
     "int run(f g) { cudaDeviceSynchronize();\ng();  // here\n}",
 }

@@ -133,7 +133,9 @@ def test_a_variable_of_another_file_is_refused() -> None:
 
 def test_a_program_of_several_files(tmp_path: Path) -> None:
     (tmp_path / "step.h").write_text("#pragma once\nvoid step(double *x, int n);\nextern int steps;\n")
-    kernel = '#include "step.h"\nint steps = 3;\n__global__ void twice(double *x) { x[threadIdx.x] *= x[threadIdx.x]; }\n'
+    kernel = (
+        '#include "step.h"\nint steps = 3;\n__global__ void twice(double *x) { x[threadIdx.x] *= x[threadIdx.x]; }\n'
+    )
     (tmp_path / "step.cu").write_text(kernel + "void step(double *x, int n) { twice<<<1, n>>>(x); }\n")
     (tmp_path / "run.cpp").write_text(
         '#include "step.h"\nvoid run(double *x, int n) { for (int k = 0; k < steps; k++) step(x, n); }\n'

@@ -192,9 +192,12 @@ def new(fn: Fn, c: Cursor) -> Value:
 def _placed(fn: Fn, c: Cursor, type: Pointer, at: Value, parts: list[Cursor]) -> Value:
     """An object made in memory that is there."""
     from .calls import constructor_call
+    from .initialize import value_initialize
 
     memory = fn.b.cast_pointer(at, type)
-    if parts:
+    if parts and clang.statement_class(parts[-1]) in (clang.IMPLICIT_ZERO, clang.ZERO_INIT):
+        value_initialize(fn, memory)
+    elif parts:
         constructor_call(fn, memory, parts[-1])
     return memory
 
@@ -240,7 +243,7 @@ def _closing(words: list[str]) -> int:
 
 def _is_plain(c: Cursor) -> bool:
     """`()` of numbers: zeros; a constructor that does nothing."""
-    return clang.statement_class(c) in (0x36, *clang.CONSTRUCT_EXPRS)
+    return clang.statement_class(c) in (clang.IMPLICIT_ZERO, *clang.CONSTRUCT_EXPRS)
 
 
 def delete(fn: Fn, c: Cursor) -> None:
@@ -276,8 +279,9 @@ _ROWS: dict[str, Lower] = {
     ),
     **_rows(
         _nothing,
-        "cudaDeviceReset cudaThreadExit cudaGetLastError cudaPeekAtLastError cudaStreamQuery cudaEventQuery cudaHostRegister "
-        "cudaHostUnregister cudaMemPrefetchAsync cudaMemAdvise cudaDeviceSetCacheConfig cudaDeviceSetSharedMemConfig "
+        "cudaDeviceReset cudaThreadExit cudaGetLastError cudaPeekAtLastError cudaStreamQuery cudaEventQuery "
+        "cudaHostRegister cudaHostUnregister cudaMemPrefetchAsync cudaMemAdvise cudaDeviceSetCacheConfig "
+        "cudaDeviceSetSharedMemConfig "
         "cudaDeviceSetLimit cudaDeviceEnablePeerAccess cudaSetDeviceFlags cudaProfilerStart cudaProfilerStop "
         "cudaFuncSetAttribute cudaFuncSetCacheConfig cudaFuncSetSharedMemConfig fflush sleep usleep",
     ),
@@ -288,7 +292,7 @@ _ROWS: dict[str, Lower] = {
         "exit abort getenv atoi atol atoll atof strtol strtoll strtoul strtoull strtod strtof rand srand rand_r random "
         "srandom drand48 srand48 lrand48 isdigit isspace isalpha tolower toupper time clock gettimeofday clock_gettime "
         "getpid fopen fclose feof fseek ftell rewind fread fwrite fgets fgetc getc ungetc fscanf sscanf remove perror "
-        "realloc strdup strstr strrchr strcasecmp strtok __kg_nanoseconds __kg_open_text __kg_text_of",
+        "realloc strdup strstr strrchr strcasecmp strtok __kg_sort_order __kg_nanoseconds __kg_open_text __kg_text_of",
     ),
 }
 _STREAMS: dict[str, Lower] = {"operator<<": _print, **_rows(_stream_method, "flush precision put write width")}

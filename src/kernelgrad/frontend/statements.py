@@ -402,7 +402,8 @@ def _nothing(fn: Fn, c: Cursor) -> None:
 
 def _refuse(what: str, hint: str | None = None) -> Callable[[Fn, Cursor], None]:
     def refuse(fn: Fn, c: Cursor) -> None:
-        raise fn.unsupported(c, what, hint)
+        told = what.replace("device code", "host functions") if fn.kind == "host" else what
+        raise fn.unsupported(c, told, hint)
 
     return refuse
 

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..errors import ProgramError, UnsupportedError
 from ..ir.ops import HostCall
 from ..ir.types import Pointer, Struct
 from .libc import LIBC
-from .memory import Kind, write_bytes
-from .values import Symbol, pack_scalar
+from .memory import Kind, read_bytes, write_bytes
+from .values import Symbol, pack_scalar, pointee_dtype
 
 Handler = Callable[..., Any]
 
@@ -117,6 +119,23 @@ def _memory_info(run: Any, op: HostCall, *places: int) -> None:
         run.machine.write(at, (64 << 30).to_bytes(8, "little"), op.span)
 
 
+def _sort_order(run: Any, op: HostCall, order: int, keys: int, count: int, falls: bool) -> None:
+    """Which element comes where, of keys on the device: found here. Equal ones stay in their order."""
+    type = op.args[1].type
+    assert isinstance(type, Pointer)
+    dtype = np.dtype(pointee_dtype(type.pointee))
+    nbytes = count * dtype.itemsize
+    host = run.memory.allocate(max(nbytes, 4 * count), "host", op.span)
+    run.machine.copy(host.start, keys, nbytes, op.span)
+    found = np.frombuffer(read_bytes(host.start, nbytes), dtype)
+    ranks = np.argsort(found[::-1] if falls else found, kind="stable")
+    at = (count - 1 - ranks)[::-1] if falls else ranks
+    run.machine.write(host.start, at.astype(np.int32).tobytes(), op.span)
+    run.machine.copy(order, host.start, 4 * count, op.span)
+    run.memory.free(host.start, ("host",), op.span)
+    run.machine.freed(host)
+
+
 # ---- device variables ---------------------------------------------------------------------------------------------
 
 
@@ -218,6 +237,7 @@ CALLS: dict[str, Handler] = {
     "calloc": _calloc,
     "realloc": _realloc,
     "free": _free("host"),
+    "__kg_sort_order": _sort_order,
     "__kg_bytes": lambda run, op, address: run.memory.at(address, op.span, "deletes").nbytes,
     "cudaMalloc": _allocate("device"),
     "cudaMallocAsync": _allocate("device"),
@@ -249,8 +269,11 @@ CALLS: dict[str, Handler] = {
     "cudaGetSymbolSize": _symbol_size,
     **dict.fromkeys(
         (
-            "cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority",
-            "cudaEventCreate", "cudaEventCreateWithFlags",
+            "cudaStreamCreate",
+            "cudaStreamCreateWithFlags",
+            "cudaStreamCreateWithPriority",
+            "cudaEventCreate",
+            "cudaEventCreateWithFlags",
         ),
         _handle,
     ),
