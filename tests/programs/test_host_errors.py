@@ -116,3 +116,38 @@ def test_memory_is_freed_where_a_call_fails(monkeypatch: pytest.MonkeyPatch) -> 
         function(5, device="cpu")
     gc.collect()
     assert len(made) >= 2 and not [ref for ref in made if ref() is not None]
+
+
+ENDS = """
+__global__ void add(float *y, const float *x) { y[threadIdx.x] += x[threadIdx.x]; }
+static int calls = 0;
+int run(float *x, int how) {
+  calls++;
+  float *d; cudaMalloc(&d, 16);
+  cudaMemcpy(d, x, 16, cudaMemcpyHostToDevice);
+  add<<<1, 4>>>(d, d);
+  if (how == 1) exit(0);
+  if (how == 2) cudaMemcpy(d, x, 17, cudaMemcpyHostToDevice);
+  if (how == 3) { int bits = *(int *)x; return bits; }
+  cudaFree(d);
+  return calls;
+}"""
+
+
+def test_memory_is_freed_on_every_path_out() -> None:
+    """And static storage stays what it is."""
+    module, x = kg.compile(ENDS), np.ones(4, np.float32)
+    run, g = module["run"], kg.gradient(module["run"])
+
+    def left() -> int:
+        return sum(a.kind != "static" for a in run.state.memory(None))
+
+    assert run(x, 0, device="cpu") == 1 and left() == 0
+    assert run(x, 1, device="cpu") == 0 and left() == 0
+    with pytest.raises(kg.KernelGradError):
+        run(x, 2, device="cpu")
+    assert left() == 0
+    with pytest.raises(kg.UnsupportedError, match="bits of a floating-point number"):
+        g.execute(x, 3, np.ones(4, np.float32), device="cpu")
+    assert left() == 0
+    assert g.execute(x, 0, np.ones(4, np.float32), device="cpu") == 5 and left() == 0

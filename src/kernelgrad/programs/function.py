@@ -278,6 +278,7 @@ class Call:
         self.machine = Machine(self.memory)
         self._owned: list[Allocation] = []
         self._interpreter: Interpreter | None = None
+        self._ended = False  # by `exit`
 
     def __enter__(self) -> Call:
         on_device = self.target.program.passed_to_kernels() if self.device is not None else frozenset()
@@ -292,7 +293,7 @@ class Call:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Memory that a call allocated is freed where it fails."""
-        if kind is not None:
+        if kind is not None or self._ended:
             self.memory.drop_since(self._known)
         if self._interpreter is not None:
             self._interpreter.end()
@@ -328,7 +329,7 @@ class Call:
         try:
             result = self._interpreter.run(self.values)
         except Exit as done:
-            result = done.code
+            result, self._ended = done.code, True
         machine.synchronize()
         return plain(result) if not machine.recorded else result
 

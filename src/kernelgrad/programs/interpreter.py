@@ -143,7 +143,9 @@ class Interpreter:
     def _place(self, type: Type, span: Span) -> int:
         if isinstance(type, Scalar):
             return self.machine.cell(type).address
-        return self.memory.allocate(type.size, "stack", span).start
+        made = self.memory.allocate(type.size, "stack", span)
+        self._stack[-len(self._stack) - 1] = made
+        return made.start
 
     def _result(self, at: int, type: Type, span: Span) -> Any:
         if self.machine.recorded and isinstance(type, Scalar) and type.is_float:

@@ -264,12 +264,15 @@ template <class I, class O> O exclusive_scan(I first, I last, O to) {
 
 // ---- order: the host finds it, and has no derivative of that; elements are moved
 
-template <class F> struct __kg_order;
+bool __kg_unsupported_order();
+template <class F> struct __kg_order {
+  static bool falls() { return __kg_unsupported_order(); }
+};
 template <class T> struct __kg_order<less<T>> {
-  static constexpr bool falls = false;
+  static bool falls() { return false; }
 };
 template <class T> struct __kg_order<greater<T>> {
-  static constexpr bool falls = true;
+  static bool falls() { return true; }
 };
 template <class I> void __kg_move(I first, const int *order, long n) {
   typedef typename __kg_value<I>::type T;
@@ -283,7 +286,7 @@ template <class T, class F> void sort(device_ptr<T> first, device_ptr<T> last, F
   long n = last - first;
   if (n < 2) return;
   device_vector<int> order(n);
-  __kg_sort_order(order._memory, (const T *)first._at, n, __kg_order<F>::falls);
+  __kg_sort_order(order._memory, (const T *)first._at, n, __kg_order<F>::falls());
   __kg_move(first, order._memory, n);
 }
 template <class K, class V, class F>
@@ -291,7 +294,7 @@ void sort_by_key(device_ptr<K> first, device_ptr<K> last, device_ptr<V> values, 
   long n = last - first;
   if (n < 2) return;
   device_vector<int> order(n);
-  __kg_sort_order(order._memory, (const K *)first._at, n, __kg_order<F>::falls);
+  __kg_sort_order(order._memory, (const K *)first._at, n, __kg_order<F>::falls());
   __kg_move(first, order._memory, n);
   __kg_move(values, order._memory, n);
 }
