@@ -13,7 +13,7 @@ from . import clang
 from .clang import Cursor, Kind
 from .copies import assign, construct_copy, is_by_code
 from .expressions import condition, effect, place, value
-from .host_calls import host_call, launch
+from .host_calls import REFUSED_ON_HOST, host_call, launch
 from .intrinsics import INTRINSICS, REFUSED
 from .literals import constant_of, string_text
 from .lowering import FunctionLowering as Fn
@@ -144,7 +144,9 @@ def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
     if number is not None:  # __builtin_inff() and its like
         return constant_of(fn, number, fn.type(c))
     if row is None:
-        reason = REFUSED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
+        reason = (REFUSED | REFUSED_ON_HOST).get(
+            name, f"'{name}' has no body here and is not a function kernelgrad knows"
+        )
         if fn.kind == "host":
             reason = reason.replace("on the device", "in a host function")
         raise fn.unsupported(c, reason)

@@ -296,3 +296,18 @@ _ROWS: dict[str, Lower] = {
     ),
 }
 _STREAMS: dict[str, Lower] = {"operator<<": _print, **_rows(_stream_method, "flush precision put write width")}
+
+# What host code calls and nothing stands for here, and why.
+_REASONS = {
+    "CUDA graphs are not supported: launch the kernels themselves": (
+        "cudaStreamBeginCapture cudaStreamEndCapture cudaGraphCreate cudaGraphInstantiate cudaGraphLaunch "
+        "cudaGraphExecDestroy cudaGraphDestroy"
+    ),
+    "an order of one's own is not supported: sort by less or greater": "__kg_unsupported_order",
+    "threads of the host are not supported": "__kg_unsupported_thread pthread_create cudaLaunchHostFunc",
+    "MPI is not supported": (
+        "MPI_Init MPI_Finalize MPI_Send MPI_Recv MPI_Isend MPI_Irecv MPI_Bcast MPI_Reduce MPI_Allreduce MPI_Barrier "
+        "MPI_Comm_rank MPI_Comm_size MPI_Sendrecv MPI_Wait MPI_Waitall"
+    ),
+}
+REFUSED_ON_HOST = {name: reason for reason, names in _REASONS.items() for name in names.split()}

@@ -26,16 +26,6 @@ _REASONS = {
     "allocation on the device is not supported": "malloc free",
     "grid-wide synchronisation is not supported": "__kg_unsupported_grid_sync",
     "textures are not supported": "tex1Dfetch tex1D tex2D tex3D tex1DLayered tex2DLayered",
-    "CUDA graphs are not supported: launch the kernels themselves": (
-        "cudaStreamBeginCapture cudaStreamEndCapture cudaGraphCreate cudaGraphInstantiate cudaGraphLaunch "
-        "cudaGraphExecDestroy cudaGraphDestroy"
-    ),
-    "an order of one's own is not supported: sort by less or greater": "__kg_unsupported_order",
-    "threads of the host are not supported": "__kg_unsupported_thread pthread_create cudaLaunchHostFunc",
-    "MPI is not supported": (
-        "MPI_Init MPI_Finalize MPI_Send MPI_Recv MPI_Isend MPI_Irecv MPI_Bcast MPI_Reduce MPI_Allreduce MPI_Barrier "
-        "MPI_Comm_rank MPI_Comm_size MPI_Sendrecv MPI_Wait MPI_Waitall"
-    ),
     "surfaces are not supported": "surf2Dread surf2Dwrite surf3Dwrite",
     "cuRAND is not supported: generate the random numbers before the launch and pass them in": (
         "curand_init skipahead curand curand_uniform curand_uniform_double curand_normal curand_normal_double "
