@@ -479,6 +479,7 @@ _VALUES: dict[Kind, Callable[[Fn, Cursor], Value | None]] = {
     Kind.PAREN_EXPR: _paren_value,
     Kind.CALL_EXPR: _call_value,
     Kind.INIT_LIST_EXPR: _list_value,
+    Kind.COMPOUND_LITERAL_EXPR: _paren_value,
     Kind.LAMBDA_EXPR: _lambda_value,
     Kind.CXX_THIS_EXPR: this_pointer,
     Kind.CXX_NEW_EXPR: _new_value,
