@@ -87,14 +87,23 @@ CASES = {
         "a.b.c.a1c 7 8.5 3 12 abc 1.5",
     ),
     "random numbers, as the usual library has them": (
-        """std::mt19937 g(123); std::uniform_real_distribution<float> f(-1, 2); std::uniform_real_distribution<double> d;
-           std::uniform_int_distribution<int> i(0, 9); std::normal_distribution<double> n(1, 2);
+        """std::mt19937 g(123); std::uniform_real_distribution<float> f(-1, 2);
+           std::uniform_real_distribution<double> d; std::uniform_int_distribution<int> i(0, 9);
+           std::normal_distribution<double> n(1, 2);
            std::normal_distribution<float> nf; std::default_random_engine e(7);
            float a = f(g); double b = d(g); int c = i(g); double x = n(g); float y = nf(g);
-           printf("%.7g %.15g %d %.12g %.7g\n", a, b, c, x, y);
+           printf("%.7g %.15g %d %.12g %.7g\\n", a, b, c, x, y);
            a = f(e); b = d(e); c = i(e);
            printf("%.7g %.15g %d", a, b, c);""",
         "1.089407 0.286139338908939 4 3.22174298268 -0.07334245\n-0.9998357 0.289237255463022 2",
+    ),
+    "arrays of any length": (
+        """int n = strlen(path) > 3 ? 4 : 2; double sum = 0;
+           for (int k = 1; k < n; k++) { double a[k + 1], b[n][2];
+             for (int i = 0; i <= k; i++) { a[i] = i; b[i][1] = k; }
+             sum += a[k] * b[k][1]; if (k == 2) continue; sum += 0.5; }
+           printf("%g", sum);""",
+        "15",
     ),
     "realloc": (
         'float *r = (float *)malloc(8); r[1] = 2; r = (float *)realloc(r, 16); printf("%g", r[1] + r[3]); free(r);',

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedError
 from ..ir.builder import pointee
@@ -30,10 +30,11 @@ _TRANSPARENT = (Kind.UNEXPOSED_EXPR, Kind.PAREN_EXPR, Kind.MEMBER_REF_EXPR, Kind
 
 @dataclass(frozen=True)
 class Slot:
-    """An object, and whether it is there."""
+    """An object, and whether it is there. `is_memory`: it is the address of memory that ends with it."""
 
     storage: Value
     alive: Value
+    is_memory: bool = False
 
 
 def ends(fn: Fn, type: Type) -> bool:
@@ -54,6 +55,18 @@ def declare(fn: Fn, type: Type, name: str | None) -> Slot:
     fn.scopes[-1].append(slot)
     _end(fn, slot)  # of the turn before, where a loop's body is no scope
     return slot
+
+
+def declare_array(fn: Fn, element: Type, count: Value, name: str) -> Value:
+    """An array of a length that is known when control comes there, until the innermost scope ends."""
+    slot = replace(_slot(fn, Pointer(U8), name), is_memory=True)
+    fn.scopes[-1].append(slot)
+    _end(fn, slot)
+    size = fn.constant(max(1, element.size), U64)
+    made = fn.b.emit(HostCall, "malloc", (fn.b.apply("mul", fn.b.convert(count, U64), size),), type=Pointer(U8))
+    fn.b.store(slot.storage, made)
+    begin(fn, slot)
+    return fn.b.cast_pointer(made, Pointer(Array(element, 0)))
 
 
 def begin(fn: Fn, slot: Slot) -> None:
@@ -90,7 +103,10 @@ def _slot(fn: Fn, type: Type, name: str | None) -> Slot:
 def _end(fn: Fn, slot: Slot) -> None:
     with fn.b.region() as region:
         fn.b.store(slot.alive, fn.constant(False, BOOL))
-        destroy(fn, slot.storage)
+        if slot.is_memory:
+            fn.b.effect(HostCall, "free", (fn.b.load(slot.storage),))
+        else:
+            destroy(fn, slot.storage)
     fn.b.if_(fn.b.load(slot.alive), region.block())
 
 
@@ -125,7 +141,11 @@ def opens_scope(fn: Fn, statement: Cursor) -> bool:
     if statement.kind == Kind.FOR_STMT:
         heads = [part for name, part in clang.for_parts(statement).items() if name == "init"]
     declared = [v for d in heads for v in ([d] if d.kind == Kind.VAR_DECL else _declared(d))]
-    return any(_is_of_class(v.type) and ends(fn, _object_type(fn, v)) for v in declared)
+    return any(is_variable_array(v) or (_is_of_class(v.type) and ends(fn, _object_type(fn, v))) for v in declared)
+
+
+def is_variable_array(variable: Cursor) -> bool:
+    return bool(variable.type.get_canonical().kind == clang.TypeKind.VARIABLEARRAY)
 
 
 def _declared(c: Cursor) -> list[Cursor]:

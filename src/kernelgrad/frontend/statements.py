@@ -18,7 +18,7 @@ from .copies import construct_copy, is_by_code
 from .exits import always_exits, exits, if_parts
 from .expressions import REFUSED, condition, effect, place, value
 from .initialize import coerce, initialize
-from .lifetimes import begin, declare, ends, extended, opens_scope, scope
+from .lifetimes import begin, declare, declare_array, ends, extended, is_variable_array, opens_scope, scope
 from .literals import constant_of
 from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
@@ -336,13 +336,26 @@ def _variable(fn: Fn, c: Cursor) -> None:
         if fn.on_host and c.storage_class == clang.StorageClass.STATIC and starts_by_code(fn.module, c):
             start_once(fn, c)
         return  # its first use finds it
-    if ends(fn, fn.types.lower(c.type, span)):
+    if fn.on_host and is_variable_array(c):
+        _variable_array(fn, c)
+    elif ends(fn, fn.types.lower(c.type, span)):
         slot = declare(fn, fn.types.lower(c.type, span), c.spelling)
         fn.variables[identity(c)] = Place(slot.storage)
         _start(fn, c, slot.storage)
         begin(fn, slot)
     else:
         _start(fn, c, _declare(fn, c))
+
+
+def _variable_array(fn: Fn, c: Cursor) -> None:
+    """`T a[n]` where n is no constant: of one dimension, or with constants behind it."""
+    element = c.type.get_canonical().element_type
+    sizes = [k for k in children_of(c) if k.kind.is_expression() and clang.evaluate(k) is None]
+    if element.get_canonical().kind == clang.TypeKind.VARIABLEARRAY or not sizes:
+        raise fn.unsupported(c, "an array of several lengths that are no constants is not supported", "use std::vector")
+    type = fn.types.lower(element, fn.b.span)
+    array = declare_array(fn, type, value(fn, sizes[0]), c.spelling)
+    fn.variables[identity(c)] = Place(array, _is_volatile(c.type))
 
 
 def _declare(fn: Fn, c: Cursor) -> Value:

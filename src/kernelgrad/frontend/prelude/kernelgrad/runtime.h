@@ -7,12 +7,22 @@ enum cudaError {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInitializationError = 3,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidPitchValue = 12,
+  cudaErrorInvalidSymbol = 13,
   cudaErrorInvalidDevicePointer = 17,
+  cudaErrorInvalidMemcpyDirection = 21,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchOutOfResources = 701,
+  cudaErrorLaunchTimeout = 702,
+  cudaErrorPeerAccessAlreadyEnabled = 704,
+  cudaErrorAssert = 710,
   cudaErrorLaunchFailure = 719,
+  cudaErrorNotSupported = 801,
   cudaErrorUnknown = 999,
 };
 typedef cudaError cudaError_t;
@@ -176,7 +186,7 @@ enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeT
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned int flags);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph, ...);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
