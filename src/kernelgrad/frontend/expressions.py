@@ -351,20 +351,10 @@ def _unexposed_value(fn: Fn, c: Cursor) -> Value | None:
         with full_expression(fn):
             return value_or_none(fn, inner)
     if c.type.get_canonical().spelling.removeprefix("const ").startswith("std::initializer_list<"):
-        return _initializer_list(fn, c, inner)
+        from .initialize import initializer_list
+
+        return initializer_list(fn, c, inner)
     return value_or_none(fn, inner)
-
-
-def _initializer_list(fn: Fn, c: Cursor, inner: Cursor) -> Value | None:
-    """The object that a brace list becomes, from the array of its elements."""
-    if inner.type.get_canonical().kind != clang.TypeKind.CONSTANTARRAY:
-        return value_or_none(fn, inner)
-    array, type = place(fn, inner).ptr, fn.type(c)
-    assert isinstance(type, Struct)
-    elements = pointee(array)
-    assert isinstance(elements, Array)
-    first = fn.generic(fn.b.decay(array))
-    return fn.b.aggregate(type, (first, fn.constant(elements.count, type.fields[1].type)))
 
 
 def _unexposed_place(fn: Fn, c: Cursor) -> Place:

@@ -154,6 +154,18 @@ def list_value(fn: Fn, c: Cursor) -> Value:
     return fn.b.load(storage)
 
 
+def initializer_list(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    """The object that a brace list becomes, from the array of its elements."""
+    if inner.type.get_canonical().kind != clang.TypeKind.CONSTANTARRAY:
+        return value(fn, inner)
+    array, type = place(fn, inner).ptr, fn.type(c)
+    assert isinstance(type, Struct)
+    elements = pointee(array)
+    assert isinstance(elements, Array)
+    first = fn.generic(fn.b.decay(array))
+    return fn.b.aggregate(type, (first, fn.constant(elements.count, type.fields[1].type)))
+
+
 def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
     type = pointee(ptr)
     if isinstance(type, Scalar | Pointer):
