@@ -11,7 +11,6 @@ from ..ir.ops import Assert, Call, Print, Value
 from ..ir.types import Array, Pointer
 from . import clang
 from .clang import Cursor, Kind
-from .copies import assign, construct_copy, is_by_code
 from .expressions import condition, effect, place, value
 from .host_calls import REFUSED_ON_HOST, host_call, launch
 from .intrinsics import INTRINSICS, REFUSED
@@ -215,6 +214,8 @@ def _argument(fn: Fn, given: Cursor | None, param: Cursor) -> Value:
 
 
 def _construct(fn: Fn, c: Cursor) -> Value:
+    from .copies import is_by_code
+
     target = c.referenced
     if _is_copy(fn, target, c) and not is_by_code(fn, fn.type(c)):
         return value(fn, next(iter(c.get_arguments())))
@@ -241,6 +242,7 @@ def _with_body_of_user(fn: Fn, target: Cursor, at: Cursor) -> Cursor | None:
 
 def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
     """Runs the constructor that `c` calls on the object at `ptr`."""
+    from .copies import construct_copy, is_by_code
     from .initialize import default_initialize, inherited_construct, initialize
 
     if c.kind != Kind.CALL_EXPR or clang.statement_class(c) not in clang.CONSTRUCT_EXPRS:
@@ -279,6 +281,8 @@ def _is_defaulted_assignment(fn: Fn, target: Cursor, c: Cursor) -> bool:
 
 
 def _assign(fn: Fn, c: Cursor) -> Value:
+    from .copies import assign, is_by_code
+
     given = list(c.get_arguments())
     if is_by_code(fn, fn.type(given[0])):
         to, of = place(fn, given[0]).ptr, place(fn, given[1]).ptr

@@ -14,7 +14,6 @@ from ..ir.types import I8, I64, U8, U64, Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
 from .expressions import effect, place, value
-from .lifetimes import deleted
 from .lowering import FunctionLowering as Fn
 from .visiting import children_of, walk
 
@@ -248,6 +247,8 @@ def _is_plain(c: Cursor) -> bool:
 
 def delete(fn: Fn, c: Cursor) -> None:
     (operand,) = [k for k in children_of(c) if k.kind.is_expression()]
+    from .lifetimes import deleted
+
     memory = value(fn, operand)
     fn.at(c)
     deleted(fn, c, memory, _is_of_array(c))

@@ -14,15 +14,12 @@ from ..ir.ops import Block, Leave, Value
 from ..ir.types import BOOL, I32, Array, Scalar, Struct
 from . import clang
 from .clang import Cursor, Kind, identity
-from .copies import construct_copy, is_by_code
 from .exits import always_exits, exits, if_parts
 from .expressions import REFUSED, condition, effect, place, value
 from .initialize import coerce, initialize
-from .lifetimes import begin, declare, declare_array, ends, extended, is_variable_array, opens_scope, scope
 from .literals import constant_of
 from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
-from .statics import start_once, starts_by_code
 from .types import is_reference
 from .variables import check_storage, global_reference, memory_space
 from .visiting import children_of
@@ -36,14 +33,13 @@ def sequence(fn: Fn, statements: list[Cursor], tail: bool = False) -> None:
     """Statements in order. `tail`: the kernel ends after them, so that threads which skip a last `if` are gone."""
     for k, statement in enumerate(statements):
         rest = statements[k + 1 :]
-        has_scope = opens_scope(fn, statement)
+        has_scope = fn.on_host and _opens_scope(fn, statement)
         if statement.kind == Kind.COMPOUND_STMT and not has_scope:
             sequence(fn, [*children_of(statement), *rest], tail)
             return
         ways = exits(statement)
         if has_scope:
-            with scope(fn):
-                lower_statement(fn, statement)
+            _in_scope(fn, statement)
         elif statement.kind == Kind.IF_STMT and (not rest or ways):
             if _if_with_rest(fn, statement, rest, tail):
                 return
@@ -54,6 +50,19 @@ def sequence(fn: Fn, statements: list[Cursor], tail: bool = False) -> None:
         if ways and rest:
             _guarded(fn, ways, lambda rest=rest: sequence(fn, rest, tail))  # type: ignore[misc]
             return
+
+
+def _opens_scope(fn: Fn, statement: Cursor) -> bool:
+    from .lifetimes import opens_scope
+
+    return opens_scope(fn, statement)
+
+
+def _in_scope(fn: Fn, statement: Cursor) -> None:
+    from .lifetimes import scope
+
+    with scope(fn):
+        lower_statement(fn, statement)
 
 
 def _guarded(fn: Fn, ways: frozenset[str], rest: Callable[[], None]) -> None:
@@ -240,6 +249,9 @@ def _range_for(fn: Fn, c: Cursor) -> None:
 
 def _own_element(fn: Fn, variable: Cursor, element: Value) -> Value:
     """A copy of the element."""
+    from .copies import construct_copy, is_by_code
+    from .lifetimes import begin, declare, ends
+
     type = fn.types.lower(variable.type, fn.b.span)
     if is_by_code(fn, type) and type == pointee(element):
         slot = declare(fn, type, variable.spelling) if ends(fn, type) else None
@@ -325,30 +337,59 @@ def _variable(fn: Fn, c: Cursor) -> None:
     if is_reference(c.type):
         if start is None:
             raise fn.unsupported(c, f"the reference '{c.spelling}' has no initialiser")
-        outer, fn.extended = fn.extended, extended(start)
-        found = place(fn, start)
-        fn.extended = outer
+        found = _bound(fn, start)
         fn.variables[identity(c)] = Place(fn.generic(found.ptr), found.volatile)
         return
     if not fn.on_host:
         check_storage(c, span)
     if c.storage_class in (clang.StorageClass.STATIC, clang.StorageClass.EXTERN):
-        if fn.on_host and c.storage_class == clang.StorageClass.STATIC and starts_by_code(fn.module, c):
-            start_once(fn, c)
+        if fn.on_host and c.storage_class == clang.StorageClass.STATIC:
+            _static(fn, c)
         return  # its first use finds it
-    if fn.on_host and is_variable_array(c):
-        _variable_array(fn, c)
-    elif ends(fn, fn.types.lower(c.type, span)):
-        slot = declare(fn, fn.types.lower(c.type, span), c.spelling)
-        fn.variables[identity(c)] = Place(slot.storage)
-        _start(fn, c, slot.storage)
-        begin(fn, slot)
-    else:
+    if not fn.on_host or not _ending_variable(fn, c):
         _start(fn, c, _declare(fn, c))
+
+
+def _bound(fn: Fn, start: Cursor) -> Place:
+    """What a reference variable is bound to; on the host, a temporary lasts as long as it."""
+    if not fn.on_host:
+        return place(fn, start)
+    from .lifetimes import extended
+
+    outer, fn.extended = fn.extended, extended(start)
+    found = place(fn, start)
+    fn.extended = outer
+    return found
+
+
+def _static(fn: Fn, c: Cursor) -> None:
+    from .statics import start_once, starts_by_code
+
+    if starts_by_code(fn.module, c):
+        start_once(fn, c)
+
+
+def _ending_variable(fn: Fn, c: Cursor) -> bool:
+    """Declares a variable at the end of which something is done; whether it is one."""
+    from .lifetimes import begin, declare, ends, is_variable_array
+
+    if is_variable_array(c):
+        _variable_array(fn, c)
+        return True
+    type = fn.types.lower(c.type, fn.b.span)
+    if not ends(fn, type):
+        return False
+    slot = declare(fn, type, c.spelling)
+    fn.variables[identity(c)] = Place(slot.storage)
+    _start(fn, c, slot.storage)
+    begin(fn, slot)
+    return True
 
 
 def _variable_array(fn: Fn, c: Cursor) -> None:
     """`T a[n]` where n is no constant: of one dimension, or with constants behind it."""
+    from .lifetimes import declare_array
+
     element = c.type.get_canonical().element_type
     sizes = [k for k in children_of(c) if k.kind.is_expression() and clang.evaluate(k) is None]
     if element.get_canonical().kind == clang.TypeKind.VARIABLEARRAY or not sizes:

@@ -11,7 +11,6 @@ from . import clang
 from .clang import Cursor, Kind, identity
 from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
-from .statics import enclosing_function, starts_by_code
 from .types import is_reference
 from .unit import Unit
 from .visiting import children_of, walk
@@ -113,17 +112,26 @@ def global_reference(fn: Fn, target: Cursor, space: Space) -> Value:
     name = fn.module.global_name(key)
     if name is None:
         name = fn.module.add_global(_declare(fn.module, target, space), key)
-        if space == "host" and enclosing_function(target) is None and starts_by_code(fn.module, target):
-            fn.module.dynamic.append(target)
+        if space == "host":
+            _note_start(fn, target)
     reference = fn.b.global_ref(name, fn.module.globals[name].type, space)
     own = fn.module.types.lower(target.type, fn.b.span)
     return fn.b.cast_pointer(reference, Pointer(own, space))
+
+
+def _note_start(fn: Fn, target: Cursor) -> None:
+    from .statics import enclosing_function, starts_by_code
+
+    if enclosing_function(target) is None and starts_by_code(fn.module, target):
+        fn.module.dynamic.append(target)
 
 
 def _declare(module: Lowering, target: Cursor, space: Space) -> Global:
     span = module.unit.span(target)
     type = module.types.lower(target.type, span)
     if space == "host":
+        from .statics import starts_by_code
+
         by_code = starts_by_code(module, target)
         init = None if by_code else initial_bytes(module, target, type)
         return Global(host_name(module, target), type, space, init, span)
@@ -133,6 +141,8 @@ def _declare(module: Lowering, target: Cursor, space: Space) -> Global:
 
 def host_name(module: Lowering, target: Cursor) -> str:
     """Each instance of a template has static variables of its own."""
+    from .statics import enclosing_function
+
     function, name = enclosing_function(target), module.unit.qualified_name(target)
     return name if function is None else f"{module.unit.qualified_name(function)}::{name}"
 
