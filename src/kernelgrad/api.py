@@ -63,22 +63,35 @@ def _custom_gradients(given: Any) -> tuple[CustomGradient, ...]:
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     include_dirs: Sequence[str | os.PathLike[str]] = (),
     defines: Defines = (),
     std: str = "c++17",
     custom: CustomGradient | Sequence[CustomGradient] = (),
 ) -> Module:
-    """A module from a file; headers beside it are found. The rest is as for `compile`."""
-    file = Path(requests.path("load", path))
-    try:
-        text = file.read_text(errors="replace")
-    except OSError as error:
-        raise KernelGradError(f"cannot read {file}: {error.strerror}") from error
-    folders = (str(file.parent.resolve()), *requests.folders(include_dirs))
+    """A module from a file, or from the files of one program, in the order given; headers beside them are found. The
+    rest is as for `compile`."""
+    files = [Path(requests.path("load", p)) for p in (path if isinstance(path, list | tuple) else [path])]
+    if not files:
+        raise requests.wrong("load", "a path, or several", path)
+    name, text = _program_text(files)
+    folders = (*dict.fromkeys(str(file.parent.resolve()) for file in files), *requests.folders(include_dirs))
     given = _custom_gradients(custom)
-    return Module(text, str(file), folders, requests.macros(defines), requests.standard(std), given)
+    return Module(text, name, folders, requests.macros(defines), requests.standard(std), given)
+
+
+def _program_text(files: list[Path]) -> tuple[str, str]:
+    """The name and the text of one file; several are included one after another."""
+    texts = []
+    for file in files:
+        try:
+            texts.append(file.read_text(errors="replace"))
+        except OSError as error:
+            raise KernelGradError(f"cannot read {file}: {error.strerror}") from error
+    if len(files) == 1:
+        return str(files[0]), texts[0]
+    return "program.cu", "".join(f'#include "{file.resolve()}"\n' for file in files)
 
 
 def of_cupy(target: Any) -> Any:

@@ -130,3 +130,129 @@ def test_a_wrong_copy_is_told(module: Any) -> None:
     with pytest.raises(kg.ProgramError, match="out of bounds") as caught:
         wrong["run"](np.ones(4, np.float32), device="cuda")
     assert caught.value.span.line == 2
+
+
+OWNERS = r"""
+#include <memory>
+#include <string>
+#include <vector>
+__constant__ double factor;
+template <class T> __global__ void step(T *to, const T *from, T by, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) to[i] = from[i] + by * factor * from[(i + 1) % n] * from[i];
+}
+__global__ void sum_of(const double *x, double *to, int n) {
+  extern __shared__ double part[];
+  int i = threadIdx.x;
+  part[i] = i < n ? x[i] * x[i] : 0;
+  __syncthreads();
+  for (int s = blockDim.x / 2; s > 0; s /= 2) { if (i < s) part[i] += part[i + s]; __syncthreads(); }
+  if (i == 0) *to = part[0];
+}
+template <class T> class Buffer {
+  T *data_ = nullptr; size_t size_ = 0;
+ public:
+  explicit Buffer(size_t n) : size_(n) { cudaMalloc(&data_, n * sizeof(T)); }
+  Buffer(size_t n, const T *host) : Buffer(n) { cudaMemcpy(data_, host, n * sizeof(T), cudaMemcpyHostToDevice); }
+  Buffer(const Buffer &) = delete;
+  Buffer(Buffer &&o) noexcept : data_(o.data_), size_(o.size_) { o.data_ = nullptr; }
+  Buffer &operator=(Buffer &&o) noexcept { std::swap(data_, o.data_); std::swap(size_, o.size_); return *this; }
+  ~Buffer() { if (data_) cudaFree(data_); }
+  T *get() const { return data_; } size_t size() const { return size_; }
+};
+double energy(const Buffer<double> &u, cudaStream_t stream) {
+  Buffer<double> total(1);
+  sum_of<<<1, 128, 128 * sizeof(double), stream>>>(u.get(), total.get(), (int)u.size());
+  double found;
+  cudaMemcpyAsync(&found, total.get(), sizeof found, cudaMemcpyDeviceToHost, stream);
+  cudaStreamSynchronize(stream);
+  return found;
+}
+double owners(double *x, double k, int n) {
+  cudaStream_t stream; cudaStreamCreate(&stream);
+  cudaMemcpyToSymbol(factor, &k, sizeof k);
+  Buffer<double> u(n, x), v(n);
+  double by = k;
+  for (int t = 0; t < 4; t++) {
+    step<<<(n + 31) / 32, 32, 0, stream>>>(v.get(), u.get(), by / 2, n);
+    by = by * k + 0.01;
+    std::swap(u, v);
+  }
+  double error = energy(u, stream);
+  int turns = 0;
+  while (error > 20 && turns < 8) {
+    step<<<(n + 31) / 32, 32, 0, stream>>>(v.get(), u.get(), -0.001 * error, n);
+    u = std::move(v);
+    v = Buffer<double>(n);
+    error = energy(u, stream);
+    turns++;
+  }
+  auto host = std::make_unique<double[]>(n);
+  cudaMemcpy(host.get(), u.get(), n * sizeof(double), cudaMemcpyDeviceToHost);
+  std::vector<double> scaled(host.get(), host.get() + n);
+  for (auto &value : scaled) value *= by;
+  std::copy(scaled.begin(), scaled.end(), x);
+  cudaStreamDestroy(stream);
+  return error;
+}
+"""
+THRUST = r"""
+#include <thrust/device_vector.h>
+#include <thrust/inner_product.h>
+#include <thrust/scan.h>
+#include <thrust/sort.h>
+#include <thrust/transform.h>
+#include <thrust/transform_reduce.h>
+struct Saxpy { double a; __host__ __device__ double operator()(double x, double y) const { return a * x * y + y; } };
+struct Square { __host__ __device__ double operator()(double x) const { return x * x; } };
+double owners(double *x, double k, int n) {
+  thrust::device_vector<double> d(x, x + n), e(n, 0.5);
+  thrust::transform(d.begin(), d.end(), e.begin(), e.begin(), Saxpy{k});
+  thrust::sort_by_key(d.begin(), d.end(), e.begin());
+  thrust::inclusive_scan(e.begin(), e.end(), d.begin());
+  double sum = thrust::transform_reduce(d.begin(), d.end(), Square(), 0.0, thrust::plus<double>());
+  e[1] = sum * 0.01;
+  thrust::copy(e.begin(), e.end(), x);
+  return thrust::inner_product(d.begin(), d.end(), e.begin(), 1.0);
+}
+"""
+
+
+@pytest.mark.parametrize("source", [OWNERS, THRUST], ids=["owners", "thrust"])
+@pytest.mark.parametrize("options", [{}, {"tape_budget": "40 kB"}])
+def test_objects_and_thrust(source: str, options: dict[str, Any]) -> None:
+    function, found = kg.compile(source)["owners"], {}
+    g = kg.gradient(function, "x, k", **options)
+    for device in ("cpu", "cuda"):
+        x, d_x, d_k, y = numbers(0), numbers(1), np.zeros(1), numbers(0)
+        value = function(y, 0.2, N, device=device)
+        again = g.execute(x, 0.2, N, d_x, d_k, device=device)
+        assert again == pytest.approx(value, rel=1e-12) and np.allclose(x, y, rtol=1e-12)
+        found[device] = np.concatenate([[value], x, d_x, d_k])
+    assert np.allclose(found["cuda"], found["cpu"], rtol=1e-9)
+    assert [a for a in function.state.memory(0) if a.kind not in ("static", "argument")] == []
+
+
+LATE = """
+__global__ void step(double *to, const double *from, double by) { int i = threadIdx.x; to[i] = from[i] * by; }
+void run(double *a, double *b, double k) {
+  double by = k;
+  for (int t = 0; t < 20; t++) { step<<<1, 100>>>(b, a, by / 2); by = by * k + 0.9; step<<<1, 100>>>(a, b, by); }
+}"""
+
+
+def test_adjoints_of_numbers_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No launch of the reverse waits for the GPU."""
+    from kernelgrad.host.shadow_memory import NumberSlots
+
+    reads: list[int] = []
+    values = NumberSlots.values
+    monkeypatch.setattr(NumberSlots, "values", lambda self: (reads.append(self.device), values(self))[1])
+    g, found = kg.gradient(kg.compile(LATE)["run"], "a, b, k"), {}
+    for device in ("cpu", "cuda"):
+        d_a, d_b, d_k = numbers(2), numbers(3), np.zeros(1)
+        reads.clear()
+        g.execute(numbers(0), numbers(1), 0.3, d_a, d_b, d_k, device=device)
+        found[device] = np.concatenate([d_a, d_b, d_k])
+    assert np.allclose(found["cuda"], found["cpu"], rtol=1e-10)
+    assert reads.count(0) == 1

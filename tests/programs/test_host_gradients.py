@@ -2,62 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import kernelgrad as kg
-
-Array = np.ndarray[Any, Any]
-
-
-def check(
-    source: str, name: str, listed: str, args: Sequence[Any], rtol: float = 1e-6, seed: float = 1.0, **options: Any
-) -> Any:
-    """Compares v . gradient with the change along v of the value and the listed arrays, weighted at random."""
-    module, random = kg.compile(source), np.random.default_rng(7)
-    function, names = module[name], [n.strip() for n in listed.split(",")]
-    g = kg.gradient(function, listed, **options)
-    order = [p.name for p in function.function.params]
-    at = [order.index(n) for n in names]
-    weights = [random.normal(size=np.shape(args[k]) or (1,)) for k in at]
-    along = [random.normal(size=np.shape(args[k])) for k in at]
-    adjoints = [w.copy() if np.ndim(args[k]) else np.zeros(1) for k, w in zip(at, weights, strict=True)]
-    value = g.execute(*map(copied, args), *adjoints, seed=seed, device="cpu")
-    found = sum(float(np.sum(v * d.reshape(np.shape(v)))) for v, d in zip(along, adjoints, strict=True))
-    wanted = slope(along_line(function, args, at, weights, along, seed))
-    assert found == pytest.approx(wanted, rel=rtol, abs=1e-9)
-    assert value == pytest.approx(function(*map(copied, args), device="cpu"))
-    return g
-
-
-def copied(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def along_line(
-    function: Any, args: Sequence[Any], at: list[int], weights: list[Array], along: list[Array], seed: float
-) -> Callable[[float], float]:
-    def at_step(h: float) -> float:
-        moved = list(map(copied, args))
-        for k, v in zip(at, along, strict=True):
-            moved[k] = moved[k] + h * v
-        value = function(*moved, device="cpu")
-        arrays = [(w, moved[k]) for k, w in zip(at, weights, strict=True) if np.ndim(moved[k])]
-        return sum(float(np.sum(w * a)) for w, a in arrays) + seed * (value or 0.0)
-
-    return at_step
-
-
-def slope(f: Callable[[float], float], h: float = 1e-5) -> float:
-    return (8 * (f(h) - f(-h)) - (f(2 * h) - f(-2 * h))) / (12 * h)
-
-
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).uniform(0.5, 1.5, shape)
-
+from host_functions import check, numbers
 
 TURNS = """
 __global__ void relax(const double *from, double *to) {
@@ -460,3 +411,79 @@ def test_what_is_asked_of_kernels_only() -> None:
         kg.gradient(function, "a, c")
     with pytest.raises(kg.ArgumentError, match="holds no floating-point numbers"):
         kg.gradient(function, "a, times")
+
+
+STRUCTS = """
+struct Grid { double spacing[2]; int n; };
+struct Problem { Grid grid; double *u; double k; };
+__global__ void step(Problem p, double *to) {
+  int i = threadIdx.x;
+  if (i < p.grid.n) to[i] = p.u[i] * p.u[(i + 1) % p.grid.n] * p.k / p.grid.spacing[0];
+}
+void run(Problem p, double *to) {
+  step<<<1, 8>>>(p, to);
+  p.grid.spacing[0] *= p.grid.spacing[1];
+  for (int i = 0; i < p.grid.n; i++) p.k += 0.1 * p.grid.spacing[0];
+  step<<<1, 8>>>(Problem{p.grid, to, p.k}, p.u);
+}"""
+
+
+def test_structs_from_python() -> None:
+    function = kg.compile(STRUCTS)["run"]
+
+    def called(u: Any, spacing: Any, k: float, to: Any) -> None:
+        function({"grid": {"spacing": spacing, "n": 4}, "u": u, "k": k}, to, device="cpu")
+
+    u, to, spacing, along = numbers(4), np.zeros(4), [0.7, 1.3], numbers(4, seed=5)
+    weights = numbers(4, seed=6)
+    d_u, d_to, d_k, d_spacing = weights.copy(), np.zeros(4), np.zeros(1), [np.zeros(1), np.zeros(1)]
+    kg.gradient(function).execute(
+        ({"spacing": spacing, "n": 4}, u.copy(), 0.4), to.copy(),
+        {"grid": {"spacing": d_spacing}, "u": d_u, "k": d_k}, d_to, device="cpu",
+    )  # fmt: skip
+
+    def f(h: float) -> float:
+        moved, out = u + h * along, np.zeros(4)
+        called(moved, [0.7 + 2 * h, 1.3 - h], 0.4 + 3 * h, out)
+        return float(weights @ moved)
+
+    found = d_u @ along + 3 * d_k[0] + 2 * d_spacing[0][0] - d_spacing[1][0]
+    assert found == pytest.approx((f(1e-6) - f(-1e-6)) / 2e-6, rel=1e-7)
+    with pytest.raises(kg.ArgumentError, match=r"'p.grid': wants the members spacing, n, got spacing"):
+        function({"grid": {"spacing": spacing}, "u": u, "k": 0.4}, to, device="cpu")
+    with pytest.raises(kg.ArgumentError, match="'p' wants a dict of grid, u, k, got 3"):
+        function(3, to, device="cpu")
+
+
+LATE = """
+__global__ void step(double *to, const double *from, double by) { int i = threadIdx.x; to[i] = from[i] * from[i] * by; }
+double run(double *a, double *b, double k, int n) {
+  double by = k;
+  for (int t = 0; t < 3; t++) {
+    step<<<1, n>>>(b, a, by / 2);
+    by = by * k + 0.1;
+    step<<<1, n>>>(a, b, by);
+  }
+  return by;
+}"""
+
+
+def test_numbers_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: steps of the host are put off until the adjoints of numbers are needed."""
+    from kernelgrad.host import backward, shadow_memory
+    from kernelgrad.host.steps import CopyStep, LaunchStep
+
+    def is_of_kernel(step: Any) -> bool:
+        return isinstance(step, LaunchStep) and step.name == "step"
+
+    settled: list[int] = []
+    settle_all = shadow_memory.ShadowMemory.settle_all
+    for module in (backward, shadow_memory):
+        monkeypatch.setattr(module, "on_device", is_of_kernel)
+    monkeypatch.setattr(backward, "_can_wait", lambda step: isinstance(step, CopyStep | LaunchStep))
+    monkeypatch.setattr(
+        shadow_memory.ShadowMemory, "settle_all", lambda self: (settled.append(self.waits), settle_all(self))[1]
+    )
+    check(LATE, "run", "a, b, k", (numbers(3), numbers(3), 0.8, 3))
+    assert sum(settled) == 1
+    check(LATE, "run", "a, b, k", (numbers(3), numbers(3), 0.8, 3), tape_budget=500)

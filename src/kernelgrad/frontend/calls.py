@@ -8,12 +8,12 @@ from collections.abc import Callable
 from ..errors import Span, UnsupportedError
 from ..ir.builder import pointee
 from ..ir.ops import Assert, Call, Print, Value
-from ..ir.types import Array, Pointer, Struct, Type
+from ..ir.types import Array, Pointer
 from . import clang
 from .clang import Cursor, Kind
 from .derivatives import derivative
 from .expressions import condition, effect, place, value
-from .host_calls import host_call, launch
+from .host_calls import REFUSED_ON_HOST, host_call, launch
 from .in_source import is_made_by_clad, request_of
 from .intrinsics import INTRINSICS, REFUSED
 from .literals import constant_of, string_text
@@ -25,7 +25,7 @@ from .types import is_reference
 from .visiting import children_of, walk
 
 _ZERO_INITIALIZED = 1 << 22  # of a constructor call's raw word: `T()` rather than plain `T x;`
-_FUNCTION_KINDS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONVERSION_FUNCTION, Kind.CONSTRUCTOR)
+_FUNCTION_KINDS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONVERSION_FUNCTION, Kind.CONSTRUCTOR, Kind.DESTRUCTOR)
 
 
 def call(fn: Fn, c: Cursor) -> Value | None:
@@ -33,6 +33,8 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if clang.statement_class(c) in clang.CONSTRUCT_EXPRS:
         return _construct(fn, c)
     target = _callee(c)
+    if _ends_a_number(c):
+        return None
     if target is None or target.kind not in _FUNCTION_KINDS:
         raise fn.unsupported(c, "a call through a function pointer is not supported", "call the function by its name")
     if clang.statement_class(c) == clang.KERNEL_CALL:
@@ -51,6 +53,9 @@ def call(fn: Fn, c: Cursor) -> Value | None:
         return special(fn, c)
     if _is_defaulted_assignment(fn, target, c):
         return _assign(fn, c)
+    if target.kind == Kind.DESTRUCTOR:
+        _destroyed(fn, c, target)
+        return None
     if target.is_virtual_method():
         raise fn.unsupported(c, f"'{target.spelling}' is virtual: not supported", "use a template")
     body = _with_body(target)
@@ -65,6 +70,23 @@ def call(fn: Fn, c: Cursor) -> Value | None:
         call_registered(fn, passes, arguments, span)
         return None
     return call_function(fn, body, arguments, span)
+
+
+def _ends_a_number(c: Cursor) -> bool:
+    """`x.~T()` where T is no class."""
+    children = children_of(c)
+    return bool(children) and clang.statement_class(children[0]) == clang.PSEUDO_DESTRUCTOR
+
+
+def _destroyed(fn: Fn, c: Cursor, target: Cursor) -> None:
+    """`object.~T()`"""
+    if not fn.on_host:
+        raise fn.unsupported(c, "a call of a destructor is not supported", "call a function instead")
+    from .lifetimes import destroy
+
+    (this,) = object_argument(fn, c, target)
+    fn.at(c)
+    destroy(fn, this)
 
 
 def _launch(fn: Fn, c: Cursor, target: Cursor) -> None:
@@ -133,7 +155,9 @@ def _intrinsic(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
     if number is not None:  # __builtin_inff() and its like
         return constant_of(fn, number, fn.type(c))
     if row is None:
-        reason = REFUSED.get(name, f"'{name}' has no body here and is not a function kernelgrad knows")
+        reason = (REFUSED | REFUSED_ON_HOST).get(
+            name, f"'{name}' has no body here and is not a function kernelgrad knows"
+        )
         if fn.kind == "host":
             reason = reason.replace("on the device", "in a host function")
         raise fn.unsupported(c, reason)
@@ -202,9 +226,10 @@ def _argument(fn: Fn, given: Cursor | None, param: Cursor) -> Value:
 
 
 def _construct(fn: Fn, c: Cursor) -> Value:
+    from .copies import is_by_code
+
     target = c.referenced
-    if _is_copy(fn, target, c):
-        _check_plain_copy(fn, c)
+    if _is_copy(fn, target, c) and not is_by_code(fn, fn.type(c)):
         return value(fn, next(iter(c.get_arguments())))
     storage = fn.object(fn.type(c))
     constructor_call(fn, storage, c)
@@ -214,27 +239,6 @@ def _construct(fn: Fn, c: Cursor) -> Value:
 def _is_copy(fn: Fn, target: Cursor, c: Cursor) -> bool:
     copies = target.is_copy_constructor() or target.is_move_constructor()
     return copies and _with_body_of_user(fn, target, c) is None
-
-
-def _check_plain_copy(fn: Fn, c: Cursor) -> None:
-    """An implicit copy copies bytes here, which is wrong where a member's own copy constructor does something."""
-    struct = fn.type(c)
-    if isinstance(struct, Struct) and any(_copies_by_code(fn, field.type) for field in struct.fields):
-        raise fn.unsupported(
-            c, f"an implicit copy of '{struct.name}', a member of which has a copy constructor of its own"
-        )
-
-
-def _copies_by_code(fn: Fn, type: Type) -> bool:
-    while isinstance(type, Array):
-        type = type.element
-    if not isinstance(type, Struct):
-        return False
-    for child in children_of(fn.types.clang_type(type).get_declaration()):
-        written = child.kind == Kind.CONSTRUCTOR and child.is_copy_constructor() and not child.is_default_method()
-        if written:
-            return True
-    return any(_copies_by_code(fn, field.type) for field in type.fields)
 
 
 def _with_body_of_user(fn: Fn, target: Cursor, at: Cursor) -> Cursor | None:
@@ -250,6 +254,7 @@ def _with_body_of_user(fn: Fn, target: Cursor, at: Cursor) -> Cursor | None:
 
 def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
     """Runs the constructor that `c` calls on the object at `ptr`."""
+    from .copies import construct_copy, is_by_code
     from .initialize import default_initialize, inherited_construct, initialize
 
     if c.kind != Kind.CALL_EXPR or clang.statement_class(c) not in clang.CONSTRUCT_EXPRS:
@@ -265,7 +270,11 @@ def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
             constructor_call(fn, _part(fn, ptr, k), c)
         return
     if _is_copy(fn, target, c):
-        fn.b.store(ptr, value(fn, next(iter(c.get_arguments()))))
+        given = next(iter(c.get_arguments()))
+        if is_by_code(fn, pointee(ptr)):
+            construct_copy(fn, ptr, place(fn, given).ptr, bool(target.is_move_constructor()))
+        else:
+            fn.b.store(ptr, value(fn, given))
         return
     body = _with_body_of_user(fn, target, c)
     if body is not None and inherited_construct(fn, ptr, c):
@@ -284,7 +293,13 @@ def _is_defaulted_assignment(fn: Fn, target: Cursor, c: Cursor) -> bool:
 
 
 def _assign(fn: Fn, c: Cursor) -> Value:
+    from .copies import assign, is_by_code
+
     given = list(c.get_arguments())
+    if is_by_code(fn, fn.type(given[0])):
+        to, of = place(fn, given[0]).ptr, place(fn, given[1]).ptr
+        assign(fn, to, of, bool(_callee(c).is_move_assignment_operator_method()))  # type: ignore[union-attr]
+        return fn.generic(to)
     new = value(fn, given[1])
     target = place(fn, given[0])
     fn.at(c)

@@ -41,7 +41,7 @@ _PRELUDE = str(prelude_dir())
 # Value categories and cast kinds in clang's words.
 PRVALUE = 0
 CONSTRUCT_EXPRS = (0x6F, 0x70)
-KERNEL_CALL = 0x5B
+KERNEL_CALL, PSEUDO_DESTRUCTOR, IMPLICIT_ZERO = 0x5B, 0x64, 0x36
 MATERIALIZE, CLEANUPS, RECOVERY, SUBST_TEMPLATE_PARM, ZERO_INIT, DEFAULT_ARG = 0x30, 0x3B, 0x11, 0x09, 0x62, 0x6E
 
 BINARY: dict[int, str] = dict(
@@ -68,6 +68,11 @@ def statement_class(cursor: Cursor) -> int:
 def is_place(cursor: Cursor) -> bool:
     """Whether the expression denotes an object (an lvalue or xvalue) rather than a value."""
     return (raw_word(cursor) >> 8) & 3 != PRVALUE
+
+
+def is_full_expression(cursor: Cursor) -> bool:
+    """Whether temporaries that must be destroyed end with the expression."""
+    return bool(cursor.kind == Kind.UNEXPOSED_EXPR and statement_class(cursor) == CLEANUPS)
 
 
 def cast_kind(cursor: Cursor) -> int:

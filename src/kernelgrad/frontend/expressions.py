@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..errors import ParseError
 from ..ir.builder import pointee
 from ..ir.ops import Value
-from ..ir.types import BOOL, I32, I64, Pointer, Scalar, Struct, Type
+from ..ir.types import BOOL, I32, I64, Array, Pointer, Scalar, Struct, Type
 from . import clang
 from .casts import cast_place, cast_value, operand_of
 from .clang import Cursor, Kind
@@ -57,8 +57,10 @@ def effect(fn: Fn, c: Cursor) -> None:
         found = place(fn, c)
         if found.volatile and c.kind in _READ_WHEN_DISCARDED:
             fn.load(found)
-    else:
-        value_or_none(fn, c)
+    elif (unused := value_or_none(fn, c)) is not None and fn.on_host:
+        from .lifetimes import discard
+
+        discard(fn, unused)
 
 
 def place(fn: Fn, c: Cursor) -> Place:
@@ -72,9 +74,14 @@ def place(fn: Fn, c: Cursor) -> Place:
     return found
 
 
-def temporary(fn: Fn, c: Cursor) -> Place:
-    """A value put into memory, so that it has an address."""
+def temporary(fn: Fn, c: Cursor, extended: bool = False) -> Place:
+    """A value put into memory, so that it has an address. `extended`: as long as the scope lasts."""
     v = value(fn, c)
+    if fn.on_host and isinstance(v.type, Struct | Array):
+        from . import lifetimes
+
+        if lifetimes.ends(fn, v.type):
+            return Place(lifetimes.temporary(fn, v, extended))
     return Place(fn.variable(v.type, None, v))
 
 
@@ -338,6 +345,15 @@ def _unexposed_value(fn: Fn, c: Cursor) -> Value | None:
     inner = operand_of(c)
     if inner is None:
         return literal(fn, c)
+    if kind == clang.CLEANUPS and fn.on_host:
+        from .lifetimes import full_expression
+
+        with full_expression(fn):
+            return value_or_none(fn, inner)
+    if c.type.get_canonical().spelling.removeprefix("const ").startswith("std::initializer_list<"):
+        from .initialize import initializer_list
+
+        return initializer_list(fn, c, inner)
     return value_or_none(fn, inner)
 
 
@@ -351,7 +367,12 @@ def _unexposed_place(fn: Fn, c: Cursor) -> Place:
     if inner is None:
         return temporary(fn, c)
     if kind == clang.MATERIALIZE:
-        return temporary(fn, inner)
+        return temporary(fn, inner, fn.extended is not None and fn.extended == c)
+    if kind == clang.CLEANUPS and fn.on_host:
+        from .lifetimes import full_expression
+
+        with full_expression(fn):
+            return place(fn, inner)
     return place(fn, inner)
 
 
@@ -448,6 +469,7 @@ _VALUES: dict[Kind, Callable[[Fn, Cursor], Value | None]] = {
     Kind.PAREN_EXPR: _paren_value,
     Kind.CALL_EXPR: _call_value,
     Kind.INIT_LIST_EXPR: _list_value,
+    Kind.COMPOUND_LITERAL_EXPR: _paren_value,
     Kind.LAMBDA_EXPR: _lambda_value,
     Kind.CXX_THIS_EXPR: this_pointer,
     Kind.CXX_NEW_EXPR: _new_value,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..ir.builder import pointee
 from ..ir.ops import HostCall, KernelLaunch, PtrCast, Value
-from ..ir.types import I8, U8, U64, Array, Pointer, Struct, Type
+from ..ir.types import I8, I64, U8, U64, Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
 from .expressions import effect, place, value
@@ -30,7 +30,7 @@ def host_call(fn: Fn, c: Cursor, target: Cursor) -> tuple[Value | None] | None:
 
 
 def _is_stream(parent: Cursor | None) -> bool:
-    return parent is not None and parent.kind == Kind.STRUCT_DECL and parent.spelling in ("ostream", "istream")
+    return parent is not None and parent.kind == Kind.STRUCT_DECL and parent.spelling == "ostream"
 
 
 # ---- launches -----------------------------------------------------------------------------------------------------
@@ -142,6 +142,9 @@ def _print(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
     type = pointee(argument)
     if isinstance(type, Array) and type.element == I8:
         args = [this, fn.generic(fn.b.decay(argument))]
+    elif isinstance(type, Struct) and type.name == "std::string":
+        type, text = I8, fn.b.load(fn.b.member(argument, 0))
+        return _emit(fn, c, "<<", [this, fn.generic(text)], this.type)
     elif isinstance(type, Struct):
         args = [this, fn.generic(argument)]
     else:
@@ -163,46 +166,92 @@ def _stream_method(fn: Fn, c: Cursor, target: Cursor) -> Value | None:
 def new(fn: Fn, c: Cursor) -> Value:
     type = fn.type(c)
     assert isinstance(type, Pointer)
-    if isinstance(type.pointee, Struct):
-        fn.types.check_destructor(type.pointee, fn.unit.span(c))
     parts = [k for k in children_of(c) if k.kind.is_expression()]
+    placed = parts.pop(0) if _is_placed(c) else None
+    if placed is not None and placed.type.get_canonical().kind == clang.TypeKind.POINTER:
+        return _placed(fn, c, type, value(fn, placed), parts)
     is_array = bool(parts) and _is_count(c)
     count = fn.b.convert(value(fn, parts.pop(0)), U64) if is_array else fn.constant(1, U64)
     if is_array and parts and not _is_plain(parts[0]):
         raise fn.unsupported(c, "new of an array with initial values", "assign to its elements")
+    is_built = is_array and bool(parts) and clang.statement_class(parts[0]) in clang.CONSTRUCT_EXPRS
     fn.at(c)
     size = fn.b.apply("mul", count, fn.constant(max(1, type.pointee.size), U64))
     name = "calloc" if is_array and parts else "malloc"
     made = fn.b.emit(HostCall, name, (count, fn.constant(type.pointee.size, U64)) if name == "calloc" else (size,),
                      type=Pointer(U8))  # fmt: skip
     memory = fn.b.cast_pointer(made, type)
-    if parts and not is_array:
-        from .calls import constructor_call
+    if is_built:
+        _build_elements(fn, memory, count, parts[0])
+    elif parts and not is_array:
+        _placed(fn, c, type, memory, parts)
+    return memory
 
+
+def _placed(fn: Fn, c: Cursor, type: Pointer, at: Value, parts: list[Cursor]) -> Value:
+    """An object made in memory that is there."""
+    from .calls import constructor_call
+    from .initialize import value_initialize
+
+    memory = fn.b.cast_pointer(at, type)
+    if parts and clang.statement_class(parts[-1]) in (clang.IMPLICIT_ZERO, clang.ZERO_INIT):
+        value_initialize(fn, memory)
+    elif parts:
         constructor_call(fn, memory, parts[-1])
     return memory
 
 
+def _build_elements(fn: Fn, first: Value, count: Value, constructor: Cursor) -> None:
+    from .calls import constructor_call
+
+    index = Value(I64, "k")
+    with fn.b.region() as body:
+        constructor_call(fn, fn.b.offset(first, index), constructor)
+    fn.b.for_(fn.constant(0, I64), fn.b.convert(count, I64), (), 1, body.block((index,)))
+
+
+def _is_placed(c: Cursor) -> bool:
+    """Whether it is `new (place) T`."""
+    words = [token.spelling for token, _ in zip(c.get_tokens(), range(3), strict=False) if token.spelling != "::"]
+    return words[:2] == ["new", "("]
+
+
+def _is_of_array(c: Cursor) -> bool:
+    return any(token.spelling == "[" for token, _ in zip(c.get_tokens(), range(3), strict=False))
+
+
 def _is_count(c: Cursor) -> bool:
     """Whether it is `new T[n]`."""
-    depth = 0
-    for token in c.get_tokens():
-        word = token.spelling
+    depth, words = 0, [token.spelling for token in c.get_tokens()]
+    for word in words[_closing(words) if _is_placed(c) else 0 :]:
         depth += {"<": 1, ">": -1, ">>": -2}.get(word, 0)
         if depth == 0 and word in ("[", "(", "{"):
             return bool(word == "[")
     return False
 
 
+def _closing(words: list[str]) -> int:
+    """Behind the first parenthesis."""
+    depth = 0
+    for k, word in enumerate(words):
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if word == ")" and depth == 0:
+            return k + 1
+    return len(words)
+
+
 def _is_plain(c: Cursor) -> bool:
     """`()` of numbers: zeros; a constructor that does nothing."""
-    return clang.statement_class(c) in (0x36, *clang.CONSTRUCT_EXPRS)
+    return clang.statement_class(c) in (clang.IMPLICIT_ZERO, *clang.CONSTRUCT_EXPRS)
 
 
 def delete(fn: Fn, c: Cursor) -> None:
     (operand,) = [k for k in children_of(c) if k.kind.is_expression()]
+    from .lifetimes import deleted
+
     memory = value(fn, operand)
-    fn.types.check_destructor(pointee(memory), fn.unit.span(c))
+    fn.at(c)
+    deleted(fn, c, memory, _is_of_array(c))
     _emit(fn, c, "free", [fn.b.cast_pointer(memory, Pointer(U8))], None)
 
 
@@ -219,20 +268,21 @@ _ROWS: dict[str, Lower] = {
         "cudaMalloc cudaMallocAsync cudaMallocManaged cudaMallocHost cudaHostAlloc cudaHostGetDevicePointer "
         "cudaStreamCreate cudaStreamCreateWithFlags cudaEventCreate cudaEventCreateWithFlags cudaGetDevice "
         "cudaGetDeviceCount cudaEventElapsedTime cudaDeviceGetAttribute cudaDriverGetVersion cudaRuntimeGetVersion "
-        "cudaDeviceCanAccessPeer posix_memalign",
+        "cudaDeviceCanAccessPeer posix_memalign cudaStreamCreateWithPriority cudaGetSymbolAddress cudaGetSymbolSize",
     ),
     **_rows(
         _checked,
-        "cudaFree cudaFreeHost cudaFreeAsync cudaMemcpy cudaMemcpyAsync cudaMemcpy2D cudaMemset cudaMemsetAsync "
+        "cudaFree cudaFreeHost cudaFreeAsync cudaMemcpy cudaMemcpyAsync cudaMemcpy2D cudaMemcpy2DAsync cudaMemset "
+        "cudaMemsetAsync cudaMemset2DAsync cudaMemcpyFromSymbolAsync "
         "cudaMemset2D cudaMemGetInfo cudaMallocPitch cudaMemcpyToSymbol cudaMemcpyToSymbolAsync cudaMemcpyFromSymbol "
         "cudaDeviceSynchronize cudaThreadSynchronize cudaStreamSynchronize cudaStreamDestroy cudaStreamWaitEvent "
-        "cudaEventDestroy cudaEventRecord cudaEventSynchronize cudaGetDeviceProperties cudaSetDevice "
-        "cudaGetSymbolSize",
+        "cudaEventDestroy cudaEventRecord cudaEventSynchronize cudaGetDeviceProperties cudaSetDevice",
     ),
     **_rows(
         _nothing,
-        "cudaDeviceReset cudaGetLastError cudaPeekAtLastError cudaStreamQuery cudaEventQuery cudaHostRegister "
-        "cudaHostUnregister cudaMemPrefetchAsync cudaMemAdvise cudaDeviceSetCacheConfig cudaDeviceSetSharedMemConfig "
+        "cudaDeviceReset cudaThreadExit cudaGetLastError cudaPeekAtLastError cudaStreamQuery cudaEventQuery "
+        "cudaHostRegister cudaHostUnregister cudaMemPrefetchAsync cudaMemAdvise cudaDeviceSetCacheConfig "
+        "cudaDeviceSetSharedMemConfig "
         "cudaDeviceSetLimit cudaDeviceEnablePeerAccess cudaSetDeviceFlags cudaProfilerStart cudaProfilerStop "
         "cudaFuncSetAttribute cudaFuncSetCacheConfig cudaFuncSetSharedMemConfig fflush sleep usleep",
     ),
@@ -242,8 +292,23 @@ _ROWS: dict[str, Lower] = {
         "strcmp strncmp strcpy strncpy strcat strchr printf fprintf sprintf snprintf puts putchar fputs fputc putc "
         "exit abort getenv atoi atol atoll atof strtol strtoll strtoul strtoull strtod strtof rand srand rand_r random "
         "srandom drand48 srand48 lrand48 isdigit isspace isalpha tolower toupper time clock gettimeofday clock_gettime "
-        "getpid fopen fclose feof fseek ftell rewind fread fwrite fgets fgetc fscanf sscanf remove perror "
-        "__kg_nanoseconds __kg_own",
+        "getpid fopen fclose feof fseek ftell rewind fread fwrite fgets fgetc getc ungetc fscanf sscanf remove perror "
+        "realloc strdup strstr strrchr strcasecmp strtok __kg_sort_order __kg_nanoseconds __kg_open_text __kg_text_of",
     ),
 }
-_STREAMS: dict[str, Lower] = {"operator<<": _print, **_rows(_stream_method, "flush precision put write")}
+_STREAMS: dict[str, Lower] = {"operator<<": _print, **_rows(_stream_method, "flush precision put write width")}
+
+# What host code calls and nothing stands for here, and why.
+_REASONS = {
+    "CUDA graphs are not supported: launch the kernels themselves": (
+        "cudaStreamBeginCapture cudaStreamEndCapture cudaGraphCreate cudaGraphInstantiate cudaGraphLaunch "
+        "cudaGraphExecDestroy cudaGraphDestroy"
+    ),
+    "an order of one's own is not supported: sort by less or greater": "__kg_unsupported_order",
+    "threads of the host are not supported": "__kg_unsupported_thread pthread_create cudaLaunchHostFunc",
+    "MPI is not supported": (
+        "MPI_Init MPI_Finalize MPI_Send MPI_Recv MPI_Isend MPI_Irecv MPI_Bcast MPI_Reduce MPI_Allreduce MPI_Barrier "
+        "MPI_Comm_rank MPI_Comm_size MPI_Sendrecv MPI_Wait MPI_Waitall"
+    ),
+}
+REFUSED_ON_HOST = {name: reason for reason, names in _REASONS.items() for name in names.split()}

@@ -16,6 +16,7 @@ from .expressions import numeric, place, value
 from .literals import string_text
 from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
+from .types import is_reference
 from .visiting import children_of, fields_of
 
 _ADDRESSES = (clang.TypeKind.POINTER, clang.TypeKind.NULLPTR)
@@ -27,13 +28,62 @@ Element = tuple[Cursor | None, Type, tuple[int, ...]]
 def initialize(fn: Fn, ptr: Value, start: Cursor) -> None:
     """Initialises the object at `ptr` from an expression or a list."""
     type = pointee(ptr)
+    if fn.on_host and clang.is_full_expression(start):
+        from .lifetimes import full_expression
+
+        with full_expression(fn):
+            initialize(fn, ptr, operand_of(start) or start)
+        return
     start = _unwrap(start)
     if start.kind == Kind.INIT_LIST_EXPR:
         _from_list(fn, ptr, start)
+    elif fn.on_host and isinstance(type, Struct) and clang.statement_class(start) in clang.CONSTRUCT_EXPRS:
+        _constructor_call(fn, ptr, start)  # where it is: a constructor may tell others its address
     elif isinstance(type, Array):
         _array_from(fn, ptr, type, start)
+    elif fn.on_host and isinstance(type, Struct) and _converts(fn, start, type):
+        _convert(fn, ptr, start, type)
     else:
         fn.b.store(ptr, fitted(fn, start, type))
+
+
+def _converts(fn: Fn, c: Cursor, type: Struct) -> bool:
+    """Whether a constructor makes an object of something else: lists show their elements as they are written."""
+    kind = c.type.get_canonical().kind
+    return kind != clang.TypeKind.RECORD or fn.types.lower(c.type, fn.unit.span(c)) != type
+
+
+def _convert(fn: Fn, ptr: Value, c: Cursor, type: Struct) -> None:
+    from .calls import call_function
+
+    given = _category(c.type)
+    found = [m for m in fn.members(type) if m.kind == Kind.CONSTRUCTOR and _takes(m, given)]
+    if len(found) != 1 or found[0].get_definition() is None:
+        raise fn.unsupported(c, f"this conversion to '{type.name}' is not supported", "name the constructor")
+    (param,) = found[0].get_arguments()
+    wanted = fn.types.lower(param.type, fn.unit.span(c))
+    if is_reference(param.type):
+        argument = fn.generic(place(fn, c).ptr)
+    else:
+        argument = fitted(fn, c, wanted) if isinstance(wanted, Pointer) else coerce(fn, value(fn, c), wanted)
+    call_function(fn, found[0].get_definition(), [fn.generic(ptr), argument], fn.unit.span(c))
+
+
+def _takes(constructor: Cursor, given: str) -> bool:
+    params = list(constructor.get_arguments())
+    special = constructor.is_copy_constructor() or constructor.is_move_constructor()
+    return len(params) == 1 and not special and _category(params[0].type) == given
+
+
+def _category(type: clang.Type) -> str:
+    """Of what kind an argument is, and what it must be to be passed: numbers are converted, classes are not."""
+    type = type.get_canonical()
+    while is_reference(type):
+        type = type.get_pointee().get_canonical()
+    if type.kind in (clang.TypeKind.POINTER, clang.TypeKind.CONSTANTARRAY):
+        inside = type.element_type if type.kind == clang.TypeKind.CONSTANTARRAY else type.get_pointee()
+        return f"{inside.get_canonical().spelling.removeprefix('const ')} *"
+    return str(type.spelling.removeprefix("const ")) if type.kind == clang.TypeKind.RECORD else "number"
 
 
 def _unwrap(c: Cursor) -> Cursor:
@@ -102,6 +152,18 @@ def list_value(fn: Fn, c: Cursor) -> Value:
     storage = fn.object(type)
     _from_list(fn, storage, c)
     return fn.b.load(storage)
+
+
+def initializer_list(fn: Fn, c: Cursor, inner: Cursor) -> Value:
+    """The object that a brace list becomes, from the array of its elements."""
+    if inner.type.get_canonical().kind != clang.TypeKind.CONSTANTARRAY:
+        return value(fn, inner)
+    array, type = place(fn, inner).ptr, fn.type(c)
+    assert isinstance(type, Struct)
+    elements = pointee(array)
+    assert isinstance(elements, Array)
+    first = fn.generic(fn.b.decay(array))
+    return fn.b.aggregate(type, (first, fn.constant(elements.count, type.fields[1].type)))
 
 
 def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
@@ -267,8 +329,8 @@ def _has_defaults(type: Type) -> bool:
 
 
 def _default_constructor(fn: Fn, type: Struct) -> Cursor | None:
-    """A default constructor written by the user; class template instances show none of theirs."""
-    for child in children_of(fn.types.clang_type(type).get_declaration()):
+    """A default constructor written by the user."""
+    for child in fn.members(type):
         written = child.kind == Kind.CONSTRUCTOR and child.is_default_constructor() and not child.is_default_method()
         if written:
             fn.unit.check_body(child)

@@ -6,6 +6,7 @@ from ..ir.ops import Value
 from ..ir.types import Struct
 from . import clang
 from .clang import Cursor, Kind, identity
+from .copies import construct_copy, is_by_code
 from .lowering import Closure, Place
 from .lowering import FunctionLowering as Fn
 from .types import is_reference
@@ -60,7 +61,14 @@ def _capture(fn: Fn, c: Cursor, variable: Cursor, field: Cursor) -> Value:
     ):
         fn.variables[identity(variable)] = _init_capture(fn, variable)
     found = variable_place(fn, variable, c)
-    return fn.generic(found.ptr) if is_reference(field.type) else fn.generic(fn.load(found))
+    if is_reference(field.type):
+        return fn.generic(found.ptr)
+    type = fn.types.lower(field.type, fn.b.span)
+    if not is_by_code(fn, type):
+        return fn.generic(fn.load(found))
+    copied = fn.object(type)
+    construct_copy(fn, copied, found.ptr, moves=False)
+    return fn.b.load(copied)
 
 
 def _init_capture(fn: Fn, variable: Cursor) -> Place:

@@ -7,14 +7,14 @@ lowered by the functions in `expressions`, `calls`, `initialize` and `statements
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import ParseError, SourceError, Span, UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import Block, Function, Global, Module, Param, Value
+from ..ir.ops import Block, Function, Global, Module, Op, Param, Value
 from ..ir.types import BOOL, Array, Pointer, Scalar, Struct, Type
 from . import clang
 from .clang import Cursor, Kind, identity
@@ -22,7 +22,12 @@ from .types import Bits, Types, is_reference
 from .unit import Unit
 from .visiting import children_of
 
-_METHODS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION)
+if TYPE_CHECKING:
+    from .lifetimes import Slot
+
+_METHODS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION, Kind.DESTRUCTOR)
+_SPECIAL = (Kind.CONSTRUCTOR, Kind.DESTRUCTOR)
+_FOR_HOST = 1 << 72  # of a `__host__ __device__` function that host code calls: it is a function of its own there
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class Lowering:
         self._in_progress: list[int] = []
         self._devices = 0  # kernels and device functions among these
         self._registered: dict[int, tuple[Cursor, ...]] | None = None  # those that the source gives passes of
+        self.dynamic: list[Cursor] = []  # variables of the host that code gives their first values
         self.closures: dict[int, Closure] = {}  # a lambda's class -> what it captures
 
     def module(self) -> Module:
@@ -63,7 +69,8 @@ class Lowering:
 
     def function(self, cursor: Cursor, at: Span) -> str:
         """The IR name of a C++ function, lowering it unless that was done before."""
-        key = identity(cursor)
+        for_host = bool(self._in_progress) and self.on_host and self.unit.is_for_both(cursor)
+        key = identity(cursor) | (_FOR_HOST if for_host else 0)
         if key in self._in_progress:
             raise UnsupportedError(
                 f"'{cursor.spelling}' calls itself: recursion is not supported", at, "rewrite the recursion as a loop"
@@ -72,7 +79,7 @@ class Lowering:
             self._names[key] = name = self._fresh_name(cursor)
             self._in_progress.append(key)
             self.reached.append(cursor)
-            device = self.unit.function_kind(cursor) != "host"
+            device = not for_host and self.unit.function_kind(cursor) != "host"
             self._devices += device
             parent = cursor.semantic_parent
             closure = self.closures.get(identity(parent)) if parent is not None else None
@@ -95,6 +102,10 @@ class Lowering:
     def on_host(self) -> bool:
         """Whether what is being lowered runs on the host alone."""
         return self._devices == 0
+
+    @property
+    def is_outermost(self) -> bool:
+        return len(self._in_progress) == 1
 
     def _fresh_name(self, cursor: Cursor) -> str:
         return _free(self.unit.qualified_name(cursor), set(self._names.values()), ".")
@@ -140,9 +151,14 @@ class FunctionLowering:
         self.unroll: int | None = None  # the pragma before the loop about to be lowered
         self.returned: Value | None = None  # a bool variable: has `return` been executed
         self.result: Value | None = None  # the variable that holds the return value
-        self.kind: Literal["kernel", "device", "host"] = self.unit.function_kind(cursor)
         self.on_host = module.on_host
+        self.kind: Literal["kernel", "device", "host"] = "host" if self.on_host else self.unit.function_kind(cursor)
         self.returns_reference = is_reference(cursor.result_type)
+        # Note [Lifetimes] in `lifetimes`: what is done where the function begins, and objects that are to be destroyed
+        self.entry: list[Op] = []
+        self.scopes: list[list[Slot]] = []
+        self.temporaries: list[list[Slot]] = []
+        self.extended: Cursor | None = None  # the temporary that a reference being declared keeps
 
     # ---- the whole
 
@@ -150,19 +166,46 @@ class FunctionLowering:
         from .statements import lower_body
 
         body = self._body()
-        params = self._params()
-        result_type = None if self.cursor.kind == Kind.CONSTRUCTOR else self.lower_return_type()
-        self.returned = self.variable(BOOL, "returned", self.constant(False, BOOL))
-        if result_type is not None:
-            self.result = self.b.alloca(result_type, "result")
-        if self.cursor.kind == Kind.CONSTRUCTOR:
-            from .initialize import member_initializers
+        with self._scope():
+            params = self._params()
+            result_type = None if self.cursor.kind in _SPECIAL else self.lower_return_type()
+            self.returned = self.variable(BOOL, "returned", self.constant(False, BOOL))
+            if result_type is not None:
+                self.result = self.b.alloca(result_type, "result")
+            if self.cursor.kind == Kind.CONSTRUCTOR:
+                from .initialize import member_initializers
 
-            member_initializers(self, self.cursor)
-        lower_body(self, body)
+                member_initializers(self, self.cursor)
+            lower_body(self, body)
+        if self.cursor.kind == Kind.DESTRUCTOR and self.this is not None:
+            from .lifetimes import destroy_parts
+
+            destroy_parts(self, self.this)
         results = () if self.result is None else (self.b.load(self.result),)
         bounds = self.unit.launch_bounds(self.cursor)
-        return Function(self.name, self.kind, params, Block((), tuple(self.b.ops), results), self.span, bounds)
+        ops = (*self._started(), *self.b.ops)
+        return Function(self.name, self.kind, params, Block((), ops, results), self.span, bounds)
+
+    def _started(self) -> list[Op]:
+        """What comes before the body: of the function that Python calls, also first values of variables."""
+        if not self.on_host or not self.module.is_outermost:
+            return self.entry
+        from .statics import started
+
+        ops = started(self)
+        return self.entry + ops
+
+    def _scope(self) -> AbstractContextManager[None]:
+        if not self.on_host:
+            return nullcontext()
+        from .lifetimes import scope
+
+        return scope(self)
+
+    def members(self, struct: Struct) -> list[Cursor]:
+        """The member functions of a class: as declared, or those of an instance that are used."""
+        declaration = self.types.clang_type(struct).get_declaration()
+        return children_of(declaration) or self.unit.instantiated(declaration)
 
     def lower_return_type(self) -> Type | None:
         return self.types.returned(self.cursor.result_type, self.span)
@@ -194,7 +237,8 @@ class FunctionLowering:
         if clang.is_invalid(argument):
             raise ParseError(f"parameter '{argument.spelling}' has an invalid type", span)
         type = self.types.parameter(argument.type, span)
-        self.types.check_destructor(type, span)
+        if not self.on_host:
+            self.types.check_destructor(type, span)
         if self.kind == "kernel" and isinstance(type, Pointer):
             type = Pointer(type.pointee, "global")
         value = Value(type, name or None)
@@ -203,10 +247,18 @@ class FunctionLowering:
         if is_reference(argument.type):
             self.variables[identity(argument)] = Place(incoming, self._volatile(argument.type.get_pointee()))
         else:
-            storage = self.variable(incoming.type, name or None, incoming)
+            storage = self._owned(incoming, name) or self.variable(incoming.type, name or None, incoming)
             self.variables[identity(argument)] = Place(storage, self._volatile(argument.type))
         pack = argument.spelling if name != argument.spelling else None
         return Param(value, argument.type.spelling, *_qualifiers(argument.type), pack=pack)
+
+    def _owned(self, value: Value, name: str) -> Value | None:
+        """The storage of a parameter that the function destroys."""
+        if not self.on_host:
+            return None
+        from . import lifetimes
+
+        return lifetimes.temporary(self, value, extended=True) if lifetimes.ends(self, value.type) else None
 
     def _bind_captures(self) -> None:
         """In a lambda's body, captured variables are fields of the closure object."""
@@ -243,7 +295,8 @@ class FunctionLowering:
 
     def object(self, type: Type, name: str | None = None) -> Value:
         """Storage without a value yet. Setting a bit-field reads its neighbours, so those are written first."""
-        self.types.check_destructor(type, self.b.span)
+        if not self.on_host:
+            self.types.check_destructor(type, self.b.span)
         storage = self.b.alloca(type, name)
         self._clear_bit_fields(storage, type)
         return storage

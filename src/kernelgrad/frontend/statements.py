@@ -33,11 +33,14 @@ def sequence(fn: Fn, statements: list[Cursor], tail: bool = False) -> None:
     """Statements in order. `tail`: the kernel ends after them, so that threads which skip a last `if` are gone."""
     for k, statement in enumerate(statements):
         rest = statements[k + 1 :]
-        if statement.kind == Kind.COMPOUND_STMT:
+        has_scope = fn.on_host and _opens_scope(fn, statement)
+        if statement.kind == Kind.COMPOUND_STMT and not has_scope:
             sequence(fn, [*children_of(statement), *rest], tail)
             return
         ways = exits(statement)
-        if statement.kind == Kind.IF_STMT and (not rest or ways):
+        if has_scope:
+            _in_scope(fn, statement)
+        elif statement.kind == Kind.IF_STMT and (not rest or ways):
             if _if_with_rest(fn, statement, rest, tail):
                 return
         else:
@@ -47,6 +50,19 @@ def sequence(fn: Fn, statements: list[Cursor], tail: bool = False) -> None:
         if ways and rest:
             _guarded(fn, ways, lambda rest=rest: sequence(fn, rest, tail))  # type: ignore[misc]
             return
+
+
+def _opens_scope(fn: Fn, statement: Cursor) -> bool:
+    from .lifetimes import opens_scope
+
+    return opens_scope(fn, statement)
+
+
+def _in_scope(fn: Fn, statement: Cursor) -> None:
+    from .lifetimes import scope
+
+    with scope(fn):
+        lower_statement(fn, statement)
 
 
 def _guarded(fn: Fn, ways: frozenset[str], rest: Callable[[], None]) -> None:
@@ -224,23 +240,45 @@ def _range_for(fn: Fn, c: Cursor) -> None:
         if is_reference(variable.type):
             fn.variables[identity(variable)] = Place(fn.generic(element))
         else:
-            loaded = coerce(fn, fn.b.load(element), fn.types.lower(variable.type, fn.b.span))
-            fn.variables[identity(variable)] = Place(fn.variable(loaded.type, variable.spelling, loaded))
+            fn.variables[identity(variable)] = Place(_own_element(fn, variable, element))
         sequence(fn, [body])
         fn.b.store(index, fn.b.apply("add", fn.b.load(index), fn.constant(1, I32)))
     fn.loops.pop()
     fn.b.while_((), before.block((), (goes_on,)), inside.block())
 
 
+def _own_element(fn: Fn, variable: Cursor, element: Value) -> Value:
+    """A copy of the element."""
+    from .copies import construct_copy, is_by_code
+    from .lifetimes import begin, declare, ends
+
+    type = fn.types.lower(variable.type, fn.b.span)
+    if is_by_code(fn, type) and type == pointee(element):
+        slot = declare(fn, type, variable.spelling) if ends(fn, type) else None
+        storage = slot.storage if slot is not None else fn.object(type, variable.spelling)
+        construct_copy(fn, storage, element, moves=False)
+        if slot is not None:
+            begin(fn, slot)
+        return storage
+    return fn.variable(type, variable.spelling, coerce(fn, fn.b.load(element), type))
+
+
 def _range(fn: Fn, c: Cursor, container: Cursor) -> tuple[Value, Value]:
     """The address of the first element, and how many there are."""
-    found = place(fn, container).ptr if clang.is_place(container) else None
+    found = place(fn, container).ptr if clang.is_place(container) or fn.on_host else None
     type = pointee(found) if found is not None else None
     if found is not None and isinstance(type, Array):
         return fn.b.decay(found), fn.constant(type.count, I32)
-    if found is not None and isinstance(type, Struct) and type.name.startswith("std::vector<"):
-        first, size = (fn.b.load(fn.b.member(found, type.index(name))) for name in ("_data", "_size"))
-        return first, fn.b.convert(size, I32)
+    names = [field.name for field in type.fields] if isinstance(type, Struct) else []
+    if found is not None and isinstance(type, Struct) and type.name.startswith(("std::", "thrust::")):
+        if "_data" in names and "_size" in names:
+            first, size = (fn.b.load(fn.b.member(found, type.index(name))) for name in ("_data", "_size"))
+            return first, fn.b.convert(size, I32)
+        if names == ["_begin", "_size"]:
+            return fn.b.load(fn.b.member(found, 0)), fn.b.convert(fn.b.load(fn.b.member(found, 1)), I32)
+        inside = type.fields[0].type if names == ["_data"] else None
+        if isinstance(inside, Array):
+            return fn.b.decay(fn.b.member(found, 0)), fn.constant(inside.count, I32)
     raise fn.unsupported(c, "a range-based for over something other than an array is not supported")
 
 
@@ -299,14 +337,66 @@ def _variable(fn: Fn, c: Cursor) -> None:
     if is_reference(c.type):
         if start is None:
             raise fn.unsupported(c, f"the reference '{c.spelling}' has no initialiser")
-        found = place(fn, start)
+        found = _bound(fn, start)
         fn.variables[identity(c)] = Place(fn.generic(found.ptr), found.volatile)
         return
     if not fn.on_host:
         check_storage(c, span)
     if c.storage_class in (clang.StorageClass.STATIC, clang.StorageClass.EXTERN):
+        if fn.on_host and c.storage_class == clang.StorageClass.STATIC:
+            _static(fn, c)
         return  # its first use finds it
-    _start(fn, c, _declare(fn, c))
+    if not fn.on_host or not _ending_variable(fn, c):
+        _start(fn, c, _declare(fn, c))
+
+
+def _bound(fn: Fn, start: Cursor) -> Place:
+    """What a reference variable is bound to; on the host, a temporary lasts as long as it."""
+    if not fn.on_host:
+        return place(fn, start)
+    from .lifetimes import extended
+
+    outer, fn.extended = fn.extended, extended(start)
+    found = place(fn, start)
+    fn.extended = outer
+    return found
+
+
+def _static(fn: Fn, c: Cursor) -> None:
+    from .statics import start_once, starts_by_code
+
+    if starts_by_code(fn.module, c):
+        start_once(fn, c)
+
+
+def _ending_variable(fn: Fn, c: Cursor) -> bool:
+    """Declares a variable at the end of which something is done; whether it is one."""
+    from .lifetimes import begin, declare, ends, is_variable_array
+
+    if is_variable_array(c):
+        _variable_array(fn, c)
+        return True
+    type = fn.types.lower(c.type, fn.b.span)
+    if not ends(fn, type):
+        return False
+    slot = declare(fn, type, c.spelling)
+    fn.variables[identity(c)] = Place(slot.storage)
+    _start(fn, c, slot.storage)
+    begin(fn, slot)
+    return True
+
+
+def _variable_array(fn: Fn, c: Cursor) -> None:
+    """`T a[n]` where n is no constant: of one dimension, or with constants behind it."""
+    from .lifetimes import declare_array
+
+    element = c.type.get_canonical().element_type
+    sizes = [k for k in children_of(c) if k.kind.is_expression() and clang.evaluate(k) is None]
+    if element.get_canonical().kind == clang.TypeKind.VARIABLEARRAY or not sizes:
+        raise fn.unsupported(c, "an array of several lengths that are no constants is not supported", "use std::vector")
+    type = fn.types.lower(element, fn.b.span)
+    array = declare_array(fn, type, value(fn, sizes[0]), c.spelling)
+    fn.variables[identity(c)] = Place(array, _is_volatile(c.type))
 
 
 def _declare(fn: Fn, c: Cursor) -> Value:
@@ -366,7 +456,8 @@ def _nothing(fn: Fn, c: Cursor) -> None:
 
 def _refuse(what: str, hint: str | None = None) -> Callable[[Fn, Cursor], None]:
     def refuse(fn: Fn, c: Cursor) -> None:
-        raise fn.unsupported(c, what, hint)
+        told = what.replace("device code", "host functions") if fn.kind == "host" else what
+        raise fn.unsupported(c, told, hint)
 
     return refuse
 

@@ -76,6 +76,7 @@ class Types:
         self._bases: dict[tuple[str, str], int] = {}  # (struct, base) -> index
         self._bit_fields: dict[int, Bits] = {}  # field declaration -> its bits
         self._bits: dict[tuple[str, int], Bits] = {}  # (struct, field index) -> the same
+        self._destructors: dict[str, bool] = {}  # struct -> whether it has one
 
     def lower(self, type: clang.Type, span: Span) -> Type:
         type = type.get_canonical()
@@ -132,18 +133,29 @@ class Types:
         return self._bases.get((derived.name, base.name))
 
     def check_destructor(self, type: Type, span: Span) -> None:
-        """Objects end without their destructor being called, so one that does something is refused."""
+        """On a device, objects end without their destructor being called: one that does something is refused."""
         while isinstance(type, Array):
             type = type.element
         if not isinstance(type, Struct):
             return
-        declaration = self.clang_type(type).get_declaration()
-        shown = [declaration, clang.specialized_template(declaration)]  # an instance shows no members of its own
-        children = [c for d in shown if d is not None for c in children_of(d)]
-        if any(c.kind == Kind.DESTRUCTOR and _does_something(c) for c in children):
+        if self.has_destructor(type):
             raise UnsupportedError(f"'{type.name}' has a destructor: not supported", span, "call a function instead")
         for field in type.fields:
             self.check_destructor(field.type, span)
+
+    def has_destructor(self, struct: Struct) -> bool:
+        """One that somebody wrote, and that does something."""
+        if struct.name not in self._destructors:
+            self._destructors[struct.name] = any(map(_does_something, self._written_destructors(struct)))
+        return self._destructors[struct.name]
+
+    def has_virtual_destructor(self, struct: Struct) -> bool:
+        return any(c.is_virtual_method() for c in self._written_destructors(struct))
+
+    def _written_destructors(self, struct: Struct) -> list[Cursor]:
+        declaration = self.clang_type(struct).get_declaration()
+        shown = [declaration, clang.specialized_template(declaration)]  # an instance shows no members of its own
+        return [c for d in shown if d is not None for c in children_of(d) if c.kind == Kind.DESTRUCTOR]
 
     # ---- records
 

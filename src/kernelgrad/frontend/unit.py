@@ -15,6 +15,7 @@ from .sound import Flaw, Sound, errors_of, flaw_of, make_sound, missing_header
 from .visiting import children_of, forget, told_plainly, walk
 
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
+_MEMBERS = (Kind.CONSTRUCTOR, Kind.DESTRUCTOR, Kind.CXX_METHOD)
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
 _REQUEST = re.compile(r"^\s*(?P<name>[\w:~]+)\s*(?P<template><.*>)?\s*(?P<params>\(.*\))?\s*$", re.DOTALL)
 _PROBE = "__kernelgrad_probe"
@@ -57,6 +58,7 @@ class Unit:
         self._sound = sound
         self._whole: Unit | None = None
         self.warned: set[str] = set()
+        self._members: dict[int, list[Cursor]] | None = None
 
     def parse(self, texts: dict[str, bytes]) -> Any:
         return clang.parse(self.name, texts, self.options.include_dirs, self.options.defines, self.options.std)
@@ -260,6 +262,20 @@ class Unit:
         if Kind.CUDAGLOBAL_ATTR in attributes:
             return "kernel"
         return "device" if Kind.CUDADEVICE_ATTR in attributes else "host"
+
+    def is_for_both(self, cursor: Cursor) -> bool:
+        return {Kind.CUDADEVICE_ATTR, Kind.CUDAHOST_ATTR} <= _attributes(cursor)
+
+    def instantiated(self, record: Cursor) -> list[Cursor]:
+        """The member functions of a class template's instance that are used: they stand beside all other declarations,
+        and the instance itself shows none."""
+        if self._members is None:
+            self._members = {}
+            for cursor in children_of(self.tree.cursor):
+                parent = cursor.semantic_parent if cursor.kind in _MEMBERS else None
+                if parent is not None:
+                    self._members.setdefault(clang.identity(parent), []).append(cursor)
+        return self._members.get(clang.identity(record), [])
 
     def launch_bounds(self, cursor: Cursor) -> tuple[int, ...]:
         """From the text before the kernel's name: the attribute comes from a macro, which hides it from libclang.

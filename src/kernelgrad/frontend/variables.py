@@ -82,12 +82,21 @@ def _host_constant(fn: Fn, target: Cursor, at: Cursor) -> Place:
 
         return Place(fn.variable(type, None, constant_of(fn, number, type)))
     if fn.on_host:
+        _check_defined(fn, target, at)
         return Place(fn.generic(global_reference(fn, target, "host")), bool(target.type.is_volatile_qualified()))
     if not _is_const(target.type):
         raise fn.unsupported(
             at, f"'{target.spelling}' is a variable of the host", "declare it __device__ or __constant__"
         )
     return Place(global_reference(fn, target, "constant"))
+
+
+def _check_defined(fn: Fn, target: Cursor, at: Cursor) -> None:
+    """Libraries have their own variables."""
+    is_declared = target.storage_class == clang.StorageClass.EXTERN and clang.initializer(target) is None
+    if is_declared and not clang.is_in_prelude(target) and target.location.file is not None:
+        hint = "kg.load takes several files"
+        raise fn.unsupported(at, f"the variable '{target.spelling}' is declared, and defined in another file", hint)
 
 
 def _is_const(type: clang.Type) -> bool:
@@ -105,16 +114,39 @@ def global_reference(fn: Fn, target: Cursor, space: Space) -> Value:
     name = fn.module.global_name(key)
     if name is None:
         name = fn.module.add_global(_declare(fn.module, target, space), key)
+        if space == "host":
+            _note_start(fn, target)
     reference = fn.b.global_ref(name, fn.module.globals[name].type, space)
     own = fn.module.types.lower(target.type, fn.b.span)
     return fn.b.cast_pointer(reference, Pointer(own, space))
 
 
+def _note_start(fn: Fn, target: Cursor) -> None:
+    from .statics import enclosing_function, starts_by_code
+
+    if enclosing_function(target) is None and starts_by_code(fn.module, target):
+        fn.module.dynamic.append(target)
+
+
 def _declare(module: Lowering, target: Cursor, space: Space) -> Global:
     span = module.unit.span(target)
     type = module.types.lower(target.type, span)
+    if space == "host":
+        from .statics import starts_by_code
+
+        by_code = starts_by_code(module, target)
+        init = None if by_code else initial_bytes(module, target, type)
+        return Global(host_name(module, target), type, space, init, span)
     init = None if space == "shared" else initial_bytes(module, target, type)
     return Global(module.unit.qualified_name(target), type, space, init, span)
+
+
+def host_name(module: Lowering, target: Cursor) -> str:
+    """Each instance of a template has static variables of its own."""
+    from .statics import enclosing_function
+
+    function, name = enclosing_function(target), module.unit.qualified_name(target)
+    return name if function is None else f"{module.unit.qualified_name(function)}::{name}"
 
 
 def module_variable(unit: Unit, target: Cursor) -> Global:

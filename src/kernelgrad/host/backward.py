@@ -2,6 +2,12 @@
 
 Exact segments are undone step by step. Thin ones (Note [Segments]) are run again from their beginning, with checkpoints
 in between where they do not fit the budget. In the end memory holds what it held before, also after an error.
+
+Note [Late numbers]
+The adjoint of a number that a launch was given is on the GPU; what computed the number on the host is reversed with it.
+To wait for the GPU there, at every launch, is slow. Steps of the host whose reverse reads no memory again are put off
+instead, in their order, and steps of the GPU go on: neither touches what the other does. They are caught up with where
+a step touches both, or reads the host's memory again, and at the end of a segment: that is one wait for all.
 """
 
 from __future__ import annotations
@@ -20,8 +26,8 @@ from .arrays import device_of
 from .fingerprints import DeviceChecks, check_again
 from .memory_map import Cell, Need, Span
 from .revolve import next_checkpoint
-from .shadow_memory import ShadowMemory
-from .steps import ArgumentStep, LaunchStep, Step
+from .shadow_memory import ShadowMemory, on_device
+from .steps import ArgumentStep, CopyStep, FillStep, LaunchStep, Step
 from .versions import Piece, Segment, Streams
 
 if TYPE_CHECKING:
@@ -45,6 +51,7 @@ class Backward:
         self._progress = Steps("backward", len(self.steps))
         self._checks = DeviceChecks(tape.watcher, tape.cells)
         self._final: list[Piece] = []
+        self._late: list[Step] = []  # of the host, put off
         self._held = self._on_other_streams()
 
     def _on_other_streams(self) -> list[Any]:
@@ -120,17 +127,30 @@ class Backward:
             at = begin
             if not keep:
                 self.store.free(segment.drop_step(number))
+        if self._late:
+            self._catch_up()
 
     def _reverse_step(self, number: int, pieces: list[Piece], was_run_again: bool) -> None:
         step = self.steps[number]
         self._undo(pieces)
+        self._progress.at(len(self.steps) - number)
+        if (self._late or self.shadows.waits) and not on_device(step):
+            if _can_wait(step):
+                self._late.append(step)
+                return
+            self._catch_up()
         if self.shadows.is_active(step.writes):
             check_again(step, self.cells, was_run_again)
             self._checks.take(step, self.streams(step.device), was_run_again)
         step.reverse(self.shadows, self.keep)
         if step.rewrites:
             self._undo(pieces)
-        self._progress.at(len(self.steps) - number)
+
+    def _catch_up(self) -> None:
+        self.shadows.settle_all()
+        for step in self._late:
+            step.reverse(self.shadows, self.keep)
+        self._late = []
 
     def _undo(self, pieces: list[Piece]) -> None:
         for piece in pieces:
@@ -216,6 +236,15 @@ class Backward:
         exact.end = end
         self._run_again(base, exact.start, end, exact)
         self._reverse_exact(exact, keep=False, was_run_again=True)
+
+
+def _can_wait(step: Step) -> bool:
+    """Whether a step of the host reverses alike at any later time."""
+    if isinstance(step, LaunchStep) and (step.tape is not None or step.form.problem is not None or step.versions):
+        return False
+    kinds = (LaunchStep, CopyStep, FillStep)
+    spans = (*step.reads, *step.writes)
+    return isinstance(step, kinds) and not (step.reread or step.rewrites or any(s.device is not None for s in spans))
 
 
 def _current(tape: Tape, device: int) -> int:

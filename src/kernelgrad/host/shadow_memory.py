@@ -51,6 +51,7 @@ class ShadowMemory:
         self._dtypes: dict[Cell, DType] = {}
         self._numbers: list[NumberSlots] = []
         self.sums: dict[tuple[Any, str], float] = {}  # of numbers, by kernel and path
+        self.waits = False  # whether adjoints of numbers are on a GPU, and not yet in their shadows
 
     def stream_on(self, device: int | None) -> int | None:
         return None if device is None else self._streams.get(device, 0)
@@ -183,13 +184,15 @@ class ShadowMemory:
 
     def settle(self, step: ArgumentStep) -> None:
         """After the reverse of a launch. Adds up where there is much, or where the 0-d arrays that were passed for
-        numbers are written by steps, whose reverse comes later."""
+        numbers are written by steps, whose reverse comes later; of a GPU's launch, before that (Note [Late numbers] in
+        `backward`)."""
         written = any(cell.is_written for n in step.numbers for cell in self._map.cover(number_span(n.array)))
         if TRACE.get() is not None:
             if written:
                 self._add_numbers(step)
             return
-        if written or len(self._numbers) > _CHUNKS:
+        self.waits = self.waits or (written and on_device(step))
+        if (written and not self.waits) or len(self._numbers) > _CHUNKS:
             self.settle_all()
 
     def _add_numbers(self, step: ArgumentStep) -> None:
@@ -227,6 +230,7 @@ class ShadowMemory:
                 for array in arrays:
                     self._add_number(array, value)
         self._numbers.clear()
+        self.waits = False
 
     def _add_number(self, array: ArrayView, value: float) -> None:
         span = number_span(array)
@@ -245,6 +249,13 @@ def _flat(dtype: DType) -> DType:
     kinds = transfers.float_kinds(dtype)
     structured = isinstance(dtype, np.dtype) and dtype.fields is not None
     return np.dtype(next(iter(kinds))) if structured and len(kinds) == 1 else dtype
+
+
+def on_device(step: Any) -> bool:
+    """Whether a step touches the memory of a GPU, and of nobody else, but for the numbers that a launch is given."""
+    numbers = {n.array.address for n in step.numbers}
+    spans = [s for s in (*step.reads, *step.writes) if s.device is not None or s.address not in numbers]
+    return step.device is not None and all(span.device is not None for span in spans)
 
 
 def number_span(array: ArrayView) -> Span:

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..errors import ProgramError, UnsupportedError
 from ..ir.ops import HostCall
 from ..ir.types import Pointer, Struct
 from .libc import LIBC
-from .memory import Kind, write_bytes
-from .values import Symbol, pack_scalar
+from .memory import Kind, read_bytes, write_bytes
+from .values import Symbol, pack_scalar, pointee_dtype
 
 Handler = Callable[..., Any]
 
@@ -29,6 +31,15 @@ def _allocate(kind: Kind, pinned: bool = False) -> Handler:
 
 def _calloc(run: Any, op: HostCall, count: int, nbytes: int) -> int:
     return int(run.memory.allocate(count * nbytes, "host", op.span).start)
+
+
+def _realloc(run: Any, op: HostCall, address: int, nbytes: int) -> int:
+    made = run.memory.allocate(nbytes, "host", op.span)
+    if address:
+        old = run.memory.at(address, op.span, "reallocates")
+        run.machine.copy(made.start, address, min(nbytes, old.nbytes), op.span)
+        _free("host")(run, op, address)
+    return int(made.start)
 
 
 def _free(*kinds: Kind) -> Handler:
@@ -90,7 +101,7 @@ def _memset(run: Any, op: HostCall, to: int, byte: int, nbytes: int, *_: Any) ->
     return to
 
 
-def _memset_2d(run: Any, op: HostCall, to: int, pitch: int, byte: int, width: int, height: int) -> None:
+def _memset_2d(run: Any, op: HostCall, to: int, pitch: int, byte: int, width: int, height: int, *_: Any) -> None:
     for row in range(height):
         run.machine.fill(to + row * pitch, byte, width, op.span)
 
@@ -106,6 +117,23 @@ def _pitched(run: Any, op: HostCall, to: int, pitch_to: int, width: int, height:
 def _memory_info(run: Any, op: HostCall, *places: int) -> None:
     for at in places:
         run.machine.write(at, (64 << 30).to_bytes(8, "little"), op.span)
+
+
+def _sort_order(run: Any, op: HostCall, order: int, keys: int, count: int, falls: bool) -> None:
+    """Which element comes where, of keys on the device: found here. Equal ones stay in their order."""
+    type = op.args[1].type
+    assert isinstance(type, Pointer)
+    dtype = np.dtype(pointee_dtype(type.pointee))
+    nbytes = count * dtype.itemsize
+    host = run.memory.allocate(max(nbytes, 4 * count), "host", op.span)
+    run.machine.copy(host.start, keys, nbytes, op.span)
+    found = np.frombuffer(read_bytes(host.start, nbytes), dtype)
+    ranks = np.argsort(found[::-1] if falls else found, kind="stable")
+    at = (count - 1 - ranks)[::-1] if falls else ranks
+    run.machine.write(host.start, at.astype(np.int32).tobytes(), op.span)
+    run.machine.copy(order, host.start, 4 * count, op.span)
+    run.memory.free(host.start, ("host",), op.span)
+    run.machine.freed(host)
 
 
 # ---- device variables ---------------------------------------------------------------------------------------------
@@ -128,6 +156,11 @@ def _to_symbol(run: Any, op: HostCall, symbol: Any, of: int, nbytes: int, offset
 
 def _from_symbol(run: Any, op: HostCall, to: int, symbol: Any, nbytes: int, offset: int = 0, *_: Any) -> None:
     run.machine.copy(to, _symbol(run, op, symbol, nbytes, offset), nbytes, op.span)
+
+
+def _symbol_size(run: Any, op: HostCall, symbol: Any) -> int:
+    _symbol(run, op, symbol, 0, 0)
+    return int(symbol.variable.type.size)
 
 
 # ---- streams, events, devices -------------------------------------------------------------------------------------
@@ -165,7 +198,8 @@ _PROPERTIES = {"totalGlobalMem": 64 << 30, "sharedMemPerBlock": 48 << 10, "share
                "concurrentKernels": 1, "asyncEngineCount": 3, "unifiedAddressing": 1, "memoryClockRate": 2_619_000,
                "memoryBusWidth": 6144, "l2CacheSize": 50 << 20, "maxThreadsPerMultiProcessor": 2048,
                "managedMemory": 1, "cooperativeLaunch": 1, "concurrentManagedAccess": 1,
-               "maxBlocksPerMultiProcessor": 32}  # fmt: skip
+               "maxBlocksPerMultiProcessor": 32, "deviceOverlap": 1, "pageableMemoryAccess": 1,
+               "computePreemptionSupported": 1, "textureAlignment": 512, "surfaceAlignment": 512}  # fmt: skip
 _EXTENTS = {"maxThreadsDim": (1024, 1024, 64), "maxGridSize": (2**31 - 1, 65535, 65535)}
 _ATTRIBUTES = {1: 1024, 8: 48 << 10, 10: 32, 13: 1_980_000, 16: 132, 75: 9, 76: 0, 95: 1, 97: 227 << 10}
 
@@ -201,8 +235,10 @@ CALLS: dict[str, Handler] = {
     "aligned_alloc": lambda run, op, align, nbytes: _calloc(run, op, 1, nbytes),
     "posix_memalign": lambda run, op, align, nbytes: _calloc(run, op, 1, nbytes),
     "calloc": _calloc,
+    "realloc": _realloc,
     "free": _free("host"),
-    "__kg_own": lambda run, op, nbytes: run.own(nbytes, op.span),
+    "__kg_sort_order": _sort_order,
+    "__kg_bytes": lambda run, op, address: run.memory.at(address, op.span, "deletes").nbytes,
     "cudaMalloc": _allocate("device"),
     "cudaMallocAsync": _allocate("device"),
     "cudaMallocManaged": _allocate("managed"),
@@ -216,9 +252,11 @@ CALLS: dict[str, Handler] = {
     "cudaMemcpy": _memcpy,
     "cudaMemcpyAsync": _memcpy,
     "cudaMemcpy2D": _memcpy_2d,
+    "cudaMemcpy2DAsync": _memcpy_2d,
     "cudaMemset": _memset,
     "cudaMemsetAsync": _memset,
     "cudaMemset2D": _memset_2d,
+    "cudaMemset2DAsync": _memset_2d,
     "cudaMemGetInfo": _memory_info,
     "memcpy": _host_copy,
     "memmove": _host_copy,
@@ -226,8 +264,18 @@ CALLS: dict[str, Handler] = {
     "cudaMemcpyToSymbol": _to_symbol,
     "cudaMemcpyToSymbolAsync": _to_symbol,
     "cudaMemcpyFromSymbol": _from_symbol,
+    "cudaMemcpyFromSymbolAsync": _from_symbol,
+    "cudaGetSymbolAddress": lambda run, op, symbol: _symbol(run, op, symbol, 0, 0),
+    "cudaGetSymbolSize": _symbol_size,
     **dict.fromkeys(
-        ("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaEventCreate", "cudaEventCreateWithFlags"), _handle
+        (
+            "cudaStreamCreate",
+            "cudaStreamCreateWithFlags",
+            "cudaStreamCreateWithPriority",
+            "cudaEventCreate",
+            "cudaEventCreateWithFlags",
+        ),
+        _handle,
     ),
     **dict.fromkeys(
         ("cudaDeviceSynchronize", "cudaThreadSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import pipeline
+from ..analysis.roots import holds_pointers
 from ..errors import ArgumentError, LaunchError, UnsupportedError
 from ..ir.ops import Function, Global, KernelLaunch, Module, Op, Value
 from ..ir.traverse import blocks, operands, walk
-from ..ir.types import Pointer, Scalar, Type
+from ..ir.types import Array, Pointer, Scalar, Struct, Type, element_types
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, view
 from ..runtime.devices import cuda_available
@@ -24,7 +26,7 @@ from .libc import STANDARD, Exit
 from .machine import Machine
 from .memory import Allocation, Memory, write_bytes
 from .regions import Region, Stretch, stretch
-from .values import Cell, Symbol, pack_scalar, plain, pointee_dtype
+from .values import Cell, Symbol, pack_scalar, part_names, plain, pointee_dtype
 
 MakeVariable = Callable[[Global], Variable]
 
@@ -42,6 +44,9 @@ class State:
         self.events: dict[int, float] = {}
         self.precision: int | None = None
         self._style = "g"
+        self.filler = " "
+        self.columns = 0  # of the next that is written to a stream of C++
+        self.token = 0  # where strtok goes on
 
     def memory(self, device: int | None) -> Memory:
         if device not in self._memories:
@@ -55,7 +60,8 @@ class State:
     def address_of(self, variable: Global, memory: Memory) -> int | Symbol:
         if variable.space != "host":
             return Symbol(self._make_variable(variable))
-        key = memory.device, f"{variable.name if not variable.span.line else ''} {variable.span} {variable.init!r}"
+        name = re.sub(r"_\d+$", "", variable.name)  # which is there where another one has its name
+        key = memory.device, f"{name} {variable.span} {variable.init!r}"
         found = self._static.get(key)
         if found is None:
             found = self._static[key] = memory.allocate(max(1, variable.type.size), "static", variable.span)
@@ -95,6 +101,19 @@ class State:
     def set_precision(self, digits: int) -> int:
         before, self.precision = self.precision, digits
         return 6 if before is None else before
+
+    def set_format(self, kind: int, value: int) -> None:
+        """`setprecision`, `setw`, `setfill`"""
+        if kind == 1:
+            self.precision = value
+        elif kind == 2:
+            self.columns = value
+        else:
+            self.filler = chr(value & 255)
+
+    def set_columns(self, columns: int) -> int:
+        before, self.columns = self.columns, columns
+        return before
 
     def shown_float(self, value: float) -> str:
         return f"%.{self.precision}{self._style}" % value
@@ -164,7 +183,7 @@ class HostProgram:
         reached: set[Value] = set()
         for op in walk(self.function.body):
             if isinstance(op, KernelLaunch):
-                reached.update(v for v in op.args if isinstance(v.type, Pointer))
+                reached.update(v for v in op.args if _leads_to_memory(v))
         size = -1
         while size != len(reached):
             size = len(reached)
@@ -173,11 +192,15 @@ class HostProgram:
         return frozenset(p.name for p in self.function.params if p.value in reached)
 
 
+def _leads_to_memory(value: Value) -> bool:
+    return isinstance(value.type, Pointer) or holds_pointers(value.type)
+
+
 def _flow_back(op: Op, reached: set[Value]) -> None:
     """From pointers to what they are made of, also around loops."""
     if any(v in reached for v in op.results):
         if not blocks(op):
-            reached.update(v for v in operands(op) if isinstance(v.type, Pointer))
+            reached.update(v for v in operands(op) if _leads_to_memory(v))
         for block in blocks(op):
             pairs = zip(reversed(op.results), reversed(block.results), strict=False)
             reached.update(inner for outer, inner in pairs if outer in reached)
@@ -263,6 +286,7 @@ class Call:
         self.machine = Machine(self.memory)
         self._owned: list[Allocation] = []
         self._interpreter: Interpreter | None = None
+        self._ended = False  # by `exit`
 
     def __enter__(self) -> Call:
         on_device = self.target.program.passed_to_kernels() if self.device is not None else frozenset()
@@ -277,7 +301,7 @@ class Call:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Memory that a call allocated is freed where it fails."""
-        if kind is not None:
+        if kind is not None or self._ended:
             self.memory.drop_since(self._known)
         if self._interpreter is not None:
             self._interpreter.end()
@@ -288,10 +312,18 @@ class Call:
     def track(self, listed: tuple[str, ...], machine: Machine) -> None:
         """Gives the listed numbers memory, where their adjoints find them."""
         for k, param in enumerate(self.target.function.params):
-            if param.name in listed and isinstance(param.type, Scalar):
-                cell = self.cells[param.name] = machine.cell(param.type)
-                write_bytes(cell.address, pack_scalar(self.values[k], param.type))
-                self.values[k] = cell
+            if param.name in listed:
+                self.values[k] = self._tracked(param.name, param.type, self.values[k], machine)
+
+    def _tracked(self, path: str, type: Type, value: Any, machine: Machine) -> Any:
+        if isinstance(type, Scalar) and type.is_float:
+            cell = self.cells[path] = machine.cell(type)
+            write_bytes(cell.address, pack_scalar(value, type))
+            return cell
+        if isinstance(type, Struct | Array):
+            named = zip(part_names(path, type), element_types(type), value, strict=True)
+            return tuple(self._tracked(name, part, inner, machine) for name, part, inner in named)
+        return value
 
     def _main(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         params = self.target.function.params
@@ -305,7 +337,7 @@ class Call:
         try:
             result = self._interpreter.run(self.values)
         except Exit as done:
-            result = done.code
+            result, self._ended = done.code, True
         machine.synchronize()
         return plain(result) if not machine.recorded else result
 
@@ -314,7 +346,27 @@ class Call:
             return self._pointer(name, type, value, on_device)
         if isinstance(type, Scalar):
             return _number(self.target.name, name, type, value)
-        raise ArgumentError(f"{self.target.name}: '{name}': a struct cannot be passed to a host function from Python")
+        assert isinstance(type, Struct | Array)
+        given, names = self._parts(name, type, value), part_names(name, type)
+        parts = zip(names, element_types(type), given, strict=True)
+        return tuple(self._bound(path, part, inner, on_device) for path, part, inner in parts)
+
+    def _parts(self, name: str, type: Struct | Array, value: Any) -> list[Any]:
+        """Of a struct: by name, or in order; of an array, its elements."""
+        count = len(element_types(type))
+        fields = [field.name for field in type.fields] if isinstance(type, Struct) else []
+        if isinstance(type, Struct):
+            if isinstance(value, np.void | np.ndarray) and value.dtype.names is not None:
+                value = {field: value[field] for field in value.dtype.names}
+            if isinstance(value, Mapping):
+                if set(value) != set(fields):
+                    wanted = f"wants the members {', '.join(fields)}, got {', '.join(map(str, value))}"
+                    raise ArgumentError(f"{self.target.name}: '{name}': {wanted}")
+                return [value[field] for field in fields]
+        if isinstance(value, list | tuple | np.ndarray) and len(value) == count:
+            return list(value)
+        shown = f"a dict of {', '.join(fields)}" if isinstance(type, Struct) else f"{count} elements"
+        raise ArgumentError(f"{self.target.name}: '{name}' wants {shown}, got {value!r}")
 
     def _pointer(self, name: str, type: Pointer, value: Any, on_device: bool) -> int:
         if value is None:

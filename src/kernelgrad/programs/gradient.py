@@ -125,10 +125,12 @@ class HostGradient:
 
 
 def _each(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Adjoints by name; of pointers to pointers, one for each."""
+    """Adjoints by name; of pointers to pointers and of structs, one for each part."""
     for name, value in given.items():
-        if isinstance(value, list | tuple) and not isinstance(value, ArrayView):
-            yield from ((f"{name}[{k}]", part) for k, part in enumerate(value))
+        if isinstance(value, Mapping):
+            yield from _each({f"{name}.{k}": part for k, part in value.items()})
+        elif isinstance(value, list | tuple) and not isinstance(value, ArrayView):
+            yield from _each({f"{name}[{k}]": part for k, part in enumerate(value)})
         else:
             yield name, value
 

@@ -66,7 +66,6 @@ class Interpreter:
         self.values: dict[Value, Any] = {}
         self._waiting: list[Op] = []
         self._stack: dict[int, Allocation] = {}
-        self._owned: list[Allocation] = []
 
     def run(self, args: list[Any]) -> Any:
         function = self.program.function
@@ -75,14 +74,9 @@ class Interpreter:
         results = self._block(function.body)
         return results[0] if results else None
 
-    def own(self, nbytes: int, span: Span) -> int:
-        """The address of memory that ends with the call."""
-        self._owned.append(self.memory.allocate(nbytes, "host", span))
-        return self._owned[-1].start
-
     def end(self) -> None:
         """Its variables are gone."""
-        for allocation in (*self._stack.values(), *self._owned):
+        for allocation in self._stack.values():
             self.memory.remove(allocation)
 
     # ---- control
@@ -151,7 +145,9 @@ class Interpreter:
     def _place(self, type: Type, span: Span) -> int:
         if isinstance(type, Scalar):
             return self.machine.cell(type).address
-        return self.memory.allocate(type.size, "stack", span).start
+        made = self.memory.allocate(type.size, "stack", span)
+        self._stack[-len(self._stack) - 1] = made
+        return made.start
 
     def _result(self, at: int, type: Type, span: Span) -> Any:
         if self.machine.recorded and isinstance(type, Scalar) and type.is_float:

@@ -142,6 +142,11 @@ def _stream_out(run: Any, op: HostCall, stream: int, value: Any) -> int:
 
 
 def _stream_put(run: Any, stream: int, text: str) -> int:
+    text, run.state.columns = text.rjust(run.state.columns, run.state.filler), 0
+    file = int.from_bytes(read_bytes(stream, 8), "little")
+    if file:
+        _put(run, file, text)
+        return stream
     _put(run, STDERR if run.state.name_at(stream) in ("std::cerr", "std::clog") else STDOUT, text)
     return stream
 
@@ -154,8 +159,17 @@ def _stream_struct(run: Any, op: HostCall, stream: int, value: int) -> int:
     name = run.state.name_at(value)
     if name in ("std::endl", "std::ends"):
         return _stream_put(run, stream, "\n" if name == "std::endl" else "")
-    run.state.manipulate(name)
+    if name:
+        run.state.manipulate(name)
+        return stream
+    data = read_bytes(value, 8)
+    run.state.set_format(int.from_bytes(data[:4], "little"), int.from_bytes(data[4:], "little"))
     return stream
+
+
+def _stream_write(run: Any, op: HostCall, stream: int, of: int, count: int) -> int:
+    run.memory.check_host(of, count, op.span, "reads")
+    return _stream_put(run, stream, read_bytes(of, count).decode(errors="replace"))
 
 
 # ---- files --------------------------------------------------------------------------------------------------------
@@ -197,6 +211,77 @@ def _fgets(run: Any, op: HostCall, to: int, nbytes: int, file: int) -> int:
         return 0
     _write(run, op, to, data.value + b"\0")
     return to
+
+
+_SCANNED = re.compile(r"%(\*?)(\d*)(hh|h|ll|l|z)?(\[\^?\]?[^\]]*\]|[a-zA-Z%])")
+_SIZES = {"hh": 1, "h": 2, "": 4, "l": 8, "ll": 8, "z": 8}
+
+
+def _scan(run: Any, op: HostCall, name: str, source: Any, format: int, places: tuple[int, ...]) -> int:
+    """Reads into memory of our own, and writes what was read as the program would."""
+    text = text_at(run, format, op)
+    wanted = [m.groups()[2:] for m in _SCANNED.finditer(text) if not m[1] and m[4] != "%"]
+    buffers = [ctypes.create_string_buffer(1 << 14) for _ in wanted]
+    found = int(getattr(_libc(), name)(source, text.encode(), *buffers))
+    for k, ((length, kind), buffer) in enumerate(zip(wanted, buffers, strict=True)):
+        if k < found or kind == "n":
+            is_text = kind == "s" or kind.startswith("[")
+            size = 1 if kind == "c" else _SIZES[length or ""]
+            _write(run, op, places[k], buffer.value + b"\0" if is_text else buffer.raw[:size])
+    return found
+
+
+def _fscanf(run: Any, op: HostCall, file: int, format: int, *places: int) -> int:
+    if file in STANDARD.values():
+        raise ProgramError("reads what is typed, which no program can here", op.span)
+    return _scan(run, op, "fscanf", ctypes.c_void_p(file), format, places)
+
+
+def _sscanf(run: Any, op: HostCall, text: int, format: int, *places: int) -> int:
+    return _scan(run, op, "sscanf", text_at(run, text, op).encode(), format, places)
+
+
+def _open_text(run: Any, op: HostCall) -> int:
+    _libc().tmpfile.restype = ctypes.c_void_p
+    return int(_libc().tmpfile() or 0)
+
+
+def _text_of(run: Any, op: HostCall, file: int) -> int:
+    library = _libc()
+    size = int(_own("ftell", _LONG, _AT)(run, op, file))
+    data = ctypes.create_string_buffer(max(1, size))
+    _own("rewind", None, _AT)(run, op, file)
+    library.fread(data, 1, size, file)
+    return _new_text(run, op, data.raw[:size])
+
+
+def _new_text(run: Any, op: HostCall, data: bytes) -> int:
+    made = run.memory.allocate(len(data) + 1, "host", op.span)
+    _write(run, op, made.start, data + b"\0")
+    return int(made.start)
+
+
+def _strtok(run: Any, op: HostCall, text: int, separators: int) -> int:
+    """The place where it goes on is the library's own variable."""
+    between = text_at(run, separators, op).encode()
+    at = text or run.state.token
+    data = text_at(run, at, op).encode() if at else b""
+    start = next((k for k, c in enumerate(data) if c not in between), None)
+    if start is None:
+        run.state.token = 0
+        return 0
+    end = next((k for k in range(start, len(data)) if data[k] in between), None)
+    run.state.token = 0 if end is None else at + end + 1
+    if end is not None:
+        _write(run, op, at + end, b"\0")
+    return int(at + start)
+
+
+def _rand_r(run: Any, op: HostCall, seed: int) -> int:
+    own = ctypes.c_uint(int.from_bytes(read_bytes(seed, 4), "little"))
+    found = ctypes.CDLL(None).rand_r(ctypes.byref(own))
+    _write(run, op, seed, int(own.value).to_bytes(4, "little"))
+    return int(found)
 
 
 # ---- time, numbers, the end ---------------------------------------------------------------------------------------
@@ -295,7 +380,18 @@ LIBC: dict[str, Handler] = {
     "fseek": _own("fseek", _INT, _AT, _LONG, _INT),
     "ftell": _own("ftell", _LONG, _AT),
     "rewind": _own("rewind", None, _AT),
-    "fgetc": _own("fgetc", _INT, _AT),
+    **dict.fromkeys(("fgetc", "getc"), _own("fgetc", _INT, _AT)),
+    "ungetc": _own("ungetc", _INT, _INT, _AT),
+    "fscanf": _fscanf,
+    "sscanf": _sscanf,
+    "strdup": lambda run, op, text: _new_text(run, op, text_at(run, text, op).encode()),
+    "strstr": _own("strstr", _AT, _AT, _AT, texts=(0, 1)),
+    "strrchr": _own("strrchr", _AT, _AT, _INT, texts=(0,)),
+    "strcasecmp": _own("strcasecmp", _INT, _AT, _AT, texts=(0, 1)),
+    "strtok": _strtok,
+    "rand_r": _rand_r,
+    "__kg_open_text": _open_text,
+    "__kg_text_of": _text_of,
     "remove": _own("remove", _INT, _AT, texts=(0,)),
     "fread": _fread,
     "fwrite": _fwrite,
@@ -306,4 +402,6 @@ LIBC: dict[str, Handler] = {
     "ostream::flush": lambda run, op, stream: stream,
     "ostream::precision": lambda run, op, stream, digits: run.state.set_precision(digits),
     "ostream::put": _stream_char,
+    "ostream::write": _stream_write,
+    "ostream::width": lambda run, op, stream, columns: run.state.set_columns(columns),
 }

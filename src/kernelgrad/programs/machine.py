@@ -189,7 +189,10 @@ class Recording(Machine):
         if to < of + nbytes and of < to + nbytes:
             between = self.memory.allocate(nbytes, "host", span)
             self.copy(between.start, of, nbytes, span)
-            of, devices = between.start, (devices[0], None)
+            self.copy(to, between.start, nbytes, span)
+            self.memory.free(between.start, ("host",), span)
+            self.freed(between)
+            return
         self.tape.do(BytesCopy(to, of, nbytes, devices))
         self._hold_copied(to, of, nbytes)
         if devices != (None, None) and None in devices:

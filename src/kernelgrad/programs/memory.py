@@ -119,8 +119,8 @@ class Memory:
         self._all = [a for a in self._all if a.freed is None]
 
     def drop_since(self, known: set[int]) -> None:
-        """Frees what was allocated after that: a call failed."""
-        self._all = [a for a in self._all if id(a) in known]
+        """Frees what was allocated after that: a call failed, or ended the program. Static storage stays."""
+        self._all = [a for a in self._all if id(a) in known or a.kind == "static"]
 
 
 def read_bytes(address: int, nbytes: int) -> bytes:

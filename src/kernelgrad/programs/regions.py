@@ -130,7 +130,7 @@ def _kernel(
     copy = clone(Block(body.args, body.ops, outputs), mapping)
     b.ops.extend(copy.ops)
     for k, result in enumerate(copy.results):
-        place = Value(Pointer(result.type, "global"), f"result_{k}")
+        place = Value(Pointer(result.type, "global"), f"result_{len(inputs) + k}")
         params.append(Param(place, "void *"))
         b.store(place, result)
     function = Function(name, "kernel", tuple(params), Block((), tuple(b.ops), ()), span)

@@ -113,6 +113,13 @@ def pack_scalar(value: Any, type: Scalar | Pointer) -> bytes:
     return packing.pack("<" + _CODES[type.name], plain(value))
 
 
+def part_names(path: str, type: Struct | Array) -> list[str]:
+    """What messages and adjoints call the parts of a value."""
+    if isinstance(type, Struct):
+        return [f"{path}.{field.name}" for field in type.fields]
+    return [f"{path}[{k}]" for k in range(type.count)]
+
+
 def zero(type: Type) -> Any:
     return build(type, 0, lambda leaf, _: 0.0 if isinstance(leaf, Scalar) and leaf.is_float else 0)
 

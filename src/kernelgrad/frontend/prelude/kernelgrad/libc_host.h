@@ -66,6 +66,8 @@ int fputc(int c, FILE *file);
 int putc(int c, FILE *file);
 int getchar();
 int fgetc(FILE *file);
+int getc(FILE *file);
+int ungetc(int c, FILE *file);
 char *fgets(char *text, int bytes, FILE *file);
 FILE *fopen(const char *name, const char *mode);
 int fclose(FILE *file);
@@ -108,8 +110,9 @@ void srand48(long seed);
 long lrand48();
 void qsort(void *base, size_t count, size_t bytes, int (*compare)(const void *, const void *));
 
-void *__kg_own(size_t bytes);  // memory that lives until the call ends that Python made
 long __kg_nanoseconds();
+FILE *__kg_open_text();              // a file in memory
+char *__kg_text_of(FILE *file);      // what was written to it so far, to be freed
 void *memmove(void *to, const void *from, size_t bytes);
 int memcmp(const void *a, const void *b, size_t bytes);
 size_t strlen(const char *text);

@@ -12,16 +12,16 @@ template <class T> constexpr T *addressof(T &x) noexcept { return __builtin_addr
 template <class T> constexpr const T &as_const(T &x) noexcept { return x; }
 
 template <class T> constexpr void swap(T &a, T &b) {
-  T old = a;
-  a = b;
-  b = old;
+  T old = static_cast<T &&>(a);
+  a = static_cast<T &&>(b);
+  b = static_cast<T &&>(old);
 }
 template <class T, size_t n> constexpr void swap(T (&a)[n], T (&b)[n]) {
   for (size_t k = 0; k < n; ++k) swap(a[k], b[k]);
 }
 template <class T, class U = T> constexpr T exchange(T &x, U &&next) {
-  T old = x;
-  x = next;
+  T old = static_cast<T &&>(x);
+  x = static_cast<U &&>(next);
   return old;
 }
 

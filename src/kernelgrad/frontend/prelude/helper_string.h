@@ -1,0 +1,2 @@
+// The CUDA samples' headers.
+#include "helper_cuda.h"

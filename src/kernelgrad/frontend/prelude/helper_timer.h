@@ -1,0 +1,2 @@
+// The CUDA samples' timers.
+#include "helper_functions.h"

@@ -1,0 +1,170 @@
+"""The C++ library in host functions: containers, strings, smart pointers, streams, files, static storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+HEAD = r"""
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+struct Obj {
+  double v;
+  Obj(double v) : v(v) { printf("+%g ", v); }
+  ~Obj() { printf("-%g ", v); }
+};
+struct Named { std::string n; std::vector<double> v; int k = 3; };
+struct Gone { void operator()(double *p) const { printf("gone "); cudaFree(p); } };
+"""
+
+CASES = {
+    "vectors of vectors": (
+        """std::vector<std::vector<double>> v(2, std::vector<double>(3, 1.5)); v[1].push_back(4); v.push_back({7, 8});
+           for (auto &row : v) { for (double x : row) printf("%g ", x); printf("| "); }
+           for (auto row : v) row.clear();
+           v[0].insert(v[0].begin() + 1, 9); v[0].erase(v[0].begin());
+           printf("%d %g %d", (int)v[2].size(), v[0][0], v[0] == v[1]);""",
+        "1.5 1.5 1.5 | 1.5 1.5 1.5 4 | 7 8 | 2 9 0",
+    ),
+    "owners": (
+        """auto p = std::make_unique<Obj>(3); std::unique_ptr<Obj> q(new Obj(4)); p = std::move(q);
+           std::shared_ptr<Obj> s; { auto t = std::make_shared<Obj>(5.0); s = t; printf("%ld ", s.use_count()); }
+           double *d; cudaMalloc(&d, 8); std::unique_ptr<double, Gone> own(d);
+           auto raw = std::make_unique<double[]>(3);
+           printf("%g %ld %d %g ", p->v, s.use_count(), (bool)q, raw[2]);""",
+        "+3 +4 -3 +5 2 4 1 0 0 gone -5 -4",
+    ),
+    "members": (
+        """Named a; a.n = "abc"; a.v = {1, 2, 3}; Named b = a; b.n += "def"; b.v[0] = 9; a = b; b.v.clear();
+           printf("%s %g %d %d", a.n.c_str(), a.v[0], (int)a.v.size(), a.k);""",
+        "abcdef 9 3 3",
+    ),
+    "objects in vectors": (
+        "std::vector<Obj> o; o.emplace_back(1.0); o.push_back(Obj(2)); o.pop_back(); o.emplace_back(7.0);",
+        "+1 +2 -2 -2 +7 -7 -1",
+    ),
+    "strings": (
+        """std::string line = "x=" + std::to_string(42) + ';'; std::vector<std::string> words = {"one", "two"};
+           std::cout << line << line.size() << line.substr(1, 3) << (line == "x=42;") << line.find("42") << '\\n';
+           for (const auto &w : words) std::cout << w << ' ';
+           std::cout << std::stoi("12") + std::stod("0.5") << (words[0] < words[1]);""",
+        "x=42;5=4212\none two 12.51",
+    ),
+    "arrays": (
+        """std::array<double, 3> a = {1, 2, 3}, b = a; b[0] = 5; double sum = 0; for (auto x : a) sum += x;
+           std::swap(a, b); printf("%g %g %d", sum, a[0], (int)b.size());""",
+        "6 5 3",
+    ),
+    "files": (
+        """{ std::ofstream out(path); out << "3 4.5 word\\n" << std::setw(6) << 12 << "|" << std::fixed
+                 << std::setprecision(3) << 2.0 << std::endl << "last line\\n"; }
+           std::ifstream in(path); int k; double x; std::string w, line;
+           in >> k >> x >> w; std::getline(in, line); std::getline(in, line);
+           printf("%d %g %s [%s] ", k, x, w.c_str(), line.c_str());
+           while (std::getline(in, line)) printf("<%s>", line.c_str());
+           FILE *f = fopen(path, "r"); float y; fscanf(f, "%d %f", &k, &y); printf("%d %g", k, y); fclose(f);""",
+        "3 4.5 word [    12|2.000] <last line>3 4.5",
+    ),
+    "text": (
+        """std::ostringstream os; os << "a" << 1 << 'c'; std::istringstream is("7 8.5"); int p; double q; is >> p >> q;
+           char buf[40] = "a,b;c"; for (char *t = strtok(buf, ",;"); t; t = strtok(nullptr, ",;")) printf("%s.", t);
+           int i; float fl; char word[10]; int got = sscanf("12 abc 1.5", "%d %s %f", &i, word, &fl);
+           printf("%s %d %g %d %d %s %g", os.str().c_str(), p, q, got, i, word, fl);""",
+        "a.b.c.a1c 7 8.5 3 12 abc 1.5",
+    ),
+    "random numbers, as the usual library has them": (
+        """std::mt19937 g(123); std::uniform_real_distribution<float> f(-1, 2);
+           std::uniform_real_distribution<double> d; std::uniform_int_distribution<int> i(0, 9);
+           std::normal_distribution<double> n(1, 2);
+           std::normal_distribution<float> nf; std::default_random_engine e(7);
+           float a = f(g); double b = d(g); int c = i(g); double x = n(g); float y = nf(g);
+           printf("%.7g %.15g %d %.12g %.7g\\n", a, b, c, x, y);
+           a = f(e); b = d(e); c = i(e);
+           printf("%.7g %.15g %d", a, b, c);""",
+        "1.089407 0.286139338908939 4 3.22174298268 -0.07334245\n-0.9998357 0.289237255463022 2",
+    ),
+    "arrays of any length": (
+        """int n = strlen(path) > 3 ? 4 : 2; double sum = 0;
+           for (int k = 1; k < n; k++) { double a[k + 1], b[n][2];
+             for (int i = 0; i <= k; i++) { a[i] = i; b[i][1] = k; }
+             sum += a[k] * b[k][1]; if (k == 2) continue; sum += 0.5; }
+           printf("%g", sum);""",
+        "15",
+    ),
+    "realloc": (
+        'float *r = (float *)malloc(8); r[1] = 2; r = (float *)realloc(r, 16); printf("%g", r[1] + r[3]); free(r);',
+        "2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_library(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body, told = CASES[case]
+    source = HEAD + "void run(const char *path) {\n" + body + "\n}\n"
+    source += f'int main() {{ cudaDeviceSynchronize(); run("{tmp_path}/file"); return 0; }}'
+    module = kg.compile(source)
+    module["main"](device="cpu")
+    assert capsys.readouterr().out.strip() == told
+    assert [a for a in module["main"].state.memory(None) if a.kind != "static"] == []
+
+
+def test_static_storage_that_code_starts() -> None:
+    source = """
+    #include <vector>
+    #include <string>
+    int base = 4;
+    int derived = base * 3 + 1;
+    static const char *names[] = {"zero", "one"};
+    std::vector<int> list;
+    std::string title = std::string("ti") + names[1];
+    template <class T> T next(T by) { static T own = by * derived; own += by; return own; }
+    int counted(int n) { static std::vector<int> seen(n); seen.push_back(n); return seen.size(); }
+    int run(int n) {
+      cudaDeviceSynchronize();
+      list.push_back(n);
+      return 100000 * counted(n) + 10000 * list.size() + 1000 * title.size() + next(1) + (int)next(0.5);
+    }"""
+    run: Any = kg.compile(source)["run"]
+    assert run(2, device="cpu") == 300000 + 10000 + 5000 + 14 + 7
+    assert run(3, device="cpu") == 400000 + 20000 + 5000 + 15 + 7
+
+
+def test_a_variable_of_another_file_is_refused() -> None:
+    source = "extern int elsewhere;\nint run() { cudaDeviceSynchronize();\nreturn elsewhere; }"
+    with pytest.raises(kg.UnsupportedError, match="defined in another file") as caught:
+        kg.compile(source)["run"]
+    assert caught.value.span.line == 3
+
+
+def test_a_program_of_several_files(tmp_path: Path) -> None:
+    (tmp_path / "step.h").write_text("#pragma once\nvoid step(double *x, int n);\nextern int steps;\n")
+    kernel = (
+        '#include "step.h"\nint steps = 3;\n__global__ void twice(double *x) { x[threadIdx.x] *= x[threadIdx.x]; }\n'
+    )
+    (tmp_path / "step.cu").write_text(kernel + "void step(double *x, int n) { twice<<<1, n>>>(x); }\n")
+    (tmp_path / "run.cpp").write_text(
+        '#include "step.h"\nvoid run(double *x, int n) { for (int k = 0; k < steps; k++) step(x, n); }\n'
+        "int wrong(int n) {\n  return missing(n);\n}\n"
+    )
+    module = kg.load([tmp_path / "run.cpp", tmp_path / "step.cu"])
+    x, d_x = np.array([1.1, 0.9]), np.ones(2)
+    start = x.copy()
+    kg.gradient(module["run"]).execute(x, 2, d_x, device="cpu")
+    assert np.allclose(x, start**8) and np.allclose(d_x, 8 * start**7)
+    with pytest.raises(kg.KernelGradError, match=r"run\.cpp:4:.*missing"):
+        module["wrong"]
