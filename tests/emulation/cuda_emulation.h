@@ -308,6 +308,12 @@ constexpr int warpSize = 32;
 #define assert(condition) ((condition) ? void() : emulation::fail("assertion failed: " #condition))
 inline void __trap() { emulation::fail("trap"); }
 
+inline unsigned int __isLocal(const void *p)
+{
+    const char *stack = emulation::block.current->stack.get();
+    return (const char *)p >= stack && (const char *)p < stack + emulation::stack_bytes;
+}
+
 // ---- synchronisation ------------------------------------------------------------------------------------------------
 
 inline void __syncthreads() { emulation::block_barrier(); }
