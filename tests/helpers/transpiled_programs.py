@@ -1,0 +1,215 @@
+"""Programs that ask for derivatives in their source, each with what it prints once these are code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Program:
+    """`prints`: lines of numbers, or of words. `contains`, `lacks`: what the transpiled text has, and has not."""
+
+    text: str
+    prints: str
+    contains: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+
+_SQUARE = r"""#include <stdio.h>
+
+void __device__ square(double *in, double *out) {
+    out[0] = in[0] * in[0];
+}
+
+typedef void (*f_ptr)(double *, double *);
+
+extern void __device__ __enzyme_autodiff(f_ptr,
+    int, double *, double *,
+    int, double *, double *
+);
+
+int __device__ enzyme_dup;
+
+void __global__ square_grad(double *x, double *d_x, double *y, double *d_y) {
+
+    __enzyme_autodiff(square,
+        enzyme_dup, x, d_x,
+        enzyme_dup, y, d_y);   /* the comment   stays */
+
+}
+
+int main() {
+    double host[4] = {1.4, 0.0, 0.0, 1.0}, *m; // x, d_x, y, d_y
+    cudaMalloc(&m, sizeof host);
+    cudaMemcpy(m, host, sizeof host, cudaMemcpyHostToDevice);
+    square_grad<<<1,1>>>(m, m + 1, m + 2, m + 3);
+    cudaMemcpy(host, m, sizeof host, cudaMemcpyDeviceToHost);
+    for (double v : host) printf("%f ", v);
+    printf("\n");
+}
+"""
+
+_RETURNED = r"""#include <cstdio>
+#include <cmath>
+template <typename R = void, typename... A> __device__ R __enzyme_autodiff(A...);
+template <typename R, typename... A> __device__ R __enzyme_fwddiff(A...);
+__device__ int enzyme_out, enzyme_const, enzyme_dup;
+
+struct Two { double a, b; };
+__device__ double f(double x, double y, int n) { return n * x * x * y; }
+__device__ float wave(const float *w, float t) {
+    float s = t;
+    for (int k = 0; k < 5; k++) s = sinf(s * w[0]) + w[1];
+    return s;
+}
+
+__global__ void k(const double *x, double *out, const float *w, float *d_w, float *d_t) {
+    int i = threadIdx.x;
+    Two d = __enzyme_autodiff<Two>((void *)f, enzyme_out, x[i], enzyme_out, x[i] + 1, enzyme_const, 3);
+    out[3 * i] = d.a;
+    out[3 * i + 1] = __enzyme_autodiff<double>(f, enzyme_const, x[i], d.b, 3);
+    out[3 * i + 2] = __enzyme_fwddiff<double>(f, enzyme_dup, x[i], 2.0, enzyme_const, 1.0, 1);
+    float own[2] = {0, 0};
+    d_t[i] = __enzyme_autodiff<float>(wave, w, own, 0.5f);    // adjoints in the thread's own memory
+    __enzyme_autodiff<float>(wave, w, d_w, 0.5f);             // and in that of all
+    if (i == 0) { d_t[2] = own[0]; d_t[3] = own[1]; }
+}
+
+int main() {
+    double h[8] = {2, 3}, *m;
+    float hf[8] = {1.2f, 0.3f}, *g;
+    cudaMalloc(&m, sizeof h);
+    cudaMalloc(&g, sizeof hf);
+    cudaMemcpy(m, h, sizeof h, cudaMemcpyHostToDevice);
+    cudaMemcpy(g, hf, sizeof hf, cudaMemcpyHostToDevice);
+    k<<<1, 2>>>(m, m + 2, g, g + 2, g + 4);
+    cudaMemcpy(h, m, sizeof h, cudaMemcpyDeviceToHost);
+    cudaMemcpy(hf, g, sizeof hf, cudaMemcpyDeviceToHost);
+    for (double v : h) printf("%.4f ", v);
+    printf("\n%.4f %.4f %.4f %.4f %.4f %.4f\n", hf[2], hf[3], hf[4], hf[5], hf[6], hf[7]);
+}
+"""
+
+_CLAD = r"""#include "clad/Differentiator/Differentiator.h"
+#include <cstdio>
+
+__device__ double fn(double *a, double b) { return *a * *a * b; }
+__device__ double cube(double x) { return x * x * x; }
+
+__global__ void compute(double *a, double *d_a, double *d_b, double *slope) {
+    auto fn_grad = clad::gradient(fn, "a, b");
+    fn_grad.execute(a, 2.0, d_a, d_b);
+    slope[threadIdx.x] = clad::differentiate(cube, "x").execute(threadIdx.x + 1.0);
+}
+
+int main() {
+    double host[6] = {3, 0, 0}, *m;
+    cudaMalloc(&m, sizeof host);
+    cudaMemcpy(m, host, sizeof host, cudaMemcpyHostToDevice);
+    compute<<<1, 3>>>(m, m + 1, m + 2, m + 3);
+    cudaMemcpy(host, m, sizeof host, cudaMemcpyDeviceToHost);
+    for (double v : host) printf("%.2f ", v);
+    printf("\n");
+}
+"""
+
+_KERNELS = r"""#include "clad/Differentiator/Differentiator.h"
+#include <cstdio>
+#include <vector>
+
+__device__ float step(float v, float val) { return sinf(v) * val; }
+
+__global__ void scale(float *out, const float *in, float val, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float v = in[i];
+    for (int k = 0; k < n; k++) v = step(v, val);
+    out[i] = v;
+}
+
+__global__ void settle(double *out, const double *in) {
+    double v = in[threadIdx.x];
+    while (v < 5) v = v * v;
+    out[threadIdx.x] = v;
+}
+
+int main() {
+    const int n = 5;
+    std::vector<float> h(4 * n + 1);
+    for (int i = 0; i < n; i++) { h[n + i] = 0.1f * i + 0.3f; h[2 * n + i] = 1; }
+    float *b;
+    cudaMalloc(&b, h.size() * sizeof(float));
+    cudaMemcpy(b, h.data(), h.size() * sizeof(float), cudaMemcpyHostToDevice);
+    auto grad = clad::gradient(scale, "out, in, val");
+    cudaStream_t stream;
+    cudaStreamCreate(&stream);
+    grad.execute_kernel(dim3(1), dim3(8), 0, stream, b, b + n, 1.25f, n, b + 2 * n, b + 3 * n, b + 4 * n);
+    cudaStreamSynchronize(stream);
+    cudaMemcpy(h.data(), b, h.size() * sizeof(float), cudaMemcpyDeviceToHost);
+    for (int k : {0, 5, 10, 15, 19, 20}) printf("%.4f ", h[k]);
+    printf("\n");
+
+    double s[12] = {0, 0, 0, 1.5, 2, 9, 1, 1, 1}, *m;
+    cudaMalloc(&m, sizeof s);
+    cudaMemcpy(m, s, sizeof s, cudaMemcpyHostToDevice);
+    auto settled = clad::gradient(settle);
+    settled.execute_kernel(dim3(1), dim3(3), m, m + 3, m + 6, m + 9);
+    cudaMemcpy(s, m, sizeof s, cudaMemcpyDeviceToHost);
+    for (double v : s) printf("%.4f ", v);
+    printf("\n");
+    settled.execute(m, m + 3, m + 6, m + 9);
+}
+"""
+
+_HOST = r"""#include <stdio.h>
+
+void foo(double *x_in, double *x_out) { x_out[0] = x_in[0] * x_in[0]; }
+double power(double x, int n) {
+    double p = 1;
+    for (int k = 0; k < 3; k++) p *= x + n;
+    return p;
+}
+
+int enzyme_dup, enzyme_out, enzyme_const;
+typedef void (*f_ptr)(double *, double *);
+extern void __enzyme_autodiff(f_ptr, int, double *, double *, int, double *, double *);
+template <typename... A> double __enzyme_autodiff(A...);
+
+int main() {
+    double x = 1.4, d_x = 0.0, y, d_y = 1.0;
+    __enzyme_autodiff(foo, enzyme_dup, &x, &d_x, enzyme_dup, &y, &d_y);
+    printf("%f %f %f %f\n", x, y, d_x, d_y);
+    double slope = __enzyme_autodiff((void *)power, enzyme_out, x, enzyme_const, 2);
+    printf("%f\n", slope);
+}
+"""
+
+PROGRAMS = {
+    "square": Program(
+        _SQUARE,
+        "1.400000 2.800000 1.960000 0.000000",
+        (
+            "kg::square_grad(x, y, d_x, d_y);   /* the comment   stays */",
+            "    square_grad<<<1,1>>>(m, m + 1, m + 2, m + 3);",
+        ),
+    ),
+    "returned": Program(
+        _RETURNED,
+        "2.0000 3.0000 36.0000 12.0000 8.0000 72.0000 27.0000 12.0000\n0.0308 2.0285 0.0001 0.0001 0.0154 1.0142",
+        lacks=("__enzyme_autodiff<Two>((void",),
+    ),
+    "clad": Program(
+        _CLAD,
+        "3.00 36.00 27.00 3.00 12.00 27.00",
+        ("fn_grad.execute(a, 2.0, d_a, d_b);",),
+        ("clad::gradient(", '#include "clad'),
+    ),
+    "kernels": Program(
+        _KERNELS,
+        "0.7547 0.3000 0.0000 1.6676 0.2838 11.8863\n"
+        "5.0625 16.0000 9.0000 1.5000 2.0000 9.0000 0.0000 0.0000 0.0000 13.5000 32.0000 1.0000\n"
+        "Use execute_kernel() for global CUDA kernels",
+        ("auto grad = scale_gradient{};",),
+    ),
+    "host": Program(_HOST, "1.400000 1.960000 2.800000 0.000000\n34.680000"),
+}
