@@ -184,6 +184,51 @@ int main() {
 }
 """
 
+_HALVES = r"""#include <cstdio>
+template <typename R = void *, typename... A> __device__ R __enzyme_augmentfwd(A...);
+template <typename... A> __device__ void __enzyme_reverse(A...);
+__device__ int enzyme_dup, enzyme_const, enzyme_allocated;
+struct Tape { double kept[2]; };
+
+__device__ void collide(float *src, float *dst, int idx) {
+    dst[idx] += src[idx] * src[idx] - 3 * src[idx];
+}
+__device__ void product(const double *a, double *out) { *out = sin(a[0]) * exp(a[1]); }
+
+__global__ void forward(float *src, float *dst, void **tapes, double *a, double *out, Tape *kept) {
+    int i = threadIdx.x;
+    tapes[i] = __enzyme_augmentfwd(collide, enzyme_dup, src, src, enzyme_dup, dst, dst, enzyme_const, i);
+    if (i == 0) *kept = __enzyme_augmentfwd<Tape>(product, enzyme_allocated, sizeof(Tape), enzyme_dup, a, a, enzyme_dup, out, out);
+}
+__global__ void reverse(float *src, float *d_src, float *dst, float *d_dst, void **tapes, double *a, double *d_a,
+                        double *out, double *d_out, Tape *kept) {
+    int i = threadIdx.x;
+    __enzyme_reverse(collide, enzyme_dup, src, d_src, enzyme_dup, dst, d_dst, enzyme_const, i, tapes[i]);
+    if (i == 0) __enzyme_reverse(product, enzyme_allocated, sizeof(Tape), enzyme_dup, a, d_a, enzyme_dup, out, d_out, *kept);
+}
+
+int main() {
+    float h[16] = {1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}, *m; // src, dst, d_src, d_dst
+    double hd[6] = {0.5, 0.25, 0, 0, 0, 1}, *d;                         // a, d_a, out, d_out
+    void **tapes;
+    Tape *kept;
+    cudaMalloc(&m, sizeof h);
+    cudaMalloc(&d, sizeof hd);
+    cudaMalloc(&tapes, 4 * sizeof(void *));
+    cudaMalloc(&kept, sizeof(Tape));
+    cudaMemcpy(m, h, sizeof h, cudaMemcpyHostToDevice);
+    cudaMemcpy(d, hd, sizeof hd, cudaMemcpyHostToDevice);
+    forward<<<1, 4>>>(m, m + 4, tapes, d, d + 4, kept);
+    cudaMemset(m, 0, 4 * sizeof(float)); // what the reverse needs is on the tape
+    cudaMemset(d, 0, 2 * sizeof(double));
+    reverse<<<1, 4>>>(m, m + 8, m + 4, m + 12, tapes, d, d + 2, d + 4, d + 5, kept);
+    cudaMemcpy(h, m, sizeof h, cudaMemcpyDeviceToHost);
+    cudaMemcpy(hd, d, sizeof hd, cudaMemcpyDeviceToHost);
+    for (int k = 4; k < 16; k++) printf("%.0f ", h[k]);
+    printf("\n%.6f %.6f %.6f %.6f\n", hd[2], hd[3], hd[4], hd[5]);
+}
+"""
+
 PROGRAMS = {
     "square": Program(
         _SQUARE,
@@ -211,5 +256,6 @@ PROGRAMS = {
         "Use execute_kernel() for global CUDA kernels",
         ("auto grad = scale_gradient{};",),
     ),
+    "halves": Program(_HALVES, "-2 -2 0 4 -1 1 3 5 1 1 1 1\n1.126838 0.615595 0.615595 0.000000"),
     "host": Program(_HOST, "1.400000 1.960000 2.800000 0.000000\n34.680000"),
 }

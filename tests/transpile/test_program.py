@@ -65,9 +65,9 @@ REFUSED = {
         void run(double *x) { k<<<1, 1>>>(x); }
         int main() { double *x = nullptr, *d = nullptr; __enzyme_autodiff(run, x, d); }
     """,
-    "with a tape between them": """
+    "needs 16 bytes, and has 8": """
         template <typename... A> __device__ void *__enzyme_augmentfwd(A...);
-        __device__ void f(double *x) { *x = *x * *x; }
+        __device__ void f(double *x) { double v = *x * *x; *x = sin(v) * x[1]; }
         __global__ void k(double *x, double *d, void **t) { *t = __enzyme_augmentfwd(f, x, d); }
     """,
     "whose size is not known": """

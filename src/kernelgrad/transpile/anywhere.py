@@ -67,6 +67,17 @@ def _rewritten(function: Function, is_own: Callable[[Atomic], bool]) -> Function
     return with_body(function, block(function.body))
 
 
+def plainly_told(body: str) -> str:
+    """Without reasons that hold for kernels: what is plain is not atomic, and numbers are the thread's own."""
+    lines = [line if "kg::" in line else _ATOMIC.sub("", line) for line in body.split("\n")]
+    return _OF_BLOCKS.sub("", "\n".join(lines)).replace(_CONSUMED, "consumed")
+
+
+_ATOMIC = re.compile(r"  // atomic: .*$")
+_OF_BLOCKS = re.compile(r"  // every thread has a part of it: one addition for each block$", re.M)
+_CONSUMED = "consumed, by one of the threads that may have stored the element"
+
+
 def spelled(body: str) -> tuple[str, list[str]]:
     """The text of such a function, and the helpers that it uses."""
     for pattern, name in _NAMED.items():

@@ -25,7 +25,8 @@ from ..ir.types import Scalar
 from .anywhere import ADD, ADD_TEXT
 from .derived_functions import RESULT, Derived, derived_function, plain_type
 
-_SUFFIX = {"reverse": "grad", "forward": "tangent"}
+TAPE = "_tape"  # the parameter of both halves of a reverse
+_SUFFIX = {"reverse": "grad", "forward": "tangent", "augmented": "augmented", "backward": "reverse"}
 
 Source = Callable[[Cursor], str]
 
@@ -60,6 +61,7 @@ class Functions:
     def __init__(self, unit: Unit, words: set[str]):
         self.unit, self.words = unit, words
         self._texts: dict[str, None] = {}
+        self._halves: dict[str, str] = {}  # activities of functions whose passes are apart
         self._reserved: dict[str, str] = {}
         self._names: dict[str, str] = {}  # of derived functions, and their texts
         self._around: dict[str, str] = {}  # by text, the name
@@ -72,9 +74,10 @@ class Functions:
             self._texts.setdefault("".join(in_namespace([ADD_TEXT])))
 
     def fresh(self, name: str) -> str:
-        found = name
+        found, number = name, 1
         while found in self.words:
-            found = f"{found}_"
+            number += 1
+            found = f"{name}_{number}"
         self.words.add(found)
         return found
 
@@ -89,10 +92,6 @@ class Functions:
     def derived(self, request: Request, on_host: bool) -> tuple[Derived, Function]:
         """The derivative that a request asks for, and the primal."""
         span = self.unit.span(request.call)
-        if request.mode not in _SUFFIX:
-            raise UnsupportedError(
-                "augmented and reverse passes with a tape between them cannot be transpiled yet", span
-            )
         lowering = Lowering(self.unit)
         name = lowering.function(request.function, span)
         custom = CustomDerivatives(self.unit, lowering.reached)
@@ -106,9 +105,14 @@ class Functions:
         args = tuple(Value(p.type) for p in primal.params)
         activity = ",".join(a.activity for a in request.arguments)
         op = Derivative(name, request.mode, activity, (), args, (), span=span)
+        in_halves = request.mode in ("augmented", "backward")
+        if in_halves and self._halves.setdefault(name, activity) != activity:
+            problem = f"the two passes of '{name}' are asked for with other activities, and would have different tapes"
+            raise UnsupportedError(problem, span)
         pairs = zip(request.arguments, primal.params, strict=True)
         own = frozenset(p.name for a, p in pairs if a.shadow is not None and _is_of_thread(a.shadow))
-        made = self._apart(derived_function(module, op, may_alias(self.unit, request), on_host, own))
+        same = in_halves or may_alias(self.unit, request)
+        made = self._apart(derived_function(module, op, same, on_host, own))
         self._texts.setdefault(made.text)
         return made, primal
 
@@ -122,8 +126,35 @@ class Functions:
 
     def around(self, request: Request, primal: Function, derived: Derived, on_host: bool) -> Around:
         found = arranged(request, primal, derived, on_host)
+        if request.mode in ("augmented", "backward"):
+            self._tape(found, request, derived)
         self._need(found)
+        missing = next((p for p in derived.params if p.name not in found.given), None)
+        if missing is not None:
+            problem = f"the derivative of '{primal.name}' takes '{missing.name}' besides, and cannot be transpiled yet"
+            raise UnsupportedError(problem, self.unit.span(request.call))
         return found
+
+    def _tape(self, around: Around, request: Request, derived: Derived) -> None:
+        """The frame is what the call gives and takes: a value, or the bytes of the pointer itself."""
+        augmented, span = request.mode == "augmented", self.unit.span(request.call)
+        held = request.call.type if augmented or request.tape is None else request.tape.type
+        is_pointer = held.get_canonical().kind == TypeKind.POINTER
+        room = held.get_size() if is_pointer else min(held.get_size(), request.tape_bytes)
+        if derived.frame > room:
+            problem = f"the tape of '{request.function.spelling}' needs {derived.frame} bytes, and has {room}"
+            what = ": other memory behind a pointer cannot be transpiled yet" if is_pointer else ""
+            hint = "use enzyme_allocated, and a type that is large enough"
+            raise UnsupportedError(f"{problem}{what}", span, hint)
+        nbytes = max(1, derived.frame)
+        around.before.append(f"alignas(16) unsigned char frame[{nbytes}];")
+        around.given[TAPE] = "frame"
+        if augmented:
+            around.after += [f"{declare(held.spelling, 'tape')}{{}};", f"memcpy(&tape, frame, {nbytes});"]
+            around.returned.append("tape")
+        else:
+            around.params.append(declare(held.spelling, "tape"))
+            around.before.append(f"memcpy(frame, &tape, {nbytes});")
 
     # ---- Enzyme's calls
 
@@ -131,7 +162,8 @@ class Functions:
         """What the call of a request is replaced by."""
         derived, primal = self.derived(request, on_host)
         around = self.around(request, primal, derived, on_host)
-        values = [source(a.value) for a in request.arguments] + [source(a.shadow) for a in request.shadows if a.shadow]
+        cursors = (*(a.value for a in request.arguments), *(a.shadow for a in request.arguments))
+        values = [source(c) for c in (*cursors, request.seed, request.tape) if c is not None]
         name = self._named(request, around, derived, on_host)
         return f"{name}({', '.join(values)})"
 
@@ -142,7 +174,7 @@ class Functions:
         if plain and all(plain_type(p.type) for p in derived.params):
             return derived.name
         type = request.call.type.spelling if around.returned else "void"
-        head = f"static {'' if on_host else '__device__ '}{type} "
+        head = f"static {'' if on_host else '__device__ '}{declare(type, '')}"
         lines = [*around.lines(derived), *self._return(around, type, request)]
         body = f"({', '.join(around.params)})\n{{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
         key = head + body
@@ -155,7 +187,7 @@ class Functions:
     def _return(self, around: Around, type: str, request: Request) -> list[str]:
         if not around.returned or type == "void":
             return []
-        is_record = request.call.type.get_canonical().kind == TypeKind.RECORD
+        is_record = request.call.type.get_canonical().kind == TypeKind.RECORD and request.mode != "augmented"
         if not is_record and len(around.returned) > 1:
             problem = f"{len(around.returned)} adjoints are returned, and the call is declared to return '{type}'"
             raise UnsupportedError(problem, self.unit.span(request.call))
@@ -171,7 +203,7 @@ def arranged(request: Request, primal: Function, derived: Derived, on_host: bool
         name, type = param.name, argument.parameter.type.spelling
         around.params.append(declare(type, name))
         around.given[name] = f"&{name}" if by_reference else name
-        adjoint = derived.listed.get(name)
+        adjoint = derived.listed.get(name) if request.mode != "augmented" else None
         if argument.shadow is not None:
             shadows.append(_shadow(around, argument, name, f"d_{name}", adjoint.name if adjoint else None, request))
         elif adjoint is not None:
@@ -213,7 +245,7 @@ def _own(around: Around, name: str, adjoint: str, type: str, request: Request) -
     plain = type.replace("const ", "", 1)
     around.before.append(f"{plain} d_{name} = {1 if request.mode == 'forward' else 0};")
     around.given[adjoint] = f"&d_{name}"
-    if request.mode == "reverse":
+    if request.mode != "forward":
         around.returned.append(f"d_{name}")
 
 
@@ -224,9 +256,11 @@ def _value(around: Around, primal: Function, derived: Derived, request: Request)
     around.before.append(f"{type} value;")
     around.given[RESULT] = "&value"
     adjoint = derived.listed.get(RESULT)
-    if adjoint is None:
+    if adjoint is None or request.mode == "augmented":
         return
-    seed = 0 if request.mode == "forward" else 1
+    seed = "0" if request.mode == "forward" else "1" if request.seed is None else "seed"
+    if request.seed is not None:
+        around.params.append(f"{type} seed")
     around.before.append(f"{type} d_value = {seed};")
     around.given[adjoint.name] = "&d_value"
     if request.mode == "forward":

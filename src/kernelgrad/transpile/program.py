@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ..errors import KernelGradError, UnsupportedError
 from ..frontend import in_source
@@ -14,11 +15,14 @@ from ..frontend.clang import Cursor, Kind
 from ..frontend.in_source import Request, extent
 from ..frontend.text import tokens
 from ..frontend.unit import Unit
-from ..module import Module
 from .edits import Edits
 from .functions import Functions
 from .handles import Handle, handle_of
 from .kernels import KernelGradients
+from .tidy import joined
+
+if TYPE_CHECKING:
+    from ..module import Module
 
 _HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]((?:clad|enzyme)/[^">]+)[">][^\n]*', re.M)
 _ASKING = re.compile(r"__enzyme_(?:autodiff|fwddiff|augmentfwd|reverse)|clad$")
@@ -90,7 +94,7 @@ class _Program:
     def _generated(self) -> str:
         handles = [handle.text for handle in self.handles.values()]
         pieces = [*self.kernels.texts(), *self.functions.texts(), *handles]
-        return _DECLARED + "\n".join(pieces) + "\n"
+        return f"{_DECLARED}{joined(pieces)}\n"
 
     def _headers(self) -> None:
         """Of Clad's and Enzyme's: nothing of them is needed any more."""
