@@ -143,7 +143,8 @@ int main() {
     auto grad = clad::gradient(scale, "out, in, val");
     cudaStream_t stream;
     cudaStreamCreate(&stream);
-    grad.execute_kernel(dim3(1), dim3(8), 0, stream, b, b + n, 1.25f, n, b + 2 * n, b + 3 * n, b + 4 * n);
+    int threads = h.size() > 4 ? 8 : 16;
+    grad.execute_kernel(dim3(1), dim3(threads), 0, stream, b, b + n, 1.25f, n, b + 2 * n, b + 3 * n, b + 4 * n);
     cudaStreamSynchronize(stream);
     cudaMemcpy(h.data(), b, h.size() * sizeof(float), cudaMemcpyDeviceToHost);
     for (int k : {0, 5, 10, 15, 19, 20}) printf("%.4f ", h[k]);
@@ -198,13 +199,15 @@ __device__ void product(const double *a, double *out) { *out = sin(a[0]) * exp(a
 __global__ void forward(float *src, float *dst, void **tapes, double *a, double *out, Tape *kept) {
     int i = threadIdx.x;
     tapes[i] = __enzyme_augmentfwd(collide, enzyme_dup, src, src, enzyme_dup, dst, dst, enzyme_const, i);
-    if (i == 0) *kept = __enzyme_augmentfwd<Tape>(product, enzyme_allocated, sizeof(Tape), enzyme_dup, a, a, enzyme_dup, out, out);
+    if (i > 0) return;
+    *kept = __enzyme_augmentfwd<Tape>(product, enzyme_allocated, sizeof(Tape), enzyme_dup, a, a, enzyme_dup, out, out);
 }
 __global__ void reverse(float *src, float *d_src, float *dst, float *d_dst, void **tapes, double *a, double *d_a,
                         double *out, double *d_out, Tape *kept) {
     int i = threadIdx.x;
     __enzyme_reverse(collide, enzyme_dup, src, d_src, enzyme_dup, dst, d_dst, enzyme_const, i, tapes[i]);
-    if (i == 0) __enzyme_reverse(product, enzyme_allocated, sizeof(Tape), enzyme_dup, a, d_a, enzyme_dup, out, d_out, *kept);
+    if (i > 0) return;
+    __enzyme_reverse(product, enzyme_allocated, sizeof(Tape), enzyme_dup, a, d_a, enzyme_dup, out, d_out, *kept);
 }
 
 int main() {
@@ -229,6 +232,42 @@ int main() {
 }
 """
 
+_VARIABLES = r"""#include "clad/Differentiator/Differentiator.h"
+#include <cstdio>
+template <typename... A> __device__ void __enzyme_autodiff(A...);
+
+struct Pair { double x, y; };
+__constant__ double W[2] = {3, 4};
+__device__ double G[2] = {5, 6};
+
+namespace inner {
+__device__ void area(const Pair *p, double *out) { *out = p->x * p->y * W[1] * G[1]; }
+}
+__device__ void square(const double &a, double &b) { b = a * a; }
+__global__ void scale(double *out, const double *in) { out[threadIdx.x] = in[threadIdx.x] * W[threadIdx.x] * G[1]; }
+
+// Asks for both.
+__global__ void k(Pair *p, Pair *d_p, double *out, double *d_out) {
+    __enzyme_autodiff(inner::area, p, d_p, out, d_out);
+    double d = 0, value, seed = 1;
+    auto g = clad::gradient(square);
+    g.execute(p->x, value, &d, &seed);
+    *d_out = d;
+}
+
+int main() {
+    double h[10] = {1.5, 2.5, 0, 0, 0, 1, 0, 0, 1, 1}, *m;
+    cudaMalloc(&m, sizeof h);
+    cudaMemcpy(m, h, sizeof h, cudaMemcpyHostToDevice);
+    k<<<1, 1>>>((Pair *)m, (Pair *)(m + 2), m + 4, m + 5);
+    auto g = clad::gradient(scale, "out, in");
+    g.execute_kernel(dim3(1), dim3(2), m + 6, m, m + 8, m + 2);
+    cudaMemcpy(h, m, sizeof h, cudaMemcpyDeviceToHost);
+    for (double v : h) printf("%.2f ", v);
+    printf("\n");
+}
+"""
+
 PROGRAMS = {
     "square": Program(
         _SQUARE,
@@ -247,15 +286,16 @@ PROGRAMS = {
         _CLAD,
         "3.00 36.00 27.00 3.00 12.00 27.00",
         ("fn_grad.execute(a, 2.0, d_a, d_b);",),
-        ("clad::gradient(", '#include "clad'),
+        ("= clad::gradient(", '#include "clad'),
     ),
     "kernels": Program(
         _KERNELS,
         "0.7547 0.3000 0.0000 1.6676 0.2838 11.8863\n"
         "5.0625 16.0000 9.0000 1.5000 2.0000 9.0000 0.0000 0.0000 0.0000 13.5000 32.0000 1.0000\n"
         "Use execute_kernel() for global CUDA kernels",
-        ("auto grad = scale_gradient{};",),
+        ("auto grad = scale_gradient{};", "const dim3 block(3, 1, 1);"),
     ),
     "halves": Program(_HALVES, "-2 -2 0 4 -1 1 3 5 1 1 1 1\n1.126838 0.615595 0.615595 0.000000"),
+    "variables": Program(_VARIABLES, "1.50 2.50 78.00 60.00 90.00 3.00 27.00 60.00 0.00 0.00"),
     "host": Program(_HOST, "1.400000 1.960000 2.800000 0.000000\n34.680000"),
 }

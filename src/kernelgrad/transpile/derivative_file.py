@@ -6,7 +6,7 @@ import re
 
 from ..derivatives.gradient import Gradient
 from ..kernel import Kernel
-from ..launches.choice.any_launch import form_for_any, form_for_shape
+from ..launches.any_launch import form_for_any, form_for_shape
 from ..launches.choice.variant import Variant
 from .host_function import HostFunction, Shape
 from .support import INCLUDES, support_for

@@ -52,7 +52,7 @@ class Around:
 
 def _cast(text: str, param: object, derived: Derived) -> str:
     type = param.type  # type: ignore[attr-defined]
-    return text if plain_type(type) else f"({derived.types.spell(type)}){text}"
+    return text if plain_type(type) or text.startswith("&") else f"({derived.types.spell(type)}){text}"
 
 
 class Functions:
@@ -129,6 +129,8 @@ class Functions:
         if request.mode in ("augmented", "backward"):
             self._tape(found, request, derived)
         self._need(found)
+        if not on_host:  # variables of the file, which all device code sees
+            found.given |= {p.name: f"&{p.variable}" for p in derived.params if p.variable in derived.variables}
         missing = next((p for p in derived.params if p.name not in found.given), None)
         if missing is not None:
             problem = f"the derivative of '{primal.name}' takes '{missing.name}' besides, and cannot be transpiled yet"
@@ -202,7 +204,7 @@ def arranged(request: Request, primal: Function, derived: Derived, on_host: bool
         by_reference = is_reference(argument.parameter.type)
         name, type = param.name, argument.parameter.type.spelling
         around.params.append(declare(type, name))
-        around.given[name] = f"&{name}" if by_reference else name
+        around.given[name] = f"({_pointer(type)})&{name}" if by_reference else name
         adjoint = derived.listed.get(name) if request.mode != "augmented" else None
         if argument.shadow is not None:
             shadows.append(_shadow(around, argument, name, f"d_{name}", adjoint.name if adjoint else None, request))
@@ -221,8 +223,9 @@ def _shadow(around: Around, argument: Argument, name: str, shadow: str, adjoint:
     if adjoint is None:
         return f"const void *{shadow}"
     if is_reference(argument.parameter.type):
-        around.given[adjoint] = f"&{shadow}"
-        return declare(type.replace("const ", "", 1), shadow)
+        by_pointer = argument.shadow is not None and argument.shadow.type.get_canonical().kind == TypeKind.POINTER
+        around.given[adjoint] = shadow if by_pointer else f"&{shadow}"
+        return declare(_pointer(type) if by_pointer else type.replace("const ", "", 1), shadow)
     if not is_number:
         around.given[adjoint] = shadow
         return declare(type.replace("const ", "", 1), shadow)
@@ -265,6 +268,11 @@ def _value(around: Around, primal: Function, derived: Derived, request: Request)
     around.given[adjoint.name] = "&d_value"
     if request.mode == "forward":
         around.returned.append("d_value")
+
+
+def _pointer(reference: str) -> str:
+    """`const double &`: `double *`."""
+    return f"{reference.replace('const ', '', 1).rstrip('& ')} *"
 
 
 def declare(type: str, name: str) -> str:

@@ -11,7 +11,7 @@ from ..frontend.unit import Unit
 from ..ir.types import Struct
 from .derived_functions import plain_type
 from .functions import Functions, declare
-from .host_function import HostFunction
+from .host_function import HostFunction, Shape
 from .kernels import KernelGradients
 
 _NAMES = {"reverse": "gradient", "forward": "derivative"}
@@ -45,7 +45,8 @@ def handle_of(request: Request, on_host: bool, functions: Functions, kernels: Ke
         members = _launched(request, kernels.of(request), unit)
     else:
         members = _executed(request, on_host, functions)
-    return Handle(name, f"clad::{'gradient' if request.mode == 'reverse' else 'differentiate'} here", members)
+    asked = "gradient" if request.mode == "reverse" else "differentiate"
+    return Handle(name, f"clad::{asked}({request.function.spelling}, ...)", members)
 
 
 def _executed(request: Request, on_host: bool, functions: Functions) -> dict[str, str]:
@@ -72,9 +73,6 @@ def _misused(request: Request) -> dict[str, str]:
 def _launched(request: Request, function: HostFunction, unit: Unit) -> dict[str, str]:
     """`execute_kernel` with and without shared memory and a stream."""
     span = unit.span(request.call)
-    if function.variables:
-        name = function.variables[0].name
-        raise UnsupportedError(f"a gradient that uses the variable '{name}' cannot be transpiled yet", span)
     own = [(a.parameter.type.spelling, a.parameter.spelling) for a in request.arguments]
     adjoints = [(_adjoint_type(a), f"d_{a.parameter.spelling}") for a in request.shadows]
     given = []
@@ -83,16 +81,33 @@ def _launched(request: Request, function: HostFunction, unit: Unit) -> dict[str,
             raise UnsupportedError(f"'{param.name}', a struct that is passed by value, cannot be transpiled yet", span)
         spelled = function.types.spell(param.type, param.const)
         given.append(name if plain_type(param.type) else f"({spelled}){name}")
+    addresses = list[str]()
+    for param in function.variables:
+        address = f"{param.name}_address"
+        addresses.append(f"void *{address};")
+        found = f"cudaGetSymbolAddress(&{address}, {param.variable})"
+        addresses.append(f"if (cudaError_t error = {found}) return error;")
+        given.append(f"({function.types.spell(param.type, param.const)}){address}")
     declared = ",\n        " + ", ".join(declare(type, name) for type, name in (*own, *adjoints))
     launch, more, passed = "dim3 grid, dim3 block", ", size_t shared, cudaStream_t stream", ", ".join(given)
-    head = "cudaError_t execute_kernel"
+    head, shape, checked, fits = "cudaError_t execute_kernel", "grid, block, ", list[str](), dict[str, str]()
+    if function.shape is not None:
+        shape, checked = "", ["if (!fits(grid, block)) return cudaErrorInvalidConfiguration;"]
+        fits = _member(f"static bool fits({launch})", [f"return {_condition(function.shape)};"])
+    calls = [f"return {function.name}({shape}{how}, {passed});" for how in ("shared, stream", "0, nullptr")]
     return {
-        **_member(
-            f"{head}({launch}{more}{declared}) const",
-            [f"return {function.name}(grid, block, shared, stream, {passed});"],
-        ),
-        **_member(f"{head}({launch}{declared}) const", [f"return {function.name}(grid, block, 0, nullptr, {passed});"]),
+        **fits,
+        **_member(f"{head}({launch}{more}{declared}) const", [*checked, *addresses, calls[0]]),
+        **_member(f"{head}({launch}{declared}) const", [*checked, *addresses, calls[1]]),
     }
+
+
+def _condition(shape: Shape) -> str:
+    """Whether a launch has the grid and block that the gradient is for."""
+    named = zip(("grid", "block"), shape, strict=True)
+    return " && ".join(
+        f"{name}.{axis} == {n}" for name, extents in named for axis, n in zip("xyz", extents, strict=True)
+    )
 
 
 def _adjoint_type(argument: Argument) -> str:

@@ -44,9 +44,13 @@ class _Program:
         self.first: int | None = None  # where the first function that asks begins
 
     def text(self) -> str:
-        for function in self.unit.functions():
-            if function.kind == Kind.FUNCTION_DECL and extent(function).file == self.unit.name:
-                self._function(function)
+        functions = [f for f in self.unit.functions() if f.kind == Kind.FUNCTION_DECL]
+        asking = [f for f in functions if extent(f).file == self.unit.name]
+        for request in (r for f in asking for r in in_source.requests(self.unit, f)):
+            if request.configuration and request.misuse is None:
+                self.kernels.note(request)
+        for function in asking:
+            self._function(function)
         if self.first is None:
             raise KernelGradError(f"{self.unit.name}: nothing in it asks for a derivative")
         self.edits.insert(self.first, self._generated())

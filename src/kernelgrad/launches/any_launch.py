@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.ops import Barrier, Warp
-from ...ir.traverse import kinds
-from ...runtime.integers import Extents, KnownLaunch, integers_of
-from .forms import Forms
-from .variant import Variant
+from ..autodiff.calculus.shadows import is_dynamic
+from ..ir.ops import Barrier, Warp
+from ..ir.traverse import kinds
+from ..runtime.integers import Extents, KnownLaunch, integers_of
+from .choice.forms import Forms
+from .choice.variant import Variant
+from .memory.tape_expressions import tape_elements
 
 
 def form_for_any(forms: Forms) -> Variant:
@@ -31,7 +33,7 @@ def _parts_ragged_warps(forms: Forms) -> bool:
     function = forms.kernel.function
     if kinds(function.body).isdisjoint((Warp, Barrier)):
         return False
-    from ...transforms import converge
+    from ..transforms import converge
 
     return converge.is_needed(function, whole_rows=False)
 
@@ -40,7 +42,13 @@ def form_for_shape(forms: Forms, grid: Extents, block: Extents) -> Variant:
     """Right in launches of this shape, whatever the arguments are."""
     launch = shape_alone(forms, grid, block)
     facts = forms.chooser(launch).find(launch, {}, ()).facts
-    return forms.variant(None, replace(facts, apart_in_turn=False, wide=_in_kernel(facts.wide, forms)))
+    sized = not any(map(is_dynamic, forms.kernel.module.globals.values()))  # how much is filled is not known else
+    wide, refill = _in_kernel(facts.wide, forms), facts.refill and sized
+    facts = replace(facts, apart_in_turn=False, wide=wide, refill=refill)
+    plain = forms.variant(None, replace(facts, strips=False))
+    # Loops go in strips where else a launch would have to count what they keep.
+    counted = facts.strips and tape_elements(plain.derivative.prepared.plan) is None
+    return forms.variant(None, facts) if counted else plain
 
 
 def _in_kernel(wide: frozenset[str], forms: Forms) -> frozenset[str]:
