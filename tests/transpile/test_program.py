@@ -70,6 +70,11 @@ REFUSED = {
         __device__ void f(double *x) { double v = *x * *x; *x = sin(v) * x[1]; }
         __global__ void k(double *x, double *d, void **t) { *t = __enzyme_augmentfwd(f, x, d); }
     """,
+    "values of every iteration": """
+        template <typename... A> __device__ void __enzyme_autodiff(A...);
+        __device__ void f(double *x, int n) { for (int k = 0; k < n; k++) *x = sin(*x); }
+        __global__ void k(double *x, double *d, int n) { __enzyme_autodiff(f, x, d, n); }
+    """,
     "whose size is not known": """
         #include "clad/Differentiator/Differentiator.h"
         __global__ void k(double *y, const double *x, double *tmp, int n) {

@@ -35,9 +35,9 @@ __device__ T take_any(T *address)
     return before;
 }
 """
-ADD_TEXT = once("add_anywhere", _ADD)
+ADD_TEXT = once("add", _ADD)
 _NAMED = {re.compile(r"\batomicAdd\("): f"{ADD}(", re.compile(r"\bkg::take\("): "kg::take_any("}
-_HELPERS = {f"{ADD}(": ADD_TEXT, "kg::take_any(": once("take_anywhere", TAKE)}
+_HELPERS = {f"{ADD}(": ADD_TEXT, "kg::take_any(": once("take_any", TAKE)}
 
 
 def run(function: Function, own: frozenset[str]) -> Function:

@@ -53,6 +53,12 @@ def derived_function(module: Module, op: Derivative, may_alias: bool, on_host: b
     the thread itself; that of its value always is."""
     requests = requested._Requests(module, requested.Compiler(pipeline.compile_kernel, pipeline._finished))
     made = requests.of(op, may_alias)
+    if made.stacks:
+        problem = (
+            f"the derivative of '{op.fn}' keeps values of every iteration of a loop, in memory that launches provide"
+        )
+        hint = "let the loop's bounds be constants, or differentiate the kernel as a whole"
+        raise UnsupportedError(f"{problem}: it cannot be transpiled yet", op.span, hint)
     name, whole = made.names[op.mode], requests.extended()
     alone = Module({name: requests.functions[name]}, whole.globals, whole.structs)
     alone = pipeline.for_target(alone, name, pipeline.CUDA)
