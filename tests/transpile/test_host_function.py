@@ -47,9 +47,9 @@ def _assert_close(one: Any, other: Any) -> None:
             np.testing.assert_allclose(other[name], one[name], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["dynamic_shared_memory", "dynamic_array_of_structs", "above_48_kb"])
+@pytest.mark.parametrize("name", ["dynamic_array_of_structs", "above_48_kb"])
 def test_shared_memory(name: str) -> None:
-    case = CASES[name] if name in CASES else next(c for c in CASES.values() if c.shared)
+    case = CASES[name]
     gradient = kg.gradient(case.compiled(), "y, x")
     y, x, d_y = inputs()
     wanted = [y, x, d_y, np.zeros_like(x)]
