@@ -34,6 +34,7 @@ derivatives/second_order
 checking
 host
 programs
+transpile
 frameworks  torch  jax
 """.split()
 # Kernels of our own are compiled as a user's are, and so are those that come with their source.
@@ -43,6 +44,7 @@ COMPILE = {
     ("torch/operator", "kernelgrad.api.of_cupy"),
     ("jax/operator", "kernelgrad.api.of_cupy"),
 }
+READ_TEXT = ("pipeline", "transpile")  # to compile it, and to rewrite it
 HEAVY = {"clang": {"frontend"}, "llvmlite": {"backends", "runtime"}}
 SHARED = {"errors", "cache", "deep", "locks", "progress", "requests"}  # for all
 OPTIONAL = {"cuda", "torch", "cupy", "jax", "jaxlib", "numba", "warp", "ml_dtypes"}
@@ -107,7 +109,7 @@ def is_above(name: str, path: str) -> bool:
         return True
     if path.startswith("frontend/"):
         return parts[0] in ("ir", "frontend")
-    if (path, name) in COMPILE or (own == "pipeline" and parts[0] == "frontend"):
+    if (path, name) in COMPILE or (own in READ_TEXT and parts[0] == "frontend"):
         return True
     return own is not None and other is not None and LAYERS.index(other) <= LAYERS.index(own)
 

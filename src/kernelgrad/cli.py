@@ -1,4 +1,5 @@
-"""`python -m kernelgrad`: a file's functions, a kernel's IR after any pass, its CUDA C++, or its gradient."""
+"""`python -m kernelgrad`: a file's functions, a kernel's IR after any pass, its CUDA C++, its gradient; and files for
+plain nvcc, with host functions for gradients, or with the derivatives that a program asks for."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ def main(arguments: list[str] | None = None) -> int:
     except KernelGradError as error:
         print(error, file=sys.stderr)
         return 1
-    print(text, end="" if text.endswith("\n") else "\n")
+    text = text if text.endswith("\n") else f"{text}\n"
+    if getattr(options, "output", None) is None:
+        print(text, end="")
+    else:
+        options.output.write_text(text)
     return 0
 
 
@@ -58,7 +63,36 @@ def _parser() -> argparse.ArgumentParser:
     gradient.add_argument("--unique", metavar="NAMES", help="index buffers that hold no value twice, as you promise")
     gradient.add_argument("--explain", action="store_true", help="say how and why instead of printing the code")
     gradient.set_defaults(run=_gradient)
+
+    written = argparse.ArgumentParser(add_help=False)
+    written.add_argument("-o", dest="output", type=Path, metavar="FILE", help="where to write it (default: print it)")
+    _add_diff(commands.add_parser("diff", parents=[shared, written], help="write a gradient as a file for plain nvcc"))
+    transpile = commands.add_parser(
+        "transpile", parents=[shared, written], help="replace the derivatives that a program asks for by code"
+    )
+    transpile.set_defaults(run=_transpile)
     return parser
+
+
+def _add_diff(diff: argparse.ArgumentParser) -> None:
+    diff.add_argument("kernel")
+    diff.add_argument("--wrt", metavar="NAMES", help="such as out,in (default: every floating-point parameter)")
+    diff.add_argument("--host-wrapper", action="store_true", help="with a C++ function that allocates, launches, frees")
+    diff.add_argument("--grid", type=_extents, metavar="X[,Y[,Z]]", help="of all launches; with --block")
+    diff.add_argument("--block", type=_extents, metavar="X[,Y[,Z]]")
+    diff.add_argument("--no-primal", action="store_true", help="the reverse alone, without the kernel's own results")
+    diff.add_argument("--keep", metavar="NAMES", help="pure outputs whose adjoints are left as they are")
+    diff.add_argument("--assign", metavar="NAMES", help="pure inputs whose adjoints are written, not added to")
+    diff.add_argument("--may-alias", action="store_true", help="arguments may share memory")
+    diff.add_argument("--unique", metavar="NAMES", help="index buffers that hold no value twice, as you promise")
+    diff.set_defaults(run=_diff)
+
+
+def _extents(text: str) -> tuple[int, int, int]:
+    parts = [int(part) for part in text.replace("x", ",").split(",")]
+    if not 1 <= len(parts) <= 3 or min(parts) < 1:
+        raise ValueError(text)
+    return (*parts, *(1,) * (3 - len(parts)))  # type: ignore[return-value]
 
 
 def _module(options: argparse.Namespace):  # type: ignore[no-untyped-def]
@@ -105,3 +139,32 @@ def _gradient(options: argparse.Namespace) -> str:
         assume=assume(unique=options.unique),
     )
     return str(found.explain() if options.explain else found.source)
+
+
+def _diff(options: argparse.Namespace) -> str:
+    from .api import assume, gradient
+    from .derivatives.gradient import Gradient
+    from .transpile.derivative_file import derivative_file
+    from .transpile.host_function import Shape
+
+    if (options.grid is None) != (options.block is None):
+        raise KernelGradError("--grid and --block go together")
+    made: Any = gradient(
+        _module(options)[options.kernel],
+        options.wrt,
+        primal=not options.no_primal,
+        keep=options.keep,
+        assign=options.assign,
+        may_alias=options.may_alias,
+        assume=assume(unique=options.unique),
+    )
+    if not isinstance(made, Gradient):
+        raise KernelGradError(f"{options.kernel} is not a kernel; `kernelgrad gradient` prints a function's gradient")
+    shape = None if options.grid is None else Shape(options.grid, options.block)
+    return derivative_file(made, shape, options.host_wrapper)
+
+
+def _transpile(options: argparse.Namespace) -> str:
+    from .transpile.program import transpiled
+
+    return transpiled(_module(options))

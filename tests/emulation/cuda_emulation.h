@@ -308,6 +308,13 @@ constexpr int warpSize = 32;
 #define assert(condition) ((condition) ? void() : emulation::fail("assertion failed: " #condition))
 inline void __trap() { emulation::fail("trap"); }
 
+// Memory of the thread itself: atomics on it are plain operations here, as all are.
+inline unsigned int __isLocal(const void *p)
+{
+    const char *stack = emulation::block.current->stack.get();
+    return (const char *)p >= stack && (const char *)p < stack + emulation::stack_bytes;
+}
+
 // ---- synchronisation ------------------------------------------------------------------------------------------------
 
 inline void __syncthreads() { emulation::block_barrier(); }
@@ -459,12 +466,6 @@ EMULATE_REDUCE(or, a | b)
 EMULATE_REDUCE(xor, a ^ b)
 
 // ---- atomics: fibers switch only at barriers, so that plain code is atomic ------------------------------------------
-
-// Atomics are plain operations here, also on a thread's own memory.
-inline bool __isLocal(const void *)
-{
-    return false;
-}
 
 #define EMULATE_ATOMIC(name, expression)                                                        \
     template <typename T>                                                                       \

@@ -21,6 +21,7 @@ _FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-frounding-m
 _LINK = ["-shared", "-Wl,-Bsymbolic"]
 # A static array is one per block, since blocks run one after another; the dynamic one is the emulation's own.
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(.+?)(\w+)\[\];")
+_AS_ARRAY = r"\1(&\2)[0x10000] = *(\1(*)[0x10000])emulation::dynamic_shared;"
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
 _LAUNCH = """
 extern "C" const char *emulation_launch(const unsigned int *grid, const unsigned int *block,
@@ -99,7 +100,7 @@ def _build(text: str) -> ctypes.CDLL:
     launchers = (
         _LAUNCH.format(kernel=k).replace("emulation_launch", _launcher(k)) for k in dict.fromkeys(_KERNEL.findall(text))
     )
-    source = _DYNAMIC.sub(r"\1*\2 = (\1*)emulation::dynamic_shared;", text)
+    source = _DYNAMIC.sub(_AS_ARRAY, text)
     with tempfile.TemporaryDirectory() as folder:
         file, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
         file.write_text(f'#include "cuda_emulation.h"\n#line 1 "kernel.cu"\n{source}{"".join(launchers)}')

@@ -15,7 +15,7 @@ from ..ir.ops import Atomic, For, GlobalRef, Load, Store, While
 from ..ir.traverse import walk
 from ..kernel import Kernel
 from ..launches.choice.variant import Variant
-from ..launches.memory.buffers import Memory
+from ..launches.memory.buffers import Copy, Memory
 from ..launches.memory.tape_memory import tape_total
 from ..launches.plan import LaunchPlan
 from ..runtime.config import make_launch
@@ -145,7 +145,7 @@ def _steps(plan: LaunchPlan) -> list[str]:
         rows.append(f"  {step.kernel.name}: grid {grid}, block {block}: {_counted(count)} in its code")
     rows += [f"  afterwards {addition.describe(plan.sized)}" for addition in plan.additions]
     for need in plan.needs:
-        if isinstance(need, Memory):
+        if isinstance(need, Memory | Copy):
             nbytes = need.nbytes.value(plan.sized)
             rows.append(f"  {need.name}: {f'{nbytes:,} bytes: ' if nbytes else ''}{need.role}")
     return rows

@@ -145,7 +145,8 @@ class LaunchPlan:
     def sized(self) -> Sized:
         from .memory.buffers import Sized
 
-        return Sized(self.launch.grid, self.launch.block, dict(self.launch.sizes))
+        launch = self.launch
+        return Sized(launch.grid, launch.block, dict(launch.sizes), shared=launch.shared_bytes)
 
     @cached_property
     def additions(self) -> tuple[Addition, ...]:
@@ -157,27 +158,13 @@ class LaunchPlan:
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:
-        """Memory and numbers that the kernels are given besides the arguments, but for logs and claims."""
-        from .memory import started_grid
-        from .memory.buffers import Number, Value
-        from .memory.double_cells import wide_adjoints
-        from .memory.partial_sums import partial_sums
-        from .memory.replicas import replicas
-        from .memory.tape_memory import shadows, tape_needs
+        """Memory and numbers that the kernels are given besides the arguments, but for logs."""
+        from .memory.buffers import Number
+        from .needs import needs_of
 
-        variant = self.variant
-        shared = [Value(SHARED_BYTES, Number(-(-self.launch.shared_bytes // 16) * 16), "where shadows begin")]
-        segment = [] if self.segment is None else [Value(SEGMENT, Number(self.segment), "iterations")]
-        return (
-            *(shared if variant.doubles_shared else ()),
-            *shadows(variant),
-            *partial_sums(variant, self.sized),
-            *replicas(variant),
-            *wide_adjoints(variant),
-            *started_grid.launch_extents(variant),
-            *segment,
-            *tape_needs(variant, self.sizes),
-        )
+        sizes = self.sizes
+        tape = None if sizes is None else {key: Number(int(each[0])) for key, each in sizes.items()}
+        return needs_of(self.variant, self.sized, tape, self.segment)
 
     def prepare(self, at: Preparation) -> list[Step]:
         """Makes what the launch needs, and gives its steps, in order."""

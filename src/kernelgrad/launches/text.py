@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..kernel import Kernel
-from .memory.buffers import Memory
+from .memory.buffers import Alias, Copy, Memory
 from .plan import LaunchPlan, PlannedStep
 
 _ROLES = {
@@ -63,7 +63,9 @@ def supplied_lines(plan: LaunchPlan) -> Iterator[tuple[str, str]]:
     """What kernels are given besides the arguments: by the parameter's name, a comment."""
     at = plan.sized
     for need in plan.needs:
-        if isinstance(need, Memory):
+        if isinstance(need, Copy | Alias):
+            yield need.name, f"//   {need.name}: {need.role}"
+        elif isinstance(need, Memory):
             filled = "" if need.fill is None else f", each {need.fill:#x}" if need.fill else ", zeroed"
             amount = f" {need.nbytes.value(at)} bytes ({need.nbytes}){filled}" if str(need.nbytes) != "0" else ""
             yield need.name, f"//   {need.name}:{amount}: {need.role}"

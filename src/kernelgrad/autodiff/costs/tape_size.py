@@ -9,6 +9,7 @@ from ...ir.ops import Apply, Builtin, Constant, For, Value, While
 from ...ir.types import Scalar, Type
 from ..calculus.tape import leaf_types
 from ..saving.plan import Plan
+from ..saving.tape_capacity import loops_around
 
 _Sum = Counter[str]  # coefficients of symbols; of "": the constant
 _EXTENTS = {"block_dim": "blockDim", "grid_dim": "gridDim"}
@@ -31,16 +32,8 @@ def _multiple(count: int, text: str) -> str:
 
 
 def _times(place: Place, plan: Plan) -> str:
-    """How many frames of a block are on the tape at once: those of the loops around it, up to one that is rerun."""
-    found: list[str] = []
-    current: Place | None = place
-    while current is not None:
-        loop = current.owner
-        if isinstance(loop, For | While):
-            found.append(_trips(loop, plan.structure))
-            if id(loop) in plan.rerun:
-                break
-        current = current.parent
+    """How many frames of a block are on the tape at once."""
+    found = [_trips(loop, plan.structure) for loop in loops_around(place, plan)]
     return " * ".join(reversed(found)) or "1"
 
 

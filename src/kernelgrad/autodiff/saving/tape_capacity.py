@@ -3,7 +3,7 @@ launch, else by a function that counts, run before the gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...analysis.fold import evaluate as fold
@@ -112,20 +112,27 @@ def arguments_as_ones(structure: Structure) -> Known:
 
 
 def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue) -> int | None:
-    """How many frames of a block can be on the tape at once: those of the loops around it, up to one that is rerun."""
+    """How many frames of a block can be on the tape at once."""
     times = 1
+    for loop in loops_around(place, plan):
+        trips = trip_count(loop, plan.structure, known, builtin)
+        if trips is None:
+            return None
+        times *= trips
+    return times
+
+
+def loops_around(place: Place, plan: Plan) -> Iterator[For | While]:
+    """The loops whose iterations have a frame of the block each on the tape: from the innermost up to one that is
+    rerun."""
     current: Place | None = place
     while current is not None:
         loop = current.owner
         if isinstance(loop, For | While):
-            trips = trip_count(loop, plan.structure, known, builtin)
-            if trips is None:
-                return None
-            times *= trips
+            yield loop
             if id(loop) in plan.rerun:
-                return times
+                return
         current = current.parent
-    return times
 
 
 def trip_count(loop: For | While, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:

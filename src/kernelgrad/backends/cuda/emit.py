@@ -69,6 +69,11 @@ def global_names(module: Module, kernel: str) -> dict[str, str]:
     return _Emitter(module, module.functions[kernel]).names
 
 
+def types_of(module: Module, kernel: str) -> Types:
+    """How types are spelled in a kernel's text."""
+    return _Emitter(module, module.functions[kernel]).types
+
+
 @doing(lambda module, kernel: f"writing {kernel}")
 @deeply
 def emit(module: Module, kernel: str) -> str:

@@ -3,10 +3,13 @@ sizes are expressions over the launch and its arguments. Python evaluates them b
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
 
+from ...ir.types import U32, Scalar
 from ...runtime.arguments import Placement, Supplied
 from ...runtime.own import Own
 from ...runtime.scratch import Scratch
@@ -15,11 +18,14 @@ Extents = tuple[int, int, int]
 
 
 class Sized(NamedTuple):
-    """What expressions are evaluated with: the launch's shape, and the bytes of buffers by name."""
+    """What expressions are evaluated with: the launch's shape, the bytes of buffers by name, integer arguments, and
+    the bytes of dynamic shared memory."""
 
     grid: Extents
     block: Extents
     nbytes: Mapping[str, int]
+    integers: Mapping[str, int] = MappingProxyType({})
+    shared: int = 0
 
 
 class Expression:
@@ -31,18 +37,24 @@ class Expression:
     def __str__(self) -> str:
         raise NotImplementedError
 
+    def __add__(self, other: Expression | int) -> Expression:
+        return Operation("+", self, _lifted(other))
+
     def __mul__(self, other: Expression | int) -> Expression:
-        return _Operation("*", self, _lifted(other))
+        return Operation("*", self, _lifted(other))
 
     def __floordiv__(self, other: Expression | int) -> Expression:
-        return _Operation("/", self, _lifted(other))
+        return Operation("/", self, _lifted(other))
 
     def rounded_up(self, by: Expression | int) -> Expression:
         """The quotient, rounded up."""
-        return _Operation("up", self, _lifted(by))
+        return Operation("up", self, _lifted(by))
 
     def at_most(self, other: Expression) -> Expression:
-        return _Operation("min", self, other)
+        return Operation("min", self, other)
+
+    def at_least(self, other: Expression | int) -> Expression:
+        return Operation("max", self, _lifted(other))
 
 
 @dataclass(frozen=True)
@@ -75,12 +87,24 @@ class Extent(Expression):
 
     of: str
     axis: int
+    type: ClassVar[Scalar] = U32  # as kernels read it
 
     def value(self, at: Sized) -> int:
         return int(getattr(at, self.of)[self.axis])
 
     def __str__(self) -> str:
         return f"{self.of}.{'xyz'[self.axis]}"
+
+
+@dataclass(frozen=True)
+class SharedBytes(Expression):
+    """Of dynamic shared memory, as the launch asks for it."""
+
+    def value(self, at: Sized) -> int:
+        return at.shared
+
+    def __str__(self) -> str:
+        return "shared"
 
 
 @dataclass(frozen=True)
@@ -97,32 +121,35 @@ class StartedBlocks(Expression):
 
 
 @dataclass(frozen=True)
-class _Operation(Expression):
+class Operation(Expression):
     kind: str
     first: Expression
     second: Expression
 
     def value(self, at: Sized) -> int:
         first, second = self.first.value(at), self.second.value(at)
-        match self.kind:
-            case "*":
-                return first * second
-            case "/":
-                return first // second
-            case "up":
-                return -(-first // second)
-        return min(first, second)
+        return _OPERATIONS[self.kind](first, second)
 
     def __str__(self) -> str:
         if self.kind == "up":
             return f"({self.first} + {self.second} - 1) / {_grouped(self.second)}"
-        if self.kind == "min":
-            return f"std::min({self.first}, {self.second})"
+        if self.kind in ("min", "max"):
+            return f"std::{self.kind}({self.first}, {self.second})"
         return f"{_grouped(self.first)} {self.kind} {_grouped(self.second)}"
 
 
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "*": operator.mul,
+    "/": operator.floordiv,
+    "up": lambda first, second: -(-first // second),
+    "min": min,
+    "max": max,
+}
+
+
 def _grouped(expression: Expression) -> str:
-    plain = not isinstance(expression, _Operation) or expression.kind in ("min", "*")
+    plain = not isinstance(expression, Operation) or expression.kind in ("min", "max", "*")
     return str(expression) if plain else f"({expression})"
 
 
@@ -155,6 +182,26 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """A buffer that begins as a copy of another, which is an argument."""
+
+    name: str
+    of: str
+    nbytes: Expression
+    role: str
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A parameter that is given another's address too."""
+
+    name: str
+    of: str
+    nbytes: Expression
+    role: str
+
+
+@dataclass(frozen=True)
 class Value:
     """A number that a parameter is given."""
 
@@ -163,17 +210,35 @@ class Value:
     role: str
 
 
-Need = Memory | Value
+Need = Memory | Copy | Alias | Value
+Address = Callable[[str], int]  # of an argument, by name
 
 
-def supply(needs: Iterable[Need], at: Sized, placement: Placement, stream: int | None, own: Own) -> None:
+def _of_no_argument(name: str) -> int:
+    raise KeyError(name)
+
+
+def supply(
+    needs: Iterable[Need],
+    at: Sized,
+    placement: Placement,
+    stream: int | None,
+    own: Own,
+    address: Address = _of_no_argument,
+) -> None:
     """Makes the memory, and notes what parameters are given."""
     for need in needs:
         if isinstance(need, Value):
             own.supplied[need.name] = Supplied(need.value.value(at))
             continue
-        memory = own.add(need.name, Scratch(need.nbytes.value(at), placement.cuda, stream))
-        if need.fill == 0:
+        nbytes = need.nbytes.value(at)
+        if isinstance(need, Alias):
+            own.supplied[need.name] = Supplied(address(need.of), nbytes)
+            continue
+        memory = own.add(need.name, Scratch(nbytes, placement.cuda, stream))
+        if isinstance(need, Copy):
+            memory.copy_from(address(need.of))
+        elif need.fill == 0:
             memory.zero()
         elif need.fill is not None:
             memory.fill(need.fill)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,17 +56,17 @@ def sized(launch: Launch, bound: BoundArguments) -> Sized:
     return Sized(launch.grid, launch.block, nbytes)
 
 
-def tape_needs(variant: Variant, sizes: Sizes | None) -> list[Need]:
+def tape_needs(variant: Variant, elements: Mapping[Type, Expression] | None) -> list[Need]:
     """The tape, where it is known how much of it a thread needs; else that is counted before the launch."""
     found: list[Need] = []
     for stack in variant.derivative.stacks:
         name = stack.memory.name or ""
-        if sizes is None or stack.capacity is None:
+        if elements is None or stack.capacity is None:
             found.append(Memory(name, Number(0), None, f"tape of {stack.type}: as much as a launch before counts"))
             continue
-        each = int(sizes[stack.type][0])
+        each = elements[stack.type]
+        found.append(Value(stack.capacity.name or "", each, "elements of it for each thread"))
         found.append(Memory(name, THREADS * each * stack.type.size, None, f"tape of {stack.type}"))
-        found.append(Value(stack.capacity.name or "", Number(each), "elements of it for each thread"))
     return found
 
 

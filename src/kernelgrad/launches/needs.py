@@ -1,0 +1,43 @@
+"""What the kernels of a derivative are given besides the arguments: one description, as data. A launch evaluates it,
+the host functions of `transpile` are its text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..autodiff.calculus.shadows import SHARED_BYTES
+from ..ir.ops import SEGMENT
+from .memory import started_grid
+from .memory.buffers import Expression, Need, Number, SharedBytes, Sized, Value
+from .memory.double_cells import wide_adjoints
+from .memory.partial_sums import partial_sums
+from .memory.replicas import replicas
+from .memory.tape_memory import shadows, tape_needs
+from .memory.winner_memory import claim_memory
+
+if TYPE_CHECKING:
+    from .choice.variant import Variant
+
+_ALIGN = 16
+
+
+def needs_of(
+    variant: Variant, at: Sized, tape: Mapping[Any, Expression] | None, segment: int | None = None
+) -> tuple[Need, ...]:
+    """But for logs. `tape`: elements of each stack for each thread; None where a launch counts them. `at`: the launch,
+    where that decides which memory there is."""
+    own = SharedBytes().rounded_up(_ALIGN) * _ALIGN
+    shared = [Value(SHARED_BYTES, own, "where shadows begin")]
+    segments = [] if segment is None else [Value(SEGMENT, Number(segment), "iterations")]
+    return (
+        *(shared if variant.doubles_shared else ()),
+        *shadows(variant),
+        *partial_sums(variant, at),
+        *replicas(variant),
+        *wide_adjoints(variant),
+        *started_grid.launch_extents(variant),
+        *segments,
+        *tape_needs(variant, tape),
+        *claim_memory(variant),
+    )

@@ -1,0 +1,346 @@
+"""Calls of derivatives of functions: what a request becomes, and the functions that it needs.
+
+A derived function takes the primal's parameters, pointers to adjoints or tangents, and where the primal's value and its
+adjoint are. What a request has otherwise, a small function around it has: adjoints that are returned, values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from .. import pipeline
+from ..backends.cuda.names import in_namespace
+from ..errors import UnsupportedError
+from ..frontend.clang import Cursor, Kind, TypeKind, identity
+from ..frontend.custom_derivatives import CustomDerivatives
+from ..frontend.in_source import Argument, Request
+from ..frontend.lowering import Lowering
+from ..frontend.types import is_reference
+from ..frontend.unit import Unit
+from ..frontend.visiting import children_of
+from ..ir.ops import Derivative, Function, Value
+from ..ir.types import Scalar
+from .anywhere import ADD, ADD_TEXT
+from .derived_functions import RESULT, Derived, derived_function, plain_type
+
+TAPE = "_tape"  # the parameter of both halves of a reverse
+_SUFFIX = {"reverse": "grad", "forward": "tangent", "augmented": "augmented", "backward": "reverse"}
+
+Source = Callable[[Cursor], str]
+
+
+@dataclass
+class Around:
+    """The function around a derived one: its parameters, what is declared before the call, the call's arguments by
+    name, what is done after it, and what it returns."""
+
+    on_host: bool
+    params: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
+    given: dict[str, str] = field(default_factory=dict)
+    after: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
+
+    def lines(self, derived: Derived) -> Iterator[str]:
+        yield from self.before
+        args = ", ".join(_cast(self.given[p.name], p, derived) for p in derived.params)
+        yield f"{derived.name}({args});"
+        yield from self.after
+
+
+def _cast(text: str, param: object, derived: Derived) -> str:
+    type = param.type  # type: ignore[attr-defined]
+    return text if plain_type(type) or text.startswith("&") else f"({derived.types.spell(type)}){text}"
+
+
+class Functions:
+    """All of one program. `words`: that occur in it, so that no name is taken twice."""
+
+    def __init__(self, unit: Unit, words: set[str]):
+        self.unit, self.words = unit, words
+        self._texts: dict[str, None] = {}
+        self._halves: dict[str, str] = {}  # activities of functions whose passes are apart
+        self._reserved: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # of derived functions, and their texts
+        self._around: dict[str, str] = {}  # by text, the name
+
+    def texts(self) -> list[str]:
+        return list(self._texts)
+
+    def _need(self, around: Around) -> None:
+        if any(ADD in line for line in around.after):
+            self._texts.setdefault("".join(in_namespace([ADD_TEXT])))
+
+    def fresh(self, name: str) -> str:
+        found, number = name, 1
+        while found in self.words:
+            number += 1
+            found = f"{name}_{number}"
+        self.words.add(found)
+        return found
+
+    def reserved(self, name: str) -> str:
+        """The same name each time."""
+        if name not in self._reserved:
+            self._reserved[name] = self.fresh(name)
+        return self._reserved[name]
+
+    # ---- derived functions
+
+    def derived(self, request: Request, on_host: bool) -> tuple[Derived, Function]:
+        """The derivative that a request asks for, and the primal."""
+        span = self.unit.span(request.call)
+        lowering = Lowering(self.unit)
+        name = lowering.function(request.function, span)
+        custom = CustomDerivatives(self.unit, lowering.reached)
+        if custom.refusal is not None or custom.of or custom.probes:
+            raise custom.refusal or UnsupportedError("functions with custom derivatives cannot be transpiled yet", span)
+        module = lowering.module()
+        if pipeline.is_program(module, name):
+            problem = f"'{name}' allocates or launches: derivatives of such host functions cannot be transpiled yet"
+            raise UnsupportedError(problem, span, "kg.gradient(module[...]) runs them from Python")
+        primal = module.functions[name]
+        args = tuple(Value(p.type) for p in primal.params)
+        activity = ",".join(a.activity for a in request.arguments)
+        op = Derivative(name, request.mode, activity, (), args, (), span=span)
+        in_halves = request.mode in ("augmented", "backward")
+        if in_halves and self._halves.setdefault(name, activity) != activity:
+            problem = f"the two passes of '{name}' are asked for with other activities, and would have different tapes"
+            raise UnsupportedError(problem, span)
+        pairs = zip(request.arguments, primal.params, strict=True)
+        own = frozenset(p.name for a, p in pairs if a.shadow is not None and _is_of_thread(a.shadow))
+        same = in_halves or may_alias(self.unit, request)
+        made = self._apart(derived_function(module, op, same, on_host, own))
+        self._texts.setdefault(made.text)
+        return made, primal
+
+    def _apart(self, made: Derived) -> Derived:
+        """Under a name that no other has."""
+        renamed, number = made, 1
+        while self._names.setdefault(renamed.name, renamed.text) != renamed.text:
+            number += 1
+            renamed = made.renamed(f"{made.name}_{number}")
+        return renamed
+
+    def around(self, request: Request, primal: Function, derived: Derived, on_host: bool) -> Around:
+        found = arranged(request, primal, derived, on_host)
+        if request.mode in ("augmented", "backward"):
+            self._tape(found, request, derived)
+        self._need(found)
+        if not on_host:  # variables of the file, which all device code sees
+            found.given |= {p.name: f"&{p.variable}" for p in derived.params if p.variable in derived.variables}
+        missing = next((p for p in derived.params if p.name not in found.given), None)
+        if missing is not None:
+            problem = f"the derivative of '{primal.name}' takes '{missing.name}' besides, and cannot be transpiled yet"
+            raise UnsupportedError(problem, self.unit.span(request.call))
+        return found
+
+    def _tape(self, around: Around, request: Request, derived: Derived) -> None:
+        """The frame is what the call gives and takes: a value, or the bytes of the pointer itself."""
+        augmented, span = request.mode == "augmented", self.unit.span(request.call)
+        held = request.call.type if augmented or request.tape is None else request.tape.type
+        is_pointer = held.get_canonical().kind == TypeKind.POINTER
+        room = held.get_size() if is_pointer else min(held.get_size(), request.tape_bytes)
+        if derived.frame > room:
+            problem = f"the tape of '{request.function.spelling}' needs {derived.frame} bytes, and has {room}"
+            what = ": other memory behind a pointer cannot be transpiled yet" if is_pointer else ""
+            hint = "use enzyme_allocated, and a type that is large enough"
+            raise UnsupportedError(f"{problem}{what}", span, hint)
+        nbytes = max(1, derived.frame)
+        around.before.append(f"alignas(16) unsigned char frame[{nbytes}];")
+        around.given[TAPE] = "frame"
+        if augmented:
+            around.after += [f"{declare(held.spelling, 'tape')}{{}};", f"memcpy(&tape, frame, {nbytes});"]
+            around.returned.append("tape")
+        else:
+            around.params.append(declare(held.spelling, "tape"))
+            around.before.append(f"memcpy(frame, &tape, {nbytes});")
+
+    # ---- Enzyme's calls
+
+    def call(self, request: Request, on_host: bool, source: Source) -> str:
+        """What the call of a request is replaced by."""
+        derived, primal = self.derived(request, on_host)
+        around = self.around(request, primal, derived, on_host)
+        cursors = (*(a.value for a in request.arguments), *(a.shadow for a in request.arguments))
+        values = [source(c) for c in (*cursors, request.seed, request.tape) if c is not None]
+        name = self._named(request, around, derived, on_host)
+        return f"{name}({', '.join(values)})"
+
+    def _named(self, request: Request, around: Around, derived: Derived, on_host: bool) -> str:
+        """The derived function itself where it takes what the call gives, else one around it."""
+        order = [around.given.get(p.name) for p in derived.params]
+        plain = order == [declared_name(p) for p in around.params] and not (around.before or around.after)
+        if plain and all(plain_type(p.type) for p in derived.params):
+            return derived.name
+        type = request.call.type.spelling if around.returned else "void"
+        head = f"static {'' if on_host else '__device__ '}{declare(type, '')}"
+        lines = [*around.lines(derived), *self._return(around, type, request)]
+        body = f"({', '.join(around.params)})\n{{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+        key = head + body
+        if key not in self._around:
+            suffix = _SUFFIX[request.mode]
+            self._around[key] = self.fresh(f"{request.function.spelling}_{suffix}")
+            self._texts.setdefault(f"{head}{self._around[key]}{body}")
+        return self._around[key]
+
+    def _return(self, around: Around, type: str, request: Request) -> list[str]:
+        if not around.returned or type == "void":
+            return []
+        is_record = request.call.type.get_canonical().kind == TypeKind.RECORD and request.mode != "augmented"
+        if not is_record and len(around.returned) > 1:
+            problem = f"{len(around.returned)} adjoints are returned, and the call is declared to return '{type}'"
+            raise UnsupportedError(problem, self.unit.span(request.call))
+        values = ", ".join(around.returned)
+        return [f"return {type}{{{values}}};" if is_record else f"return {values};"]
+
+
+def arranged(request: Request, primal: Function, derived: Derived, on_host: bool) -> Around:
+    """How the arguments of a request go to the derived function."""
+    around, shadows = Around(on_host), list[str]()
+    for argument, param in zip(request.arguments, primal.params, strict=True):
+        by_reference = is_reference(argument.parameter.type)
+        name, type = param.name, argument.parameter.type.spelling
+        around.params.append(declare(type, name))
+        around.given[name] = f"({_pointer(type)})&{name}" if by_reference else name
+        adjoint = derived.listed.get(name) if request.mode != "augmented" else None
+        if argument.shadow is not None:
+            shadows.append(_shadow(around, argument, name, f"d_{name}", adjoint.name if adjoint else None, request))
+        elif adjoint is not None:
+            _own(around, name, adjoint.name, type, request)
+    around.params += shadows
+    if primal.result_type is not None:
+        _value(around, primal, derived, request)
+    return around
+
+
+def _shadow(around: Around, argument: Argument, name: str, shadow: str, adjoint: str | None, request: Request) -> str:
+    """The parameter for a shadow."""
+    type = argument.parameter.type.spelling
+    is_number = argument.parameter.type.get_canonical().kind not in _POINTERS
+    if adjoint is None:
+        return f"const void *{shadow}"
+    if is_reference(argument.parameter.type):
+        by_pointer = argument.shadow is not None and argument.shadow.type.get_canonical().kind == TypeKind.POINTER
+        around.given[adjoint] = shadow if by_pointer else f"&{shadow}"
+        return declare(_pointer(type) if by_pointer else type.replace("const ", "", 1), shadow)
+    if not is_number:
+        around.given[adjoint] = shadow
+        return declare(type.replace("const ", "", 1), shadow)
+    if request.mode == "forward":
+        around.given[adjoint] = f"&{shadow}"
+        return declare(type, shadow)
+    # Others may add to the adjoint of a number too.
+    plain = type.replace("const ", "", 1)
+    around.before.append(f"{plain} own_{shadow} = 0;")
+    around.given[adjoint] = f"&own_{shadow}"
+    around.after.append(f"*{shadow} += own_{shadow};" if around.on_host else f"{ADD}({shadow}, own_{shadow});")
+    return declare(f"{plain} *", shadow)
+
+
+_POINTERS = (TypeKind.POINTER, TypeKind.CONSTANTARRAY, TypeKind.INCOMPLETEARRAY, TypeKind.LVALUEREFERENCE)
+
+
+def _own(around: Around, name: str, adjoint: str, type: str, request: Request) -> None:
+    """An adjoint that is returned, or a tangent of 1."""
+    plain = type.replace("const ", "", 1)
+    around.before.append(f"{plain} d_{name} = {1 if request.mode == 'forward' else 0};")
+    around.given[adjoint] = f"&d_{name}"
+    if request.mode != "forward":
+        around.returned.append(f"d_{name}")
+
+
+def _value(around: Around, primal: Function, derived: Derived, request: Request) -> None:
+    type = derived.types.spell(primal.result_type) if isinstance(primal.result_type, Scalar) else None
+    if type is None:
+        raise UnsupportedError("a function that returns no number cannot be transpiled yet", primal.span)
+    around.before.append(f"{type} value;")
+    around.given[RESULT] = "&value"
+    adjoint = derived.listed.get(RESULT)
+    if adjoint is None or request.mode == "augmented":
+        return
+    seed = "0" if request.mode == "forward" else "1" if request.seed is None else "seed"
+    if request.seed is not None:
+        around.params.append(f"{type} seed")
+    around.before.append(f"{type} d_value = {seed};")
+    around.given[adjoint.name] = "&d_value"
+    if request.mode == "forward":
+        around.returned.append("d_value")
+
+
+def _pointer(reference: str) -> str:
+    """`const double &`: `double *`."""
+    return f"{reference.replace('const ', '', 1).rstrip('& ')} *"
+
+
+def declare(type: str, name: str) -> str:
+    """`double *` and `x`: `double *x`; `double[3]` and `x`: `double x[3]`."""
+    head, bracket, tail = type.partition("[")
+    if bracket:
+        return f"{head.rstrip()} {name}[{tail}"
+    return f"{type}{name}" if type.endswith(("*", "&")) else f"{type} {name}"
+
+
+def declared_name(text: str) -> str:
+    return text.partition("[")[0].replace("*", " ").replace("&", " ").split()[-1]
+
+
+# ---- memory that may be the same ------------------------------------------------------------------------------------
+
+
+def may_alias(unit: Unit, request: Request) -> bool:
+    """Whether two of the pointers that are given may lead to the same memory, taking it that a kernel's parameters do
+    not."""
+    cursors = [c for a in request.arguments for c in (a.value, a.shadow) if c is not None and _is_pointer(c)]
+    roots = [_root(unit, c) for c in cursors]
+    return any(root is None for root in roots) or any(a == b for a, b in combinations(roots, 2))
+
+
+def _is_pointer(c: Cursor) -> bool:
+    return c.type.get_canonical().kind in _POINTERS
+
+
+_THROUGH = (Kind.UNEXPOSED_EXPR, Kind.PAREN_EXPR, Kind.CSTYLE_CAST_EXPR, Kind.UNARY_OPERATOR, Kind.ARRAY_SUBSCRIPT_EXPR,
+            Kind.BINARY_OPERATOR, Kind.MEMBER_REF_EXPR)  # fmt: skip
+
+
+def _variable(c: Cursor) -> Cursor | None:
+    """The variable or parameter whose memory an expression leads to, if it is one."""
+    while c.kind in _THROUGH:
+        inside = [k for k in children_of(c) if k.kind.is_expression()]
+        if c.kind == Kind.BINARY_OPERATOR:  # the pointer of a sum
+            inside = [k for k in inside if _is_pointer(k)]
+        if not inside or (c.kind == Kind.BINARY_OPERATOR and len(inside) != 1):
+            return None
+        c = inside[0]
+    target = c.referenced if c.kind == Kind.DECL_REF_EXPR else None
+    return target if target is not None and target.kind in (Kind.PARM_DECL, Kind.VAR_DECL) else None
+
+
+def _root(unit: Unit, c: Cursor) -> int | None:
+    """The kernel's parameter, or the variable that is no pointer, whose memory an expression leads to."""
+    target = _variable(c)
+    if target is None:
+        return None
+    owner = target.semantic_parent
+    of_kernel = target.kind == Kind.PARM_DECL and owner is not None and unit.function_kind(owner) == "kernel"
+    return identity(target) if of_kernel or target.type.get_canonical().kind not in _LEADING else None
+
+
+def _is_of_thread(c: Cursor) -> bool:
+    """Whether it leads to a variable of the thread's own."""
+    target = _variable(c)
+    if target is None or target.type.get_canonical().kind in _LEADING:
+        return False
+    owner = target.semantic_parent
+    in_function = owner is not None and owner.kind == Kind.FUNCTION_DECL
+    return in_function and target.storage_class.name == "NONE" and Kind.CUDASHARED_ATTR not in _kinds(target)
+
+
+def _kinds(declaration: Cursor) -> set[Kind]:
+    return {k.kind for k in children_of(declaration)}
+
+
+_LEADING = (TypeKind.POINTER, TypeKind.LVALUEREFERENCE)

@@ -1,0 +1,112 @@
+"""Gradients of kernels that host code asks for: their kernels, and host functions that launch them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..derivatives.asked.settings import make_settings
+from ..derivatives.gradient import Gradient
+from ..errors import ArgumentError, UnsupportedError
+from ..frontend import clang
+from ..frontend.clang import Cursor, Kind
+from ..frontend.in_source import Request
+from ..frontend.unit import Unit
+from ..frontend.visiting import children_of
+from ..kernel import Kernel
+from .derivative_file import INCLUDE, form, kernel_texts
+from .host_function import HostFunction, Shape
+from .support import INCLUDES, support_for
+
+if TYPE_CHECKING:
+    from ..module import Module
+
+_CONSTANTS = re.compile(r"#ifndef KERNELGRAD_CONSTANT_\w+\n.*?#endif\n\n?", re.S)
+
+
+Key = tuple[str, tuple[str, ...]]  # a kernel, and the parameters to differentiate by
+
+
+class KernelGradients:
+    """All of one program: each in its general form, or in the one for the only grid and block that it is launched
+    with, where these are constants."""
+
+    def __init__(self, module: Module, unit: Unit):
+        self.module, self.unit = module, unit
+        self._shapes: dict[Key, set[Shape | None]] = {}
+        self._made: dict[Key, HostFunction] = {}
+
+    def note(self, request: Request) -> None:
+        """A launch that will be asked for."""
+        self._shapes.setdefault(self._key(request), set()).add(constant_shape(request))
+
+    def _key(self, request: Request) -> Key:
+        return self.unit.qualified_name(request.function), tuple(a.parameter.spelling for a in request.shadows)
+
+    def of(self, request: Request) -> HostFunction:
+        """The host function for a request."""
+        key = self._key(request)
+        if key not in self._made:
+            if any(other == key[0] for other, _ in self._made):
+                problem = f"two gradients of '{key[0]}' with respect to other parameters cannot be transpiled yet"
+                raise UnsupportedError(problem, self.unit.span(request.call))
+            self._made[key] = self._host_function(*key, request)
+        return self._made[key]
+
+    def _host_function(self, name: str, listed: tuple[str, ...], request: Request) -> HostFunction:
+        span, kernel = self.unit.span(request.call), self.module[name]
+        assert isinstance(kernel, Kernel)
+        if kernel.refusal is not None:
+            raise kernel.refusal
+        try:
+            settings = make_settings(kernel.function, listed, "joint", None, None, False, None)
+        except ArgumentError as error:
+            raise UnsupportedError(str(error), span) from error
+        shapes = self._shapes.get((name, listed), {None})
+        shape = next(iter(shapes)) if len(shapes) == 1 else None
+        function = HostFunction(form(Gradient(kernel, settings), shape), shape)
+        for buffer in function.sizes:
+            problem = f"the gradient of '{name}' needs memory as large as '{buffer}', whose size is not known here"
+            raise UnsupportedError(problem, span, f"list '{buffer}', or use `kernelgrad diff --host-wrapper`")
+        return function
+
+    def texts(self) -> list[str]:
+        """Of everything that was made: what it shares, the kernels, the host functions."""
+        functions = list(self._made.values())
+        if not functions:
+            return []
+        kernels = dict.fromkeys(text for function in functions for text in kernel_texts(function))
+        includes = {f"#include <{name}>\n" for name in INCLUDES} | {
+            i for text in kernels for i in INCLUDE.findall(text)
+        }
+        plain = [_CONSTANTS.sub("", INCLUDE.sub("", text)).lstrip("\n") for text in kernels]
+        plain = [text.replace('extern "C" __global__', "static __global__") for text in plain]
+        hosts = [function.text.replace("\ncudaError_t ", "\nstatic cudaError_t ", 1) for function in functions]
+        return ["".join(sorted(includes)), *filter(None, [support_for(hosts)]), *plain, *hosts]
+
+
+def constant_shape(request: Request) -> Shape | None:
+    """The grid and block of a launch, where both are constants."""
+    grid, block = (_extents(c) for c in request.configuration[:2])
+    return None if grid is None or block is None else Shape(grid, block)
+
+
+def _extents(c: Cursor) -> tuple[int, int, int] | None:
+    """`dim3(4, 2)`, `64`, or a `const dim3` that was set to one of these."""
+    number = clang.evaluate(c)
+    if isinstance(number, int) and number > 0:
+        return number, 1, 1
+    if c.kind == Kind.DECL_REF_EXPR:
+        target = c.referenced
+        start = clang.initializer(target) if target is not None and target.type.is_const_qualified() else None
+        return None if start is None else _extents(start)
+    inside = [k for k in children_of(c) if k.kind.is_expression()]
+    if c.kind == Kind.CALL_EXPR and c.type.get_canonical().spelling.removeprefix("const ") == "dim3":
+        given = list(c.get_arguments())
+        if len(given) == 1 and given[0].type.get_canonical().spelling.removeprefix("const ") == "dim3":
+            return _extents(given[0])  # a copy
+        found = [clang.evaluate(a) for a in given if clang.statement_class(a) != clang.DEFAULT_ARG]
+        if found and all(isinstance(n, int) and n > 0 for n in found):
+            return (*found, *(1,) * (3 - len(found)))  # type: ignore[return-value]
+        return None
+    return _extents(inside[0]) if len(inside) == 1 else None

@@ -1,0 +1,111 @@
+// What host code needs of CUDA's runtime, on the emulation: device memory is the host's, every call is done at once.
+// Memory comes filled with a pattern, so that what is taken to be zero is not; what is not freed is counted, and an
+// allocation can be made to fail.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include "cuda_emulation.h"
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9, cudaErrorLaunchFailure = 719 };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+using cudaStream_t = struct CUstream_st *;
+
+namespace emulation {
+
+inline std::set<void *> allocated;
+inline long fails_at = -1; // the number of the allocation that fails, counted down
+inline cudaError_t last_error = cudaSuccess;
+
+inline cudaError_t allocate(void **memory, size_t nbytes)
+{
+    if (fails_at >= 0 && fails_at-- == 0) return cudaErrorMemoryAllocation;
+    *memory = std::aligned_alloc(256, (nbytes + 255) / 256 * 256);
+    std::memset(*memory, 0xcd, nbytes);
+    allocated.insert(*memory);
+    return cudaSuccess;
+}
+
+inline cudaError_t release(void *memory)
+{
+    if (memory == nullptr) return cudaSuccess;
+    if (!allocated.erase(memory)) return cudaErrorInvalidValue;
+    std::free(memory);
+    return cudaSuccess;
+}
+
+// What `kernel<<<...>>>` becomes: takes the arguments and runs all blocks.
+template <typename... Parameters>
+struct Configured {
+    void (*kernel)(Parameters...);
+    dim3 grid, size;
+
+    void operator()(Parameters... arguments) const
+    {
+        std::function<void()> run = [&] { kernel(arguments...); };
+        block.run = [](void *p) { (*(std::function<void()> *)p)(); };
+        block.arguments = &run;
+        block.grid = grid;
+        block.size = size;
+        block.error.clear();
+        for (unsigned int z = 0; z < grid.z; ++z)
+            for (unsigned int y = 0; y < grid.y; ++y)
+                for (unsigned int x = 0; x < grid.x; ++x) {
+                    block.index = {x, y, z};
+                    run_block();
+                    if (!block.error.empty()) return (void)(last_error = cudaErrorLaunchFailure);
+                }
+    }
+};
+
+template <typename... Parameters>
+Configured<Parameters...> configured(void (*kernel)(Parameters...), dim3 grid, dim3 size, size_t shared = 0,
+                                     cudaStream_t = nullptr)
+{
+    if (shared > sizeof dynamic_shared) fail("more dynamic shared memory than there is");
+    return {kernel, grid, size};
+}
+
+} // namespace emulation
+
+template <typename T>
+cudaError_t cudaMalloc(T **memory, size_t nbytes) { return emulation::allocate((void **)memory, nbytes); }
+inline cudaError_t cudaMallocAsync(void **memory, size_t nbytes, cudaStream_t) { return emulation::allocate(memory, nbytes); }
+inline cudaError_t cudaFree(void *memory) { return emulation::release(memory); }
+inline cudaError_t cudaFreeAsync(void *memory, cudaStream_t) { return emulation::release(memory); }
+inline cudaError_t cudaMemsetAsync(void *memory, int byte, size_t nbytes, cudaStream_t = nullptr)
+{
+    std::memset(memory, byte, nbytes);
+    return cudaSuccess;
+}
+inline cudaError_t cudaMemset(void *memory, int byte, size_t nbytes) { return cudaMemsetAsync(memory, byte, nbytes); }
+inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes, cudaMemcpyKind, cudaStream_t = nullptr)
+{
+    std::memmove(to, from, nbytes);
+    return cudaSuccess;
+}
+inline cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, cudaMemcpyKind kind)
+{
+    return cudaMemcpyAsync(to, from, nbytes, kind);
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+inline cudaError_t cudaStreamCreate(cudaStream_t *stream) { return *stream = nullptr, cudaSuccess; }
+inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
+inline cudaError_t cudaGetLastError()
+{
+    cudaError_t found = emulation::last_error;
+    emulation::last_error = cudaSuccess;
+    return found;
+}
+inline const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "an error"; }
+template <typename T>
+cudaError_t cudaGetSymbolAddress(void **address, const T &symbol) { return *address = (void *)&symbol, cudaSuccess; }

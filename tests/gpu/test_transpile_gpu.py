@@ -1,0 +1,91 @@
+"""Files for plain nvcc, built and run on a GPU: host functions of gradients against launches from Python, and programs
+whose derivatives became code against what they are to print."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from find_nvcc import build, nvcc
+from kernelgrad.transpile.derivative_file import derivative_file
+from kernelgrad.transpile.host_function import Shape
+from kernelgrad.transpile.program import transpiled
+from transpiled_programs import PROGRAMS
+
+pytestmark = pytest.mark.skipif(nvcc() is None or shutil.which("g++") is None, reason="nvcc is not installed")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str, tmp_path: Path) -> None:
+    program = PROGRAMS[name]
+    built = build(transpiled(kg.compile(program.text, name=f"{name}.cu")), tmp_path / name, "-arch=native")
+    printed = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert [line.strip() for line in printed.splitlines()] == program.prints.splitlines()
+
+
+KERNELS = {
+    "by arithmetic": "float v = in[i]; for (int k = 0; k < m; k++) v = sinf(v) * rate; out[i] = v;",
+    "counted": "float v = in[i] * m; while (v > 1) v = v * rate - 0.1f * sinf(v); out[i] = v * v;",
+    "shared": """
+        __shared__ float s[64]; int t = threadIdx.x;
+        s[t] = in[i] * rate; __syncthreads();
+        out[i] = s[t] * s[63 - t] * m;
+    """,
+}
+CALL = """
+extern "C" int call(float *out, float *in, float rate, int m, int n, float *d_out, float *d_in, float *d_rate)
+{
+    float *buffers[] = {out, in, d_out, d_in, d_rate}, *own[5];
+    size_t sizes[] = {n * sizeof(float), n * sizeof(float), n * sizeof(float), n * sizeof(float), sizeof(float)};
+    int error = 0;
+    for (int k = 0; k < 5; ++k) {
+        error |= cudaMalloc((void **)&own[k], sizes[k]);
+        error |= cudaMemcpy(own[k], buffers[k], sizes[k], cudaMemcpyHostToDevice);
+    }
+    for (int turn = 0; turn < 2 && !error; ++turn) {  // the second adds to the inputs' adjoints
+        error |= cudaMemcpy(own[2], d_out, sizes[2], cudaMemcpyHostToDevice);
+        error |= launch_k_grad(LAUNCH 0, nullptr, own[0], own[1], rate, m, own[2], own[3], own[4]);
+    }
+    for (int k = 0; k < 5; ++k) {
+        error |= cudaMemcpy(buffers[k], own[k], sizes[k], cudaMemcpyDeviceToHost);
+        error |= cudaFree(own[k]);
+    }
+    return error;
+}
+"""
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["any launch", "this shape"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_host_function(name: str, exact: bool, tmp_path: Path) -> None:
+    cupy: Any = pytest.importorskip("cupy")
+    head = "__global__ void k(float *out, const float *in, float rate, int m) {\nint i = blockIdx.x * 64 + threadIdx.x;"
+    gradient = kg.gradient(kg.compile(f"{head} {KERNELS[name]} }}")["k"])
+    shape = Shape((4, 1, 1), (64, 1, 1)) if exact else None
+    call = CALL.replace("LAUNCH", "" if exact else "dim3(4), dim3(64),")
+    options = ("-arch=native", "-shared", "-Xcompiler", "-fPIC")
+    library = ctypes.CDLL(str(build(derivative_file(gradient, shape) + call, tmp_path / "host", *options)))
+    arrays = _arrays()
+    floats = [a.ctypes.data_as(ctypes.c_void_p) for a in arrays]
+    rate, m, n = ctypes.c_float(0.7), ctypes.c_int(6), ctypes.c_int(256)
+    assert library.call(*floats[:2], rate, m, n, *floats[2:]) == 0
+    wanted = [cupy.asarray(a) for a in _arrays()]
+    for _ in range(2):
+        wanted[2] = cupy.asarray(_arrays()[2])
+        gradient[4, 64](wanted[0], wanted[1], np.float32(0.7), 6, *wanted[2:])
+    for one, other in zip(wanted, arrays, strict=True):
+        np.testing.assert_allclose(other, one.get(), rtol=1e-4, atol=1e-5)
+
+
+def _arrays() -> list[np.ndarray[Any, Any]]:
+    """out, in, and adjoints of these and of the number."""
+    random = np.random.default_rng(5)
+    x, d_out = random.uniform(0.2, 1.2, 256).astype(np.float32), random.uniform(0.5, 1.5, 256).astype(np.float32)
+    return [np.zeros(256, np.float32), x, d_out, np.zeros(256, np.float32), np.zeros(1, np.float32)]

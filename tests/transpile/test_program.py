@@ -1,0 +1,96 @@
+"""Programs that ask for derivatives, transpiled: run on the emulation, and built by nvcc where that is installed."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from pathlib import Path
+
+import pytest
+from run_host import run_program
+
+import kernelgrad as kg
+from find_nvcc import build, nvcc
+from kernelgrad.errors import KernelGradError
+from kernelgrad.transpile.program import transpiled
+from transpiled_programs import PROGRAMS
+
+needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+needs_nvcc = pytest.mark.skipif(nvcc() is None, reason="nvcc is not installed")
+
+
+def written(name: str) -> str:
+    return transpiled(kg.compile(PROGRAMS[name].text, name=f"{name}.cu"))
+
+
+@needs_gxx
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_prints(name: str) -> None:
+    program, text = PROGRAMS[name], written(name)
+    printed = [line.strip() for line in run_program(text).splitlines()]
+    assert printed == program.prints.splitlines()
+    assert all(part in text for part in program.contains)
+    assert not any(part in text for part in program.lacks)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nvcc_builds_it(name: str, tmp_path: Path) -> None:
+    assert build(written(name), tmp_path / name, "-arch=sm_90", "-Werror=all-warnings").exists()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_rest_stays(name: str) -> None:
+    """Lines go only where a derivative is asked for, or a header of Clad's is."""
+    before, after = PROGRAMS[name].text.splitlines(), written(name).splitlines()
+    gone = [line[2:] for line in difflib.ndiff(before, after) if line.startswith("- ")]
+    asking = ("__enzyme_", "clad", "enzyme_dup,")
+    assert gone and all(any(word in line for word in asking) for line in gone), gone
+
+
+TEMPLATE = """
+template <typename... A> __device__ void __enzyme_autodiff(A...);
+__device__ void f(double *x) { *x = *x * *x; }
+"""
+REFUSED = {
+    "nothing in it asks": "__global__ void k(double *x) { x[0] = 1; }",
+    "in a template": TEMPLATE
+    + "template <int n> __global__ void k(double *x, double *d) { __enzyme_autodiff(f, x + n, d); }"
+    + "__global__ void g(double *x, double *d) { __enzyme_autodiff(f, x, d); }",
+    "which a macro or another file": TEMPLATE
+    + "#define ASK __enzyme_autodiff(f, x, d)\n__global__ void k(double *x, double *d) { ASK; }",
+    "allocates or launches": """
+        template <typename... A> void __enzyme_autodiff(A...);
+        __global__ void k(double *x) { x[0] *= x[0]; }
+        void run(double *x) { k<<<1, 1>>>(x); }
+        int main() { double *x = nullptr, *d = nullptr; __enzyme_autodiff(run, x, d); }
+    """,
+    "needs 16 bytes, and has 8": """
+        template <typename... A> __device__ void *__enzyme_augmentfwd(A...);
+        __device__ void f(double *x) { double v = *x * *x; *x = sin(v) * x[1]; }
+        __global__ void k(double *x, double *d, void **t) { *t = __enzyme_augmentfwd(f, x, d); }
+    """,
+    "values of every iteration": """
+        template <typename... A> __device__ void __enzyme_autodiff(A...);
+        __device__ void f(double *x, int n) { for (int k = 0; k < n; k++) *x = sin(*x); }
+        __global__ void k(double *x, double *d, int n) { __enzyme_autodiff(f, x, d, n); }
+    """,
+    "whose size is not known": """
+        #include "clad/Differentiator/Differentiator.h"
+        __global__ void k(double *y, const double *x, double *tmp, int n) {
+            tmp[0] = x[0] * x[0]; tmp[n] = 1; y[0] = tmp[0] * 2;
+        }
+        int main() {
+            double *m = nullptr;
+            auto g = clad::gradient(k, "y, x");
+            g.execute_kernel(dim3(1), dim3(1), m, m + 1, m + 2, 1, m + 4, m + 5);
+        }
+    """,
+}
+
+
+@pytest.mark.parametrize("problem", REFUSED)
+def test_refused(problem: str) -> None:
+    with pytest.raises(KernelGradError, match=problem.replace("which a macro", "that a macro")) as error:
+        transpiled(kg.compile(REFUSED[problem], name="refused.cu"))
+    assert "refused.cu" in str(error.value)
