@@ -38,6 +38,13 @@ class Line:
         return _INDENT * self.depth + self.text
 
 
+def is_one_if(lines: list[Line]) -> bool:
+    """Whether they are an `if` statement with braces, and nothing else."""
+    if not lines or not (lines[0].text.startswith("if (") and lines[0].text.endswith("{")):
+        return False
+    return all(line.closes for line in lines[1:] if line.depth == lines[0].depth)
+
+
 def annotated(lines: list[Line]) -> Iterator[str]:
     for text in _Annotator(lines).run():
         yield from wrapped(text, WIDTH)

@@ -32,7 +32,7 @@ from ...ir.ops import (
 )
 from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct, Type
 from .atomics import atomic, atomics
-from .comments import Line
+from .comments import Line, is_one_if
 from .copies import Copy, Save, in_sequence
 from .expressions import Expressions
 from .literals import literal
@@ -289,6 +289,10 @@ class Statements:
             return
         self.line(f"if ({condition.text}) {{")
         self.lines += then
+        if is_one_if(orelse):
+            self.lines.append(replace(orelse[0], text=f"}} else {orelse[0].text}", depth=self.depth, closes=True))
+            self.lines += [replace(line, depth=line.depth - 1) for line in orelse[1:]]
+            return
         if orelse:
             self.line("} else {", closes=True)
             self.lines += orelse
