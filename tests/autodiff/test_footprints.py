@@ -52,7 +52,7 @@ EXPECTED: dict[str, tuple[Any, Any]] = {  # elements of x, of y
     "before": ((-1, 99), (0, 100)),
     "before_in_parts": ((-2, 99), (0, 100)),
     "unsigned_strides": ((0, 100), (0, 100)),
-    "unsigned_down": ((0, 100), (0, 100)),
+    "unsigned_down": ((0, 1 << 32), (0, 1 << 32)),
     "signed_by_unsigned": ((0, 100), (0, 100)),
     "tile": ((0, 100), (0, 100)),
 }

@@ -173,7 +173,8 @@ def test_a_pointer_takes_arrays_of_its_own_type_only(scalar: Scalar) -> None:
         if dtype == own:
             assert packed(function, array) == struct.pack("<Q", array.ctypes.data)
         else:
-            text = f"'p' (T *) wants a {own} array, got a {dtype} array of shape (4,) on the CPU"
+            wants, got = (f"{'an' if str(t).startswith('int') else 'a'} {t} array" for t in (own, dtype))
+            text = f"'p' (T *) wants {wants}, got {got} of shape (4,) on the CPU"
             refused(function, array, match=re.escape(text))
 
 

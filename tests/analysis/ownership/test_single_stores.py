@@ -66,7 +66,7 @@ CASES = {
         False,
     ),
     "a loop of one": Once("for (int a = 0; a < n - 4; a++) y[i] = x[i + a] * x[i];", True),
-    "a walking pointer": Once("double *p = y + 4 * i; for (int k = 0; k < 4; k++) *p++ = x[i + k] * x[i];", False),
+    "a walking pointer": Once("double *p = y + 4 * i; for (int k = 0; k < 4; k++) *p++ = x[i + k] * x[i];", True),
     "backwards": Once("for (int k = 4; k > 0; k--) y[4 * i + k - 1] = x[i + k] * x[i];", True),
     "steps that cancel": Once("int j = 0; for (int k = 0; k < 4; k++) { y[i + k - j] = x[i + k] * x[i]; j++; }", False),
     "steps that add up": Once(
