@@ -55,8 +55,8 @@ def _leads(value: Value, arg: Value, definition: dict[Value, Op], own: set[Value
         return True
     op = definition.get(value)
     if isinstance(op, If):
-        sides = [side.results[op.results.index(value)] for side in (op.then, op.orelse)]
-        found = [_leads(side, arg, definition, own) for side in sides]
+        ends = [(side, side.results[op.results.index(value)]) for side in (op.then, op.orelse)]
+        found = [_is_told(end, side, definition) and _leads(end, arg, definition, own) for side, end in ends]
     elif isinstance(op, Apply) and op.fn in _FIRST:
         found = [_leads(side, arg, definition, own) for side in op.args]
         if all(found) or not all(_is_same(definition, side, op, arg) for side in op.args if side in own):
@@ -69,6 +69,12 @@ def _leads(value: Value, arg: Value, definition: dict[Value, Op], own: set[Value
     if any(found):
         own.add(value)
     return any(found)
+
+
+def _is_told(value: Value, side: Block, definition: dict[Value, Op]) -> bool:
+    """Whether a side of a branch can say what it took: what a branch before it took, is not had there."""
+    op = definition.get(value)
+    return not isinstance(op, If) or op in side.ops
 
 
 def _is_same(definition: dict[Value, Op], side: Value, op: Apply, arg: Value) -> bool:
