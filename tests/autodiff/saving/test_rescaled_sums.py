@@ -90,6 +90,8 @@ KEPT = {
     "taken in a branch, kept in another": "double m = -1e30; for (int j = 0; j < n; ++j) { " + SCORE + "double mn = m; "
         "if (s > m) { mn = s; o[r * D + 1] += 1; } if (j % 2 == r % 2) { m = mn; o[r * D + 2] += 1; } } "
         "o[r * D] = m * m; ",
+    "the last but one": "double m = -1e30, z = 0; for (int j = 0; j < n; ++j) { " + SCORE + "z = m; m = fmax(m, s); } "
+        "o[r * D] = m * w; o[r * D + 1] = z < -1e20 ? w : z * z; ",
     "a maximum of sums": START + LOOP.replace("fmax(m, s)", "fmax(m, fmax(s, 0.1 * l))") + RAW,
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from ...ir.ops import Apply, Block, For, Function, If, Op, Value, While
 from ...ir.traverse import blocks, descend, operands, walk, with_body, with_ops
 from ...ir.types import BOOL, I64, Scalar
 from ..calculus.activity import Activity
-from .forward_sweep import carried_args, carrying
+from .forward_sweep import carried, carried_args, carrying
 
 _FIRST = {"max": "ge", "min": "le"}  # when the first argument is taken
 
@@ -85,8 +85,7 @@ def _is_same(definition: dict[Value, Op], side: Value, op: Apply, arg: Value) ->
 
 def _is_used(loop: For | While, k: int, own: set[Value], activity: Activity) -> bool:
     """Whether something that has a derivative is computed from the value on the way."""
-    carried = enumerate(zip(loop.body.results, carried_args(loop), strict=True))
-    if any(v in own and arg in activity for other, (v, arg) in carried if other != k):
+    if any(loop.body.results[other] in own for other in carried(loop, activity) if other != k):
         return True
     for op in walk(loop.body):
         if isinstance(op, If):
