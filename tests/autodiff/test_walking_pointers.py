@@ -15,6 +15,7 @@ ROWS, COLUMNS = 5, 6
 
 PRELUDE = """
 struct View { const double *p; int step; __device__ double next() { double v = *p; p += step; return v; } };
+struct Four { double a, b, c, d; };
 #define ROW const double *p = x + r * n
 __device__ double take(const double *&p) { return *p++; }
 """
@@ -115,6 +116,28 @@ def test_same_values(name: str) -> None:
         compiled(loop)[2, 4](x, w, y, COLUMNS, ROWS)
         results.append(y)
     assert results[0] == pytest.approx(results[1], rel=1e-13)
+
+
+# Ends that are parts of an element away.
+FIRST = "for (int k = 0; k < n; k += 4) s += x[r * n + k] * x[r * n + k];"
+WHOLE = "for (int k = 0; k + 4 <= n; k += 4) s += x[r * n + k] * x[r * n + k + 3];"
+BEFORE = "for (int k = n - 4; k >= 0; k -= 4) s += x[r * n + k] * x[r * n + k + 3];"
+FOURS = "const Four *p = (const Four *)(x + r * n), *end = (const Four *)(x + r * n + n);"
+PARTS = {
+    "below": (FIRST, FOURS + "for (; p < end; ++p) s += p->a * p->a;"),
+    "above": (FIRST, FOURS + "while (end > p) { s += p->a * p->a; p++; }"),
+    "up to": (WHOLE, FOURS + "for (--end; p <= end; ++p) s += p->a * p->d;"),
+    "back to": (BEFORE, FOURS + "for (--end; end >= p; --end) s += end->a * end->d;"),
+    "up to the next": (WHOLE, FOURS + "for (; p + 1 <= end; ++p) s += p->a * p->d;"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_elements(name: str) -> None:
+    indexed, walking = PARTS[name]
+    for n in (0, 4, 6, 7):
+        for found, expected in zip(gradients(walking, n), gradients(indexed, n), strict=True):
+            assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 # Where the distance hangs on data: saved, as integers.

@@ -14,16 +14,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Block, Constant, Function, If, Module, Offset, Op, PtrDiff, Value, While
+from ..ir.ops import Apply, Block, Constant, Function, If, Module, Offset, Op, PtrCast, PtrDiff, Value, While
 from ..ir.traverse import descend, with_body
-from ..ir.types import I64, Pointer
+from ..ir.types import I64, U8, Pointer
 from . import simplify
 
 _FLIPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "ne": "ne", "eq": "eq"}
 
 
 def run(function: Function, module: Module) -> Function:
-    body = _Walks().block(function.body)
+    body = _Walks({param.value for param in function.params}).block(function.body)
     return function if body is function.body else simplify.run(with_body(function, body), module)
 
 
@@ -35,7 +35,8 @@ class _Step(NamedTuple):
 
 
 class _Walks:
-    def __init__(self) -> None:
+    def __init__(self, params: set[Value]) -> None:
+        self.params = params
         self.definition: dict[Value, Op] = {}
 
     def block(self, block: Block) -> Block:
@@ -190,19 +191,51 @@ class _Walks:
             for value, bound, fn in ((left, right, op.fn), (right, left, _FLIPPED[op.fn])):
                 k = walking.get(value)
                 if k is not None and bound not in walking and bound.type == value.type:
-                    end = self.distance(b, bound, loop.inits[k])
+                    end = self.distance(b, bound, loop.inits[k], fn)
                     if end is not None:
                         b.add(Apply(fn, (distances[k], end), results=op.results, span=op.span))
                         return
         b.add(op)
 
-    def distance(self, b: Builder, pointer: Value, start: Value) -> Value | None:
+    def distance(self, b: Builder, pointer: Value, start: Value, fn: str) -> Value | None:
+        """How far a pointer is from the start, as an integer that whole distances compare with alike."""
         found = self.common(pointer, start)
         if found is not None:
             return b.apply("sub", _total(b, found[0].indices), _total(b, found[1].indices))
         if isinstance(self.definition.get(pointer), Constant):
             return None
-        return b.emit(PtrDiff, pointer, start, type=I64)
+        if self.is_whole(pointer, start):
+            return b.emit(PtrDiff, pointer, start, type=I64)
+        return None if fn in ("eq", "ne") else _rounded(b, pointer, start, up=fn in ("lt", "ge"))
+
+    def is_whole(self, left: Value, right: Value) -> bool:
+        """Whether two pointers are some elements apart, and not parts of one: `(float3 *)(x + n)` may be."""
+        roots = [self.root(pointer, _size(left)) for pointer in (left, right)]
+        return None not in roots and (roots[0] is roots[1] or self.params.issuperset(roots))  # type: ignore[arg-type]
+
+    def root(self, pointer: Value, size: int) -> Value | None:
+        """Where a pointer comes from, if it is a multiple of the size away from there."""
+        while isinstance(op := self.definition.get(pointer), Offset | PtrCast):
+            if isinstance(op, Offset) and _size(pointer) % size:
+                return None
+            pointer = op.ptr
+        return pointer if _size(pointer) % size == 0 else None
+
+
+def _size(pointer: Value) -> int:
+    assert isinstance(pointer.type, Pointer)
+    return max(1, pointer.type.pointee.size)
+
+
+def _rounded(b: Builder, pointer: Value, start: Value, up: bool) -> Value:
+    """The distance in whole elements, rounded up or down."""
+    assert isinstance(start.type, Pointer)
+    size, byte = b.constant(_size(start), I64), replace(start.type, pointee=U8)
+    number = b.emit(PtrDiff, *(b.emit(PtrCast, p, type=byte) for p in (pointer, start)), type=I64)
+    if up:
+        number = b.apply("add", number, b.constant(_size(start) - 1, I64))
+    below = b.apply("lt", b.apply("rem", number, size), b.constant(0, I64))
+    return b.apply("sub", b.apply("div", number, size), b.convert(below, I64))
 
 
 def _distance(pointer: Value) -> Value:

@@ -13,6 +13,7 @@ import kernelgrad as kg
 ROWS, D = 5, 3
 
 START = "double m = -1e30, l = 0, acc[D]; for (int d = 0; d < D; ++d) acc[d] = 0; "
+GIVEN = START + "m = q[r]; l = w; for (int d = 0; d < D; ++d) acc[d] = q[r + d]; "
 SCORE = "double s = 0; for (int d = 0; d < D; ++d) s += qr[d] * k[j * D + d]; "
 STEP = SCORE + (
     "double mn = fmax(m, s), c = exp(m - mn), p = exp(s - mn); l = l * c + p; "
@@ -50,6 +51,8 @@ FREE = {
         "l2 = l2 * exp(m2 - mt) + exp(t - mt) * v[j]; m = mn; m2 = mt; } o[r * D] = m + log(l) + l2 * 0.1; ",
     "a maximum alone": "double m = -1e30; for (int j = 0; j < n; ++j) { " + SCORE + "m = fmax(m, fmax(s, v[j])); } "
         "o[r * D] = m * m; ",
+    "a start that is scaled": GIVEN + LOOP + RAW,
+    "a start and branches": GIVEN + "for (int j = 0; j < n; ++j) { if (j % 3 == 1) continue; " + STEP + "} " + RAW,
     "two keys at a time": START + "for (int j = 0; j + 1 < n; j += 2) { " + SCORE + "double s1 = s * v[j], "
         "mn = fmax(fmax(m, s), s1), c = exp(m - mn); l = l * c + exp(s - mn) + exp(s1 - mn); m = mn; } "
         "o[r * D] = l + m; ",
@@ -72,6 +75,23 @@ KEPT = {
         + "for (int d = 0; d < D; ++d) o[r * D + d] = acc[d]; ",
     "unequal degrees": START + LOOP.replace("l = l * c + p;", "l = l * c + p + 0.1;") + RAW,
     "another scale": START + LOOP.replace("exp(m - mn)", "exp(0.5 * (m - mn))") + RAW,
+    "a start that decays": GIVEN + LOOP.replace("l = l * c + p", "l = l * c * 0.5 + p") + RAW,
+    "a start with signs": GIVEN + LOOP.replace("l = l * c + p", "l = p - l * c") + RAW,
+    "a start that another sum has": GIVEN + LOOP.replace("p * v[j * D + d]", "l * 0.3") + RAW,
+    "a start that goes": GIVEN + LOOP.replace("l = l * c + p", "l = j == 2 ? p : l * c + p") + RAW,
+    "a start in a branch": GIVEN + LOOP.replace("m = mn;", "m = mn; if (j == 3) { l = 0; o[r * D + 1] += 1; }") + RAW,
+    "a start scaled by a factor": "double m = q[r], l = q[r + 1]; for (int j = 0; j < n; ++j) { " + SCORE
+        + "double mn = fmax(m, s); l = l * exp((m - mn) * w) + exp((s - mn) * w); m = mn; } o[r * D] = l; ",
+    "sums as indices": START + LOOP.replace("m = mn;", "m = mn; o[r * D + 1] += v[(int)l]; ") + "o[r * D] = acc[0]; ",
+    "terms as integers": START + "double y = 0; " + LOOP.replace("m = mn;", "m = mn; y += (int)(p * 3) * s; ")
+        + "o[r * D] = acc[0] + y; ",
+    "terms in the scale": "double m = q[r], l = 0; for (int j = 0; j < n; ++j) { " + SCORE
+        + "double mn = m + 0.1 * exp(0.3 * s - m); l = l * exp(m - mn) + exp(s - mn); m = mn; } o[r * D] = l; ",
+    "taken in a branch, kept in another": "double m = -1e30; for (int j = 0; j < n; ++j) { " + SCORE + "double mn = m; "
+        "if (s > m) { mn = s; o[r * D + 1] += 1; } if (j % 2 == r % 2) { m = mn; o[r * D + 2] += 1; } } "
+        "o[r * D] = m * m; ",
+    "the last but one": "double m = -1e30, z = 0; for (int j = 0; j < n; ++j) { " + SCORE + "z = m; m = fmax(m, s); } "
+        "o[r * D] = m * w; o[r * D + 1] = z < -1e20 ? w : z * z; ",
     "a maximum of sums": START + LOOP.replace("fmax(m, s)", "fmax(m, fmax(s, 0.1 * l))") + RAW,
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from ...ir.ops import Apply, Block, For, Function, If, Op, Value, While
 from ...ir.traverse import blocks, descend, operands, walk, with_body, with_ops
 from ...ir.types import BOOL, I64, Scalar
 from ..calculus.activity import Activity
-from .forward_sweep import carried_args, carrying
+from .forward_sweep import carried, carried_args, carrying
 
 _FIRST = {"max": "ge", "min": "le"}  # when the first argument is taken
 
@@ -55,8 +55,8 @@ def _leads(value: Value, arg: Value, definition: dict[Value, Op], own: set[Value
         return True
     op = definition.get(value)
     if isinstance(op, If):
-        sides = [side.results[op.results.index(value)] for side in (op.then, op.orelse)]
-        found = [_leads(side, arg, definition, own) for side in sides]
+        ends = [(side, side.results[op.results.index(value)]) for side in (op.then, op.orelse)]
+        found = [_is_told(end, side, definition) and _leads(end, arg, definition, own) for side, end in ends]
     elif isinstance(op, Apply) and op.fn in _FIRST:
         found = [_leads(side, arg, definition, own) for side in op.args]
         if all(found) or not all(_is_same(definition, side, op, arg) for side in op.args if side in own):
@@ -71,6 +71,12 @@ def _leads(value: Value, arg: Value, definition: dict[Value, Op], own: set[Value
     return any(found)
 
 
+def _is_told(value: Value, side: Block, definition: dict[Value, Op]) -> bool:
+    """Whether a side of a branch can say what it took: what a branch before it took, is not had there."""
+    op = definition.get(value)
+    return not isinstance(op, If) or op in side.ops
+
+
 def _is_same(definition: dict[Value, Op], side: Value, op: Apply, arg: Value) -> bool:
     """Whether one after the other is a maximum, or a minimum: of all of them, then."""
     below = definition.get(side)
@@ -79,8 +85,7 @@ def _is_same(definition: dict[Value, Op], side: Value, op: Apply, arg: Value) ->
 
 def _is_used(loop: For | While, k: int, own: set[Value], activity: Activity) -> bool:
     """Whether something that has a derivative is computed from the value on the way."""
-    carried = enumerate(zip(loop.body.results, carried_args(loop), strict=True))
-    if any(v in own and arg in activity for other, (v, arg) in carried if other != k):
+    if any(loop.body.results[other] in own for other in carried(loop, activity) if other != k):
         return True
     for op in walk(loop.body):
         if isinstance(op, If):

@@ -52,7 +52,9 @@ class Rescaled:
         if not found or not any(found.values()):
             return False
         self.carried = found
-        return all(map(self._is_fit, walk(self.loop.body)))
+        if not self._terms.isdisjoint(self.labels.all):  # the scale itself would need what they held
+            return False
+        return all(map(self._is_fit, walk(self.loop.body))) and all(map(self._is_start_known, found))
 
     def _scales(self) -> bool:
         """Whether there is anything to find, cheaply."""
@@ -67,7 +69,8 @@ class Rescaled:
         """Whether an operation on terms or sums is linear in the sums, and decides nothing."""
         if not any(map(self._is_scaled, operands(op))) or isinstance(op, For | While | If):
             return True
-        assert isinstance(op, Apply)
+        if not isinstance(op, Apply) or not all(map(_is_float, op.results)):
+            return False
         if op.fn == "select":
             return not self._is_scaled(op.args[0])
         summed = [k for k, arg in enumerate(op.args) if arg in self._sums]
@@ -96,8 +99,23 @@ class Rescaled:
 
     def _is_steady(self, value: Value) -> bool:
         """A factor without a derivative in the reverse."""
+        return value not in self.activity or self.is_one(value)
+
+    def _is_start_known(self, k: int) -> bool:
+        """Whether what value k begins with is nothing, or in the end only scaled: by no other factors, and in no other
+        sums."""
+        arg, factors = carried_args(self.loop)[k], {factor for _, fs in self.carried[k] for factor in fs}
+        if self.degrees.is_zero(self.loop.inits[k]):
+            return True
+        made, ends = made_from(self.loop.body, {arg}), self.loop.body.results
+        crossed = any(v in made for other, v in enumerate(ends) if other != k)
+        steady = not any(factor in self.activity for factor in factors)
+        return steady and not crossed and _Start(self, arg, made).is_scaled(ends[k])
+
+    def is_one(self, value: Value) -> bool:
+        """A factor that is 1 in the reverse."""
         op = self.degrees.definition.get(value)
-        return value not in self.activity or (op is not None and self.is_scale(op) and self.cancels(op))
+        return op is not None and self.is_scale(op) and self.cancels(op)
 
     def cancels(self, op: Op) -> bool:
         """Whether an exponential is of differences of labels alone: 1 where all of them are the same."""
@@ -122,6 +140,40 @@ class Rescaled:
         if op.fn == "fma":
             return any(map(self._is_pure, op.args[:2])) and self._is_pure(op.args[2])
         return all(map(self._is_pure, op.args))
+
+
+class _Start:
+    """What becomes of one value that a loop carries, in an iteration: `made` is all that is computed from it."""
+
+    def __init__(self, of: Rescaled, arg: Value, made: set[Value]):
+        self.of, self.own, self.made = of, {arg}, made
+
+    def is_scaled(self, value: Value) -> bool:
+        """Whether a value is the carried one, times scales alone, plus others."""
+        op = self.of.degrees.definition.get(value)
+        if value in self.own or value not in self.made:
+            return value in self.own
+        match op:
+            case If():
+                k = op.results.index(value)
+                return self.is_scaled(op.then.results[k]) and self.is_scaled(op.orelse.results[k])
+            case For() | While():
+                k = op.results.index(value)
+                self.own.add(carried_args(op)[k])
+                return self.is_scaled(op.inits[k]) and self.is_scaled(op.body.results[k])
+            case Apply(fn, args):
+                return self.is_kept(fn, args)
+        return False
+
+    def is_kept(self, fn: str, args: tuple[Value, ...]) -> bool:
+        if fn == "select":
+            return self.is_scaled(args[1]) and self.is_scaled(args[2])
+        found = [k for k, v in enumerate(args) if v in self.made]
+        if len(found) != 1 or (fn in ("sub", "sub_rn") and found == [1]) or not self.is_scaled(args[found[0]]):
+            return False
+        if fn in ("mul", "mul_rn") or (fn == "fma" and found != [2]):
+            return self.of.is_one(args[1 - found[0]])
+        return fn in ("add", "add_rn", "sub", "sub_rn", "convert", "fma")
 
 
 def _is_float(value: Value) -> bool:
