@@ -211,7 +211,7 @@ class _Walks:
     def is_whole(self, left: Value, right: Value) -> bool:
         """Whether two pointers are some elements apart, and not parts of one: `(float3 *)(x + n)` may be."""
         roots = [self.root(pointer, _size(left)) for pointer in (left, right)]
-        return None not in roots and (roots[0] is roots[1] or self.params.issuperset(roots))  # type: ignore[arg-type]
+        return None not in roots and (roots[0] is roots[1] or self.params.issuperset(roots))
 
     def root(self, pointer: Value, size: int) -> Value | None:
         """Where a pointer comes from, if it is a multiple of the size away from there."""
