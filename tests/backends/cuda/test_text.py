@@ -225,3 +225,19 @@ def test_inner_loop_goes_on_with_a_variable_that_is_kept() -> None:
     run_emitted(kernel.source, "k", 1, 1, [found, x, np.int32(3), np.int32(2)])
     assert expected[2 * 8] == -1.0
     np.testing.assert_array_equal(found, expected)
+
+
+def test_what_a_reducing_barrier_gives_is_had_before_loads_behind_it() -> None:
+    """Its value is used last: it is not written there."""
+    kernel = kg.compile("""__global__ void k(double *y, const double *x, int n) {
+        __shared__ double b[2];
+        int t = threadIdx.x;
+        if (t < 2) b[t] = x[t];
+        int all = __syncthreads_and(x[t] > 0) != 0;
+        double v = b[t % 2] * x[t + n];
+        y[t] = v;
+        if (all) y[t + n] = v * 2;
+    }""")["k"]
+    for text in (kernel.source, kg.gradient(kernel, "y, x").source):
+        body = text[text.index("b[") + 5 :]
+        assert body.index("__syncthreads_and(") < body.index("= b[" if "= b[" in body else "b[t % 2]")

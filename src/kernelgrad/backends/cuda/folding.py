@@ -273,7 +273,12 @@ class _Folder:
         if isinstance(op, Apply) and (is_free(op) or (op.fn == "convert" and self._is_builtin(op.args[0]))):
             return True
         if isinstance(op, _MOVABLE):
-            return len(sites) == 1 and len(op.results) == 1 and self._may_move(home, sites[0])
+            return (
+                len(sites) == 1
+                and len(op.results) == 1
+                and self._may_move(home, sites[0])
+                and self._may_wait(op, home, sites[0])
+            )
         if isinstance(op, Apply) and op.fn in _LONG and not all(self._may_move(home, site) for site in sites):
             return False  # a compiler would let the loads in the same expression wait until after the stores
         return isinstance(op, _PURE) and self._is_cheap_to_move(value, sites, home)
@@ -301,6 +306,12 @@ class _Folder:
             return False
         in_addresses = isinstance(value.type, Scalar) and all(s.in_address for s in sites)
         return len(sites) == 1 or (in_addresses and len(sites) <= _MOST_REPEATS)
+
+    def _may_wait(self, op: Op, home: Site, to: Site) -> bool:
+        """Of a barrier that gives a value: no load behind it may come first."""
+        if not isinstance(op, BarrierReduce):
+            return True
+        return not any(isinstance(o, Load) or blocks(o) for o in home.block.ops[home.at + 1 : to.at])
 
     def _may_move(self, home: Site, to: Site) -> bool:
         """Whether a load (or a warp function) gives the same at `to`: the same block, no effect between."""
