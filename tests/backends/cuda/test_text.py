@@ -230,14 +230,20 @@ def test_inner_loop_goes_on_with_a_variable_that_is_kept() -> None:
 def test_what_a_reducing_barrier_gives_is_had_before_loads_behind_it() -> None:
     """Its value is used last: it is not written there."""
     kernel = kg.compile("""__global__ void k(double *y, const double *x, int n) {
-        __shared__ double b[2];
+        __shared__ double b[2], s[64];
         int t = threadIdx.x;
         if (t < 2) b[t] = x[t];
         int all = __syncthreads_and(x[t] > 0) != 0;
-        double v = b[t % 2] * x[t + n];
-        y[t] = v;
-        if (all) y[t + n] = v * 2;
+        s[t] = x[t + n];
+        double v = tanh(b[t % 2]);
+        __syncthreads();
+        if (all % 2 == 0) {
+            __syncthreads();
+            s[t] = 2 * v;
+            __syncthreads();
+        }
+        y[t] = v * s[(t + 1) % 64];
     }""")["k"]
     for text in (kernel.source, kg.gradient(kernel, "y, x").source):
-        body = text[text.index("b[") + 5 :]
-        assert body.index("__syncthreads_and(") < body.index("= b[" if "= b[" in body else "b[t % 2]")
+        body = text[text.index("b[t] =") :]
+        assert body.index("__syncthreads_and(") < body.index("b[t % 2]")
