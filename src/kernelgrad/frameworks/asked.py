@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ..errors import ArgumentError
 from ..kernel import Kernel
@@ -43,6 +43,60 @@ def check(kernel: Kernel, roles: Roles, outputs: Mapping[str, Shape], sizes: Map
     for name in sizes:
         if name not in roles.integers:
             raise ArgumentError(f"sizes: '{name}' is no integer parameter\n  {signature}")
+
+
+class Asked:
+    """What operators of all packages share: the names of what they take, and how they are told. `elements`: how the
+    package spells the number of an array's elements."""
+
+    elements: ClassVar[str]
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        roles: Roles,
+        outputs: Mapping[str, Shape],
+        grid: Extent,
+        block: Extent,
+        shared: Extent,
+        sizes: Mapping[str, Any],
+        extent: Inferred,
+    ):
+        self.kernel, self._roles = kernel, roles
+        self._outputs, self._grid, self._block, self._shared = tuple(outputs.items()), grid, block, shared
+        self._sizes, self._extent = dict(sizes), extent
+        asked = [p.name for p in roles.parameters if p.name not in roles.outputs and p.name not in sizes]
+        self._all_names = tuple(asked)
+        self._names = tuple(name for name in asked if name != extent.inferred)
+
+    def _same_size(self, counts: Mapping[str, Any]) -> Any:
+        """Of the arrays that have one element per thread, by their names."""
+        first, *others = self._extent.arrays
+        for name in others:
+            if counts[name] != counts[first]:
+                shapes = f"'{first}' has {counts[first]} elements, '{name}' has {counts[name]}"
+                raise ArgumentError(f"{self.kernel.name}: {shapes}, and {self._extent.inferred} is the size of both")
+        return counts[first]
+
+    def _refused(self, name: str, wants: str, shown: str) -> ArgumentError:
+        return ArgumentError(
+            f"{self.kernel.name}: parameter '{name}' ({self._roles[name].c_type}) {wants}, got {shown}"
+        )
+
+    def _miscounted(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> ArgumentError:
+        got = f"{len(args)} by position" + (f" and {', '.join(keywords)} by name" if keywords else "")
+        return ArgumentError(f"wants {', '.join(self._names)}, got {got}\n  {self!r}")
+
+    def __repr__(self) -> str:
+        taken = ", ".join(self._names)
+        lines = [f"<op ({taken}) -> {', '.join(self._roles.results)}", f"  of {c_signature(self.kernel.function)}"]
+        lines += [f"  {name}: updated, the new contents are returned" for name in self._roles.updated]
+        lines += [f"  {name}: {told_shape(shape)}" for name, shape in self._outputs]
+        lines += [f"  {name} = {told(size)}" for name, size in self._sizes.items()]
+        if self._extent.inferred is not None:
+            lines.append(f"  {self._extent.inferred} = {self._extent.arrays[0]}.{self.elements}, inferred")
+        blocks = f"(({self._extent.size} + block - 1) // block), inferred" if self._grid is None else told(self._grid)
+        return "\n".join(lines) + f"\n  grid {blocks}, block {told(self._block)}>"
 
 
 def value_of(given: Any, named: Mapping[str, Any]) -> Any:

@@ -15,20 +15,21 @@ from .. import requests
 from ..api import of_cupy
 from ..derivatives.asked.promises import Promises
 from ..errors import ArgumentError
-from ..frameworks.asked import Extent, Inferred, Shape, check, infer, three, told, told_shape, value_of
+from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, three, value_of
 from ..frameworks.derived import Derived, Options
 from ..frameworks.roles import Roles, roles_of
 from ..kernel import Kernel
 from ..locks import COMPILING
 from ..runtime.config import make_launch
-from ..runtime.signature import c_signature
 from . import formulas  # noqa: F401 registers the derivatives of the primitives
 from .calls import Call, Family, Fill, Slot
 from .primitives import alike, bind
 
 
-class Op:
+class Op(Asked):
     """A kernel as a function of arrays, `y = op(x, w)`; see `op`."""
+
+    elements = "size"
 
     def __init__(
         self,
@@ -40,13 +41,8 @@ class Op:
         sizes: Mapping[str, Any],
         extent: Inferred,
     ):
-        roles = family.roles
-        self.kernel, self._family, self._roles = family.kernel, family, roles
-        self._outputs, self._grid, self._block, self._shared = tuple(outputs.items()), grid, block, shared
-        self._sizes, self._extent = dict(sizes), extent
-        asked = [p.name for p in roles.parameters if p.name not in roles.outputs and p.name not in sizes]
-        self._all_names = tuple(asked)
-        self._names = tuple(name for name in asked if name != extent.inferred)
+        super().__init__(family.kernel, family.roles, outputs, grid, block, shared, sizes, extent)
+        self._family = family
 
     @property
     def name(self) -> str:
@@ -63,22 +59,14 @@ class Op:
         for name in self._roles.arrays:
             named[name] = self._array(name, named[name])
         if names is self._names and self._extent.inferred is not None:
-            named[self._extent.inferred] = self._inferred(named)
+            named[self._extent.inferred] = self._same_size(
+                {name: int(named[name].size) for name in self._extent.arrays}
+            )
         for key, size in self._sizes.items():
             named[key] = size(**named) if callable(size) else size
         call, arrays = self._call(named)
         found = bind("value", call, alike(arrays))
         return found[0] if len(found) == 1 else tuple(found)
-
-    def _inferred(self, named: Mapping[str, Any]) -> int:
-        """The size of the arrays that have one element per thread."""
-        first, *others = self._extent.arrays
-        size = int(named[first].size)
-        for name in others:
-            if named[name].size != size:
-                shapes = f"'{first}' has {size} elements, '{name}' has {named[name].size}"
-                raise ArgumentError(f"{self.kernel.name}: {shapes}, and {self._extent.inferred} is the size of both")
-        return size
 
     def _call(self, named: Mapping[str, Any]) -> tuple[Call, list[Any]]:
         roles = self._roles
@@ -160,24 +148,7 @@ class Op:
     def _refuse(self, name: str, wants: str, got: Any) -> ArgumentError:
         is_array = isinstance(got, jax.Array | np.ndarray)
         shown = f"an array of {got.dtype} of shape {tuple(got.shape)}" if is_array else type(got).__name__
-        return ArgumentError(
-            f"{self.kernel.name}: parameter '{name}' ({self._roles[name].c_type}) {wants}, got {shown}"
-        )
-
-    def _miscounted(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> ArgumentError:
-        got = f"{len(args)} by position" + (f" and {', '.join(keywords)} by name" if keywords else "")
-        return ArgumentError(f"wants {', '.join(self._names)}, got {got}\n  {self!r}")
-
-    def __repr__(self) -> str:
-        taken = ", ".join(self._names)
-        lines = [f"<op ({taken}) -> {', '.join(self._roles.results)}", f"  of {c_signature(self.kernel.function)}"]
-        lines += [f"  {name}: updated, the new contents are returned" for name in self._roles.updated]
-        lines += [f"  {name}: {told_shape(shape)}" for name, shape in self._outputs]
-        lines += [f"  {name} = {told(size)}" for name, size in self._sizes.items()]
-        if self._extent.inferred is not None:
-            lines.append(f"  {self._extent.inferred} = {self._extent.arrays[0]}.size, inferred")
-        blocks = f"(({self._extent.size} + block - 1) // block), inferred" if self._grid is None else told(self._grid)
-        return "\n".join(lines) + f"\n  grid {blocks}, block {told(self._block)}>"
+        return self._refused(name, wants, shown)
 
 
 def op(

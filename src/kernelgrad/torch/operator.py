@@ -11,17 +11,18 @@ from .. import requests
 from ..api import of_cupy
 from ..derivatives.asked.promises import Promises
 from ..errors import ArgumentError
-from ..frameworks.asked import Extent, Inferred, Shape, check, infer, three, told, told_shape, value_of
+from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, three, value_of
 from ..frameworks.derived import Options
 from ..frameworks.roles import roles_of
 from ..kernel import Kernel
-from ..runtime.signature import c_signature
 from .launching import Fill
 from .registration import Registered, register
 
 
-class Op:
+class Op(Asked):
     """A kernel as a function of tensors, `y = op(x, w)`; see `op`."""
+
+    elements = "numel()"
 
     def __init__(
         self,
@@ -33,13 +34,8 @@ class Op:
         sizes: Mapping[str, Any],
         extent: Inferred,
     ):
-        roles = registered.roles
-        self.kernel, self._roles, self._operator = registered.kernel, roles, registered.operator
-        self._outputs, self._grid, self._block, self._shared = tuple(outputs.items()), grid, block, shared
-        self._sizes, self._extent = dict(sizes), extent
-        asked = [p.name for p in roles.parameters if p.name not in roles.outputs and p.name not in sizes]
-        self._all_names = tuple(asked)
-        self._names = tuple(name for name in asked if name != extent.inferred)
+        super().__init__(registered.kernel, registered.roles, outputs, grid, block, shared, sizes, extent)
+        self._operator = registered.operator
 
     @property
     def name(self) -> str:
@@ -59,20 +55,10 @@ class Op:
             if not isinstance(named[key], torch.Tensor):
                 raise self._refuse(key, "wants a tensor", named[key])
         if names is self._names and self._extent.inferred is not None:
-            named[self._extent.inferred] = self._inferred(named)
+            named[self._extent.inferred] = self._same_size({name: named[name].numel() for name in self._extent.arrays})
         for key, size in self._sizes.items():
             named[key] = size(**named) if callable(size) else size
         return self._operator(*self._arguments(named))
-
-    def _inferred(self, named: Mapping[str, Any]) -> Any:
-        """The size of the arrays that have one element per thread."""
-        first, *others = self._extent.arrays
-        size = named[first].numel()
-        for name in others:
-            if named[name].numel() != size:
-                shapes = f"'{first}' has {size} elements, '{name}' has {named[name].numel()}"
-                raise ArgumentError(f"{self.kernel.name}: {shapes}, and {self._extent.inferred} is the size of both")
-        return size
 
     def _arguments(self, named: dict[str, Any]) -> list[Any]:
         roles = self._roles
@@ -104,24 +90,7 @@ class Op:
 
     def _refuse(self, name: str, wants: str, got: Any) -> ArgumentError:
         shown = f"a tensor of shape {tuple(got.shape)}" if isinstance(got, torch.Tensor) else type(got).__name__
-        return ArgumentError(
-            f"{self.kernel.name}: parameter '{name}' ({self._roles[name].c_type}) {wants}, got {shown}"
-        )
-
-    def _miscounted(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> ArgumentError:
-        got = f"{len(args)} by position" + (f" and {', '.join(keywords)} by name" if keywords else "")
-        return ArgumentError(f"wants {', '.join(self._names)}, got {got}\n  {self!r}")
-
-    def __repr__(self) -> str:
-        taken = ", ".join(self._names)
-        lines = [f"<op ({taken}) -> {', '.join(self._roles.results)}", f"  of {c_signature(self.kernel.function)}"]
-        lines += [f"  {name}: updated, the new contents are returned" for name in self._roles.updated]
-        lines += [f"  {name}: {told_shape(shape)}" for name, shape in self._outputs]
-        lines += [f"  {name} = {told(size)}" for name, size in self._sizes.items()]
-        if self._extent.inferred is not None:
-            lines.append(f"  {self._extent.inferred} = {self._extent.arrays[0]}.numel(), inferred")
-        blocks = f"(({self._extent.size} + block - 1) // block), inferred" if self._grid is None else told(self._grid)
-        return "\n".join(lines) + f"\n  grid {blocks}, block {told(self._block)}>"
+        return self._refused(name, wants, shown)
 
     def __deepcopy__(self, memo: Any) -> Op:
         """Models are copied; this has nothing that changes."""
