@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ..analysis import roots
 from ..backends.cuda.names import once
+from ..backends.cuda.spellings import IS_LOCAL
 from ..ir.ops import Atomic, Block, Function, Op
 from ..ir.traverse import descend, with_body
 from ..transforms.local_atomics import _PLAIN as PLAIN
@@ -19,7 +20,7 @@ _ADD = """// Adds to memory of all threads atomically, to the thread's own plain
 template <typename T>
 __device__ T add(T *address, T value)
 {
-    if (!__isLocal(address)) return atomicAdd(address, value);
+    if (!is_local(address)) return atomicAdd(address, value);
     T before = *address;
     *address = before + value;
     return before;
@@ -29,15 +30,15 @@ TAKE = """// What is there, and leaves zero: of memory of all threads for one of
 template <typename T>
 __device__ T take_any(T *address)
 {
-    if (!__isLocal(address)) return take(address);
+    if (!is_local(address)) return take(address);
     T before = *address;
     *address = T(0);
     return before;
 }
 """
-ADD_TEXT = once("add", _ADD)
+ADD_TEXT = once("add", IS_LOCAL + _ADD)
 _NAMED = {re.compile(r"\batomicAdd\("): f"{ADD}(", re.compile(r"\bkg::take\("): "kg::take_any("}
-_HELPERS = {f"{ADD}(": ADD_TEXT, "kg::take_any(": once("take_any", TAKE)}
+_HELPERS = {f"{ADD}(": ADD_TEXT, "kg::take_any(": once("take_any", IS_LOCAL + TAKE)}
 
 
 def run(function: Function, own: frozenset[str]) -> Function:

@@ -25,6 +25,13 @@ def test_text(name: str) -> None:
     assert compile_only(source, "sm_90")
 
 
+def test_the_hardware_is_asked_whose_memory_it_is() -> None:
+    """NVRTC 13.0 crashes on `__isLocal` of pointers that a loop exchanges between global and shared memory."""
+    source = gradient("an array and a buffer").source
+    assert "if (is_local(address)) {" in source and "isspacep.local" in source
+    assert source.count("__isLocal(") == 1  # for other compilers than CUDA's
+
+
 def test_what_they_lead_to_is_not_restricted() -> None:
     source = gradient("an array and a buffer").source
     assert "double *_d_t" in source and "__restrict__ _d_t" not in source

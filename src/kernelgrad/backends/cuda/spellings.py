@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ...analysis.float_bounds import at_least
 from ...ir.ops import Apply, Op, Value
 from ...ir.types import BOOL, F32, I32, U32, Scalar
+from .names import once
 
 _SMALLEST = 2.0**-126  # float that is not subnormal
 
@@ -204,6 +205,24 @@ __device__ void warp_add_{count}(T *address, {", ".join(f"T {v}" for v in names)
 SPELLINGS: dict[str, Spelling] = {row.name: row for row in _TABLE}
 
 # Functions of ours that emitted code brings along where it uses them.
+# Asked of the hardware: with `__isLocal` of a pointer that is exchanged in a loop between global and shared memory,
+# NVRTC 13.0 ends in a segmentation fault.
+IS_LOCAL = once(
+    "is_local",
+    """// Whether it is memory of the thread's own.
+__device__ inline bool is_local(const void *address)
+{
+#ifdef __CUDA_ARCH__
+    unsigned int local;
+    asm("{ .reg .pred p; isspacep.local p, %1; selp.u32 %0, 1, 0, p; }" : "=r"(local) : "l"(address));
+    return local != 0;
+#else
+    return __isLocal(address);
+#endif
+}
+""",
+)
+
 HELPERS: dict[str, str] = {
     "tan_pi": """__device__ inline float tan_pi(float x) { return sinpif(x) / cospif(x); }
 __device__ inline double tan_pi(double x) { return sinpi(x) / cospi(x); }
@@ -278,21 +297,23 @@ __device__ inline double take(double *address)
     return __longlong_as_double(atomicExch((unsigned long long *)address, 0ull));
 }
 """,
-    "add_anywhere": """// Adds atomically, but to memory of the thread's own.
+    "add_anywhere": IS_LOCAL
+    + """// Adds atomically, but to memory of the thread's own.
 template <typename T>
 __device__ void add_anywhere(T *address, T value)
 {
-    if (__isLocal(address)) {
+    if (is_local(address)) {
         *address += value;
     } else if (value != T(0)) {
         atomicAdd(address, value);
     }
 }
 """,
-    "take_anywhere": """// What is there. Of memory that threads share, for one of those that ask for it at once.
+    "take_anywhere": IS_LOCAL
+    + """// What is there. Of memory that threads share, for one of those that ask for it at once.
 __device__ inline float take_anywhere(float *address)
 {
-    if (__isLocal(address)) {
+    if (is_local(address)) {
         float found = *address;
         *address = 0.0f;
         return found;
@@ -301,7 +322,7 @@ __device__ inline float take_anywhere(float *address)
 }
 __device__ inline double take_anywhere(double *address)
 {
-    if (__isLocal(address)) {
+    if (is_local(address)) {
         double found = *address;
         *address = 0.0;
         return found;
