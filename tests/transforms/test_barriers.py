@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import kernelgrad as kg
@@ -38,3 +39,24 @@ def test_barriers(name: str) -> None:
     )["k"]
     function = barriers.run(kernel.function, kernel.module)
     assert sum(isinstance(op, Barrier) for op in walk(function.body)) == expected
+
+
+@pytest.mark.parametrize("function", ["__syncthreads_and", "__syncthreads_or", "__syncthreads_count"])
+def test_a_result_that_nobody_wants(function: str) -> None:
+    """NVRTC 13.0 miscompiles what comes after `__syncthreads_and` in a loop, if its result is not used."""
+    kernel = kg.compile(
+        f"""__global__ void k(double *y, const double *x, int n) {{
+            __shared__ double s[8];
+            for (int j = 0; j < n; ++j) {{
+                s[threadIdx.x] = j * x[threadIdx.x];
+                int unused = {function}(x[threadIdx.x] > j);
+                y[threadIdx.x] += s[7 - threadIdx.x];
+                __syncthreads();
+            }}
+        }}"""
+    )["k"]
+    for text in (kernel.source, kg.gradient(kernel, "y, x").source):
+        assert function not in text and "__syncthreads();" in text
+    y, x = np.zeros(8), np.arange(8.0)
+    kernel[1, 8](y, x, 3)
+    np.testing.assert_array_equal(y, 3 * x[::-1])

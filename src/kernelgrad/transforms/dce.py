@@ -3,6 +3,8 @@
 Needed are effects that others can see, and from there what each needed thing depends on. A store into an alloca is
 needed once the alloca's address is needed by anything else; so is, where asked for, one into a shared variable. A loop
 counted by `For` ends by itself and may go when nothing in it is needed; a `While` may be meant to wait, so it stays.
+A barrier that gives a value is a plain one where nobody wants it. (Kernels with such a `__syncthreads_and` in a loop
+come out wrong from NVRTC 13.0.)
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from ..ir.effects import ADDRESSES, EFFECTIVE, PURE
 from ..ir.ops import (
     Alloca,
     Atomic,
+    Barrier,
+    BarrierReduce,
     Block,
     Constant,
     For,
@@ -144,6 +148,8 @@ class _Needs:
                     self._need((op.lower, op.upper))
                 case While():
                     self._need(op.before.results[:1])
+                case BarrierReduce():
+                    pass  # threads meet, whether they want the result or not
                 case _:
                     self._need(operands(op))
             op = self._parent[op]
@@ -161,6 +167,8 @@ class _Needs:
             return  # a parameter
         if definition not in self.ops:
             self._need_op(definition)
+        if isinstance(definition, BarrierReduce):
+            self._need((definition.value,))
         if value in self._sources:
             self._need(self._sources[value])
         if self._stores:
@@ -198,6 +206,8 @@ class _Rebuild:
                 rebuilt = self.for_(op)
             case While():
                 rebuilt = self.while_(op)
+            case BarrierReduce() if op.result not in self.needs.values:
+                rebuilt = Barrier("block", span=op.span)
             case _:
                 rebuilt = rebuild(op, self.use, _same) if self.replaced else op
         if self.names and any(v in self.names for v in rebuilt.results):
