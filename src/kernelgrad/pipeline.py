@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from .analysis.tuning import PLAIN, Tuning, Vectorization
 from .autodiff.counts import COUNTS
@@ -13,8 +14,6 @@ from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
 from .errors import InternalError, LookupFailed, ParseError, SourceError, UnsupportedError
 from .frontend.clang import Cursor
-from .frontend.custom_derivatives import CustomDerivatives
-from .frontend.guides import check_guides
 from .frontend.lowering import Lowering
 from .frontend.unit import Unit
 from .frontend.variables import module_variable
@@ -51,6 +50,9 @@ from .locks import compiling
 from .progress import doing
 from .transforms import globals as module_variables
 from .transforms.passes import Pass, applied
+
+if TYPE_CHECKING:
+    from .frontend.custom_derivatives import CustomDerivatives
 
 KERNEL = (
     Pass("inline", "transforms.inline", (Call,)),
@@ -127,12 +129,19 @@ def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, SourceErr
     found, cursor = unit.find(name)
     lowering = Lowering(found)
     ir_name = lowering.function(cursor, found.span(cursor))
-    check_guides(found, lowering.reached)
+    if found.may_have_guides:
+        from .frontend.guides import check_guides
+
+        check_guides(found, lowering.reached)
     if found.lacks_parts:
         from .frontend.reached import check_missing_parts
 
         check_missing_parts(found, lowering.reached, lowering.types.declarations())
     module = with_requests(lowering.module(), ir_name)
+    if not found.may_give_derivatives:
+        return module, ir_name, None
+    from .frontend.custom_derivatives import CustomDerivatives
+
     given = CustomDerivatives(found, lowering.reached)
     if given.probes:
         return lower_for_derivatives(Unit(unit.name, "\n".join((unit.text, *given.probes)), unit.options), name)

@@ -30,7 +30,6 @@ from ..runtime.keywords import Expected
 from ..runtime.launch import BoundArguments, Executable
 from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
-from ..runtime.reach import reaching
 from ..runtime.recording import is_recorded
 from ..runtime.signature import c_signature, declare, user_params
 from .asked.settings import Settings, has_derivative
@@ -427,7 +426,10 @@ class Gradient(Differentiated):
         own = Own()
         adjoints = self._in_float(adjoints, launch, own)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
-        bound = reaching(self.kernel.function, launch, bound)
+        if bound.has_parts:
+            from ..runtime.reach import reaching
+
+            bound = reaching(self.kernel.function, launch, bound)
         ways = self.ways(placement, single, watched)
         known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
         return BoundPlan(self._plan(known, bound, _spilled(placement)), bound, placement, own)

@@ -324,6 +324,16 @@ class Unit:
         return re.search(r"^\s*#\s*include", self.text, re.MULTILINE) is not None
 
     @property
+    def may_have_guides(self) -> bool:
+        """Whether there may be deduction guides, which are written with an arrow."""
+        return self.has_headers or bool(self.options.defines) or "->" in self.text.replace("\\\n", "")
+
+    @property
+    def may_give_derivatives(self) -> bool:
+        """Whether there may be derivatives of the source's own (`custom_derivatives`)."""
+        return self.has_headers or re.search("custom_derivatives|__enzyme_", self.text) is not None
+
+    @property
     def missing(self) -> list[str]:
         """Headers that were not found."""
         return self.sound.missing if self._sound is not None or self.errors else []

@@ -257,7 +257,8 @@ def _checked_plan(task: Task, shadowed: Shadowed, options: Options) -> Plan:
         if options.mode == "reverse":
             from ...analysis.ownership.loads_before_stores import Before
 
-            before = Before(function, memory, options.may_alias, task.early.numbers)
+            numbers = task.early.numbers if task.early else None
+            before = Before(function, memory, options.may_alias, numbers)
             refuse_tape(plan, task.structure, before, options.facts.apart_in_turn)
         else:
             refuse_shadow_pointers(plan, task.structure, shadowed.of.values())

@@ -131,7 +131,8 @@ class Variant:
             if f"_d_{name}" in shadows:
                 holding = " and ".join(HOLDS.format(promise) for promise in promises)
                 yield f"// _d_{name} is among them since {holding}."
-        if self.derivative.prepared.task.early.numbers is not None:
+        early = self.derivative.prepared.task.early
+        if early is not None and early.numbers is not None:
             yield "// For launches in which no thread reads what it wrote before, in another iteration or row."
         for name in sorted(self.options.facts.unkept):
             yield f"// _d_{name} is consumed: what is to be kept is given as a copy."
