@@ -48,7 +48,6 @@ from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .locks import compiling
 from .progress import doing
-from .transforms import globals as module_variables
 from .transforms.passes import Pass, applied
 
 if TYPE_CHECKING:
@@ -102,11 +101,11 @@ TURNS = Pass("turns", "schedule.coarsen.unroll_loads", (For, While))  # for sums
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 UNMASK = Pass("unmask", "transforms.unmask", ("masked",))
 GIVEN = Pass("given", "transforms.given", ("stop", "custom", "custom_forward", "custom_reverse"))  # by the source
-CPU = (GIVEN, Pass("cpu-variables", module_variables.run_for({"global", "constant"}), (GlobalRef,)), UNMASK)
+CPU = (GIVEN, Pass("cpu-variables", "transforms.globals", (GlobalRef,), (("global", "constant"),)), UNMASK)
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
     GIVEN,
-    Pass("cuda-variables", module_variables.run_for({"global"}), (GlobalRef,)),
+    Pass("cuda-variables", "transforms.globals", (GlobalRef,), (("global",),)),
     Pass("block_tiles", "schedule.coarsen.block_tiles", (For,)),
     Pass("lane_sums", "schedule.sum_over.lane_sums", (For,)),
     UNMASK,
@@ -363,7 +362,7 @@ def _apply(stage: Pass, module: Module, name: str) -> Module:
 def _only(module: Module, name: str) -> Module:
     """The module with nothing but the function and what it refers to."""
     function = module.functions[name]
-    used = module_variables.used_globals(function)
+    used = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
     variables = {key: value for key, value in module.globals.items() if key in used}
     return Module({name: function}, variables, used_structs(function, variables.values()))
 

@@ -15,7 +15,6 @@ from ..fold import limits
 from ..structure import Place
 from .affine import Affine, Basis, Guard, Part, Sums, remainder
 from .leaps import Digit, leaps
-from .loop_bounds import End, ends_of
 
 
 def executions(sums: Sums) -> Executions:
@@ -128,6 +127,8 @@ class Executions(Sums):
         return found
 
     def _of_loop(self, loop: For | While) -> set[Guard]:
+        from .loop_bounds import End, ends_of
+
         if isinstance(loop, For):
             ends = [End(loop.body.args[0], (loop.upper,), 0)] if loop.step > 0 else []
         else:

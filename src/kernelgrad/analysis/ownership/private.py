@@ -14,16 +14,15 @@ from ...ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ...ir.traverse import walk
 from ...ir.types import I64
 from ..access.affine import Access, Affine, Basis, Guard, Shape, Sums
-from ..access.executions import determined, extent
+from ..access.executions import determined, executions, extent
 from ..access.leaps import Digit, leaps, spread
 from ..roots import Memory
 from ..structure import Place, Structure
 from .exclusive import is_shared
-from .promises import promised, settled
 
 
 def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
-    accesses, sums = [], promised(sums, memory)
+    accesses, sums = [], _promised(sums, memory)
     for op in (*memory.loads, *memory.stores):
         assert isinstance(op, Load | Store | Atomic)
         roots = memory.of(op.ptr)
@@ -35,21 +34,38 @@ def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums
         size = op.result.type.size if isinstance(op, Load) else op.value.type.size  # type: ignore[union-attr]
         accesses.append(Access(address, size, sums.guards(places[id(op)])))
     own_block = isinstance(sums.structure.definition.get(root), GlobalRef)  # shared memory: every block has its own
-    found = settled(accesses, sums)
+    found = _settled(accesses, sums)
     ways = ((True, False), (False, False), (False, True))
     return found is not None and any(_is_injective(found, sums, own_block, w, c) for w, c in ways)
 
 
 def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
     """Whether no two threads write the same element by this store."""
-    sums = promised(sums, memory)
+    sums = _promised(sums, memory)
     address = sums.address(store.ptr, root)
     if address is None:
         return False
-    access = settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
+    access = _settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
     fixed = frozenset(sums.fixed(places[id(store)]))
     ways = (True, False) if access is not None else ()
     return any(_is_injective(access or [], sums, is_shared(root), windows, fixed=fixed) for windows in ways)
+
+
+def _promised(sums: Sums, memory: Memory) -> Sums:
+    """Over all executions, with what is promised of index buffers."""
+    if not sums.unique:
+        return executions(sums)
+    from .promises import promised
+
+    return promised(sums, memory)
+
+
+def _settled(accesses: list[Access], sums: Sums) -> list[Access] | None:
+    if not sums.unique:
+        return accesses
+    from .promises import settled
+
+    return settled(accesses, sums)
 
 
 def _is_injective(

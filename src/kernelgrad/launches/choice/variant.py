@@ -12,7 +12,7 @@ from ... import pipeline
 from ...analysis.access.affine import Sums
 from ...analysis.machine import VECTOR_BYTES
 from ...analysis.ownership.private import places_of, typical
-from ...analysis.ownership.promises import HOLDS
+from ...autodiff.accumulate.choice import HOLDS
 from ...autodiff.calculus.shadows import SHARED_BYTES, is_dynamic
 from ...autodiff.prepare.options import Options, unique_roots
 from ...autodiff.prepare.prepared import Derivations
