@@ -242,7 +242,7 @@ def _widened(kernel: Kernel) -> tuple[Kernel, dict[str, _Copied]]:
     return Kernel(kernel.name, module, lambda name: variables[name]), variables
 
 
-# ---- functions: the returned value is one more output ----------------------------------------------------------------
+# ---- functions: the returned value is one more output ---------------------------------------------------------------
 
 
 def _with_result(target: DeviceFunction) -> Kernel:

@@ -14,10 +14,14 @@ from ..ir.traverse import rebuild, walk
 from ..ir.types import Pointer, Space
 
 
+def used_globals(function: Function) -> tuple[str, ...]:
+    """The module variables whose address the function takes itself, in order of first use."""
+    return tuple(dict.fromkeys(op.name for op in walk(function.body) if isinstance(op, GlobalRef)))
+
+
 def run(function: Function, module: Module, spaces: Collection[Space]) -> Function:
-    """For variables of these spaces, in order of first use."""
-    used = dict.fromkeys(op.name for op in walk(function.body) if isinstance(op, GlobalRef))
-    names = [name for name in used if module.globals[name].space in spaces]
+    """For variables of these spaces."""
+    names = [name for name in used_globals(function) if module.globals[name].space in spaces]
     return _with_params(function, tuple(_param(name, module, module.globals[name].space) for name in names))
 
 
