@@ -225,7 +225,7 @@ class Kernel:
             self._stack_memory.run(self, launch, bound, placement, hidden)
             return
         if self.function.apart:
-            from .runtime.overlap import check_requests
+            from .runtime.buffer_checks import check_requests
 
             check_requests(self.function, bound, self.written)
         if self.function.tapes:

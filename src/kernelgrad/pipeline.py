@@ -9,7 +9,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from .analysis.tuning import PLAIN, Tuning, Vectorization
-from .autodiff.counts import COUNTS
 from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
 from .errors import InternalError, LookupFailed, ParseError, SourceError, UnsupportedError
@@ -47,7 +46,7 @@ from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .locks import compiling
-from .progress import doing
+from .progress import COUNTS, doing
 from .transforms.passes import Pass, applied
 
 if TYPE_CHECKING:

@@ -19,16 +19,14 @@ from ..ir.types import Array, Pointer, Struct, Type
 from ..kernel import Kernel, stream_of
 from ..launches.choice.forms import Forms
 from ..launches.choice.variant import Variant
-from ..launches.memory.adjoint_sizes import Pair, check_sizes
 from ..launches.plan import LaunchPlan, Plans, Preparation, Step
 from ..launches.planning import Planner
 from ..locks import cached_property, compiling
-from ..runtime.arguments import Placement
+from ..runtime.arguments import Expected, Placement
+from ..runtime.buffer_checks import Pair, check_overlap, check_sizes
 from ..runtime.config import Launch, Launchers, make_launch
 from ..runtime.integers import ANY, KnownLaunch, Ways, integers_of, known_launch
-from ..runtime.keywords import Expected
 from ..runtime.launch import BoundArguments, Executable
-from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
 from ..runtime.recording import is_recorded
 from ..runtime.signature import c_signature, declare, user_params

@@ -13,8 +13,8 @@ from ..errors import ArgumentError, TapeError, UnsupportedError
 from ..ir.layout import leaves, param_layout
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, DType, mark_written
+from ..runtime.buffer_checks import are_apart
 from ..runtime.config import Launch
-from ..runtime.overlap import are_apart
 from ..runtime.reach import known, reaches
 from ..runtime.recording import RECORDER, TRACE
 from ..runtime.signature import user_params

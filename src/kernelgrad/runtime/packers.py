@@ -15,8 +15,7 @@ from ..ir.types import I8, Array, Pointer, Scalar, Struct, Type
 from .arrays import ArrayView, Device, DType, is_part, view
 from .describe import array_text, device_name, layout_hint, value_text, wanted_array
 from .launch import Buffer
-from .layouts import array_shape, flat_dtypes, same_layout, scalar_dtype
-from .scalars import Unfit, converter
+from .layouts import Unfit, array_shape, converter, flat_dtypes, same_layout, scalar_dtype
 from .signature import c_name
 
 write_address = struct.Struct("<Q").pack_into

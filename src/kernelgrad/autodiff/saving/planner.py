@@ -15,8 +15,7 @@ from ...ir.types import I64
 from ..calculus.activity import Activity
 from ..winners.winners import Winners
 from .branch_bits import Choices
-from .needs import Needs
-from .plan import Plan
+from .plan import Needs, Plan
 from .recompute import Again, Refills, choose_tiles
 
 if TYPE_CHECKING:

@@ -40,13 +40,12 @@ from ...ir.types import I64, Scalar
 from ...locks import cached_property
 from ..accumulate.fewer_blocks import coarse, only_sums
 from ..accumulate.logs import Logged, Logs
-from ..calculus.adjoints import Adjoints, add_into, part_of, zero
 from ..calculus.products import power_of
 from ..calculus.rules import rule_for, scaled
 from ..calculus.shadows import adjoint_type, shadow_name, zero_fill
 from ..calculus.tape import Tape, linear_warp
 from ..saving.forward_code import Copier, Rematerialized
-from .memory import MemoryAdjoints
+from .adjoints import Adjoints, MemoryAdjoints, add_into, part_of, zero
 
 if TYPE_CHECKING:
     from ..prepare.prepared import Prepared

@@ -17,7 +17,7 @@ from ...analysis.tuning import Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
 from ...autodiff.calculus.shadows import adjoint_type, is_dynamic
 from ...autodiff.prepare.options import unique_roots
-from ...autodiff.prepare.owned import of_stores
+from ...autodiff.prepare.planned import of_stores
 from ...autodiff.prepare.prepared import Prepared
 from ...deep import deeply
 from ...ir.ops import Barrier, For, Load, Value, Warp, While

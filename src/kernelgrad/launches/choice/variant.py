@@ -28,8 +28,7 @@ from ...runtime.config import Launch
 from ...runtime.integers import ANY as ANY
 from ...runtime.integers import KnownLaunch
 from ...runtime.integers import Ways as Ways
-from .binding import binder, hidden_names, with_hidden
-from .extra_parameters import parameter_notes
+from .binding import binder, hidden_names, parameter_notes, with_hidden
 
 if TYPE_CHECKING:
     from ...autodiff.accumulate.logs import Log, Logged
