@@ -50,6 +50,7 @@ from .progress import COUNTS, doing
 from .transforms.passes import Pass, applied
 
 if TYPE_CHECKING:
+    from .autodiff.requested import Compiler
     from .frontend.custom_derivatives import CustomDerivatives
 
 KERNEL = (
@@ -174,9 +175,16 @@ def with_requests(module: Module, root: str) -> Module:
         return module
     from .autodiff import requested
 
-    module = requested.run(module, root, requested.Compiler(compile_kernel, _finished))
+    module = requested.run(module, root, request_compiler())
     verify(module, "requested derivatives")
     return module
+
+
+def request_compiler() -> Compiler:
+    """What makes code of the derivatives that device code asks for."""
+    from .autodiff.requested import Compiler
+
+    return Compiler(compile_kernel, _finished)
 
 
 def _finished(function: Function, module: Module, adjoints: frozenset[str]) -> Function:
