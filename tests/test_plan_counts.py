@@ -12,8 +12,8 @@ import pytest
 
 import kernelgrad as kg
 from every_plan import PLANS, forced
-from kernelgrad.autodiff.counts import COUNTS
 from kernelgrad.kernel import Kernel
+from kernelgrad.progress import COUNTS
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import Ways, known_launch
 

@@ -54,6 +54,8 @@ def compile(
 
 
 def _custom_gradients(given: Any) -> tuple[CustomGradient, ...]:
+    if given in ((), []):
+        return ()
     from .frontend.custom_text import CustomGradient
 
     found = (given,) if isinstance(given, CustomGradient) else given

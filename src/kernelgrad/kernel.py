@@ -15,15 +15,14 @@ from .runtime.arrays import mark_written
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
 from .runtime.integers import integers_of
 from .runtime.launch import BoundArguments, Executable, LaunchConfig
-from .runtime.parameters import Parameter, parameters_of
-from .runtime.recording import RECORDER, refuse_while_recording
+from .runtime.recording import RECORDER, TRACE, refuse_look, refuse_while_recording
 from .runtime.signature import c_signature
 from .runtime.streams import stream_handle
-from .runtime.tracing import TRACE, refuse_look
 from .runtime.written import written_params
 
 if TYPE_CHECKING:
     from .runtime.check import CheckReport
+    from .runtime.parameters import Parameter
     from .runtime.tapes import StackMemory, TapeMemory
     from .runtime.variables import Variable
 
@@ -71,6 +70,8 @@ class Kernel:
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """What its parameters are and what it does with them."""
+        from .runtime.parameters import parameters_of
+
         return parameters_of(self.function, self.written)
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
@@ -224,7 +225,7 @@ class Kernel:
             self._stack_memory.run(self, launch, bound, placement, hidden)
             return
         if self.function.apart:
-            from .runtime.overlap import check_requests
+            from .runtime.buffer_checks import check_requests
 
             check_requests(self.function, bound, self.written)
         if self.function.tapes:

@@ -6,15 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from .analysis.tuning import PLAIN, Tuning, Vectorization
-from .autodiff.counts import COUNTS
 from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
 from .errors import InternalError, LookupFailed, ParseError, SourceError, UnsupportedError
 from .frontend.clang import Cursor
-from .frontend.custom_derivatives import CustomDerivatives
-from .frontend.guides import check_guides
 from .frontend.lowering import Lowering
 from .frontend.unit import Unit
 from .frontend.variables import module_variable
@@ -48,9 +46,12 @@ from .ir.printer import print_module
 from .ir.traverse import used_structs, walk
 from .ir.verifier import verify
 from .locks import compiling
-from .progress import doing
-from .transforms import globals as module_variables
+from .progress import COUNTS, doing
 from .transforms.passes import Pass, applied
+
+if TYPE_CHECKING:
+    from .autodiff.requested import Compiler
+    from .frontend.custom_derivatives import CustomDerivatives
 
 KERNEL = (
     Pass("inline", "transforms.inline", (Call,)),
@@ -100,11 +101,11 @@ TURNS = Pass("turns", "schedule.coarsen.unroll_loads", (For, While))  # for sums
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 UNMASK = Pass("unmask", "transforms.unmask", ("masked",))
 GIVEN = Pass("given", "transforms.given", ("stop", "custom", "custom_forward", "custom_reverse"))  # by the source
-CPU = (GIVEN, Pass("cpu-variables", module_variables.run_for({"global", "constant"}), (GlobalRef,)), UNMASK)
+CPU = (GIVEN, Pass("cpu-variables", "transforms.globals", (GlobalRef,), (("global", "constant"),)), UNMASK)
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
     GIVEN,
-    Pass("cuda-variables", module_variables.run_for({"global"}), (GlobalRef,)),
+    Pass("cuda-variables", "transforms.globals", (GlobalRef,), (("global",),)),
     Pass("block_tiles", "schedule.coarsen.block_tiles", (For,)),
     Pass("lane_sums", "schedule.sum_over.lane_sums", (For,)),
     UNMASK,
@@ -127,12 +128,19 @@ def lower_for_derivatives(unit: Unit, name: str) -> tuple[Module, str, SourceErr
     found, cursor = unit.find(name)
     lowering = Lowering(found)
     ir_name = lowering.function(cursor, found.span(cursor))
-    check_guides(found, lowering.reached)
+    if found.may_have_guides:
+        from .frontend.guides import check_guides
+
+        check_guides(found, lowering.reached)
     if found.lacks_parts:
         from .frontend.reached import check_missing_parts
 
         check_missing_parts(found, lowering.reached, lowering.types.declarations())
     module = with_requests(lowering.module(), ir_name)
+    if not found.may_give_derivatives:
+        return module, ir_name, None
+    from .frontend.custom_derivatives import CustomDerivatives
+
     given = CustomDerivatives(found, lowering.reached)
     if given.probes:
         return lower_for_derivatives(Unit(unit.name, "\n".join((unit.text, *given.probes)), unit.options), name)
@@ -167,9 +175,16 @@ def with_requests(module: Module, root: str) -> Module:
         return module
     from .autodiff import requested
 
-    module = requested.run(module, root, requested.Compiler(compile_kernel, _finished))
+    module = requested.run(module, root, request_compiler())
     verify(module, "requested derivatives")
     return module
+
+
+def request_compiler() -> Compiler:
+    """What makes code of the derivatives that device code asks for."""
+    from .autodiff.requested import Compiler
+
+    return Compiler(compile_kernel, _finished)
 
 
 def _finished(function: Function, module: Module, adjoints: frozenset[str]) -> Function:
@@ -354,7 +369,7 @@ def _apply(stage: Pass, module: Module, name: str) -> Module:
 def _only(module: Module, name: str) -> Module:
     """The module with nothing but the function and what it refers to."""
     function = module.functions[name]
-    used = module_variables.used_globals(function)
+    used = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
     variables = {key: value for key, value in module.globals.items() if key in used}
     return Module({name: function}, variables, used_structs(function, variables.values()))
 

@@ -1,4 +1,5 @@
-"""A line about what takes long: on stderr, where that is a terminal, from the third second on, gone at the end."""
+"""A line about what takes long: on stderr, where that is a terminal, from the third second on, gone at the end. And how
+often something was derived and emitted in this process: what tests of launches look at."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -117,3 +119,22 @@ class Steps:
         if self._shown and done >= self._total:
             self._shown = False
             _write(_CLEAR)
+
+
+# ---- how often ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Counts:
+    """`derivations`: plans of a form. `emissions`: forms whose code was emitted. `finished`: functions that went
+    through the passes after that."""
+
+    derivations: int = 0
+    emissions: int = 0
+    finished: int = 0
+
+    def reset(self) -> None:
+        self.derivations = self.emissions = self.finished = 0
+
+
+COUNTS = Counts()

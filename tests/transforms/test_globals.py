@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import Function, Global, GlobalRef, Module, Value
 from kernelgrad.ir.types import F32, I32, Array, Pointer
-from kernelgrad.transforms.globals import run_for, used_globals
+from kernelgrad.transforms.globals import run, used_globals
 
 from .checking import count, function, module_of, transformed
 
@@ -26,7 +28,7 @@ def reader() -> tuple[Module, Function]:
 def test_in_order_of_first_use_after_the_users_own() -> None:
     module, original = reader()
     assert used_globals(original) == ("total", "tile", "table")
-    result = transformed(module, "f", run_for({"global", "constant"}))
+    result = transformed(module, "f", partial(run, spaces=("global", "constant")))
     assert [(p.name, p.variable) for p in result.params] == [("n", None), ("total", "total"), ("table", "table")]
     assert result.params[2].type == Pointer(Array(F32, 4), "constant") and result.params[2].const
     assert used_globals(result) == ("tile",)
@@ -34,6 +36,6 @@ def test_in_order_of_first_use_after_the_users_own() -> None:
 
 def test_other_spaces_stay() -> None:
     module, original = reader()
-    result = transformed(module, "f", run_for({"global"}))
+    result = transformed(module, "f", partial(run, spaces=("global",)))
     assert used_globals(result) == ("tile", "table") and count(result, GlobalRef) == 2
-    assert run_for(set())(original, module) is original
+    assert run(original, module, ()) is original

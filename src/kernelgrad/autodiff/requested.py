@@ -78,7 +78,7 @@ class Compiler(NamedTuple):
 
 def run(module: Module, root: str, compiler: Compiler) -> Module:
     """The module with the requests of kernels, and of the function that the user named, in place."""
-    return _Requests(module, compiler).run(root)
+    return Requests(module, compiler).run(root)
 
 
 HEADER = 256  # bytes before the tapes of a launch: how many of them are not used yet
@@ -86,7 +86,7 @@ _WORD = 8  # of each: where that is
 
 
 @dataclass(frozen=True)
-class _Made:
+class Made:
     """Derived functions by mode. `listed`: the parameters that have an adjoint, with the derived function's parameter
     for it. `frame`: bytes of the tape between two of them."""
 
@@ -96,12 +96,14 @@ class _Made:
     stacks: tuple[tuple[str, Type], ...] = ()  # endings of the parameters for stacks, and of what type these are
 
 
-class _Requests:
+class Requests:
+    """The derivatives that a module's functions ask for, each made once."""
+
     def __init__(self, module: Module, compiler: Compiler):
         self.module, self.compiler = module, compiler
         self.functions = dict(module.functions)
         self.globals = dict(module.globals)
-        self.made: dict[object, _Made] = {}
+        self.made: dict[object, Made] = {}
         self.active: list[str] = []
 
     def run(self, root: str) -> Module:
@@ -149,7 +151,7 @@ class _Requests:
         self.active.pop()
         return function
 
-    def of(self, op: Derivative, may_alias: bool) -> _Made:
+    def of(self, op: Derivative, may_alias: bool) -> Made:
         """What is called in place of a request."""
         key = op.fn, op.mode == "forward", _MODES.get(op.mode), op.activity, may_alias
         if key not in self.made:
@@ -170,7 +172,7 @@ class _Requests:
         has_result = len(function.params) > len(op.args) and holds_floats(_content(function.params[-1].type))
         return function, replace(module, functions={op.fn: function}), (*listed, *((_RESULT,) if has_result else ()))
 
-    def reverse(self, op: Derivative, may_alias: bool) -> _Made:
+    def reverse(self, op: Derivative, may_alias: bool) -> Made:
         function, module, listed = self.source(op)
         if not listed:
             raise UnsupportedError(f"nothing to differentiate: no floating-point parameter of '{op.fn}'", op.span)
@@ -194,7 +196,7 @@ class _Requests:
             self.functions[own.name] = own
             names[mode] = own.name
         found = ((str(stack.memory.name).removeprefix("_tape_"), stack.type) for stack in derivation.stacks)
-        return _Made(names, derivation.adjoints, derivation.emitted.frame, tuple(found) if stacks else ())
+        return Made(names, derivation.adjoints, derivation.emitted.frame, tuple(found) if stacks else ())
 
     def check(self, op: Derivative, derivation: Derivation) -> None:
         """What only launches of whole kernels have."""
@@ -212,14 +214,14 @@ class _Requests:
             problem = "dynamic shared memory has a derivative in whole kernels only"
             raise UnsupportedError(problem, op.span, "give the array a size, or differentiate the kernel")
 
-    def tangent(self, op: Derivative) -> _Made:
+    def tangent(self, op: Derivative) -> Made:
         function, module, listed = self.source(op)
         made = jvp(function, module, listed)
         own = replace(made.function, name=self.fresh(made.function.name))
         self.functions[own.name] = own
         self.globals.update({n: g for n, g in made.module.globals.items() if n not in self.globals})
         params = {p.name: p for p in own.params}
-        return _Made({"forward": own.name}, {n: params[t] for n, t in zip(listed, made.tangents, strict=True)})
+        return Made({"forward": own.name}, {n: params[t] for n, t in zip(listed, made.tangents, strict=True)})
 
     def fresh(self, name: str) -> str:
         candidates = (name if k == 0 else f"{name}.{k}" for k in count())
@@ -229,7 +231,7 @@ class _Requests:
 class _Caller:
     """One function with requests."""
 
-    def __init__(self, requests: _Requests, function: Function):
+    def __init__(self, requests: Requests, function: Function):
         self.requests, self.function = requests, function
         self.memory = roots.analyse(function)
         self.own = {op.result for op in walk(function.body) if isinstance(op, Alloca)}
@@ -269,7 +271,7 @@ class _Caller:
         made = self.requests.of(source, in_halves or self.may_alias(source))
         return _Call(self, op, made, id(source) in self.loops).ops()
 
-    def for_stacks(self, op: Derivative, made: _Made, params: tuple[Param, ...]) -> dict[str, Value]:
+    def for_stacks(self, op: Derivative, made: Made, params: tuple[Param, ...]) -> dict[str, Value]:
         """Parameters of the kernel for those of a derived function that have to do with its stacks."""
         if self.function.kind != "kernel":
             problem = "this derivative keeps values of every iteration of a loop, in memory that launches provide"
@@ -295,7 +297,7 @@ class _Caller:
 
 
 class _Call:
-    def __init__(self, caller: _Caller, op: Derivative, made: _Made, in_loop: bool):
+    def __init__(self, caller: _Caller, op: Derivative, made: Made, in_loop: bool):
         self.caller, self.op, self.made, self.in_loop = caller, op, made, in_loop
         mode = "backward" if made.stacks else op.mode  # which takes all that the other half does
         self.function = caller.requests.functions[made.names[mode]]

@@ -20,9 +20,8 @@ from ..ir.ops import Block, Function, Global, Module, Param, Store, Value
 from ..ir.traverse import clone, closed, kinds
 from ..ir.types import Pointer, Struct
 from ..locks import cached_property
-from ..progress import doing
+from ..progress import COUNTS, doing
 from .accumulate.parameters import is_number, partial_sums
-from .counts import COUNTS
 from .prepare.options import Mode, Options
 from .prepare.planned import Planned
 from .prepare.prepared import Derivations, Prepared

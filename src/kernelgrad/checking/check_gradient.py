@@ -25,8 +25,8 @@ from ..ir.types import Scalar, Type
 from ..kernel import Kernel
 from ..launches.choice.binding import RESULT
 from ..locks import cached_property
+from ..runtime.buffer_checks import check_overlap
 from ..runtime.config import Launch, make_launch
-from ..runtime.overlap import check_overlap
 from ..runtime.signature import c_signature, user_params
 from ..runtime.variables import Variable
 from ..transforms import widen
@@ -242,7 +242,7 @@ def _widened(kernel: Kernel) -> tuple[Kernel, dict[str, _Copied]]:
     return Kernel(kernel.name, module, lambda name: variables[name]), variables
 
 
-# ---- functions: the returned value is one more output ----------------------------------------------------------------
+# ---- functions: the returned value is one more output ---------------------------------------------------------------
 
 
 def _with_result(target: DeviceFunction) -> Kernel:

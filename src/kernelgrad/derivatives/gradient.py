@@ -15,25 +15,22 @@ from ..autodiff.calculus.shadows import adjoint_c_type, adjoint_type
 from ..errors import ArgumentError, LaunchError
 from ..ir.ops import Atomic, Function, Param, Value
 from ..ir.traverse import operands
-from ..ir.types import Array, Pointer, Struct, Type
+from ..ir.types import Struct
 from ..kernel import Kernel, stream_of
 from ..launches.choice.forms import Forms
 from ..launches.choice.variant import Variant
-from ..launches.memory.adjoint_sizes import Pair, check_sizes
 from ..launches.plan import LaunchPlan, Plans, Preparation, Step
 from ..launches.planning import Planner
 from ..locks import cached_property, compiling
-from ..runtime.arguments import Placement
+from ..runtime.arguments import Expected, Placement
+from ..runtime.buffer_checks import Pair, check_overlap, check_sizes
 from ..runtime.config import Launch, Launchers, make_launch
 from ..runtime.integers import ANY, KnownLaunch, Ways, integers_of, known_launch
-from ..runtime.keywords import Expected
 from ..runtime.launch import BoundArguments, Executable
-from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
-from ..runtime.reach import reaching
 from ..runtime.recording import is_recorded
 from ..runtime.signature import c_signature, declare, user_params
-from .asked.settings import Settings, has_derivative
+from .asked.settings import Settings
 
 if TYPE_CHECKING:
     from ..autodiff.calculus.struct_members import Member
@@ -97,12 +94,12 @@ class Differentiated:
         """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
         if not self._structs:
             return
-        from .struct_adjoints import named
+        from .struct_adjoints import check_members, named
 
         with named(self.kernel.name):
             for number, name, type in self._structs:
                 if adjoints.get(name) is not None:
-                    _check_members(name, type, args[number], adjoints[name])
+                    check_members(name, type, args[number], adjoints[name])
 
     def _in_float(
         self, adjoints: dict[str, Any], launch: Launch, own: Own, kept: tuple[str, ...] | None = None
@@ -297,6 +294,8 @@ class Gradient(Differentiated):
 
     def tape_bytes(self, grid: Any, block: Any, *args: Any, shared: Any = 0, **adjoints: Any) -> int:
         """The size of the tape that this launch would use; nothing is launched but, where needed, a count."""
+        from ..launches.memory.tape_memory import tape_bytes
+
         launch = make_launch(grid, block, shared, of=self.kernel.name)
         args, _ = self._expected.placed(args, adjoints)
         bound, placement = self.kernel.bind(args[: len(user_params(self.kernel.function))])
@@ -306,13 +305,15 @@ class Gradient(Differentiated):
         known = self._known(launch, bound, placement)
         halves = self.planner.in_two.find(known, known.answers(self.kernel.function))
         forms = self.forms if halves is None else halves.reverse
-        return _bytes_needed(forms, known, launch, bound, placement)
+        return tape_bytes(forms.for_launch(known), launch, bound, placement)
 
     def bytes_needed(
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
     ) -> int:
+        from ..launches.memory.tape_memory import tape_bytes
+
         known = self._known(launch, bound, placement, segment)
-        return _bytes_needed(self.forms, known, launch, bound, placement, segment)
+        return tape_bytes(self.forms.for_launch(known), launch, bound, placement, segment)
 
     def _known(
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
@@ -427,7 +428,10 @@ class Gradient(Differentiated):
         own = Own()
         adjoints = self._in_float(adjoints, launch, own)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
-        bound = reaching(self.kernel.function, launch, bound)
+        if bound.has_parts:
+            from ..runtime.reach import reaching
+
+            bound = reaching(self.kernel.function, launch, bound)
         ways = self.ways(placement, single, watched)
         known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
         return BoundPlan(self._plan(known, bound, _spilled(placement)), bound, placement, own)
@@ -499,46 +503,6 @@ def _compiled(forms: Forms) -> tuple[Executable, ...]:
     return tuple(executable for kernel in finished for executable in kernel.compiled)
 
 
-def _bytes_needed(
-    forms: Forms,
-    known: KnownLaunch,
-    launch: Launch,
-    bound: BoundArguments,
-    placement: Placement,
-    segment: int | None = None,
-) -> int:
-    from ..launches.memory.tape_memory import elements, tape_total
-
-    return tape_total(elements(forms.for_launch(known), launch, bound, placement, segment), launch)
-
-
 def adjoint_declared(param: Param) -> str:
     plain = adjoint_c_type(param.c_type)
     return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"
-
-
-def _check_members(path: str, type: Type, value: Any, adjoint: Any) -> None:
-    if isinstance(type, Pointer):
-        if has_derivative(type) and value is not None and adjoint is None:
-            whole = path.rpartition(".")[0] or path
-            raise ArgumentError(f"the adjoint of '{whole}' lacks '{path}': every array of the struct needs one")
-        return
-    if not (_has_parts(value) and _has_parts(adjoint)):
-        return
-    for name, key, part in _parts(type):
-        given = [v[key[0] if isinstance(v, Mapping) else key[1]] for v in (value, adjoint)]
-        _check_members(f"{path}{name}", part, *given)
-
-
-def _parts(type: Type) -> list[tuple[str, tuple[str | int, int], Type]]:
-    """The parts of an aggregate: how C writes them, what they are in a dict and in a tuple."""
-    match type:
-        case Struct(fields=fields):
-            return [(f".{f.name}", (f.name, k), f.type) for k, f in enumerate(fields)]
-        case Array(element, count):
-            return [(f"[{k}]", (k, k), element) for k in range(count)]
-    return []
-
-
-def _has_parts(value: Any) -> bool:
-    return isinstance(value, Mapping | tuple | list)

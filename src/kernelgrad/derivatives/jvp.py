@@ -24,13 +24,11 @@ from ..ir.ops import Module as IRModule
 from ..ir.types import Pointer, Struct
 from ..kernel import Kernel, stream_of
 from ..launches.choice.binding import RESULT
-from ..launches.memory.adjoint_sizes import Pair, check_sizes
 from ..locks import COMPILING
-from ..runtime.arguments import Placement
+from ..runtime.arguments import Expected, Placement
+from ..runtime.buffer_checks import Pair, check_overlap, check_sizes
 from ..runtime.config import Launch, make_launch, parse_launch
-from ..runtime.keywords import Expected
 from ..runtime.launch import BoundArguments
-from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
 from ..runtime.recording import is_recorded
 from ..runtime.scratch import Scratch

@@ -22,11 +22,11 @@ from ..launches.memory.tape_memory import add_shadows, add_tape, elements, tape_
 from ..launches.plan import written_by
 from ..locks import cached_property
 from ..runtime.arguments import Placement
+from ..runtime.buffer_checks import check_overlap
 from ..runtime.config import Launch, make_launch, parse_launch
 from ..runtime.findings import CheckReport, Finding
 from ..runtime.integers import Ways, integers_of, known_launch
 from ..runtime.launch import BoundArguments
-from ..runtime.overlap import check_overlap
 from ..runtime.own import Own
 from ..runtime.reach import reaching
 from ..runtime.recording import refuse_while_recording

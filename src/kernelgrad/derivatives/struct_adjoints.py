@@ -12,7 +12,7 @@ from ..autodiff.calculus.struct_members import Member
 from ..errors import ArgumentError
 from ..ir.types import Array, Pointer, Struct, Type
 from ..runtime.arrays import view
-from .asked.settings import is_active
+from .asked.settings import has_derivative, is_active
 
 
 @contextmanager
@@ -105,3 +105,31 @@ def _zero(type: Type) -> Any:
         case Struct(fields=fields):
             return {f.name: _zero(f.type) for f in fields}
     return 0
+
+
+def check_members(path: str, type: Type, value: Any, adjoint: Any) -> None:
+    """Every array of a struct has an adjoint: shadow pointers are not tested."""
+    if isinstance(type, Pointer):
+        if has_derivative(type) and value is not None and adjoint is None:
+            whole = path.rpartition(".")[0] or path
+            raise ArgumentError(f"the adjoint of '{whole}' lacks '{path}': every array of the struct needs one")
+        return
+    if not (_has_parts(value) and _has_parts(adjoint)):
+        return
+    for name, key, part in _parts(type):
+        given = [v[key[0] if isinstance(v, Mapping) else key[1]] for v in (value, adjoint)]
+        check_members(f"{path}{name}", part, *given)
+
+
+def _parts(type: Type) -> list[tuple[str, tuple[str | int, int], Type]]:
+    """The parts of an aggregate: how C writes them, what they are in a dict and in a tuple."""
+    match type:
+        case Struct(fields=fields):
+            return [(f".{f.name}", (f.name, k), f.type) for k, f in enumerate(fields)]
+        case Array(element, count):
+            return [(f"[{k}]", (k, k), element) for k in range(count)]
+    return []
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, Mapping | tuple | list)

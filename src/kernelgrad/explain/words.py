@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from ..analysis.ownership.promises import HOLDS
-from ..autodiff.accumulate.choice import Accumulation
+from ..autodiff.accumulate.choice import HOLDS, Accumulation
 from ..autodiff.prepare.prepared import Prepared
 from ..autodiff.reverse import Derivation
 from ..autodiff.saving.plan import Plan

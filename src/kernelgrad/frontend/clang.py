@@ -128,6 +128,10 @@ def evaluate(cursor: Cursor) -> int | float | None:
         lib.clang_EvalResult_dispose(result)
 
 
+def errors_of(tree: Any) -> list[Diagnostic]:
+    return [d for d in tree.diagnostics if d.severity >= Diagnostic.Error]
+
+
 class Sources:
     """The texts behind the file names that clang reports."""
 

@@ -65,7 +65,7 @@ class CustomDerivatives:
         self.gone: dict[str, Cut] = {}
         self.probes: list[str] = []
         self.refusal: SourceError | None = None
-        if re.search(rf"{_SPACE}|__enzyme_", unit.text) or unit.has_headers:
+        if unit.may_give_derivatives:
             given = list(_given(unit.tree.cursor, ()))
             self.given = sorted(given, key=lambda one: one.cursor.kind == Kind.FUNCTION_TEMPLATE)
             self.gone = dict(_gone(unit))

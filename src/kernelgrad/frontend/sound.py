@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import text
-from .clang import Cursor, Diagnostic, Kind
+from .clang import Cursor, Diagnostic, Kind, errors_of
 from .prelude import prelude_dir
 from .visiting import children_of
 
@@ -100,10 +100,6 @@ class Sound:
     undecided: list[Cut] = field(default_factory=list)  # `#if`s whose condition makes no sense
     hopeless: Flaw | None = None  # an error that no cut can mend
     verdicts: list[Flaw] = field(default_factory=list)  # what the author himself calls an error
-
-
-def errors_of(tree: Any) -> list[Diagnostic]:
-    return [d for d in tree.diagnostics if d.severity >= Diagnostic.Error]
 
 
 def missing_header(message: str) -> str | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..deep import warn_user
 from ..errors import LookupFailed, ParseError, Span
 from . import clang
-from .clang import Cursor, Kind, Sources
-from .sound import Flaw, Sound, errors_of, flaw_of, make_sound, missing_header
+from .clang import Cursor, Kind, Sources, errors_of
 from .visiting import children_of, forget, told_plainly, walk
+
+if TYPE_CHECKING:
+    from .sound import Flaw, Sound
 
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
 _MEMBERS = (Kind.CONSTRUCTOR, Kind.DESTRUCTOR, Kind.CXX_METHOD)
@@ -74,6 +76,8 @@ class Unit:
     def sound(self) -> Sound:
         """What of the text parses, and what had to go for that."""
         if self._sound is None:
+            from .sound import make_sound
+
             self._sound = make_sound(self.parse, self.tree, self.name, self.text)
         return self._sound
 
@@ -123,6 +127,8 @@ class Unit:
     def require_functions(self) -> None:
         """A text in which nothing was understood is an error of its own."""
         if self.errors and next(self.functions(), None) is None:
+            from .sound import flaw_of
+
             raise self.error(flaw_of(self.errors[0], self.name))
 
     def require(self, name: str) -> None:
@@ -180,6 +186,8 @@ class Unit:
 
     def _not_parsed(self, name: str) -> str:
         """Of a function that is in the text and not in the tree: the first error that no header can mend."""
+        from .sound import flaw_of, missing_header
+
         short = name.rpartition("::")[2]
         flaws = [flaw_of(error, self.name) for error in self.errors if missing_header(error.spelling) is None]
         if not flaws or not re.search(rf"\b{re.escape(short)}\s*\(", self.text):
@@ -220,6 +228,10 @@ class Unit:
         """What parses, with one more line that names what the user asks for; whose errors are the line's doing."""
         unit = Unit(self.name, self.text, self.options, self.whole().sound, probe)
         unit.warned = self.warned
+        if not unit.errors:
+            return unit
+        from .sound import flaw_of
+
         for error in unit.errors:
             flaw = flaw_of(error, self.name)
             if flaw.file == self.name and flaw.line > self.text.count("\n") + 1:
@@ -324,6 +336,16 @@ class Unit:
         return re.search(r"^\s*#\s*include", self.text, re.MULTILINE) is not None
 
     @property
+    def may_have_guides(self) -> bool:
+        """Whether there may be deduction guides, which are written with an arrow."""
+        return self.has_headers or bool(self.options.defines) or "->" in self.text.replace("\\\n", "")
+
+    @property
+    def may_give_derivatives(self) -> bool:
+        """Whether there may be derivatives of the source's own (`custom_derivatives`)."""
+        return self.has_headers or re.search("custom_derivatives|__enzyme_", self.text) is not None
+
+    @property
     def missing(self) -> list[str]:
         """Headers that were not found."""
         return self.sound.missing if self._sound is not None or self.errors else []
@@ -331,6 +353,8 @@ class Unit:
     @property
     def lacks_parts(self) -> bool:
         """Whether something of the text was cut out, left undecided, or in headers that were not found."""
+        if self._sound is None and not self.errors:
+            return False
         return bool(self.sound.cuts or self.sound.undecided or self.missing)
 
 

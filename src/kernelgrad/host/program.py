@@ -213,7 +213,7 @@ def made_list(trace: Trace) -> NativeList | Graph:
 
 
 def _copy_now(target: int, source: int, nbytes: int, device: int | None, stream: int | None) -> None:
-    from ..runtime.tracing import TRACE
+    from ..runtime.recording import TRACE
 
     token = TRACE.set(None)
     try:

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import TapeError
 from ..runtime.arrays import ArrayView, DType
+from ..runtime.recording import TRACE, refuse_look
 from ..runtime.scratch import Scratch
-from ..runtime.tracing import TRACE, refuse_look
 from . import transfers
 from .arguments import number_dtype, number_leaves
 from .arrays import empty_like

@@ -13,13 +13,13 @@ from ..errors import ArgumentError, TapeError, UnsupportedError
 from ..ir.layout import leaves, param_layout
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, DType, mark_written
+from ..runtime.buffer_checks import are_apart
 from ..runtime.config import Launch
-from ..runtime.overlap import are_apart
 from ..runtime.reach import known, reaches
-from ..runtime.recording import RECORDER
+from ..runtime.recording import RECORDER, TRACE
 from ..runtime.signature import user_params
 from ..runtime.streams import stream_handle
-from ..runtime.tracing import TRACE, LiveNumber
+from ..runtime.tracing import LiveNumber
 from . import transfers
 from .arguments import Frozen, Number, adjoints_of, freeze, number_dtype
 from .device_prints import DevicePrint

@@ -12,8 +12,8 @@ from ..errors import ArgumentError, UnsupportedError
 from ..runtime.arrays import BFLOAT16, ArrayView, DType
 from ..runtime.config import flat_launch
 from ..runtime.devices import check, current, driver
+from ..runtime.recording import TRACE, refuse_look
 from ..runtime.scratch import zero_bytes
-from ..runtime.tracing import TRACE, refuse_look
 
 Array = np.ndarray[Any, Any]
 

@@ -51,11 +51,11 @@ Kind = type["Op"] | str  # of operations, and of pure functions by their names
 class Op:
     results: tuple[Value, ...] = ()
     span: Span = UNKNOWN
+    result: Value = field(init=False, repr=False)  # of an operation that has one: what passes ask for most
 
-    @property
-    def result(self) -> Value:
-        (value,) = self.results
-        return value
+    def __post_init__(self) -> None:
+        if len(self.results) == 1:
+            object.__setattr__(self, "result", self.results[0])
 
 
 # ---- values -------------------------------------------------------------------------------------------------------

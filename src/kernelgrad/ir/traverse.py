@@ -10,7 +10,7 @@ from typing import Any
 from .ops import Apply, Block, Function, Global, Kind, Op, Undef, Value
 from .types import Array, Pointer, Struct, Type
 
-_BASE = frozenset(("results", "span"))
+_BASE = frozenset(("results", "span", "result"))
 _VALUES = ("Value", "tuple[Value, ...]")
 _GROUP = _VALUES[1]
 
@@ -33,7 +33,7 @@ class _Shape:
         self.values_of: Callable[[Op], Values] = _reader(self.operands, self.groups)
         self.blocks_of: Callable[[Op], Blocks] = _reader(self.blocks, frozenset())
         self.kinds = frozenset(base for base in kind.__mro__ if issubclass(base, Op))
-        slots = ((f.name, getattr(kind, f.name)) for f in fields(kind))
+        slots = ((f.name, getattr(kind, f.name)) for f in fields(kind) if f.init)
         self.slots = tuple((name, slot.__get__, slot.__set__) for name, slot in slots)
 
 
@@ -216,6 +216,7 @@ def _changed(op: Op, changes: dict[str, Any]) -> Op:
     copy: Op = object.__new__(type(op))
     for name, get, put in _SHAPES[type(op)].slots:
         put(copy, changes[name] if name in changes else get(op))
+    copy.__post_init__()
     return copy
 
 

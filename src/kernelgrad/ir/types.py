@@ -1,7 +1,7 @@
 """Types of IR values. Integers carry their signedness, as in C; sizes are those of the device.
 
-Types are equal by what they say. Passes compare them all the time, most often one with itself: hence comparisons of
-their own in place of a dataclass's, which make tuples of all fields first.
+Types are equal by what they say. Passes compare them all the time, most often one with itself: hence one object for
+each scalar, and comparisons of their own in place of a dataclass's, which make tuples of all fields first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _derived() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Scalar:
-    """A number: `kind` is bool, int (signed), uint or float."""
+    """A number: `kind` is bool, int (signed), uint or float. There is one object for each: equal is identical."""
 
     name: str
     kind: Literal["bool", "int", "uint", "float"]
@@ -38,18 +38,17 @@ class Scalar:
         for name, value in (*derived.items(), ("is_signed", self.kind in ("int", "float"))):
             object.__setattr__(self, name, value)
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        same = isinstance(other, Scalar) and self.name == other.name
-        return same and self.kind == other.kind and self.bits == other.bits  # type: ignore[attr-defined]
+    def __new__(cls, name: str, kind: str, bits: int) -> Scalar:
+        return _MADE.setdefault((name, kind, bits), super().__new__(cls))
 
-    def __hash__(self) -> int:
-        return hash(self.name)
+    def __reduce__(self) -> tuple[type[Scalar], tuple[str, str, int]]:
+        return Scalar, (self.name, self.kind, self.bits)
 
     def __str__(self) -> str:
         return self.name
 
+
+_MADE: dict[tuple[str, str, int], Scalar] = {}
 
 BOOL = Scalar("bool", "bool", 1)
 I8, I16, I32, I64 = (Scalar(f"i{bits}", "int", bits) for bits in (8, 16, 32, 64))

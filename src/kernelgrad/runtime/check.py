@@ -298,9 +298,9 @@ _loaded: Recent[tuple[KernelCode, Any, Any]] = Recent(64)
 
 
 def _load(module: Module, kernel: str) -> tuple[KernelCode, Any, Any]:
+    from ..backends.cpu.indexing import Variant
     from ..backends.cpu.kernel import lower
     from ..backends.cpu.native import ENTRY, LoadedCode, compile_object, target_id
-    from ..backends.cpu.variant import Variant
 
     key = digest(print_module(module), kernel, target_id())
     if key not in _loaded:

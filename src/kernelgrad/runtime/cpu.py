@@ -22,9 +22,8 @@ from .worker_code import Job
 from .workers import core_count, run_job, scratch_memory
 
 if TYPE_CHECKING:
-    from ..backends.cpu.indexing import IndexArithmetic
+    from ..backends.cpu.indexing import IndexArithmetic, Variant
     from ..backends.cpu.own_sums import Candidate
-    from ..backends.cpu.variant import Variant
 
 ENTRY_TYPE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
@@ -46,7 +45,7 @@ def compile_cpu(module: Module, kernel: str) -> CpuExecutable:
     """`kernel` as an executable. Its module has no calls left and no module variables but shared ones."""
     # What launches import, under the caller's lock: a child that is forked meanwhile would wait for the import forever.
     from ..analysis.access import ranges  # noqa: F401
-    from ..backends.cpu import indexing, native, own_sums, variant  # noqa: F401
+    from ..backends.cpu import indexing, native, own_sums  # noqa: F401
 
     return CpuExecutable(module, kernel)
 
@@ -145,7 +144,7 @@ class CpuExecutable:
         return all_candidates(self.module.functions[self.kernel])
 
     def _variant_for(self, config: LaunchConfig, own_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
-        from ..backends.cpu.variant import Variant
+        from ..backends.cpu.indexing import Variant
 
         small = self._arithmetic.stays_small(config.grid, config.block)
         variant = Variant(small, self._shape(config.block), own_sums=own_sums, checked=checked)

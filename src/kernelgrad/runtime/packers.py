@@ -12,12 +12,10 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..ir.types import I8, Array, Pointer, Scalar, Struct, Type
-from .allocations import margins
 from .arrays import ArrayView, Device, DType, is_part, view
 from .describe import array_text, device_name, layout_hint, value_text, wanted_array
 from .launch import Buffer
-from .layouts import array_shape, flat_dtypes, same_layout, scalar_dtype
-from .scalars import Unfit, converter
+from .layouts import Unfit, array_shape, converter, flat_dtypes, same_layout, scalar_dtype
 from .signature import c_name
 
 write_address = struct.Struct("<Q").pack_into
@@ -118,7 +116,7 @@ class _PointerPacker(Packer):
         if array.device != state.device:
             self._move(array, state)
         write_address(state.packed, offset, array.address)
-        around = (0, 0) if not is_part(array) else array.around if array.around is not None else margins(array)
+        around = _around(array) if is_part(array) else (0, 0)
         state.buffers.append(Buffer(self.place.path, array.address, array.nbytes, around != (0, 0), around))
         state.keep_alive.append(array.owner)
 
@@ -267,6 +265,15 @@ def _writable_hint(owner: Any) -> str:
     if type(owner).__module__.partition(".")[0] in ("jax", "jaxlib"):
         return "JAX arrays never change: pass a NumPy or CuPy array for the result, and make a JAX array of it"
     return "pass a copy: a.copy()"
+
+
+def _around(part: ArrayView) -> tuple[int, int] | None:
+    """The bytes before and behind an array that is part of a larger one; None where nobody knows."""
+    if part.around is not None:
+        return part.around
+    from .allocations import margins
+
+    return margins(part)
 
 
 def _tracked(place: Place) -> ArgumentError:

@@ -1,15 +1,19 @@
-"""Whether launches are being recorded (`kg.record`): what kernels look at when they are launched.
+"""Whether launches are being recorded (`kg.record`), or written down to be run as one (Note [Traces]): what kernels
+look at when they are launched.
 
-A `ContextVar`: other threads are not recorded, and to look costs tens of nanoseconds.
+A `ContextVar` for each: other threads are not recorded, and to look costs tens of nanoseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import TapeError
+
+if TYPE_CHECKING:
+    from .tracing import Trace
 
 
 class Recorder(Protocol):
@@ -21,6 +25,7 @@ class Recorder(Protocol):
 
 
 RECORDER: ContextVar[Recorder | None] = ContextVar("kernelgrad recorder", default=None)
+TRACE: ContextVar[Trace | None] = ContextVar("kernelgrad trace", default=None)
 
 
 def refuse_while_recording(what: str) -> None:
@@ -41,3 +46,12 @@ def _recorder() -> Recorder | None:
     """Not inside a step whose reverse is the user's."""
     recorder = RECORDER.get()
     return None if getattr(recorder, "is_open", False) else recorder
+
+
+def refuse_look() -> None:
+    """For who would read memory."""
+    if TRACE.get() is not None:
+        raise TapeError(
+            "this program cannot be fixed: how its reverse goes depends on what memory holds (how long a tape must be,"
+            " or whether an adjoint is zero); use tape.backward"
+        )

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from .devices import check, current, driver
+from .recording import TRACE, refuse_look
 from .streams import owner_of
-from .tracing import TRACE, refuse_look, trace_on
+from .tracing import trace_on
 
 
 class Scratch:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from ..errors import TapeError
 from ..ir.ops import Function
 from .arrays import ArrayView
 from .launch import BoundArguments, LaunchConfig
+from .recording import TRACE
 
 _GRANULE = 256  # bytes
 
@@ -161,19 +161,7 @@ def _params(function: Function) -> tuple[Any, ...]:
     return tuple([(p.name, p.type, p.variable) for p in function.params])
 
 
-TRACE: ContextVar[Trace | None] = ContextVar("kernelgrad trace", default=None)
-
-
 def trace_on(device: int | None) -> Trace | None:
     """The trace that memory of this device takes part in."""
     trace = TRACE.get()
     return trace if trace is not None and trace.device == device else None
-
-
-def refuse_look() -> None:
-    """For who would read memory."""
-    if TRACE.get() is not None:
-        raise TapeError(
-            "this program cannot be fixed: how its reverse goes depends on what memory holds (how long a tape must be,"
-            " or whether an adjoint is zero); use tape.backward"
-        )

@@ -106,7 +106,7 @@ def added(one: Sequence[Maybe], other: Sequence[Maybe]) -> list[Maybe]:
     return [b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True)]
 
 
-# ---- one function for each kind --------------------------------------------------------------------------------------
+# ---- one function for each kind -------------------------------------------------------------------------------------
 
 
 def _remember(ctx: Any, own: Sequence[Maybe], call: Call, kept: Iterable[str] | None = None) -> None:

@@ -6,7 +6,7 @@ parameter per variable, after the user's own, in order of first use, with `Param
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..ir.ops import Block, Function, GlobalRef, Module, Op, Param, Value
@@ -19,15 +19,10 @@ def used_globals(function: Function) -> tuple[str, ...]:
     return tuple(dict.fromkeys(op.name for op in walk(function.body) if isinstance(op, GlobalRef)))
 
 
-def run_for(spaces: Collection[Space]) -> Callable[[Function, Module], Function]:
-    """The pass for variables of these spaces."""
-
-    def run(function: Function, module: Module) -> Function:
-        names = [name for name in used_globals(function) if module.globals[name].space in spaces]
-        params = tuple(_param(name, module, module.globals[name].space) for name in names)
-        return _with_params(function, params)
-
-    return run
+def run(function: Function, module: Module, spaces: Collection[Space]) -> Function:
+    """For variables of these spaces."""
+    names = [name for name in used_globals(function) if module.globals[name].space in spaces]
+    return _with_params(function, tuple(_param(name, module, module.globals[name].space) for name in names))
 
 
 def as_params(function: Function, module: Module, names: Sequence[str]) -> Function:

@@ -27,7 +27,7 @@ def run(function: Function, module: Module) -> Function:
         for op in b.ops:
             if is_local(op):
                 assert isinstance(op, Atomic)
-                ops += _plain(op)
+                ops += as_loads_and_stores(op)
             else:
                 ops.append(rebuild(op, lambda v: v, block))
         return Block(b.args, tuple(ops), b.results)
@@ -35,7 +35,7 @@ def run(function: Function, module: Module) -> Function:
     return with_body(function, block(function.body))
 
 
-def _plain(op: Atomic) -> list[Op]:
+def as_loads_and_stores(op: Atomic) -> list[Op]:
     b = Builder(op.span)
     b.add(Load(op.ptr, results=op.results, span=op.span))
     (operand,) = op.args

@@ -25,8 +25,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
-from ..analysis.adjoint_values import adjoint_values
-from ..analysis.long_sums import LongSums, long_sums
+from ..analysis.adjoint_values import LongSums, adjoint_values, long_sums
 from ..analysis.machine import FULL_WARP
 from ..ir.builder import Builder
 from ..ir.effects import is_pure

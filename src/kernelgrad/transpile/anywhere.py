@@ -13,7 +13,7 @@ from ..backends.cuda.spellings import IS_LOCAL
 from ..ir.ops import Atomic, Block, Function, Op
 from ..ir.traverse import descend, with_body
 from ..transforms.local_atomics import _PLAIN as PLAIN
-from ..transforms.local_atomics import _plain as as_loads_and_stores
+from ..transforms.local_atomics import as_loads_and_stores
 
 ADD = "kg::add"
 _ADD = """// Adds to memory of all threads atomically, to the thread's own plainly. What was there.

@@ -51,7 +51,7 @@ class Derived:
 def derived_function(module: Module, op: Derivative, may_alias: bool, on_host: bool, own: frozenset[str]) -> Derived:
     """Of a request for the derivative of a function of the module. `own`: the parameters whose shadows are memory of
     the thread itself; that of its value always is."""
-    requests = requested._Requests(module, requested.Compiler(pipeline.compile_kernel, pipeline._finished))
+    requests = requested.Requests(module, pipeline.request_compiler())
     made = requests.of(op, may_alias)
     if made.stacks:
         problem = (

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.backends.cpu.indexing import Variant
 from kernelgrad.backends.cpu.kernel import lower
 from kernelgrad.backends.cpu.native import optimise
-from kernelgrad.backends.cpu.variant import Variant
 
 WIDTH, HEIGHT = 40, 3
 SOURCE = """

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from kernelgrad.backends.cpu import strides
-from kernelgrad.backends.cpu.indexing import IndexArithmetic
+from kernelgrad.backends.cpu.indexing import IndexArithmetic, Variant
 from kernelgrad.backends.cpu.kernel import lower
 from kernelgrad.backends.cpu.loops import row_indices
 from kernelgrad.backends.cpu.native import optimise
-from kernelgrad.backends.cpu.variant import Variant
 from kernelgrad.errors import KernelError
 from kernelgrad.ir.ops import Assert, Value
 from kernelgrad.ir.types import F32, I32, U32, Array, Pointer

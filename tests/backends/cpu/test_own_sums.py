@@ -9,10 +9,10 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad.analysis.access.ranges import Indices, Ranges
+from kernelgrad.backends.cpu.indexing import Variant
 from kernelgrad.backends.cpu.kernel import lower
 from kernelgrad.backends.cpu.native import optimise
 from kernelgrad.backends.cpu.own_sums import candidates
-from kernelgrad.backends.cpu.variant import Variant
 from kernelgrad.ir.ops import Store
 from kernelgrad.ir.traverse import walk
 

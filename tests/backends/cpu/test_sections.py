@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.backends.cpu.indexing import Variant
 from kernelgrad.backends.cpu.kernel import lower
 from kernelgrad.backends.cpu.loops import row_indices
 from kernelgrad.backends.cpu.native import optimise
 from kernelgrad.backends.cpu.sections import find_bounds
-from kernelgrad.backends.cpu.variant import Variant
 
 THREADS = 4 * 40
 SOURCE = """

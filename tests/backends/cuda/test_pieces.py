@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgrad.backends.cuda.copies import Copy, Save, in_sequence
-from kernelgrad.backends.cuda.literals import initialiser, literal
+from kernelgrad.backends.cuda.conversions import initialiser, literal
 from kernelgrad.backends.cuda.names import Scope, identifier
 from kernelgrad.backends.cuda.syntax import Expr, Prec, common_type, infix, negated
 from kernelgrad.backends.cuda.types import Types
-from kernelgrad.backends.cuda.variables import Variable
+from kernelgrad.backends.cuda.variables import Copy, Save, Variable, in_sequence
 from kernelgrad.ir.ops import Block
 from kernelgrad.ir.types import BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U32, U64, Array, Scalar, Type
 

@@ -3,27 +3,34 @@
 An address is a constant, multiples of thread and block indices, and multiples of loop counters. Where all accesses of
 the kernel agree on the first, and a step of any index leaps over all that smaller steps can reach, different threads
 are at different places: as the digits of a number are. Guards such as `col < width` bound how far a digit reaches.
+
+The same of single stores. Several threads may store the same value in one cell: CUDA takes one of the writes, and the
+adjoint goes to one of the threads. A store that keeps its threads apart takes its shadow plainly, any other with an
+atomic exchange. The proof depends on the launch (rule 11): by arithmetic on the address, else, in shared memory, by
+playing the block through.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ...ir.traverse import walk
 from ...ir.types import I64
 from ..access.affine import Access, Affine, Basis, Guard, Shape, Sums
-from ..access.executions import determined, extent
-from ..access.leaps import Digit, leaps, spread
+from ..access.executions import Digit, determined, executions, extent, leaps, spread
 from ..roots import Memory
 from ..structure import Place, Structure
-from .exclusive import is_shared
-from .promises import promised, settled
+from .exclusive import Place as SharedPlace
+from .exclusive import crowded_stores, is_shared, place_of
+
+if TYPE_CHECKING:
+    from ..block_interpreter.coverage import Threads
 
 
 def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
-    accesses, sums = [], promised(sums, memory)
+    accesses, sums = [], _promised(sums, memory)
     for op in (*memory.loads, *memory.stores):
         assert isinstance(op, Load | Store | Atomic)
         roots = memory.of(op.ptr)
@@ -35,21 +42,38 @@ def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums
         size = op.result.type.size if isinstance(op, Load) else op.value.type.size  # type: ignore[union-attr]
         accesses.append(Access(address, size, sums.guards(places[id(op)])))
     own_block = isinstance(sums.structure.definition.get(root), GlobalRef)  # shared memory: every block has its own
-    found = settled(accesses, sums)
+    found = _settled(accesses, sums)
     ways = ((True, False), (False, False), (False, True))
     return found is not None and any(_is_injective(found, sums, own_block, w, c) for w, c in ways)
 
 
 def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
     """Whether no two threads write the same element by this store."""
-    sums = promised(sums, memory)
+    sums = _promised(sums, memory)
     address = sums.address(store.ptr, root)
     if address is None:
         return False
-    access = settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
+    access = _settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
     fixed = frozenset(sums.fixed(places[id(store)]))
     ways = (True, False) if access is not None else ()
     return any(_is_injective(access or [], sums, is_shared(root), windows, fixed=fixed) for windows in ways)
+
+
+def _promised(sums: Sums, memory: Memory) -> Sums:
+    """Over all executions, with what is promised of index buffers."""
+    if not sums.unique:
+        return executions(sums)
+    from .promises import promised
+
+    return promised(sums, memory)
+
+
+def _settled(accesses: list[Access], sums: Sums) -> list[Access] | None:
+    if not sums.unique:
+        return accesses
+    from .promises import settled
+
+    return settled(accesses, sums)
 
 
 def _is_injective(
@@ -190,3 +214,35 @@ def typical_shape(function: Function) -> Shape:
         for name in ("thread_idx", "block_idx")
     )
     return Shape(grid, block)  # type: ignore[arg-type]
+
+
+# ---- stores ---------------------------------------------------------------------------------------------------------
+
+
+def stores_apart(
+    function: Function,
+    memory: Memory,
+    structure: Structure,
+    active: frozenset[Value],
+    sums: Sums,
+    threads: Threads | None,
+) -> frozenset[SharedPlace]:
+    """By variable and place in the source. `threads`: of a block, where there is shared memory."""
+    places = places_of(structure)
+    names = {**{p.value: p.name for p in function.params}, **{r: n for n, r in memory.global_names.items()}}
+    found, contested = set[SharedPlace](), set[SharedPlace]()
+    others: list[tuple[Store, Value, SharedPlace]] = []
+    for op in (op for op in memory.stores if isinstance(op, Store)):
+        for root in memory.of(op.ptr) & active & names.keys():
+            where = place_of(op, names[root])
+            if is_apart(op, root, memory, places, sums):
+                found.add(where)
+            else:
+                others.append((op, root, where))
+    crowded = None
+    if threads is not None and any(is_shared(r) for _, r, _ in others):
+        crowded = crowded_stores(function, memory, active, threads)
+    for op, root, where in others:
+        apart = crowded is not None and is_shared(root) and op not in crowded
+        (found if apart else contested).add(where)
+    return frozenset(found - contested)

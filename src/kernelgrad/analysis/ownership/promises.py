@@ -163,8 +163,6 @@ def _bounded(rest: Affine, row: int, sums: Sums) -> Affine:
 
 # ---- what is told of it -------------------------------------------------------------------------------------------
 
-HOLDS = "'{}' holds no value twice, as promised"
-
 
 def relied_on(memory: Memory, structure: Structure, unique: frozenset[Value]) -> dict[str, tuple[str, ...]]:
     """For each buffer, the promised ones whose values are among its indices: no proof does without the promise."""

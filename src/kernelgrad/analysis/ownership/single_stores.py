@@ -15,8 +15,7 @@ from math import gcd
 
 from ...ir.ops import Atomic, For, Op, Store, Value, While
 from ..access.affine import Access, Basis, Sums
-from ..access.executions import determined, extent
-from ..access.leaps import Digit, leaps
+from ..access.executions import Digit, determined, extent, leaps
 from ..roots import Memory
 from ..structure import Place
 from .private import thread_digits

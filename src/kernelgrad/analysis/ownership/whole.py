@@ -17,8 +17,7 @@ from ...ir.ops import Block, For, If, Load, Value, While
 from ...ir.traverse import blocks, walk
 from ...ir.types import I64
 from ..access.affine import Access, Affine, Basis, Guard, Part, Sums, remainder
-from ..access.executions import Executions, executions
-from ..access.leaps import spread
+from ..access.executions import Executions, executions, spread
 from ..roots import Memory
 from ..structure import Place
 from .private import thread_digits

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ...analysis.access.affine import Sums
 from ...analysis.machine import VECTOR_BYTES
 from ...analysis.ownership.exclusive import Place, is_exclusive, is_shared, place_of
-from ...analysis.ownership.promises import HOLDS, relied_on
 from ...analysis.roots import Memory
 from ...analysis.structure import Structure
 from ...analysis.tuning import USUAL as USUAL_TUNING
@@ -23,6 +22,8 @@ from ...ir.ops import Alloca, Load, Store, Value
 if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome
     from .gather.pattern import Gather
+
+HOLDS = "'{}' holds no value twice, as promised"
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,10 @@ def plan_updates(
     plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
     gathered = {gather.name: gather for gather in facts.gathered}
     names = {root: name for name, root in memory.global_names.items()}
-    plan.promised = {n: found for n, found in relied_on(memory, structure, sums.unique).items() if n in private}
+    if sums.unique:
+        from ...analysis.ownership.promises import relied_on
+
+        plan.promised = {n: found for n, found in relied_on(memory, structure, sums.unique).items() if n in private}
     for store in memory.stores:
         roots = memory.of(store.ptr) & active if isinstance(store, Store) else frozenset()
         if any(not _is_local(r, structure) and place_of(store, names.get(r, r.name or "")) not in apart for r in roots):

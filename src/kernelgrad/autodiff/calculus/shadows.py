@@ -38,7 +38,6 @@ from ...ir.ops import (
     While,
 )
 from ...ir.types import BF16, F16, F32, F64, I32, U8, Array, Pointer, Scalar, Struct, Type
-from ...transforms.widen import Widened
 
 
 @dataclass
@@ -211,12 +210,23 @@ def add_shadows(
 
 def adjoint_type(type: Type) -> Type:
     """Adjoints are kept as what they belong to, but in float where that is half precision."""
-    return Widened((F16, BF16), F32, "_adjoint")(type)
+    return _widened(type, (F16, BF16), F32, "_adjoint")
 
 
 def wide_type(type: Type) -> Type:
     """Of adjoints to which so much is added that floats would lose some of it (see `adding/wide`)."""
-    return Widened((F16, BF16, F32), F64, "_wide")(type)
+    return _widened(type, (F16, BF16, F32), F64, "_wide")
+
+
+def _widened(type: Type, narrow: tuple[Scalar, ...], wide: Scalar, suffix: str) -> Type:
+    number = type
+    while isinstance(number, Pointer):
+        number = number.pointee
+    if isinstance(number, Scalar) and number not in narrow:
+        return type
+    from ...transforms.widen import Widened
+
+    return Widened(narrow, wide, suffix)(type)
 
 
 def adjoint_c_type(c_type: str) -> str:

@@ -12,7 +12,7 @@ from ...analysis.tiles import Tile
 from ...ir.ops import Atomic, Barrier, Block, Fence, For, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, operands, walk
 from ..prepare.prepared import Prepared
-from ..saving.needs import Needs
+from ..saving.plan import Needs
 
 
 class Executed:

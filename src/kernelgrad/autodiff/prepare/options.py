@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ...analysis.ownership.loads_before_stores import Early, find_early
 from ...analysis.roots import UNKNOWN, Memory, leads_on, named_roots
 from ...ir.ops import Function, Value
 from ..accumulate.choice import USUAL, Facts
+
+if TYPE_CHECKING:
+    from ...analysis.ownership.loads_before_stores import Early
 
 Mode = Literal["joint", "split", "reverse"]
 
@@ -66,10 +68,12 @@ def changing_roots(function: Function, memory: Memory, options: Options) -> froz
     return taped | {UNKNOWN} if behind else taped
 
 
-def early_loads(function: Function, memory: Memory, options: Options) -> Early:
+def early_loads(function: Function, memory: Memory, options: Options) -> Early | None:
     """In the buffers themselves if the reverse runs alone, else in copies."""
     if options.mode == "joint":
-        return Early()
+        return None
+    from ...analysis.ownership.loads_before_stores import find_early
+
     copied = named_roots(function, memory, options.changing - options.facts.taped)
     old = memory.lasting() | {UNKNOWN} if options.mode == "reverse" else copied
     loads = [op for op in memory.loads if memory.of(op.ptr) and memory.of(op.ptr) <= old]

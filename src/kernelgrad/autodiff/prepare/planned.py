@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from ...analysis import roots as memory_analysis
 from ...analysis import structure as structure_analysis
+from ...analysis.access.affine import Sums
+from ...analysis.ownership.exclusive import Place as SharedPlace
+from ...analysis.ownership.private import private_roots, stores_apart, typical
 from ...analysis.roots import Memory, holds_pointers
 from ...analysis.structure import Place, Structure
 from ...errors import Span
@@ -23,8 +26,7 @@ from ..calculus.shadows import SHARED_BYTES, Shadowed, add_shadows, is_dynamic
 from ..saving.plan import Plan
 from ..saving.planner import Task, make_plan
 from ..winners.winners import SharedWinners, Winners
-from .options import Options, changing_roots, early_loads
-from .owned import TypicallyOwned
+from .options import Options, changing_roots, early_loads, unique_roots
 
 
 class SharedShadows(NamedTuple):
@@ -257,7 +259,8 @@ def _checked_plan(task: Task, shadowed: Shadowed, options: Options) -> Plan:
         if options.mode == "reverse":
             from ...analysis.ownership.loads_before_stores import Before
 
-            before = Before(function, memory, options.may_alias, task.early.numbers)
+            numbers = task.early.numbers if task.early else None
+            before = Before(function, memory, options.may_alias, numbers)
             refuse_tape(plan, task.structure, before, options.facts.apart_in_turn)
         else:
             refuse_shadow_pointers(plan, task.structure, shadowed.of.values())
@@ -280,3 +283,57 @@ def _writes_only_outputs(function: Function, memory: Memory) -> bool:
     roots = frozenset[Value]().union(*(memory.of(op.ptr) for op in written))  # type: ignore[attr-defined]
     read = any(memory.of(load.ptr) & roots for load in memory.loads)
     return not read and not any(isinstance(op, Atomic) and used.get(op.result) for op in written)
+
+
+# ---- what each thread has for itself --------------------------------------------------------------------------------
+
+
+class Owned(NamedTuple):
+    """`private`: the buffers and shared variables whose elements are touched by one thread each. `exclusive`: the same
+    of cells between two barriers. `apart`: stores by which no two threads write the same element."""
+
+    private: frozenset[str]
+    exclusive: frozenset[SharedPlace]
+    apart: frozenset[SharedPlace]
+
+
+class TypicallyOwned:
+    """For a launch like those that the kernel is made for."""
+
+    def __init__(self, planned: Planned, options: Options):
+        self.planned = planned
+        self.sums: Sums = typical(planned.structure, planned.function, unique_roots(planned.function, options))
+
+    @cached_property
+    def private(self) -> frozenset[str]:
+        at = self.planned
+        return private_roots(at.memory, at.structure, at.function, at.activity.roots, self.sums)
+
+    @cached_property
+    def of_stores(self) -> tuple[frozenset[SharedPlace], frozenset[SharedPlace]]:
+        return of_stores(self.planned, self.sums)
+
+
+def of_stores(planned: Planned, sums: Sums) -> tuple[frozenset[SharedPlace], frozenset[SharedPlace]]:
+    """`exclusive` and `apart`. Where there is shared memory, a block is played through for them."""
+    of = planned.function, planned.memory
+    if not planned.memory.global_names:
+        return frozenset(), stores_apart(*of, planned.structure, planned.activity.roots, sums, None)
+    from ...analysis.block_interpreter.coverage import Threads
+    from ...analysis.ownership.exclusive import exclusive_loads
+
+    threads = Threads(sums.shape.block, planned.structure, sums.known)
+    exclusive = exclusive_loads(*of, planned.activity.roots, threads)
+    return exclusive, stores_apart(*of, planned.structure, planned.activity.roots, sums, threads)
+
+
+def owned(planned: Planned, options: Options, usual: TypicallyOwned) -> Owned:
+    """Of the launch, where that is known, else of a typical one."""
+    if options.may_alias:
+        return Owned(frozenset(), frozenset(), frozenset())
+    facts = options.facts
+    return Owned(
+        usual.private if facts.private is None else facts.private,
+        usual.of_stores[0] if facts.exclusive is None else facts.exclusive,
+        usual.of_stores[1] if facts.apart is None else facts.apart,
+    )

@@ -27,8 +27,7 @@ from ..saving.planner import Task
 from ..winners.winners import Winners
 from .normal_form import in_form, short_loops, unrolled
 from .options import Options
-from .owned import owned
-from .planned import Planned, activity_of, make_planned
+from .planned import Planned, activity_of, make_planned, owned
 
 if TYPE_CHECKING:
     from ..accumulate.ordered import Sites

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ...analysis.ownership.loads_before_stores import Early
 from ...analysis.roots import Memory, Roots
 from ...analysis.structure import Place, Structure
 from ...ir.functions import REPLACED
@@ -15,17 +15,19 @@ from ...ir.types import I64
 from ..calculus.activity import Activity
 from ..winners.winners import Winners
 from .branch_bits import Choices
-from .needs import Needs
-from .plan import Plan
+from .plan import Needs, Plan
 from .recompute import Again, Refills, choose_tiles
+
+if TYPE_CHECKING:
+    from ...analysis.ownership.loads_before_stores import Early
 
 
 @dataclass(frozen=True)
 class Task:
     """What is to be planned. `shadow`: of pointers. `choices`: of maxima and minima, by their results. `changing`:
     memory that may hold something else when the reverse runs, and of which there is no copy. `early`: loads of what
-    memory held before the kernel, where the reverse finds that again. `reruns`: whether loops may be run again before
-    their reverse, which fills the tape then."""
+    memory held before the kernel, where the reverse finds that again, if it does at all. `reruns`: whether loops
+    may be run again before their reverse, which fills the tape then."""
 
     function: Function
     structure: Structure
@@ -37,7 +39,7 @@ class Task:
     winners: Winners = field(default_factory=Winners)
     choices: dict[Value, Value] = field(default_factory=dict)
     changing: Roots = frozenset()
-    early: Early = field(default_factory=Early)
+    early: Early | None = None
     reruns: bool = True
 
 
@@ -71,7 +73,8 @@ class Planner:
     def __init__(self, task: Task, saved: Collection[Value] = ()):
         self.function, self.structure, self.memory = task.function, task.structure, task.memory
         self.winners, self.saved, self.reruns = task.winners, saved, task.reruns
-        self.again = Again(task.structure, task.memory, task.may_alias, task.changing, task.early.loads)
+        early = task.early.loads if task.early is not None else frozenset[int]()
+        self.again = Again(task.structure, task.memory, task.may_alias, task.changing, early)
         self.plan = Plan(
             task.structure, slice_of=lambda values, op, inner=frozenset(): self.again.trace(values, op, inner).seen
         )

@@ -36,17 +36,15 @@ from ...ir.ops import (
     While,
 )
 from ...ir.traverse import blocks, walk
-from ...ir.types import I64, Scalar
 from ...locks import cached_property
 from ..accumulate.fewer_blocks import coarse, only_sums
 from ..accumulate.logs import Logged, Logs
-from ..calculus.adjoints import Adjoints, add_into, part_of, zero
 from ..calculus.products import power_of
 from ..calculus.rules import rule_for, scaled
 from ..calculus.shadows import adjoint_type, shadow_name, zero_fill
 from ..calculus.tape import Tape, linear_warp
 from ..saving.forward_code import Copier, Rematerialized
-from .memory import MemoryAdjoints
+from .adjoints import Adjoints, MemoryAdjoints, add_into, part_of, zero
 
 if TYPE_CHECKING:
     from ..prepare.prepared import Prepared
@@ -313,10 +311,8 @@ class Sweep:
                 self.warp(op)
             case If():
                 self.if_(op)
-            case For():
-                self.for_(op)
-            case While():
-                self.while_(op)
+            case For() | While():
+                self.loop(op)
             case _:
                 raise UnsupportedError(
                     f"a derivative flows through '{type(op).__name__.lower()}': not supported", op.span
@@ -420,88 +416,10 @@ class Sweep:
         self.b.span = op.span.reversed()
         self.b.if_(cond, sides[0], sides[1], op.exits and not self.meets_at_end)
 
-    def for_(self, op: For) -> None:
-        if id(op) in self.plan.rerun:
-            self.copier(effects=False).rerun(op)
-        lower, upper = self.value(op.lower), self.value(op.upper)
-        index_type = lower.type
-        assert isinstance(index_type, Scalar)
-        one = self.b.constant(1, index_type)
-        if op.step == 1 and index_type.kind == "int":  # iv itself runs backwards
-            last, end = self.b.apply("sub", upper, one), self.b.apply("sub", lower, one)
-            iv = Value(index_type, op.body.args[0].name)
+    def loop(self, op: For | While) -> None:
+        from .loops import reverse_for, reverse_while
 
-            def counted() -> dict[Value, Value]:
-                number = self.b.apply("sub", self.b.convert(iv, I64), self.b.convert(lower, I64))
-                return {op.body.args[0]: iv, **self.inductions(op, number)}
-
-            self.backward_loop(op, last, end, iv, counted)
-            return
-        count = self.trip_count(lower, upper, op.step)
-        k = Value(I64, "~trip")
-        minus_one = self.b.constant(-1, I64)
-        last = self.b.apply("sub", count, self.b.constant(1, I64))
-
-        def known() -> dict[Value, Value]:
-            moved = self.b.apply("mul", k, self.b.constant(op.step, I64))
-            at = self.b.apply("add", self.b.convert(lower, I64), moved)
-            iv = self.b.convert(at, index_type, op.body.args[0].name)
-            return {op.body.args[0]: iv, **self.inductions(op, k)}
-
-        self.backward_loop(op, last, minus_one, k, known)
-
-    def trip_count(self, lower: Value, upper: Value, step: int) -> Value:
-        """How often a For runs: in 64 bits, so that the difference of its bounds does not wrap."""
-        b = self.b
-        low, high = b.convert(lower, I64), b.convert(upper, I64)
-        first, second = (low, high) if step > 0 else (high, low)
-        distance = b.apply("sub", second, first)
-        rounded = b.apply("add", distance, b.constant(abs(step) - 1, I64))
-        return b.apply("div", b.apply("max", rounded, b.constant(0, I64)), b.constant(abs(step), I64))
-
-    def while_(self, op: While) -> None:
-        if id(op) in self.plan.rerun:
-            count = self.copier(effects=False).rerun(op)
-            assert count is not None
-        else:
-            count = self.value(self.plan.counts[id(op)])
-        last = self.b.apply("sub", count, self.b.constant(1, I64))
-        k = Value(I64, "~trip")
-        self.backward_loop(op, last, self.b.constant(-1, I64), k, lambda: self.inductions(op, k))
-
-    def inductions(self, op: For | While, iteration: Value) -> dict[Value, Value]:
-        """What the loop carries and an iteration's number tells."""
-        from ...analysis.induction import value_at
-
-        found = {}
-        for arg in op.body.args:
-            rule = self.plan.inductions.get(arg)
-            if rule is not None:
-                start, by = (None if v is None else self.value(v) for v in (rule.start, rule.by))
-                found[arg] = value_at(self.b, rule, start, by, iteration, arg.name)
-        return found
-
-    def backward_loop(self, op: For | While, last: Value, end: Value, index: Value, known: object) -> None:
-        """Runs the reverse of the body from the last iteration to the first, carrying the carried values' adjoints."""
-        args = op.body.args[1:] if isinstance(op, For) else op.body.args
-        carried = [k for k, arg in enumerate(args) if arg in self.activity or op.results[k] in self.activity]
-        types = {k: adjoint_type(args[k].type) for k in carried}
-        running = {k: self.b.alloca(types[k], shadow_name(args[k].name)) for k in carried}
-        for k in carried:
-            start = self.adjoints.get(op.results[k]) if op.results[k] in self.adjoints else zero(self.b, types[k])
-            self.b.store(running[k], start)
-        with self.b.region() as region, self.logs.repeated(self.logged_in(op)):
-            given = {k: self.b.load(running[k]) for k in carried}
-            seeds = [(op.body.results[k], adjoint) for k, adjoint in given.items()]
-            place = self.structure.place(op.body)
-            self.reverse_block(place, seeds, known())  # type: ignore[operator]
-            for k in carried:
-                following = self.adjoints.get(args[k]) if args[k] in self.adjoints else zero(self.b, types[k])
-                self.b.store(running[k], following)
-        self.b.span = op.span.reversed()
-        self.b.for_(last, end, (), -1, region.block((index,)))
-        for k in carried:
-            self.adjoints.add(op.inits[k], self.b.load(running[k]))
+        reverse_for(self, op) if isinstance(op, For) else reverse_while(self, op)
 
     def logged_in(self, op: Op) -> set[Logged]:
         """What the reverse of an operation logs."""

@@ -14,7 +14,7 @@ from ...analysis.machine import FULL_WARP, WARP
 from ...ir.builder import Builder
 from ...ir.ops import Value, Warp
 from ...ir.types import BOOL, I32, U32
-from ..calculus.adjoints import zero
+from .adjoints import zero
 
 _BACK = {"shfl_up": "shfl_down", "shfl_down": "shfl_up", "shfl_xor": "shfl_xor"}
 

@@ -17,8 +17,8 @@ from ...ir.traverse import blocks, walk
 from ...ir.types import F64, Scalar
 from . import llvm_types as lt
 from .convert import convert
-from .masked import address_parts, opaque
 from .scalars import ROWS, Application
+from .workarounds import address_parts, opaque
 
 _DIVISIONS = ("div", "rem")
 

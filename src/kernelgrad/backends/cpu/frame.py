@@ -16,8 +16,8 @@ from . import llvm_types as lt
 from .llvm_types import I8, PTR, i32
 
 if TYPE_CHECKING:
-    from .invariant import Invariants
     from .loops import Row
+    from .sections import Invariants
     from .watch import Watch
 
 Axes = tuple[ir.Value, ir.Value, ir.Value]

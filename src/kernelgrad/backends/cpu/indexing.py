@@ -1,4 +1,5 @@
-"""Which unsigned index arithmetic cannot wrap.
+"""What a kernel's code assumes about its launches, and whether the usual one does: which unsigned index arithmetic
+cannot wrap. Apart from the code generator, so that cached code needs no import of it.
 
 `int i = blockIdx.x * blockDim.x + threadIdx.x` is unsigned in C++ until the assignment, and LLVM must know that it
 does not wrap to see that `i` counts up with threadIdx.x. Whether it can is a question about the launch: code for
@@ -8,6 +9,7 @@ launches where it cannot is the usual variant.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ...ir.ops import Apply, Builtin, Constant, Function, Op, Value
 from ...ir.traverse import walk
@@ -15,6 +17,21 @@ from ...ir.types import U32, Scalar
 from ...locks import cached_property
 
 Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a kernel's code assumes about its launches. `small`: index arithmetic does not wrap (`indexing`).
+    `block`: the block's shape, where the code is made for one. `watched`: the code is for check mode (see `watch`).
+    `own_sums`: the parameters whose buffers each worker has memory of its own for (Note [Own sums]); `checked`: those
+    of them that threads might add to outside of the buffer."""
+
+    small: bool = True
+    block: Dim3 | None = None
+    watched: bool = False
+    own_sums: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+
 
 # The largest value of a builtin, from its axis' number of blocks and of threads in a block.
 _BUILTINS: dict[str, Callable[[int, int], int]] = {

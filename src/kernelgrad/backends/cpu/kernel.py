@@ -23,17 +23,15 @@ from . import block_sums, own_sums, totals
 from . import llvm_types as lt
 from .blocks import BlockCode
 from .frame import Failing, Failure, Frame, Own, failing_ops
-from .indexing import IndexArithmetic
+from .indexing import IndexArithmetic, Variant
 from .interleaved import ordered_accesses
-from .invariant import Invariants
 from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
 from .loops import Row, row_indices, runs_by_row
-from .masked import address_parts
 from .memory import load
 from .native import ENTRY
 from .plan import Plan, make_plan
-from .sections import find_bounds
-from .variant import Variant
+from .sections import Invariants, find_bounds
+from .workarounds import address_parts
 
 if TYPE_CHECKING:
     from .narrow import Narrow

@@ -29,10 +29,9 @@ from ...ir.ops import Apply, Builtin, Constant, Fence, Function, GlobalRef, Load
 from ...ir.traverse import operands, walk
 from . import llvm_types as lt
 from .frame import Frame, Thread
-from .invariant import Invariants
 from .llvm_types import i32, i64
 from .metadata import access_group, kept, parallel
-from .sections import Bound, Middle
+from .sections import Bound, Invariants, Middle
 from .sections import middle as middle_of
 
 if TYPE_CHECKING:

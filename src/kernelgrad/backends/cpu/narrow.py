@@ -10,10 +10,9 @@ from __future__ import annotations
 from ...ir.ops import Apply, Builtin, Function, If, Leave, Op, Value
 from ...ir.traverse import walk
 from .frame import Frame
-from .invariant import Invariants
 from .llvm_types import i32
 from .plan import Plan, is_pure
-from .sections import Finder, Middle, distinct, middle
+from .sections import Finder, Invariants, Middle, distinct, middle
 
 
 class Narrow:

@@ -62,7 +62,7 @@ def _directed(near: Real, error: Real, direction: str, finite_inputs: ir.Value) 
     return result
 
 
-# ---- arithmetic: the nearest result, and a number with the sign of its error -----------------------------------------
+# ---- arithmetic: the nearest result, and a number with the sign of its error ----------------------------------------
 
 Approximation = tuple[Real, Real]
 
@@ -124,7 +124,7 @@ def _arithmetic(operation: Callable[..., Approximation], direction: str, divides
     return row
 
 
-# ---- conversions -----------------------------------------------------------------------------------------------------
+# ---- conversions ----------------------------------------------------------------------------------------------------
 
 _TO_WHOLE = {"n": "llvm.rint", "d": "llvm.floor", "u": "llvm.ceil", "z": "llvm.trunc"}
 
@@ -189,7 +189,7 @@ def _from_integer(b: ir.IRBuilder, value: ir.Value, source: Scalar, target: Scal
     return _moved(b, near, target, direction, too_high, too_low)
 
 
-# ---- nextafter -------------------------------------------------------------------------------------------------------
+# ---- nextafter ------------------------------------------------------------------------------------------------------
 
 
 def _nextafter(call: Application) -> ir.Value:

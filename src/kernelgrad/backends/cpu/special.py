@@ -10,7 +10,7 @@ from .expr import Real, iterate, polynomial
 _SQRT_PI = math.sqrt(math.pi)
 
 
-# ---- sin, cos, tan of multiples of pi --------------------------------------------------------------------------------
+# ---- sin, cos, tan of multiples of pi -------------------------------------------------------------------------------
 
 
 def _quarter_turn(x: Real) -> tuple[Real, Real]:
@@ -55,7 +55,7 @@ def _tanpi(x: Real) -> Real:
     return _whole_is_zero(x, (-1.0 / tangent).select(odd, tangent))
 
 
-# ---- the error function's relatives ----------------------------------------------------------------------------------
+# ---- the error function's relatives ---------------------------------------------------------------------------------
 
 
 def _inverse_guess(log_term: Real) -> Real:
@@ -143,7 +143,7 @@ def _normcdfinv(p: Real) -> Real:
     return _erfcinv(p * 2.0) * -math.sqrt(2.0)
 
 
-# ---- modified Bessel functions ---------------------------------------------------------------------------------------
+# ---- modified Bessel functions --------------------------------------------------------------------------------------
 
 
 def _bessel_series(x: Real, first: Real, order: float) -> Real:

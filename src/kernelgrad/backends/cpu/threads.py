@@ -41,12 +41,11 @@ from ...ir.types import I32, Array, Pointer, Scalar, Struct, Type
 from . import llvm_types as lt
 from .convert import narrow, resize, widen
 from .frame import Failing, Failure, Frame
-from .frozen import settled
 from .llvm_types import byte_offset, i64, register_type
-from .masked import masks, opaque
 from .memory import emit_atomic, emit_load, emit_store, extract_part, insert_part
 from .metadata import unrolled
 from .scalars import TABLE, Application, apply
+from .workarounds import masks, opaque, settled
 
 WARP_SIZE = 32
 

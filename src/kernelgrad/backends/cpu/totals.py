@@ -20,8 +20,8 @@ from ...ir.types import F32, F64, Pointer
 from ...transforms.unroll import constants_of, copies_of, trips, unroll
 from . import llvm_types as lt
 from .frame import Frame, failing_ops
-from .invariant import Invariants
 from .memory import add_to_own
+from .sections import Invariants
 
 _MOST_TRIPS = 32
 _MOST_COPIES = 512  # operations that unrolling may make

@@ -34,18 +34,16 @@ from ...progress import doing
 from ...transforms.passes import Pass, applied
 from .atomics import to_any_memory
 from .comments import annotated
-from .conversions import needs_bit_cast
+from .conversions import initialiser, needs_bit_cast
 from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import find_together, fold
-from .literals import initialiser
 from .names import C_FUNCTIONS, Scope, identifier, in_namespace, is_own, once
-from .reductions import REDUCTIONS, reduction_name, reductions_met_once
-from .shared import SharedText, shared_layout, used_globals
+from .qualifiers import Volatility
+from .shared import REDUCTIONS, SharedText, reduction_name, reductions_met_once, shared_layout, used_globals
 from .spellings import HELPERS, SPELLINGS, has_normal_root
 from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
 from .variables import assign_variables
-from .volatility import Volatility
 
 _ARRANGING = (
     Pass("loop_tests", "backends.cuda.loop_tests", (While,)),

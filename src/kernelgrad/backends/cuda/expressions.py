@@ -6,11 +6,10 @@ from ...errors import InternalError
 from ...ir.effects import ADDRESSES
 from ...ir.ops import Aggregate, Apply, BarrierReduce, Builtin, Constant, Extract, Load, Op, PtrDiff, Undef, Value, Warp
 from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Scalar, Struct, Type
-from .conversions import bitcast, convert, convert_rounded
-from .literals import literal, zero
+from .conversions import bitcast, convert, convert_rounded, literal, zero
 from .names import qualified
 from .places import Places
-from .reductions import reduction_name
+from .shared import reduction_name
 from .spellings import HELPERS, SPELLINGS, has_normal_root
 from .syntax import LONG, OPPOSITE, Expr, Prec, assigned, call, cast, conditional, infix, negated, prefix, without_casts
 from .types import field_name, vector_maker

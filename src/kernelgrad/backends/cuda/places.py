@@ -8,10 +8,10 @@ from ...ir.effects import ADDRESSES
 from ...ir.ops import Alloca, Atomic, BarrierReduce, GlobalRef, Load, Member, Offset, Op, PtrCast, Value
 from ...ir.types import Array, Pointer, Struct, Type
 from .folding import Folding
+from .qualifiers import Volatility
 from .syntax import Expr, Prec, as_index, cast, infix
 from .types import Types, field_name
 from .variables import Variables
-from .volatility import Volatility
 
 
 class Places(ABC):

@@ -33,14 +33,13 @@ from ...ir.ops import (
 from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct, Type
 from .atomics import atomic, atomics
 from .comments import Line, is_one_if
-from .copies import Copy, Save, in_sequence
+from .conversions import literal
 from .expressions import Expressions
-from .literals import literal
 from .names import Scope, is_own
 from .neighbours import Neighbours
 from .syntax import Expr, Prec, assigned, assignment, call, either, infix, negated
 from .types import Types, field_name
-from .variables import Variable
+from .variables import Copy, Save, Variable, in_sequence
 
 if TYPE_CHECKING:
     from .sincos import Pair

@@ -1,7 +1,8 @@
 """Gives every value that is not folded a C++ variable, and lets values of one source variable share one again.
 
 SSA splits `acc` into the value before a loop, inside it and after it. Where their live ranges do not meet they go back
-into one variable, so that the loop reads `acc += x[i]` and needs no copies.
+into one variable, so that the loop reads `acc += x[i]` and needs no copies. Assignments that happen at once in the IR
+are put in an order in which none destroys what another still reads.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass, field
 from ...ir.ops import Apply, Block, For, Function, If, Insert, Load, Member, Offset, Op, PtrCast, Value, While
 from ...ir.traverse import blocks, walk
 from ...ir.types import Pointer, Type
-from .constness import const_pointers
 from .folding import Folding
 from .liveness import live_ranges
 from .names import is_own
+from .qualifiers import const_pointers
+from .syntax import Expr
 
 
 @dataclass(eq=False)
@@ -300,3 +302,38 @@ def _root_name(ptr: Value, shape: _Shape) -> str | None:
             return None
         ptr = op.ptr
     return ptr.name
+
+
+# ---- assignments that happen at once --------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Copy:
+    target: Variable
+    value: Expr
+    reads: frozenset[Variable]
+
+
+@dataclass(eq=False)
+class Save:
+    """Evaluate `copy`'s value into a temporary first, and assign it from there."""
+
+    copy: Copy
+
+
+def in_sequence(copies: list[Copy]) -> Iterator[Copy | Save]:
+    """The copies in a safe order; where they form a cycle (`a, b = b, a`), one is saved before the others run."""
+    waiting = list(copies)
+    while waiting:
+        ready = next((c for c in waiting if not _is_read(c.target, waiting, c)), None)
+        if ready is not None:
+            waiting.remove(ready)
+            yield ready
+        else:
+            blocking = next(c for c in waiting if c.reads)
+            yield Save(blocking)
+            blocking.reads = frozenset()
+
+
+def _is_read(target: Variable, copies: list[Copy], but: Copy) -> bool:
+    return any(target in c.reads for c in copies if c is not but)

@@ -30,15 +30,13 @@ from ...ir.ops import Block, Param, Value
 from ...ir.ops import Module as IRModule
 from ...ir.types import Pointer, Struct
 from ...kernel import Kernel, stream_of
-from ...launches.memory.adjoint_sizes import Pair, check_sizes
 from ...launches.memory.half_adjoints import in_float
 from ...launches.plan import LaunchPlan, Preparation
 from ...locks import COMPILING, cached_property, compiling
-from ...runtime.arguments import Placement
+from ...runtime.arguments import Placement, in_order
+from ...runtime.buffer_checks import Pair, check_overlap, check_sizes
 from ...runtime.config import Launch, Launchers, make_launch
-from ...runtime.keywords import in_order
 from ...runtime.launch import BoundArguments
-from ...runtime.overlap import check_overlap
 from ...runtime.own import Own
 from ...runtime.recording import refuse_while_recording
 from ...runtime.scratch import zero_bytes
@@ -119,7 +117,7 @@ class SecondOrder:
     @compiling
     def source(self) -> str:
         """The derivative as CUDA C++ that plain nvcc compiles."""
-        from ...launches.choice.extra_parameters import parameter_notes
+        from ...launches.choice.binding import parameter_notes
         from .words import notes
 
         kernel, derivative = self.usual.kernel, self.gradient.variant().derivative

@@ -1,15 +1,20 @@
 """How arguments and adjoints are taken, before it is known which form of a derivative a launch gets: all forms take the
-same."""
+same. And what the emitted text of one says of the parameters that it has besides: how large they are, and what must be
+in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from ...autodiff.accumulate.logs import Log
+from ...autodiff.calculus.shadows import SHARED_BYTES
+from ...autodiff.calculus.tape import Stack
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...ir.effects import picks
-from ...ir.ops import Atomic, Block, Function, Module, Param, Store, Value
+from ...ir.ops import SEGMENT, Atomic, Block, Function, Module, Param, Store, Value
 from ...ir.types import Struct
 from ...kernel import Kernel
 from ...runtime.written import Origin, Trace, written_params
@@ -95,3 +100,94 @@ def _updated(derivation: Derivation) -> Iterator[Value]:
         zeroes = isinstance(op, Store) and not memory.of(op.ptr) & prepared.kept
         if plan.has_adjoint(op) and (zeroes or (isinstance(op, Atomic) and picks(op))):
             yield op.ptr  # type: ignore[attr-defined]
+
+
+# ---- what the text says of parameters besides the kernel's own ------------------------------------------------------
+
+
+_WIDTH = 116
+_FRESH = "not cleared"
+_ZEROED = "zeroed"
+_ALL = "(threads of the grid)"
+_BLOCKS_SUM = "for all blocks, (threads of a block) times the most that one of its threads needs of:"
+_OTHERS = {
+    SHARED_BYTES: "the bytes of dynamic shared memory that the kernel itself uses; a launch asks for its shadow's too",
+    SEGMENT: "how many iterations a checkpointed loop does between two checkpoints",
+}
+
+
+def parameter_notes(derivative: Derivation, function: Function, variables: Collection[str]) -> Iterator[str]:
+    """Comments for the head of the text of one of its functions; `variables` are the source's."""
+    told = {**{name: f"the address of the source's variable {name}" for name in variables}, **_OTHERS}
+    told |= dict(_all(derivative))
+    rows = [(p.name, told.get(p.name if p.variable is None else p.variable)) for p in function.params]
+    lines = [f"{name}: {text}" for name, text in rows if text]
+    if lines:
+        yield "// Besides the kernel's own parameters and their adjoints:"
+    for line in lines:
+        first, *more = textwrap.wrap(line, _WIDTH - 4)
+        yield f"//   {first}"
+        yield from (f"//     {text}" for text in more)
+
+
+def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
+    for stack in derivative.stacks:
+        from ...autodiff.costs.tape_size import elements_per_thread
+
+        yield from _of_stack(stack, elements_per_thread(derivative.prepared.plan, stack.type))
+    for log in derivative.logs:
+        yield from _of_log(log)
+    for name, param in derivative.internal.items():
+        yield param.name, f"as many elements as {name}, {_ZEROED}: the adjoint of what is in between"
+    for name, param in derivative.partials.items():
+        yield param.name, _partial_sums(derivative, name)
+    for name, copies in derivative.copies.items():
+        from ...autodiff.accumulate.replicas import COPIES
+
+        adjoint = derivative.adjoints[name].name
+        yield copies.memory.name, f"{COPIES} * {copies.length.name} elements, {_ZEROED}; to be added to {adjoint} after"
+        yield copies.length.name, f"the number of elements of {name}"
+    for axis, param in zip("xyz", derivative.coarse.extents if derivative.coarse is not None else (), strict=False):
+        yield param.name, f"gridDim.{axis} of the kernel's launch: fewer blocks do its work"
+    for claim in derivative.claims:
+        name = claim.root.name
+        yield claim.before.name or "", f"a copy of {name} from before the forward launch"
+        yield claim.after.name or "", f"{name} as the forward launch left it"
+        yield claim.winner.name or "", f"as many elements as {name}, all bits set before the claims"
+
+
+def _of_stack(stack: Stack, needed: str) -> Iterator[tuple[str, str]]:
+    memory = stack.memory.name or ""
+    if stack.capacity is not None:
+        capacity = stack.capacity.name or ""
+        yield memory, f"{capacity} * {_ALL} elements, {_FRESH}"
+        yield capacity, f"{needed}, and at least 1"
+    if stack.segments is not None:
+        yield memory, f"{_BLOCKS_SUM} {needed}, {_FRESH}"
+        yield stack.segments.name or "", _segments(memory)
+    if stack.tops is not None:
+        yield stack.tops.name or "", f"{_ALL} elements, {_FRESH}: the forward tells the reverse where it stopped"
+
+
+def _of_log(log: Log) -> Iterator[tuple[str, str]]:
+    places, values = log.places.name or "", log.values.name or ""
+    if log.capacity is not None:
+        count = f"{log.capacity.name} * {_ALL} elements"
+        yield log.capacity.name or "", "how many updates a thread logs at most, and at least 1"
+    else:
+        count = f"{_BLOCKS_SUM} updates that are logged"
+        yield (log.segments.name or "" if log.segments is not None else ""), _segments(places)
+    yield places, f"{count}, {_FRESH if log.of.variable else _ZEROED}"
+    yield values, f"as many elements as {places}, {_FRESH}"
+    if log.filled is not None:
+        yield log.filled.name or "", f"{_ALL} elements, {_ZEROED}"
+
+
+def _partial_sums(derivative: Derivation, name: str) -> str:
+    warps = "(blocks of the grid) * (warps of a block, the last may be part of one)"
+    count = "(blocks that are started)" if derivative.coarse is not None else warps
+    return f"{count} elements, {_FRESH}; to be added to {derivative.adjoints[name].name} after the launch"
+
+
+def _segments(memory: str) -> str:
+    return f"for each block, with blockIdx.x fastest, the number of its first element in {memory}"

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...analysis.access.affine import Shape, Sums
 from ...analysis.machine import WARP
 from ...analysis.ownership.exclusive import Place, place_of
-from ...analysis.ownership.loads_before_stores import Numbers, still_early
 from ...analysis.ownership.private import places_of, private_roots
 from ...analysis.tuning import Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
 from ...autodiff.calculus.shadows import adjoint_type, is_dynamic
 from ...autodiff.prepare.options import unique_roots
-from ...autodiff.prepare.owned import of_stores
+from ...autodiff.prepare.planned import of_stores
 from ...autodiff.prepare.prepared import Prepared
 from ...deep import deeply
 from ...ir.ops import Barrier, For, Load, Value, Warp, While
@@ -95,6 +94,10 @@ class Chooser:
         if self.options.mode != "reverse":
             return facts
         task = self._form(facts).derivative.prepared.task
+        if task.early is None:
+            return facts
+        from ...analysis.ownership.loads_before_stores import Numbers, still_early
+
         numbers = Numbers(Shape(launch.grid, launch.block), known)
         early = still_early(task.early, task.function, task.memory, task.may_alias, numbers)
         return facts if early else replace(facts, apart_in_turn=False)

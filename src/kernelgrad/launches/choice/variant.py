@@ -12,7 +12,7 @@ from ... import pipeline
 from ...analysis.access.affine import Sums
 from ...analysis.machine import VECTOR_BYTES
 from ...analysis.ownership.private import places_of, typical
-from ...analysis.ownership.promises import HOLDS
+from ...autodiff.accumulate.choice import HOLDS
 from ...autodiff.calculus.shadows import SHARED_BYTES, is_dynamic
 from ...autodiff.prepare.options import Options, unique_roots
 from ...autodiff.prepare.prepared import Derivations
@@ -28,8 +28,7 @@ from ...runtime.config import Launch
 from ...runtime.integers import ANY as ANY
 from ...runtime.integers import KnownLaunch
 from ...runtime.integers import Ways as Ways
-from .binding import binder, hidden_names, with_hidden
-from .extra_parameters import parameter_notes
+from .binding import binder, hidden_names, parameter_notes, with_hidden
 
 if TYPE_CHECKING:
     from ...autodiff.accumulate.logs import Log, Logged
@@ -131,7 +130,8 @@ class Variant:
             if f"_d_{name}" in shadows:
                 holding = " and ".join(HOLDS.format(promise) for promise in promises)
                 yield f"// _d_{name} is among them since {holding}."
-        if self.derivative.prepared.task.early.numbers is not None:
+        early = self.derivative.prepared.task.early
+        if early is not None and early.numbers is not None:
             yield "// For launches in which no thread reads what it wrote before, in another iteration or row."
         for name in sorted(self.options.facts.unkept):
             yield f"// _d_{name} is consumed: what is to be kept is given as a copy."

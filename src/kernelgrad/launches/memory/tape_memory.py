@@ -149,6 +149,13 @@ def _counted(
     return {t: table[:, k] for k, t in enumerate(types)}
 
 
+def tape_bytes(
+    variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
+) -> int:
+    """What a launch's tape takes in all."""
+    return tape_total(elements(variant, launch, bound, placement, segment), launch)
+
+
 def tape_total(sizes: Sizes, launch: Launch) -> int:
     return sum(_tape_bytes(key, sizes, launch) for key in sizes)
 
