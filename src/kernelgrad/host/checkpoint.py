@@ -14,7 +14,7 @@ from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream
 from . import transfers
 from .arguments import find_number
-from .arrays import device_of, empty_like, seen
+from .arrays import device_of, seen, zero_like
 from .backward import seed_of
 from .record import Tape
 from .revolve import next_checkpoint
@@ -171,7 +171,7 @@ class Checkpointed:
         ):
             found = seen("grad", array)
             if (found.address, found.nbytes) == (asked.address, asked.nbytes):
-                return adjoint if adjoint is not None else _zero(array)
+                return adjoint if adjoint is not None else zero_like(array)
         raise ArgumentError("grad: this array is neither of the first state nor among wrt")
 
 
@@ -195,12 +195,6 @@ def _sum(a: Any, b: Any) -> Any:
         to, of = seen("grad", b), seen("grad", a)
         transfers.add(to.address, of.address, to.nbytes, to.dtype, device_of(to), current_stream(b))
     return b
-
-
-def _zero(array: Any) -> Any:
-    made, found = empty_like(array)
-    transfers.zero(found.address, found.nbytes, device_of(found), current_stream(made))
-    return made
 
 
 def checkpoint(

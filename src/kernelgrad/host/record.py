@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Token
@@ -22,7 +23,7 @@ from . import transfers
 from .arguments import element_dtype, find_number
 from .arrays import device_of, seen
 from .fingerprints import SMALL, Watcher, unseen
-from .memory_map import Cell, MemoryMap, Need, Span
+from .memory_map import Cell, MemoryMap, Need, OnSplit, Span
 from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
 from .steps import ArgumentStep, LaunchStep, Step, WatchStep
@@ -47,7 +48,7 @@ class Tape:
     def __init__(self, budget: int | None, check: bool | None):
         self.steps: list[Step] = []
         self.store = Store(budget)
-        self.cells = MemoryMap(self._split)
+        self.cells = MemoryMap(_unowned(self._split))
         self.watcher = Watcher(self.cells, {None: SMALL, True: 1 << 62, False: -1}[check])
         self._token: Token[Recorder | None] | None = None
         self._state = "new"
@@ -347,6 +348,19 @@ class Tape:
                 " has no adjoint but where nothing was written; is it the buffer you mean?",
                 stacklevel=3,
             )
+
+
+def _unowned(method: OnSplit) -> OnSplit:
+    """Calls a method of an object as long as it lives: what a tape saved is freed with it, not when Python next looks
+    for cycles."""
+    found = weakref.WeakMethod(method)
+
+    def call(cell: Cell, rest: Cell, print: int | None) -> None:
+        bound = found()
+        if bound is not None:
+            bound(cell, rest, print)
+
+    return call
 
 
 def _listed(what: str, arrays: Any) -> tuple[Any, ...]:
