@@ -98,6 +98,7 @@ class CustomFunction:
 
 class CustomStep(Step):
     rewrites = True  # perhaps
+    writes_all = True
 
     def __init__(self, function: CustomFunction, args: tuple[Any, ...], tape: Tape):
         super().__init__()

@@ -22,7 +22,7 @@ from ..runtime.variables import Variable
 from . import transfers
 from .arguments import element_dtype, find_number
 from .arrays import device_of, seen
-from .fingerprints import SMALL, Watcher, unseen
+from .fingerprints import SMALL, UnseenStep, Watcher, unseen
 from .memory_map import Cell, MemoryMap, Need, OnSplit, Span
 from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
@@ -111,8 +111,11 @@ class Tape:
         """Runs a step and records it."""
         if self._state != "recording":
             raise TapeError(f"this tape cannot record: {self._state}")
-        number = len(self.steps)
         self.watcher.before(step)
+        changed = self.watcher.find_overwritten(step, self.store.budget is not None)
+        if changed and not isinstance(step, UnseenStep):
+            self.do(UnseenStep(step.name, changed))
+        number = len(self.steps)
         self._note_reads(step, number)
         written = self.cells.covers(step.writes)
         self._note_saves(step, written)
@@ -134,6 +137,7 @@ class Tape:
         for span in step.reads:
             for cell in self.cells.cover(span):
                 cell.first = cell.first or "read"
+                cell.is_read = True
         for span in step.reread:
             for cell in self.cells.cover(span):
                 cell.is_shared = cell.need is not None and cell.need.step != number
@@ -150,7 +154,7 @@ class Tape:
     def _note_writes(self, step: Step, written: list[Cell]) -> None:
         for cell in written:
             cell.first = cell.first or ("read" if step.writes_outside(cell) else "written")
-            cell.need = None
+            cell.need, cell.is_read = None, False
             if not cell.is_written:
                 cell.is_written = True
                 self.store.reserved += cell.nbytes
@@ -163,8 +167,7 @@ class Tape:
             step.drop_tape()
 
     def _split(self, cell: Cell, rest: Cell, print: int | None) -> None:
-        if cell in self.store.current.captured:
-            self.store.current.captured.add(rest)
+        self.store.split(cell, rest)
         if self._state == "recording":
             self.watcher.split(cell, rest, print)
         if self._shadows is not None:
