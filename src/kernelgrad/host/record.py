@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Token
+from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ class Tape:
         self.watcher = Watcher(self.cells, {None: SMALL, True: 1 << 62, False: -1}[check])
         self._token: Token[Recorder | None] | None = None
         self._state = "new"
+        self._one_at_a_time = RLock()
         self._shadows: ShadowMemory | None = None
         self.own_tapes = OwnTapes()
         self.streams: dict[int, set[int]] = {}
@@ -108,13 +110,17 @@ class Tape:
         self.do(DerivativeStep(target, launch, *target.separate(args, keywords)))
 
     def do(self, step: Step) -> None:
-        """Runs a step and records it."""
+        """Runs a step and records it: one at a time, also where threads share the context (`asyncio.to_thread`)."""
+        with self._one_at_a_time:
+            self._do(step)
+
+    def _do(self, step: Step) -> None:
         if self._state != "recording":
             raise TapeError(f"this tape cannot record: {self._state}")
         self.watcher.before(step)
         changed = self.watcher.find_overwritten(step, self.store.budget is not None)
         if changed and not isinstance(step, UnseenStep):
-            self.do(UnseenStep(step.name, changed))
+            self._do(UnseenStep(step.name, changed))
         number = len(self.steps)
         self._note_reads(step, number)
         written = self.cells.covers(step.writes)
@@ -300,8 +306,10 @@ class Tape:
 
         Other memory: what no step writes is read where it is at the time of the call. What steps write begins each call
         as it was when the program was made, or with zeros if `kg.zeros` made it inside; an error where a step reads it
-        before any step writes it. What Python decided while it was recorded, from results that it read back, stays as
-        it was decided: nobody can know. Not thread-safe: a program has one memory."""
+        before any step writes it. A launch may write a part of an array: the rest begins like this, too, so an array
+        that other steps write elsewhere had better be an input, or be filled inside. What Python decided while it was
+        recorded, from results that it read back, stays as it was decided: nobody can know. Not thread-safe: a program
+        has one memory."""
         from .program import Program
 
         if self._state == "recording":
