@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import kernelgrad as kg
 from kernelgrad.cache import Recent
 from kernelgrad.runtime import cpu
 
+SQUARE = "__global__ void k(double *y, const double *x) { y[threadIdx.x] = x[threadIdx.x] * x[threadIdx.x]; }"
 SOURCE = "__device__ float scale = 2; __global__ void k(float *y) { y[threadIdx.x] *= scale; }"
 
 
@@ -50,3 +53,54 @@ def test_code_in_use_outlives_its_place_in_the_cache(monkeypatch: pytest.MonkeyP
             kernel[1, 4](y)
             assert y.tolist() == [number] * 4
     assert len(cpu._memory) == 1
+
+
+@pytest.fixture
+def no_search_for_cycles() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("use", ["recorded", "reversed", "kept", "custom", "program", "checkpoint"])
+@pytest.mark.usefixtures("no_search_for_cycles")
+def test_what_a_recording_saved_goes_with_it(use: str) -> None:
+    """Python knows nothing of the gigabytes that hang on it: a loop that records and reverses would run out of them."""
+    assert [found() for found in _recorded(use)] == [None] * 3
+
+
+def _recorded(use: str) -> list[Any]:
+    kernel, u, v = kg.compile(SQUARE)["k"], np.ones(4), np.zeros(4)
+    if use == "checkpoint":
+        made = kg.checkpoint(lambda s, k: kernel[1, 4](s[1], s[0]) or (s[1], s[0]), (u, v), 4)
+        made.backward(u, None)
+        return [weakref.ref(made)] * 3
+    with kg.record(tape_budget="1 MB") as tape:
+        for _ in range(3):
+            kernel[1, 4](v, u)
+            kernel[1, 4](u, v)
+        tape.watch(u)
+        if use == "custom":
+            _doubled(u)
+    found = [weakref.ref(tape), weakref.ref(tape.store), weakref.ref(tape.cells)]
+    if use == "program":
+        program = tape.program(inputs=(u,), outputs=(u,))
+        gradient = kg.gradient(program)
+        gradient(u, u)
+        return [*found[:1], weakref.ref(program), weakref.ref(gradient)]
+    if use != "recorded":
+        tape.backward(u, np.ones(4), keep=use == "kept")
+        assert tape.grad(u).any()
+        found[1] = weakref.ref(tape.shadows)
+    return found
+
+
+@kg.custom_gradient(updates="u")
+def _doubled(u: Any) -> None:
+    u *= 2
+
+
+@_doubled.reverse
+def _(u: Any, d_u: Any) -> None:
+    d_u *= 2

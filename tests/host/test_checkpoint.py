@@ -146,3 +146,20 @@ def test_what_is_wrong(module: kg.Module) -> None:
     assert loop.grad("rate") == loop.grad("grow.rate") > 0
     with pytest.raises(kg.ArgumentError, match="there are 'grow.rate'"):
         loop.grad("grow.speed")
+
+
+def test_each_array_of_a_state_has_an_adjoint_of_its_own(module: kg.Module) -> None:
+    """Of memory that two share it would count twice; of what `wrt` names there are no checkpoints."""
+    u, kappa = np.linspace(0.5, 1.0, 2 * N), np.ones(N)
+
+    def step(state: Any, k: int) -> None:
+        module["grow"][1, 8](state[0], 0.1, N)
+
+    for state, wrt in (((u[:N], u[:N]), ()), ((u[:N], u[N - 1 :]), ()), ((u[:N],), (u[N - 1 :],))):
+        with pytest.raises(kg.ArgumentError, match="before step 0 two arrays of the state, or of wrt, share memory"):
+            kg.checkpoint(step, state, 3, wrt=wrt)
+    with pytest.raises(kg.ArgumentError, match="before step 1 two arrays"):
+        kg.checkpoint(lambda state, k: (state[0], state[0]), (u[:N], u[N:]), 3)
+    loop = kg.checkpoint(lambda state, k: module["grow"][1, 8](kappa, 0.1, N), (u,), 3, wrt=[kappa])
+    with pytest.raises(kg.TapeError, match="step 2 writes an array of wrt"):
+        loop.backward(u)

@@ -106,6 +106,31 @@ def test_gradients_may_be_launched_inside() -> None:
     np.testing.assert_allclose(tape.grad(x), 3 * (3 * x * x) ** 2 * 6 * x)
 
 
+@kg.custom_gradient(writes="v")
+def product(v: Any, a: Any, b: Any) -> None:
+    v[...] = a * b
+
+
+@product.reverse
+def _(v: Any, a: Any, b: Any, d_v: Any, d_a: Any, d_b: Any) -> None:
+    d_a += b * d_v
+    d_b += a * d_v
+
+
+@pytest.mark.parametrize("b", [slice(0, 3), slice(1, 4), slice(3, 6)], ids=str)
+@pytest.mark.parametrize("package", ["numpy", "torch"])
+def test_arguments_that_share_memory_have_adjoints_that_add_up(b: slice, package: str) -> None:
+    made = np.array if package == "numpy" else pytest.importorskip("torch").tensor
+    x, v = made([float(k + 1) for k in range(6)]), made([0.0] * 3)
+    with kg.record() as tape:
+        product(v, x[:3], x[b])
+    tape.backward([(v, made([1.0] * 3)), (x, made([10.0] * 6))])
+    expected = np.full(6, 10.0)
+    expected[:3] += np.asarray(x)[b]
+    expected[b] += np.asarray(x)[:3]
+    np.testing.assert_allclose(np.asarray(tape.grad(x)), expected)
+
+
 def test_outside_of_a_recording_it_is_the_function() -> None:
     x, y = np.linspace(1, 2, N), np.zeros(N)
     assert cubed(y, x, n=N) == "done" and cubed.__name__ == "cubed"

@@ -127,6 +127,19 @@ def test_in_place(derive: Any, budget: int | None) -> None:
     check(program, 4, budget)
 
 
+@pytest.mark.parametrize("budget", [None, 8 * 8 * N])
+def test_tangents_of_numbers_that_are_overwritten(budget: int | None) -> None:
+    """The reverse of a jvp reads them: derivatives by x are products with them."""
+    made = kg.jvp(module()["f"], "y, x, a")
+
+    def program(y: Any, x: Any, t_y: Any, t_x: Any, t_a: Any) -> None:
+        for k in range(3):
+            made[LAUNCH](y, x, 0.9, N, t_y, t_x, t_a[k : k + 1])
+            module()["square"][LAUNCH](t_a, y, N)
+
+    check(program, 5, budget)
+
+
 @pytest.mark.parametrize("derive", [kg.gradient, kg.jvp])
 def test_one_array_twice_and_what_is_not_given(derive: Any) -> None:
     made, d = derive(module()["mul"]), "d" if derive is kg.gradient else "t"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import warnings
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -198,6 +200,32 @@ def test_other_threads_are_not_recorded(k: Any) -> None:
         expected, at = expected * np.cos(at), np.sin(at)
     np.testing.assert_allclose(tape.grad(x), expected)
     np.testing.assert_allclose(other, at)
+
+
+def test_threads_that_share_the_context_record_one_step_at_a_time(k: Any) -> None:
+    arrays, interval = [x0() for _ in range(6)], sys.getswitchinterval()
+
+    def work(x: Any) -> None:
+        for _ in range(15):
+            k.sine(x, N)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with kg.record(tape_budget=1 << 14) as tape:
+            threads = [threading.Thread(target=copy_context().run, args=(work, x)) for x in arrays]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(tape.steps) == 6 * 15
+    tape.backward([(x, np.ones(N)) for x in arrays])
+    expected, at = np.ones(N), x0()
+    for _ in range(15):
+        expected, at = expected * np.cos(at), np.sin(at)
+    for x in arrays:
+        np.testing.assert_allclose(tape.grad(x), expected)
 
 
 def test_unseen_writes_are_found(k: Any) -> None:

@@ -63,6 +63,59 @@ def test_parts_that_are_written_again_are_known(scale: Any) -> None:
     assert (tape.grad(x) == np.repeat([0.0, 8.0], 256)).all()
 
 
+@pytest.mark.parametrize("package", ["numpy", "torch"])
+@pytest.mark.parametrize("budget", [None, 1 << 16])
+def test_unseen_writes_that_are_overwritten_in_part_are_found(scale: Any, budget: int | None, package: str) -> None:
+    """A launch writes some of an array: what it leaves was not made by whom the tape knows."""
+    made = (lambda a: a) if package == "numpy" else pytest.importorskip("torch").from_numpy
+    x, y, z = made(np.ones(N)), made(np.zeros(N)), made(np.zeros(N))
+    for count, is_found in ((256, True), (N, False)):
+        with kg.record(tape_budget=budget) as tape:
+            scale(y, x, 3.0, N)
+            y[256:] *= 5
+            scale(y, x, 4.0, count)
+            scale(z, y, 2.0, N)
+        after = z.sum()
+        if is_found:
+            with pytest.raises(kg.TapeError, match="scale: the memory of 'y' was changed before it, which leaves some"):
+                tape.backward(z, made(np.ones(N)))
+            with pytest.raises(kg.TapeError, match="a step 'unseen write' cannot be run again"):
+                tape.program((x,), (z,))
+        else:
+            tape.backward(z, made(np.ones(N)))
+            assert (tape.grad(x) == 8.0).all() and z.sum() == after
+
+
+@pytest.mark.parametrize("kernel", ["scale", "copy", "fill"])
+def test_unseen_writes_to_what_is_read_again_are_found(module: Any, scale: Any, kernel: str) -> None:
+    """By the reverse, or by a step that may be run again."""
+
+    def overwrite(y: Any, x: Any) -> None:
+        if kernel == "scale":
+            scale(y, x, 4.0, 16)
+        elif kernel == "copy":
+            kg.copy(y, x)
+        else:
+            kg.fill(y, 4.0)
+
+    x, y, z = np.ones(16), np.ones(16), np.ones(16)
+    with kg.record(), pytest.raises(kg.TapeError, match="bend: the memory of 'w' was changed after the recorded"):
+        module["bend"][1, 32](z, y, 16)
+        y *= 5
+        overwrite(y, x)
+    with kg.record(tape_budget=1 << 16), pytest.raises(kg.TapeError, match="was changed since the last recorded step"):
+        kg.copy(z, y)
+        y *= 5
+        overwrite(y, x)
+    with kg.record() as tape:
+        kg.copy(z, y)
+        y *= 5
+        overwrite(y, x)
+    tape.backward([(z, np.ones(16)), (y, np.ones(16))])
+    assert (tape.grad(y) == 1.0).all()
+    assert kernel == "fill" or (tape.grad(x) == {"scale": 4, "copy": 1}[kernel]).all()
+
+
 @pytest.mark.parametrize("part", [slice(0, 1024), slice(0, 8), slice(6, 10)])
 def test_adjoints_of_parts_keep_their_dtype(scale: Any, part: slice) -> None:
     x, y = np.ones(N), np.zeros(N)

@@ -11,6 +11,8 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..runtime.arrays import ArrayView, view
+from ..runtime.streams import current_stream
+from . import transfers
 
 
 def seen(what: str, array: Any) -> ArrayView:
@@ -49,6 +51,13 @@ def _empty_like(array: Any) -> Any:
     if device_of(found) is None and isinstance(found.dtype, np.dtype):
         return np.empty(found.shape, found.dtype)
     raise ArgumentError(f"grad: cannot make an array like {type(array).__name__}")
+
+
+def zero_like(array: Any) -> Any:
+    """The same, of zeros."""
+    made, found = empty_like(array)
+    transfers.zero(found.address, found.nbytes, device_of(found), current_stream(made))
+    return made
 
 
 def zeros_like(shape: Any, dtype: Any, like: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ..errors import ArgumentError, TapeError
@@ -14,7 +15,7 @@ from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream
 from . import transfers
 from .arguments import find_number
-from .arrays import device_of, empty_like, seen
+from .arrays import device_of, seen, zero_like
 from .backward import seed_of
 from .record import Tape
 from .revolve import next_checkpoint
@@ -94,6 +95,7 @@ class Checkpointed:
         return -1 if free < 1 or end - start < 2 else start + next_checkpoint(end - start, free + 1)
 
     def _one(self, state: State, k: int) -> State:
+        _require_apart((*state, *self._wrt), k)
         made = self._step(rebuilt(self._like, state), k, *self._numbers_of(k))
         if made is None:
             return state
@@ -147,6 +149,7 @@ class Checkpointed:
             for array in (*state, *self._wrt):
                 tape.see(array)
             after = self._one(state, k)
+        self._require_unwritten(tape, k)
         for array in after:
             tape.know(array)
         tape.backward([pair for pair in zip(after, self._adjoints, strict=True) if pair[1] is not None])
@@ -157,6 +160,13 @@ class Checkpointed:
                 self._of_arrays[number] = _sum(self._of_arrays[number], tape.grad(array))
         for name, value in tape.numbers().items():
             self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def _require_unwritten(self, tape: Tape, k: int) -> None:
+        """Checkpoints have no copies of `wrt`."""
+        for found in (seen("checkpoint", array) for array in self._wrt):
+            if any(cell.is_written for cell in tape.cells.within(found.address, found.nbytes)):
+                problem = f"step {k} writes an array of wrt, which is to stay as it is"
+                raise TapeError(f"checkpoint: {problem}: what a step passes on to the next is part of the state")
 
     def grad(self, of: Any) -> Any:
         """The adjoint of an array of the first state, of one of `wrt`, or of a number by its name, "step.dt"."""
@@ -171,8 +181,17 @@ class Checkpointed:
         ):
             found = seen("grad", array)
             if (found.address, found.nbytes) == (asked.address, asked.nbytes):
-                return adjoint if adjoint is not None else _zero(array)
+                return adjoint if adjoint is not None else zero_like(array)
         raise ArgumentError("grad: this array is neither of the first state nor among wrt")
+
+
+def _require_apart(arrays: State, k: int) -> None:
+    """Each has an adjoint of its own: what two of them share would have two."""
+    views = (view for view in (seen("checkpoint", array) for array in arrays) if transfers.holds_floats(view.dtype))
+    ordered = sorted((view.address, view.nbytes) for view in views if view.nbytes)
+    for (start, nbytes), (behind, _) in pairwise(ordered):
+        if behind < start + nbytes:
+            raise ArgumentError(f"checkpoint: before step {k} two arrays of the state, or of wrt, share memory")
 
 
 def _check_numbers(numbers: Any, n: int) -> None:
@@ -195,12 +214,6 @@ def _sum(a: Any, b: Any) -> Any:
         to, of = seen("grad", b), seen("grad", a)
         transfers.add(to.address, of.address, to.nbytes, to.dtype, device_of(to), current_stream(b))
     return b
-
-
-def _zero(array: Any) -> Any:
-    made, found = empty_like(array)
-    transfers.zero(found.address, found.nbytes, device_of(found), current_stream(made))
-    return made
 
 
 def checkpoint(

@@ -8,6 +8,7 @@ what the function writes, as a gradient does that it launches: that is put back.
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from typing import Any
@@ -20,7 +21,7 @@ from ..runtime.config import Launch
 from ..runtime.recording import RECORDER
 from ..runtime.streams import current_stream
 from . import transfers
-from .arrays import device_of, seen
+from .arrays import device_of, seen, zero_like
 from .memory_map import Span
 from .record import Tape
 from .shadow_memory import ShadowMemory
@@ -97,10 +98,12 @@ class CustomFunction:
 
 class CustomStep(Step):
     rewrites = True  # perhaps
+    writes_all = True
 
     def __init__(self, function: CustomFunction, args: tuple[Any, ...], tape: Tape):
         super().__init__()
-        self.function, self.args, self.name, self._tape = function, args, function.name, tape
+        self.function, self.args, self.name = function, args, function.name
+        self._tape = weakref.ref(tape)  # which has this step
         self.returned: Any = None
         names = function.signature.parameters
         self.views: dict[str, ArrayView] = {
@@ -131,7 +134,9 @@ class CustomStep(Step):
                     raise ArgumentError(f"{self.name}: '{written.name}' shares memory with '{other.name}'")
 
     def run(self) -> None:
-        token = RECORDER.set(_Inside(self, self._tape))
+        tape = self._tape()
+        assert tape is not None
+        token = RECORDER.set(_Inside(self, tape))
         try:
             self.returned = self.function.function(*self.args)
         finally:
@@ -145,15 +150,26 @@ class CustomStep(Step):
             return
         floats = self._floats
         arguments = dict(zip(self.function.signature.parameters, self.args, strict=True))
-        adjoints = {name: shadows.copy_of(arguments[name], found) for name, found in floats.items()}
+        shared = self._find_shared()
+        adjoints = {
+            name: zero_like(arguments[name]) if name in shared else shadows.copy_of(arguments[name], found)
+            for name, found in floats.items()
+        }
         self._call_reverse(arguments, adjoints)
         for name, adjoint in adjoints.items():
             if name not in self.spans:
                 continue
             if name in self.function.writes:
                 shadows.clear(self.spans[name])
+            elif name in shared:
+                self._add(shadows, self.spans[name], floats[name], adjoint)
             else:
                 self._put_back(shadows, self.spans[name], floats[name], adjoint)
+
+    def _find_shared(self) -> set[str]:
+        """Arrays that are read and share memory: each has a part of the adjoint there, and these are added."""
+        spans = [self.spans[name] for name in self._floats if name in self.spans]
+        return {a.name for a in spans for b in spans if a is not b and _meet(a, b)}
 
     def _call_reverse(self, arguments: dict[str, Any], adjoints: dict[str, Any]) -> None:
         assert self.function.reverse_function is not None
@@ -167,6 +183,10 @@ class CustomStep(Step):
         for name, value, version in zip(arguments, given, before, strict=True):
             if name not in written and _version(value) != version:
                 raise TapeError(f"{self.name}: its reverse wrote '{name}', which is to stay as it is")
+
+    def _add(self, shadows: ShadowMemory, span: Span, array: ArrayView, adjoint: Any) -> None:
+        shadows.add(shadows.view(span, array.dtype), seen(self.name, adjoint))
+        shadows.activate((span,))
 
     def _put_back(self, shadows: ShadowMemory, span: Span, array: ArrayView, adjoint: Any) -> None:
         target, source = shadows.view(span, array.dtype), seen(self.name, adjoint)

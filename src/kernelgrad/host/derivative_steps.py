@@ -114,9 +114,10 @@ class DerivativeStep(ArgumentStep):
         reads, writes, reread = set(read), set(written), set(read)
         for name, param in of.items():
             if settings is None:
-                reads |= {name} if param in read or param not in written else set()
+                is_read = param in read or param not in written  # numbers are read
+                reads |= {name} if is_read else set()
                 writes |= {name} if param in written else set()
-                reread |= {name} if param in read else set()
+                reread |= {name} if is_read else set()
             else:
                 reads |= {name} if param not in settings.assigned else set()
                 writes |= {name} if param not in settings.kept else set()

@@ -2,6 +2,13 @@
 
 What a recorded step leaves is remembered, by a fingerprint of the contents (on the CPU; by default of ranges below
 `SMALL` bytes), or by PyTorch's count of the writes to a tensor. The next recorded step that reads it looks again.
+
+Note [Unseen and overwritten]
+A step that writes it, and does not read it, makes the unseen write harmless: if it writes all of it, and if nobody
+needs what was there before. A reverse that reads it does, and so does a step that read it and may be run again: that
+content is lost, and this is an error at once. How much of an array a launch writes nobody knows. Of what it leaves, the
+adjoint would go past the unseen write, to whoever wrote before: an `UnseenStep` stands for it, in whose reverse there
+must be no adjoint any more.
 """
 
 from __future__ import annotations
@@ -9,7 +16,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,11 +27,15 @@ from .memory_map import Cell, MemoryMap, Span
 from .steps import Step
 from .transfers import host_array
 
+if TYPE_CHECKING:
+    from .shadow_memory import ShadowMemory
+
 SMALL = 1 << 20
 _LITTLE = 1 << 11  # bytes
 _ALL = (1 << 64) - 1
 _MIXED = np.uint64(31)  # no distance between signs of neighbouring floats, which would cancel
 _READ = 0x100  # PyBUF_READ
+_CHANGED = "was changed since the last recorded step that used it"
 _SINCE = "was changed after the recorded launch, and its reverse reads it"
 
 _memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
@@ -91,6 +102,19 @@ class Watcher:
         for cell in self._cells.cover(span):
             cell.print = self._print(cell)
 
+    def find_overwritten(self, step: Step, is_run_again: bool) -> tuple[Span, ...]:
+        """What a step is about to overwrite, perhaps in part, that was changed by something that was not recorded."""
+        found = []
+        for span in step.writes:
+            for cell in self._cells.cover(span):
+                if cell.touched or self._has_changed(cell):
+                    if cell.need is not None:
+                        raise unseen(cell.need.kernel, cell.need.parameter, _SINCE)
+                    if is_run_again and cell.is_read:
+                        raise unseen(step.name, span.name, _CHANGED)
+                    found.append(Span(span.name, cell.start, cell.nbytes, cell.device))
+        return () if step.writes_all else tuple(found)
+
     def changed(self) -> list[tuple[int, int]]:
         """The ranges that somebody else wrote since the last recorded step that used them."""
         self._tensors.look_at_all()
@@ -102,7 +126,7 @@ class Watcher:
     def _look(self, step: Step, span: Span, cell: Cell) -> None:
         found = self._print(cell)
         if cell.touched or (found is not None and cell.print is not None and found != cell.print):
-            raise unseen(step.name, span.name, "was changed since the last recorded step that used it")
+            raise unseen(step.name, span.name, _CHANGED)
         cell.print = found
 
     def _print(self, cell: Cell) -> int | None:
@@ -135,6 +159,25 @@ class Watcher:
         for cell in self._cells:
             if cell.touched and cell.need is not None:
                 raise unseen(cell.need.kernel, cell.need.parameter, _SINCE)
+
+
+class UnseenStep(Step):
+    """A write that nobody recorded to what the next step, called `by`, overwrites, perhaps in part."""
+
+    name = "unseen write"
+    varies = "it was not recorded"
+
+    def __init__(self, by: str, spans: tuple[Span, ...]):
+        super().__init__()
+        self._by, self.writes = by, spans
+
+    def run_again(self, stream: int | None) -> None:
+        pass
+
+    def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
+        for span in self.writes:
+            if not shadows.is_zero(span):
+                raise unseen(self._by, span.name, "was changed before it, which leaves some of it as it was")
 
 
 class Counted:

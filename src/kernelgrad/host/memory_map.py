@@ -32,16 +32,16 @@ class Need(NamedTuple):
 
 class Cell:
     """`need`: the first step whose reverse reads these contents; `is_shared`: there are others. `first`: what was done
-    to it first. `print`: of what it held when it was last seen, see fingerprints.py; `touched`: somebody else wrote
-    since."""
+    to it first; `is_read`: since it was last written. `print`: of what it held when it was last seen, see
+    fingerprints.py; `touched`: somebody else wrote since."""
 
-    __slots__ = ("start", "end", "device", "need", "is_shared", "first", "is_written", "print", "touched")
+    __slots__ = ("start", "end", "device", "need", "is_shared", "first", "is_written", "is_read", "print", "touched")
 
     def __init__(self, start: int, end: int, device: int | None):
         self.start, self.end, self.device = start, end, device
         self.need: Need | None = None
         self.first: Access = ""
-        self.is_shared = self.is_written = self.touched = False
+        self.is_shared = self.is_written = self.is_read = self.touched = False
         self.print: int | None = None
 
     @property
@@ -52,7 +52,7 @@ class Cell:
         """Keeps what is before `at`, gives the rest."""
         rest = Cell(at, self.end, self.device)
         rest.need, rest.first, rest.is_written, rest.touched = self.need, self.first, self.is_written, self.touched
-        rest.is_shared = self.is_shared
+        rest.is_shared, rest.is_read = self.is_shared, self.is_read
         self.end, self.print = at, None
         return rest
 

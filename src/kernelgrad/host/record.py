@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Token
+from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +23,8 @@ from ..runtime.variables import Variable
 from . import transfers
 from .arguments import element_dtype, find_number
 from .arrays import device_of, seen
-from .fingerprints import SMALL, Watcher, unseen
-from .memory_map import Cell, MemoryMap, Need, Span
+from .fingerprints import SMALL, UnseenStep, Watcher, unseen
+from .memory_map import Cell, MemoryMap, Need, OnSplit, Span
 from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
 from .steps import ArgumentStep, LaunchStep, Step, WatchStep
@@ -47,10 +49,11 @@ class Tape:
     def __init__(self, budget: int | None, check: bool | None):
         self.steps: list[Step] = []
         self.store = Store(budget)
-        self.cells = MemoryMap(self._split)
+        self.cells = MemoryMap(_unowned(self._split))
         self.watcher = Watcher(self.cells, {None: SMALL, True: 1 << 62, False: -1}[check])
         self._token: Token[Recorder | None] | None = None
         self._state = "new"
+        self._one_at_a_time = RLock()
         self._shadows: ShadowMemory | None = None
         self.own_tapes = OwnTapes()
         self.streams: dict[int, set[int]] = {}
@@ -107,11 +110,18 @@ class Tape:
         self.do(DerivativeStep(target, launch, *target.separate(args, keywords)))
 
     def do(self, step: Step) -> None:
-        """Runs a step and records it."""
+        """Runs a step and records it: one at a time, also where threads share the context (`asyncio.to_thread`)."""
+        with self._one_at_a_time:
+            self._do(step)
+
+    def _do(self, step: Step) -> None:
         if self._state != "recording":
             raise TapeError(f"this tape cannot record: {self._state}")
-        number = len(self.steps)
         self.watcher.before(step)
+        changed = self.watcher.find_overwritten(step, self.store.budget is not None)
+        if changed and not isinstance(step, UnseenStep):
+            self._do(UnseenStep(step.name, changed))
+        number = len(self.steps)
         self._note_reads(step, number)
         written = self.cells.covers(step.writes)
         self._note_saves(step, written)
@@ -133,6 +143,7 @@ class Tape:
         for span in step.reads:
             for cell in self.cells.cover(span):
                 cell.first = cell.first or "read"
+                cell.is_read = True
         for span in step.reread:
             for cell in self.cells.cover(span):
                 cell.is_shared = cell.need is not None and cell.need.step != number
@@ -149,7 +160,7 @@ class Tape:
     def _note_writes(self, step: Step, written: list[Cell]) -> None:
         for cell in written:
             cell.first = cell.first or ("read" if step.writes_outside(cell) else "written")
-            cell.need = None
+            cell.need, cell.is_read = None, False
             if not cell.is_written:
                 cell.is_written = True
                 self.store.reserved += cell.nbytes
@@ -162,8 +173,7 @@ class Tape:
             step.drop_tape()
 
     def _split(self, cell: Cell, rest: Cell, print: int | None) -> None:
-        if cell in self.store.current.captured:
-            self.store.current.captured.add(rest)
+        self.store.split(cell, rest)
         if self._state == "recording":
             self.watcher.split(cell, rest, print)
         if self._shadows is not None:
@@ -296,8 +306,10 @@ class Tape:
 
         Other memory: what no step writes is read where it is at the time of the call. What steps write begins each call
         as it was when the program was made, or with zeros if `kg.zeros` made it inside; an error where a step reads it
-        before any step writes it. What Python decided while it was recorded, from results that it read back, stays as
-        it was decided: nobody can know. Not thread-safe: a program has one memory."""
+        before any step writes it. A launch may write a part of an array: the rest begins like this, too, so an array
+        that other steps write elsewhere had better be an input, or be filled inside. What Python decided while it was
+        recorded, from results that it read back, stays as it was decided: nobody can know. Not thread-safe: a program
+        has one memory."""
         from .program import Program
 
         if self._state == "recording":
@@ -347,6 +359,19 @@ class Tape:
                 " has no adjoint but where nothing was written; is it the buffer you mean?",
                 stacklevel=3,
             )
+
+
+def _unowned(method: OnSplit) -> OnSplit:
+    """Calls a method of an object as long as it lives: what a tape saved is freed with it, not when Python next looks
+    for cycles."""
+    found = weakref.WeakMethod(method)
+
+    def call(cell: Cell, rest: Cell, print: int | None) -> None:
+        bound = found()
+        if bound is not None:
+            bound(cell, rest, print)
+
+    return call
 
 
 def _listed(what: str, arrays: Any) -> tuple[Any, ...]:

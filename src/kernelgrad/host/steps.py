@@ -48,6 +48,7 @@ class Step:
     stream: int | None = None
     tape_bytes = 0
     rewrites = False  # whether its reverse writes what it wrote
+    writes_all = False  # of what it writes and does not read
 
     def __init__(self) -> None:
         self.exact_bytes = 0
@@ -305,6 +306,7 @@ class WritingStep(Step):
     """Writes all of `target`."""
 
     target: ArrayView
+    writes_all = True
 
     @property
     def arrays(self) -> Iterable[tuple[ArrayView, Span]]:

@@ -106,6 +106,12 @@ class Store:
     def current(self) -> Segment:
         return self.segments[-1]
 
+    def split(self, cell: Cell, rest: Cell) -> None:
+        """A piece of a cell is a piece of both its parts."""
+        for segment in self.segments:
+            if cell in segment.captured:
+                segment.captured.add(rest)
+
     def save(self, segment: Segment, step: int, cells: Iterable[Cell], stream: int | None) -> int:
         """What of these cells is to be saved before a step writes them; the bytes that its reverse and earlier ones
         need. In a segment with first pieces alone these are not kept."""
@@ -144,8 +150,10 @@ class Store:
 
     def log(self, step: int, cells: list[Cell], stream: int | None) -> Segment:
         """What a step has written, where it must not run again."""
-        log = Segment(step, exact=False)
-        self._kept += sum(cell.nbytes for cell in cells)
+        log, nbytes = Segment(step, exact=False), sum(cell.nbytes for cell in cells)
+        self._kept += nbytes
+        while self.room < nbytes and (self._thin() or self._merge()):
+            pass
         self.save(log, step, cells, stream)
         return log
 
