@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Whoever starts the tests in the background may have interrupts ignored; several tests send one, to themselves or to
 # processes of theirs, which inherit that.
@@ -43,6 +44,11 @@ OPTIMISED = (
     "test_examples.py",
 )
 TESTS = Path(__file__).parent
+
+
+# How long one example takes on a busy machine says nothing.
+settings.register_profile("kernelgrad", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kernelgrad")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
