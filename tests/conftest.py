@@ -6,13 +6,19 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Whoever starts the tests in the background may have interrupts ignored; several tests send one, to themselves or to
 # processes of theirs, which inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# JAX takes the CPU for two devices, if it is there, and a GPU's memory as it needs it: others test there too.
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+# Processes that tests start, very many, find modules as bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# JAX takes the CPU for two devices, if it is there, and a GPU's memory as it needs it: others test there too. How fast
+# XLA's own code is on the CPU is nobody's subject here.
+_XLA = ("force_host_platform_device_count=2", "backend_optimization_level=0", "llvm_disable_expensive_passes=true")
+os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in _XLA))
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 # Where the machine code itself is the subject, or many kinds of kernels meet, LLVM optimises as it does for a user: it
@@ -38,6 +44,11 @@ OPTIMISED = (
     "test_examples.py",
 )
 TESTS = Path(__file__).parent
+
+
+# How long one example takes on a busy machine says nothing.
+settings.register_profile("kernelgrad", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kernelgrad")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -205,12 +205,7 @@ def stages(module: Module, name: str) -> Iterator[tuple[str, Module]]:
 @deeply
 def compile_kernel(module: Module, name: str) -> Module:
     """One function ready for the backends, with the variables and records it uses."""
-
-    def compute() -> Module:
-        *_, (_, result) = stages(module, name)
-        return result
-
-    return _remembered(module, f"kernel {name}", compute)
+    return _remembered(module, f"kernel {name}", lambda: for_target(module, name, KERNEL))
 
 
 def is_program(module: Module, name: str) -> bool:

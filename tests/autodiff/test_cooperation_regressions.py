@@ -110,3 +110,45 @@ def test_a_barrier_that_may_not_be_met_parts_no_phases(around: str, flag: int) -
     for order in (None, 1, 2):
         report = gradient.check(1, 32, np.zeros(32), x, 0, np.ones(32), np.zeros(64), seed=order)
         assert report.ok, str(report)
+
+
+T = np.arange(32)
+BEYOND = {  # what half of a warp reads, and from where: its own value, from a lane that the mask does not name
+    "down": ("t < 16", "__shfl_down_sync(0xffffu, v * v, 8)", np.where(T < 8, T + 8, T)),
+    "up": ("t >= 16", "__shfl_up_sync(0xffff0000u, v * v, 8)", np.where(T >= 24, T - 8, T)),
+    "xor": ("t < 16", "__shfl_xor_sync(0xffffu, v * v, t < 32 ? 20 : 0)", T),
+    "one": ("t < 16", "__shfl_sync(0xffffu, v * v, 20)", T),
+    "lane by lane": ("t < 16", "__shfl_sync(0xffffu, v * v, (3 * t) % 32)", np.where(3 * T % 32 < 16, 3 * T % 32, T)),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_lanes_beyond_the_mask(name: str) -> None:
+    half, read, source = BEYOND[name]
+    kernel = kg.compile(f"""__global__ void k(double *y, const double *x, int n) {{
+        int t = threadIdx.x; double v = x[t], w = 1; if ({half}) w = {read}; y[t] = w * v; }}""")["k"]
+    (x, seed), y, d_x = np.random.default_rng(5).random((2, 32)) + 0.5, np.zeros(32), np.zeros(32)
+    reads = T < 16 if half == "t < 16" else T >= 16
+    w = np.where(reads, x[source] ** 2, 1)
+    expected = seed * w
+    np.add.at(expected, source[reads], (seed * x * 2 * x[source])[reads])
+    kg.gradient(kernel)[1, 32](y, x, 32, seed.copy(), d_x)
+    np.testing.assert_allclose(y, w * x, rtol=1e-13)
+    np.testing.assert_allclose(d_x, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"primal": False}, {"deterministic": True}], ids=str)
+def test_shadows_are_cleared_by_others_before_they_are_used(options: dict[str, Any]) -> None:
+    """In a kernel without a barrier of its own."""
+    kernel = kg.compile("""__global__ void k(double *y, const double *x) {
+        __shared__ double s[32]; int t = threadIdx.x;
+        s[31 - t] = x[t];
+        double v = s[31 - t];
+        for (int k = 0; k < 3; ++k) { s[31 - t] = v * s[31 - t]; v = s[31 - t]; }
+        y[t] = v; }""")["k"]
+    gradient, x = kg.gradient(kernel, "y, x", **options), np.random.default_rng(1).random(32) + 0.5
+    for order in (None, 1, 2):
+        d_x = np.zeros(32)
+        report = gradient.check(1, 32, np.zeros(32), x, np.ones(32), d_x, seed=order)
+        assert report.ok, str(report)
+        np.testing.assert_allclose(d_x, 8 * x**7, rtol=1e-12)

@@ -75,9 +75,9 @@ def _batch(parts: list[tuple[str, str]]) -> dict[str, ctypes.CDLL | str]:
 def _compile(text: str) -> ctypes.CDLL | str:
     with tempfile.TemporaryDirectory() as folder:
         file, library = Path(folder, "cases.cpp"), Path(folder, "cases.so")
-        file.write_text(f'#include "cuda_emulation.h"\n{text}')
-        includes = [f"-I{run_text._precompiled()}", f"-I{Path(run_text.__file__).parent}"]
-        command = ["g++", *run_text._FLAGS, "-shared", *includes, "-o", str(library), str(file)]
+        file.write_text(f'#include "{run_text._precompiled()}"\n{text}')
+        include = f"-I{Path(run_text.__file__).parent}"
+        command = ["g++", *run_text._FLAGS, "-shared", include, "-o", str(library), str(file)]
         built = subprocess.run(command, capture_output=True, text=True)
         return f"{built.stderr[:3000]}\n{text}" if built.returncode else ctypes.CDLL(str(library))
 

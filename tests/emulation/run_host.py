@@ -81,8 +81,8 @@ def _compile(text: str, target: Path, flags: list[str]) -> None:
     source = _DYNAMIC.sub(_AS_ARRAY, text)
     source = _LAUNCH.sub(r"emulation::configured(\1, \2)", source)
     file = target.with_suffix(".cpp")
-    file.write_text(f'#include "cuda_emulation.h"\n#include "cuda_runtime.h"\n#line 1 "file.cu"\n{source}')
-    command = ["g++", *_FLAGS, *flags, f"-I{_precompiled()}", f"-I{_HERE}", "-o", str(target), str(file)]
+    file.write_text(f'#include "{_precompiled("cuda_runtime.h")}"\n#line 1 "file.cu"\n{source}')
+    command = ["g++", *_FLAGS, *flags, f"-I{_HERE}", "-o", str(target), str(file)]
     built = subprocess.run(command, capture_output=True, text=True)
     if built.returncode:
         raise AssertionError(f"g++ refuses the text:\n{built.stderr[:3000]}\n{text}")

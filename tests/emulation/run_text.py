@@ -81,13 +81,15 @@ def _packed(arguments: Sequence[Any]) -> tuple[bytes, list[int]]:
 
 
 @cache
-def _precompiled() -> Path:
-    """A folder with the header as the compiler has digested it: most of the time goes into the standard library."""
+def _precompiled(name: str = "cuda_emulation.h") -> Path:
+    """A header that includes the one of that name, with what the compiler has made of it beside it: most of the time
+    goes into the standard library."""
     folder = Path(tempfile.mkdtemp(prefix="kernelgrad-emulation-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    header = folder / "cuda_emulation.h.gch"
-    subprocess.run(["g++", *_FLAGS, "-x", "c++-header", str(_HERE / header.stem), "-o", str(header)], check=True)
-    return folder
+    header = folder / f"all_of_{name}"
+    header.write_text(f'#include "{_HERE / name}"\n')
+    subprocess.run(["g++", *_FLAGS, "-x", "c++-header", str(header), "-o", f"{header}.gch"], check=True)
+    return header
 
 
 def _launcher(kernel: str) -> str:
@@ -103,8 +105,8 @@ def _build(text: str) -> ctypes.CDLL:
     source = _DYNAMIC.sub(_AS_ARRAY, text)
     with tempfile.TemporaryDirectory() as folder:
         file, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
-        file.write_text(f'#include "cuda_emulation.h"\n#line 1 "kernel.cu"\n{source}{"".join(launchers)}')
-        command = ["g++", *_FLAGS, *_LINK, f"-I{_precompiled()}", f"-I{_HERE}", "-o", str(library), str(file)]
+        file.write_text(f'#include "{_precompiled()}"\n#line 1 "kernel.cu"\n{source}{"".join(launchers)}')
+        command = ["g++", *_FLAGS, *_LINK, f"-I{_HERE}", "-o", str(library), str(file)]
         built = subprocess.run(command, capture_output=True, text=True)
         if built.returncode:
             raise AssertionError(f"g++ refuses the emitted text:\n{built.stderr[:3000]}\n{text}")

@@ -11,39 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 import kernelgrad as kg
+from operator_kernels import HALVES, ON_CPU
 
-SOURCE = """
-#include <cuda_fp16.h>
-#include <cuda_bf16.h>
-__global__ void weighted(double *y, const double *x, const double *w, double a, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = a * x[i] * x[i] * sin(w[i]);
-}
+SOURCE = (
+    HALVES
+    + ON_CPU
+    + """
 __global__ void grow(double *x, double a, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) x[i] = a * exp(x[i]) * x[i];
-}
-__global__ void both(double *sum, int *sign, double *product, const double *x, const double *w, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    product[i] = x[i] * w[i];
-    sign[i] = x[i] > 0 ? 1 : -1;
-    atomicAdd(sum, x[i] * x[i]);
-}
-__global__ void gather(double *y, const double *x, const int *index, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[index[i]] * x[index[i]];
-}
-__global__ void iterate(double *x, int n, int steps) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) for (int k = 0; k < steps; k++) x[i] = sin(x[i]) * x[i];
-}
-__global__ void product(double *z, const double *x, const double *y, int rows, int inner, int columns) {
-    int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (row >= rows || column >= columns) return;
-    double sum = 0;
-    for (int k = 0; k < inner; k++) sum += x[row * inner + k] * y[k * columns + column];
-    z[row * columns + column] = sum;
 }
 __global__ void logs(double *y, const double *x, const double *w, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -80,16 +56,6 @@ __global__ void turned(float *y, const float *x) {
     __syncthreads();
     y[blockIdx.x * blockDim.x + threadIdx.x] = 2 * tile[blockDim.x - 1 - threadIdx.x];
 }
-__global__ void slots(double *y, int *count, const double *x, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n && x[i] > 0) y[atomicAdd(count, 1)] = x[i];
-}
-__constant__ double SCALE[1];
-__device__ double STATE[1];
-__global__ void scaled(double *y, const double *x, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = SCALE[0] * x[i];
-}
 __global__ void stateful(double *y, const double *x) { y[0] = x[0] + STATE[0]; }
 __global__ void waves(float *y, const float *x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -99,6 +65,7 @@ __global__ void waves(float *y, const float *x, int n) {
     y[i] = v;
 }
 """
+)
 MODULE = kg.compile(SOURCE)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from operator_kernels import HALVES, ON_GPU
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -17,23 +18,7 @@ try:
 except RuntimeError:
     pytest.skip("JAX has no CUDA device", allow_module_level=True)
 
-MODULE = kg.compile("""
-#include <cuda_fp16.h>
-#include <cuda_bf16.h>
-template <typename T> __global__ void scaled(T *y, const T *x, const T *w, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = (T)((float)x[i] * (float)x[i] * (float)w[i]);
-}
-__global__ void gelu(float *y, const float *x, const float *bias, int n, int columns) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    float v = x[i] + bias[i % columns];
-    y[i] = 0.5f * v * (1 + erff(v * 0.70710678f));
-}
-__global__ void grow(float *x, float a, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) x[i] = a * expf(x[i]) * x[i];
-}
+OWN = """
 __global__ void until(float *y, const float *x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
@@ -60,7 +45,8 @@ __global__ void turned(float *y, const float *x) {
     __syncthreads();
     y[blockIdx.x * blockDim.x + threadIdx.x] = 2 * tile[blockDim.x - 1 - threadIdx.x];
 }
-""")
+"""
+MODULE = kg.compile(HALVES + ON_GPU + OWN)
 
 
 def make(name: str, outputs: Any = None, **settings: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import kernelgrad as kg
+from operator_kernels import HALVES, ON_GPU
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
@@ -17,24 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning"),
 ]
-MODULE = kg.compile("""
-#include <cuda_fp16.h>
-#include <cuda_bf16.h>
-template <typename T> __global__ void scaled(T *y, const T *x, const T *w, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = (T)((float)x[i] * (float)x[i] * (float)w[i]);
-}
-__global__ void gelu(float *y, const float *x, const float *bias, int n, int columns) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    float v = x[i] + bias[i % columns];
-    y[i] = 0.5f * v * (1 + erff(v * 0.70710678f));
-}
-__global__ void grow(float *x, float a, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) x[i] = a * expf(x[i]) * x[i];
-}
-""")
+MODULE = kg.compile(HALVES + ON_GPU)
 
 
 def blocks(x: Any, **_: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not i
 needs_nvcc = pytest.mark.skipif(nvcc() is None, reason="nvcc is not installed")
 
 
+@cache
 def written(name: str) -> str:
     return transpiled(kg.compile(PROGRAMS[name].text, name=f"{name}.cu"))
 

@@ -13,7 +13,7 @@ from ..errors import Span, UnsupportedError
 from . import clang, text
 from .clang import Cursor, Kind
 from .unit import Unit
-from .visiting import children_of
+from .visiting import children_of, remembered
 
 _GUIDE = "<deduction guide for "
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
@@ -22,7 +22,7 @@ _HINT = "write __host__ __device__ before the guide, or name the template's argu
 
 def check_guides(unit: Unit, functions: list[Cursor]) -> None:
     """Refuses reached functions that name a class template without arguments, if it has such a guide."""
-    guides = {_name(c) for c in _guides(unit.tree.cursor) if not _is_of_device(c)}
+    guides = _host_guides(unit.tree.cursor)
     for function in functions if guides else ():
         file = function.extent.start.file
         if file is None:
@@ -34,6 +34,12 @@ def check_guides(unit: Unit, functions: list[Cursor]) -> None:
                 column = place - (source.rfind(b"\n", 0, place) + 1) + 1
                 what = f"a deduction guide of '{name}' that is not __device__ may decide its arguments here"
                 raise UnsupportedError(what, Span(unit.sources.get(file.name), line, column, len(name)), _HINT)
+
+
+@remembered
+def _host_guides(scope: Cursor) -> set[str]:
+    """The templates that have a guide without `__device__`."""
+    return {_name(c) for c in _guides(scope) if not _is_of_device(c)}
 
 
 def _guides(scope: Cursor) -> Iterator[Cursor]:

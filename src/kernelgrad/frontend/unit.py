@@ -11,7 +11,7 @@ from ..deep import warn_user
 from ..errors import LookupFailed, ParseError, Span
 from . import clang
 from .clang import Cursor, Kind, Sources, errors_of
-from .visiting import children_of, forget, told_plainly, walk
+from .visiting import children_of, forget, remembered, told_plainly, walk
 
 if TYPE_CHECKING:
     from .sound import Flaw, Sound
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
 _MEMBERS = (Kind.CONSTRUCTOR, Kind.DESTRUCTOR, Kind.CXX_METHOD)
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
+_NAMED_SCOPES = (Kind.NAMESPACE, Kind.STRUCT_DECL, Kind.CLASS_DECL, Kind.CLASS_TEMPLATE)
 _REQUEST = re.compile(r"^\s*(?P<name>[\w:~]+)\s*(?P<template><.*>)?\s*(?P<params>\(.*\))?\s*$", re.DOTALL)
 _PROBE = "__kernelgrad_probe"
 _UNSIGNED = (
@@ -175,10 +176,9 @@ class Unit:
         return same[0]
 
     def _named(self, name: str, request: str) -> list[Cursor]:
-        found = list(self.functions())
         wanted = name.removeprefix("::")
-        matching = [c for c in found if self.qualified_name(c, arguments=False) == wanted]
-        matching = matching or [c for c in found if c.spelling == wanted]
+        matching = _by_qualified_name(self.tree.cursor).get(wanted, [])
+        matching = matching or [c for c in self.functions() if c.spelling == wanted]
         if not matching:
             listed = "\n  ".join(self.signatures()) or "(none)"
             raise LookupFailed(f"no function '{request}' in {self.name}; it has:\n  {listed}{self._not_parsed(wanted)}")
@@ -256,18 +256,7 @@ class Unit:
         return self.sources.span(cursor)
 
     def qualified_name(self, cursor: Cursor, arguments: bool = True) -> str:
-        parts = [cursor.spelling + (_template_arguments(cursor) if arguments else "")]
-        parent = cursor.semantic_parent
-        while parent is not None and parent.kind in (
-            Kind.NAMESPACE,
-            Kind.STRUCT_DECL,
-            Kind.CLASS_DECL,
-            Kind.CLASS_TEMPLATE,
-        ):
-            if parent.spelling and not parent.is_anonymous():
-                parts.append(parent.spelling)
-            parent = parent.semantic_parent
-        return "::".join(reversed(parts))
+        return _qualified(cursor, _template_arguments(cursor) if arguments else "")
 
     def function_kind(self, cursor: Cursor) -> Literal["kernel", "device", "host"]:
         attributes = _attributes(cursor)
@@ -297,8 +286,8 @@ class Unit:
         if self.function_kind(cursor) != "kernel" or text is None:
             return ()
         # clang counts bytes.
-        head = text.encode()[: location.offset].decode(errors="replace")
-        declaration = re.split(r"[;}]", head)[-1]
+        head = text.encode()[: location.offset]
+        declaration = head[max(head.rfind(b";"), head.rfind(b"}")) + 1 :].decode(errors="replace")
         found = re.search(r"__launch_bounds__\s*\(([\d\s,]+)\)", declaration)
         return tuple(int(part) for part in found[1].split(",")) if found else ()
 
@@ -394,21 +383,35 @@ def _params(function: Cursor) -> list[Cursor]:
     return [c for c in children_of(function) if c.kind == Kind.PARM_DECL]
 
 
-def declarations(scope: Cursor) -> Iterator[Cursor]:
+@remembered
+def declarations(scope: Cursor) -> list[Cursor]:
     """Of the user's text and headers."""
-    for cursor in children_of(scope):
-        if clang.is_in_prelude(cursor):
-            continue
-        if cursor.kind in _SCOPES:
-            yield from declarations(cursor)
-        else:
-            yield cursor
+    own = [c for c in children_of(scope) if not clang.is_in_prelude(c)]
+    return [d for c in own for d in (declarations(c) if c.kind in _SCOPES else (c,))]
 
 
-def _functions(scope: Cursor) -> Iterator[Cursor]:
-    for cursor in declarations(scope):
-        if cursor.kind in _FUNCTIONS and cursor.is_definition():
-            yield cursor
+@remembered
+def _functions(scope: Cursor) -> list[Cursor]:
+    return [c for c in declarations(scope) if c.kind in _FUNCTIONS and c.is_definition()]
+
+
+@remembered
+def _by_qualified_name(scope: Cursor) -> dict[str, list[Cursor]]:
+    """The functions, in the order of the text: each that is asked for is looked up here, of which there may be many."""
+    found: dict[str, list[Cursor]] = {}
+    for cursor in _functions(scope):
+        found.setdefault(_qualified(cursor), []).append(cursor)
+    return found
+
+
+def _qualified(cursor: Cursor, arguments: str = "") -> str:
+    parts = [cursor.spelling + arguments]
+    parent = cursor.semantic_parent
+    while parent is not None and parent.kind in _NAMED_SCOPES:
+        if parent.spelling and not parent.is_anonymous():
+            parts.append(parent.spelling)
+        parent = parent.semantic_parent
+    return "::".join(reversed(parts))
 
 
 def _template_arguments(cursor: Cursor) -> str:

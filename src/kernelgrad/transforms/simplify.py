@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..ir.effects import PURE
 from ..ir.ops import Aggregate, Apply, Block, Constant, Extract, For, Function, If, Module, Op, Undef, Value, While
-from ..ir.traverse import rebuild, with_body
+from ..ir.traverse import rebuild, with_body, with_ops
 from ..ir.types import BOOL, Array, Struct, Type, element_types
 from .dce import eliminate
 from .identities import is_cheap
@@ -30,7 +30,9 @@ def run(function: Function, module: Module) -> Function:
     body = eliminate(function.body)
     for _ in range(_ROUNDS):
         simplifier = _Simplifier()
-        body = eliminate(simplifier.block(body), simplifier.names)
+        simplified = simplifier.block(body)
+        if simplified is not body or simplifier.names:
+            body = eliminate(simplified, simplifier.names)
         if not simplifier.changed:
             object.__setattr__(body, "is_simple", True)
             break
@@ -54,7 +56,7 @@ class _Simplifier(Values):
             for op in block.ops:
                 self.visit(op)
             results = tuple(map(self.use, block.results))
-            return Block(block.args, tuple(self.out), results)
+            return with_ops(block, self.out, results)
 
     def visit(self, op: Op) -> None:
         self.span = op.span
@@ -135,13 +137,11 @@ class _Simplifier(Values):
                 keep.append(k)
             else:
                 self.replace(result, served)
-        then = Block(then.args, then.ops, tuple(then.results[k] for k in keep))
-        orelse = Block(orelse.args, orelse.ops, tuple(orelse.results[k] for k in keep))
+        then, orelse = (with_ops(side, side.ops, _pick(side.results, keep)) for side in (then, orelse))
         if orelse.ops and not then.ops and not keep:
             self.changed = True
             cond, then, orelse = self.apply("not", cond), orelse, then
-        results = tuple(op.results[k] for k in keep)
-        self.emit(replace(op, cond=cond, then=then, orelse=orelse, results=results))
+        self.emit(_with(op, cond=cond, then=then, orelse=orelse, results=_pick(op.results, keep)))
         for whole, parts in split.parts.items():
             args = tuple(map(self.use, parts))
             self.replace(whole, self.pure(Aggregate(args, results=(Value(whole.type, whole.name),), span=op.span)))
@@ -214,7 +214,7 @@ class _Simplifier(Values):
         body = self.block(_select_block(op.body, [0, *(k + 1 for k in keep)], keep))
         self.note_invariants(body.results, body.args[1:], [inits[k] for k in keep])
         changes: dict[str, Any] = {"inits": _pick(inits, keep), "body": body, "results": _pick(op.results, keep)}
-        self.emit(replace(op, lower=lower, upper=upper, **changes))
+        self.emit(_with(op, lower=lower, upper=upper, **changes))
 
     def trips(self, lower: Value, upper: Value, step: int) -> int | None:
         """0 or 1 where a loop is known to run that often."""
@@ -246,10 +246,10 @@ class _Simplifier(Values):
             return self.splice(Block((), before.ops, before.results[1:]), op.results)
         forwarded = self.forward(op, before, start)
         body = self.block(_select_block(op.body, forwarded, carried), self.entering(op, before))
-        kept = Block(before.args, before.ops, _pick(before.results, [0, *(j + 1 for j in forwarded)]))
+        kept = with_ops(before, before.ops, _pick(before.results, [0, *(j + 1 for j in forwarded)]))
         self.note_unchanged(kept, body, _pick(inits, carried))
         changes: dict[str, Any] = {"inits": _pick(inits, carried), "results": _pick(op.results, forwarded)}
-        self.emit(replace(op, before=kept, body=body, **changes))
+        self.emit(_with(op, before=kept, body=body, **changes))
 
     def never_changes(self, op: While, k: int, init: Value) -> bool:
         following = op.body.results[k]
@@ -290,6 +290,11 @@ def _same(block: Block) -> Block:
     return block
 
 
+def _with(op: Op, **changes: Any) -> Op:
+    """The operation with other fields; itself where they are the same."""
+    return rebuild(op, lambda value: value, _same, **changes)
+
+
 def _is_aggregate(type: Type) -> bool:
     return isinstance(type, Struct | Array)
 
@@ -313,4 +318,4 @@ def _pick(values: tuple[Value, ...], which: list[int]) -> tuple[Value, ...]:
 
 def _select_block(block: Block, args: list[int], results: list[int] | None) -> Block:
     kept = block.results if results is None else _pick(block.results, results)
-    return Block(_pick(block.args, args), block.ops, kept)
+    return with_ops(block, block.ops, kept, _pick(block.args, args))

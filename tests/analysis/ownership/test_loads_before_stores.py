@@ -66,6 +66,13 @@ NEEDS_SPLIT = {
         __syncthreads(); p[t] = b * b; }""",
         3,
     ),
+    "a neighbour's, after a barrier": (
+        """__global__ void k(double *p, const double *g, int n) {
+        int t = threadIdx.x; double a = p[t];
+        p[t] = a * a; __syncthreads(); double b = p[t + 1];
+        __syncthreads(); p[t] = b * b; }""",
+        3,
+    ),
     "branches that meet": (
         """__global__ void k(double *p, const double *g, int n) {
         int t = threadIdx.x; double b = 0;
