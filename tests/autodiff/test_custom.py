@@ -293,3 +293,63 @@ def test_stop_gradient_has_no_second_derivative_either() -> None:
     assert t_d_x[0] == 2 * 9
     report = kg.check_gradient(kernel, "y, x", 1, 1, (np.zeros(1), x))
     assert "given (kernel.cu:2:20: stop_gradient)" in str(report)
+
+
+# ---- what would come to nothing
+
+REBOUND = {
+    "a variable": "double z = 0; d_x = &z; *d_x += d;",
+    "by way of another pointer": "double z = 0; double *q = &z; if (n > 2) d_x = q; *d_x += d;",
+    "null": "*d_x += d; d_x = nullptr;",
+    "an array": "double z[4]; for (int k = 0; k < n; k++) { d_x = z + k; *d_x += d; }",
+    "an argument": "d_x = (double *)x; *d_x += d;",
+}
+
+
+def in_source(body: str, name: str = "f_pullback") -> Any:
+    source = f"""__device__ double f(const double *x, int n) {{ return x[n] * x[n]; }}
+    namespace clad {{ namespace custom_derivatives {{
+    __device__ void {name}(const double *x, int n, double d, double *d_x) {{ {body} }}
+    }} }}
+    __global__ void k(double *y, const double *x) {{ y[threadIdx.x] = f(x, threadIdx.x); }}"""
+    return kg.compile(source)["k"]
+
+
+@pytest.mark.parametrize("body", REBOUND.values(), ids=REBOUND)
+def test_an_adjoint_that_points_elsewhere(body: str) -> None:
+    column = (
+        4 + len("__device__ void f_pullback(const double *x, int n, double d, double *d_x) { ") + body.index("d_x =")
+    )
+    with pytest.raises(kg.UnsupportedError, match=rf"kernel.cu:3:{column + 1}: .*its 'd_x' point to something else"):
+        kg.gradient(in_source(body), "y, x")
+
+
+@pytest.mark.parametrize("body", ["d_x += n; *d_x += 9 * d;", "double *q = d_x; d_x = q + n; if (d_x) *d_x += 9 * d;"])
+def test_an_adjoint_that_is_walked_through(body: str) -> None:
+    d_x = np.zeros(3)
+    kg.gradient(in_source(body), "y, x")[1, 3](np.zeros(3), np.ones(3), np.arange(3.0), d_x)
+    np.testing.assert_array_equal(d_x, 9 * np.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("g_pullback", "gives 'g' a derivative, and"), ("f_pulback", "is not used")]
+)
+def test_misspelt_names(name: str, told: str) -> None:
+    with pytest.warns(UserWarning, match=f"kernel.cu:3: '{name}' {told}"):
+        kernel = in_source("d_x[n] += 9 * d;", name)
+    d_x = np.zeros(3)
+    kg.gradient(kernel, "y, x")[1, 3](np.zeros(3), np.ones(3), np.ones(3), d_x)
+    np.testing.assert_array_equal(d_x, 2)
+
+
+def test_derivatives_of_what_is_not_reached() -> None:
+    """They are none of this kernel's business, nor is what they call."""
+    source = """__device__ double f(double x) { return x; }
+    namespace clad { namespace custom_derivatives {
+    __device__ double slope() { return 9; }
+    __device__ void f_pullback(double x, double d, double *d_x) { *d_x += slope() * d; }
+    } }
+    __global__ void k(double *y, double *x) { *y = 2 * *x; }"""
+    d_x = np.zeros(1)
+    kg.gradient(kg.compile(source)["k"], "y, x")[1, 1](np.zeros(1), np.ones(1), np.ones(1), d_x)
+    np.testing.assert_array_equal(d_x, 2)

@@ -51,6 +51,17 @@ MASKED = {
         "T r = a[i] / x[i]; r = r * r; r = x[i] == 0 ? 0 : r;"
         " for (int d = 1; d < 4; d *= 2) r += __shfl_xor_sync(0xffffffffu, r, d); if (i < n) y[i] = r;"
     ),
+    "a chosen pointer": (
+        "T r = sin(a[i] / x[i]), v = a[i]; T *q = x[i] != 0 ? &r : &v; if (a[i] == T(0.5)) return; y[i] = *q * a[i];"
+    ),
+    "swapped pointers": (
+        "T r = a[i] * rsqrt(x[i]), v = a[i]; T *q = &r, *p = &v; if (x[i] == 0) { T *s = q; q = p; p = s; }"
+        " if (a[i] == T(0.5)) return; y[i] = sin(*q);"
+    ),
+    "more factors than are kept": (
+        "T r = exp(-fabs(sin(sin(sqrt(x[i] * x[i]))))), v = a[i]; for (int k = 0; k < 3; k++) v = v * r + a[i];"
+        " y[i] = x[i] > 0 ? v : a[i];"
+    ),
     "pairs": (
         "T e = 0; for (int j = 0; j < n; j++) { T d = a[i] - a[j], r = 1 / (d * d), s = r * r * r, v = 4 * (s * s - s);"
         " if (j == i) v = 0; e += v * x[j]; } y[i] = e;"

@@ -285,3 +285,33 @@ def test_what_is_written_must_be_said_once() -> None:
 
     with pytest.raises(kg.ArgumentError, match="'v' is in writes and in updates"):
         kg.custom_gradient(writes="v", updates="v")(lambda v: None)
+
+
+def _assigned(v: Any, u: Any, d_v: Any, d_u: Any) -> None:
+    d_u = 3 * u * u * d_v  # noqa: F841
+
+
+def _summed(v: Any, u: Any, d_v: Any, d_u: Any) -> None:
+    d_u = d_u + 3 * u * u * d_v
+
+
+def _viewed(v: Any, u: Any, d_v: Any, d_u: Any) -> None:
+    d_v = -d_v
+    d_u = d_u.reshape(-1, 1)
+    d_u[:, 0] -= 3 * u * u * d_v
+
+
+@pytest.mark.parametrize(("reverse", "lost"), [(_assigned, True), (_summed, True), (_viewed, False)])
+def test_an_adjoint_whose_name_is_given_away(reverse: Any, lost: bool) -> None:
+    cubed = kg.custom_gradient(writes="v")(lambda v, u: np.power(u, 3, out=v))
+    cubed.reverse(reverse)
+    u, v = np.array([1.0, 2.0]), np.zeros(2)
+    if lost:
+        line = reverse.__code__.co_firstlineno + 1
+        with pytest.raises(kg.ArgumentError, match=rf"its reverse makes 'd_u' a new array \(.*:{line}\)"), kg.record():
+            cubed(v, u)
+        return
+    with kg.record() as tape:
+        cubed(v, u)
+    tape.backward(v, np.ones(2))
+    np.testing.assert_allclose(tape.grad(u), 3 * u * u)

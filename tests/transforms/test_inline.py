@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 from itertools import pairwise
 
 import pytest
@@ -48,6 +49,27 @@ def test_a_function_that_returns_its_argument() -> None:
 def test_a_function_without_calls_stays_the_same_object() -> None:
     module = module_of(add_three())
     assert inline.run(module.functions["add_three"], module) is module.functions["add_three"]
+
+
+def _chain(n: int) -> Module:
+    """f0 calls f1 and so on, each of which adds something."""
+
+    def link(k: int) -> Function:
+        b, x = Builder(Span(SOURCE, 1, 5)), Value(I32, "x")
+        return function(f"f{k}", (x,), b, b.apply("add", x, b.emit(Call, f"f{k + 1}", (x,), type=I32)))
+
+    b, x = Builder(), Value(I32, "x")
+    return module_of(*map(link, range(n)), function(f"f{n}", (x,), b, b.apply("mul", x, x)))
+
+
+def test_an_operation_is_copied_once_however_deep_its_call() -> None:
+    calls = []
+    for n in (20, 40, 80):
+        module, profile = _chain(n), cProfile.Profile()
+        assert count(profile.runcall(inline.run, module.functions["f0"], module), Apply) == n + 1
+        calls.append(sum(entry.callcount for entry in profile.getstats()))  # type: ignore[attr-defined]
+    short, double, long = calls
+    assert long - double <= 2.2 * (double - short), calls
 
 
 @pytest.mark.parametrize("chain", [("f", "f"), ("f", "g", "h", "f")])

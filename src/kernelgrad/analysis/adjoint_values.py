@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..ir.ops import (
+    Alloca,
     Apply,
     Atomic,
     Block,
@@ -29,7 +30,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import blocks, free_values, operands, walk
 from ..ir.types import Array, Pointer
-from .aliases import Aliases
+from .roots import analyse
 
 
 def adjoint_values(function: Function, memory: frozenset[str]) -> set[Value]:
@@ -44,7 +45,9 @@ def adjoint_values(function: Function, memory: frozenset[str]) -> set[Value]:
 class _Search:
     def __init__(self, function: Function, memory: frozenset[str]):
         self.ops = list(walk(function.body))
-        self.aliases = Aliases(function)
+        self.pointers = analyse(function)
+        self.local = {op.result for op in self.ops if isinstance(op, Alloca)}
+        self.variables = {root: name for name, root in self.pointers.global_names.items()}
         self.memory = set(memory)
         self.found = {p.value for p in function.params if p.name in memory}
         self.zeros = {op.result for op in self.ops if isinstance(op, Constant) and not op.value}
@@ -89,12 +92,11 @@ class _Search:
             self.found.add(self.loaded[ptr])
         if not any(v in self.found for v in values):
             return
-        root = self.aliases.root(ptr)
-        name = self.aliases.variable(root)
-        if root in self.aliases.local:
-            self.found.add(root)
-        elif name is not None and not _is_dynamic(root):
-            self.memory.add(name)
+        for root in self.pointers.of(ptr):  # several, where the pointer was chosen
+            if root in self.local:
+                self.found.add(root)
+            elif root in self.variables and not _is_dynamic(root):
+                self.memory.add(self.variables[root])
 
 
 def _loaded_pointers(ops: list[Op]) -> dict[Value, Value]:

@@ -30,6 +30,7 @@ from ..ir.traverse import clone, walk
 from ..ir.types import BF16, F16, F32, Array, Pointer, Scalar, Struct, Type, element_types
 from ..transforms import inline, promote, returns, simplify
 from .custom_linear import Linearity, not_linear
+from .custom_rebinding import refuse_rebinding
 from .custom_updates import Updates
 
 Path = tuple[int, ...]
@@ -133,6 +134,7 @@ class _Custom:
         result = self.source.body.results[0].type
         owners = adjoints_of_pullback(self.types, result, tuple(p.type for p in pullback.params))
         assert owners is not None
+        refuse_rebinding(pullback, len(self.types) + 1)
         called, seeds, shadows = self.called_pullback(pullback, owners, result)
         memory = roots.analyse(called)
         linearity = Linearity(called, memory, seeds, frozenset(shadows))

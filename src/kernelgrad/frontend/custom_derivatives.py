@@ -69,7 +69,15 @@ class CustomDerivatives:
             given = list(_given(unit.tree.cursor, ()))
             self.given = sorted(given, key=lambda one: one.cursor.kind == Kind.FUNCTION_TEMPLATE)
             self.gone = dict(_gone(unit))
+            if _SPACE in unit.text:
+                self._warn_of_unused()
             self.refusal = self._refusal(functions)
+
+    def _warn_of_unused(self) -> None:
+        from .unused_derivatives import warn_of_unused
+
+        known = [(one.name, one.cursor) for one in self.given if one.mode is not None]
+        warn_of_unused(self.unit, known, _strangers(self.unit))
 
     def lowered(self, lowering: Lowering) -> list[CustomDerivative]:
         """The same as names in the module, for all that is reached from there, pullbacks included."""
@@ -221,6 +229,19 @@ def _given(scope: Cursor, path: tuple[str, ...]) -> Iterator[_Given]:
         elif cursor.kind == Kind.VAR_DECL and _ENZYME.match(cursor.spelling):
             functions = (c.referenced for c in walk(cursor) if c.kind == Kind.DECL_REF_EXPR)
             yield from (_Given(f.spelling, cursor) for f in functions if f is not None and f.kind in _FUNCTIONS)
+
+
+def _strangers(unit: Unit) -> list[Cursor]:
+    """Functions among the derivatives whose names say nothing of one."""
+
+    def inside(scope: Cursor, within: bool) -> Iterator[Cursor]:
+        for cursor in children_of(scope):
+            if cursor.kind in _SCOPES:
+                yield from inside(cursor, within or cursor.spelling == _SPACE)
+            elif within and cursor.kind in _FUNCTIONS and _SUFFIX.match(cursor.spelling) is None:
+                yield cursor
+
+    return list(inside(unit.tree.cursor, False))
 
 
 def _instances(probe: Cursor) -> Iterator[_Given]:

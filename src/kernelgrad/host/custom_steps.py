@@ -22,6 +22,7 @@ from ..runtime.recording import RECORDER
 from ..runtime.streams import current_stream
 from . import transfers
 from .arrays import device_of, seen, zero_like
+from .lost_adjoints import lost_parameters
 from .memory_map import Span
 from .record import Tape
 from .shadow_memory import ShadowMemory
@@ -84,8 +85,15 @@ class CustomFunction:
         return tuple(bound.arguments.values())
 
     def check_reverse(self, floats: Iterable[str]) -> None:
-        """That the reverse takes the arguments and the adjoints of these."""
+        """That the reverse takes the arguments and the adjoints of these, and leaves what it makes of them there."""
         assert self.reverse_function is not None
+        floats = tuple(floats)
+        lost, first = lost_parameters(self.reverse_function), len(self.signature.parameters)
+        for k, name in enumerate(floats, first):
+            if k in lost and name not in self.writes:
+                own, place = lost[k]
+                problem = f"its reverse makes '{own}' a new array ({place}), and the adjoint stays as it is"
+                raise ArgumentError(f"{self.name}: {problem}; write into it: `{own} += ...` or `{own}[...] = ...`")
         names = (*self.signature.parameters, *(f"d_{name}" for name in floats))
         try:
             inspect.signature(self.reverse_function).bind(*names)

@@ -240,8 +240,12 @@ def substitute(block: Block, mapping: dict[Value, Value]) -> Block:
     return inner(block) if mapping else block
 
 
-def clone(block: Block, mapping: dict[Value, Value]) -> Block:
-    """A copy of the block that defines fresh values; `mapping` gives outside values and is extended with the copies."""
+Copier = Callable[[Op], Op]
+
+
+def clone(block: Block, mapping: dict[Value, Value], each: Callable[[Op, Copier], Iterable[Op]] | None = None) -> Block:
+    """A copy of the block that defines fresh values; `mapping` gives outside values and is extended with the copies.
+    `each`: what stands for an operation instead of its copy, which it may make."""
 
     def fresh(v: Value) -> Value:
         mapping[v] = copy = Value(v.type, v.name)
@@ -252,8 +256,13 @@ def clone(block: Block, mapping: dict[Value, Value]) -> Block:
 
     def inner(b: Block) -> Block:
         args = tuple(map(fresh, b.args))
-        ops = tuple(copy_op(op) for op in b.ops)
-        return Block(args, ops, tuple(map(value, b.results)))
+        copies: list[Op] = []
+        if each is None:
+            copies.extend(map(copy_op, b.ops))
+        else:
+            for op in b.ops:
+                copies.extend(each(op, copy_op))
+        return Block(args, tuple(copies), tuple(map(value, b.results)))
 
     def copy_op(op: Op) -> Op:
         # Always a new object, also where nothing in it is: analyses tell operations apart by identity.

@@ -12,30 +12,23 @@ from dataclasses import replace
 
 from ..errors import InternalError, Span, UnsupportedError
 from ..ir.ops import Block, Call, Function, Module, Op, Value
-from ..ir.traverse import clone, descend, rebuild, walk, with_body
+from ..ir.traverse import Copier, clone, rebuild, walk, with_body
 
 
 def run(function: Function, module: Module) -> Function:
-    return with_body(function, _Inliner(module).body_of(function))
+    if not any(isinstance(op, Call) for op in walk(function.body)):
+        return function
+    return with_body(function, _Inliner(module, function.name).flatten(function.body))
 
 
 class _Inliner:
-    def __init__(self, module: Module):
-        self.module = module
-        self.done: dict[str, Block] = {}
-        self.active: list[str] = []
+    """From the caller down, so that each operation is copied once, however deeply calls are nested."""
 
-    def body_of(self, function: Function) -> Block:
-        """The function's body without calls."""
-        if function.name not in self.done:
-            self.active.append(function.name)
-            self.done[function.name] = self.flatten(function.body)
-            self.active.pop()
-        return self.done[function.name]
+    def __init__(self, module: Module, name: str):
+        self.module = module
+        self.active = {name}
 
     def flatten(self, body: Block) -> Block:
-        if not any(isinstance(op, Call) for op in walk(body)):
-            return body
         replaced: dict[Value, Value] = {}  # results of calls, and what the inlined body gives for them
 
         def value(v: Value) -> Value:
@@ -45,20 +38,31 @@ class _Inliner:
             ops: list[Op] = []
             for op in b.ops:
                 if isinstance(op, Call):
-                    ops.extend(self.expand(op, replaced))
+                    ops.extend(self.expand(op, replaced, None))
                 else:
                     ops.append(rebuild(op, value, block))
             return Block(b.args, tuple(ops), tuple(map(value, b.results)))
 
         return block(body)
 
-    def expand(self, call: Call, replaced: dict[Value, Value]) -> tuple[Op, ...]:
+    def expand(self, call: Call, known: dict[Value, Value], at: Span | None) -> tuple[Op, ...]:
+        """What stands for the call, given what stands for the values before it. `at`: the call of the prelude's
+        function that this one is in. What the prelude does has that place; a functor of the user's its own."""
         callee = self.callee(call)
-        arguments = (replaced.get(arg, arg) for arg in call.args)
-        mapping = dict(zip((p.value for p in callee.params), arguments, strict=True))
-        copy = clone(self.body_of(callee), mapping)
-        replaced.update(zip(call.results, copy.results, strict=True))
-        return _called_at(copy, call.span).ops if callee.span.source.is_prelude else copy.ops
+        place = at if at is not None and call.span.source.is_prelude else call.span
+        mapping = {p.value: known.get(v, v) for p, v in zip(callee.params, call.args, strict=True)}
+        self.active.add(call.callee)
+        inside = place if callee.span.source.is_prelude else None
+
+        def each(op: Op, copy: Copier) -> tuple[Op, ...]:
+            if isinstance(op, Call):
+                return self.expand(op, mapping, inside)
+            return (copy(op) if inside is None or not op.span.source.is_prelude else replace(copy(op), span=inside),)
+
+        copy = clone(callee.body, mapping, each)
+        self.active.remove(call.callee)
+        known.update(zip(call.results, copy.results, strict=True))
+        return copy.ops
 
     def callee(self, call: Call) -> Function:
         if call.callee in self.active:
@@ -71,16 +75,3 @@ class _Inliner:
         if callee is None:
             raise InternalError(f"no function '{call.callee}' to inline")
         return callee
-
-
-def _called_at(body: Block, span: Span) -> Block:
-    """What stands in the prelude, at the place of the call; a functor of the user's stays where it is."""
-
-    def block(b: Block) -> Block:
-        return Block(b.args, tuple(map(moved, b.ops)), b.results)
-
-    def moved(op: Op) -> Op:
-        op = descend(op, block)
-        return replace(op, span=span) if op.span.source.is_prelude else op
-
-    return block(body)

@@ -92,6 +92,11 @@ class _Masks:
     def of(self, value: Value) -> Known:
         return self.known.get(value) or Known(value)
 
+    def is_replaced(self, value: Value) -> bool:
+        """Whether something else stands for it: with a test, or where it was tested already."""
+        known = self.of(value)
+        return known.raw is not value or bool(known.guards)
+
     def is_adjoint(self, value: Value) -> bool:
         return value in self.adjoints and _is_float(value)
 
@@ -230,7 +235,7 @@ class _Masks:
 
     def term(self, op: Op, plain: dict[Value, Value]) -> None:
         """A part of a long sum, without tests."""
-        plain.update((v, self.exact(v)) for v in operands(op) if v not in plain and self.of(v).guards)
+        plain.update((v, self.exact(v)) for v in operands(op) if v not in plain and self.is_replaced(v))
         self.b.ops += clone(Block((), (op,), ()), plain).ops
 
     def sums(self, sums: LongSums, plain: dict[Value, Value]) -> None:
@@ -318,7 +323,7 @@ class _Masks:
         *first, last = careful
         assert isinstance(last, For)
         self.b.ops += first
-        given = {v: self.exact(v) for v in (*op.inits, *free_values(op.body)) if self.of(v).guards}
+        given = {v: self.exact(v) for v in (*op.inits, *free_values(op.body)) if self.is_replaced(v)}
         plain = clone(Block((), (op,), ()), given).ops[0]
         self.b.add(plain)
         pairs = zip(plain.results, op.results, strict=True)
