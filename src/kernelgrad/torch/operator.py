@@ -109,6 +109,7 @@ def op(
     deterministic: bool | None = None,
     tape_budget: int | str | None = None,
     assume: Promises | None = None,
+    report_nan: bool = False,
 ) -> Op:
     """A kernel as a function of tensors, with derivatives, for every transformation of PyTorch's.
 
@@ -127,7 +128,8 @@ def op(
     roles = roles_of(kernel, outputs)
     check(kernel, roles, outputs, sizes)
     fills = {name: (fill or {}).get(name, 0) for name in outputs}
-    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume)
+    requests.flags(report_nan=report_nan)
+    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume, report_nan)
     extent = infer(kernel, roles, sizes)
     if grid is None and extent.size is None:
         raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")

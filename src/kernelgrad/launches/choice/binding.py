@@ -60,6 +60,7 @@ def hidden_names(function: Function, derivation: Derivation) -> set[str]:
         yield from (p for stack in derivation.stacks for p in stack.params)
         yield from (p for log in derivation.logs for p in log.params)
         yield from (p for claim in derivation.claims for p in claim.params)
+        yield from (derivation.tests.memory,) if derivation.tests is not None else ()
 
     return _supplied(function, derivation) | {p.name for p in params()}
 

@@ -56,6 +56,13 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
         yield copies.length.name, f"the number of elements of {name}"
     for axis, param in zip("xyz", derivative.coarse.extents if derivative.coarse is not None else (), strict=False):
         yield param.name, f"gridDim.{axis} of the kernel's launch: fewer blocks do its work"
+    if derivative.tests is not None:
+        from ...autodiff.sweep.finite_tests import RECORDS, WORDS
+
+        yield (
+            derivative.tests.memory.name,
+            f"{WORDS} * {RECORDS} elements, {_ZEROED}: the first number in the reverse that is not finite",
+        )
     for claim in derivative.claims:
         name = claim.root.name
         yield claim.before.name or "", f"a copy of {name} from before the forward launch"
