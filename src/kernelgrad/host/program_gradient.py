@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ArgumentError
@@ -65,6 +66,24 @@ class ProgramGradient:
         return self._shadows.view(span, moved.dtype)
 
     def __call__(self, *arrays: Any) -> Any:
+        self._run(arrays)
+        pairs = zip(self.program.like_inputs, self._adjoints, strict=True)
+        found = tuple([None if adjoint is None else self.program.result(like, adjoint) for like, adjoint in pairs])
+        self._add_numbers(found)
+        return found[0] if len(found) == 1 else found
+
+    def write(self, arrays: Sequence[Any], results: Sequence[Any]) -> None:
+        """A call whose adjoints go to arrays that are there already, None for those that are not wanted."""
+        program = self.program
+        pairs = zip(results, program.inputs, strict=True)
+        targets = [None if result is None else fitting("adjoint", [result], [of])[0] for result, of in pairs]
+        self._run(arrays)
+        for target, adjoint in zip(targets, self._adjoints, strict=True):
+            if target is not None and adjoint is not None:
+                program.move(target.address, adjoint.address, target.nbytes, device_of(adjoint))
+        self._add_numbers(tuple(results))
+
+    def _run(self, arrays: Sequence[Any]) -> None:
         program, count = self.program, len(self.program.inputs)
         if len(arrays) != count + len(self._seeds):
             raise ArgumentError(f"gradient: takes {count} inputs and {len(self._seeds)} seeds, got {len(arrays)}")
@@ -74,10 +93,6 @@ class ProgramGradient:
         for given, to in zip(seeds, self._seeds, strict=True):
             program.move(to.address, given.address, given.nbytes, device_of(to))
         program.run(self._list)
-        pairs = zip(program.like_inputs, self._adjoints, strict=True)
-        found = tuple([None if adjoint is None else program.result(like, adjoint) for like, adjoint in pairs])
-        self._add_numbers(found)
-        return found[0] if len(found) == 1 else found
 
     def _add_numbers(self, results: tuple[Any, ...]) -> None:
         """To adjoints of inputs, what 0-d arrays get that were passed for numbers and lie there: in the CPU's

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
@@ -14,9 +14,13 @@ from ..errors import ArgumentError
 from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, three, value_of
 from ..frameworks.derived import Options
 from ..frameworks.roles import roles_of
+from ..host.program import Program as Recorded
 from ..kernel import Kernel
 from .launching import Fill
 from .registration import Registered, register
+
+if TYPE_CHECKING:
+    from .recorded import ProgramOp
 
 
 class Op(Asked):
@@ -97,8 +101,14 @@ class Op(Asked):
         return self
 
 
+@overload
+def op(kernel: Recorded) -> ProgramOp: ...
+@overload
+def op(kernel: Kernel, outputs: Mapping[str, Shape] | None = None, **settings: Any) -> Op: ...
+
+
 def op(
-    kernel: Kernel,
+    kernel: Kernel | Recorded,
     outputs: Mapping[str, Shape] | None = None,
     *,
     grid: Extent = None,
@@ -110,7 +120,7 @@ def op(
     tape_budget: int | str | None = None,
     assume: Promises | None = None,
     report_nan: bool = False,
-) -> Op:
+) -> Op | ProgramOp:
     """A kernel as a function of tensors, with derivatives, for every transformation of PyTorch's.
 
     It takes the kernel's parameters in their order, but for `outputs`, and returns those and then what the kernel
@@ -122,7 +132,17 @@ def op(
 
     A floating-point number may be a tensor of one element, and has a gradient then. `fill`: what an output holds before
     the kernel runs, zero by default; None for nothing in particular, where every element is written.
-    `deterministic=None`: as `torch.use_deterministic_algorithms` says. `tape_budget`, `assume`: see `kg.gradient`."""
+    `deterministic=None`: as `torch.use_deterministic_algorithms` says. `tape_budget`, `assume`, `report_nan`: see
+    `kg.gradient`.
+
+    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first derivatives
+    in reverse mode; it takes no settings."""
+    if isinstance(kernel, Recorded):
+        from .recorded import program_op
+
+        given = outputs, grid, shared, sizes, fill, deterministic is not None, tape_budget, assume, report_nan
+        requests.no_options("kg.torch.op", kernel, *(part or None for part in given))
+        return program_op(kernel)
     kernel = requests.target("kg.torch.op", of_cupy(kernel), Kernel)
     outputs, sizes = dict(outputs or {}), dict(sizes or {})
     roles = roles_of(kernel, outputs)
