@@ -36,7 +36,9 @@ def test_heat_in_jax() -> None:
 
 def test_train_in_torch() -> None:
     pytest.importorskip("torch")
-    output = run("examples/train_in_torch.py", "--points", "100", "--width", "32", "--steps", "40", "--backend", "aot_eager")
+    output = run(
+        "examples/train_in_torch.py", "--points", "100", "--width", "32", "--steps", "40", "--backend", "aot_eager"
+    )
     assert "checked   both networks end at the same loss" in output
 
 

@@ -115,7 +115,7 @@ def test_many_threads_tell_of_one() -> None:
     assert np.isinf(d_x[n - 9 :]).all() and (d_x[: n - 9] == 1).all()
 
 
-def test_functions_winners_halves_and_records() -> None:
+def test_functions_and_winners() -> None:
     module = kg.compile(r"""
         __device__ float f(float x, float y) { return sqrtf(x) * y; }
         __global__ void top(float *m, const float *x) { atomicMax((int *)m, __float_as_int(sqrtf(x[threadIdx.x]))); }
@@ -130,6 +130,22 @@ def test_functions_winners_halves_and_records() -> None:
     zero, ones = np.zeros(1, np.float32), np.ones(1, np.float32)
     with pytest.raises(kg.NotFiniteError, match="'sqrt'"):
         g[1, 2](zero - 1, np.zeros(2, np.float32), ones, np.zeros(2, np.float32))
+
+
+def test_halves_and_recordings() -> None:
+    kernel = kg.compile(
+        "#include <cuda_fp16.h>\n__global__ void k(__half *y, const __half *x) {"
+        " y[threadIdx.x] = __float2half(sqrtf(__half2float(x[threadIdx.x]))); }"
+    )["k"]
+    g = kg.gradient(kernel, report_nan=True)
+    x, seed = np.array([4, 0], np.float16), np.ones(2, np.float16)
+    d_x = np.zeros_like(x)
+    with pytest.raises(kg.NotFiniteError, match=r"'sqrt'(.|\n)*thread \(1, 0, 0\)"):
+        g[1, 2](np.zeros_like(x), x, seed.copy(), d_x)
+    np.testing.assert_array_equal(d_x, np.array([0.25, np.inf], np.float16))  # it has run to its end
+    y, x, a, n = arguments(False)
+    with kg.record(), pytest.raises(kg.NotFiniteError, match="'sqrt'"):
+        kg.gradient(compiled("root"), "y, x", report_nan=True)[1, N](y, x, a, n, np.ones_like(x), np.zeros_like(x))
 
 
 def test_refused() -> None:
