@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,16 @@ def test_functions_and_winners() -> None:
     zero, ones = np.zeros(1, np.float32), np.ones(1, np.float32)
     with pytest.raises(kg.NotFiniteError, match="'sqrt'"):
         g[1, 2](zero - 1, np.zeros(2, np.float32), ones, np.zeros(2, np.float32))
+
+
+def test_launches_that_come_again() -> None:
+    """Whatever is remembered of launches that found nothing."""
+    kernel = compiled("root")
+    g, t = kg.gradient(kernel, "y, x", report_nan=True), kg.jvp(kernel, "y, x", report_nan=True)
+    for good in (True, True, True, False, True, False):
+        for target, given in ((g, (1.0, 0.0)), (t, (0.0, 1.0))):
+            with nullcontext() if good else pytest.raises(kg.NotFiniteError, match="'sqrt'"):
+                target[1, N](*arguments(good), *[np.full(N, v, np.float32) for v in given])
 
 
 def test_halves_and_recordings() -> None:

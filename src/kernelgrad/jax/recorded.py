@@ -124,7 +124,8 @@ def _target(kind: Kind, recorded: Recorded, platform: str) -> str:
 
 @lru_cache(512)
 def _jitted(kind: Kind, recorded: Recorded) -> Callable[..., Any]:
-    return jax.jit(lambda *arrays: _PRIMITIVES[kind].bind(*arrays, recorded=recorded))
+    made: Callable[..., Any] = jax.jit(lambda *arrays: _PRIMITIVES[kind].bind(*arrays, recorded=recorded))
+    return made
 
 
 def _lower(kind: Kind, platform: str, ctx: Any, *operands: Any, recorded: Recorded) -> Any:

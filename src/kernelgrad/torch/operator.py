@@ -104,7 +104,20 @@ class Op(Asked):
 @overload
 def op(kernel: Recorded) -> ProgramOp: ...
 @overload
-def op(kernel: Kernel, outputs: Mapping[str, Shape] | None = None, **settings: Any) -> Op: ...
+def op(
+    kernel: Kernel,
+    outputs: Mapping[str, Shape] | None = None,
+    *,
+    grid: Extent = None,
+    block: Extent = 256,
+    shared: Extent = 0,
+    sizes: Mapping[str, Any] | None = None,
+    fill: Mapping[str, Fill] | None = None,
+    deterministic: bool | None = None,
+    tape_budget: int | str | None = None,
+    assume: Promises | None = None,
+    report_nan: bool = False,
+) -> Op: ...
 
 
 def op(
@@ -143,7 +156,7 @@ def op(
         given = outputs, grid, shared, sizes, fill, deterministic is not None, tape_budget, assume, report_nan
         requests.no_options("kg.torch.op", kernel, *(part or None for part in given))
         return program_op(kernel)
-    kernel = requests.target("kg.torch.op", of_cupy(kernel), Kernel)
+    kernel = _kernel(kernel)
     outputs, sizes = dict(outputs or {}), dict(sizes or {})
     roles = roles_of(kernel, outputs)
     check(kernel, roles, outputs, sizes)
@@ -154,3 +167,8 @@ def op(
     if grid is None and extent.size is None:
         raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")
     return Op(register(kernel, roles, options, fills), outputs, grid, block, shared, sizes, extent)
+
+
+def _kernel(given: Any) -> Kernel:
+    found: Kernel = requests.target("kg.torch.op", of_cupy(given), Kernel)
+    return found
