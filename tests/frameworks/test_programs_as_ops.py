@@ -172,6 +172,29 @@ def test_jax() -> None:
         close(found, want)
 
 
+def test_jax_on_two_devices() -> None:
+    """At once, on both: they take turns."""
+    jax = pytest.importorskip("jax")
+    if not hasattr(jax, "shard_map"):
+        pytest.skip("jax.shard_map came with JAX 0.6")
+    from jax.sharding import Mesh, PartitionSpec
+    from jax_kernels import close, on_cpu
+
+    with on_cpu():
+        op, (u, kappa, dt) = kg.jax.op(program(both=False)), map(jax.numpy.asarray, given())
+        mesh, split, same = Mesh(np.array(jax.devices("cpu")), ("d",)), PartitionSpec("d"), PartitionSpec()
+
+        def loss(f: Any, both: Any) -> Any:
+            one = jax.shard_map(f, mesh=mesh, in_specs=(split, same, same), out_specs=split)
+            return (one(both, kappa, dt) ** 2).sum()
+
+        both = jax.numpy.concatenate([u, u * 1.1])
+        found, want = (
+            jax.jit(jax.grad(lambda x, f=f: loss(f, x)))(both) for f in (op, lambda *x: expected(jax.numpy, *x)[0])
+        )
+        close(found, want)
+
+
 def test_jax_refusals() -> None:
     jax = pytest.importorskip("jax")
     from jax_kernels import on_cpu
@@ -189,3 +212,25 @@ def test_jax_refusals() -> None:
         with pytest.raises(kg.ArgumentError, match=r"input 0 is float32\[12\]"):
             op(u.astype("float32"), kappa, dt)
         assert repr(op).startswith("<op (float64[12]")
+
+
+def test_integers_among_the_outputs() -> None:
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    from jax_kernels import on_cpu
+
+    u, e, count = np.zeros(N), np.zeros(1), np.zeros(1, np.int32)
+    with kg.record() as tape:
+        kg.fill(e, 0)
+        kg.fill(count, 0)
+        MODULE["energy"][1, 32](e, count, u, N)
+    made = tape.program(inputs=(u,), outputs=(e, count))
+    x = torch.ones(N, dtype=torch.float64, requires_grad=True)
+    found = kg.torch.op(made)(x)
+    assert found[0] == N and found[1] == N and not found[1].requires_grad
+    with pytest.raises(kg.UnsupportedError, match="integers are among its outputs"):
+        found[0].sum().backward()
+    with on_cpu():
+        y = jax.numpy.ones(N)
+        assert kg.jax.op(made)(y)[1][0] == N
+        with pytest.raises(kg.UnsupportedError, match="integers are among its outputs"):
+            jax.grad(lambda y: kg.jax.op(made)(y)[0].sum())(y)

@@ -54,6 +54,12 @@ class Recorded:
                 self._gradient = self._gradient or ProgramGradient(self.program)
         return self._gradient
 
+    def prepare_gradient(self) -> None:
+        """Here, where what it lacks is told to whoever asks for it, and not in a framework's thread."""
+        if not all(slot.floating for slot in self.outputs):
+            self.refuse("adjoints where integers are among its outputs")
+        _ = self.gradient
+
     def check_count(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.inputs):
             raise ArgumentError(f"program: takes {len(self.inputs)} arrays, got {len(arrays)}\n  {self!r}")

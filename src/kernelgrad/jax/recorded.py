@@ -104,8 +104,8 @@ class _Run(NamedTuple):
 
 def _target(kind: Kind, recorded: Recorded, platform: str) -> str:
     """The name under which XLA calls it."""
-    if kind == "backward" and not all(slot.floating for slot in recorded.outputs):
-        recorded.refuse("adjoints of integers among its outputs")
+    if kind == "backward":
+        recorded.prepare_gradient()
     key = recorded.name, kind, platform
     with COMPILING:
         if key not in _targets:

@@ -134,6 +134,7 @@ class ProgramOp:
         def backward(ctx: Any, *grads: Maybe) -> Any:
             if all(g is None for g in grads):
                 return (None,) * len(recorded.inputs)
+            recorded.prepare_gradient()
             made = self._backward(*grads, *ctx.saved_tensors)
             found = dict(zip(recorded.active, made if isinstance(made, tuple) else (made,), strict=True))
             return tuple(found.get(k) for k in range(len(recorded.inputs)))
