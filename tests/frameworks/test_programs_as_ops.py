@@ -227,10 +227,9 @@ def test_integers_among_the_outputs() -> None:
     x = torch.ones(N, dtype=torch.float64, requires_grad=True)
     found = kg.torch.op(made)(x)
     assert found[0] == N and found[1] == N and not found[1].requires_grad
-    with pytest.raises(kg.UnsupportedError, match="integers are among its outputs"):
-        found[0].sum().backward()
+    found[0].sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
     with on_cpu():
         y = jax.numpy.ones(N)
         assert kg.jax.op(made)(y)[1][0] == N
-        with pytest.raises(kg.UnsupportedError, match="integers are among its outputs"):
-            jax.grad(lambda y: kg.jax.op(made)(y)[0].sum())(y)
+        np.testing.assert_array_equal(jax.grad(lambda y: kg.jax.op(made)(y)[0].sum())(y), 2 * y)

@@ -56,8 +56,6 @@ class Recorded:
 
     def prepare_gradient(self) -> None:
         """Here, where what it lacks is told to whoever asks for it, and not in a framework's thread."""
-        if not all(slot.floating for slot in self.outputs):
-            self.refuse("adjoints where integers are among its outputs")
         _ = self.gradient
 
     def check_count(self, arrays: Sequence[Any]) -> None:
@@ -77,7 +75,7 @@ class Recorded:
             self.program.write(arrays, results)
 
     def backward(self, arrays: Sequence[Any], seeds: Sequence[Any], adjoints: Sequence[Any], stream: Any) -> None:
-        """`adjoints`: where those of the active inputs go."""
+        """`seeds`: of the floating-point outputs; `adjoints`: where those of the active inputs go."""
         places: list[Any] = [None] * len(self.inputs)
         for k, adjoint in zip(self.active, adjoints, strict=True):
             places[k] = adjoint

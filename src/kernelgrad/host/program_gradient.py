@@ -16,7 +16,8 @@ from .record import Tape
 
 
 class ProgramGradient:
-    """`g(*inputs, *seeds)`: the adjoints of a program's inputs, None for those that hold no floating-point numbers; a
+    """`g(*inputs, *seeds)`, with a seed for each output that holds floating-point numbers: the adjoints of a program's
+    inputs, None for those that hold none; a
     tuple if there are several. What is saved and what is run again follows the recording's `tape_budget`, and is the
     same in each call."""
 
@@ -24,9 +25,12 @@ class ProgramGradient:
         self.program = program
         trace = Trace(program.device)
         with trace.open():
-            self._seeds = [self._seed(trace, out) for out in program.outputs]
+            self._seeded = [out for out in program.outputs if transfers.holds_floats(out.dtype)]
+            if not self._seeded:
+                raise ArgumentError("gradient: none of the outputs holds floating-point numbers")
+            self._seeds = [self._seed(trace, out) for out in self._seeded]
             tape = self._recorded()
-            outputs = [program.memory.moved(out) for out in program.outputs]
+            outputs = [program.memory.moved(out) for out in self._seeded]
             tape.backward(list(zip(outputs, self._seeds, strict=True)))
             assert tape.shadows is not None
             self._shadows = tape.shadows
@@ -42,8 +46,6 @@ class ProgramGradient:
         return self._trace.nbytes
 
     def _seed(self, trace: Trace, out: ArrayView) -> ArrayView:
-        if not transfers.holds_floats(out.dtype):
-            raise ArgumentError(f"gradient: an output of {out.dtype} has no adjoint")
         if device_of(out) != trace.device:
             raise ArgumentError("gradient: an output is in the CPU's memory, and the program runs on a GPU")
         return out._replace(address=trace.own(out.nbytes), owner=trace, versioned=False, around=(0, 0))
@@ -87,7 +89,7 @@ class ProgramGradient:
         program, count = self.program, len(self.program.inputs)
         if len(arrays) != count + len(self._seeds):
             raise ArgumentError(f"gradient: takes {count} inputs and {len(self._seeds)} seeds, got {len(arrays)}")
-        seeds = fitting("seed", arrays[count:], program.outputs)
+        seeds = fitting("seed", arrays[count:], self._seeded)
         program.begin(arrays[:count])
         self._trace.follow(program.stream)
         for given, to in zip(seeds, self._seeds, strict=True):

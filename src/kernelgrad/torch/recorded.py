@@ -31,7 +31,8 @@ class ProgramOp:
     def __init__(self, recorded: Recorded):
         self._recorded = recorded
         inputs = [f"Tensor x{k}" for k in range(len(recorded.inputs))]
-        seeds = [f"Tensor? d_y{k}" for k in range(len(recorded.outputs))]
+        self._seeded = [k for k, slot in enumerate(recorded.outputs) if slot.floating]
+        seeds = [f"Tensor? d_y{k}" for k in self._seeded]
         self._backward = self._define("_backward", [*seeds, *inputs], len(recorded.active))
         self._operator = self._define("", inputs, len(recorded.outputs))
         self._register("_backward", self._backward, self._real_backward, self._fake_backward, self._no_more())
@@ -101,7 +102,7 @@ class ProgramOp:
         return like.new_empty(slot.shape, dtype=getattr(torch, slot.dtype), device=device)
 
     def _real_backward(self, *tensors: Maybe) -> Any:
-        outputs = self._recorded.outputs
+        outputs = [self._recorded.outputs[k] for k in self._seeded]
         pairs = zip(tensors[: len(outputs)], outputs, strict=True)
         inputs = [t.detach().contiguous() for t in tensors[len(outputs) :] if t is not None]
         seeds = [
@@ -114,7 +115,7 @@ class ProgramOp:
         return made
 
     def _fake_backward(self, *tensors: Maybe) -> Any:
-        like = tensors[len(self._recorded.outputs)]
+        like = tensors[len(self._seeded)]
         assert like is not None
         return _one_or_all([self._empty(self._recorded.inputs[k], like) for k in self._recorded.active])
 
@@ -132,6 +133,7 @@ class ProgramOp:
             ctx.set_materialize_grads(False)
 
         def backward(ctx: Any, *grads: Maybe) -> Any:
+            grads = tuple(grads[k] for k in self._seeded)
             if all(g is None for g in grads):
                 return (None,) * len(recorded.inputs)
             recorded.prepare_gradient()
