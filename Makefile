@@ -7,8 +7,11 @@ JOBS ?= 2
 
 # With an NVIDIA GPU at hand, the demo and the benchmarks use it.
 GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1 && echo yes)
-GPU_EXTRAS := [cuda,cupy]
+GPU_EXTRAS := [cuda13,cupy]
 DEMO_EXTRAS := $(if $(GPU),$(GPU_EXTRAS))
+
+# Besides the CUDA that is used, what is emitted is compiled by the one before.
+CUDA12 := nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12
 
 CODE := src tests examples benchmarks
 
@@ -53,7 +56,8 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable ".[dev,cuda]"
+	$(BIN)/python -m pip install --quiet --editable ".[dev,cuda13]"
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/cuda12 $(CUDA12)
 	@touch $@ $(VENV)/.demo
 
 $(BIN)/python:

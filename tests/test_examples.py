@@ -34,6 +34,14 @@ def test_heat_in_jax() -> None:
     assert "checked   the gradient by alpha against differences" in output
 
 
+def test_train_in_torch() -> None:
+    pytest.importorskip("torch")
+    output = run(
+        "examples/train_in_torch.py", "--points", "100", "--width", "32", "--steps", "40", "--backend", "aot_eager"
+    )
+    assert "checked   both networks end at the same loss" in output
+
+
 @pytest.mark.slow
 def test_the_benchmark_runs() -> None:
     output = run("benchmarks/primal.py", "--scale", "0.0001", "--seconds", "0")

@@ -127,6 +127,7 @@ def gradient(
     tape_budget: int | str | None = None,
     deterministic: bool = False,
     assume: Promises | None = None,
+    report_nan: bool = False,
 ) -> Gradient | FunctionGradient | SecondOrder | ProgramGradient | HostGradient:
     """The reverse-mode derivative with respect to the named parameters, outputs and inputs alike ("out, in"); all
     floating-point ones by default. Of a kernel, a function, or a `cupy.RawKernel`.
@@ -137,7 +138,9 @@ def gradient(
     run, without floating-point atomics of the gradient's own; what threads would add at once is logged and added in a
     fixed order after the launch. Atomics of the kernel itself stay, and what is computed from their results may vary.
     `assume=kg.assume(...)`: what you promise of the arguments. `shorter`: parameters whose adjoint may have fewer
-    elements than the argument, since the launch reaches no more of them.
+    elements than the argument, since the launch reaches no more of them. `report_nan=True`: a launch ends with a
+    `NotFiniteError` that points at the first line of the reverse at which a NaN or an infinity arose; it is slower, and
+    on a GPU waits for the launch.
 
     An adjoint has its argument's form and size: a number's is an array of one, a struct's a pointer to one struct, that
     of a struct with pointers a struct of adjoints, in which a number's is an array of one. Half-precision buffers take
@@ -154,12 +157,13 @@ def gradient(
     from .kernel import Kernel
 
     target = of_cupy(target)
-    requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic)
+    requests.flags(primal=primal, may_alias=may_alias, deterministic=deterministic, report_nan=report_nan)
     if not isinstance(target, Kernel):
         from .derivatives.device_function import DeviceFunction, FunctionGradient
 
         given = {"primal": not primal, "keep": keep, "assign": assign, "shorter": shorter, "may_alias": may_alias,
-                 "deterministic": deterministic, "assume": assume and assume.unique}  # fmt: skip
+                 "deterministic": deterministic, "assume": assume and assume.unique,
+                 "report_nan": report_nan}  # fmt: skip
         if not isinstance(target, DeviceFunction):
             return _gradient_of_other(target, parameters, tape_budget, [n for n, value in given.items() if value])
     tape_budget = requests.memory_size("tape_budget", tape_budget)
@@ -167,8 +171,9 @@ def gradient(
     of: Any = _with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
-        of.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume, shorter=shorter
-    )
+        of.function, parameters, mode, keep, assign, may_alias, tape_budget, deterministic, assume,
+        shorter=shorter, report_nan=report_nan,
+    )  # fmt: skip
     check_outputs(of.function, parameters, settings.shown)
     made = Gradient(of, settings) if isinstance(of, Kernel) else FunctionGradient(of, settings)
     _warn_if_zero(made)
@@ -194,6 +199,7 @@ def _gradient_of_other(
     requests.target("gradient", target, Kernel, DeviceFunction, Gradient, Tangent)
     requests.derivable(target)
     requests.no_options("gradient", target, asked or None, tape_budget)
+    requests.not_reporting("gradient", target)
     return _second(target, parameters)
 
 
@@ -249,19 +255,20 @@ def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
 
 
 @overload
-def jvp(target: Kernel, parameters: Names = None) -> Tangent: ...
+def jvp(target: Kernel, parameters: Names = None, *, report_nan: bool = False) -> Tangent: ...
 @overload
 def jvp(target: Gradient, parameters: Names = None) -> SecondOrder: ...
 @overload
-def jvp(target: DeviceFunction, parameters: Names = None) -> FunctionTangent: ...
+def jvp(target: DeviceFunction, parameters: Names = None, *, report_nan: bool = False) -> FunctionTangent: ...
 
 
 @compiling
 def jvp(
-    target: Kernel | Gradient | DeviceFunction, parameters: Names = None
+    target: Kernel | Gradient | DeviceFunction, parameters: Names = None, *, report_nan: bool = False
 ) -> Tangent | FunctionTangent | SecondOrder:
     """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
-    gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in")."""
+    gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in"). `report_nan`: as of
+    `gradient`, of the first tangent that is not finite in a thread that stores such a tangent."""
     from .derivatives.device_function import DeviceFunction
     from .derivatives.gradient import Gradient
     from .derivatives.jvp import make_tangent
@@ -269,11 +276,14 @@ def jvp(
 
     target = requests.target("jvp", of_cupy(target), Kernel, DeviceFunction, Gradient)
     requests.derivable(target)
+    requests.flags(report_nan=report_nan)
     if isinstance(target, Gradient):
         from .derivatives.second_order.kinds import tangent_of_gradient
 
+        requests.no_options("jvp", target, report_nan)
+        requests.not_reporting("jvp", target)
         return tangent_of_gradient(target, parameters)
-    return make_tangent(target, parameters)
+    return make_tangent(target, parameters, report_nan)
 
 
 @compiling

@@ -116,6 +116,10 @@ class GradientError(KernelGradError, ArithmeticError):
     """Reverse and forward mode do not agree on a derivative."""
 
 
+class NotFiniteError(SourceError, ArithmeticError):
+    """A derivative that looks for it (`report_nan=True`) has a number that is not finite. It has run to its end."""
+
+
 class TapeError(KernelGradError, RuntimeError):
     """A recorded program that cannot be recorded or reversed as asked."""
 

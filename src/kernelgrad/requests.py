@@ -164,6 +164,12 @@ def no_options(what: str, given: Any, *options: Any) -> None:
         raise ArgumentError(f"{what}: options are for kernels and functions, and this is {given!r}")
 
 
+def not_reporting(what: str, given: Any) -> None:
+    """Raises for a derivative of which there is no second one: it has tests in it."""
+    if getattr(given, "settings", given).report_nan:
+        raise ArgumentError(f"{what}: of a derivative without report_nan=True, and this is {given!r}")
+
+
 def derivable(given: Any) -> None:
     """Raises for what runs but has no derivatives."""
     kernel = getattr(given, "kernel", getattr(given, "target", given))  # of a function or a gradient; of a tangent

@@ -161,6 +161,36 @@ def test_what_no_derivative_is_there_for() -> None:
         jax.grad(lambda x: op("slots", {"y": "x", "count": (1,)}, grid=1, block=5)(x, 5)[0].sum())(x)
 
 
+def test_third_derivatives_by_the_text_of_the_gradient() -> None:
+    kernel = kg.compile(
+        "__global__ void fourth(double *y, const double *x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x;"
+        " if (i < n) y[i] = x[i] * x[i] * x[i] * x[i]; }"
+    )["fourth"]
+    text = kg.gradient(kernel, "y, x", primal=False, keep="y", assign="x").source
+    slope = kg.jax.op(kg.compile(text)["fourth_grad"], {"_d_x": "x"}, grid=1, block=8)
+    x, ones = random(5), jnp.ones(5)
+
+    def first(x: Any) -> Any:
+        found = slope(y=x, x=x, n=5, _d_y=ones)
+        return (found[0] if isinstance(found, tuple) else found).sum()
+
+    close(jax.grad(first)(x), 12 * x**2)
+    close(jax.grad(lambda x: jax.grad(first)(x).sum())(x), 24 * x)
+
+
+def test_export() -> None:
+    """JAX refuses calls that it does not know; ours are told, those of the backward too."""
+    x, w, a = inputs()
+    f = jax.jit(lambda x: WEIGHTED(x, w, a).sum())
+    with pytest.raises(ValueError, match="custom calls"):
+        jax.export.export(f)(x)
+    exported = kg.jax.export(f)(jax.ShapeDtypeStruct(x.shape, x.dtype))
+    close(exported.call(x), f(x))
+    close(exported.vjp().call(x, jnp.ones(()))[0], jax.grad(f)(x))
+    first = kg.jax.export(jax.jit(lambda x: op("slots", {"y": "x", "count": (1,)}, grid=1, block=5)(x, 5)[1]))(x)
+    assert first.call(x)[0] == 5
+
+
 def test_only_what_the_backward_reads_is_kept() -> None:
     """And what is not kept is no reason for a NaN: the logarithm of a zero that stands for w."""
     logs, (x, w, _) = op("logs", {"y": "x"}), inputs()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelgrad.errors import DeviceError, InternalError
-from kernelgrad.runtime import devices, nvrtc, scratch
+from kernelgrad.runtime import devices, nvrtc, nvrtc_library, scratch
 
 TEXT = 'extern "C" __global__ void k(float *x) { *x = 1.0f; }'
 
@@ -62,10 +62,11 @@ def test_unknown_architecture(empty_cache: Path) -> None:
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    monkeypatch.setitem(sys.modules, "cuda.core", None)
-    for need in (devices.driver, nvrtc._cuda_core):
+    monkeypatch.setattr(nvrtc_library, "_folders", list)
+    monkeypatch.setattr(nvrtc_library, "_MAJORS", (99,))
+    for need in (devices.driver, nvrtc_library.nvrtc):
         need.cache_clear()
-        with pytest.raises(DeviceError, match=r"kernelgrad\[cuda\]"):
+        with pytest.raises(DeviceError, match=r"kernelgrad\[cuda13\]"):
             need()
         need.cache_clear()
 

@@ -8,8 +8,9 @@ of a pointer is its shadow: the same arithmetic on the tangent's memory. Local a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..analysis.roots import holds_pointers
 from ..errors import ArgumentError, InternalError, UnsupportedError
@@ -54,20 +55,25 @@ from .calculus.shadows import dynamic_shadow
 from .calculus.views import apart, zero_words
 from .winners.trees import tree_tangent
 
+if TYPE_CHECKING:
+    from .sweep.finite_tests import FiniteTests
+
 
 class Jvp(NamedTuple):
-    """The kernel, the module it lives in, and the tangent parameters' names in the order of the list."""
+    """The kernel, the module it lives in, and the tangent parameters' names in the order of the list. `tests`: those of
+    `report_nan=True`."""
 
     function: Function
     module: Module
     tangents: tuple[str, ...]
+    tests: FiniteTests | None = None
 
 
 # The parameter that says where, in bytes, the tangents of dynamic shared memory begin: behind that memory.
 TANGENT_SHARED = "_tangent_shared_bytes"
 
 
-def jvp(function: Function, module: Module, listed: tuple[str, ...]) -> Jvp:
+def jvp(function: Function, module: Module, listed: tuple[str, ...], report_nan: bool = False) -> Jvp:
     """`listed`: parameters and module variables. The function has no calls left."""
     params = {p.name: p for p in function.params}
     unknown = [name for name in listed if name not in params and name not in module.globals]
@@ -75,18 +81,23 @@ def jvp(function: Function, module: Module, listed: tuple[str, ...]) -> Jvp:
         raise ArgumentError(f"{function.name} has no parameter '{unknown[0]}'; it has: {', '.join(params)}")
     activity = ForwardActivity(function, module, [params[n].value if n in params else n for n in listed])
     work = _Forward(function, module, activity)
+    if report_nan:
+        from .sweep.finite_tests import FiniteTests
+
+        work.tests = FiniteTests(work.b, forward=True)
     extra = tuple(work.parameter(name, params.get(name)) for name in listed)
     body = work.body(function.body)
     name = _fresh(f"{function.name}_jvp", module.functions)
     dynamic = (Param(work.dynamic_bytes, "long long", variable=TANGENT_SHARED),) if work.uses_dynamic else ()
-    everything = function.params + extra + dynamic
+    records = (work.tests.memory,) if work.tests is not None else ()
+    everything = function.params + extra + dynamic + records
     made = replace(function, name=name, shown=function.called, params=everything, body=body)
     extended = replace(module, functions={name: made}, globals={**module.globals, **work.globals})
     verify(extended, "jvp")
     made = simplify.run(made, extended)
     extended = replace(extended, functions={name: made})
     verify(extended, "jvp-simplify")
-    return Jvp(made, extended, tuple(p.name for p in extra))
+    return Jvp(made, extended, tuple(p.name for p in extra), work.tests)
 
 
 def _fresh(name: str, taken: Iterable[str]) -> str:
@@ -112,6 +123,7 @@ class _Forward:
         self.used = uses(function.body)
         self.dynamic_bytes = Value(I64, TANGENT_SHARED)
         self.uses_dynamic = False
+        self.tests: FiniteTests | None = None
 
     # ---- parameters
 
@@ -189,7 +201,17 @@ class _Forward:
                 self.b.add(op)
                 self.check(op)
                 if any(v in self.activity for v in op.results):
-                    self.tangents[op.results[0]] = self.value(op)
+                    self.tangents[op.results[0]] = self.value(op) if self.tests is None else self.tested(op, self.tests)
+
+    def tested(self, op: Op, tests: FiniteTests) -> Value:
+        """See `report_nan`. What is loaded is tested, too: who stored it may be another thread."""
+        tangent = self.value(op)
+        self.b.span = op.span
+        with tests.of(op):
+            if isinstance(op, Apply):
+                tests.at(op.args, op.result)
+            tests.test(tangent)
+        return tangent
 
     def check(self, op: Op) -> None:
         """Ways in which a derivative would be lost unseen."""
@@ -349,6 +371,8 @@ class _Forward:
         if has_tangent(value.type) or id(op) in self.zeros:
             tangent = self.tangent(value)
             self.where_shadowed(ptr, lambda shadow: self.b.store(shadow, tangent, op.volatile))
+            if self.tests is not None:
+                self.tests.stored(ptr, tangent)
 
     def where_shadowed(self, ptr: Value, write: Callable[[Value], object]) -> None:
         shadow = self.tangent(ptr)
@@ -380,6 +404,8 @@ class _Forward:
         if value in self.tangents:
             tangent = self.tangents[value]
             self.where_shadowed(op.ptr, lambda shadow: self.b.atomic(op.kind, shadow, tangent, scope=op.scope))
+            if self.tests is not None:
+                self.tests.stored(op.ptr, tangent)
 
     def take(self, op: Atomic) -> None:
         """Perhaps another thread takes the tangent than takes the number: what follows is linear in both."""
@@ -440,7 +466,8 @@ class _Forward:
         wanted = self.active(carried)
         inits = tuple(self.tangent(op.inits[k]) for k in wanted)
         args = tuple(self.twin(carried[k]) for k in wanted)
-        body = self.block(op.body, wanted, args)
+        with nullcontext() if self.tests is None else self.tests.loop(op, op.body.args[0]):
+            body = self.block(op.body, wanted, args)
         twins = tuple(self.twin(op.results[k]) for k in wanted)
         self.b.add(replace(op, inits=(*op.inits, *inits), body=body, results=(*op.results, *twins)))
 

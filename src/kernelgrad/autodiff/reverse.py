@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .accumulate.logs import Log
     from .accumulate.replicas import Copies
     from .calculus.tape import Stack
+    from .sweep.finite_tests import FiniteTests
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Emitted:
     forward, reverse, and the one that claims. `logs`: where updates are logged, parameters of the reverse. `stacks`:
     the tape's parameters, which follow those in every function. `coarse`: of launches that start fewer blocks.
     `only_sums`: nothing but adjoints of numbers, or of a few elements, is written. `frame`: the bytes of a tape that is
-    passed in one piece."""
+    passed in one piece. `tests`: those of `report_nan=True`."""
 
     functions: tuple[Function, ...]
     logs: tuple[Log, ...]
@@ -49,6 +50,7 @@ class Emitted:
     coarse: Coarse | None
     only_sums: bool
     frame: int = 0
+    tests: FiniteTests | None = None
 
 
 @dataclass
@@ -135,6 +137,11 @@ class Derivation:
     def only_sums(self) -> bool:
         return self.emitted.only_sums
 
+    @property
+    def tests(self) -> FiniteTests | None:
+        """Of `report_nan=True`."""
+        return self.emitted.tests if self.prepared.options.report_nan else None
+
 
 def gradient(function: Function, module: Module, options: Options) -> Derivation:
     """Of a function that is differentiated once; `Derivations` is for several forms."""
@@ -174,6 +181,8 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     ordered += tuple(given.wide.values())
     if emitter.coarse is not None:
         ordered += emitter.coarse.extents
+    if emitter.tests is not None:
+        ordered += (emitter.tests.memory,)
     whole = (*function.params, *given.adjoints.values(), *given.internal.values(), *ordered, *tape)
     shapes: dict[Mode, tuple[tuple[str, tuple[Param, ...]], ...]] = {
         "joint": (("_grad", whole),),
@@ -187,7 +196,7 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     )
     if winners.claims:
         functions = (*functions, _claiming(prepared))
-    return Emitted(functions, logs, stacks, emitter.coarse, emitter.only_sums, emitter.tape.nbytes)
+    return Emitted(functions, logs, stacks, emitter.coarse, emitter.only_sums, emitter.tape.nbytes, emitter.tests)
 
 
 def _claiming(prepared: Prepared) -> Function:

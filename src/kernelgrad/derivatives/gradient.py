@@ -464,7 +464,8 @@ class Gradient(Differentiated):
             bound, _ = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         if not wanted:
             raise ArgumentError(f"{self.kernel.name}: no adjoint is wanted, so there is nothing to explain")
-        ways = Ways(on_gpu=True) if on_gpu else self.ways(placement, False, False)
+        there = Placement(0) if on_gpu and placement.cuda is None else placement
+        ways = self.ways(there, False, False)
         known = known_launch(function, wanted, launch, bound or primal, ways, segment)
         known = known if bound is not None else self.forms.with_adjoints(known)
         return Planned(self, self._plan(known, bound, _spilled(placement)), launch, primal, placement)
@@ -485,9 +486,8 @@ class Gradient(Differentiated):
             self._plans.keep(known, plan, relevant)
         return plan
 
-    @staticmethod
-    def ways(placement: Placement, single: bool, watched: bool) -> Ways:
-        on_gpu = placement.cuda is not None
+    def ways(self, placement: Placement, single: bool, watched: bool) -> Ways:
+        on_gpu, single = placement.cuda is not None, single or self.settings.report_nan
         return Ways(single, not (on_gpu or watched), on_gpu and not single)
 
 

@@ -69,10 +69,11 @@ class Code:
     """
 
     @deeply
-    def __init__(self, kernel: Kernel, listed: tuple[str, ...]):
+    def __init__(self, kernel: Kernel, listed: tuple[str, ...], report_nan: bool = False):
         function = cas_loops.run(kernel.function, kernel.module)
         self.internal = _flowing(function, kernel.module, listed)
-        made = jvp(function, kernel.module, (*listed, *self.internal))
+        made = jvp(function, kernel.module, (*listed, *self.internal), report_nan)
+        self.tests = made.tests
         self.given = dict(zip(listed, made.tangents, strict=False))
         self.tangents = dict(zip(self.internal, made.tangents[len(listed) :], strict=True))
         params = [_supplied(p, self.tangents.values(), made.tangents) for p in made.function.params]
@@ -115,7 +116,8 @@ def _flowing(function: Function, module: IRModule, listed: tuple[str, ...]) -> t
 class Differential:
     """What the tangents of kernels and of functions share: their code, names, and the binding of arguments."""
 
-    def __init__(self, parameters: Names, interface: Interface):
+    def __init__(self, parameters: Names, interface: Interface, report_nan: bool = False):
+        self.report_nan = report_nan
         self.name, self.params, self.primal_signature = interface.name, interface.params, interface.signature
         self.types = {p.name: p for p in (*interface.params, *interface.variables)}
         self.listed = _listed(parameters, self.types, interface)
@@ -125,7 +127,7 @@ class Differential:
         key = (id(kernel), listed)
         with COMPILING:
             if key not in self._codes:
-                self._codes[key] = (kernel, Code(kernel, listed))  # the kernel stays, so its id does
+                self._codes[key] = (kernel, Code(kernel, listed, self.report_nan))  # the kernel stays, so its id does
             return self._codes[key][1]
 
     @property
@@ -160,6 +162,7 @@ class Differential:
         bound, placement = self.bind(code, primal, args)
         launch, made = supplied(code, primal)
         code.kernel.run(launch, bound, placement, primal.own.supplied)
+        primal.own.finish()
         return made
 
     def bind(self, code: Code, primal: Prepared, args: tuple[Any, ...]) -> tuple[BoundArguments, Placement]:
@@ -182,6 +185,10 @@ def supplied(code: Code, primal: Prepared) -> tuple[Launch, dict[str, Scratch]]:
     for name, tangent in code.tangents.items():
         made[name] = own.add(tangent, Scratch(_size(name, primal), placement.cuda, stream).zero())
     launch = own.sized(primal.launch)
+    if code.tests is not None:
+        from ..launches.memory.finite_report import add_records
+
+        add_records(code.tests, launch, placement, stream, own)
     if any(p.variable == TANGENT_SHARED for p in code.kernel.function.params):
         own.double_shared(launch, TANGENT_SHARED)
     return own.sized(launch), made
@@ -191,16 +198,16 @@ class Tangent(Differential):
     """The forward-mode derivative of a kernel: `t[grid, block](*arguments, *tangents)`. `outputs`: the list must have
     one."""
 
-    def __init__(self, target: Kernel, parameters: Names, outputs: bool = False):
+    def __init__(self, target: Kernel, parameters: Names, outputs: bool = False, report_nan: bool = False):
         self.target = with_variables(target, parameters)
-        super().__init__(parameters, _interface(self.target.function))
+        super().__init__(parameters, _interface(self.target.function), report_nan)
         if outputs:
             check_outputs(self.target.function, parameters, self.listed)
         # What cannot be differentiated is known now, not at the first launch.
         self._first = self.code(self.target, self.listed)
 
     def __repr__(self) -> str:
-        return f"<jvp {self.signature}>"
+        return f"<jvp {self.signature}{'; report_nan=True' if self.report_nan else ''}>"
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
         launch = parse_launch(key, self.name)
@@ -248,9 +255,9 @@ class Tangent(Differential):
 class FunctionTangent(Differential):
     """The forward-mode derivative of a function: `t.execute(*arguments, *tangents)` gives its value and tangent."""
 
-    def __init__(self, target: DeviceFunction, parameters: Names):
+    def __init__(self, target: DeviceFunction, parameters: Names, report_nan: bool = False):
         self.target = with_variables(target, parameters)
-        super().__init__(parameters, _interface(self.target.function))
+        super().__init__(parameters, _interface(self.target.function), report_nan)
         self._first = self.code(self.target.kernel, self.listed)
 
     def __repr__(self) -> str:
@@ -281,12 +288,14 @@ class FunctionTangent(Differential):
 # ---- small things -------------------------------------------------------------------------------------------------
 
 
-def make_tangent(target: Kernel | DeviceFunction, parameters: Names) -> Tangent | FunctionTangent:
+def make_tangent(
+    target: Kernel | DeviceFunction, parameters: Names, report_nan: bool = False
+) -> Tangent | FunctionTangent:
     if isinstance(target, DeviceFunction):
-        function = FunctionTangent(target, parameters)
+        function = FunctionTangent(target, parameters, report_nan)
         check_outputs(function.target.function, parameters, function.listed)
         return function
-    return Tangent(target, parameters, outputs=True)
+    return Tangent(target, parameters, outputs=True, report_nan=report_nan)
 
 
 def _interface(function: Function) -> Interface:

@@ -33,6 +33,7 @@ class Options:
     deterministic: bool | None = None
     tape_budget: int | None = None
     promises: Promises | None = None
+    report_nan: bool = False
 
 
 @dataclass
@@ -80,6 +81,7 @@ class Derived:
             options.tape_budget,
             deterministic,
             options.promises,
+            report_nan=options.report_nan,
         )
         return Gradient(self.kernel, settings)
 
@@ -127,7 +129,7 @@ class Derived:
     def _first(self) -> Tangent:
         if self.kernel.refusal is not None:
             raise self.kernel.refusal
-        return Tangent(self.kernel, self.listed)
+        return Tangent(self.kernel, self.listed, report_nan=self.options.report_nan)
 
     def _second(self) -> SecondOrder:
         self._refuse_underivable()

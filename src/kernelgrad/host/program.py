@@ -12,13 +12,15 @@ The list is a trace (`runtime/tracing`): on the CPU a loop in machine code goes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, TapeError
+from ..locks import make_lock
 from ..runtime.arrays import ArrayView
 from ..runtime.graphs import Graph
 from ..runtime.native_list import NativeList
@@ -43,6 +45,7 @@ class Program:
         self.outputs = [tape.known("program", array) for array in outputs]
         self._like = tuple(inputs), tuple(outputs)
         self.budget, self._cells = tape.store.budget, tape.cells
+        self._given_stream: list[int | None] = []
         self.device = _device(tape)
         _check_inputs(self.inputs)
         _check_variables(tape)
@@ -57,6 +60,7 @@ class Program:
         self._list = made_list(trace)
         self._trace = trace
         self._used: tuple[int | None, Any] = 0, None  # the stream of the last call, and its owner
+        self._lock = make_lock()
 
     def __repr__(self) -> str:
         return f"<program of {len(self.steps):,} steps, {len(self.inputs)} inputs, {len(self.outputs)} outputs>"
@@ -74,7 +78,9 @@ class Program:
 
     @property
     def stream(self) -> int | None:
-        """On which the package of the arrays works now."""
+        """On which the package of the arrays works now; or that was given."""
+        if self._given_stream:
+            return self._given_stream[-1]
         pairs = zip((*self._like[0], *self._like[1]), (*self.inputs, *self.outputs), strict=True)
         array = next((like for like, found in pairs if device_of(found) is not None), None)
         return None if array is None else current_stream(array)
@@ -163,6 +169,24 @@ class Program:
             [self.result(like, self.memory.moved(out)) for like, out in zip(self._like[1], self.outputs, strict=True)]
         )
         return found[0] if len(found) == 1 else found
+
+    def write(self, arrays: Sequence[Any], results: Sequence[Any]) -> None:
+        """A call whose outputs go to arrays that are there already."""
+        targets = fitting("output", results, self.outputs)
+        self.begin(arrays)
+        self.run(self._list)
+        for target, out in zip(targets, self.outputs, strict=True):
+            self.move(target.address, self.memory.moved(out).address, target.nbytes, device_of(out))
+
+    @contextmanager
+    def alone(self, stream: int | None) -> Iterator[None]:
+        """For whoever calls it from several threads, and on streams of another package: a program has one memory."""
+        with self._lock:
+            self._given_stream.append(stream)
+            try:
+                yield
+            finally:
+                self._given_stream.pop()
 
     def begin(self, arrays: Sequence[Any]) -> None:
         """Inputs, and what else the steps expect."""

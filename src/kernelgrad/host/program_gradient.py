@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ArgumentError
@@ -15,7 +16,8 @@ from .record import Tape
 
 
 class ProgramGradient:
-    """`g(*inputs, *seeds)`: the adjoints of a program's inputs, None for those that hold no floating-point numbers; a
+    """`g(*inputs, *seeds)`, with a seed for each output that holds floating-point numbers: the adjoints of a program's
+    inputs, None for those that hold none; a
     tuple if there are several. What is saved and what is run again follows the recording's `tape_budget`, and is the
     same in each call."""
 
@@ -23,9 +25,12 @@ class ProgramGradient:
         self.program = program
         trace = Trace(program.device)
         with trace.open():
-            self._seeds = [self._seed(trace, out) for out in program.outputs]
+            self._seeded = [out for out in program.outputs if transfers.holds_floats(out.dtype)]
+            if not self._seeded:
+                raise ArgumentError("gradient: none of the outputs holds floating-point numbers")
+            self._seeds = [self._seed(trace, out) for out in self._seeded]
             tape = self._recorded()
-            outputs = [program.memory.moved(out) for out in program.outputs]
+            outputs = [program.memory.moved(out) for out in self._seeded]
             tape.backward(list(zip(outputs, self._seeds, strict=True)))
             assert tape.shadows is not None
             self._shadows = tape.shadows
@@ -41,8 +46,6 @@ class ProgramGradient:
         return self._trace.nbytes
 
     def _seed(self, trace: Trace, out: ArrayView) -> ArrayView:
-        if not transfers.holds_floats(out.dtype):
-            raise ArgumentError(f"gradient: an output of {out.dtype} has no adjoint")
         if device_of(out) != trace.device:
             raise ArgumentError("gradient: an output is in the CPU's memory, and the program runs on a GPU")
         return out._replace(address=trace.own(out.nbytes), owner=trace, versioned=False, around=(0, 0))
@@ -65,19 +68,33 @@ class ProgramGradient:
         return self._shadows.view(span, moved.dtype)
 
     def __call__(self, *arrays: Any) -> Any:
+        self._run(arrays)
+        pairs = zip(self.program.like_inputs, self._adjoints, strict=True)
+        found = tuple([None if adjoint is None else self.program.result(like, adjoint) for like, adjoint in pairs])
+        self._add_numbers(found)
+        return found[0] if len(found) == 1 else found
+
+    def write(self, arrays: Sequence[Any], results: Sequence[Any]) -> None:
+        """A call whose adjoints go to arrays that are there already, None for those that are not wanted."""
+        program = self.program
+        pairs = zip(results, program.inputs, strict=True)
+        targets = [None if result is None else fitting("adjoint", [result], [of])[0] for result, of in pairs]
+        self._run(arrays)
+        for target, adjoint in zip(targets, self._adjoints, strict=True):
+            if target is not None and adjoint is not None:
+                program.move(target.address, adjoint.address, target.nbytes, device_of(adjoint))
+        self._add_numbers(tuple(results))
+
+    def _run(self, arrays: Sequence[Any]) -> None:
         program, count = self.program, len(self.program.inputs)
         if len(arrays) != count + len(self._seeds):
             raise ArgumentError(f"gradient: takes {count} inputs and {len(self._seeds)} seeds, got {len(arrays)}")
-        seeds = fitting("seed", arrays[count:], program.outputs)
+        seeds = fitting("seed", arrays[count:], self._seeded)
         program.begin(arrays[:count])
         self._trace.follow(program.stream)
         for given, to in zip(seeds, self._seeds, strict=True):
             program.move(to.address, given.address, given.nbytes, device_of(to))
         program.run(self._list)
-        pairs = zip(program.like_inputs, self._adjoints, strict=True)
-        found = tuple([None if adjoint is None else program.result(like, adjoint) for like, adjoint in pairs])
-        self._add_numbers(found)
-        return found[0] if len(found) == 1 else found
 
     def _add_numbers(self, results: tuple[Any, ...]) -> None:
         """To adjoints of inputs, what 0-d arrays get that were passed for numbers and lie there: in the CPU's

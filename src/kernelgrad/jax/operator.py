@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,16 @@ from ..errors import ArgumentError
 from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, three, value_of
 from ..frameworks.derived import Derived, Options
 from ..frameworks.roles import Roles, roles_of
+from ..host.program import Program as Recorded
 from ..kernel import Kernel
 from ..locks import COMPILING
 from ..runtime.config import make_launch
 from . import formulas  # noqa: F401 registers the derivatives of the primitives
 from .calls import Call, Family, Fill, Slot
 from .primitives import alike, bind
+
+if TYPE_CHECKING:
+    from .recorded import ProgramOp
 
 
 class Op(Asked):
@@ -151,6 +155,9 @@ class Op(Asked):
         return self._refused(name, wants, shown)
 
 
+@overload
+def op(kernel: Recorded) -> ProgramOp: ...
+@overload
 def op(
     kernel: Kernel,
     outputs: Mapping[str, Shape] | None = None,
@@ -163,7 +170,24 @@ def op(
     deterministic: bool = False,
     tape_budget: int | str | None = None,
     assume: Promises | None = None,
-) -> Op:
+    report_nan: bool = False,
+) -> Op: ...
+
+
+def op(
+    kernel: Kernel | Recorded,
+    outputs: Mapping[str, Shape] | None = None,
+    *,
+    grid: Extent = None,
+    block: Extent = 256,
+    shared: Extent = 0,
+    sizes: Mapping[str, Any] | None = None,
+    fill: Mapping[str, Fill] | None = None,
+    deterministic: bool = False,
+    tape_budget: int | str | None = None,
+    assume: Promises | None = None,
+    report_nan: bool = False,
+) -> Op | ProgramOp:
     """A kernel as a function of arrays, with derivatives, for every transformation of JAX's.
 
     It takes the kernel's parameters in their order, but for `outputs`, and returns those and then what the kernel
@@ -175,18 +199,33 @@ def op(
 
     A floating-point number that is a Python number is part of the compiled code; as an array it is an input like
     others, and has a gradient. `fill`: what an output holds before the kernel runs, zero by default; None for nothing
-    in particular, where every element is written. `deterministic`, `tape_budget`, `assume`: see `kg.gradient`.
-    `__constant__` variables are taken as they are now."""
-    kernel = requests.target("kg.jax.op", of_cupy(kernel), Kernel)
+    in particular, where every element is written. `deterministic`, `tape_budget`, `assume`, `report_nan`: see
+    `kg.gradient`. `__constant__` variables are taken as they are now.
+
+    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first derivatives
+    in reverse mode; it takes no settings."""
+    if isinstance(kernel, Recorded):
+        from .recorded import program_op
+
+        given = outputs, grid, shared, sizes, fill, deterministic, tape_budget, assume, report_nan
+        requests.no_options("kg.jax.op", kernel, *(part or None for part in given))
+        return program_op(kernel)
+    kernel = _kernel(kernel)
     outputs, sizes = dict(outputs or {}), dict(sizes or {})
     roles = roles_of(kernel, outputs)
     check(kernel, roles, outputs, sizes)
     fills = {name: (fill or {}).get(name, 0) for name in outputs}
-    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume)
+    requests.flags(report_nan=report_nan)
+    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume, report_nan)
     extent = infer(kernel, roles, sizes)
     if grid is None and extent.size is None:
         raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")
     return Op(_family(kernel, roles, options, fills), outputs, grid, block, shared, sizes, extent)
+
+
+def _kernel(given: Any) -> Kernel:
+    found: Kernel = requests.target("kg.jax.op", of_cupy(given), Kernel)
+    return found
 
 
 _families: dict[str, Family] = {}

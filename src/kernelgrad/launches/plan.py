@@ -314,8 +314,15 @@ def _claim(plan: LaunchPlan, at: Preparation) -> None:
     winner_memory.add_memory(plan.variant, at.bound, at.placement, at.stream, at.own)
 
 
+def _report(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.finite_report import add_records
+
+    add_records(plan.variant.derivative.tests, at.launch, at.placement, at.stream, at.own)
+
+
 # Which plans need it. In the order of the steps before the launch; those after it come in the reverse order.
 _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
+    (lambda plan: plan.variant.options.report_nan, _report),
     (lambda plan: plan.variant.options.facts.unkept, _spare),
     (lambda plan: plan.variant.doubles_shared, _double_shared),
     (lambda plan: plan.variant.derivative.internal, _shadow),

@@ -17,13 +17,13 @@ from typing import Any
 from ..errors import DeviceError
 
 _DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-_PACKAGES = ("cuda.bindings", "cuda.core")
-_INSTALL = "install it with: pip install 'kernelgrad[cuda]'"
+_PACKAGES = ("cuda.bindings",)
+_INSTALL = "install it with: pip install 'kernelgrad[cuda13]', or cuda12 for older drivers"
 
 
 @cache
 def cuda_available() -> bool:
-    """Whether kernels can run on a GPU here: a driver, a device, and the packages of the [cuda] extra."""
+    """Whether kernels can run on a GPU here: a driver, a device, and the driver's bindings."""
     return _driver_device_count() > 0 and all(map(_is_installed, _PACKAGES))
 
 
@@ -35,6 +35,17 @@ def _driver_device_count() -> int:
     except (OSError, AttributeError):
         return 0
     return count.value if found else 0
+
+
+@cache
+def driver_version() -> tuple[int, int]:
+    """The newest CUDA that the driver takes code of; any, where there is no driver."""
+    try:
+        version = ctypes.c_int()
+        found = ctypes.CDLL(_DRIVER_LIBRARY).cuDriverGetVersion(ctypes.byref(version)) == 0
+    except (OSError, AttributeError):
+        found = False
+    return divmod(version.value, 1000) if found else (1 << 30, 0)
 
 
 def _is_installed(package: str) -> bool:

@@ -91,7 +91,8 @@ class Formulas:
     def no_third_order(self) -> UnsupportedError:
         kernel = self.derived.kernel
         reason = f"{kernel.name}: operators have first and second derivatives, this would be another one"
-        return UnsupportedError(reason, kernel.function.span)
+        hint = "the text of its gradient, kg.gradient(kernel, ...).source, is a kernel with two derivatives more"
+        return UnsupportedError(reason, kernel.function.span, hint)
 
 
 def _any(tensors: Sequence[Maybe]) -> bool:

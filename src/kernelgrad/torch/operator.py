@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
@@ -14,9 +14,13 @@ from ..errors import ArgumentError
 from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, three, value_of
 from ..frameworks.derived import Options
 from ..frameworks.roles import roles_of
+from ..host.program import Program as Recorded
 from ..kernel import Kernel
 from .launching import Fill
 from .registration import Registered, register
+
+if TYPE_CHECKING:
+    from .recorded import ProgramOp
 
 
 class Op(Asked):
@@ -97,6 +101,9 @@ class Op(Asked):
         return self
 
 
+@overload
+def op(kernel: Recorded) -> ProgramOp: ...
+@overload
 def op(
     kernel: Kernel,
     outputs: Mapping[str, Shape] | None = None,
@@ -109,7 +116,24 @@ def op(
     deterministic: bool | None = None,
     tape_budget: int | str | None = None,
     assume: Promises | None = None,
-) -> Op:
+    report_nan: bool = False,
+) -> Op: ...
+
+
+def op(
+    kernel: Kernel | Recorded,
+    outputs: Mapping[str, Shape] | None = None,
+    *,
+    grid: Extent = None,
+    block: Extent = 256,
+    shared: Extent = 0,
+    sizes: Mapping[str, Any] | None = None,
+    fill: Mapping[str, Fill] | None = None,
+    deterministic: bool | None = None,
+    tape_budget: int | str | None = None,
+    assume: Promises | None = None,
+    report_nan: bool = False,
+) -> Op | ProgramOp:
     """A kernel as a function of tensors, with derivatives, for every transformation of PyTorch's.
 
     It takes the kernel's parameters in their order, but for `outputs`, and returns those and then what the kernel
@@ -121,14 +145,30 @@ def op(
 
     A floating-point number may be a tensor of one element, and has a gradient then. `fill`: what an output holds before
     the kernel runs, zero by default; None for nothing in particular, where every element is written.
-    `deterministic=None`: as `torch.use_deterministic_algorithms` says. `tape_budget`, `assume`: see `kg.gradient`."""
-    kernel = requests.target("kg.torch.op", of_cupy(kernel), Kernel)
+    `deterministic=None`: as `torch.use_deterministic_algorithms` says. `tape_budget`, `assume`, `report_nan`: see
+    `kg.gradient`.
+
+    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first derivatives
+    in reverse mode; it takes no settings."""
+    if isinstance(kernel, Recorded):
+        from .recorded import program_op
+
+        given = outputs, grid, shared, sizes, fill, deterministic is not None, tape_budget, assume, report_nan
+        requests.no_options("kg.torch.op", kernel, *(part or None for part in given))
+        return program_op(kernel)
+    kernel = _kernel(kernel)
     outputs, sizes = dict(outputs or {}), dict(sizes or {})
     roles = roles_of(kernel, outputs)
     check(kernel, roles, outputs, sizes)
     fills = {name: (fill or {}).get(name, 0) for name in outputs}
-    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume)
+    requests.flags(report_nan=report_nan)
+    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume, report_nan)
     extent = infer(kernel, roles, sizes)
     if grid is None and extent.size is None:
         raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")
     return Op(register(kernel, roles, options, fills), outputs, grid, block, shared, sizes, extent)
+
+
+def _kernel(given: Any) -> Kernel:
+    found: Kernel = requests.target("kg.torch.op", of_cupy(given), Kernel)
+    return found

@@ -33,6 +33,7 @@ class Options:
     deterministic: bool = False
     unique: tuple[str, ...] = ()  # buffers that hold no value twice, as the user promises
     changing: frozenset[str] = frozenset()  # buffers that may hold something else when the reverse of a split runs
+    report_nan: bool = False  # see Note [Finite tests] in autodiff/sweep/finite_tests.py
 
     @property
     def partials(self) -> bool:

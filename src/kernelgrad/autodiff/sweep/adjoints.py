@@ -26,6 +26,7 @@ class Adjoints:
         self._untouched: dict[Value, list[Op]] = {}  # still zero, if nothing but this region has run
         self._only: dict[Value, tuple[list[Op], Value]] = {}  # a single contribution, and its region
         self._factors: dict[Value, tuple[Value, float]] = {}  # of adjoints that are products with a number
+        self.tested: Callable[[Value], None] | None = None  # what is done with each contribution, see `report_nan`
 
     def create(self, value: Value, name: str | None = None) -> None:
         variable = self.b.alloca(adjoint_type(value.type), name or shadow_name(value.name))
@@ -73,6 +74,8 @@ class Adjoints:
             self.b.store(self._variables[value], contribution)
         else:
             add_into(self.b, self._variables[value], contribution)
+        if self.tested is not None:
+            self.tested(contribution)
 
     def _note_factors(self, made: Value) -> None:
         """Of a product that was just made with a power of two."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from ...analysis.induction import value_at
@@ -90,7 +91,8 @@ def _backward_loop(sweep: Sweep, op: For | While, last: Value, end: Value, index
         given = {k: sweep.b.load(running[k]) for k in carried}
         seeds = [(op.body.results[k], adjoint) for k, adjoint in given.items()]
         place = sweep.structure.place(op.body)
-        sweep.reverse_block(place, seeds, known())  # type: ignore[operator]
+        with nullcontext() if sweep.tests is None else sweep.tests.loop(op, index):
+            sweep.reverse_block(place, seeds, known())  # type: ignore[operator]
         for k in carried:
             following = sweep.adjoints.get(args[k]) if args[k] in sweep.adjoints else zero(sweep.b, types[k])
             sweep.b.store(running[k], following)

@@ -6,6 +6,7 @@ caller runs next, turn them into plain SSA.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ from .adjoints import Adjoints, MemoryAdjoints, add_into, part_of, zero
 
 if TYPE_CHECKING:
     from ..prepare.prepared import Prepared
+    from .finite_tests import FiniteTests
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,14 @@ def _logs(tape: Tape, prepared: Prepared) -> Logs:
     return Logs(tape, not is_known_before(prepared.sites, prepared.structure), logs_of(prepared.sites))
 
 
+def _tests(b: Builder, prepared: Prepared) -> FiniteTests | None:
+    if not prepared.options.report_nan:
+        return None
+    from .finite_tests import FiniteTests
+
+    return FiniteTests(b)
+
+
 class Sweep:
     """Emits the gradient's body. `b` is where code goes; scopes of available forward values nest as regions do."""
 
@@ -110,6 +120,8 @@ class Sweep:
         self.b = Builder()
         self.tape = _tape(self.prologue, prepared)
         self.adjoints = Adjoints(self.b)
+        self.tests = _tests(self.b, prepared)
+        self.adjoints.tested = None if self.tests is None else self.tests.test
         self.sites = prepared.sites
         self.logs = _logs(self.tape, prepared)
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
@@ -275,6 +287,10 @@ class Sweep:
         if not self.plan.has_adjoint(op):
             return
         self.b.span = op.span.reversed()
+        with nullcontext() if self.tests is None else self.tests.of(op):
+            self.reverse_any(op)
+
+    def reverse_any(self, op: Op) -> None:
         match op:
             case Apply():
                 self.apply(op)
@@ -327,6 +343,8 @@ class Sweep:
         if self.adjoints.is_zero(op.result):
             return
         adjoint = self.adjoints.get(op.result)
+        if self.tests is not None:
+            self.tests.adjoint = adjoint
         match op.fn:
             case "select":
                 self.select(op.args, adjoint)
@@ -357,6 +375,8 @@ class Sweep:
             needs = rule.needs(k)
             result = self.value(op.result) if needs.result else None
             args = tuple(self.value(a) if j in needs.args else None for j, a in enumerate(op.args))
+            if self.tests is not None:
+                self.tests.at(args, result)
             contribution = scaled(self.b, adjoint, rule, k, result, args, singular)
             if contribution is not None:
                 self.adjoints.add(arg, contribution)

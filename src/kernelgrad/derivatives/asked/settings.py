@@ -33,12 +33,13 @@ class Settings:
     changing: frozenset[str] = frozenset()  # between the two launches of a split
     shown: tuple[str, ...] = ()  # the parameters of the user's among the listed
     shorter: tuple[str, ...] = ()  # whose adjoints may have fewer elements
+    report_nan: bool = False
 
     @property
     def described(self) -> str:
         """What is not as it is by default, as the user wrote it."""
         names = {"keep": self.kept, "assign": self.assigned, "shorter": self.shorter}
-        flags = {"may_alias": self.may_alias, "deterministic": self.deterministic}
+        flags = {"may_alias": self.may_alias, "deterministic": self.deterministic, "report_nan": self.report_nan}
         told = ["primal=False"] if self.mode == "reverse" else []
         told += [f'{name}="{", ".join(given)}"' for name, given in names.items() if given]
         told += [f"{name}=True" for name, given in flags.items() if given]
@@ -75,6 +76,7 @@ def make_settings(
     promises: Promises | None = None,
     changing: frozenset[str] = frozenset(),
     shorter: Names = None,
+    report_nan: bool = False,
 ) -> Settings:
     """The user's choices, checked against the function."""
     params = {p.name: p for p in function.params}
@@ -100,7 +102,7 @@ def make_settings(
     promises = check_promises(function, promises)
     everything = (*listed, *_numbers_in_structs(function, listed))
     asked = (kept, assigned, may_alias, budget, deterministic, promises, changing)
-    return Settings(everything, mode, *asked, shown=listed, shorter=fewer)
+    return Settings(everything, mode, *asked, shown=listed, shorter=fewer, report_nan=report_nan)
 
 
 def _numbers_in_structs(function: Function, listed: tuple[str, ...]) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ def hidden_names(function: Function, derivation: Derivation) -> set[str]:
         yield from (p for stack in derivation.stacks for p in stack.params)
         yield from (p for log in derivation.logs for p in log.params)
         yield from (p for claim in derivation.claims for p in claim.params)
+        yield from (derivation.tests.memory,) if derivation.tests is not None else ()
 
     return _supplied(function, derivation) | {p.name for p in params()}
 
@@ -149,6 +150,13 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
         yield copies.length.name, f"the number of elements of {name}"
     for axis, param in zip("xyz", derivative.coarse.extents if derivative.coarse is not None else (), strict=False):
         yield param.name, f"gridDim.{axis} of the kernel's launch: fewer blocks do its work"
+    if derivative.tests is not None:
+        from ...autodiff.sweep.finite_tests import RECORDS, WORDS
+
+        yield (
+            derivative.tests.memory.name,
+            f"{WORDS} * {RECORDS} elements, {_ZEROED}: the first number in the reverse that is not finite",
+        )
     for claim in derivative.claims:
         name = claim.root.name
         yield claim.before.name or "", f"a copy of {name} from before the forward launch"

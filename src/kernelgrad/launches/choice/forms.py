@@ -95,6 +95,7 @@ class Forms:
             deterministic=settings.deterministic,
             unique=settings.promises.unique,
             changing=settings.changing,
+            report_nan=settings.report_nan,
         )
 
     # ---- launches

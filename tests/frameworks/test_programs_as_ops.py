@@ -1,0 +1,235 @@
+"""Recorded programs as operators of PyTorch and JAX: values, gradients, transformations, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch._prims_common.check:FutureWarning"),
+]
+N, STEPS = 12, 4
+MODULE = kg.compile(r"""
+__global__ void heat(double *v, const double *u, const double *kappa, int n, double dt) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) v[i] = u[i] + dt * kappa[i] * u[i] * (u[max(i - 1, 0)] - 2 * u[i] + u[min(i + 1, n - 1)]);
+}
+__global__ void energy(double *e, int *count, const double *u, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { atomicAdd(e, u[i] * u[i]); atomicAdd(count, 1); }
+}
+__global__ void half(float *y, const float *x, int n) { if (threadIdx.x < n) y[threadIdx.x] = sinf(x[threadIdx.x]); }
+""")
+
+
+def program(both: bool = True, dtype: Any = np.float64) -> Any:
+    """u after some steps and, if both, its energy: inputs u, kappa and the number dt."""
+    u, v, kappa = (np.zeros(N, dtype) for _ in range(3))
+    dt, e, count, u0 = np.array(0.1), np.zeros(1), np.zeros(1, np.int32), u
+    with kg.record() as tape:
+        for _ in range(STEPS):
+            MODULE["heat"][1, 32](v, u, kappa, N, dt)
+            u, v = v, u
+        if both:
+            kg.fill(e, 0)
+            kg.fill(count, 0)
+            MODULE["energy"][1, 32](e, count, u, N)
+    return tape.program(inputs=(u0, kappa, dt), outputs=(u, e) if both else (u,))
+
+
+def given(seed: int = 3) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0.5, 1.5, N), rng.uniform(0.5, 1.5, N), np.array(0.07)
+
+
+def expected(xp: Any, u: Any, kappa: Any, dt: Any) -> tuple[Any, Any]:
+    """In the framework's own terms."""
+    left, right = np.maximum(np.arange(N) - 1, 0), np.minimum(np.arange(N) + 1, N - 1)
+    for _ in range(STEPS):
+        u = u + dt * kappa * u * (u[left] - 2 * u + u[right])
+    return u, (u * u).sum().reshape(1)
+
+
+# ---- PyTorch --------------------------------------------------------------------------------------------------------
+
+
+def test_torch() -> None:
+    torch = pytest.importorskip("torch")
+    op = kg.torch.op(program())
+    x = [torch.tensor(a, requires_grad=True) for a in given()]
+    for found, want in zip(op(*x), expected(torch, *x), strict=True):
+        torch.testing.assert_close(found, want)
+    assert torch.autograd.gradcheck(op, x)
+    torch.library.opcheck(op._operator, x)
+    grads = [torch.autograd.grad(sum(t.sum() for t in f(*x)), x) for f in (op, lambda *a: expected(torch, *a))]
+    compiled = torch.compile(lambda *a: sum(t.sum() for t in op(*a)) * 2, fullgraph=True, backend="aot_eager")
+    grads.append(tuple(g / 2 for g in torch.autograd.grad(compiled(*x), x)))
+    only = torch.autograd.grad(op(*x)[1].sum(), x[:1])
+    torch.testing.assert_close(only, torch.autograd.grad(expected(torch, *x)[1].sum(), x[:1]))
+    torch.testing.assert_close(grads[0], grads[1])
+    torch.testing.assert_close(grads[2], grads[1])
+
+
+def test_torch_func() -> None:
+    torch = pytest.importorskip("torch")
+    op = kg.torch.op(program(both=False))
+    u, kappa, dt = map(torch.tensor, given())
+    plain = lambda u: expected(torch, u, kappa, dt)[0]  # noqa: E731
+    ours = lambda u: op(u, kappa, dt)  # noqa: E731
+    torch.testing.assert_close(torch.func.jacrev(ours)(u), torch.func.jacrev(plain)(u))
+    many = torch.stack([u, u * 2, u + 1])[:, ::1]
+    torch.testing.assert_close(torch.vmap(ours)(many), torch.vmap(plain)(many))
+    grad = torch.vmap(torch.func.grad(lambda u: ours(u).square().sum()))(many)
+    torch.testing.assert_close(grad, torch.vmap(torch.func.grad(lambda u: plain(u).square().sum()))(many))
+    torch.testing.assert_close(ours(torch.stack([u, u], 1)[:, 0]), plain(u))
+    with pytest.raises(kg.UnsupportedError, match="no forward mode"):
+        torch.func.jvp(ours, (u,), (u,))
+    with pytest.raises(kg.UnsupportedError, match="no second derivatives"):
+        torch.func.jacrev(torch.func.grad(lambda u: ours(u).square().sum()))(u)
+
+
+def test_torch_details() -> None:
+    torch = pytest.importorskip("torch")
+    made = program()
+    op = kg.torch.op(made)
+    assert kg.torch.op(made) is op and op.name.startswith("kernelgrad::program_")
+    assert repr(op).startswith("<op (float64[12], float64[12], float64[]) -> (float64[12], float64[1])")
+    u, kappa, dt = map(torch.tensor, given())
+    with pytest.raises(kg.ArgumentError, match=r"input 0 is float32\[12\], and was float64\[12\]"):
+        op(u.float(), kappa, dt)
+    with pytest.raises(kg.ArgumentError, match=r"input 1 is float64\[11\]"):
+        op(u, kappa[1:], dt)
+    with pytest.raises(kg.ArgumentError, match="takes 3 arrays, got 1"):
+        op(u)
+    with pytest.raises(kg.ArgumentError, match="options are for kernels"):
+        kg.torch.op(made, {"y": "x"})
+
+
+def test_torch_autocast_and_threads() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = np.zeros(N, np.float32), np.zeros(N, np.float32)
+    with kg.record() as tape:
+        MODULE["half"][1, 32](y, x, N)
+    op = kg.torch.op(tape.program(inputs=(x,), outputs=(y,)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        t = torch.linspace(0, 1, N, dtype=torch.bfloat16)
+        torch.testing.assert_close(op(t), torch.sin(t.float()))
+    values = [torch.full((N,), float(k)) for k in range(8)]
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(50):
+            if not torch.equal(op(values[k]), op(values[k])) or abs(op(values[k])[0] - np.sin(k)) > 1e-6:
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---- JAX ------------------------------------------------------------------------------------------------------------
+
+
+def test_jax() -> None:
+    jax = pytest.importorskip("jax")
+    from jax_kernels import close, on_cpu
+
+    with on_cpu():
+        op = kg.jax.op(program())
+        x = tuple(map(jax.numpy.asarray, given()))
+
+        def loss(f: Any, *x: Any) -> Any:
+            u, e = f(*x)
+            return (u**3).sum() + e.sum()
+
+        def plain(*x: Any) -> Any:
+            return expected(jax.numpy, *x)
+
+        close(op(*x), plain(*x))
+        close(jax.jit(op)(*x), plain(*x))
+        for transform in (jax.grad, lambda f, k: jax.jit(jax.grad(f, k)), lambda f, k: jax.grad(jax.checkpoint(f), k)):
+            found, want = (transform(lambda *x, f=f: loss(f, *x), (0, 1, 2))(*x) for f in (op, plain))
+            close(found, want)
+        close(jax.jacrev(lambda u: op(u, *x[1:])[0])(x[0]), jax.jacrev(lambda u: plain(u, *x[1:])[0])(x[0]))
+        many = jax.numpy.stack([x[0], x[0] + 1, x[0] * 2])
+        for transform in (
+            jax.vmap,
+            lambda f: jax.vmap(jax.grad(f)),
+            lambda f: jax.grad(lambda m: jax.vmap(f)(m).sum()),
+        ):
+            found, want = (transform(lambda u, f=f: loss(f, u, *x[1:]))(many) for f in (op, plain))
+            close(found, want)
+        found, want = (jax.lax.scan(lambda u, _, f=f: (f(u, *x[1:])[0], u.sum()), x[0], None, 3) for f in (op, plain))
+        close(found, want)
+
+
+def test_jax_on_two_devices() -> None:
+    """At once, on both: they take turns."""
+    jax = pytest.importorskip("jax")
+    if not hasattr(jax, "shard_map"):
+        pytest.skip("jax.shard_map came with JAX 0.6")
+    from jax.sharding import Mesh, PartitionSpec
+    from jax_kernels import close, on_cpu
+
+    with on_cpu():
+        op, (u, kappa, dt) = kg.jax.op(program(both=False)), map(jax.numpy.asarray, given())
+        mesh, split, same = Mesh(np.array(jax.devices("cpu")), ("d",)), PartitionSpec("d"), PartitionSpec()
+
+        def loss(f: Any, both: Any) -> Any:
+            one = jax.shard_map(f, mesh=mesh, in_specs=(split, same, same), out_specs=split)
+            return (one(both, kappa, dt) ** 2).sum()
+
+        both = jax.numpy.concatenate([u, u * 1.1])
+        found, want = (
+            jax.jit(jax.grad(lambda x, f=f: loss(f, x)))(both) for f in (op, lambda *x: expected(jax.numpy, *x)[0])
+        )
+        close(found, want)
+
+
+def test_jax_refusals() -> None:
+    jax = pytest.importorskip("jax")
+    from jax_kernels import on_cpu
+
+    with on_cpu():
+        op = kg.jax.op(program(both=False))
+        u, kappa, dt = map(jax.numpy.asarray, given())
+        f = lambda u: op(u, kappa, dt).sum()  # noqa: E731
+        with pytest.raises(kg.UnsupportedError, match="no forward mode"):
+            jax.jvp(f, (u,), (u,))
+        with pytest.raises(kg.UnsupportedError, match="no second derivatives"):
+            jax.jacrev(jax.grad(lambda u: (op(u, kappa, dt) ** 2).sum()))(u)
+        with pytest.raises(kg.ArgumentError, match="takes 3 arrays, got 1"):
+            op(u)
+        with pytest.raises(kg.ArgumentError, match=r"input 0 is float32\[12\]"):
+            op(u.astype("float32"), kappa, dt)
+        assert repr(op).startswith("<op (float64[12]")
+
+
+def test_integers_among_the_outputs() -> None:
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    from jax_kernels import on_cpu
+
+    u, e, count = np.zeros(N), np.zeros(1), np.zeros(1, np.int32)
+    with kg.record() as tape:
+        kg.fill(e, 0)
+        kg.fill(count, 0)
+        MODULE["energy"][1, 32](e, count, u, N)
+    made = tape.program(inputs=(u,), outputs=(e, count))
+    x = torch.ones(N, dtype=torch.float64, requires_grad=True)
+    found = kg.torch.op(made)(x)
+    assert found[0] == N and found[1] == N and not found[1].requires_grad
+    found[0].sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+    with on_cpu():
+        y = jax.numpy.ones(N)
+        assert kg.jax.op(made)(y)[1][0] == N
+        np.testing.assert_array_equal(jax.grad(lambda y: kg.jax.op(made)(y)[0].sum())(y), 2 * y)
