@@ -63,13 +63,22 @@ def test_the_kernels_own_sums_stay_as_they_are() -> None:
     assert y == alone
 
 
+@pytest.mark.parametrize("n", [5_000, 30_000, 65_000])
+def test_sums_of_middling_length(n: int) -> None:
+    source = """__global__ void k(double *y, const float *w, int n) {
+        double s = 0; for (int j = 0; j < n; j++) s += w[0] * 0.3f; y[0] = s; }"""
+    d_w = np.zeros(1, "f4")
+    kg.gradient(kg.compile(source)["k"], "y, w")[1, 1](np.zeros(1), np.ones(1, "f4"), n, np.ones(1), d_w)
+    np.testing.assert_allclose(d_w, [n * np.float64(np.float32(0.3))], rtol=1e-5)
+
+
 @pytest.mark.parametrize("n", [70_000, 70_001, 70_127, 70_128])
 def test_pieces_end_where_the_loop_ends(n: int) -> None:
     """Each iteration adds another number: all of them, and no other."""
     source = """__global__ void k(double *y, const float *x, const float *w, int n) {
         double s = 0; for (int j = n - 1; j >= 3; j -= 3) s += w[0] * x[j]; y[0] = s; }"""
     x, d_w = np.random.default_rng(n).random(n).astype("f4"), np.zeros(1, "f4")
-    for scale in (1, 4):  # long and short, by the launch's integers
+    for scale in (1, 20):  # long and short, by the launch's integers
         text = source.replace("int n) {", f"int m) {{ int n = m / {scale};")
         gradient, count = kg.gradient(kg.compile(text)["k"], "y, w"), n // scale
         gradient[1, 1](np.zeros(1), x, np.ones(1, "f4"), n, np.ones(1), d_w)

@@ -13,14 +13,17 @@ from ..structure import Structure
 from ..trip_counts import Amount, Trips
 from .affine import Shape
 
-LONG = 1 << 16  # additions to one sum of floats that keep enough of its digits
+LONG = 1 << 12  # additions to one sum of floats that keep enough of its digits
+_LONG_IF_EVER = 1 << 16  # the same, where a loop's length is in memory and only bounded by what a launch can do
 _GEOMETRIC = ("shr", "shl", "div", "mul")
 _BITS = 64.0
 _LONGEST = float(1 << 38)  # iterations of all threads of a launch together
 
 
 def has_long_loops(function: Function, structure: Structure, shape: Shape, known: Callable[[Any], Any]) -> bool:
-    return Lengths(function, structure, shape, known).most(function.body) > LONG
+    lengths = Lengths(function, structure, shape, known)
+    most = lengths.most(function.body)
+    return most > (_LONG_IF_EVER if lengths.open else LONG)
 
 
 class Lengths:
