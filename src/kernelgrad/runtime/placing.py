@@ -21,9 +21,9 @@ from ..errors import TapeError
 from ..ir.layout import leaves, param_layout
 from ..ir.ops import Function
 from ..ir.types import Pointer, Scalar
-from ..runtime.arrays import BFLOAT16, ArrayView, Device, DType
-from ..runtime.launch import BoundArguments, LaunchConfig
-from ..runtime.tracing import Filled, LiveNumber, Moved, Trace
+from .arrays import BFLOAT16, ArrayView, Device, DType
+from .launch import BoundArguments, LaunchConfig
+from .tracing import Filled, LiveNumber, Moved, Trace
 
 _SHIFT, _FIRST = 40, 1 << 62
 _GRANULE = 256  # bytes
