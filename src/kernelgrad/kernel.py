@@ -216,6 +216,7 @@ class Kernel:
         self._was_launched = True
 
     @cached_property
+    @compiling
     def replays(self) -> Replays:
         """Launches that come again."""
         from .runtime.replay import Replays

@@ -381,6 +381,7 @@ class Gradient(Differentiated):
         self._was_launched = True
 
     @cached_property
+    @compiling
     def replays(self) -> Replays:
         """Launches that come again."""
         from ..runtime.replay import Replays

@@ -13,6 +13,7 @@ from ..errors import DeviceError, LaunchError
 from . import operations
 from .cpu import LaunchStatus
 from .launch import BoundArguments, LaunchConfig
+from .native_list import operation
 from .operations import ENTRY, PROGRAM, Status
 from .placing import Place, Relocatable, Traced
 from .tracing import Filled, Moved
@@ -113,8 +114,6 @@ def _packed_entries(entries: list[Entry], launches: list[int]) -> bytes:
 
 
 def add_on_cpu(lists: Lists, step: Traced | Moved | Filled) -> None:
-    from .native_list import operation
-
     match step:
         case Traced(executable, config, arguments, pointers, numbers):
             _launch_on_cpu(lists, executable.entry(config, arguments), arguments, pointers, numbers)

@@ -17,6 +17,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import combinations
 from typing import Any
 
@@ -26,12 +27,14 @@ from ..errors import KernelGradError
 from ..ir.layout import param_layout
 from ..ir.ops import Function
 from ..ir.types import F16, F32, F64, Pointer, Scalar
-from .arrays import ArrayView, mark_written, view
+from .arguments import Binder
+from .arrays import ArrayView, is_part, mark_written, view
 from .config import Launch
 from .devices import context_number, current
 from .operations import OTHER_CONTEXT, OVERLAP, Status, code
 from .placing import ALIGNED, Relocatable, start_of
 from .programs import ALIGN, Lists, Memory, add_on_cpu, add_on_gpu, driver_function, program_of
+from .reach import reaches
 from .recording import RECORDER
 from .scratch import Scratch
 from .signature import user_params
@@ -59,14 +62,21 @@ class Replays:
         self._found: dict[Key, Replay | None] = {}
         self._seen: dict[Key, None] = {}
 
-    def launch(self, launch: Launch, args: Sequence[Any], detached: bool = False) -> bool:
-        """Whether that was all. `detached`: of tensors, it does not matter whether PyTorch's graph has a part in them,
-        and nobody counts what is written."""
-        kinds = self._kinds
-        if kinds is None or len(args) != len(kinds) or launch.stream is not None:
-            return False
+    def launch(self, launch: Launch, args: Sequence[Any]) -> bool:
+        """Whether that was all."""
         if RECORDER.get() is not None or TRACE.get() is not None:
             return False
+        found = self.find(launch, args)
+        return found is not None and found[0].run(args, found[1], found[2])
+
+    def find(
+        self, launch: Launch, args: Sequence[Any], detached: bool = False
+    ) -> tuple[Replay, list[int], list[float]] | None:
+        """With the addresses and numbers that it is run with. `detached`: of tensors, it does not matter whether
+        PyTorch's graph has a part in them, and nobody counts what is written; and they may be parts of others."""
+        kinds = self._kinds
+        if kinds is None or len(args) != len(kinds) or launch.stream is not None:
+            return None
         key, addresses, numbers = [launch, detached], list[int](), list[float]()
         try:
             for kind, arg in zip(kinds, args, strict=True):
@@ -77,27 +87,23 @@ class Replays:
                     read = _readers.get(type(arg)) or _find_reader(type(arg))
                     address = read(arg, key.append, detached)
                     if address is None:
-                        return False
+                        return None
                     addresses.append(address)
                 elif kind == _NUMBER:
                     if type(arg) not in _FLOATS:
-                        return False
+                        return None
                     numbers.append(arg)
                 elif type(arg) in _INTEGERS:
                     key.append(arg)
                 else:
-                    return False
+                    return None
         except (TypeError, ValueError, BufferError, RuntimeError):  # no plain memory
-            return False
+            return None
         whole = tuple(key)
         found = self._found.get(whole)
-        if found is None:
-            if whole in self._found:
-                return False
+        if found is None and whole not in self._found:
             found = self._prepare(whole, launch, args)
-            if found is None:
-                return False
-        return found.run(args, addresses, numbers)
+        return None if found is None else (found, addresses, numbers)
 
     def _prepare(self, key: Key, launch: Launch, args: Sequence[Any]) -> Replay | None:
         """None at the first time, and where it cannot be."""
@@ -106,7 +112,7 @@ class Replays:
             self._seen[key] = None
             return None
         try:
-            making = _Making(self._function, self._kinds or (), launch, args)
+            making = _Making(self._function, self._kinds or (), launch, args, detached=key[1])
             found: Replay | None = making.made(self._slowly, self._apart)
         except KernelGradError:  # it looks at memory, say
             found = None
@@ -116,9 +122,10 @@ class Replays:
 
 
 class Replay:
-    """`nbytes`: of memory besides the arguments; `written`: which arguments PyTorch is told of."""
+    """`nbytes`: of memory besides the arguments; `written`: which arguments PyTorch is told of. `inside`: the kernel
+    provably touches nothing around its arrays."""
 
-    __slots__ = ("_program", "_keep", "_pack", "_checks", "_nbytes", "_device", "_written", "_stream", "_source")
+    __slots__ = ("_program", "_keep", "_pack", "_checks", "_nbytes", "_device", "_written", "_stream", "inside")
 
     def __init__(
         self, lists: Lists, words: dict[str, int], nbytes: int, codes: str, device: int | None, keep: Any
@@ -130,20 +137,20 @@ class Replay:
         self._checks = [entry.check for entry in lists.entries]
         self._pack = struct.Struct(codes).pack
         self._written: tuple[int, ...] = ()
-        self._stream: Callable[[Any], int] | None = None
-        self._source = 0
+        self._stream: Callable[[Sequence[Any]], int] | None = None
+        self.inside = False
 
     def written_in(self, numbers: Sequence[int]) -> Replay:
         self._written = tuple(numbers)
         return self
 
-    def streams_of(self, source: int, stream: Callable[[Any], int]) -> Replay:
-        """`source`: the argument whose package says on which stream."""
-        self._source, self._stream = source, stream
+    def on_stream(self, stream: Callable[[Sequence[Any]], int]) -> Replay:
+        """`stream`: the current one, by the arguments."""
+        self._stream = stream
         return self
 
-    def run(self, args: Sequence[Any], addresses: list[int], numbers: list[float]) -> bool:
-        stream = 0 if self._stream is None else self._stream(args[self._source])
+    def run(self, args: Sequence[Any], addresses: Sequence[int], numbers: Sequence[float]) -> bool:
+        stream = 0 if self._stream is None else self._stream(args)
         own = 0
         if self._nbytes:
             if self._device is None:
@@ -175,8 +182,8 @@ class Replay:
 class _Making:
     """Makes a program of a launch: its arrays become placeholders, its numbers one more buffer."""
 
-    def __init__(self, function: Function, kinds: tuple[Any, ...], launch: Launch, args: Sequence[Any]):
-        self.launch, self.args, self._kinds = launch, args, kinds
+    def __init__(self, function: Function, kinds: tuple[Any, ...], launch: Launch, args: Sequence[Any], detached: bool):
+        self.launch, self.args, self._kinds, self._detached = launch, args, kinds, detached
         self.views: dict[int, ArrayView] = {}
         for k, (kind, arg) in enumerate(zip(kinds, args, strict=True)):
             found = view(arg) if kind == _POINTER and arg is not None else None
@@ -213,6 +220,9 @@ class _Making:
         return tuple(live), codes
 
     def made(self, slowly: Slowly, apart: bool) -> Replay | None:
+        inside = self._detached and self._stays_inside()
+        if not inside and any(is_part(view_of) for view_of in map(view, self.args) if view_of is not None):
+            return None
         plain = [0.0 if kind == _NUMBER else arg for kind, arg in zip(self._kinds, self.args, strict=True)]
         args = tuple([self.views.get(k, arg) for k, arg in enumerate(plain)])
         with self.trace.open(), self.trace.telling(self._function, self._live):
@@ -222,7 +232,18 @@ class _Making:
             add_on_cpu(lists, step) if self.device is None else add_on_gpu(lists, (step,))
         if any(e.chunk or e.prints for e in lists.entries) or self.trace.nbytes > _MOST_BYTES:
             return None
-        return self._replay(lists, self._apart_pairs() if apart else [])
+        made = self._replay(lists, self._apart_pairs() if apart else [])
+        made.inside = inside
+        return made
+
+    def _stays_inside(self) -> bool:
+        """Whether the kernel provably touches nothing around its arrays: what they are parts of does not matter."""
+        own = len(user_params(self._function))
+        with _no_graph():
+            bound, _ = Binder(self._function, frozenset()).bind(self.args[:own])
+        unknown = [b._replace(is_part=True, around=None) for b in bound.buffers]
+        found = reaches(self._function, self.launch, bound._replace(buffers=tuple(unknown)))
+        return all(reach.both == (0, 0) for reach in found.values())
 
     def _replay(self, lists: Lists, pairs: list[tuple[int, ...]]) -> Replay:
         scratch = -(-lists.scratch_bytes // ALIGN) * ALIGN
@@ -249,10 +270,11 @@ class _Making:
         nbytes = own + (ALIGN + needed if is_lent else 0)
         codes = f"<{self._numbers}Q8xQ{self._codes}"
         made = Replay(lists, words, nbytes, codes, self.device, (table, strides))
-        made.written_in(sorted({o.number for o in self.trace.mutated if isinstance(o, _Argument)}))
+        if not self._detached:
+            made.written_in(sorted({o.number for o in self.trace.mutated if isinstance(o, _Argument)}))
         if self.device is not None:
             first = next(iter(self.views))
-            made.streams_of(first, _stream_reader(self.args[first]))
+            made.on_stream(_stream_reader(self.args[first], first))
         return made
 
     def _apart_pairs(self) -> list[tuple[int, ...]]:
@@ -300,11 +322,13 @@ def _tensor(tensor: Any, add: Callable[[Any], None], detached: bool) -> int | No
     if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
         return None
     nbytes, address = tensor.nbytes, tensor.data_ptr()
-    if tensor.untyped_storage().nbytes() != nbytes or (not detached and tensor.requires_grad):
+    if not detached and (tensor.requires_grad or tensor.untyped_storage().nbytes() != nbytes):
         return None
     add(tensor.dtype)
     add(nbytes << 4 | address & 15)
     add(tensor.device)
+    if detached:
+        add(tensor.untyped_storage().nbytes() != nbytes)
     return int(address)
 
 
@@ -335,15 +359,20 @@ def _find_reader(kind: type) -> Reader:
     return _readers.setdefault(kind, found)
 
 
-def _stream_reader(array: Any) -> Callable[[Any], int]:
-    """The current stream of an array's package."""
+def _stream_reader(array: Any, place: int) -> Callable[[Sequence[Any]], int]:
+    """The current stream of the package of an array, which is the argument at this place."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         current_stream, index = torch._C._cuda_getCurrentRawStream, array.device.index
         return lambda _: current_stream(index)
     from .streams import current_stream as any_stream
 
-    return lambda array: any_stream(array) or 0
+    return lambda args: any_stream(args[place]) or 0
+
+
+def _no_graph() -> Any:
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.no_grad()
 
 
 # ---- calls ----------------------------------------------------------------------------------------------------------

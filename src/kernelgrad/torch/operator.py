@@ -15,8 +15,11 @@ from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, thr
 from ..frameworks.derived import Options
 from ..frameworks.roles import roles_of
 from ..kernel import Kernel
+from .eager import TENSORS, Plan, is_plain
 from .launching import Fill
 from .registration import Registered, register
+
+_PLANS = 256
 
 
 class Op(Asked):
@@ -36,6 +39,12 @@ class Op(Asked):
     ):
         super().__init__(registered.kernel, registered.roles, outputs, grid, block, shared, sizes, extent)
         self._operator = registered.operator
+        self._eager = registered.eager
+        self._plans: dict[Any, Plan] = {}
+        told = (grid, block, shared, *sizes.values(), *outputs.values())
+        are_numbers = [[name in registered.roles.numbers for name in names] for names in (self._names, self._all_names)]
+        is_fixed = not any(callable(given) for given in told)
+        self._are_numbers = {len(each): each for each in are_numbers} if is_fixed else {}
 
     @property
     def name(self) -> str:
@@ -43,6 +52,51 @@ class Op(Asked):
         return str(self._operator.name())
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
+        if torch.compiler.is_compiling() or not is_plain():
+            return self._operator(*self._arguments(self._named(args, keywords)))
+        key = None
+        if not keywords and (found := self._key(args)) is not None:
+            key, tensors, numbers = found
+            plan = self._plans.get(key)
+            if plan is not None:
+                return self._eager.run(plan, tensors, numbers)
+        named = self._named(args, keywords)
+        planned = self._eager.plan(named, self._shapes(named), self._launch_numbers(named))
+        if planned is None:
+            return self._operator(*self._arguments(named))
+        if key is not None:
+            self._remember(key, planned[0])
+        return self._eager.run(*planned)
+
+    def _key(self, args: tuple[Any, ...]) -> tuple[Any, list[Any], list[Any]] | None:
+        """What a call's plan depends on, and the tensors and numbers that it is run with; None where a function of the
+        user's has a say, and where a number is a tensor."""
+        are_numbers = self._are_numbers.get(len(args))
+        if are_numbers is None:
+            return None
+        key, tensors, numbers = list[Any]((torch.is_grad_enabled(), len(args))), list[Any](), list[Any]()
+        for arg, is_number in zip(args, are_numbers, strict=True):
+            kind = type(arg)
+            if is_number:
+                if kind is not float and kind is not int:
+                    return None
+                numbers.append(arg)
+            elif kind in TENSORS:
+                tensors.append(arg)
+                key += (arg.shape, arg.dtype, arg.device, arg.requires_grad)
+            elif kind is int or kind is bool:
+                key.append(arg)
+            else:
+                return None
+        return tuple(key), tensors, numbers
+
+    def _remember(self, key: Any, plan: Plan) -> None:
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
+
+    def _named(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+        """All arguments of the kernel but outputs."""
         names = self._all_names if len(args) + len(keywords) == len(self._all_names) else self._names
         if len(args) + len(keywords) != len(names):
             raise self._miscounted(args, keywords)
@@ -51,6 +105,10 @@ class Op(Asked):
             if key in named or key not in names:
                 raise self._miscounted(args, keywords)
             named[key] = value
+        for key in self._roles.numbers:
+            number = named[key]
+            if isinstance(number, torch.Tensor) and (number.numel() != 1 or not number.is_floating_point()):
+                raise self._refuse(key, "wants a number or a floating-point tensor of one element", number)
         for key in self._roles.arrays:
             if not isinstance(named[key], torch.Tensor):
                 raise self._refuse(key, "wants a tensor", named[key])
@@ -58,25 +116,30 @@ class Op(Asked):
             named[self._extent.inferred] = self._same_size({name: named[name].numel() for name in self._extent.arrays})
         for key, size in self._sizes.items():
             named[key] = size(**named) if callable(size) else size
-        return self._operator(*self._arguments(named))
+        return named
 
     def _arguments(self, named: dict[str, Any]) -> list[Any]:
+        """Of the registered operator."""
         roles = self._roles
         packed: list[Any] = [named[name] for name in roles.arrays]
         for name in roles.numbers:
             number = named[name]
             if isinstance(number, torch.Tensor):
-                if number.numel() != 1 or not number.is_floating_point():
-                    raise self._refuse(name, "wants a number or a floating-point tensor of one element", number)
                 packed += [number, 0.0]
             else:
                 packed += [None, number]
         packed += [named[name] for name in roles.integers]
-        packed += [self._shape(shape, named) for _, shape in self._outputs]
+        return [*packed, *self._shapes(named), self._launch_numbers(named)]
+
+    def _shapes(self, named: Mapping[str, Any]) -> list[list[Any]]:
+        """Of the outputs."""
+        return [self._shape(shape, named) for _, shape in self._outputs]
+
+    def _launch_numbers(self, named: Mapping[str, Any]) -> list[Any]:
+        """Grid, block, bytes of shared memory."""
         block = three(self._block, named)
         grid = self._blocks(named, block) if self._grid is None else three(self._grid, named)
-        packed.append([*grid, *block, value_of(self._shared, named)])
-        return packed
+        return [*grid, *block, value_of(self._shared, named)]
 
     def _blocks(self, named: Mapping[str, Any], block: list[Any]) -> list[Any]:
         assert self._extent.size is not None

@@ -14,6 +14,7 @@ from ..frameworks.roles import Roles
 from ..kernel import Kernel
 from ..locks import COMPILING
 from .calls import Call, Layout, Maybe, Tensor
+from .eager import Eager
 from .formulas import FORMULAS, Formulas, autograd_of
 from .launching import Fill, Launcher
 from .mapping import in_sequence
@@ -38,6 +39,7 @@ class Registered:
         self.operator = operators["value"]
         for kind in KINDS:
             self._register(kind, operators[kind])
+        self.eager = Eager(self)
         for device in ("CPU", "CUDA"):
             library().impl(name, self._autocast(device), f"Autocast{device}")
 
