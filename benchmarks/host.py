@@ -25,14 +25,14 @@ CONTENDERS = ("primal", "J", "R")
 LAUNCHES = 10
 
 
-def microseconds(runs: list[Callable[[], None]], batches: int) -> list[float]:
+def microseconds(runs: list[Callable[[], None]], batches: int, launches: int = LAUNCHES) -> list[float]:
     """Of each the best of many short batches that take turns: what else the computer does only adds to it."""
 
     def batch(run: Callable[[], None]) -> float:
         start = time.perf_counter()
-        for _ in range(LAUNCHES):
+        for _ in range(launches):
             run()
-        return (time.perf_counter() - start) / LAUNCHES * 1e6
+        return (time.perf_counter() - start) / launches * 1e6
 
     return [min(times) for times in zip(*([batch(run) for run in runs] for _ in range(batches)), strict=True)]
 
@@ -157,6 +157,15 @@ def in_torch(batches: int) -> None:
         result = of(*leaves)
         return lambda: torch.autograd.grad(result, leaves, seed, retain_graph=True)  # type: ignore[func-returns-value]
 
+    def here(run: Callable[[], None]) -> Callable[[], None]:
+        """Without the threads that PyTorch has for each GPU: to wake one takes its time."""
+
+        def alone() -> None:
+            with torch.autograd.set_multithreading_enabled(False):
+                run()
+
+        return alone
+
     runs: dict[str, Callable[[], None]] = {
         "launch": lambda: kernel[1, N](y, x, w, N),
         "gradient launch": lambda: gradient[1, N](None, x, w, N, seed, d_x, d_w),
@@ -166,6 +175,8 @@ def in_torch(batches: int) -> None:
         "operator, forward, output zeroed": lambda: filled(*leaves),
         "by hand, backward": backward(hand),
         "operator, backward": backward(op),
+        "by hand, backward on this thread": here(backward(hand)),
+        "operator, backward on this thread": here(backward(op)),
     }
     settled = torch.cuda.synchronize if device == "cuda" else lambda: None
     for run in runs.values():
@@ -176,7 +187,7 @@ def in_torch(batches: int) -> None:
         times = []
         for _ in range(batches):  # short ones, each of which begins with an empty queue
             settled()
-            times += microseconds([run], 1)
+            times += microseconds([run], 1, 100)
         print(f"| {name} | {min(times):.1f} |", flush=True)
 
 
