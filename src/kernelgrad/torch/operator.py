@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pickle import PicklingError
 from typing import Any
 
 import torch
@@ -10,10 +11,11 @@ import torch
 from .. import requests
 from ..api import of_cupy
 from ..derivatives.asked.promises import Promises
-from ..errors import ArgumentError
+from ..errors import ArgumentError, InternalError
 from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, three, value_of
 from ..frameworks.derived import Options
 from ..frameworks.roles import roles_of
+from ..ir import serial
 from ..kernel import Kernel
 from .eager import TENSORS, Plan, is_plain
 from .launching import Fill
@@ -38,7 +40,7 @@ class Op(Asked):
         extent: Inferred,
     ):
         super().__init__(registered.kernel, registered.roles, outputs, grid, block, shared, sizes, extent)
-        self._operator = registered.operator
+        self._operator, self._registered = registered.operator, registered
         self._eager = registered.eager
         self._plans: dict[Any, Plan] = {}
         told = (grid, block, shared, *sizes.values(), *outputs.values())
@@ -155,9 +157,35 @@ class Op(Asked):
         shown = f"a tensor of shape {tuple(got.shape)}" if isinstance(got, torch.Tensor) else type(got).__name__
         return self._refused(name, wants, shown)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Models are saved with their operators: the kernel as it was compiled, and what was said of it."""
+        kernel, launcher = self.kernel, self._registered.launcher
+        if not kernel.is_plain or kernel.refusal is not None:
+            raise PicklingError(f"{kernel.name} has variables besides its arguments, which stay in this process")
+        options = launcher.derived.options
+        settings = {
+            "grid": self._grid,
+            "block": self._block,
+            "shared": self._shared,
+            "sizes": self._sizes,
+            "fill": launcher.fills,
+            "deterministic": options.deterministic,
+            "tape_budget": options.tape_budget,
+            "assume": options.promises,
+        }
+        return _unpickled, (kernel.name, serial.dump(kernel.module), dict(self._outputs), settings)
+
     def __deepcopy__(self, memo: Any) -> Op:
         """Models are copied; this has nothing that changes."""
         return self
+
+
+def _unpickled(name: str, module: bytes, outputs: Mapping[str, Shape], settings: dict[str, Any]) -> Op:
+    return op(Kernel(name, serial.load(module), _no_variable), outputs, **settings)
+
+
+def _no_variable(name: str) -> Any:
+    raise InternalError(f"a kernel without variables uses '{name}'")
 
 
 def op(
