@@ -317,6 +317,37 @@ def test_calls_among_modes_and_transformations() -> None:
         close(-WEIGHTED(torch._neg_view(x), w, 2.0), -2 * x * x * w.sin())
 
 
+COUNTED = """__global__ void counted(double *y, const double *x, const int *steps, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    double v = x[i], u = 0.5;
+    for (int k = 0; k < steps[i]; k++) { v = sin(v) * u + 0.5 * v; u = cos(u * v); }
+    y[i] = v * u;
+}"""
+
+
+def test_tapes_are_pytorchs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelgrad.runtime import scratch
+    from kernelgrad.torch import launching
+
+    lent: list[int] = []
+
+    def lend(nbytes: int, device: Any, stream: int) -> Any:
+        lent.append(nbytes)
+        return given(nbytes, device, stream)
+
+    given = launching.lend
+    monkeypatch.setattr(launching, "lend", lend)
+    op = kg.torch.op(kg.compile(COUNTED)["counted"], {"y": "x"}, sizes={"n": numel})
+    x, steps = random(20), torch.arange(20, dtype=torch.int32)
+    for make in (lambda: op(x, steps).sum(), lambda: vmap(lambda x: op(x, steps))(x[None]).sum()):
+        lent.clear()
+        assert gradcheck(lambda x: op(x, steps), (x,))
+        make().backward()
+        assert max(lent) >= 190 * 8  # 0 + 1 + ... + 19 iterations are kept
+    assert scratch.LENDER.get() is None
+
+
 def test_hooks_of_saved_tensors() -> None:
     """What a hook gives back is what the backward reads."""
     x, w = random(5), random(5, seed=1)

@@ -33,9 +33,9 @@ __global__ void iterate(double *y, const double *x, int steps, int n) {
 __global__ void counted(double *y, const double *x, const int *steps, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    double v = x[i];
-    for (int k = 0; k < steps[i]; k++) v = sin(v) * x[i];
-    y[i] = v;
+    double v = x[i], u = 0.5;
+    for (int k = 0; k < steps[i]; k++) { v = sin(v) * u + 0.5 * v; u = cos(u * v); }
+    y[i] = v * u;
 }
 __global__ void rows(float *y, const float *x, int n) {
     extern __shared__ float tile[];

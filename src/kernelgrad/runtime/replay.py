@@ -140,6 +140,11 @@ class Replay:
         self._stream: Callable[[Sequence[Any]], int] | None = None
         self.inside = False
 
+    @property
+    def needs_memory(self) -> bool:
+        """On a GPU; the CPU's threads have some."""
+        return self._nbytes > 0 and self._device is not None
+
     def written_in(self, numbers: Sequence[int]) -> Replay:
         self._written = tuple(numbers)
         return self

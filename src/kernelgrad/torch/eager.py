@@ -24,7 +24,7 @@ from ..runtime.config import Launch
 from ..runtime.replay import Replay, Replays
 from ..runtime.tracing import fill_placeholder
 from .calls import Call, Maybe, Tensor
-from .launching import make_launch_of, plain
+from .launching import lending, make_launch_of, plain
 
 if TYPE_CHECKING:
     from .registration import Registered
@@ -84,15 +84,22 @@ class Ready:
                     address = array.data_ptr()
                     bits |= address
                     addresses.append(address)
-            if not bits & 15 and (replay.inside or self._are_whole(arrays)) and replay.run((), addresses, numbers):
+            if not bits & 15 and (replay.inside or self._are_whole(arrays)) and self._go(replay, addresses, numbers):
                 return
         args = whole()
         found = self._replays.find(self._launch, args, True)
-        if found is not None and found[0].run((), found[1], found[2]):
+        if found is not None and self._go(*found):
             if not any(address & 15 for address in found[1]):
                 self._replay, self._sizes = found[0], [0 if a is None else a.nbytes for a in arrays]
             return
         self._slowly(args)
+
+    @staticmethod
+    def _go(replay: Replay, addresses: Sequence[int], numbers: Sequence[float]) -> bool:
+        if not replay.needs_memory:
+            return replay.run((), addresses, numbers)
+        with lending():
+            return replay.run((), addresses, numbers)
 
     def _are_whole(self, arrays: Sequence[Maybe]) -> bool:
         """Not parts of larger ones."""
@@ -233,7 +240,7 @@ class Eager:
         return pool[results[0]] if len(results) == 1 else tuple([pool[k] for k in results])
 
     def _slowly(self, launch: Launch, args: tuple[Any, ...]) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), lending():
             self._launch_plainly(launch, args)
 
     def _launch_plainly(self, launch: Launch, args: tuple[Any, ...]) -> None:
@@ -375,7 +382,7 @@ class Backward:
 
 
 def _slowly(gradient: Any, launch: Launch, args: tuple[Any, ...]) -> None:
-    with torch.no_grad():
+    with torch.no_grad(), lending():
         gradient._launch_plainly(launch, args)
 
 

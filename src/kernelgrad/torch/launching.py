@@ -6,7 +6,8 @@ Everything here runs below autograd, on new tensors from PyTorch's allocator, on
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..ir.traverse import walk
 from ..ir.types import Scalar
 from ..kernel import Kernel
 from ..runtime.config import Launch, make_launch
+from ..runtime.scratch import LENDER
 from .calls import Call, Maybe, Tensor
 
 Fill = float | int | None
@@ -210,6 +212,23 @@ class Launcher:
                 reason = f"the variable '{name}' changed after the first launch of {self.kernel.name} as an operator"
                 raise UnsupportedError(reason, self.kernel.function.span, "pass what changes as a parameter")
             self._versions[name] = version
+
+
+def lend(nbytes: int, device: int | None, stream: int) -> tuple[int, Any]:
+    """Memory of PyTorch's allocator, which gives it to others on the same stream when it is freed: in stream order."""
+    where = torch.device("cpu") if device is None else torch.device("cuda", device)
+    memory = torch.empty(nbytes, dtype=torch.uint8, device=where)
+    return memory.data_ptr(), memory
+
+
+@contextmanager
+def lending() -> Iterator[None]:
+    """Tapes and other memory of launches come from PyTorch's allocator."""
+    token = LENDER.set(lend)
+    try:
+        yield
+    finally:
+        LENDER.reset(token)
 
 
 def _device(call: Call, others: Sequence[Maybe] = ()) -> Any:

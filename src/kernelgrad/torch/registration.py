@@ -17,7 +17,7 @@ from ..locks import COMPILING
 from .calls import Call, Layout, Maybe, Tensor
 from .eager import Eager
 from .formulas import FORMULAS, Formulas, autograd_of
-from .launching import Fill, Launcher
+from .launching import Fill, Launcher, lending
 from .mapping import rule_of
 
 KINDS = ("value", "tangent", "backward", "second")
@@ -93,7 +93,7 @@ class Registered:
 
         def real(*args: Any) -> Any:
             own, call = f.call(kind, args)
-            with torch.no_grad():
+            with torch.no_grad(), lending():
                 match kind:
                     case "value":
                         found = launcher.value(call)

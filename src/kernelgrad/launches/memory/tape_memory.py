@@ -18,7 +18,7 @@ from ...runtime.config import Launch, make_launch
 from ...runtime.integers import KnownLaunch, integers_of
 from ...runtime.launch import BoundArguments
 from ...runtime.own import Own
-from ...runtime.scratch import Scratch, available_bytes
+from ...runtime.scratch import Scratch, available_bytes, is_captured
 from ..choice.variant import Variant
 from .argument_copies import copy_variables, on_copies
 from .buffers import THREADS, Bytes, Expression, Memory, Need, Number, Sized, Value, supply
@@ -138,6 +138,11 @@ def _counted(
     if segment is not None:
         own.supplied[SEGMENT] = Supplied(segment)
     stream = stream_of(launch, placement)
+    if is_captured(placement.cuda, stream):
+        raise LaunchError(
+            f"{variant.kernel.name}: how long the tape is depends on what arrays hold, and is counted by a launch that"
+            " the host waits for, which it cannot while a CUDA graph is captured; capture what is before and behind it"
+        )
     if stores:
         bound = on_copies(kernel.function, bound, placement, stream, own)
         copy_variables(variant.kernel, placement, stream, own)
