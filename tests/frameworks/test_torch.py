@@ -348,6 +348,29 @@ def test_tapes_are_pytorchs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scratch.LENDER.get() is None
 
 
+def test_tapes_of_a_given_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelgrad.launches.memory import tape_memory
+
+    kernel, x, steps = kg.compile(COUNTED)["counted"], random(20), torch.arange(20, dtype=torch.int32)
+
+    def gradient(**settings: Any) -> Any:
+        op = kg.torch.op(kernel, {"y": "x"}, sizes={"n": numel}, block=8, **settings)
+        return torch.autograd.grad(op(x, steps).sum(), x)[0]
+
+    expected = gradient()
+    close(gradient(tape_bytes="64kB"), expected)
+    with pytest.raises(kg.LaunchError, match="counted: tape_bytes=1000 is too little, this launch needs"):
+        gradient(tape_bytes=1000)
+    with pytest.raises(kg.LaunchError, match="counted: tape_bytes=10 is too little: one element each takes"):
+        gradient(tape_bytes=10)
+    monkeypatch.setattr(tape_memory, "is_captured", lambda *_: True)
+    with pytest.raises(kg.LaunchError, match="while a CUDA graph is captured; give operators tape_bytes="):
+        gradient(fill={"y": 1})
+    close(gradient(tape_bytes="64kB"), expected)
+    with pytest.raises(kg.KernelError, match="trap"):
+        gradient(tape_bytes=1000)
+
+
 def test_hooks_of_saved_tensors() -> None:
     """What a hook gives back is what the backward reads."""
     x, w = random(5), random(5, seed=1)

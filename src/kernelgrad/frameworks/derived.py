@@ -28,11 +28,12 @@ from .roles import Roles
 
 @dataclass(frozen=True)
 class Options:
-    """Of gradients, see `kg.gradient`."""
+    """Of gradients, see `kg.gradient`. `tape_bytes`: room for a tape that would be counted."""
 
     deterministic: bool | None = None
     tape_budget: int | None = None
     promises: Promises | None = None
+    tape_bytes: int | None = None
 
 
 @dataclass

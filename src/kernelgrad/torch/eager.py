@@ -301,7 +301,8 @@ class Backward:
         self._ready = None
         if plan.launch is not None:
             gradient, launch = self._reverse.gradient, plan.launch
-            self._ready = Ready(gradient.replays, launch, partial(_slowly, gradient, launch))
+            slowly = partial(_slowly, gradient, launch, eager.derived.options.tape_bytes)
+            self._ready = Ready(gradient.replays, launch, slowly)
 
     def run(self, grads: Sequence[Maybe], saved: Sequence[Any], numbers: Any) -> list[Maybe]:
         arrays = [None if recipe is None else recipe(grads, saved) for recipe in self._recipes]
@@ -381,8 +382,8 @@ class Backward:
         return shape, self._eager.launcher.dtypes[name], self._plan.device
 
 
-def _slowly(gradient: Any, launch: Launch, args: tuple[Any, ...]) -> None:
-    with torch.no_grad(), lending():
+def _slowly(gradient: Any, launch: Launch, tape_bytes: int | None, args: tuple[Any, ...]) -> None:
+    with torch.no_grad(), lending(tape_bytes):
         gradient._launch_plainly(launch, args)
 
 

@@ -20,6 +20,7 @@ from ..ir.ops import Atomic
 from ..ir.traverse import walk
 from ..ir.types import Scalar
 from ..kernel import Kernel
+from ..launches.memory.given_tape import TAPE_BYTES
 from ..runtime.config import Launch, make_launch
 from ..runtime.scratch import LENDER
 from .calls import Call, Maybe, Tensor
@@ -222,13 +223,14 @@ def lend(nbytes: int, device: int | None, stream: int) -> tuple[int, Any]:
 
 
 @contextmanager
-def lending() -> Iterator[None]:
-    """Tapes and other memory of launches come from PyTorch's allocator."""
-    token = LENDER.set(lend)
+def lending(tape_bytes: int | None = None) -> Iterator[None]:
+    """Tapes and other memory of launches come from PyTorch's allocator. `tape_bytes`: what the user gives for tapes."""
+    token, given = LENDER.set(lend), TAPE_BYTES.set(tape_bytes)
     try:
         yield
     finally:
         LENDER.reset(token)
+        TAPE_BYTES.reset(given)
 
 
 def _device(call: Call, others: Sequence[Maybe] = ()) -> Any:

@@ -171,6 +171,7 @@ class Op(Asked):
             "fill": launcher.fills,
             "deterministic": options.deterministic,
             "tape_budget": options.tape_budget,
+            "tape_bytes": options.tape_bytes,
             "assume": options.promises,
         }
         return _unpickled, (kernel.name, serial.dump(kernel.module), dict(self._outputs), settings)
@@ -199,6 +200,7 @@ def op(
     fill: Mapping[str, Fill] | None = None,
     deterministic: bool | None = None,
     tape_budget: int | str | None = None,
+    tape_bytes: int | str | None = None,
     assume: Promises | None = None,
 ) -> Op:
     """A kernel as a function of tensors, with derivatives, for every transformation of PyTorch's.
@@ -212,13 +214,16 @@ def op(
 
     A floating-point number may be a tensor of one element, and has a gradient then. `fill`: what an output holds before
     the kernel runs, zero by default; None for nothing in particular, where every element is written.
-    `deterministic=None`: as `torch.use_deterministic_algorithms` says. `tape_budget`, `assume`: see `kg.gradient`."""
+    `deterministic=None`: as `torch.use_deterministic_algorithms` says. `tape_budget`, `assume`: see `kg.gradient`.
+    `tape_bytes`: room for a tape whose length depends on what arrays hold, of the same length for every thread. Without
+    it such a tape is counted before each backward, which cannot be while a CUDA graph is captured."""
     kernel = requests.target("kg.torch.op", of_cupy(kernel), Kernel)
     outputs, sizes = dict(outputs or {}), dict(sizes or {})
     roles = roles_of(kernel, outputs)
     check(kernel, roles, outputs, sizes)
     fills = {name: (fill or {}).get(name, 0) for name in outputs}
-    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume)
+    tape_memory = requests.memory_size("tape_bytes", tape_bytes)
+    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume, tape_memory)
     extent = infer(kernel, roles, sizes)
     if grid is None and extent.size is None:
         raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")

@@ -93,7 +93,7 @@ class Registered:
 
         def real(*args: Any) -> Any:
             own, call = f.call(kind, args)
-            with torch.no_grad(), lending():
+            with torch.no_grad(), lending(launcher.derived.options.tape_bytes):
                 match kind:
                     case "value":
                         found = launcher.value(call)
