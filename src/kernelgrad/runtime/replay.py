@@ -35,10 +35,10 @@ from .operations import OTHER_CONTEXT, OVERLAP, Status, code
 from .placing import ALIGNED, Relocatable, start_of
 from .programs import ALIGN, Lists, Memory, add_on_cpu, add_on_gpu, driver_function, program_of
 from .reach import reaches
-from .recording import RECORDER
+from .recording import RECORDER, TRACE
 from .scratch import Scratch
 from .signature import user_params
-from .tracing import TRACE, LiveNumber
+from .tracing import LiveNumber
 from .workers import scratch_memory
 
 _POINTER, _INTEGER, _NUMBER = range(3)
