@@ -116,8 +116,8 @@ class Scratch:
 
 
 def is_captured(device: int | None, stream: int | None) -> bool:
-    """Whether a stream's work goes into a CUDA graph now: nobody can wait for it."""
-    if device is None:
+    """Whether a stream's work goes into a CUDA graph now: nobody can wait for it. A trace runs nothing."""
+    if device is None or TRACE.get() is not None:
         return False
     bindings = driver()
     with current(device):
