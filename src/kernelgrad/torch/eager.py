@@ -36,29 +36,53 @@ _included, _excluded = torch._C._dispatch_tls_local_include_set, torch._C._dispa
 _function_modes, _profiles = torch._C._len_torch_function_stack, torch._C._autograd._profiler_enabled
 
 
-def _usual_states() -> frozenset[tuple[int, int]]:
-    """The dispatcher's state in a thread of its own, where nothing is on; with and without inference."""
-    found: list[tuple[int, int]] = []
+def _state() -> tuple[Any, ...]:
+    """What says whether something is on; the last is the number of modes over functions."""
+    keys = _included().raw_repr(), _excluded().raw_repr()
+    return (*keys, forward_ad._current_level, _profiles(), _function_modes())
+
+
+_usual: set[tuple[Any, ...]] = set()  # states in which nothing is on
+_known_devices: set[str] = set()
+
+
+def _learn(device: str) -> None:
+    """What the state is in a thread of its own, where nothing is on: outside of and in inference, and while PyTorch goes
+    backward through a graph on such a device, which has a say in it."""
+
+    class Probe(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            _usual.add(_state())
+            return gradient
 
     def look() -> None:
-        found.append((_included().raw_repr(), _excluded().raw_repr()))
+        _usual.add(_state())
         with torch.inference_mode():
-            found.append((_included().raw_repr(), _excluded().raw_repr()))
+            _usual.add(_state())
+        x = torch.zeros(1, device=device, requires_grad=True)
+        with torch.autograd.set_multithreading_enabled(False):  # this thread waits for no other
+            Probe.apply(x).backward(torch.zeros(1, device=device))  # type: ignore[no-untyped-call]
 
+    if device in _known_devices or (device == "cuda" and torch.cuda.is_current_stream_capturing()):
+        return
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
-    return frozenset(found)
+    _known_devices.add(device)
 
 
-_USUAL = _usual_states()
+_learn("cpu")
 
 
 def is_plain() -> bool:
     """Whether no transformation has a part in what is called now."""
-    if (_included().raw_repr(), _excluded().raw_repr()) not in _USUAL or forward_ad._current_level >= 0:
-        return False
-    return not _profiles() and (not _function_modes() or _only_default_device())
+    state = _state()
+    return state in _usual or (state[-1] > 0 and (*state[:-1], 0) in _usual and _only_default_device())
 
 
 def _only_default_device() -> bool:
@@ -186,6 +210,8 @@ class Eager:
         every, wanted = {**arrays, **given}, tuple[str, ...]()
         if torch.is_grad_enabled():
             wanted = tuple(n for n in roles.active_inputs if (t := every[n]) is not None and t.requires_grad)
+        if wanted:
+            _learn(tensors[0].device.type)
         needed = self.derived.needed(wanted) if wanted and roles.active_results else frozenset()
         call = Call(
             dict.fromkeys(roles.arrays),
