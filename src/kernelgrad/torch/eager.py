@@ -47,8 +47,8 @@ _known_devices: set[str] = set()
 
 
 def _learn(device: str) -> None:
-    """What the state is in a thread of its own, where nothing is on: outside of and in inference, and while PyTorch goes
-    backward through a graph on such a device, which has a say in it."""
+    """What the state is in a thread of its own, where nothing is on: outside of and in inference, and while PyTorch
+    goes backward through a graph on such a device, which has a say in it."""
 
     class Probe(torch.autograd.Function):
         @staticmethod
