@@ -2,7 +2,9 @@
 
 The kernels of gradients.py on tiny arrays: the kernel, J and R as there. The CPU runs the kernels too, so what stands
 here is a little more than the host's part; `--bare` leaves their code out and keeps all that comes before it. With a
-GPU, `gradients.py --host` measures the whole. `--jax`: jitted calls of operators of JAX, beside `x + 1`.
+GPU, `gradients.py --host` measures the whole. `--jax`: jitted calls of operators of JAX, beside `x + 1`. `--torch`:
+calls of operators of PyTorch and plain launches on tensors, beside an `autograd.Function` written by hand around raw
+kernels; on a GPU if PyTorch has one, where it is the host's time that is measured.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ CONTENDERS = ("primal", "J", "R")
 LAUNCHES = 10
 
 
-def microseconds(runs: list[Callable[[], None]], batches: int) -> list[float]:
+def microseconds(runs: list[Callable[[], None]], batches: int, launches: int = LAUNCHES) -> list[float]:
     """Of each the best of many short batches that take turns: what else the computer does only adds to it."""
 
     def batch(run: Callable[[], None]) -> float:
         start = time.perf_counter()
-        for _ in range(LAUNCHES):
+        for _ in range(launches):
             run()
-        return (time.perf_counter() - start) / LAUNCHES * 1e6
+        return (time.perf_counter() - start) / launches * 1e6
 
     return [min(times) for times in zip(*([batch(run) for run in runs] for _ in range(batches)), strict=True)]
 
@@ -79,6 +81,116 @@ def in_jax(batches: int) -> None:
         print(f"| {name} | {took:.1f} |")
 
 
+TORCH_SOURCE = """
+extern "C" __global__ void multiply(float *y, const float *x, const float *w, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * w[i];
+}
+extern "C" __global__ void reverse(float *d_x, float *d_w, const float *d_y, const float *x, const float *w, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { d_x[i] = w[i] * d_y[i]; d_w[i] = x[i] * d_y[i]; }
+}
+"""
+N = 256
+
+
+def raw_kernel(name: str, device: str) -> Callable[..., None]:
+    """As somebody would launch it by hand: the driver called through its bindings; nothing at all on the CPU."""
+    if device == "cpu":
+        return lambda *_: None
+    import numpy as np
+    import torch
+    from cuda.bindings import driver
+
+    from kernelgrad.runtime.cuda import compile_only
+
+    major, minor = torch.cuda.get_device_capability()
+    _, module = driver.cuModuleLoadData(compile_only(TORCH_SOURCE, f"sm_{major}{minor}"))
+    _, function = driver.cuModuleGetFunction(module, name.encode())
+
+    def launch(*arrays: Any) -> None:
+        values = [np.array([a.data_ptr()], np.uint64) for a in arrays] + [np.array([N], np.int32)]
+        addresses = np.array([v.ctypes.data for v in values], np.uint64)
+        stream = torch.cuda.current_stream().cuda_stream
+        driver.cuLaunchKernel(function, 1, 1, 1, N, 1, 1, 0, stream, addresses.ctypes.data, 0)
+
+    return launch
+
+
+def by_hand(device: str) -> Any:
+    """The shortest function that computes the same; on the CPU, without its kernels."""
+    import torch
+
+    multiply, reverse = raw_kernel("multiply", device), raw_kernel("reverse", device)
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, w: Any) -> Any:
+            ctx.save_for_backward(x, w)
+            y = torch.empty_like(x)
+            multiply(y, x, w)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, d_y: Any) -> Any:
+            x, w = ctx.saved_tensors
+            d_x, d_w = torch.empty_like(x), torch.empty_like(w)
+            reverse(d_x, d_w, d_y, x, w)
+            return d_x, d_w
+
+    return Product.apply
+
+
+def in_torch(batches: int) -> None:
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    kernel = kg.compile(TORCH_SOURCE)["multiply"]
+    gradient = kg.gradient(kernel, "y, x, w", primal=False, keep="y", assign="x, w")
+    x, w = (torch.ones(N, device=device) for _ in range(2))
+    y, seed, d_x, d_w = (torch.ones(N, device=device) for _ in range(4))
+    leaves = [t.clone().requires_grad_() for t in (x, w)]
+    op, hand = kg.torch.op(kernel, {"y": "x"}, fill={"y": None}), by_hand(device)
+    filled = kg.torch.op(kernel, {"y": "x"})
+
+    def backward(of: Any) -> Callable[[], None]:
+        result = of(*leaves)
+        return lambda: torch.autograd.grad(result, leaves, seed, retain_graph=True)  # type: ignore[func-returns-value]
+
+    def here(run: Callable[[], None]) -> Callable[[], None]:
+        """Without the threads that PyTorch has for each GPU: to wake one takes its time."""
+
+        def alone() -> None:
+            with torch.autograd.set_multithreading_enabled(False):
+                run()
+
+        return alone
+
+    runs: dict[str, Callable[[], None]] = {
+        "launch": lambda: kernel[1, N](y, x, w, N),
+        "gradient launch": lambda: gradient[1, N](None, x, w, N, seed, d_x, d_w),
+        "by hand, forward": lambda: hand(*leaves),
+        "operator, without a graph": lambda: op(x, w),
+        "operator, forward": lambda: op(*leaves),
+        "operator, forward, output zeroed": lambda: filled(*leaves),
+        "by hand, backward": backward(hand),
+        "operator, backward": backward(op),
+        "by hand, backward on this thread": here(backward(hand)),
+        "operator, backward on this thread": here(backward(op)),
+    }
+    settled = torch.cuda.synchronize if device == "cuda" else lambda: None
+    for run in runs.values():
+        for _ in range(3):
+            run()
+    print(f"| on {device} | us |\n|---|---|")
+    for name, run in runs.items():
+        times = []
+        for _ in range(batches):  # short ones, each of which begins with an empty queue
+            settled()
+            times += microseconds([run], 1, 100)
+        print(f"| {name} | {min(times):.1f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only rows whose name contains this")
@@ -86,7 +198,11 @@ def main() -> None:
     parser.add_argument("--recorded", action="store_true", help="loops of launches: plain, recorded, reversed")
     parser.add_argument("--bare", action="store_true", help="do not run the kernels' code")
     parser.add_argument("--jax", action="store_true", help="jitted calls of operators of JAX")
+    parser.add_argument("--torch", action="store_true", help="calls of operators of PyTorch")
     options = parser.parse_args()
+    if options.torch:
+        in_torch(options.batches)
+        return
     if options.jax:
         in_jax(options.batches)
         return

@@ -23,6 +23,7 @@ from .runtime.written import written_params
 if TYPE_CHECKING:
     from .runtime.check import CheckReport
     from .runtime.parameters import Parameter
+    from .runtime.replay import Replays
     from .runtime.tapes import StackMemory, TapeMemory
     from .runtime.variables import Variable
 
@@ -54,6 +55,7 @@ class Kernel:
         self._constants: dict[tuple[int, str], int] = {}  # (device, name) -> version there
         self._launchers: Launchers[None] = Launchers(self._launch, name)
         self._lock = make_lock()
+        self._was_launched = False
 
     @property
     def function(self) -> Function:
@@ -203,12 +205,35 @@ class Kernel:
     ) -> None:
         if keywords:
             args = self._binder.in_order(args, keywords)
+        if self._was_launched and hidden is None and self.replays.launch(launch, args):
+            return
         recorder = RECORDER.get()
         if recorder is not None:
             recorder.launch(self, launch, args, {})
             return
         bound, placement = self._binder.bind(args)
         self.run(launch, bound, placement, hidden or {})
+        self._was_launched = True
+
+    @cached_property
+    @compiling
+    def replays(self) -> Replays:
+        """Launches that come again."""
+        from .runtime.replay import Replays
+
+        return Replays(self.function, 0, self._launch_plainly, False, self.is_plain)
+
+    def _launch_plainly(self, launch: Launch, args: tuple[Any, ...]) -> None:
+        bound, placement = self._binder.bind(args)
+        self.run(launch, bound, placement, {})
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether its launches depend on nothing but their arguments: not on variables of the module, nor on memory
+        that is made for derivatives that it asks for."""
+        function = self.function
+        variables = any(g.space in ("constant", "global") for g in self.module.globals.values())
+        return not (variables or function.stacks or function.tapes or function.apart)
 
     def run(
         self,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -235,6 +237,149 @@ def test_models_with_operators_are_copied() -> None:
     assert copy.deepcopy([WEIGHTED])[0] is WEIGHTED
 
 
+def test_operators_are_pickled() -> None:
+    again = pickle.loads(pickle.dumps(WEIGHTED))
+    assert again.name == WEIGHTED.name and repr(again) == repr(WEIGHTED)
+    x, w = random(5), random(5, seed=1)
+    close(torch.autograd.grad(again(x, w, 2.0).sum(), (x, w)), torch.autograd.grad(WEIGHTED(x, w, 2.0).sum(), (x, w)))
+    with pytest.raises(pickle.PicklingError, match="scaled has variables besides its arguments"):
+        pickle.dumps(elementwise("scaled", {"y": "x"}))
+
+
+def test_another_process_unpickles_them() -> None:
+    filled = elementwise("weighted", {"y": "x"}, fill={"y": 3}, deterministic=True)
+    code = """
+import pickle, sys, torch
+op = pickle.load(sys.stdin.buffer)
+x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+op(x, x.detach(), 2.0).sum().backward()
+print(op.name, x.grad[0].item())"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(filled), capture_output=True, check=True, env=_environment()
+    )
+    name, found = done.stdout.decode().split()
+    assert name == filled.name and abs(float(found) - 4 * math.sin(1)) < 1e-12
+
+
+def test_the_backward_takes_what_it_needs_alone() -> None:
+    """No code of the kernel's own; the seeds stay as they are; gradients are written, not added to."""
+    reverse = WEIGHTED._registered.launcher.derived.reverse(False)
+    settings = reverse.gradient.settings
+    assert not reverse.joint and settings.mode == "reverse"
+    assert settings.kept == ("y",) and set(settings.assigned) == {"x", "w", "a"}
+    x, w, seed = random(5), random(5, seed=1), random(5, grad=False, seed=2)
+    before = seed.clone()
+    for _ in range(4):
+        y = WEIGHTED(x, w, 2.0)
+        close(torch.autograd.grad(y, x, seed)[0], 4 * x * w.sin() * seed)
+        assert torch.equal(seed, before) and seed._version == 0
+
+
+def test_calls_that_come_again() -> None:
+    """Shapes, numbers, parts of larger tensors, and inputs that need gradients change between calls."""
+    inferred = kg.torch.op(MODULE["weighted"], {"y": "x"})
+    for op in (WEIGHTED, inferred):
+        for k in range(24):
+            n, a = (5, 6, 64)[k % 3], 0.5 * k
+            whole = random(2, n, seed=k).detach()
+            x = whole[k % 2].clone() if k % 4 else whole[k % 2]  # a part of it
+            x, w = x.requires_grad_(k % 5 > 0), random(n, grad=k % 3 > 0, seed=k + 1)
+            y = op(x, w, a) if k % 7 else op(x, w, torch.tensor(a, dtype=torch.float64, requires_grad=True))
+            expected = weighted(x, w, a)
+            close(y, expected)
+            wanted = [t for t in (x, w) if t.requires_grad]
+            if wanted:
+                seed = random(n, grad=False, seed=k + 2)
+                found = torch.autograd.grad(y, wanted, seed, create_graph=k % 2 == 0)
+                for one, other in zip(found, torch.autograd.grad(expected, wanted, seed), strict=True):
+                    close(one.detach(), other)
+
+
+def test_calls_among_modes_and_transformations() -> None:
+    """What was plain before is not while something is on, and is again afterwards."""
+    x, w = random(5), random(5, seed=1)
+    for _ in range(3):
+        close(torch.autograd.grad(WEIGHTED(x, w, 2.0).sum(), x)[0], 4 * x * w.sin())
+        close(grad(lambda x: WEIGHTED(x, w, 2.0).sum())(x), 4 * x * w.sin())
+        close(vmap(lambda x: WEIGHTED(x, w, 2.0))(x.expand(2, 5))[1], 2 * x * x * w.sin())
+        with torch.inference_mode():
+            assert WEIGHTED(x, w, 2.0).is_inference()
+        with torch.no_grad():
+            assert not WEIGHTED(x, w, 2.0).requires_grad
+        with torch.device("meta"), torch.profiler.profile():
+            close(WEIGHTED(x, w, 2.0), 2 * x * x * w.sin())
+        with torch.device("meta"):
+            close(WEIGHTED(x, w, 2.0), 2 * x * x * w.sin())
+        assert WEIGHTED(x.to("meta"), w.to("meta"), 2.0).shape == x.shape
+        y = WEIGHTED(x, w, 2.0)
+        batched = torch.autograd.grad(y, x, torch.eye(5, dtype=torch.float64), is_grads_batched=True)[0]
+        close(batched, torch.diag(4 * x * w.sin()))
+        close(-WEIGHTED(torch._neg_view(x), w, 2.0), -2 * x * x * w.sin())
+
+
+COUNTED = """__global__ void counted(double *y, const double *x, const int *steps, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    double v = x[i], u = 0.5;
+    for (int k = 0; k < steps[i]; k++) { v = sin(v) * u + 0.5 * v; u = cos(u * v); }
+    y[i] = v * u;
+}"""
+
+
+def test_tapes_are_pytorchs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelgrad.runtime import scratch
+    from kernelgrad.torch import launching
+
+    lent: list[int] = []
+
+    def lend(nbytes: int, device: Any, stream: int) -> Any:
+        lent.append(nbytes)
+        return given(nbytes, device, stream)
+
+    given = launching.lend
+    monkeypatch.setattr(launching, "lend", lend)
+    op = kg.torch.op(kg.compile(COUNTED)["counted"], {"y": "x"}, sizes={"n": numel})
+    x, steps = random(20), torch.arange(20, dtype=torch.int32)
+    for make in (lambda: op(x, steps).sum(), lambda: vmap(lambda x: op(x, steps))(x[None]).sum()):
+        lent.clear()
+        assert gradcheck(lambda x: op(x, steps), (x,))
+        make().backward()
+        assert max(lent) >= 190 * 8  # 0 + 1 + ... + 19 iterations are kept
+    assert scratch.LENDER.get() is None
+
+
+def test_tapes_of_a_given_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelgrad.launches.memory import tape_memory
+
+    kernel, x, steps = kg.compile(COUNTED)["counted"], random(20), torch.arange(20, dtype=torch.int32)
+
+    def gradient(**settings: Any) -> Any:
+        op = kg.torch.op(kernel, {"y": "x"}, sizes={"n": numel}, block=8, **settings)
+        return torch.autograd.grad(op(x, steps).sum(), x)[0]
+
+    expected = gradient()
+    close(gradient(tape_bytes="64kB"), expected)
+    with pytest.raises(kg.LaunchError, match="counted: tape_bytes=1000 is too little, this launch needs"):
+        gradient(tape_bytes=1000)
+    with pytest.raises(kg.LaunchError, match="counted: tape_bytes=10 is too little: one element each takes"):
+        gradient(tape_bytes=10)
+    monkeypatch.setattr(tape_memory, "is_captured", lambda *_: True)
+    with pytest.raises(kg.LaunchError, match="while a CUDA graph is captured; give operators tape_bytes="):
+        gradient(fill={"y": 1})
+    close(gradient(tape_bytes="64kB"), expected)
+    with pytest.raises(kg.KernelError, match="trap"):
+        gradient(tape_bytes=1000)
+
+
+def test_hooks_of_saved_tensors() -> None:
+    """What a hook gives back is what the backward reads."""
+    x, w = random(5), random(5, seed=1)
+    for _ in range(4):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t * 2):
+            y = WEIGHTED(x, w, 2.0)
+        close(torch.autograd.grad(y.sum(), x)[0], 4 * (2 * x) * (2 * w).sin())
+
+
 def test_only_what_the_backward_reads_is_saved() -> None:
     saved: list[Any] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.shape) or t, lambda t: t):
@@ -254,14 +399,14 @@ def test_no_code_runs_for_inputs_that_need_no_gradient(monkeypatch: pytest.Monke
     from kernelgrad.derivatives.gradient import Gradient
 
     given: list[tuple[bool, ...]] = []
-    launch = Gradient._launch
+    launch = Gradient._launch_plainly
 
-    def watch(self: Any, at: Any, args: Any, keywords: Any) -> None:
+    def watch(self: Any, at: Any, args: Any) -> None:
         given.append(tuple(a is not None for a in args[-4:]))
-        launch(self, at, args, keywords)
+        launch(self, at, args)
 
-    monkeypatch.setattr(Gradient, "_launch", watch)
-    WEIGHTED(random(3), random(3, grad=False), 1.0).sum().backward()
+    monkeypatch.setattr(Gradient, "_launch_plainly", watch)
+    WEIGHTED(random(37), random(37, grad=False), 1.0).sum().backward()
     assert given == [(True, True, False, False)]  # adjoints of y, x, w, a
 
 

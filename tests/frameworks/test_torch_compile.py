@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -91,6 +92,20 @@ def test_export() -> None:
     program = torch.export.export(Model(), (x,))
     close(program.module()(x), weighted(x, x, 2.0) + 1)
     assert WEIGHTED.name.replace("::", ".") in str(program.graph)
+
+
+def test_exported_programs_with_any_size_are_saved_and_loaded() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return WEIGHTED(x, x, 2.0) + 1
+
+    shapes = ({0: torch.export.Dim("n", min=2)},)
+    program = torch.export.export(Model(), (random(5, grad=False),), dynamic_shapes=shapes)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    x = random(70, grad=False)
+    close(torch.export.load(file).module()(x), weighted(x, x, 2.0) + 1)
 
 
 def test_a_wrong_dtype_is_said_when_the_graph_is_made() -> None:

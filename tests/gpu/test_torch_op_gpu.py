@@ -138,3 +138,66 @@ def test_tensors_on_two_devices_are_refused() -> None:
     x, bias = inputs()
     with pytest.raises(kg.ArgumentError, match="'bias'.*lies on"):
         GELU(x, bias.detach().cpu())
+
+
+COUNTED = """__global__ void counted(double *y, const double *x, const int *steps, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    double v = x[i], u = 0.5;
+    for (int k = 0; k < steps[i]; k++) { v = sin(v) * u + 0.5 * v; u = cos(u * v); }
+    y[i] = v * u;
+}"""
+
+
+def test_tapes_that_are_counted_in_cuda_graphs() -> None:
+    kernel = kg.compile(COUNTED)["counted"]
+    sizes = {"n": lambda x, **_: x.numel()}
+    plain, given = (kg.torch.op(kernel, {"y": "x"}, sizes=sizes, tape_bytes=room) for room in (None, "8MB"))
+    x = torch.randn(1000, device="cuda", dtype=torch.float64, requires_grad=True)
+    steps = torch.arange(1000, device="cuda", dtype=torch.int32) % 20
+
+    def step(op: Any) -> Any:
+        return torch.autograd.grad(op(x, steps).sum(), x)[0]
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for op in (plain, given):
+            same(step(op), step(plain))
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step(given)
+    with torch.no_grad():
+        x.mul_(0.7)
+    graph.replay()
+    same(found, step(plain))
+
+
+def test_tapes_are_pytorchs_memory() -> None:
+    op = kg.torch.op(kg.compile(COUNTED)["counted"], {"y": "x"}, sizes={"n": lambda x, **_: x.numel()})
+    x = torch.randn(100_000, device="cuda", dtype=torch.float64, requires_grad=True)
+    y = op(x, torch.full_like(x, 50, dtype=torch.int32)).sum()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    torch.autograd.grad(y, x)
+    assert torch.cuda.max_memory_allocated() - before > 100_000 * 50 * 8
+    assert torch.cuda.memory_allocated() - before < 10_000
+
+
+def test_a_batch_is_one_launch() -> None:
+    x, bias = (t.detach() for t in inputs())
+    batch = torch.stack([x, 2 * x, -x])
+    same(torch.vmap(lambda x: GELU(x, bias))(batch), reference(batch, bias))
+    loss = lambda f: lambda bias, x: f(x, bias).sin().sum()  # noqa: E731
+    found = torch.vmap(torch.func.grad(loss(GELU)), in_dims=(None, 0))(bias, batch)
+    same(found, torch.vmap(torch.func.grad(loss(reference)), in_dims=(None, 0))(bias, batch))
+
+
+def test_pickled() -> None:
+    import pickle
+
+    op = pickle.loads(pickle.dumps(kg.torch.op(MODULE["grow"])))
+    x = torch.ones(100, device="cuda", requires_grad=True)
+    op(x, 2.0).sum().backward()
+    same(x.grad.cpu(), torch.full((100,), 4 * torch.tensor(1.0).exp().item()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import requests
@@ -35,6 +36,7 @@ from .asked.settings import Settings
 if TYPE_CHECKING:
     from ..autodiff.calculus.struct_members import Member
     from ..launches.choice.split_launch import Spilled
+    from ..runtime.replay import Replays
 
 
 class Differentiated:
@@ -211,6 +213,7 @@ class Gradient(Differentiated):
         self._binders: dict[tuple[str, ...], Kernel] = {}
         super().__init__(kernel, settings)
         self._plans, self.planner = Plans(), Planner(self.forms)
+        self._was_launched = False
 
     def __repr__(self) -> str:
         asked = self.settings.described
@@ -370,8 +373,25 @@ class Gradient(Differentiated):
         return plan.reads if plan.sizes is not None or not plan.variant.places else None
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        if self._was_launched and not keywords and self.replays.launch(launch, args):
+            return
         if is_recorded(self, launch, args, keywords):
             return
+        self._launch_plainly(launch, args, keywords)
+        self._was_launched = True
+
+    @cached_property
+    @compiling
+    def replays(self) -> Replays:
+        """Launches that come again."""
+        from ..runtime.replay import Replays
+
+        others, apart = len(self.settings.shown), not self.settings.may_alias
+        return Replays(self.kernel.function, others, self._launch_plainly, apart, self.kernel.is_plain)
+
+    def _launch_plainly(
+        self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         if keywords:
             args, keywords = self._expected.placed(args, keywords)
         target, segment = self.within_budget(launch, args)

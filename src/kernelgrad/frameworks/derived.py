@@ -28,12 +28,13 @@ from .roles import Roles
 
 @dataclass(frozen=True)
 class Options:
-    """Of gradients, see `kg.gradient`."""
+    """Of gradients, see `kg.gradient`. `tape_bytes`: room for a tape that would be counted."""
 
     deterministic: bool | None = None
     tape_budget: int | None = None
     promises: Promises | None = None
     report_nan: bool = False
+    tape_bytes: int | None = None
 
 
 @dataclass

@@ -20,11 +20,11 @@ from ..runtime.arguments import Placement
 from ..runtime.arrays import ArrayView, Device
 from ..runtime.config import Launch, make_launch
 from ..runtime.launch import BoundArguments
+from ..runtime.placing import ALIGNED, Place, Relocatable, Traced, dtype_of, placeholder, size_of, view_at
 from ..runtime.recording import RECORDER
 from ..runtime.scratch import Scratch
 from ..runtime.tracing import Filled, LiveNumber, Moved
 from .calls import Call, Fill, Kind, Role, Slot
-from .placing import ALIGNED, Place, Relocatable, Traced, dtype_of, placeholder, size_of, view_at
 
 _FLOATS = {"float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64}
 

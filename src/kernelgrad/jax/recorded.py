@@ -21,8 +21,8 @@ from ..host.program import Program as Listed
 from ..locks import COMPILING
 from ..runtime.arrays import Device
 from ..runtime.config import Launch, make_launch
+from ..runtime.placing import Relocatable, placeholder
 from .launching import Called, Steps
-from .placing import Relocatable, placeholder
 from .primitives import PLATFORMS, _aval, alike, aval_of
 from .programs import Program
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import jax
 
 from ..locks import COMPILING
+from ..runtime.placing import size_of
 from .calls import Call, Kind
 from .launching import result_dtypes, steps_of
-from .placing import size_of
 from .programs import Program
 
 

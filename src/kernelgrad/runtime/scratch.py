@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -15,6 +17,12 @@ from .devices import check, current, driver
 from .recording import TRACE, refuse_look
 from .streams import owner_of
 from .tracing import trace_on
+
+# Who has memory to lend: (bytes, device, stream) -> its address, and what has it as long as it lives; None where it
+# comes from the system, or from the driver. What is lent is for work on that stream, and may be lent again there once
+# its owner is gone.
+Lender = Callable[[int, int | None, int], tuple[int, Any]]
+LENDER: ContextVar[Lender | None] = ContextVar("kernelgrad lender", default=None)
 
 
 class Scratch:
@@ -28,6 +36,11 @@ class Scratch:
         if trace is not None:  # a GPU's work list says nothing of the CPU's memory
             self._last = [self.stream, None]
             self.address = trace.allocate(self, nbytes, stream)
+            return
+        lender = LENDER.get()
+        if lender is not None:
+            self.address, self._owner = lender(max(1, nbytes), device, self.stream)
+            self._last = [self.stream, None]
             return
         if device is None:
             self._host = np.empty(max(1, nbytes), np.uint8)
@@ -54,8 +67,8 @@ class Scratch:
         trace = trace_on(self.device)
         if trace is not None:
             trace.fill(self.address, self.nbytes, bytes((byte,)), self.device)
-        elif self._host is not None:
-            self._host.fill(byte)
+        elif self.device is None:
+            ctypes.memset(self.address, byte, self.nbytes)
         else:
             bindings = driver()
             with current(self.device or 0):
@@ -68,7 +81,7 @@ class Scratch:
         trace = TRACE.get()
         if trace is not None:
             trace.move(self.address + at, address, count, self.device)
-        elif self._host is not None:
+        elif self.device is None:
             ctypes.memmove(self.address + at, address, count)
         else:
             bindings = driver()
@@ -81,7 +94,7 @@ class Scratch:
         if trace is not None:
             trace.move(self.address, trace.constant(data, self.stream), len(data), self.device)
             return
-        if self._host is not None:
+        if self.device is None:
             ctypes.memmove(self.address, data, len(data))
             return
         bindings = driver()
@@ -100,6 +113,16 @@ class Scratch:
             check(bindings, bindings.cuMemcpyDtoHAsync(data.ctypes.data, self.address, count, self.stream))
             check(bindings, bindings.cuStreamSynchronize(self.stream))
         return data.tobytes()[:count]
+
+
+def is_captured(device: int | None, stream: int | None) -> bool:
+    """Whether a stream's work goes into a CUDA graph now: nobody can wait for it. A trace runs nothing."""
+    if device is None or TRACE.get() is not None:
+        return False
+    bindings = driver()
+    with current(device):
+        found = check(bindings, bindings.cuStreamIsCapturing(stream or 0))
+    return bool(found != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
 
 @cache

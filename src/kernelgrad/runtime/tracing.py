@@ -161,6 +161,14 @@ def _params(function: Function) -> tuple[Any, ...]:
     return tuple([(p.name, p.type, p.variable) for p in function.params])
 
 
+def fill_placeholder(array: ArrayView, pattern: bytes) -> None:
+    """While a trace is there: fills an array with an element."""
+    trace = TRACE.get()
+    assert trace is not None
+    device = array.device[1] if isinstance(array.device, tuple) else None
+    trace.fill(array.address, array.nbytes, pattern, device)
+
+
 def trace_on(device: int | None) -> Trace | None:
     """The trace that memory of this device takes part in."""
     trace = TRACE.get()

@@ -6,7 +6,8 @@ Everything here runs below autograd, on new tensors from PyTorch's allocator, on
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +20,9 @@ from ..ir.ops import Atomic
 from ..ir.traverse import walk
 from ..ir.types import Scalar
 from ..kernel import Kernel
+from ..launches.memory.given_tape import TAPE_BYTES
 from ..runtime.config import Launch, make_launch
+from ..runtime.scratch import LENDER
 from .calls import Call, Maybe, Tensor
 
 Fill = float | int | None
@@ -44,9 +47,8 @@ class Launcher:
         device = _device(call)
         made = self._outputs(call, device) | {n: _copy(call.arrays[n]) for n in self.roles.updated}
         if launch := _launch_of(call):
-            self._check_constants()
-            self._alert(device)
-            arrays = {**{n: _plain(a) for n, a in call.arrays.items()}, **made}
+            self.before_value(device)
+            arrays = {**{n: plain(a) for n, a in call.arrays.items()}, **made}
             self.kernel._launch(launch, self._arguments(call, arrays), {})
         return tuple([made[name] for name in self.roles.results])
 
@@ -57,7 +59,7 @@ class Launcher:
         for name in self._updated:
             results[name] = self._start(name, given[name], call, device)
         if launch := _launch_of(call):
-            self._check_constants()
+            self.before_derivative()
             pure = {n: self._like(n, given[n], device) for n in self.roles.pure_inputs}
             everything = results | pure
             ordered = [everything[name] for name in self.derived.listed]
@@ -70,8 +72,8 @@ class Launcher:
         launch = _launch_of(call)
         adjoints = self._adjoints(grads, call, wanted, device, torch.empty if launch else torch.zeros)
         if launch:
-            self._check_constants()
-            reverse = self.derived.reverse(self._is_deterministic())
+            self.before_derivative()
+            reverse = self.derived.reverse(self.is_deterministic())
             arrays = self._all_arrays(call, device) if reverse.joint else self._read_arrays(call, device)
             arguments = self._arguments(call, arrays)
             ordered = [adjoints.get(name) for name in self.derived.listed]
@@ -85,7 +87,7 @@ class Launcher:
         device, roles, listed = _device(call, (*grads, *along)), self.roles, self.derived.listed
         found = {name: self._wide(self._start(name, None, call, device)) for name in listed}
         if launch := _launch_of(call):
-            self._check_constants()
+            self.before_derivative()
             seeds = dict(zip(roles.active_results, grads, strict=True))
             moved = dict(zip(roles.active_inputs, along, strict=True))
             adjoints = [self._wide(self._start(name, seeds.get(name), call, device)) for name in listed]
@@ -116,13 +118,13 @@ class Launcher:
         arrays: dict[str, Maybe] = {}
         for name, given in call.arrays.items():
             missing = given is None
-            array = self._zeros(name, call.array_shapes[name], device) if missing else _plain(given)
+            array = self._zeros(name, call.array_shapes[name], device) if missing else plain(given)
             arrays[name] = _copy(array) if name in self.roles.updated and not missing else array
         return {**arrays, **self._outputs(call, device)}
 
     def _read_arrays(self, call: Call, device: Any) -> dict[str, Maybe]:
         """For the reverse alone, which writes none: what it does not read is null."""
-        arrays = {name: _plain(given) for name, given in call.arrays.items()}
+        arrays = {name: plain(given) for name, given in call.arrays.items()}
         outputs: dict[str, Maybe] = dict.fromkeys(self.roles.outputs)
         if any(self.roles[name].read for name in outputs):
             outputs |= {n: a for n, a in self._outputs(call, device).items() if self.roles[n].read}
@@ -138,12 +140,12 @@ class Launcher:
         for name, seed in seeds.items():
             if seed is None:
                 needed = name in roles.updated and name in wanted
-                found[name] = self._zeros(name, self._shape(name, call), device) if needed else None
+                found[name] = self._zeros(name, self.shape_of(name, call), device) if needed else None
             else:
-                found[name] = _plain(seed) if name in roles.pure_outputs else _copy(seed)
+                found[name] = plain(seed) if name in roles.pure_outputs else _copy(seed)
         for name in roles.pure_inputs:
             if name in wanted:
-                found[name] = make(self._shape(name, call), dtype=self.dtypes[name], device=device)
+                found[name] = make(self.shape_of(name, call), dtype=self.dtypes[name], device=device)
         return found
 
     def _gradients(
@@ -162,7 +164,7 @@ class Launcher:
                 gradients.append(gradient)
         return tuple(gradients)
 
-    def _shape(self, name: str, call: Call) -> Sequence[int]:
+    def shape_of(self, name: str, call: Call) -> Sequence[int]:
         return (1,) if name in call.numbers else (call.shapes.get(name) or call.array_shapes.get(name) or ())
 
     def _zeros(self, name: str, shape: Sequence[int], device: Any) -> Tensor:
@@ -171,12 +173,12 @@ class Launcher:
     def _start(self, name: str, given: Maybe, call: Call, device: Any) -> Tensor:
         """A copy that a kernel may write to, zeros where nothing is given."""
         if given is None:
-            return self._zeros(name, self._shape(name, call), device)
+            return self._zeros(name, self.shape_of(name, call), device)
         return _copy(self._like(name, given, device))
 
     def _like(self, name: str, given: Maybe, device: Any) -> Maybe:
         if given is None or name not in self.roles.numbers:
-            return _plain(given)
+            return plain(given)
         return given.to(device, self.dtypes[name]).reshape(1)
 
     @staticmethod
@@ -186,19 +188,24 @@ class Launcher:
 
     # ---- what holds at the time of a launch
 
-    def _is_deterministic(self) -> bool:
+    def is_deterministic(self) -> bool:
         asked = self.derived.options.deterministic
         return torch.are_deterministic_algorithms_enabled() if asked is None else asked
 
     def _alert(self, device: Any) -> None:
         """As PyTorch does where it is asked for deterministic algorithms and there is none."""
-        if self._adds_floats and device.type != "cpu" and torch.are_deterministic_algorithms_enabled():
+        if device.type != "cpu" and torch.are_deterministic_algorithms_enabled():
             problem = f"{self.kernel.name} adds floating-point numbers with atomics, in no fixed order"
             if not torch.is_deterministic_algorithms_warn_only_enabled():
                 raise RuntimeError(f"{problem}, and torch.use_deterministic_algorithms(True) is set")
             warnings.warn(problem, stacklevel=2)
 
-    def _check_constants(self) -> None:
+    def before_value(self, device: Any) -> None:
+        self.before_derivative()
+        if self._adds_floats:
+            self._alert(device)
+
+    def before_derivative(self) -> None:
         """A backward must find what its forward found. PyTorch does not know of `__constant__` variables."""
         for name, seen in self._versions.items():
             version = self.kernel.variable(name).version
@@ -208,11 +215,29 @@ class Launcher:
             self._versions[name] = version
 
 
+def lend(nbytes: int, device: int | None, stream: int) -> tuple[int, Any]:
+    """Memory of PyTorch's allocator, which gives it to others on the same stream when it is freed: in stream order."""
+    where = torch.device("cpu") if device is None else torch.device("cuda", device)
+    memory = torch.empty(nbytes, dtype=torch.uint8, device=where)
+    return memory.data_ptr(), memory
+
+
+@contextmanager
+def lending(tape_bytes: int | None = None) -> Iterator[None]:
+    """Tapes and other memory of launches come from PyTorch's allocator. `tape_bytes`: what the user gives for tapes."""
+    token, given = LENDER.set(lend), TAPE_BYTES.set(tape_bytes)
+    try:
+        yield
+    finally:
+        LENDER.reset(token)
+        TAPE_BYTES.reset(given)
+
+
 def _device(call: Call, others: Sequence[Maybe] = ()) -> Any:
     return next(t.device for t in (*call.arrays.values(), *others, *call.tensors.values()) if t is not None)
 
 
-def _plain(tensor: Maybe) -> Maybe:
+def plain(tensor: Maybe) -> Maybe:
     """Contiguous, without lazy negation."""
     if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
         return tensor
@@ -226,11 +251,11 @@ def _copy(tensor: Maybe) -> Tensor:
 
 def _launch_of(call: Call) -> Launch | None:
     """None where there are no threads: the extent of an empty tensor."""
-    return _make_launch(tuple(call.launch))
+    return make_launch_of(tuple(call.launch))
 
 
 @lru_cache(256)
-def _make_launch(numbers: tuple[int, ...]) -> Launch | None:
+def make_launch_of(numbers: tuple[int, ...]) -> Launch | None:
     if 0 in numbers[:3]:
         return None
     return make_launch(numbers[:3], numbers[3:6], numbers[6])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -10,17 +11,21 @@ import torch
 from .. import requests
 from ..api import of_cupy
 from ..derivatives.asked.promises import Promises
-from ..errors import ArgumentError
+from ..errors import ArgumentError, InternalError
 from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, three, value_of
 from ..frameworks.derived import Options
 from ..frameworks.roles import roles_of
 from ..host.program import Program as Recorded
+from ..ir import serial
 from ..kernel import Kernel
+from .eager import TENSORS, Plan, is_plain
 from .launching import Fill
 from .registration import Registered, register
 
 if TYPE_CHECKING:
     from .recorded import ProgramOp
+
+_PLANS = 256
 
 
 class Op(Asked):
@@ -39,7 +44,13 @@ class Op(Asked):
         extent: Inferred,
     ):
         super().__init__(registered.kernel, registered.roles, outputs, grid, block, shared, sizes, extent)
-        self._operator = registered.operator
+        self._operator, self._registered = registered.operator, registered
+        self._eager = registered.eager
+        self._plans: dict[Any, Plan] = {}
+        told = (grid, block, shared, *sizes.values(), *outputs.values())
+        are_numbers = [[name in registered.roles.numbers for name in names] for names in (self._names, self._all_names)]
+        is_fixed = not any(callable(given) for given in told)
+        self._are_numbers = {len(each): each for each in are_numbers} if is_fixed else {}
 
     @property
     def name(self) -> str:
@@ -47,6 +58,51 @@ class Op(Asked):
         return str(self._operator.name())
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
+        if torch.compiler.is_compiling() or not is_plain():
+            return self._operator(*self._arguments(self._named(args, keywords)))
+        key = None
+        if not keywords and (found := self._key(args)) is not None:
+            key, tensors, numbers = found
+            plan = self._plans.get(key)
+            if plan is not None:
+                return self._eager.run(plan, tensors, numbers)
+        named = self._named(args, keywords)
+        planned = self._eager.plan(named, self._shapes(named), self._launch_numbers(named))
+        if planned is None:
+            return self._operator(*self._arguments(named))
+        if key is not None:
+            self._remember(key, planned[0])
+        return self._eager.run(*planned)
+
+    def _key(self, args: tuple[Any, ...]) -> tuple[Any, list[Any], list[Any]] | None:
+        """What a call's plan depends on, and the tensors and numbers that it is run with; None where a function of the
+        user's has a say, and where a number is a tensor."""
+        are_numbers = self._are_numbers.get(len(args))
+        if are_numbers is None:
+            return None
+        key, tensors, numbers = list[Any]((torch.is_grad_enabled(), len(args))), list[Any](), list[Any]()
+        for arg, is_number in zip(args, are_numbers, strict=True):
+            kind = type(arg)
+            if is_number:
+                if kind is not float and kind is not int:
+                    return None
+                numbers.append(arg)
+            elif kind in TENSORS:
+                tensors.append(arg)
+                key += (arg.shape, arg.dtype, arg.device, arg.requires_grad)
+            elif kind is int or kind is bool:
+                key.append(arg)
+            else:
+                return None
+        return tuple(key), tensors, numbers
+
+    def _remember(self, key: Any, plan: Plan) -> None:
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
+
+    def _named(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+        """All arguments of the kernel but outputs."""
         names = self._all_names if len(args) + len(keywords) == len(self._all_names) else self._names
         if len(args) + len(keywords) != len(names):
             raise self._miscounted(args, keywords)
@@ -55,6 +111,10 @@ class Op(Asked):
             if key in named or key not in names:
                 raise self._miscounted(args, keywords)
             named[key] = value
+        for key in self._roles.numbers:
+            number = named[key]
+            if isinstance(number, torch.Tensor) and (number.numel() != 1 or not number.is_floating_point()):
+                raise self._refuse(key, "wants a number or a floating-point tensor of one element", number)
         for key in self._roles.arrays:
             if not isinstance(named[key], torch.Tensor):
                 raise self._refuse(key, "wants a tensor", named[key])
@@ -62,25 +122,30 @@ class Op(Asked):
             named[self._extent.inferred] = self._same_size({name: named[name].numel() for name in self._extent.arrays})
         for key, size in self._sizes.items():
             named[key] = size(**named) if callable(size) else size
-        return self._operator(*self._arguments(named))
+        return named
 
     def _arguments(self, named: dict[str, Any]) -> list[Any]:
+        """Of the registered operator."""
         roles = self._roles
         packed: list[Any] = [named[name] for name in roles.arrays]
         for name in roles.numbers:
             number = named[name]
             if isinstance(number, torch.Tensor):
-                if number.numel() != 1 or not number.is_floating_point():
-                    raise self._refuse(name, "wants a number or a floating-point tensor of one element", number)
                 packed += [number, 0.0]
             else:
                 packed += [None, number]
         packed += [named[name] for name in roles.integers]
-        packed += [self._shape(shape, named) for _, shape in self._outputs]
+        return [*packed, *self._shapes(named), self._launch_numbers(named)]
+
+    def _shapes(self, named: Mapping[str, Any]) -> list[list[Any]]:
+        """Of the outputs."""
+        return [self._shape(shape, named) for _, shape in self._outputs]
+
+    def _launch_numbers(self, named: Mapping[str, Any]) -> list[Any]:
+        """Grid, block, bytes of shared memory."""
         block = three(self._block, named)
         grid = self._blocks(named, block) if self._grid is None else three(self._grid, named)
-        packed.append([*grid, *block, value_of(self._shared, named)])
-        return packed
+        return [*grid, *block, value_of(self._shared, named)]
 
     def _blocks(self, named: Mapping[str, Any], block: list[Any]) -> list[Any]:
         assert self._extent.size is not None
@@ -96,9 +161,36 @@ class Op(Asked):
         shown = f"a tensor of shape {tuple(got.shape)}" if isinstance(got, torch.Tensor) else type(got).__name__
         return self._refused(name, wants, shown)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Models are saved with their operators: the kernel as it was compiled, and what was said of it."""
+        kernel, launcher = self.kernel, self._registered.launcher
+        if not kernel.is_plain or kernel.refusal is not None:
+            raise PicklingError(f"{kernel.name} has variables besides its arguments, which stay in this process")
+        options = launcher.derived.options
+        settings = {
+            "grid": self._grid,
+            "block": self._block,
+            "shared": self._shared,
+            "sizes": self._sizes,
+            "fill": launcher.fills,
+            "deterministic": options.deterministic,
+            "tape_budget": options.tape_budget,
+            "tape_bytes": options.tape_bytes,
+            "assume": options.promises,
+        }
+        return _unpickled, (kernel.name, serial.dump(kernel.module), dict(self._outputs), settings)
+
     def __deepcopy__(self, memo: Any) -> Op:
         """Models are copied; this has nothing that changes."""
         return self
+
+
+def _unpickled(name: str, module: bytes, outputs: Mapping[str, Shape], settings: dict[str, Any]) -> Op:
+    return op(Kernel(name, serial.load(module), _no_variable), outputs, **settings)
+
+
+def _no_variable(name: str) -> Any:
+    raise InternalError(f"a kernel without variables uses '{name}'")
 
 
 @overload
@@ -115,6 +207,7 @@ def op(
     fill: Mapping[str, Fill] | None = None,
     deterministic: bool | None = None,
     tape_budget: int | str | None = None,
+    tape_bytes: int | str | None = None,
     assume: Promises | None = None,
     report_nan: bool = False,
 ) -> Op: ...
@@ -131,6 +224,7 @@ def op(
     fill: Mapping[str, Fill] | None = None,
     deterministic: bool | None = None,
     tape_budget: int | str | None = None,
+    tape_bytes: int | str | None = None,
     assume: Promises | None = None,
     report_nan: bool = False,
 ) -> Op | ProgramOp:
@@ -146,14 +240,26 @@ def op(
     A floating-point number may be a tensor of one element, and has a gradient then. `fill`: what an output holds before
     the kernel runs, zero by default; None for nothing in particular, where every element is written.
     `deterministic=None`: as `torch.use_deterministic_algorithms` says. `tape_budget`, `assume`, `report_nan`: see
-    `kg.gradient`.
+    `kg.gradient`. `tape_bytes`: room for a tape whose length depends on what arrays hold, of the same length for every
+    thread. Without it such a tape is counted before each backward, which cannot be while a CUDA graph is captured.
 
     Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first derivatives
     in reverse mode; it takes no settings."""
     if isinstance(kernel, Recorded):
         from .recorded import program_op
 
-        given = outputs, grid, shared, sizes, fill, deterministic is not None, tape_budget, assume, report_nan
+        given = (
+            outputs,
+            grid,
+            shared,
+            sizes,
+            fill,
+            deterministic is not None,
+            tape_budget,
+            tape_bytes,
+            assume,
+            report_nan,
+        )
         requests.no_options("kg.torch.op", kernel, *(part or None for part in given))
         return program_op(kernel)
     kernel = _kernel(kernel)
@@ -162,7 +268,8 @@ def op(
     check(kernel, roles, outputs, sizes)
     fills = {name: (fill or {}).get(name, 0) for name in outputs}
     requests.flags(report_nan=report_nan)
-    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume, report_nan)
+    budget, room = requests.memory_size("tape_budget", tape_budget), requests.memory_size("tape_bytes", tape_bytes)
+    options = Options(deterministic, budget, assume, report_nan, room)
     extent = infer(kernel, roles, sizes)
     if grid is None and extent.size is None:
         raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")

@@ -9,14 +9,16 @@ from typing import Any
 import torch
 
 from ..errors import ArgumentError
+from ..frameworks.batches import in_batch
 from ..frameworks.derived import Derived, Options
-from ..frameworks.roles import Roles
+from ..frameworks.roles import Roles, roles_of
 from ..kernel import Kernel
 from ..locks import COMPILING
 from .calls import Call, Layout, Maybe, Tensor
+from .eager import Eager
 from .formulas import FORMULAS, Formulas, autograd_of
-from .launching import Fill, Launcher
-from .mapping import in_sequence
+from .launching import Fill, Launcher, lending
+from .mapping import rule_of
 
 KINDS = ("value", "tangent", "backward", "second")
 _NAMESPACE = "kernelgrad"
@@ -27,19 +29,37 @@ _library: list[Any] = []
 class Registered:
     """The four operators of a kernel. `operator(...)` is the value's."""
 
-    def __init__(self, name: str, kernel: Kernel, roles: Roles, options: Options, fills: Mapping[str, Fill]):
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        roles: Roles,
+        options: Options,
+        fills: Mapping[str, Fill],
+        is_batch: bool = False,
+    ):
         self.name, self.kernel, self.roles = name, kernel, roles
         derived = Derived(kernel, roles, options)
         self.launcher = Launcher(kernel, roles, derived, fills)
-        operators: dict[str, Any] = {}
+        self.operators = operators = dict[str, Any]()
         self.formulas = Formulas(derived, operators)
+        self.in_batch = None if is_batch or options.promises is not None else self._in_batch(options, fills)
         for kind in KINDS:
             operators[kind] = self._define(kind)
         self.operator = operators["value"]
         for kind in KINDS:
             self._register(kind, operators[kind])
+        self.eager = Eager(self)
         for device in ("CPU", "CUDA"):
             library().impl(name, self._autocast(device), f"Autocast{device}")
+
+    def _in_batch(self, options: Options, fills: Mapping[str, Fill]) -> Registered | None:
+        """The operators of all entries of a batch, Note [Batches] in mapping.py."""
+        kernel = in_batch(self.kernel)
+        if kernel is None:
+            return None
+        roles = roles_of(kernel, dict.fromkeys(self.roles.outputs))
+        return Registered(f"{self.name}_batch", kernel, roles, options, fills, is_batch=True)
 
     def _name(self, kind: str) -> str:
         return self.name if kind == "value" else f"{self.name}_{kind}"
@@ -66,14 +86,14 @@ class Registered:
             lib.impl(name, self._real(kind), key)
         torch.library.register_fake(f"{_NAMESPACE}::{name}", self._fake(kind), lib=lib)
         lib.impl(name, autograd_of(name, operator, FORMULAS[kind](self.formulas)), "Autograd")
-        torch.library.register_vmap(f"{_NAMESPACE}::{name}", in_sequence(operator, self._fake(kind)), lib=lib)
+        torch.library.register_vmap(f"{_NAMESPACE}::{name}", rule_of(self, kind, operator, self._fake(kind)), lib=lib)
 
     def _real(self, kind: str) -> Callable[..., Any]:
         f, launcher = self.formulas, self.launcher
 
         def real(*args: Any) -> Any:
             own, call = f.call(kind, args)
-            with torch.no_grad():
+            with torch.no_grad(), lending(launcher.derived.options.tape_bytes):
                 match kind:
                     case "value":
                         found = launcher.value(call)

@@ -16,7 +16,7 @@ from ...ir.ops import Block, Function, Module, Param, Value
 from ...ir.types import BF16, F16, F32, I64, Pointer, Scalar, Struct
 from ...kernel import Kernel
 from ...runtime.arguments import Placement
-from ...runtime.arrays import ArrayView, mark_written, view
+from ...runtime.arrays import ArrayView, view
 from ...runtime.config import Launch, flat_launch
 from ...runtime.launch import BoundArguments, Buffer
 from ...runtime.layouts import flat_dtypes, same_layout, scalar_dtype
@@ -65,9 +65,8 @@ def _in_float(param: Param, value: Any, launch: Launch, own: Own, kept: bool) ->
     _convert(half, F32, original, Buffer("floats", floats.address, 4 * count), count, plain, placement)
     back = Buffer("floats", floats.address, 4 * count)
     if not kept:
-        own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement))
-        if array.versioned:
-            mark_written((array.owner,))
+        mutated = (array.owner,) if array.versioned else ()
+        own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement, mutated))
     if nbytes == array.nbytes:
         return _Floats(floats, count, placement)
     address, size = floats.address + 2 * before, 2 * array.nbytes
@@ -109,9 +108,10 @@ def _convert(
     count: int,
     launch: Launch,
     placement: Placement,
+    mutated: tuple[Any, ...] = (),
 ) -> None:
     packed = struct.pack("<QQq", target.address, source.address, count)
-    bound = BoundArguments(packed, (target, source))
+    bound = BoundArguments(packed, (target, source), mutated=mutated)
     converter(source_type, target_type).run(launch, bound, placement, {})
 
 

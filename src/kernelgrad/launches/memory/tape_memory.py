@@ -18,10 +18,11 @@ from ...runtime.config import Launch, make_launch
 from ...runtime.integers import KnownLaunch, integers_of
 from ...runtime.launch import BoundArguments
 from ...runtime.own import Own
-from ...runtime.scratch import Scratch, available_bytes
+from ...runtime.scratch import Scratch, available_bytes, is_captured
 from ..choice.variant import Variant
 from .argument_copies import copy_variables, on_copies
 from .buffers import THREADS, Bytes, Expression, Memory, Need, Number, Sized, Value, supply
+from .given_tape import TAPE_BYTES, mark_starts, require_room, room_of
 from .ordered_adds import segment_starts
 
 _SMALL_TAPE = 1 << 22  # bytes: to ask a GPU how much is free would take longer than the launch
@@ -86,9 +87,13 @@ def add_tape(
         if stack.capacity is not None:
             own.supplied[stack.capacity.name or ""] = Supplied(int(per_block[0]))
         if stack.segments is not None:
-            starts = segment_starts(per_block, launch)
-            memory = own.add(stack.segments.name or "", Scratch(starts.nbytes, placement.cuda, stream))
-            memory.write(starts.tobytes())
+            blocks = threads // _block_threads(launch)
+            memory = own.add(stack.segments.name or "", Scratch(8 * blocks, placement.cuda, stream))
+            if TAPE_BYTES.get() is not None:
+                step = int(per_block[0]) * _block_threads(launch)
+                mark_starts(memory.address, blocks, step, placement, stream)
+            else:
+                memory.write(segment_starts(per_block, launch).tobytes())
         if stack.tops is not None:
             own.add(stack.tops.name or "", Scratch(8 * threads, placement.cuda, stream))
 
@@ -125,14 +130,51 @@ def by_arithmetic(variant: Variant, launch: Launch | KnownLaunch, known: Callabl
 def by_counting(
     variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None
 ) -> Sizes:
+    given = TAPE_BYTES.get()
+    if given is not None:
+        return _given(variant, launch, bound, placement, segment, given)
     counted = _counted(variant, launch, bound, placement, segment)
     alike = {_key(place) for place in variant.places if place.capacity is not None}
     return {key: np.array([max(1, n.max())]) if key in alike else n for key, n in counted.items()}
 
 
+def _given(
+    variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None, nbytes: int
+) -> Sizes:
+    """As much as the user gives room for, if it is enough."""
+    if variant.logged:
+        raise LaunchError(f"{variant.kernel.name}: tape_bytes= does not go with gradients that log what they add")
+    types, stream = variant.stack_types, stream_of(launch, placement)
+    room = room_of(variant.kernel.name, nbytes, _threads(launch), sum(t.size for t in types))
+    counts, _own = _count(variant, launch, bound, placement, segment)
+    if is_captured(placement.cuda, stream):
+        require_room(counts.address, counts.nbytes // 8, room, placement, stream)
+    else:
+        most = int(np.frombuffer(counts.read(), np.int64).max())
+        if most > room:
+            needed = most * _threads(launch) * sum(t.size for t in types)
+            raise LaunchError(f"{variant.kernel.name}: tape_bytes={nbytes} is too little, this launch needs {needed:,}")
+    return {key: np.array([room], np.int64) for key in types}
+
+
 def _counted(
     variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None
 ) -> Sizes:
+    if is_captured(placement.cuda, stream_of(launch, placement)):
+        raise LaunchError(
+            f"{variant.kernel.name}: how long the tape is depends on what arrays hold, and is counted by a launch that"
+            " the host waits for, which it cannot while a CUDA graph is captured; give operators tape_bytes="
+        )
+    types: tuple[Type | Logged, ...] = (*variant.stack_types, *variant.logged)
+    counts, _own = _count(variant, launch, bound, placement, segment)
+    table = np.frombuffer(counts.read(), np.int64).reshape(-1, len(types))
+    return {t: table[:, k] for k, t in enumerate(types)}
+
+
+def _count(
+    variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None
+) -> tuple[Scratch, Own]:
+    """Puts a launch to work that counts; what it needs besides is kept until it is used."""
     kernel, stores = variant.counting
     own = Own()
     if segment is not None:
@@ -141,12 +183,11 @@ def _counted(
     if stores:
         bound = on_copies(kernel.function, bound, placement, stream, own)
         copy_variables(variant.kernel, placement, stream, own)
-    types: tuple[Type | Logged, ...] = (*variant.stack_types, *variant.logged)
+    kinds = len(variant.stack_types) + len(variant.logged)
     blocks = _threads(launch) // _block_threads(launch)
-    counts = own.add("_counts", Scratch(8 * blocks * len(types), placement.cuda, stream).zero())
+    counts = own.add("_counts", Scratch(8 * blocks * kinds, placement.cuda, stream).zero())
     kernel.run(launch, bound, placement, own.supplied)
-    table = np.frombuffer(counts.read(), np.int64).reshape(blocks, len(types))
-    return {t: table[:, k] for k, t in enumerate(types)}
+    return counts, own
 
 
 def tape_bytes(

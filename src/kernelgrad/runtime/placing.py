@@ -1,11 +1,11 @@
-"""Where things are before XLA has said so: buffers at addresses that stand for them, and traces that keep to those.
+"""Where things are before a call has said so: buffers at addresses that stand for them, and traces that keep to those.
 
 Note [Placeholders]
 What a derivative launches is found by launching it, with the trace (Note [Traces] in runtime/tracing.py) writing it
 down. The arrays of that launch are placeholders: addresses at which no process has memory, a terabyte apart, from which
 the buffer and the offset in it follow. Memory that the launch makes for itself, its tape say, is a part of one more
-buffer, which XLA allocates. So a trace tells which words of which arguments depend on which buffer, once for all calls.
-What would read memory, or write addresses as data, is no fixed list; the trace refuses it.
+buffer, which whoever calls allocates. So a trace tells which words of which arguments depend on which buffer, once for
+all calls. What would read memory, or write addresses as data, is no fixed list; the trace refuses it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..errors import TapeError
 from ..ir.layout import leaves, param_layout
 from ..ir.ops import Function
 from ..ir.types import Pointer, Scalar
-from ..runtime.arrays import BFLOAT16, ArrayView, Device, DType
-from ..runtime.launch import BoundArguments, LaunchConfig
-from ..runtime.tracing import Filled, LiveNumber, Moved, Trace
+from .arrays import BFLOAT16, ArrayView, Device, DType
+from .launch import BoundArguments, LaunchConfig
+from .tracing import Filled, LiveNumber, Moved, Trace
 
 _SHIFT, _FIRST = 40, 1 << 62
 _GRANULE = 256  # bytes
@@ -60,11 +60,12 @@ def size_of(name: str) -> int:
 def placeholder(buffer: int, shape: tuple[int, ...], dtype: str, device: Device, aligned: bool) -> ArrayView:
     """As aligned as all entries of a batch are."""
     size = size_of(dtype)
-    address = _start(buffer) + (ALIGNED if aligned else size)
+    address = start_of(buffer) + (ALIGNED if aligned else size)
     return view_at(address, shape, dtype, device)
 
 
-def _start(buffer: int) -> int:
+def start_of(buffer: int) -> int:
+    """Where the addresses begin that stand for a buffer."""
     return _FIRST + (buffer << _SHIFT)
 
 
@@ -78,8 +79,9 @@ class Relocatable(Trace):
 
     def __init__(self, device: int | None, starts: list[int]):
         super().__init__(device)
-        self.starts = [*starts, _start(len(starts))]
+        self.starts = [*starts, start_of(len(starts))]
         self.made: list[Traced | Moved | Filled] = []
+        self.mutated: list[Any] = []  # the owners of arrays that are written and whose package is to be told
 
     def launch(
         self,
@@ -96,6 +98,7 @@ class Relocatable(Trace):
             (at, place) for at, address in _addresses(function, arguments) if (place := self.find(address))
         )
         numbers = tuple((n.offset, self.at(n.array.address), n.size) for n in launched.numbers)
+        self.mutated += arguments.mutated
         self.made.append(Traced(executable, config, arguments, pointers, numbers))
 
     def move(self, target: int, source: int, nbytes: int, device: int | None) -> None:
