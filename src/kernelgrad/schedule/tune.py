@@ -28,7 +28,7 @@ def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset
     if tuning.block is None:
         function = warp_rotation.run(function, tuning.row)
     else:
-        exchanged, own = loop_exchange.run(function, module, tuning.block)
+        exchanged, own = loop_exchange.run(function, module, tuning.block, tuning.row)
         if exchanged is not function:
             function, variables = simplify.run(exchanged, module), variables | own
         function = _for_block(function, module, tuning, tuning.block, gathering)

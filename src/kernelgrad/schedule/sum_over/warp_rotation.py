@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ...analysis.access.banks import stay_together
 from ...analysis.access.block_affine import Slopes
 from ...analysis.aliases import Aliases
 from ...analysis.block_interpreter.lanes import (
@@ -40,14 +41,12 @@ from ...analysis.machine import WARP
 from ...analysis.uniform import uniform_values
 from ...autodiff.calculus.shadows import ZERO
 from ...ir.builder import Builder
-from ...ir.ops import Apply, Atomic, Block, For, Function, If, Load, Op, Value, Warp, While
-from ...ir.traverse import free_values, uses, walk, with_body
-from ...ir.types import I32, U32, Pointer
+from ...ir.ops import Apply, Atomic, Block, For, Function, If, Op, Value, Warp, While
+from ...ir.traverse import uses, walk, with_body
+from ...ir.types import I32, U32
 from ...transforms.unroll import constants_of
 
 _SHORTEST = 4  # iterations: below, the ring's own work is more than what it saves
-_NEAR = 16  # bytes: lanes that read global memory this far apart read it together
-_BANKS = 32
 _MOST_UNROLLED = 4096  # operations: beyond, the code takes longer to fetch than to run
 _ROW = frozenset((("thread_idx", 1), ("thread_idx", 2)))
 
@@ -100,32 +99,8 @@ class _Rings:
         return update.ptr in self.alike and moves and from_counter(loop, self.definition).is_possible(update.ptr)
 
     def can_turn(self, loop: For, width: int, turn: Any = np.add) -> bool:
-        """Whether lanes that are in different iterations still read memory together. `turn`: how a lane's iteration
-        comes from its number and the step's."""
-        slopes = Slopes(self.definition, self.uniform, loop.body.args[0])
-        fixed = set(free_values(loop.body))
-        loads = [op for op in walk(loop.body) if isinstance(op, Load) and op.ptr not in fixed]
-        return all(_stays_together(op, slopes, loop, width, turn) for op in loads)
-
-
-def _stays_together(op: Load, slopes: Slopes, loop: For, width: int, turn: Any) -> bool:
-    assert isinstance(op.ptr.type, Pointer)
-    address, space = slopes.address(op.ptr), op.ptr.type.space
-    if address is None:
-        return space in ("shared", "local")
-    by = address.slope(loop.body.args[0]) * loop.step
-    if space != "shared":
-        return space == "local" or abs(by) <= _NEAR
-    lane = np.arange(WARP)
-    straight = address.slope(("thread_idx", 0)) * (lane % width)
-    turned = (turn(lane, step) % width for step in range(width if turn is np.bitwise_xor else 1))
-    return max(_conflicts(straight + by * iteration) for iteration in turned) <= max(2, _conflicts(straight))
-
-
-def _conflicts(addresses: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """How many words the busiest bank of shared memory gives to a warp."""
-    words = np.unique(addresses // 4)
-    return int(np.bincount(words % _BANKS).max())
+        """Whether lanes that are in different iterations still read memory together."""
+        return stay_together(loop, Slopes(self.definition, self.uniform, loop.body.args[0]), width, turn)
 
 
 def _power_above(number: int) -> int:
