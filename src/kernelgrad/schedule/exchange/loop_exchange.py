@@ -206,13 +206,13 @@ class _Emitter:
                 return at
             if not isinstance(op, (*PURE, Load)) or any(v in self.left for v in op.results):
                 return None
-            if isinstance(op, Load) and any(self.work.aliases.may_alias(op.ptr, p) for p in cells):
+            if isinstance(op, Load) and any(self.work.aliases.may_meet(op.ptr, p) for p in cells):
                 return None
         return None
 
     def meets(self, ops: Iterable[Op]) -> bool:
         """Whether threads meet again before any of them touches the cells or changes what the loop reads."""
-        may_alias = self.work.aliases.may_alias
+        may_meet = self.work.aliases.may_meet
         cells = [c.update.ptr for c in self.cells]
         read = [op.ptr for part in self.parts for op in part.needs.ops if isinstance(op, Load)]
         for op in ops:
@@ -221,9 +221,9 @@ class _Emitter:
             for inner in nested((op,)):
                 match inner:
                     case Load(ptr):
-                        touches = any(may_alias(ptr, p) for p in cells)
+                        touches = any(may_meet(ptr, p) for p in cells)
                     case Store(ptr) | Atomic(_, ptr):
-                        touches = any(may_alias(ptr, p) for p in (*cells, *read))
+                        touches = any(may_meet(ptr, p) for p in (*cells, *read))
                     case _:
                         touches = not isinstance(inner, (*PURE, For, If))
                 if touches:
