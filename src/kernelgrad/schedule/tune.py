@@ -13,7 +13,7 @@ from . import dead_fills, warp_barriers
 from .coarsen import block_rows
 from .exchange import loop_exchange
 from .order import loads_before_barriers, reciprocals
-from .sum_over import warp_rotation
+from .sum_over import lanes_apart, warp_rotation
 from .trees import trees
 
 _RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave room for
@@ -39,10 +39,11 @@ def _for_block(
     function: Function, module: Module, tuning: Tuning, block: tuple[int, int, int], gathering: frozenset[str]
 ) -> Function:
     if tuning.row > 1:
+        function = lanes_apart.run(function)
         merged = block_rows.run(function, block, tuning.each)
         if merged is not function:
             function, block = simplify.run(merged, module), block_rows.started(merged, block)
-        function = warp_rotation.run(function, row_of(block))
+        function = warp_rotation.run(function, row_of(block), module, block)
     function = trees.run(function, module, block, gathering)
     if tuning.row == 1:
         return function

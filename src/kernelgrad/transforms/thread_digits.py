@@ -10,20 +10,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..ir.builder import Builder
 from ..ir.ops import Apply, Block, Builtin, Constant, For, Function, Load, Op, Value, While
 from ..ir.traverse import blocks, operands, rebuild, walk, with_body
 from ..ir.types import U32, Pointer, Scalar
+from .unroll import constants_of, iterations
 
 _MOST = 1024  # threads of a block
+_SMALL = 1 << 20  # what is added to an index, and wraps nowhere
 
 
 def width_of(function: Function, threads: int) -> int | None:
     """The length of the rows that the threads of a block are taken in where loops read shared memory; None where that
     does not divide them."""
     found = _Found(function)
-    cut = {v: by for op in walk(function.body) for v, by, _ in found.parts(op)}
+    cut = {part.value: part.by for op in walk(function.body) for part in found.parts(op)}
     counted = Counter(by for slice in _addresses(function, found.definition) for by in {cut[v] for v in slice & {*cut}})
     fitting = [(-count, by) for by, count in counted.items() if 1 < by < threads and threads % by == 0]
     return min(fitting)[1] if fitting else None
@@ -49,29 +52,72 @@ def _addresses(function: Function, definition: dict[Value, Op]) -> Iterator[set[
             yield found
 
 
+class _Part(NamedTuple):
+    """`value`: the quotient of the index by a number, or the remainder; of the index and `more`, multiples of that
+    number that are not negative: values and what they are multiplied with."""
+
+    value: Value
+    by: int
+    is_rest: bool
+    more: tuple[tuple[Value, int], ...] = ()
+
+
 class _Found:
     """Where a function takes a thread's index apart. `index`: values that are the index."""
 
     def __init__(self, function: Function):
         self.definition = {v: op for op in walk(function.body) for v in op.results}
+        self.constants = constants_of(function)
+        loops = (op for op in walk(function.body) if isinstance(op, For))
+        self.counters = {loop.body.args[0]: found for loop in loops if (found := iterations(loop, self.constants))}
         self.index: set[Value] = set()
         for op in walk(function.body):
             is_index = isinstance(op, Builtin) and (op.name, op.axis) == ("thread_idx", 0)
             if is_index or (isinstance(op, Apply) and op.fn == "convert" and _keeps(op) and op.args[0] in self.index):
                 self.index.update(op.results)
 
-    def parts(self, op: Op) -> Iterator[tuple[Value, int, bool]]:
-        """A part of the index that an operation computes: of which number, and whether it is the remainder."""
-        if not isinstance(op, Apply) or len(op.args) != 2 or op.args[0] not in self.index:
+    def parts(self, op: Op) -> Iterator[_Part]:
+        """What an operation computes of the index."""
+        if not isinstance(op, Apply) or len(op.args) != 2:
             return
-        constant = self.definition.get(op.args[1])
-        number = constant.value if isinstance(constant, Constant) and isinstance(constant.value, int) else 0
-        if op.fn in ("div", "rem") and number > 0:
-            yield op.result, number, op.fn == "rem"
-        elif op.fn == "shr" and 0 <= number < 31:
-            yield op.result, 1 << number, False
-        elif op.fn == "and" and number >= 0 and number & (number + 1) == 0:
-            yield op.result, number + 1, True
+        number, fn = self.constants.get(op.args[1], 0), op.fn
+        found: tuple[int, bool] | None = None
+        if fn in ("div", "rem") and number > 0:
+            found = number, fn == "rem"
+        elif fn == "shr" and 0 <= number < 31:
+            found = 1 << number, False
+        elif fn == "and" and number >= 0 and number & (number + 1) == 0:
+            found = number + 1, True
+        more = None if found is None else self.more(op.args[0], found[0])
+        if found is not None and more is not None:
+            yield _Part(op.result, *found, more)
+
+    def more(self, value: Value, by: int) -> tuple[tuple[Value, int], ...] | None:
+        """What a value is besides the index: small multiples of a number; None if it is something else."""
+        if value in self.index:
+            return ()
+        op = self.definition.get(value)
+        if not (isinstance(op, Apply) and op.fn == "add") or not _is_wide(value):
+            return None
+        for one, other in (op.args, op.args[::-1]):
+            term, before = self.multiple(other), self.more(one, by)
+            if term is not None and before is not None and term[1] % by == 0:
+                return (*before, term)
+        return None
+
+    def multiple(self, value: Value) -> tuple[Value, int] | None:
+        """A counter of few iterations and what it is multiplied with, neither of them negative."""
+        op = self.definition.get(value)
+        factor = 1
+        if isinstance(op, Apply) and op.fn == "mul" and op.args[1] in self.constants:
+            value, factor = op.args[0], self.constants[op.args[1]]
+        values = self.counters.get(value)
+        fits = values is not None and min(values) >= 0 and max(values) * max(factor, 1) < _SMALL
+        return (value, factor) if fits and factor > 0 and _is_wide(value) else None
+
+
+def _is_wide(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.kind in ("int", "uint") and value.type.bits >= 32
 
 
 def _keeps(op: Apply) -> bool:
@@ -100,12 +146,16 @@ class _Rows:
                 return [Constant(0, results=op.results, span=op.span)]
             case Builtin("thread_idx"):
                 return self.defined(b, op.result, self.whole(b))
-        for value, by, is_rest in self.found.parts(op):
-            part = self.rest(b, by) if is_rest else self.quotient(b, by)
-            return None if part is None else self.defined(b, value, part)
+        for part in self.found.parts(op):
+            found = self.rest(b, part.by) if part.is_rest else self.quotient(b, part.by)
+            return None if found is None else self.defined(b, part.value, found, part)
         return None
 
-    def defined(self, b: Builder, value: Value, as_: Value) -> list[Op]:
+    def defined(self, b: Builder, value: Value, as_: Value, part: _Part | None = None) -> list[Op]:
+        for counter, factor in part.more if part is not None and not part.is_rest else ():
+            assert part is not None
+            times = b.constant(factor // part.by, value.type)
+            as_ = b.apply("add", b.convert(as_, value.type), b.apply("mul", b.convert(counter, value.type), times))
         return [*b.ops, Apply("convert", (as_,), results=(value,), span=b.span)]
 
     def whole(self, b: Builder) -> Value:
