@@ -174,11 +174,13 @@ class Forms:
         return Forms(kernel, self.settings, self.usual, self.always, rows=(width, threads // width, 1))
 
     def _sized(self, launch: KnownLaunch) -> Forms:
-        """Those of the kernel whose dynamic shared memory is an array of the launch's size, where trees are in it."""
+        """Those of the kernel whose dynamic shared memory is an array of the launch's size, where trees are in it, or
+        tiles that loops read."""
         nbytes = launch.shared_bytes
         if not self._meets or not 0 < nbytes <= _MOST_SHARED or (variable := self._dynamic) is None:
             return self
-        if not self.variant(launch.wanted).needs_shape(launch.block):
+        usual = self.variant(launch.wanted)
+        if not usual.needs_shape(launch.block) and not usual.shares_in_loops:
             return self
         from ...transforms.static_shared import sized
 
