@@ -127,6 +127,14 @@ def test_padded_rows_are_shared_out_and_others_go_round() -> None:
     assert inner_loops(straight)[1] > 0
 
 
+def test_lanes_that_are_elsewhere_add_alone() -> None:
+    """The adjoints of what threads t + 64 k load: a row of 16 of b is two rows of the block's 8."""
+    y, x, w = np.zeros((3, 32 * 32))
+    gradient = kg.gradient(kernel_of(CASES["registers"].source), primal=False)
+    text = gradient.source_for((2, 2), 64, y, x, w, 32, on_gpu=True)
+    assert "atomicAdd(&_d_x" in text and "atomicAdd(&_d_w" in text and "warp_add" not in text
+
+
 def test_other_blocks_stay_in_one_row() -> None:
     """100 threads are no rows of 8, and 8 are only one. 96 are 12 rows, but write beyond the tiles, so that what is
     read goes on the tape: that is for threads as they are."""

@@ -102,6 +102,26 @@ CASES = {
         _TILES,
         _SIZE,
     ),
+    "a counter below zero": Case(
+        product(
+            "t % 8",
+            "t / 8",
+            rest="for (int q = -2; q < 2; ++q) { int u = t + q * 64; col += u % 8 - (u < 0 ? -(-u % 8) : u & 7); }",
+        ),
+        64,
+        8,
+        _TILES,
+        _SIZE,
+    ),
+    "no whole rows": Case(
+        product(
+            "t % 8", "t / 8", rest="for (int q = 0; q < 3; ++q) { int u = t + q * 4; col += u % 8 - u + u / 8 * 8; }"
+        ),
+        64,
+        8,
+        _TILES,
+        _SIZE,
+    ),
     "registers": Case(registers(), 64, 8, (1, 1), 16),
     "registers, unrolled": Case(registers("t & 7", "t >> 3", "\n#pragma unroll\n"), 64, 8, (1, 1), 16),
     "registers, padded": Case(registers(pad=1), 64, 8, (1, 1), 16),

@@ -121,6 +121,12 @@ CASES = {
     ),
     "backwards": Case(tile("for (int j = 30; j >= 0; j -= 3) sum += mine * s[j] * s[j];"), (32,), False, True),
     "nine_of_them": Case(tile("for (int j = 0; j < 9; ++j) sum += mine * s[j] * s[j + 1];"), (32,), False, True),
+    "and_another_cell": Case(
+        tile("for (int j = 0; j < 32; ++j) sum += mine * s[j] * s[j]; sum += s[(t + 1) % 32];"), (32,), False, True
+    ),
+    "another_cell_and": Case(
+        tile("sum += s[(t + 1) % 32]; for (int j = 0; j < 32; ++j) sum += mine * s[j] * s[j];"), (32,), False, True
+    ),
     "until_n": Case(tile("for (int j = 0; j < n; ++j) sum += mine * s[j] * s[j];"), (64,), False, True, n=29),
     "none_at_all": Case(tile("for (int j = 0; j < n; ++j) sum += mine * s[j] * s[j];"), (64,), False, False, n=0),
     "floats": Case(
