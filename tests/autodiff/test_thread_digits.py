@@ -21,6 +21,7 @@ from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import Ways
 from kernelgrad.runtime.launch import LaunchConfig
 from kernelgrad.schedule.coarsen import block_rows
+from plan_tiles import PRODUCTS, REGISTERS
 
 from ..emulation.run_text import run_packed
 
@@ -133,6 +134,18 @@ def test_lanes_that_are_elsewhere_add_alone() -> None:
     gradient = kg.gradient(kernel_of(CASES["registers"].source), primal=False)
     text = gradient.source_for((2, 2), 64, y, x, w, 32, on_gpu=True)
     assert "atomicAdd(&_d_x" in text and "atomicAdd(&_d_w" in text and "warp_add" not in text
+
+
+def test_register_tiles_have_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 sums of four rows are kept by each thread: half as many threads of a multiprocessor have room."""
+    monkeypatch.setattr(block_rows, "FILLING_THREADS", 1)
+    bounds = {}
+    for name, made in (("registers", REGISTERS["register tiles"]), ("one sum", PRODUCTS["flat block"])):
+        planned = kg.gradient(kernel_of(made.text), primal=False).planned(
+            make_launch((2, 2), 256), (*(np.zeros(128 * 128, np.float32) for _ in range(3)), 128), {}, on_gpu=True
+        )
+        bounds[name] = planned.plan.variant.reverse.function.launch_bounds
+    assert bounds == {"registers": (64, 4), "one sum": (64, 8)}
 
 
 def test_other_blocks_stay_in_one_row() -> None:

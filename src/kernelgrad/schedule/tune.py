@@ -7,7 +7,9 @@ import math
 from dataclasses import replace
 
 from ..analysis.tuning import Tuning, row_of
-from ..ir.ops import Function, Module
+from ..ir.ops import For, Function, Module, Value
+from ..ir.traverse import free_values, walk
+from ..ir.types import Scalar
 from ..transforms import simplify
 from . import dead_fills, warp_barriers
 from .coarsen import block_rows
@@ -17,6 +19,8 @@ from .sum_over import lanes_apart, warp_rotation
 from .trees import trees
 
 _RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave room for
+_FEWER = 256  # of code that needs most registers for what its loops find
+_MANY = 48  # such values
 
 
 def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset[str]) -> Module:
@@ -56,4 +60,15 @@ def _with_registers(function: Function, threads: int) -> Function:
     a multiprocessor."""
     if function.launch_bounds[1:]:
         return function
-    return replace(function, launch_bounds=(threads, max(1, _RESIDENT // threads)))
+    resident = _FEWER if _most_found(function) > _MANY else _RESIDENT
+    return replace(function, launch_bounds=(threads, max(1, resident // threads)))
+
+
+def _most_found(function: Function) -> int:
+    """How many floats an unrolled loop uses that were computed before it: a register tile's adjoints."""
+    loops = (op for op in walk(function.body) if isinstance(op, For) and op.unroll == 0)
+    return max((sum(_is_float(v) for v in free_values(loop.body)) for loop in loops), default=0)
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.is_float
