@@ -11,7 +11,8 @@ import pytest
 import kernelgrad as kg
 from kernelgrad.explain.counted import Counts, counts
 from kernelgrad.runtime.config import make_launch
-from plan_table import Written, pairs
+from plan_table import Written, pairs, tiled
+from plan_tiles import SIDE
 
 PAIRS = {(kernel, edit): made for kernel, edit, made in pairs()}
 
@@ -35,7 +36,15 @@ def test_the_plan_stays(kernel: str, edit: str) -> None:
     assert edited.barriers <= base.barriers, (base, edited)
     assert edited.moved <= base.moved * 1.1, (base, edited)
     assert edited.tape <= base.tape, (base, edited)
+    assert edited.shared <= base.shared * 1.01, (base, edited)
     assert not edited.is_rough or base.is_rough, (base, edited)
+
+
+def test_two_tiles_in_dynamic_memory_meet_once_more() -> None:
+    """They are one variable, whose cells go along one axis: the others wait until those are done."""
+    base, dynamic = cost(tiled("tiled")), cost(tiled("dynamic"))
+    assert (dynamic.atomics, dynamic.shared, dynamic.tape) == (base.atomics, base.shared, base.tape)
+    assert dynamic.barriers <= base.barriers + SIDE // 16
 
 
 def test_the_table_is_long() -> None:

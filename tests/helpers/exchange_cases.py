@@ -99,6 +99,8 @@ __global__ void k(double *y, const double *x, const double *w, int n) {
   y[i] = sum;
 }"""
 
+flat = "double *F = &B[0][0];"
+
 CASES = {
     "square": Case(matmul(32, 4, 32), (32, 4), True, True),
     "short_rows": Case(matmul(16, 16, 16), (16, 16), True, True),
@@ -119,6 +121,12 @@ CASES = {
     ),
     "backwards": Case(tile("for (int j = 30; j >= 0; j -= 3) sum += mine * s[j] * s[j];"), (32,), False, True),
     "nine_of_them": Case(tile("for (int j = 0; j < 9; ++j) sum += mine * s[j] * s[j + 1];"), (32,), False, True),
+    "and_another_cell": Case(
+        tile("for (int j = 0; j < 32; ++j) sum += mine * s[j] * s[j]; sum += s[(t + 1) % 32];"), (32,), False, True
+    ),
+    "another_cell_and": Case(
+        tile("sum += s[(t + 1) % 32]; for (int j = 0; j < 32; ++j) sum += mine * s[j] * s[j];"), (32,), False, True
+    ),
     "until_n": Case(tile("for (int j = 0; j < n; ++j) sum += mine * s[j] * s[j];"), (64,), False, True, n=29),
     "none_at_all": Case(tile("for (int j = 0; j < n; ++j) sum += mine * s[j] * s[j];"), (64,), False, False, n=0),
     "floats": Case(
@@ -143,6 +151,7 @@ CASES = {
     "sliding": Case(plane("sum += mine * B[(ty + k) % 8][tx]"), (8, 8), False, False),
     "same_cell_twice": Case(plane("sum += mine * B[k][tx] * B[7 - k][tx]"), (8, 8), True, False),
     "neighbours": Case(plane("sum += mine * B[k][tx] * B[k][(tx + 1) % 8]"), (8, 8), True, False),
+    "next_row": Case(plane("sum += mine * F[k * 8 + tx] * F[k * 8 + 8 + tx]", flat, bound="7"), (8, 8), True, False),
     "carried_along": Case(plane("sum = sum * B[k][tx] + mine"), (8, 8), False, False),
     "powers": Case(plane("{ power *= mine; sum += power * B[k][tx]; }", "double power = 1;"), (8, 8), False, False),
     "bound_by_the_row": Case(plane("if (k < ty) sum += mine * B[k][tx]"), (8, 8), True, False),

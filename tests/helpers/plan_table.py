@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from plan_tiles import DYNAMIC, PRODUCTS, REGISTERS, SCANS, SIDE
+
 N = 1 << 16
 
 
@@ -231,6 +233,23 @@ def rowed(name: str, frame: RowFrame) -> Written:
     return Written(text, frame.grid, frame.block, (ROWS * COLUMNS,) * 2, (ROWS, COLUMNS), frame.shared)
 
 
+# ---- tiles ----------------------------------------------------------------------------------------------------------
+
+
+def tiled(name: str) -> Written:
+    made = PRODUCTS.get(name, DYNAMIC)
+    return Written(made.text, (SIDE // 16,) * 2, made.block, (SIDE * SIDE,) * 3, (SIDE,), made.shared)
+
+
+def in_registers(name: str) -> Written:
+    made = REGISTERS[name]
+    return Written(made.text, (SIDE // 64,) * 2, made.block, (SIDE * SIDE,) * 3, (SIDE,))
+
+
+def scanned(name: str) -> Written:
+    return Written(SCANS[name], N // 256, 256, (N,) * 2, (N,))
+
+
 # ---- edits of any text ----------------------------------------------------------------------------------------------
 
 
@@ -273,6 +292,10 @@ def pairs() -> Iterator[tuple[str, str, Callable[[], tuple[Written, Written]]]]:
                 yield name, frame, lambda n=name, f=frames, b=base, o=frame: (rowed(n, f[b]), rowed(n, f[o]))  # type: ignore[misc]
         for edit in LEXICAL:
             yield name, edit, lambda n=name, e=edit: _edited(rowed(n, ROW_FRAMES["block"]), e)  # type: ignore[misc]
+    for names, made in ((PRODUCTS, tiled), (REGISTERS, in_registers), (SCANS, scanned)):
+        base, *others = names
+        for other in others:
+            yield base, other, lambda m=made, b=base, o=other: (m(b), m(o))  # type: ignore[misc]
 
 
 def _edited(base: Written, edit: str) -> tuple[Written, Written]:

@@ -59,6 +59,11 @@ class Aliases:
         (one, group, offset), (other, same, at) = self.spot(a), self.spot(b)
         return not (one is other and group == same and offset != at) and self.may_share(one, other)
 
+    def may_meet(self, a: Value, b: Value) -> bool:
+        """Whether what one thread reaches through a pointer, another one, or another iteration, may reach through the
+        other: then also a constant between their indices tells nothing."""
+        return self.may_share(self.root(a), self.root(b))
+
     def may_share(self, one: Value, other: Value) -> bool:
         """Whether what one thread reaches from one root, another may reach from the other."""
         names = [self._variables.get(root) for root in (one, other)]

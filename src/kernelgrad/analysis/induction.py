@@ -1,16 +1,23 @@
 """Integers that a loop changes in the same way every time: known in every iteration without a tape.
 
 for (int i = t; i < n; i += stride)   i = t + k * stride          for (int d = w; d > 0; d >>= 1)   d = w >> k
+
+What comes round after a few iterations (`cycles`) is known likewise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..ir.builder import Builder
 from ..ir.ops import Apply, Constant, For, Value, While
 from ..ir.types import BOOL, I64, Scalar, Type
 from .structure import Structure
+
+if TYPE_CHECKING:
+    from .cycles import Cycle
 
 
 @dataclass(frozen=True)
@@ -28,8 +35,25 @@ class Induction:
     def needs(self) -> tuple[Value, ...]:
         return tuple(v for v in (self.start, self.by) if v is not None)
 
+    def at(self, b: Builder, given: Mapping[Value, Value], iteration: Value, name: str | None) -> Value:
+        """The value in iteration `iteration` (i64), counted from zero, under the name that it has in the source.
+        `given`: what stands for `needs`."""
+        start, by = (None if v is None else given[v] for v in (self.start, self.by))
+        return value_at(b, self, start, by, iteration, name)
 
-def find(loop: For | While, arg: Value, structure: Structure) -> Induction | None:
+
+def find(loop: For | While, arg: Value, structure: Structure) -> Induction | Cycle | None:
+    return find_step(loop, arg, structure) or _find_cycle(loop, arg, structure)
+
+
+def _find_cycle(loop: For | While, arg: Value, structure: Structure) -> Cycle | None:
+    from . import cycles
+
+    return cycles.find(loop, arg, structure)
+
+
+def find_step(loop: For | While, arg: Value, structure: Structure) -> Induction | None:
+    """Of an integer that each iteration moves on."""
     if isinstance(loop, While) and arg is loop.body.args[0]:
         return Induction("going", BOOL)
     if not _is_integer(arg.type) or (isinstance(loop, For) and arg is loop.body.args[0]):
@@ -97,7 +121,6 @@ def value_at(
     iteration: Value,
     name: str | None = None,
 ) -> Value:
-    """The value in iteration `iteration` (i64), counted from zero, under the name that it has in the source."""
     type = induction.type
     if induction.fn == "going":
         return b.constant(True, BOOL)

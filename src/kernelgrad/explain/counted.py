@@ -19,6 +19,7 @@ from ..analysis.trip_counts import Amount
 from ..autodiff.costs.traffic import ATOMIC, KINDS, TAPE, Counter, Sample, Traffic
 from ..backends.cuda.neighbours import ROWS, neighbours
 from ..ir.ops import Atomic, Barrier, BarrierReduce, Function, Op, Warp
+from ..ir.types import Pointer
 from ..launches.memory.buffers import Value as Given
 from ..launches.memory.tape_memory import tape_total
 from ..transforms import rotate
@@ -26,14 +27,14 @@ from ..transforms import rotate
 if TYPE_CHECKING:
     from ..derivatives.gradient import Planned
 
-_ADDS, _BARRIERS, _LANES = "atomics", "barriers", "shuffles"
+_ADDS, _BARRIERS, _LANES, _SHARED = "atomics", "barriers", "shuffles", "shared"
 
 
 @dataclass(frozen=True)
 class Counts:
     """Of all launches together: `atomics` to global memory and what `warps` exchange, by all threads; `barriers` that a
-    thread meets; `moved`: bytes to and from global memory; `tape`: its bytes. `is_rough`: loops whose length depends on
-    memory are taken to be long alike."""
+    thread meets; `moved`: bytes to and from global memory; `tape`: its bytes; `shared`: atomics to shared memory. Loops
+    whose length depends on memory are taken to be long alike: then `is_rough`."""
 
     atomics: float
     barriers: float
@@ -41,12 +42,13 @@ class Counts:
     moved: float
     tape: int
     is_rough: bool
+    shared: float = 0.0
 
 
 def counts(planned: Planned) -> Counts:
     plan, scalars = planned.plan, planned.gradient.scalars(planned.primal, planned.plan.segment)
     tape = {p.name for kept in plan.variant.places for p in kept.params}
-    total = dict.fromkeys((*KINDS, _ADDS, _BARRIERS, _LANES), 0.0)
+    total = dict.fromkeys((*KINDS, _ADDS, _BARRIERS, _LANES, _SHARED), 0.0)
     is_rough = False
     numbers = {need.name: need.value.value(plan.sized) for need in plan.needs if isinstance(need, Given)}
     for step in plan.steps:
@@ -59,7 +61,7 @@ def counts(planned: Planned) -> Counts:
             total[kind] += amount.rough * (1 if kind == _BARRIERS else threads)
     kept = tape_total(plan.tape_sizes(planned.launch, planned.primal, planned.placement), planned.launch)
     moved = sum(total[kind] for kind in KINDS) + sum(nbytes for _, _, nbytes in plan.cleared)
-    return Counts(total[_ADDS], total[_BARRIERS], total[_LANES], moved, kept, is_rough)
+    return Counts(total[_ADDS], total[_BARRIERS], total[_LANES], moved, kept, is_rough, total[_SHARED])
 
 
 class _Counter(Counter):
@@ -84,7 +86,8 @@ class _Counter(Counter):
     def _atomic(self, op: Atomic, found: Traffic, once: Amount) -> Traffic:
         """Of lanes that are all at one place, one adds for all; in rows, each for some."""
         if not found.keys() & {ATOMIC, TAPE}:
-            return found
+            assert isinstance(op.ptr.type, Pointer)
+            return {**found, _SHARED: once} if op.ptr.type.space == "shared" else found
         if not op.together or not self.is_uniform(op):
             return {**found, _ADDS: once}
         exchanged = 1.0 if op in self.in_rows else math.log2(WARP)

@@ -60,7 +60,7 @@ class Planner:
 
 def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
     variant = forms.for_launch(launch)
-    if launch.ways.on_gpu and (vector := _vectorized(variant, launch, looking)):
+    if launch.ways.on_gpu and variant.rows is None and (vector := _vectorized(variant, launch, looking)):
         variant = forms.variant(launch.wanted, vector)
     gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
     return LaunchPlan(variant, launch, gathers, tuple(_cleared(forms, variant, launch)), looking)

@@ -7,16 +7,20 @@ import math
 from dataclasses import replace
 
 from ..analysis.tuning import Tuning, row_of
-from ..ir.ops import Function, Module
+from ..ir.ops import For, Function, Module, Value
+from ..ir.traverse import free_values, walk
+from ..ir.types import Scalar
 from ..transforms import simplify
 from . import dead_fills, warp_barriers
 from .coarsen import block_rows
 from .exchange import loop_exchange
 from .order import loads_before_barriers, reciprocals
-from .sum_over import warp_rotation
+from .sum_over import lanes_apart, warp_rotation
 from .trees import trees
 
 _RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave room for
+_FEWER = 256  # of code that needs most registers for what its loops find
+_MANY = 48  # such values
 
 
 def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset[str]) -> Module:
@@ -28,7 +32,7 @@ def run(function: Function, module: Module, tuning: Tuning, gathering: frozenset
     if tuning.block is None:
         function = warp_rotation.run(function, tuning.row)
     else:
-        exchanged, own = loop_exchange.run(function, module, tuning.block)
+        exchanged, own = loop_exchange.run(function, module, tuning.block, tuning.row)
         if exchanged is not function:
             function, variables = simplify.run(exchanged, module), variables | own
         function = _for_block(function, module, tuning, tuning.block, gathering)
@@ -39,10 +43,11 @@ def _for_block(
     function: Function, module: Module, tuning: Tuning, block: tuple[int, int, int], gathering: frozenset[str]
 ) -> Function:
     if tuning.row > 1:
+        function = lanes_apart.run(function)
         merged = block_rows.run(function, block, tuning.each)
         if merged is not function:
             function, block = simplify.run(merged, module), block_rows.started(merged, block)
-        function = warp_rotation.run(function, row_of(block))
+        function = warp_rotation.run(function, row_of(block), module, block)
     function = trees.run(function, module, block, gathering)
     if tuning.row == 1:
         return function
@@ -55,4 +60,15 @@ def _with_registers(function: Function, threads: int) -> Function:
     a multiprocessor."""
     if function.launch_bounds[1:]:
         return function
-    return replace(function, launch_bounds=(threads, max(1, _RESIDENT // threads)))
+    resident = _FEWER if _most_found(function) > _MANY else _RESIDENT
+    return replace(function, launch_bounds=(threads, max(1, resident // threads)))
+
+
+def _most_found(function: Function) -> int:
+    """How many floats an unrolled loop uses that were computed before it: a register tile's adjoints."""
+    loops = (op for op in walk(function.body) if isinstance(op, For) and op.unroll == 0)
+    return max((sum(_is_float(v) for v in free_values(loop.body)) for loop in loops), default=0)
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.is_float

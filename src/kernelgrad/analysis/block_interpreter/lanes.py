@@ -87,7 +87,7 @@ def is_free_of_order(loop: For, aliases: Aliases) -> bool:
             case _:
                 return False
     loads = [op.ptr for op in inside if isinstance(op, Load)]
-    return not any(aliases.may_alias(a, p) for a in added for p in loads)
+    return not any(aliases.may_meet(a, p) for a in added for p in loads)
 
 
 # ---- copies of code ------------------------------------------------------------------------------------------------

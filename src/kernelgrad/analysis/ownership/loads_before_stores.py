@@ -36,7 +36,7 @@ from ...ir.traverse import blocks, walk
 from ...locks import cached_property
 from ..access.affine import Known, Shape
 from ..access.loop_bounds import ends_of
-from ..induction import find, unconverted
+from ..induction import find_step, unconverted
 from ..roots import UNKNOWN, Memory
 from ..structure import Structure, analyse
 from .iterations_apart import OneThread, stays
@@ -121,7 +121,7 @@ class Before:
         if index in loop.body.args:
             if isinstance(loop, For) and index is loop.body.args[0]:
                 return True
-            found = find(loop, index, self._structure)
+            found = find_step(loop, index, self._structure)
             if found is None or found.fn not in ("add", "sub"):
                 return False
             return found.amount != 0 if found.by is None else self._must_move(index, loop)

@@ -27,6 +27,7 @@ from ..calculus.rules import rule_for
 from ..winners.winners import Winners
 
 if TYPE_CHECKING:
+    from ...analysis.cycles import Cycle
     from ...analysis.induction import Induction
     from ...analysis.tiles import Tile
 
@@ -41,7 +42,7 @@ class Plan:
     counts: dict[int, Value] = field(default_factory=dict)  # While -> its number of iterations, a value of its block
     reversed_ops: set[int] = field(default_factory=set)  # operations that have an adjoint
     silent: frozenset[int] = frozenset()  # operations that the forward sweep leaves out
-    inductions: dict[Value, Induction] = field(default_factory=dict)  # loop arguments known in every iteration
+    inductions: dict[Value, Induction | Cycle] = field(default_factory=dict)  # loop arguments known in every iteration
     choices: dict[Value, Value] = field(default_factory=dict)  # of maxima and minima that are kept, by their results
     refilled: dict[int, list[Tile]] = field(default_factory=dict)  # block -> tiles filled again before its reverse
     lost: dict[Value, None] = field(default_factory=dict)  # what adjoints need, or come from, and cannot be had again

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from ...analysis.induction import value_at
 from ...ir.ops import For, Value, While
 from ...ir.types import I64, Scalar
 from ..calculus.shadows import adjoint_type, shadow_name
@@ -73,8 +72,8 @@ def _inductions(sweep: Sweep, op: For | While, iteration: Value) -> dict[Value, 
     for arg in op.body.args:
         rule = sweep.plan.inductions.get(arg)
         if rule is not None:
-            start, by = (None if v is None else sweep.value(v) for v in (rule.start, rule.by))
-            found[arg] = value_at(sweep.b, rule, start, by, iteration, arg.name)
+            given = {v: sweep.value(v) for v in rule.needs}
+            found[arg] = rule.at(sweep.b, given, iteration, arg.name)
     return found
 
 

@@ -16,7 +16,7 @@ from ...ir.ops import Barrier, BarrierReduce, Global, If, Value
 from ...ir.traverse import kinds
 from ...kernel import Kernel
 from ...locks import COMPILING, cached_property
-from ...runtime.integers import KnownLaunch, Looking
+from ...runtime.integers import Extents, KnownLaunch, Looking
 from .choose import Chooser, Found
 from .variant import Variant
 
@@ -39,13 +39,17 @@ class Forms:
         always: tuple[str, ...] = (),
         derivations: Derivations | None = None,
         gathers: Gathers | None = None,
+        rows: Extents | None = None,
     ):
+        """`rows`: the block that the kernel is made for, in place of those of its launches."""
         self.kernel, self.settings, self.usual, self.always = kernel, settings, usual, always
         self.derivations = derivations or Derivations(kernel.function, kernel.module)
         self._gathers = gathers
         self.made: dict[tuple[tuple[str, ...], Facts], Variant] = {}
         self._choosers: dict[Variant, Chooser] = {}
         self._by_size: dict[int, Forms] = {}  # by the bytes of dynamic shared memory
+        self._by_rows: dict[Extents, Forms | None] = {}  # by a launch's block
+        self._rows = rows
         # Whether threads of a block wait for each other.
         self._meets = not usual.alone and not kinds(kernel.function.body).isdisjoint((Barrier, BarrierReduce))
 
@@ -81,7 +85,7 @@ class Forms:
             if (listed, facts) not in self.made:
                 base = None if facts.vector is None else self._variant(listed, replace(facts, vector=None))
                 options = self._options(listed, facts)
-                self.made[listed, facts] = Variant(self.kernel, options, self.derivations, base)
+                self.made[listed, facts] = Variant(self.kernel, options, self.derivations, base, self._rows)
             return self.made[listed, facts]
 
     def _options(self, listed: tuple[str, ...], facts: Facts) -> Options:
@@ -102,21 +106,23 @@ class Forms:
 
     def for_launch(self, launch: KnownLaunch) -> Variant:
         """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
-        sized = self._sized(launch)
-        return sized.variant(launch.wanted, sized._found(launch).facts)
+        forms, launch = self._suited(launch)
+        return forms.variant(launch.wanted, forms._found(launch).facts)
 
     def gathers(self, launch: KnownLaunch) -> Iterator[Step]:
         """The launches that go before that variant's."""
-        if (sized := self._sized(launch)) is not self:
-            yield from sized.gathers(launch)
+        forms, launch = self._suited(launch)
+        if forms is not self:
+            yield from forms.gathers(launch)
             return
         for chosen in self._found(launch).gathers:
             yield from self.gathers_of().launches(chosen, launch, launch.ways.on_cpu)
 
     def chooser(self, launch: KnownLaunch) -> Chooser:
         """Of the form that says what holds for a launch."""
-        if (sized := self._sized(launch)) is not self:
-            return sized.chooser(launch)
+        forms, launch = self._suited(launch)
+        if forms is not self:
+            return forms.chooser(launch)
         usual, passed, asked = self.variant(launch.wanted), frozenset[Any](), tuple[Value, ...]()
         shape = launch.block if usual.needs_shape(launch.block) else None
         if self._meets and self._branches:
@@ -130,12 +136,51 @@ class Forms:
                 self._choosers[usual].relevant.add(asked)
             return self._choosers[usual]
 
+    def _suited(self, launch: KnownLaunch) -> tuple[Forms, KnownLaunch]:
+        """Those of the kernel as it is best analysed for the launch, and the launch as they see it."""
+        sized = self._sized(launch)
+        forms = sized._in_rows(launch)
+        return forms, launch if forms._rows is None else launch._replace(block=forms._rows)
+
+    def _in_rows(self, launch: KnownLaunch) -> Forms:
+        """Those of the kernel for a block of several rows, where it takes the threads of one row as such, and reads in
+        loops what rows or columns of them share."""
+        placed = launch.ways.on_gpu or launch.ways.on_cpu
+        if not self._meets or self._rows is not None or not placed or launch.block[1:] != (1, 1):
+            return self
+        with COMPILING:
+            if launch.block not in self._by_rows:
+                self._by_rows[launch.block] = self._made_in_rows(launch)
+            forms = self._by_rows[launch.block]
+            if forms is None or forms._rows is None:
+                return self
+            variant = forms.for_launch(launch._replace(block=forms._rows))
+            is_kept = bool(variant.places) or variant.derivative.coarse is not None  # by the numbers of threads
+            return self if is_kept else forms
+
+    def _made_in_rows(self, launch: KnownLaunch) -> Forms | None:
+        from ...transforms import simplify, thread_digits
+
+        function, module, threads = self.kernel.function, self.kernel.module, launch.block[0]
+        width = thread_digits.width_of(function, threads)
+        if width is None or self.settings.mode == "split" or not self.variant(launch.wanted).shares_in_loops:
+            return None
+        changed = simplify.run(thread_digits.with_rows(function, threads, width), module)
+        kernel = Kernel(
+            self.kernel.name,
+            replace(module, functions={**module.functions, function.name: changed}),
+            self.kernel.variable,
+        )
+        return Forms(kernel, self.settings, self.usual, self.always, rows=(width, threads // width, 1))
+
     def _sized(self, launch: KnownLaunch) -> Forms:
-        """Those of the kernel whose dynamic shared memory is an array of the launch's size, where trees are in it."""
+        """Those of the kernel whose dynamic shared memory is an array of the launch's size, where trees are in it, or
+        tiles that loops read."""
         nbytes = launch.shared_bytes
         if not self._meets or not 0 < nbytes <= _MOST_SHARED or (variable := self._dynamic) is None:
             return self
-        if not self.variant(launch.wanted).needs_shape(launch.block):
+        usual = self.variant(launch.wanted)
+        if not usual.needs_shape(launch.block) and not usual.shares_in_loops:
             return self
         from ...transforms.static_shared import sized
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ... import pipeline
 from ...analysis.access.affine import Sums
 from ...analysis.machine import VECTOR_BYTES
+from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of, typical
 from ...autodiff.accumulate.choice import HOLDS
 from ...autodiff.calculus.shadows import SHARED_BYTES, is_dynamic
@@ -26,7 +27,7 @@ from ...kernel import Kernel
 from ...locks import cached_property
 from ...runtime.config import Launch
 from ...runtime.integers import ANY as ANY
-from ...runtime.integers import KnownLaunch
+from ...runtime.integers import Extents, KnownLaunch
 from ...runtime.integers import Ways as Ways
 from .binding import binder, hidden_names, parameter_notes, with_hidden
 
@@ -40,9 +41,17 @@ _ONE_OF_A_NAME = "// With other settings its text defines the same name: a file 
 class Variant:
     """The code for one choice of wanted adjoints and one accumulation plan."""
 
-    def __init__(self, kernel: Kernel, options: Options, derivations: Derivations, base: Variant | None = None):
-        """`base`: the same where threads do one element each, of whose code this one's is made."""
-        self.kernel, self.options, self.base = kernel, options, base
+    def __init__(
+        self,
+        kernel: Kernel,
+        options: Options,
+        derivations: Derivations,
+        base: Variant | None = None,
+        rows: Extents | None = None,
+    ):
+        """`base`: the same where threads do one element each, of whose code this one's is made. `rows`: the block that
+        it is for, where that is another than the launch's, of as many threads."""
+        self.kernel, self.options, self.base, self.rows = kernel, options, base, rows
         self._shaped: dict[tuple[int, int, int], bool] = {}
         self.derivative: Derivation = Derivation(derivations.prepared(options)) if base is None else base.derivative
 
@@ -221,6 +230,7 @@ class Variant:
     def started(self, kernel: Kernel, block: tuple[int, int, int]) -> tuple[int, int, int]:
         """The block that is started of one of its kernels, for a launch with such blocks. Those that are larger than
         the user allows stay what they are, and are refused."""
+        block = self.rows or block
         allowed = self.kernel.function.launch_bounds[:1]
         merges = self.options.facts.tuning.each > 1 and not any(n < math.prod(block) for n in allowed)
         if not merges:
@@ -244,6 +254,14 @@ class Variant:
             return False
         places = places_of(prepared.structure)
         return any(places[id(op)].in_loop for op in prepared.memory.loads if prepared.accumulation.is_atomic(op))
+
+    @property
+    def shares_in_loops(self) -> bool:
+        """Whether threads may add to the same elements of shared memory in loops."""
+        prepared = self.derivative.prepared
+        places, memory = places_of(prepared.structure), prepared.memory
+        shared = (op for op in memory.loads if any(map(is_shared, memory.of(op.ptr))))
+        return any(places[id(op)].in_loop and prepared.accumulation.is_atomic(op) for op in shared)
 
     @cached_property
     def counting(self) -> tuple[Kernel, bool]:

@@ -7,15 +7,23 @@ one that has cell [ty][tx], and sums up what the threads (tx, 0), (tx, 1), ... w
 sum is plain code. To compute what another thread adds, the loop's body is copied with that thread's index; what the
 other thread alone has, such as the adjoint of its result, it leaves in shared memory first.
 
+Cells that all threads of a row read are shared out along the row likewise, where the lanes of a warp then read memory
+together. Where they do if each of them starts at another iteration, `warp_rotation` has a better way.
+
 The proof is for a block's shape: all threads are here, their cells differ, and nothing in the loop minds who runs it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
+import numpy as np
+
+from ...analysis.access.banks import exchange_together, stay_together
+from ...analysis.access.block_affine import Slopes
 from ...analysis.aliases import Aliases
 from ...analysis.block_interpreter.lanes import (
     Recomputed,
@@ -29,6 +37,7 @@ from ...analysis.block_interpreter.lanes import (
     trips_of,
     updates,
 )
+from ...analysis.machine import WARP
 from ...analysis.uniform import uniform_values
 from ...autodiff.calculus.shadows import ZERO
 from ...ir.builder import Builder
@@ -52,23 +61,35 @@ from ...ir.ops import (
 from ...ir.traverse import descend, walk
 from ...ir.types import I32, U32, Array, Scalar, Type
 from ...transforms.unroll import constants_of
-from .owners import Cell, cell_of, choose_axis
+from .owners import Cell, cell_of, owned_along
 from .partners import Needs, needs_of
 
 _MOST_BYTES = 16 << 10  # of what threads leave for each other
+_INDICES = frozenset(("thread_idx", "block_idx", "block_dim", "grid_dim", "warp_size"))
 
 
-def run(function: Function, module: Module, block: tuple[int, int, int]) -> tuple[Function, dict[str, Global]]:
-    """The function, and the variables in which threads leave values for each other."""
+class _Part(NamedTuple):
+    """Updates of cells that the threads along an axis share out."""
+
+    axis: int
+    cells: list[Cell]
+    needs: Needs
+
+
+def run(
+    function: Function, module: Module, block: tuple[int, int, int], row: int
+) -> tuple[Function, dict[str, Global]]:
+    """The function, and the variables in which threads leave values for each other. `row`: a power of two that its rows
+    are multiples of, on a GPU."""
     uniform = uniform_values(function)
-    work = _Exchange(function, module, block, uniform)
+    work = _Exchange(function, module, block, uniform, row)
     body = rewrite_loops(function.body, uniform, work.change)
     return (replace(function, body=body), work.variables) if work.done else (function, {})
 
 
 class _Exchange:
-    def __init__(self, function: Function, module: Module, block: tuple[int, int, int], uniform: set[Value]):
-        self.module, self.block, self.uniform = module, block, uniform
+    def __init__(self, function: Function, module: Module, block: tuple[int, int, int], uniform: set[Value], row: int):
+        self.module, self.block, self.uniform, self.row = module, block, uniform, row
         self.aliases = Aliases(function)
         self.definition = {v: op for op in walk(function.body) for v in op.results}
         self.params = {p.value for p in function.params}
@@ -84,19 +105,41 @@ class _Exchange:
         if not cells or not is_free_of_order(loop, self.aliases):
             return None
         trips = trips_of(loop, self.constants)
-        axis, chosen = choose_axis(cells, self.block, trips)
-        needs = needs_of([cell.update for cell in chosen], loop)
-        if not chosen or not self.is_possible(needs):
+        parts = list(self.parts(cells, loop, trips))
+        if not parts:
             return None
         self.done = True
-        emitter = _Emitter(self, loop, trips, axis, chosen, needs)
-        return emitter.ops(behind, before)
+        return _Emitter(self, loop, trips, parts).ops(behind, before)
 
-    def is_possible(self, needs: Needs) -> bool:
-        left = self.left(needs)
+    def parts(self, cells: list[Cell], loop: For, trips: Trips) -> Iterator[_Part]:
+        """What is shared out along each axis. All updates of a variable have to go along one of them."""
+        taken, left = set[str](), dict[Value, None]()
+        for axis in (1, 2, 0):
+            chosen = owned_along(axis, [c for c in cells if c.variable not in taken], self.block, trips)
+            needs = needs_of([cell.update for cell in chosen], loop)
+            found = left | dict.fromkeys(self.left(needs))
+            if not chosen or not self.is_possible(needs, found) or not (axis or self.pays_in_rows(loop, trips, needs)):
+                continue
+            yield _Part(axis, chosen, needs)
+            taken, left = taken | {c.variable for c in chosen}, found
+
+    def is_possible(self, needs: Needs, left: Iterable[Value]) -> bool:
+        """`left`: all that threads leave for others."""
         nbytes = sum(v.type.size for v in left) * math.prod(self.block)
         known = all(self.is_common(op.ptr) for op in needs.ops if isinstance(op, Load))
-        return known and not needs.carried and nbytes <= _MOST_BYTES and all(_can_be_left(v.type) for v in left)
+        others = any(isinstance(op, Builtin) and op.name not in _INDICES for op in needs.ops)
+        possible = known and not others and not needs.carried
+        return possible and nbytes <= _MOST_BYTES and all(_can_be_left(v.type) for v in left)
+
+    def pays_in_rows(self, loop: For, trips: Trips, needs: Needs) -> bool:
+        """Whether the lanes of a row had better have cells of their own than sums that go round."""
+        width = min(self.row, self.block[0])
+        if width == 1 or self.block[0] > WARP or trips.number is None or trips.number % self.block[0]:
+            return False
+        slopes = Slopes(self.definition, self.uniform, loop.body.args[0])
+        turns = any(stay_together(loop, slopes, width, turn) for turn in (np.add, np.bitwise_xor))
+        loads = [op for op in needs.ops if isinstance(op, Load)]
+        return not turns and exchange_together(loads, slopes, loop, self.block[0])
 
     def left(self, needs: Needs) -> list[Value]:
         """What threads leave in shared memory, since others cannot compute it."""
@@ -127,11 +170,15 @@ def _can_be_left(type: Type) -> bool:
 
 
 class _Emitter:
-    def __init__(self, work: _Exchange, loop: For, trips: Trips, axis: int, cells: list[Cell], needs: Needs):
-        self.work, self.loop, self.trips, self.axis, self.cells, self.needs = work, loop, trips, axis, cells, needs
-        self.left = {v: work.variable(v) for v in work.left(needs)}
-        self.extent = work.block[axis]
+    def __init__(self, work: _Exchange, loop: For, trips: Trips, parts: list[_Part]):
+        self.work, self.loop, self.trips, self.parts = work, loop, trips, parts
+        left = dict.fromkeys(v for part in parts for v in work.left(part.needs))
+        self.left = {v: work.variable(v) for v in left}
         self.b = Builder(loop.span)
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for part in self.parts for cell in part.cells]
 
     def ops(self, behind: tuple[Op, ...], before: list[Op]) -> list[Op]:
         """The exchanged loop, then what is left of the loop."""
@@ -141,7 +188,8 @@ class _Emitter:
             self.b.ops += [*stores, Barrier("block", span=self.loop.span)]
         else:
             before[at:at] = stores
-        self.exchanged()
+        for part in self.parts:
+            self.exchanged(part)
         rest = self.rest()
         if not self.meets((rest, *behind)):
             self.b.effect(Barrier, "block")
@@ -158,24 +206,24 @@ class _Emitter:
                 return at
             if not isinstance(op, (*PURE, Load)) or any(v in self.left for v in op.results):
                 return None
-            if isinstance(op, Load) and any(self.work.aliases.may_alias(op.ptr, p) for p in cells):
+            if isinstance(op, Load) and any(self.work.aliases.may_meet(op.ptr, p) for p in cells):
                 return None
         return None
 
     def meets(self, ops: Iterable[Op]) -> bool:
         """Whether threads meet again before any of them touches the cells or changes what the loop reads."""
-        may_alias = self.work.aliases.may_alias
+        may_meet = self.work.aliases.may_meet
         cells = [c.update.ptr for c in self.cells]
-        read = [op.ptr for op in self.needs.ops if isinstance(op, Load)]
+        read = [op.ptr for part in self.parts for op in part.needs.ops if isinstance(op, Load)]
         for op in ops:
             if isinstance(op, Barrier) and op.scope == "block":
                 return True
             for inner in nested((op,)):
                 match inner:
                     case Load(ptr):
-                        touches = any(may_alias(ptr, p) for p in cells)
+                        touches = any(may_meet(ptr, p) for p in cells)
                     case Store(ptr) | Atomic(_, ptr):
-                        touches = any(may_alias(ptr, p) for p in (*cells, *read))
+                        touches = any(may_meet(ptr, p) for p in (*cells, *read))
                     case _:
                         touches = not isinstance(inner, (*PURE, For, If))
                 if touches:
@@ -205,57 +253,57 @@ class _Emitter:
 
     # ---- the exchanged loop
 
-    def exchanged(self) -> None:
+    def exchanged(self, part: _Part) -> None:
         """Each thread's cells: those of one iteration, and of every one as many iterations on as there are threads."""
-        b, trips = self.b, self.trips
-        own = b.convert(b.builtin("thread_idx", self.axis), trips.type)
+        b, trips, extent = self.b, self.trips, self.work.block[part.axis]
+        own = b.convert(b.builtin("thread_idx", part.axis), trips.type)
         count = trips.count(b)
-        if trips.number == self.extent:
-            self.cells_of(own)
-        elif trips.number is not None and trips.number < self.extent:
+        if trips.number == extent:
+            self.cells_of(part, own)
+        elif trips.number is not None and trips.number < extent:
             with b.region() as some:
-                self.cells_of(own)
+                self.cells_of(part, own)
             b.if_(b.apply("lt", own, count), some.block())
         else:
             iteration = Value(trips.type, "~iteration")
             with b.region() as body:
-                self.cells_of(iteration)
-            b.for_(own, count, (), self.extent, body.block((iteration,)))
+                self.cells_of(part, iteration)
+            b.for_(own, count, (), extent, body.block((iteration,)))
 
-    def cells_of(self, iteration: Value) -> None:
+    def cells_of(self, part: _Part, iteration: Value) -> None:
         """The cells of one iteration: what all threads along the axis add to them."""
         b = self.b
         counter = self.trips.counter(b, iteration)
         sums = {}
-        for cell in self.cells:
+        for cell in part.cells:
             name = cell.update.sum_name(self.work.aliases)
             sums[id(cell.update.atomic)] = total = b.alloca(cell.update.value.type, name)
             b.store(total, b.constant(ZERO, cell.update.value.type))
         other = Value(U32, "~other")
         with b.region() as body:
-            self.contribution(other, counter, sums)
-        b.for_(b.constant(0, U32), b.constant(self.extent, U32), (), 1, body.block((other,)))
+            self.contribution(part, other, counter, sums)
+        b.for_(b.constant(0, U32), b.constant(self.work.block[part.axis], U32), (), 1, body.block((other,)))
         again, mapping = from_counter(self.loop, self.work.definition), {self.loop.body.args[0]: counter}
-        for cell in self.cells:
+        for cell in part.cells:
             ptr = again.emit(b, cell.update.ptr, mapping)
             b.store(ptr, b.apply("add", b.load(ptr), b.load(sums[id(cell.update.atomic)])))
 
-    def contribution(self, other: Value, counter: Value, sums: dict[int, Value]) -> None:
+    def contribution(self, part: _Part, other: Value, counter: Value, sums: dict[int, Value]) -> None:
         """What the thread with another index along the axis adds in an iteration."""
         b = self.b
         own = {op.result: op for op in self.work.definition.values() if isinstance(op, Builtin)}
-        mapping = {v: other for v, op in own.items() if op.name == "thread_idx" and op.axis == self.axis}
+        mapping = {v: other for v, op in own.items() if op.name == "thread_idx" and op.axis == part.axis}
         turned = set(mapping)
         mapping[self.loop.body.args[0]] = counter
         indices = [b.convert(b.builtin("thread_idx", axis), I32) for axis in range(3)]
-        indices[self.axis] = b.convert(other, I32)
+        indices[part.axis] = b.convert(other, I32)
         place = self.linear(b, indices)
-        for value in self.needs.outside:
+        for value in part.needs.outside:
             if value in self.left:
                 mapping[value] = b.load(self.place(b, self.left[value], place), name=value.name)
             else:
                 self.work.again.emit(b, value, mapping)
-        guards = {id(c.update.guarded): c.update for c in self.cells if c.update.guarded is not None}
+        guards = {id(c.update.guarded): c.update for c in part.cells if c.update.guarded is not None}
 
         def change(op: Op, copy: Op) -> list[Op]:
             update = guards.get(id(op))
@@ -263,12 +311,12 @@ class _Emitter:
                 return added(sums[id(update.atomic)], mapping.get(update.value, update.value), op)
             if id(op) in sums:
                 return added(sums[id(op)], copy.args[0], op)  # type: ignore[attr-defined]
-            if op not in self.needs.ops or isinstance(op, Atomic):
+            if op not in part.needs.ops or isinstance(op, Atomic):
                 return []
             if isinstance(op, Builtin) and op.result in turned:
                 mapping[op.result] = other
                 return []
-            return [_without_results(copy)] if isinstance(copy, If) and op in self.needs.bare else [copy]
+            return [_without_results(copy)] if isinstance(copy, If) and op in part.needs.bare else [copy]
 
         b.ops += copy_block(self.loop.body, mapping, change).ops
 

@@ -15,7 +15,6 @@ from ...ir.ops import For, GlobalRef, Module, Op, Value
 
 _Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _MOST_CELLS = 1 << 20
-_AXES = (1, 2)  # threads along the first are lanes of a warp, for which `warp_rotation` has a better way
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +41,14 @@ def cell_of(
     return Cell(update, root.name, variable.type.size, address)
 
 
-def choose_axis(cells: list[Cell], block: tuple[int, int, int], trips: Trips) -> tuple[int, list[Cell]]:
-    """An axis whose threads all add to the same cells, and the updates of which that is true."""
-    for axis in _AXES:
-        chosen: list[Cell] = []
-        for cell in cells if block[axis] > 1 else ():
-            beside = [c for c in chosen if c.variable == cell.variable]
-            if _have_owners([*beside, cell], axis, block, trips):
-                chosen.append(cell)
-        if chosen:
-            return axis, chosen
-    return 0, []
+def owned_along(axis: int, cells: list[Cell], block: tuple[int, int, int], trips: Trips) -> list[Cell]:
+    """Those of the updates with which all threads along an axis add to the same cells."""
+    chosen: list[Cell] = []
+    for cell in cells if block[axis] > 1 else ():
+        beside = [c for c in chosen if c.variable == cell.variable]
+        if _have_owners([*beside, cell], axis, block, trips):
+            chosen.append(cell)
+    return chosen
 
 
 def _have_owners(cells: list[Cell], axis: int, block: tuple[int, int, int], trips: Trips) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ...analysis.access.banks import stay_together
 from ...analysis.access.block_affine import Slopes
 from ...analysis.aliases import Aliases
 from ...analysis.block_interpreter.lanes import (
@@ -40,24 +41,28 @@ from ...analysis.machine import WARP
 from ...analysis.uniform import uniform_values
 from ...autodiff.calculus.shadows import ZERO
 from ...ir.builder import Builder
-from ...ir.ops import Apply, Atomic, Block, For, Function, If, Load, Op, Value, Warp, While
-from ...ir.traverse import free_values, uses, walk, with_body
-from ...ir.types import I32, U32, Pointer
+from ...ir.ops import Apply, Atomic, Block, For, Function, If, Module, Op, Value, Warp, While
+from ...ir.traverse import uses, walk, with_body
+from ...ir.types import I32, U32
 from ...transforms.unroll import constants_of
+from .own_cells import Known
 
 _SHORTEST = 4  # iterations: below, the ring's own work is more than what it saves
-_NEAR = 16  # bytes: lanes that read global memory this far apart read it together
-_BANKS = 32
 _MOST_UNROLLED = 4096  # operations: beyond, the code takes longer to fetch than to run
 _ROW = frozenset((("thread_idx", 1), ("thread_idx", 2)))
 
 
-def run(function: Function, width: int) -> Function:
-    """`width`: a power of two that rows of the block's threads are multiples of."""
+def run(
+    function: Function, width: int, module: Module | None = None, block: tuple[int, int, int] | None = None
+) -> Function:
+    """`width`: a power of two that rows of the block's threads are multiples of. `module`, `block`: with the variables
+    that it uses, and the shape, where that is known."""
     if width < _SHORTEST:
         return function
     uniform = uniform_values(function)
     rings = _Rings(function, width, uniform)
+    if module is not None and block is not None:
+        rings.known = Known(module, block, width, rings.definition, rings.aliases, uniform)
     return with_body(function, rewrite_loops(function.body, uniform, rings.change))
 
 
@@ -74,6 +79,7 @@ class _Rings:
         self.aliases = Aliases(function)
         self.definition = {v: op for op in walk(function.body) for v in op.results}
         self.constants = constants_of(function)
+        self.known: Known | None = None
 
     def change(self, loop: For, behind: tuple[Op, ...], before: list[Op]) -> list[Op] | None:
         trips = trips_of(loop, self.constants)
@@ -85,7 +91,8 @@ class _Rings:
             return None
         names = [u.sum_name(self.aliases) for u in chosen]
         ring = _Unrolled if self.can_unroll(loop, width) else _Ring
-        return ring(loop, trips, width, self.width, chosen, names, from_counter(loop, self.definition)).ops()
+        plain = set[int]() if self.known is None else self.known.own(loop, chosen, trips, behind, before)
+        return ring(loop, trips, width, self.width, chosen, names, from_counter(loop, self.definition), plain).ops()
 
     def can_unroll(self, loop: For, width: int) -> bool:
         inside = list(walk(loop.body))
@@ -100,32 +107,8 @@ class _Rings:
         return update.ptr in self.alike and moves and from_counter(loop, self.definition).is_possible(update.ptr)
 
     def can_turn(self, loop: For, width: int, turn: Any = np.add) -> bool:
-        """Whether lanes that are in different iterations still read memory together. `turn`: how a lane's iteration
-        comes from its number and the step's."""
-        slopes = Slopes(self.definition, self.uniform, loop.body.args[0])
-        fixed = set(free_values(loop.body))
-        loads = [op for op in walk(loop.body) if isinstance(op, Load) and op.ptr not in fixed]
-        return all(_stays_together(op, slopes, loop, width, turn) for op in loads)
-
-
-def _stays_together(op: Load, slopes: Slopes, loop: For, width: int, turn: Any) -> bool:
-    assert isinstance(op.ptr.type, Pointer)
-    address, space = slopes.address(op.ptr), op.ptr.type.space
-    if address is None:
-        return space in ("shared", "local")
-    by = address.slope(loop.body.args[0]) * loop.step
-    if space != "shared":
-        return space == "local" or abs(by) <= _NEAR
-    lane = np.arange(WARP)
-    straight = address.slope(("thread_idx", 0)) * (lane % width)
-    turned = (turn(lane, step) % width for step in range(width if turn is np.bitwise_xor else 1))
-    return max(_conflicts(straight + by * iteration) for iteration in turned) <= max(2, _conflicts(straight))
-
-
-def _conflicts(addresses: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """How many words the busiest bank of shared memory gives to a warp."""
-    words = np.unique(addresses // 4)
-    return int(np.bincount(words % _BANKS).max())
+        """Whether lanes that are in different iterations still read memory together."""
+        return stay_together(loop, Slopes(self.definition, self.uniform, loop.body.args[0]), width, turn)
 
 
 def _power_above(number: int) -> int:
@@ -162,7 +145,8 @@ def _carries_sums(loop: For) -> bool:
 
 
 class _Ring:
-    """Emits one loop. `width`: lanes of a ring; `row`: lanes that agree on the elements, those of several rings."""
+    """Emits one loop. `width`: lanes of a ring; `row`: lanes that agree on the elements, those of several rings.
+    `plain`: updates whose cells belong to the lane that adds."""
 
     def __init__(
         self,
@@ -173,8 +157,9 @@ class _Ring:
         chosen: list[Update],
         names: list[str],
         recomputed: Recomputed,
+        plain: set[int],
     ):
-        self.loop, self.trips, self.width, self.row = loop, trips, width, row
+        self.loop, self.trips, self.width, self.row, self.plain = loop, trips, width, row, plain
         self.chosen, self.names, self.recomputed = chosen, names, recomputed
         self.b = Builder(loop.span)
         self.whole = trips.number is not None and trips.number % width == 0
@@ -245,7 +230,10 @@ class _Ring:
             mapping = {self.loop.body.args[0]: self.trips.counter(b, iteration)}
             for u, total in zip(self.chosen, totals, strict=True):
                 ptr = self.recomputed.emit(b, u.ptr, mapping)
-                add_atomically(b, u.atomic, ptr, total)
+                if _key(u) in self.plain:
+                    b.store(ptr, b.apply("add", b.load(ptr), total))
+                else:
+                    add_atomically(b, u.atomic, ptr, total)
         wanted = [] if self.whole else [b.apply("lt", iteration, count)]
         if self.width < self.row:
             place = b.apply("and", b.builtin("thread_idx", 0), b.constant(self.row - 1, U32))
