@@ -187,6 +187,15 @@ def request_compiler() -> Compiler:
     return Compiler(compile_kernel, _finished)
 
 
+def with_requests_on_any(module: Module, kernel: str) -> Module:
+    """Such a module, with a kernel whose derivatives do not count on its arguments being apart."""
+    from .autodiff import requested
+
+    module = requested.run_on_any(module, kernel, request_compiler())
+    verify(module, "requested derivatives")
+    return module
+
+
 def _finished(function: Function, module: Module, adjoints: frozenset[str]) -> Function:
     """A derivative that becomes part of a kernel."""
     return finish_derivative(function, module, adjoints, adjoints, adjoints=adjoints).functions[function.name]

@@ -268,6 +268,47 @@ int main() {
 }
 """
 
+_TAPES = r"""#include <cstdio>
+template <typename R = void *, typename... A> __device__ R __enzyme_augmentfwd(A...);
+template <typename... A> __device__ void __enzyme_reverse(A...);
+__device__ int enzyme_dup, enzyme_const;
+
+__global__ void forward(double *x, double *y, void **tapes);
+__device__ void body(double *x, double *y, int i) {
+    double v = x[i];
+    for (int k = 0; k < 4; k++) v = sin(v) * x[i];
+    y[i] = v * y[i];
+}
+__device__ void *made(double *x, double *y, int i) {
+    return __enzyme_augmentfwd(body, enzyme_dup, x, x, enzyme_dup, y, y, enzyme_const, i);
+}
+__global__ void forward(double *x, double *y, void **tapes) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    tapes[2 * i] = made(x, y, i);
+    tapes[2 * i + 1] = made(x, y, i);
+}
+__global__ void reverse(double *x, double *d_x, double *y, double *d_y, void **tapes) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    __enzyme_reverse(body, enzyme_dup, x, d_x, enzyme_dup, y, d_y, enzyme_const, i, tapes[2 * i + 1]);
+    __enzyme_reverse(body, enzyme_dup, x, d_x, enzyme_dup, y, d_y, enzyme_const, i, tapes[2 * i]);
+}
+static int halves(int &n) { return n++ / 2; }
+int main() {
+    double h[16] = {0.5, 0.75, 1, 1.25, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1}, *m; // x, y, d_x, d_y
+    void **tapes;
+    cudaMalloc(&m, sizeof h);
+    cudaMalloc(&tapes, 8 * sizeof(void *));
+    cudaMemcpy(m, h, sizeof h, cudaMemcpyHostToDevice);
+    int n = 4;
+    forward<<<halves(n), 2>>>(m, m + 4, tapes);
+    cudaMemset(m, 0, 4 * sizeof(double));
+    reverse<<<2, 2>>>(m, m + 8, m + 4, m + 12, tapes);
+    cudaMemcpy(h, m, sizeof h, cudaMemcpyDeviceToHost);
+    for (int k = 4; k < 16; k++) printf("%.6f ", h[k]);
+    printf("\n%d\n", n);
+}
+"""
+
 PROGRAMS = {
     "square": Program(
         _SQUARE,
@@ -298,4 +339,10 @@ PROGRAMS = {
     "halves": Program(_HALVES, "-2 -2 0 4 -1 1 3 5 1 1 1 1\n1.126838 0.615595 0.615595 0.000000"),
     "variables": Program(_VARIABLES, "1.50 2.50 78.00 60.00 90.00 3.00 27.00 60.00 0.00 0.00"),
     "host": Program(_HOST, "1.400000 1.960000 2.800000 0.000000\n34.680000"),
+    "tapes": Program(
+        _TAPES,
+        "0.000876 0.039750 0.393846 1.296343 0.017023 0.470617 2.646987 4.066262"
+        " 0.000876 0.039750 0.393846 1.296343\n5",
+        ("tapes[2 * i + 1] = made(kg_tapes.at(32), x, y, i);", "reverse<<<2, 2>>>(m, m + 8, m + 4, m + 12, tapes);"),
+    ),
 }

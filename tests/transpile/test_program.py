@@ -46,13 +46,24 @@ def test_the_rest_stays(name: str) -> None:
     """Lines go only where a derivative is asked for, or a header of Clad's is."""
     before, after = PROGRAMS[name].text.splitlines(), written(name).splitlines()
     gone = [line[2:] for line in difflib.ndiff(before, after) if line.startswith("- ")]
-    asking = ("__enzyme_", "clad", "enzyme_dup,")
+    asking = ("__enzyme_", "clad", "enzyme_dup,", "forward(", "forward<<<", "made(")
     assert gone and all(any(word in line for word in asking) for line in gone), gone
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_prints_the_same_from_python(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program = PROGRAMS[name]
+    kg.compile(program.text, name=f"{name}.cu")["main"](device="cpu")
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == program.prints.splitlines()
 
 
 TEMPLATE = """
 template <typename... A> __device__ void __enzyme_autodiff(A...);
 __device__ void f(double *x) { *x = *x * *x; }
+"""
+BEHIND = """
+    template <typename... A> __device__ void *__enzyme_augmentfwd(A...);
+    __device__ void f(double *x) { double v = *x * *x; *x = sin(v) * x[1]; }
 """
 REFUSED = {
     "nothing in it asks": "__global__ void k(double *x) { x[0] = 1; }",
@@ -60,7 +71,7 @@ REFUSED = {
     + "template <int n> __global__ void k(double *x, double *d) { __enzyme_autodiff(f, x + n, d); }"
     + "__global__ void g(double *x, double *d) { __enzyme_autodiff(f, x, d); }",
     "which a macro or another file": TEMPLATE
-    + "#define ASK __enzyme_autodiff(f, x, d)\n__global__ void k(double *x, double *d) { ASK; }",
+    + "#define WANT __enzyme_autodiff(f, x, d)\n__global__ void k(double *x, double *d) { WANT; }",
     "allocates or launches": """
         template <typename... A> void __enzyme_autodiff(A...);
         __global__ void k(double *x) { x[0] *= x[0]; }
@@ -68,9 +79,23 @@ REFUSED = {
         int main() { double *x = nullptr, *d = nullptr; __enzyme_autodiff(run, x, d); }
     """,
     "needs 16 bytes, and has 8": """
-        template <typename... A> __device__ void *__enzyme_augmentfwd(A...);
+        template <typename... A> __device__ double __enzyme_augmentfwd(A...);
+        __device__ int enzyme_allocated;
         __device__ void f(double *x) { double v = *x * *x; *x = sin(v) * x[1]; }
-        __global__ void k(double *x, double *d, void **t) { *t = __enzyme_augmentfwd(f, x, d); }
+        __global__ void k(double *x, double *d, double *t) {
+            *t = __enzyme_augmentfwd(f, enzyme_allocated, sizeof(double), x, d);
+        }
+    """,
+    "none of them is visible here": BEHIND + "__global__ void k(double *x, double *d, void **t) { *t = ASK; }",
+    "what is launched by this is not visible": BEHIND
+    + """
+        __global__ void k(double *x, double *d, void **t) { *t = ASK; }
+        int main() { k<<<1, 1>>>(nullptr, nullptr, nullptr); cudaLaunchKernel(k, 1, 1, nullptr, 0, 0); }
+    """,
+    "and this is in a loop": BEHIND
+    + """
+        __global__ void k(double *x, double *d, void **t) { for (int i = 0; i < 3; i++) t[i] = ASK; }
+        int main() { k<<<1, 1>>>(nullptr, nullptr, nullptr); }
     """,
     "values of every iteration": """
         template <typename... A> __device__ void __enzyme_autodiff(A...);
@@ -94,5 +119,5 @@ REFUSED = {
 @pytest.mark.parametrize("problem", REFUSED)
 def test_refused(problem: str) -> None:
     with pytest.raises(KernelGradError, match=problem.replace("which a macro", "that a macro")) as error:
-        transpiled(kg.compile(REFUSED[problem], name="refused.cu"))
+        transpiled(kg.compile(REFUSED[problem].replace("ASK;", "__enzyme_augmentfwd(f, x, d);"), name="refused.cu"))
     assert "refused.cu" in str(error.value)

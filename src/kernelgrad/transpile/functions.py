@@ -24,11 +24,13 @@ from ..ir.ops import Derivative, Function, Value
 from ..ir.types import Scalar
 from .anywhere import ADD, ADD_TEXT
 from .derived_functions import RESULT, Derived, derived_function, plain_type
+from .tape_memory import HEAD
 
 TAPE = "_tape"  # the parameter of both halves of a reverse
 _SUFFIX = {"reverse": "grad", "forward": "tangent", "augmented": "augmented", "backward": "reverse"}
 
 Source = Callable[[Cursor], str]
+Place = Callable[[int], str]  # of a tape with so many bytes, in the text
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Around:
     given: dict[str, str] = field(default_factory=dict)
     after: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
+    has_memory: bool = False  # the tape is behind a pointer
 
     def lines(self, derived: Derived) -> Iterator[str]:
         yield from self.before
@@ -138,16 +141,18 @@ class Functions:
         return found
 
     def _tape(self, around: Around, request: Request, derived: Derived) -> None:
-        """The frame is what the call gives and takes: a value, or the bytes of the pointer itself."""
+        """The frame is what the call gives and takes: a value, or the bytes of the pointer itself, or memory that the
+        pointer leads to."""
         augmented, span = request.mode == "augmented", self.unit.span(request.call)
         held = request.call.type if augmented or request.tape is None else request.tape.type
         is_pointer = held.get_canonical().kind == TypeKind.POINTER
         room = held.get_size() if is_pointer else min(held.get_size(), request.tape_bytes)
+        if is_pointer and derived.frame > room:
+            self._behind(around, augmented, held.spelling)
+            return
         if derived.frame > room:
             problem = f"the tape of '{request.function.spelling}' needs {derived.frame} bytes, and has {room}"
-            what = ": other memory behind a pointer cannot be transpiled yet" if is_pointer else ""
-            hint = "use enzyme_allocated, and a type that is large enough"
-            raise UnsupportedError(f"{problem}{what}", span, hint)
+            raise UnsupportedError(problem, span, "give it a larger type, and its sizeof to enzyme_allocated")
         nbytes = max(1, derived.frame)
         around.before.append(f"alignas(16) unsigned char frame[{nbytes}];")
         around.given[TAPE] = "frame"
@@ -158,14 +163,27 @@ class Functions:
             around.params.append(declare(held.spelling, "tape"))
             around.before.append(f"memcpy(frame, &tape, {nbytes});")
 
+    def _behind(self, around: Around, augmented: bool, held: str) -> None:
+        """The frame lies behind the tape's first bytes, which lead to where tapes are counted."""
+        around.params.append("unsigned char *tape" if augmented else declare(held, "tape"))
+        around.given[TAPE] = f"(unsigned char *)tape + {HEAD}"
+        around.has_memory = True
+        if augmented:
+            around.returned.append(f"({held})tape")
+        else:
+            around.after.append("free(tape);" if around.on_host else "kg::used(tape);")
+
     # ---- Enzyme's calls
 
-    def call(self, request: Request, on_host: bool, source: Source) -> str:
+    def call(self, request: Request, on_host: bool, source: Source, place: Place) -> str:
         """What the call of a request is replaced by."""
         derived, primal = self.derived(request, on_host)
         around = self.around(request, primal, derived, on_host)
         cursors = (*(a.value for a in request.arguments), *(a.shadow for a in request.arguments))
         values = [source(c) for c in (*cursors, request.seed, request.tape) if c is not None]
+        if around.has_memory and request.mode == "augmented":
+            nbytes = HEAD + -(-derived.frame // 16) * 16
+            values.append(f"(unsigned char *)malloc({nbytes})" if on_host else place(nbytes))
         name = self._named(request, around, derived, on_host)
         return f"{name}({', '.join(values)})"
 

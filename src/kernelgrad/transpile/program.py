@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import KernelGradError, UnsupportedError
@@ -19,6 +20,7 @@ from .edits import Edits
 from .functions import Functions
 from .handles import Handle, handle_of
 from .kernels import KernelGradients
+from .tape_memory import TapeMemory
 from .tidy import joined
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class _Program:
         words = set(re.findall(r"\w+", self.unit.text))
         self.functions, self.kernels = Functions(self.unit, words), KernelGradients(module, self.unit)
         self.handles: dict[str, Handle] = {}
+        self.tapes = TapeMemory(self.unit, self.edits, self.functions.fresh("kg_tapes"))
         self.first: int | None = None  # where the first function that asks begins
 
     def text(self) -> str:
@@ -53,6 +56,9 @@ class _Program:
             self._function(function)
         if self.first is None:
             raise KernelGradError(f"{self.unit.name}: nothing in it asks for a derivative")
+        if self.tapes.is_used:
+            at = self.edits.line_start(self.tapes.thread(asking))
+            self.edits.insert(min(at, self.first), self.tapes.text() + "\n")
         self.edits.insert(self.first, self._generated())
         self._headers()
         self._check()
@@ -65,8 +71,8 @@ class _Program:
             if self.first is None:
                 self.first = self.edits.line_start(extent(_outermost(function)).start)
             if request.by == "enzyme":
-                at = extent(request.call)
-                self.edits.replace(at.start, at.end, self.functions.call(request, on_host, self._source))
+                at, place = extent(request.call), partial(self.tapes.place, function, request.call)
+                self.edits.replace(at.start, at.end, self.functions.call(request, on_host, self._source, place))
             else:
                 self._clad(request, on_host)
 
