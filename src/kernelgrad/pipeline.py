@@ -112,6 +112,9 @@ CUDA = (
     Pass("consumed", "schedule.order.late_zeros", (Store,)),
 )
 
+# A function of one thread: what its parameters lead to may be another thread's, at the same index.
+CUDA_FUNCTION = tuple(p for p in CUDA if p.name not in ("block_tiles", "lane_sums"))
+
 STAGES = ("frontend", *(p.name for p in KERNEL))
 
 

@@ -72,11 +72,22 @@ REFUSED = {
     + "__global__ void g(double *x, double *d) { __enzyme_autodiff(f, x, d); }",
     "which a macro or another file": TEMPLATE
     + "#define WANT __enzyme_autodiff(f, x, d)\n__global__ void k(double *x, double *d) { WANT; }",
-    "allocates or launches": """
-        template <typename... A> void __enzyme_autodiff(A...);
+    "gradients alone can be transpiled": """
+        template <typename... A> double __enzyme_fwddiff(A...);
         __global__ void k(double *x) { x[0] *= x[0]; }
-        void run(double *x) { k<<<1, 1>>>(x); }
+        double run(double v) { double *x; cudaMalloc(&x, 8); k<<<1, 1>>>(x); return v; }
+        int main() { return __enzyme_fwddiff(run, 1.0, 1.0); }
+    """,
+    "a variable of the program": """
+        template <typename... A> void __enzyme_autodiff(A...);
+        __constant__ double w;
+        void run(double *x) { cudaMemcpyToSymbol(w, x, 8); }
         int main() { double *x = nullptr, *d = nullptr; __enzyme_autodiff(run, x, d); }
+    """,
+    "'cudaMemcpy2D' in a host function": """
+        template <typename... A> void __enzyme_autodiff(A...);
+        void run(double *x, double *y) { cudaMemcpy2D(x, 8, y, 8, 8, 2, cudaMemcpyDefault); }
+        int main() { double *x = nullptr; __enzyme_autodiff(run, x, x, x, x); }
     """,
     "needs 16 bytes, and has 8": """
         template <typename... A> __device__ double __enzyme_augmentfwd(A...);

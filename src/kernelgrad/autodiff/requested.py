@@ -12,7 +12,7 @@ What kernels count on is in `Function.apart`, and launches see to it.
 # A derivative counts on its arguments being apart, as every one does here: what is read again must not be overwritten
 # under another name. Arguments whose memory has different names in the kernel are apart if the kernel's parameters are,
 # which launches check; others may be the same, and the derivative is one that counts on nothing. Host programs launch
-# kernels whose arguments are parts of one allocation, which may overlap for all that is known: `run_on_any` is for them.
+# kernels whose arguments are parts of one allocation, which may overlap for all that is known: for these, `run_on_any`.
 #
 # Numbers have adjoints in variables of the thread, which start as zero; that of the function's value starts as 1.
 #

@@ -20,10 +20,11 @@ from ..frontend.lowering import Lowering
 from ..frontend.types import is_reference
 from ..frontend.unit import Unit
 from ..frontend.visiting import children_of
-from ..ir.ops import Derivative, Function, Value
+from ..ir.ops import Derivative, Function, Module, Value
 from ..ir.types import Scalar
 from .anywhere import ADD, ADD_TEXT
 from .derived_functions import RESULT, Derived, derived_function, plain_type
+from .kernels import KernelGradients
 from .tape_memory import HEAD
 
 TAPE = "_tape"  # the parameter of both halves of a reverse
@@ -61,13 +62,14 @@ def _cast(text: str, param: object, derived: Derived) -> str:
 class Functions:
     """All of one program. `words`: that occur in it, so that no name is taken twice."""
 
-    def __init__(self, unit: Unit, words: set[str]):
-        self.unit, self.words = unit, words
+    def __init__(self, unit: Unit, words: set[str], kernels: KernelGradients):
+        self.unit, self.words, self.kernels = unit, words, kernels
         self._texts: dict[str, None] = {}
         self._halves: dict[str, str] = {}  # activities of functions whose passes are apart
         self._reserved: dict[str, str] = {}
         self._names: dict[str, str] = {}  # of derived functions, and their texts
         self._around: dict[str, str] = {}  # by text, the name
+        self.called: dict[str, None] = {}  # functions of the program, by what is generated
 
     def texts(self) -> list[str]:
         return list(self._texts)
@@ -101,13 +103,14 @@ class Functions:
         if custom.refusal is not None or custom.of or custom.probes:
             raise custom.refusal or UnsupportedError("functions with custom derivatives cannot be transpiled yet", span)
         module = lowering.module()
-        if pipeline.is_program(module, name):
-            problem = f"'{name}' allocates or launches: derivatives of such host functions cannot be transpiled yet"
-            raise UnsupportedError(problem, span, "kg.gradient(module[...]) runs them from Python")
         primal = module.functions[name]
         args = tuple(Value(p.type) for p in primal.params)
         activity = ",".join(a.activity for a in request.arguments)
         op = Derivative(name, request.mode, activity, (), args, (), span=span)
+        if pipeline.is_program(module, name):
+            made = self._apart(self._recorded(module, op))
+            self._texts.setdefault(made.text)
+            return made, primal
         in_halves = request.mode in ("augmented", "backward")
         if in_halves and self._halves.setdefault(name, activity) != activity:
             problem = f"the two passes of '{name}' are asked for with other activities, and would have different tapes"
@@ -118,6 +121,19 @@ class Functions:
         made = self._apart(derived_function(module, op, same, on_host, own))
         self._texts.setdefault(made.text)
         return made, primal
+
+    def _recorded(self, module: Module, op: Derivative) -> Derived:
+        """Of a host function that allocates or launches."""
+        from .recorded_gradient import RecordedGradient
+
+        if op.mode != "reverse":
+            problem = f"'{op.fn}' allocates or launches: of such host functions, gradients alone can be transpiled"
+            raise UnsupportedError(problem, op.span, "ask for its gradient")
+        module = pipeline.with_requests(module, op.fn)
+        recorded = RecordedGradient(module, op, self.kernels)
+        made = recorded.derived()
+        self.called.update(recorded.called)
+        return made
 
     def _apart(self, made: Derived) -> Derived:
         """Under a name that no other has."""

@@ -17,7 +17,7 @@ from ..frontend.in_source import Request, extent
 from ..frontend.text import tokens
 from ..frontend.unit import Unit
 from .edits import Edits
-from .functions import Functions
+from .functions import Functions, declare
 from .handles import Handle, handle_of
 from .kernels import KernelGradients
 from .tape_memory import TapeMemory
@@ -41,7 +41,8 @@ class _Program:
         self.unit: Unit = module._unit.whole()
         self.edits = Edits(self.unit.text)
         words = set(re.findall(r"\w+", self.unit.text))
-        self.functions, self.kernels = Functions(self.unit, words), KernelGradients(module, self.unit)
+        self.kernels = KernelGradients(module, self.unit)
+        self.functions = Functions(self.unit, words, self.kernels)
         self.handles: dict[str, Handle] = {}
         self.tapes = TapeMemory(self.unit, self.edits, self.functions.fresh("kg_tapes"))
         self.first: int | None = None  # where the first function that asks begins
@@ -103,8 +104,15 @@ class _Program:
 
     def _generated(self) -> str:
         handles = [handle.text for handle in self.handles.values()]
-        pieces = [*self.kernels.texts(), *self.functions.texts(), *handles]
+        pieces = [self._prototypes(), *self.kernels.texts(), *self.functions.texts(), *handles]
         return f"{_DECLARED}{joined(pieces)}\n"
+
+    def _prototypes(self) -> str:
+        """Of functions that what is generated calls, and that come later."""
+        assert self.first is not None
+        later = [f for f in self.unit.functions() if extent(f).file == self.unit.name and extent(f).start >= self.first]
+        wanted = [f for f in later if self.unit.qualified_name(f) in self.functions.called]
+        return "".join(_prototype(f, self.unit) for f in wanted if f.kind == Kind.FUNCTION_DECL)
 
     def _headers(self) -> None:
         """Of Clad's and Enzyme's: nothing of them is needed any more."""
@@ -123,6 +131,13 @@ class _Program:
                     f"'{word}' is not replaced: in a template, a macro, or not executed, it cannot be transpiled yet"
                 )
                 raise KernelGradError(f"{self.unit.name}:{line}: error: {problem}")
+
+
+def _prototype(function: Cursor, unit: Unit) -> str:
+    qualifier = "static " if function.storage_class.name == "STATIC" else ""
+    qualifier += "__global__ " if unit.function_kind(function) == "kernel" else ""
+    params = ", ".join(declare(p.type.spelling, p.spelling) for p in function.get_arguments())
+    return f"{qualifier}{declare(function.result_type.spelling, function.spelling)}({params});\n"
 
 
 def _in_bodies(text: bytes) -> Iterator[tuple[int, str]]:

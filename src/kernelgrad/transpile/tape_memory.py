@@ -24,7 +24,7 @@ HEAD = 16  # bytes before each frame: where the tapes that are not used yet are 
 TYPE = "kg::Tapes"
 _LOOPS = (Kind.FOR_STMT, Kind.WHILE_STMT, Kind.DO_STMT, Kind.CXX_FOR_RANGE_STMT, Kind.LAMBDA_EXPR)
 _TEXT = """\
-// Memory for what the threads of a launch keep for another one. First the number of tapes that nobody has used yet, then
+// Memory for what the threads of a launch keep for another one. First the number of tapes that nobody has used, then
 // a part for each thread.
 struct Tapes {
     unsigned char *memory;
