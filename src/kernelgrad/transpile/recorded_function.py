@@ -164,7 +164,7 @@ class Skeleton:
             case KernelLaunch():
                 self._launch(op)
             case Registered():
-                self.b.effect(HostCall, self._registered_function(op), tuple(self._value(v) for v in op.args))
+                self.b.effect(HostCall, self._registered_function(op), tuple(map(self._passed, op.args)))
             case HostCall():
                 _call(self, op)
             case Load() if _is_number(op.result.type):

@@ -14,7 +14,7 @@ from ..errors import Span
 from ..ir.builder import Builder
 from ..ir.ops import ADJOINT, Block, Derivative, Function, KernelLaunch, Module, Op, Param, Registered, Value
 from ..ir.traverse import clone, free_values
-from ..ir.types import Pointer, Scalar, Type
+from ..ir.types import Pointer, Scalar, Struct, Type
 from ..runtime.parameters import parameters_of
 from ..runtime.written import written_params
 from .derivative_file import INCLUDE
@@ -187,18 +187,24 @@ class RecordedGradient:
         primal, forward = self.module.functions[op.fn], self.module.functions[op.augmented]
         wrapped = replace(primal, kind="kernel", body=Block((), (), ()), name=name)
         types = types_of(Module({name: wrapped}, {}, self.module.structs), name)
-        params = [types.declare(p.type, p.name) for p in primal.params]
+        numbers = [p for p in primal.params if isinstance(p.type, Scalar) and p.type.is_float]
+        params = [types.declare(Pointer(p.type) if p in numbers else p.type, p.name) for p in primal.params]
         memory = [p.name for p in primal.params if isinstance(p.type, Pointer)]
         passed = list[str]()
         for param in primal.params:
-            passed += [param.name, f"{TAPE}.shadow({param.name})"] if param.name in memory else [param.name]
-        both = ", ".join(memory)
+            own = f"*{param.name}" if param in numbers else param.name
+            passed += [own, f"{TAPE}.shadow({own})"] if param.name in memory else [own]
         keeps = bool(forward.body.results)
-        lines = [f"{TAPE}.run_again({{}}, {{{both}}});"]
         call = f"::{op.augmented}({', '.join(passed)});"
-        lines.append(f"auto kept = {call}" if keeps else call)
-        given = ", ".join((*passed, *(["kept"] if keeps else [])))
-        lines.append(f"{TAPE}.reverses([=, &{TAPE}] {{ ::{op.reverse}({given}); }});")
+        lines = [f"{TAPE}.run_again({{}}, {{{', '.join(memory)}}}, false);", f"auto kept = {call}" if keeps else call]
+        reverse = f"::{op.reverse}({', '.join((*passed, *(['kept'] if keeps else [])))});"
+        result = self.module.functions[op.reverse].result_type
+        parts = [f".{field.name}" for field in result.fields] if isinstance(result, Struct) else [""]
+        added = " ".join(
+            f"*{TAPE}.shadow({p.name}) += found{part};" for p, part in zip(numbers, parts, strict=False)
+        )
+        reverse = f"auto found = {reverse} {added}" if numbers else reverse
+        lines.append(f"{TAPE}.reverses([=, &{TAPE}] {{ {TAPE}.settle(); {reverse} }});")
         body = "".join(f"    {line}\n" for line in lines)
         return f"static void {name}({', '.join((f'Recording &{TAPE}', *params))})\n{{\n{body}}}\n"
 

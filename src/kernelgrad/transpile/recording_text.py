@@ -207,16 +207,17 @@ struct Recording {
         ++block.writers;
         if (block.reread) save((char *)to, nbytes, block.on_device);
     }
-    // A step that will run again, and writes somewhere behind pointers.
-    void run_again(std::initializer_list<const void *> read, std::initializer_list<const void *> written)
+    // A step that writes somewhere behind pointers, and may run again.
+    void run_again(std::initializer_list<const void *> read, std::initializer_list<const void *> written,
+                   bool again = true)
     {
-        record(nullptr, true);
+        record(nullptr, again);
         for (const void *memory : read)
             if (memory != nullptr) block_of(memory).reread = true;
         for (const void *memory : written) {
             if (memory == nullptr) continue;
             Block &block = block_of(memory);
-            bool is_last = ++block.writers > 1 && !block.own;
+            bool is_last = ++block.writers > 1 && !block.own && again;
             if (block.nbytes == unknown && (block.reread || is_last))
                 throw std::runtime_error("memory of the host is overwritten, and how large it is is not known");
             if (block.reread) save(block.start, block.nbytes, block.on_device);
