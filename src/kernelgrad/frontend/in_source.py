@@ -162,11 +162,14 @@ def _halves(tree: Cursor, unit: Unit) -> list[Request]:
     """All halves of reverses that functions of the text ask for."""
     known: list[Request] | None = tree._tu.__dict__.get(_KNOWN_HALVES)
     if known is None:
-        known = tree._tu.__dict__[_KNOWN_HALVES] = []
+        known = list[Request]()
+        tree._tu.__dict__[_KNOWN_HALVES] = known
         calls = (c for f in unit.functions() if f.kind == Kind.FUNCTION_DECL for c in walk(f))
         for call in calls:
             target = call.referenced if call.kind == Kind.CALL_EXPR else None
-            enzyme = _ENZYME.match(target.spelling) if target is not None and target.kind == Kind.FUNCTION_DECL else None
+            enzyme = (
+                _ENZYME.match(target.spelling) if target is not None and target.kind == Kind.FUNCTION_DECL else None
+            )
             if enzyme is not None and _MODES[enzyme[1]] in _HALVES:
                 with suppress(SourceError):  # which is told where that one is used
                     known.append(_Enzyme(unit, call, _MODES[enzyme[1]]).request())
@@ -410,6 +413,9 @@ class _Clad:
         return tuple(self._argument(p, v, by_name.get(p.spelling)) for p, v in zip(params, values, strict=True))
 
     def _argument(self, parameter: Cursor, value: Cursor, shadow: Cursor | None) -> Argument:
+        if shadow is not None and parameter.type.get_canonical().kind == TypeKind.RECORD:
+            problem = f"'{parameter.spelling}' is a struct passed by value: an adjoint of it is not supported here"
+            raise self.refused(problem, "pass a pointer to it, or name the other parameters", at=shadow)
         is_number = not _is_pointer(parameter) and not _is_float(parameter.type)
         if shadow is None or is_number:  # of an integer that is passed by value, which Clad gives an adjoint
             return Argument(parameter, "const", value)

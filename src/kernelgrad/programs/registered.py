@@ -116,5 +116,5 @@ class RegisteredStep(Step):
                 span = Range("number", cell.address, cell.type.size, None)
                 view = shadows.view(span, np.dtype(f"f{cell.type.size}"))
                 place = (ctypes.c_byte * view.nbytes).from_address(view.address)
-                np.frombuffer(place, view.dtype)[0] += plain(adjoint)
+                np.ndarray(1, view.dtype, place)[0] += plain(adjoint)
                 shadows.activate([span])

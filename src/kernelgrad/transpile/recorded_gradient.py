@@ -200,9 +200,7 @@ class RecordedGradient:
         reverse = f"::{op.reverse}({', '.join((*passed, *(['kept'] if keeps else [])))});"
         result = self.module.functions[op.reverse].result_type
         parts = [f".{field.name}" for field in result.fields] if isinstance(result, Struct) else [""]
-        added = " ".join(
-            f"*{TAPE}.shadow({p.name}) += found{part};" for p, part in zip(numbers, parts, strict=False)
-        )
+        added = " ".join(f"*{TAPE}.shadow({p.name}) += found{part};" for p, part in zip(numbers, parts, strict=False))
         reverse = f"auto found = {reverse} {added}" if numbers else reverse
         lines.append(f"{TAPE}.reverses([=, &{TAPE}] {{ {TAPE}.settle(); {reverse} }});")
         body = "".join(f"    {line}\n" for line in lines)
