@@ -115,6 +115,6 @@ class RegisteredStep(Step):
             if cell is not None:
                 span = Range("number", cell.address, cell.type.size, None)
                 view = shadows.view(span, np.dtype(f"f{cell.type.size}"))
-                place = (ctypes.c_byte * view.nbytes).from_address(view.address)
-                np.ndarray(1, view.dtype, place)[0] += plain(adjoint)
+                kind = ctypes.c_double if cell.type.size == 8 else ctypes.c_float
+                kind.from_address(view.address).value += plain(adjoint)
                 shadows.activate([span])
