@@ -202,15 +202,3 @@ def test_slips_are_told_at_their_line(told: str) -> None:
     with pytest.raises(KernelGradError, match=re.escape(told)) as caught:
         kg.compile(SLIPS[told])["run"]
     assert f":{line}:" in str(caught.value)
-
-
-def test_a_derivative_of_no_function_is_told() -> None:
-    text = """
-    namespace clad::custom_derivatives {
-    __device__ void sqare_pullback(double x, double d, double *d_x) { *d_x += d; }
-    }
-    __device__ double square(double x) { return x * x; }
-    __global__ void k(double *y, const double *x) { y[0] = square(x[0]); }
-    """
-    with pytest.warns(UserWarning, match="'sqare_pullback' is the derivative of no function: there is no 'sqare'"):
-        kg.compile(text)["k"]

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..deep import warn_user
 from ..errors import SourceError, Span, UnsupportedError
 from ..ir.custom import CustomDerivative, adjoints_of_pullback, differentiable, fits_tangent
 from ..ir.types import Type
@@ -73,17 +72,6 @@ class CustomDerivatives:
             if _SPACE in unit.text:
                 self._warn_of_unused()
             self.refusal = self._refusal(functions)
-            self._warn()
-
-    def _warn(self) -> None:
-        """Of derivatives of functions that are nowhere: of a name that is misspelled, say."""
-        known = {c.spelling for c in children_of(self.unit.tree.cursor)}
-        for given in self.given:
-            is_there = given.name in known or re.search(rf"\b{re.escape(given.name)}\b", self.unit.text)
-            told = f"{self.unit.span(given.cursor)}: '{given.cursor.spelling}' is the derivative of no function"
-            if not (is_there or self.unit.has_headers or told in self.unit.warned):
-                self.unit.warned.add(told)
-                warn_user(f"{told}: there is no '{given.name}'")
 
     def _warn_of_unused(self) -> None:
         from .unused_derivatives import warn_of_unused
