@@ -112,6 +112,9 @@ CUDA = (
     Pass("consumed", "schedule.order.late_zeros", (Store,)),
 )
 
+# A function of one thread: what its parameters lead to may be another thread's, at the same index.
+CUDA_FUNCTION = tuple(p for p in CUDA if p.name not in ("block_tiles", "lane_sums"))
+
 STAGES = ("frontend", *(p.name for p in KERNEL))
 
 
@@ -185,6 +188,15 @@ def request_compiler() -> Compiler:
     from .autodiff.requested import Compiler
 
     return Compiler(compile_kernel, _finished)
+
+
+def with_requests_on_any(module: Module, kernel: str) -> Module:
+    """Such a module, with a kernel whose derivatives do not count on its arguments being apart."""
+    from .autodiff import requested
+
+    module = requested.run_on_any(module, kernel, request_compiler())
+    verify(module, "requested derivatives")
+    return module
 
 
 def _finished(function: Function, module: Module, adjoints: frozenset[str]) -> Function:

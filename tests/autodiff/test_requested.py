@@ -325,3 +325,25 @@ def test_a_loop_of_any_length() -> None:
 def test_loops_of_any_length_that_are_refused(name: str, problem: str) -> None:
     with pytest.raises(KernelGradError, match=problem):
         kernel(UNBOUNDED, name)
+
+
+@pytest.mark.parametrize("kernel", ["forward", "back"])
+def test_halves_with_other_activities_are_refused(kernel: str) -> None:
+    """They would keep different things: of a product by one factor, the other alone."""
+    text = """
+    template <typename R, typename... A> __device__ R __enzyme_augmentfwd(A...);
+    template <typename... A> __device__ void __enzyme_reverse(A...);
+    __device__ int enzyme_dup, enzyme_const, enzyme_allocated;
+    struct Tape { double kept[4]; };
+    __device__ void f(double *x, double *w, double *y) { *y = *x * *w; }
+    __global__ void forward(double *x, double *w, double *y, Tape *t) {
+        *t = __enzyme_augmentfwd<Tape>(f, enzyme_allocated, sizeof(Tape), x, x, enzyme_const, w, y, y);
+    }
+    __global__ void back(double *x, double *w, double *y, Tape *t) {
+        __enzyme_reverse(f, enzyme_allocated, sizeof(Tape), x, x, w, w, y, y, *t);
+    }
+    """
+    here, there, line = ("const", "dup", 11) if kernel == "forward" else ("dup", "const", 8)
+    problem = f"'w' is enzyme_{here} here, and enzyme_{there} in the other half of the reverse, in line {line}"
+    with pytest.raises(KernelGradError, match=problem):
+        kg.compile(text)[kernel]

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <set>
+#include <map>
 
 #include "cuda_emulation.h"
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9, cudaErrorLaunchFailure = 719 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9, cudaErrorLaunchFailure = 719, cudaErrorUnknown = 999 };
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault
 };
@@ -20,7 +20,7 @@ using cudaStream_t = struct CUstream_st *;
 
 namespace emulation {
 
-inline std::set<void *> allocated;
+inline std::map<void *, size_t> allocated;
 inline long fails_at = -1; // the number of the allocation that fails, counted down
 inline cudaError_t last_error = cudaSuccess;
 
@@ -29,7 +29,7 @@ inline cudaError_t allocate(void **memory, size_t nbytes)
     if (fails_at >= 0 && fails_at-- == 0) return cudaErrorMemoryAllocation;
     *memory = std::aligned_alloc(256, (nbytes + 255) / 256 * 256);
     std::memset(*memory, 0xcd, nbytes);
-    allocated.insert(*memory);
+    allocated[*memory] = nbytes;
     return cudaSuccess;
 }
 
@@ -73,7 +73,35 @@ Configured<Parameters...> configured(void (*kernel)(Parameters...), dim3 grid, d
     return {kernel, grid, size};
 }
 
+// The allocation that an address lies in.
+inline int range(unsigned long long *start, size_t *nbytes, unsigned long long address)
+{
+    for (auto &[memory, size] : allocated) {
+        *start = (unsigned long long)memory, *nbytes = size;
+        if (address - *start < size) return 0;
+    }
+    return 1;
+}
+
 } // namespace emulation
+
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
+struct cudaPointerAttributes { cudaMemoryType type; };
+inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *found, const void *memory)
+{
+    unsigned long long start;
+    size_t nbytes;
+    bool known = emulation::range(&start, &nbytes, (unsigned long long)memory) == 0;
+    found->type = known ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+    return cudaSuccess;
+}
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
+enum { cudaEnableDefault };
+inline cudaError_t cudaGetDriverEntryPointByVersion(const char *, void **function, unsigned int, int,
+                                                    cudaDriverEntryPointQueryResult *)
+{
+    return *function = (void *)emulation::range, cudaSuccess;
+}
 
 template <typename T>
 cudaError_t cudaMalloc(T **memory, size_t nbytes) { return emulation::allocate((void **)memory, nbytes); }

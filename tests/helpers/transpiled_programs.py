@@ -268,6 +268,226 @@ int main() {
 }
 """
 
+_TAPES = r"""#include <cstdio>
+template <typename R = void *, typename... A> __device__ R __enzyme_augmentfwd(A...);
+template <typename... A> __device__ void __enzyme_reverse(A...);
+__device__ int enzyme_dup, enzyme_const;
+
+__global__ void forward(double *x, double *y, void **tapes);
+__device__ void body(double *x, double *y, int i) {
+    double v = x[i];
+    for (int k = 0; k < 4; k++) v = sin(v) * x[i];
+    y[i] = v * y[i];
+}
+__device__ void *made(double *x, double *y, int i) {
+    return __enzyme_augmentfwd(body, enzyme_dup, x, x, enzyme_dup, y, y, enzyme_const, i);
+}
+__global__ void forward(double *x, double *y, void **tapes) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    tapes[2 * i] = made(x, y, i);
+    tapes[2 * i + 1] = made(x, y, i);
+}
+__global__ void reverse(double *x, double *d_x, double *y, double *d_y, void **tapes) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    __enzyme_reverse(body, enzyme_dup, x, d_x, enzyme_dup, y, d_y, enzyme_const, i, tapes[2 * i + 1]);
+    __enzyme_reverse(body, enzyme_dup, x, d_x, enzyme_dup, y, d_y, enzyme_const, i, tapes[2 * i]);
+}
+static int halves(int &n) { return n++ / 2; }
+int main() {
+    double h[16] = {0.5, 0.75, 1, 1.25, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1}, *m; // x, y, d_x, d_y
+    void **tapes;
+    cudaMalloc(&m, sizeof h);
+    cudaMalloc(&tapes, 8 * sizeof(void *));
+    cudaMemcpy(m, h, sizeof h, cudaMemcpyHostToDevice);
+    int n = 4;
+    forward<<<halves(n), 2>>>(m, m + 4, tapes);
+    cudaMemset(m, 0, 4 * sizeof(double));
+    reverse<<<2, 2>>>(m, m + 8, m + 4, m + 12, tapes);
+    cudaMemcpy(h, m, sizeof h, cudaMemcpyDeviceToHost);
+    for (int k = 4; k < 16; k++) printf("%.6f ", h[k]);
+    printf("\n%d\n", n);
+}
+"""
+
+_ROWS = r"""#include <cstdio>
+template <typename... A> __device__ void __enzyme_autodiff(A...);
+__device__ int enzyme_dup, enzyme_const;
+__device__ void energy(const float *x, float *out, int n) {
+    float sum = 0;
+    for (int k = 0; k < n; k++) sum += x[k] * x[k];
+    *out = sum;
+}
+__global__ void rows(const float *x, float *d_x, float *out, float *d_out, int n) {
+    int i = threadIdx.x;
+    __enzyme_autodiff(energy, enzyme_dup, x + i * n, d_x + i * n, enzyme_dup, out + i, d_out + i, enzyme_const, n);
+}
+int main() {
+    const int n = 9, m = 32;
+    static float h[2][m * n], o[2][m], *x, *d_x, *out, *d_out;
+    for (int k = 0; k < m * n; k++) h[0][k] = 0.25f * (k % 7);
+    for (int k = 0; k < m; k++) o[1][k] = 1;
+    cudaMalloc((void **)&x, sizeof h[0]);
+    cudaMalloc((void **)&d_x, sizeof h[0]);
+    cudaMalloc((void **)&out, sizeof o[0]);
+    cudaMalloc((void **)&d_out, sizeof o[0]);
+    cudaMemcpy(x, h[0], sizeof h[0], cudaMemcpyHostToDevice);
+    cudaMemcpy(d_x, h[1], sizeof h[0], cudaMemcpyHostToDevice);
+    cudaMemcpy(d_out, o[1], sizeof o[0], cudaMemcpyHostToDevice);
+    rows<<<1, m>>>(x, d_x, out, d_out, n);
+    cudaMemcpy(h[1], d_x, sizeof h[0], cudaMemcpyDeviceToHost);
+    int wrong = 0;
+    for (int k = 0; k < m * n; k++) wrong += h[1][k] != 2 * h[0][k];
+    printf("%d\n", wrong);
+}
+"""
+
+_CONTRACTION = r"""#include "clad/Differentiator/Differentiator.h"
+#include <cstdio>
+typedef unsigned long long int size_type;
+__global__ void contract(float *C, const float *A, const float *B, const size_type *dims) {
+    size_type i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= dims[0] * dims[2]) return;
+    float sum = 0;
+    for (size_type k = 0; k < dims[1]; k++) sum += A[i / dims[2] * dims[1] + k] * B[k * dims[2] + i % dims[2]];
+    C[i] = sum;
+}
+void product(float *C, const float *A, const float *B, size_type n, size_type m, size_type l) {
+    float *d_A = nullptr, *d_B = nullptr, *d_C = nullptr;
+    cudaMalloc(&d_A, n * m * sizeof(float));
+    cudaMalloc(&d_B, m * l * sizeof(float));
+    cudaMalloc(&d_C, n * l * sizeof(float));
+    cudaMemcpy(d_A, A, n * m * sizeof(float), cudaMemcpyHostToDevice);
+    cudaMemcpy(d_B, B, m * l * sizeof(float), cudaMemcpyHostToDevice);
+    const size_type dims[3] = {n, m, l};
+    size_type *d_dims = nullptr;
+    cudaMalloc(&d_dims, sizeof dims);
+    cudaMemcpy(d_dims, dims, sizeof dims, cudaMemcpyHostToDevice);
+    contract<<<1, 64>>>(d_C, d_A, d_B, d_dims);
+    cudaMemcpy(C, d_C, n * l * sizeof(float), cudaMemcpyDeviceToHost);
+    cudaFree(d_A);
+    cudaFree(d_B);
+    cudaFree(d_C);
+    cudaFree(d_dims);
+}
+int main() {
+    float A[2][3] = {{1, 2, 3}, {4, 5, 6}}, B[3][2] = {{1, 2}, {3, 4}, {5, 6}}, C[2][2] = {};
+    float dA[2][3] = {}, dB[3][2] = {}, dC[2][2] = {{1, 1}, {1, 1}};
+    auto grad = clad::gradient(product, "C, A, B");
+    grad.execute(&C[0][0], &A[0][0], &B[0][0], 2, 3, 2, &dC[0][0], &dA[0][0], &dB[0][0]);
+    for (auto &row : C) printf("%.0f %.0f ", row[0], row[1]);
+    for (auto &row : dA) printf("%.0f %.0f %.0f ", row[0], row[1], row[2]);
+    for (auto &row : dB) printf("%.0f %.0f ", row[0], row[1]);
+    for (auto &row : dC) printf("%.0f %.0f ", row[0], row[1]);
+    printf("\n");
+}
+"""
+
+_LAUNCHES = r"""#include <cstdio>
+#include <cstdlib>
+#include <cmath>
+template <typename... A> void __enzyme_autodiff(A...);
+int enzyme_dup, enzyme_const, enzyme_out;
+__global__ void collide(float *src, float *dst, float rate) {
+    size_t idx = threadIdx.x;
+    if (idx < 100) dst[idx] += rate * src[idx] * src[idx] - 3 * src[idx];
+}
+void kern(float *src, float *dst, float rate) { collide<<<1, 100>>>(src, dst, rate); }
+void iter(int steps, float *src, float *dst, float *rate) {
+    for (unsigned int i = 0; i < steps / 2; i++) {
+        kern(src, dst, rate[0] * i);
+        kern(dst, src, *rate);
+    }
+}
+double energy(const double *x, int n, double scale) {
+    double *d, *h = (double *)malloc(n * sizeof(double)), sum = 0;
+    cudaMalloc((void **)&d, n * sizeof(double));
+    cudaMemcpy(d, x, n * sizeof(double), cudaMemcpyHostToDevice);
+    cudaMemcpy(h, d, n * sizeof(double), cudaMemcpyDeviceToHost);
+    for (int i = 0; i < n; i++) sum += h[i] * h[i] * scale;
+    while (sum > 10) { cudaMemset(d, 0, 8); sum = sqrt(sum) * scale; }
+    cudaFree(d);
+    free(h);
+    return sum * sum;
+}
+template <typename R, typename... A> R __enzyme_autodiff(A...);
+void grad_iter(int steps, float *src, float *dsrc, float *dst, float *ddst, float *rate, float *drate) {
+    __enzyme_autodiff(iter, enzyme_const, steps, src, dsrc, dst, ddst, rate, drate);
+}
+int main() {
+    float h[400], rate = 0.5f, d_rate = 0;
+    for (int i = 0; i < 100; i++) { h[i] = 0.1f + 0.001f * i; h[100 + i] = 0; h[200 + i] = 0.3f; h[300 + i] = 1; }
+    float *s, *ds, *t, *dt;
+    cudaMalloc(&s, 400); cudaMalloc(&ds, 400); cudaMalloc(&t, 400); cudaMalloc(&dt, 400);
+    cudaMemcpy(s, h, 400, cudaMemcpyHostToDevice);
+    cudaMemcpy(ds, h + 100, 400, cudaMemcpyHostToDevice);
+    cudaMemcpy(t, h + 200, 400, cudaMemcpyHostToDevice);
+    cudaMemcpy(dt, h + 300, 400, cudaMemcpyHostToDevice);
+    grad_iter(4, s, ds, t, dt, &rate, &d_rate);
+    cudaMemcpy(h, s, 400, cudaMemcpyDeviceToHost);
+    cudaMemcpy(h + 100, ds, 400, cudaMemcpyDeviceToHost);
+    cudaMemcpy(h + 200, t, 400, cudaMemcpyDeviceToHost);
+    cudaMemcpy(h + 300, dt, 400, cudaMemcpyDeviceToHost);
+    for (int k = 0; k < 400; k += 99) printf("%.4f ", h[k]);
+    printf("%.3f\n", d_rate);
+    double x[3] = {1, 2, 3}, dx[3] = {};
+    double d_scale = __enzyme_autodiff<double>(energy, enzyme_dup, x, dx, enzyme_const, 3, enzyme_out, 2.0);
+    printf("%.4f %.4f %.4f %.4f\n", dx[0], dx[1], dx[2], d_scale);
+}
+"""
+
+_PASSES = r"""#include <cstdio>
+__device__ void collide_body(float *src, float *dst) {
+    size_t idx = threadIdx.x;
+    if (idx < 100) dst[idx] += src[idx] * src[idx] - 3 * src[idx];
+}
+__global__ void collide(float *src, float *dst) { collide_body(src, dst); }
+__attribute__((noinline)) void kern(float *src, float *dst) { collide<<<1, 100>>>(src, dst); }
+void iter(int steps, float *src, float *dst) {
+    for (unsigned int i = 0; i < steps / 2; i++) {
+        kern(src, dst);
+        kern(dst, src);
+    }
+}
+template <typename... Args> void __enzyme_autodiff(Args...);
+void grad_iter(int steps, float *src, float *dsrc, float *dst, float *ddst) {
+    __enzyme_autodiff(iter, steps, src, dsrc, dst, ddst);
+}
+template <typename R, typename... Args> __device__ R __enzyme_augmentfwd(Args...);
+template <typename... Args> __device__ void __enzyme_reverse(Args...);
+__device__ int enzyme_allocated;
+__global__ void aug_collide(float *src, float *dsrc, float *dst, float *ddst, float *tape) {
+    size_t idx = threadIdx.x;
+    tape[idx] = __enzyme_augmentfwd<float>((void *)collide_body, enzyme_allocated, sizeof(float), src, dsrc, dst, ddst);
+}
+__global__ void rev_collide(float *src, float *dsrc, float *dst, float *ddst, float *tape) {
+    size_t idx = threadIdx.x;
+    __enzyme_reverse((void *)collide_body, enzyme_allocated, sizeof(float), src, dsrc, dst, ddst, tape[idx]);
+}
+void *aug_kern(float *src, float *dsrc, float *dst, float *ddst) {
+    float *tape;
+    cudaMalloc(&tape, sizeof(float) * 100);
+    aug_collide<<<1, 100>>>(src, dsrc, dst, ddst, tape);
+    return (void *)tape;
+}
+void rev_kern(float *src, float *dsrc, float *dst, float *ddst, void *tape) {
+    rev_collide<<<1, 100>>>(src, dsrc, dst, ddst, (float *)tape);
+    cudaFree(tape);
+}
+void *__enzyme_register_gradient_kern[3] = {(void *)kern, (void *)aug_kern, (void *)rev_kern};
+int main() {
+    float h[400], *p[4];
+    for (int i = 0; i < 100; i++) { h[i] = 0.1f + 0.001f * i; h[100 + i] = 0; h[200 + i] = 0.3f; h[300 + i] = 1; }
+    for (int k = 0; k < 4; k++) {
+        cudaMalloc(&p[k], 400);
+        cudaMemcpy(p[k], h + 100 * k, 400, cudaMemcpyHostToDevice);
+    }
+    grad_iter(4, p[0], p[1], p[2], p[3]);
+    for (int k = 0; k < 4; k++) cudaMemcpy(h + 100 * k, p[k], 400, cudaMemcpyDeviceToHost);
+    for (int k = 0; k < 400; k += 57) printf("%.4f ", h[k]);
+    printf("\n");
+}
+"""
+
 PROGRAMS = {
     "square": Program(
         _SQUARE,
@@ -298,4 +518,18 @@ PROGRAMS = {
     "halves": Program(_HALVES, "-2 -2 0 4 -1 1 3 5 1 1 1 1\n1.126838 0.615595 0.615595 0.000000"),
     "variables": Program(_VARIABLES, "1.50 2.50 78.00 60.00 90.00 3.00 27.00 60.00 0.00 0.00"),
     "host": Program(_HOST, "1.400000 1.960000 2.800000 0.000000\n34.680000"),
+    "tapes": Program(
+        _TAPES,
+        "0.000876 0.039750 0.393846 1.296343 0.017023 0.470617 2.646987 4.066262"
+        " 0.000876 0.039750 0.393846 1.296343\n5",
+        ("tapes[2 * i + 1] = made(kg_tapes.at(32), x, y, i);", "reverse<<<2, 2>>>(m, m + 8, m + 4, m + 12, tapes);"),
+    ),
+    "rows": Program(_ROWS, "0"),
+    "contraction": Program(
+        _CONTRACTION,
+        "22 28 49 64 3 7 11 3 7 11 5 5 7 7 9 9 0 0 0 0",
+        ("product_contract_launched(kg_recording, 1u, 1u, 1u, 64u, 1u, 1u, 0ULL, d_C, d_A, d_B, d_dims);",),
+    ),
+    "launches": Program(_LAUNCHES, "1.0285 14.9730 -23.4231 -3.0094 7.2424 39.990\n3.0237 6.0474 9.0711 74.0810"),
+    "passes": Program(_PASSES, "0.6944 8.0862 -27.3765 -17.4640 -0.9614 -2.1060 7.6115 4.2515"),
 }

@@ -55,10 +55,40 @@ def test_the_programs_own_reverse_is_what_runs() -> None:
     [
         (("reverse(double *x, double *dx, int n, void *tape)", "reverse(double *x, double *dx, int n)"),
          "'reverse' must take .* and then the tape: 4 parameters, and has 3", 5),
-        (("void scale(double *x, int n) {", "void scale(double *x, double n) {"), "takes or gives numbers", 3),
+        (("void scale(double *x, int n) {", "void scale(double *x, double n) {"), "must return the adjoints", 5),
+        (("void scale(double *x, int n) {", "double scale(double *x, int n) {"), "gives a value", 3),
     ],
 )  # fmt: skip
 def test_refused_at_the_line(change: tuple[str, str], problem: str, line: int) -> None:
     with pytest.raises(KernelGradError, match=problem) as caught:
         kg.compile(OWN.replace(*change))["gradient"](np.ones(2), np.ones(2), 2, device="cpu")
     assert f":{line}:" in str(caught.value)
+
+
+NUMBERS = r"""
+template <typename... Args> void __enzyme_autodiff(Args...);
+struct Two { double a; float b; };
+void scale(double *x, double a, int n, float b) { for (int i = 0; i < n; i++) x[i] *= a * b; }
+void *augmented(double *x, double *dx, double a, int n, float b) {
+    double *kept = new double[n];
+    for (int i = 0; i < n; i++) { kept[i] = x[i]; x[i] *= a * b; }
+    return kept;
+}
+Two reverse(double *x, double *dx, double a, int n, float b, void *tape) {
+    double sum = 0, *kept = (double *)tape;
+    for (int i = 0; i < n; i++) { sum += dx[i] * kept[i]; dx[i] *= a * b; }
+    delete[] kept;
+    return {sum * b, (float)(sum * a)};
+}
+void *__enzyme_register_gradient_scale[3] = {(void *)scale, (void *)augmented, (void *)reverse};
+void twice(double *x, double *a, int n) { scale(x, *a * *a, n, 2.0f); scale(x, 3, n, (float)a[1]); }
+void gradient(double *x, double *dx, double *a, double *da, int n) { __enzyme_autodiff(twice, x, dx, a, da, n); }
+"""
+
+
+def test_passes_with_numbers() -> None:
+    x, dx, a, da = np.array([1.0, 2.0]), np.ones(2), np.array([1.5, 0.5]), np.zeros(2)
+    kg.compile(NUMBERS)["gradient"](x, dx, a, da, 2, device="cpu")
+    np.testing.assert_allclose(x, 1.5**2 * 2 * 3 * 0.5 * np.array([1.0, 2.0]))
+    np.testing.assert_allclose(dx, 1.5**2 * 2 * 3 * 0.5 * np.ones(2))
+    np.testing.assert_allclose(da, [2 * 1.5 * 2 * 3 * 0.5 * 3, 1.5**2 * 2 * 3 * 3])

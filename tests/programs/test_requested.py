@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -156,3 +157,48 @@ def test_a_value_that_is_not_there() -> None:
     with pytest.raises(KernelGradError, match="without a value is used as one") as caught:
         kg.compile(ENZYME + text)["used"]
     assert ":9:" in str(caught.value)
+
+
+SLIPS = {
+    "use of undeclared identifier 'dsr'": """
+        __global__ void collide(float *src, float *dst) {
+            dsr[threadIdx.x] += src[threadIdx.x] * src[threadIdx.x];  // here
+        }
+        void run(float *src, float *dst) { collide<<<1, 100>>>(src, dst); }
+    """,
+    "use of undeclared identifier 'd_x'": """
+        #include "clad/Differentiator/Differentiator.h"
+        __device__ double fn(double *a) { return *a * *a; }
+        __global__ void run(double *d_a, double *d_result) {
+            auto fn_grad = clad::gradient(fn, "a");
+            fn_grad.execute(d_x, d_result);  // here
+        }
+    """,
+    "assigning to 'float' from incompatible type 'void *'": """
+        template <typename... A> __device__ void *__enzyme_augmentfwd(A...);
+        __device__ int enzyme_allocated;
+        __device__ void f(float *src, float *dst) { *dst += *src * *src; }
+        __global__ void run(float *src, float *d_src, float *dst, float *d_dst, float *tape) {
+            tape[0] = __enzyme_augmentfwd(f, enzyme_allocated, sizeof(float), src, d_src, dst, d_dst);  // here
+        }
+    """,
+    "unknown type name 'x'": """
+        void run(x, n) double *x; int n; { x[0] = n; }  // here
+    """,
+    "'map' of 'map' has no body here": """
+        #include <map>
+        int run(int n) {
+            cudaDeviceSynchronize();
+            std::map<int, int> found;  // here
+            return found[n];
+        }
+    """,
+}
+
+
+@pytest.mark.parametrize("told", SLIPS)
+def test_slips_are_told_at_their_line(told: str) -> None:
+    line = next(k for k, text in enumerate(SLIPS[told].splitlines(), 1) if text.endswith("// here"))
+    with pytest.raises(KernelGradError, match=re.escape(told)) as caught:
+        kg.compile(SLIPS[told])["run"]
+    assert f":{line}:" in str(caught.value)

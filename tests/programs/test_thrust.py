@@ -143,3 +143,59 @@ def test_an_order_of_ones_own_is_refused() -> None:
     with pytest.raises(kg.UnsupportedError, match="sort by less or greater") as caught:
         kg.compile(source)["run"]
     assert "thrust::sort(p" in str(caught.value)
+
+
+ASKED = r"""
+#include "clad/Differentiator/Differentiator.h"
+#include "clad/Differentiator/ThrustDerivatives.h"
+#include <thrust/device_vector.h>
+#include <thrust/inner_product.h>
+#include <thrust/transform.h>
+#include <array>
+#include <cstdio>
+double product(const thrust::device_vector<double> &a, thrust::device_vector<double> &b, double scale) {
+    thrust::transform(a.begin(), a.end(), b.begin(), b.begin(), thrust::multiplies<double>());
+    return scale * thrust::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+void grow(thrust::device_vector<double> &a) { a.resize(100); }
+int main(int argc, char **argv) {
+    thrust::device_vector<double> a(3), b(3), d_a(3), d_b(3);
+    for (int k = 0; k < 3; k++) { a[k] = k + 1; b[k] = 2 * k - 1; }
+    double d_scale = 0;
+    auto g = clad::gradient(product);
+    g.execute(a, b, 0.5, &d_a, &d_b, &d_scale);
+    std::array<double, 3> got, wanted = {-1, 2, 9};
+    for (int k = 0; k < 3; k++) got[k] = d_a[k];
+    printf("%d %g %g %g %g %g\n", got != wanted, (double)b[2], (double)d_b[0], (double)d_b[1], (double)d_b[2], d_scale);
+    if (argc > 1) { auto h = clad::gradient(grow); h.execute(a, &d_a); }
+}
+"""
+
+
+def test_gradients_that_host_code_asks_for_by_vectors(capsys: pytest.CaptureFixture[str]) -> None:
+    module = kg.compile(ASKED)
+    module["main"](device="cpu")  # d/da of a * a * b / 2, and of b alone
+    assert capsys.readouterr().out == "0 9 0.5 2 4.5 30\n"
+    with pytest.raises(kg.UnsupportedError, match="gives an object other memory"):
+        module["main"]("grow", device="cpu")
+
+
+def test_adjoints_of_structs_by_value_are_refused() -> None:
+    text = """
+    #include "clad/Differentiator/Differentiator.h"
+    struct Affine { double a, b; };
+    double apply(double x, Affine f) { cudaDeviceSynchronize(); return f.a * x + f.b; }
+    int main() {
+        Affine f = {2, 3}, d_f = {0, 0};
+        double d_x = 0;
+        auto h = clad::gradient(apply, "x");
+        h.execute(4, f, &d_x);
+        if (d_x != 2) return 1;
+        auto g = clad::gradient(apply);
+        g.execute(4, f, &d_x, &d_f);  // here
+    }
+    """
+    with pytest.raises(kg.UnsupportedError, match="'f' is a struct passed by value") as caught:
+        kg.compile(text)["main"](device="cpu")
+    assert caught.value.span.line == 12
+    assert kg.compile(text.split("auto g")[0] + "return 0; }")["main"](device="cpu") == 0

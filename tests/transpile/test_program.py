@@ -46,13 +46,24 @@ def test_the_rest_stays(name: str) -> None:
     """Lines go only where a derivative is asked for, or a header of Clad's is."""
     before, after = PROGRAMS[name].text.splitlines(), written(name).splitlines()
     gone = [line[2:] for line in difflib.ndiff(before, after) if line.startswith("- ")]
-    asking = ("__enzyme_", "clad", "enzyme_dup,")
+    asking = ("__enzyme_", "clad", "enzyme_dup,", "forward(", "forward<<<", "made(")
     assert gone and all(any(word in line for word in asking) for line in gone), gone
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_prints_the_same_from_python(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program = PROGRAMS[name]
+    kg.compile(program.text, name=f"{name}.cu")["main"](device="cpu")
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == program.prints.splitlines()
 
 
 TEMPLATE = """
 template <typename... A> __device__ void __enzyme_autodiff(A...);
 __device__ void f(double *x) { *x = *x * *x; }
+"""
+BEHIND = """
+    template <typename... A> __device__ void *__enzyme_augmentfwd(A...);
+    __device__ void f(double *x) { double v = *x * *x; *x = sin(v) * x[1]; }
 """
 REFUSED = {
     "nothing in it asks": "__global__ void k(double *x) { x[0] = 1; }",
@@ -60,17 +71,42 @@ REFUSED = {
     + "template <int n> __global__ void k(double *x, double *d) { __enzyme_autodiff(f, x + n, d); }"
     + "__global__ void g(double *x, double *d) { __enzyme_autodiff(f, x, d); }",
     "which a macro or another file": TEMPLATE
-    + "#define ASK __enzyme_autodiff(f, x, d)\n__global__ void k(double *x, double *d) { ASK; }",
-    "allocates or launches": """
-        template <typename... A> void __enzyme_autodiff(A...);
+    + "#define WANT __enzyme_autodiff(f, x, d)\n__global__ void k(double *x, double *d) { WANT; }",
+    "gradients alone can be transpiled": """
+        template <typename... A> double __enzyme_fwddiff(A...);
         __global__ void k(double *x) { x[0] *= x[0]; }
-        void run(double *x) { k<<<1, 1>>>(x); }
+        double run(double v) { double *x; cudaMalloc(&x, 8); k<<<1, 1>>>(x); return v; }
+        int main() { return __enzyme_fwddiff(run, 1.0, 1.0); }
+    """,
+    "a variable of the program": """
+        template <typename... A> void __enzyme_autodiff(A...);
+        __constant__ double w;
+        void run(double *x) { cudaMemcpyToSymbol(w, x, 8); }
         int main() { double *x = nullptr, *d = nullptr; __enzyme_autodiff(run, x, d); }
     """,
+    "'cudaMemcpy2D' in a host function": """
+        template <typename... A> void __enzyme_autodiff(A...);
+        void run(double *x, double *y) { cudaMemcpy2D(x, 8, y, 8, 8, 2, cudaMemcpyDefault); }
+        int main() { double *x = nullptr; __enzyme_autodiff(run, x, x, x, x); }
+    """,
     "needs 16 bytes, and has 8": """
-        template <typename... A> __device__ void *__enzyme_augmentfwd(A...);
+        template <typename... A> __device__ double __enzyme_augmentfwd(A...);
+        __device__ int enzyme_allocated;
         __device__ void f(double *x) { double v = *x * *x; *x = sin(v) * x[1]; }
-        __global__ void k(double *x, double *d, void **t) { *t = __enzyme_augmentfwd(f, x, d); }
+        __global__ void k(double *x, double *d, double *t) {
+            *t = __enzyme_augmentfwd(f, enzyme_allocated, sizeof(double), x, d);
+        }
+    """,
+    "none of them is visible here": BEHIND + "__global__ void k(double *x, double *d, void **t) { *t = ASK; }",
+    "what is launched by this is not visible": BEHIND
+    + """
+        __global__ void k(double *x, double *d, void **t) { *t = ASK; }
+        int main() { k<<<1, 1>>>(nullptr, nullptr, nullptr); cudaLaunchKernel(k, 1, 1, nullptr, 0, 0); }
+    """,
+    "and this is in a loop": BEHIND
+    + """
+        __global__ void k(double *x, double *d, void **t) { for (int i = 0; i < 3; i++) t[i] = ASK; }
+        int main() { k<<<1, 1>>>(nullptr, nullptr, nullptr); }
     """,
     "values of every iteration": """
         template <typename... A> __device__ void __enzyme_autodiff(A...);
@@ -94,5 +130,5 @@ REFUSED = {
 @pytest.mark.parametrize("problem", REFUSED)
 def test_refused(problem: str) -> None:
     with pytest.raises(KernelGradError, match=problem.replace("which a macro", "that a macro")) as error:
-        transpiled(kg.compile(REFUSED[problem], name="refused.cu"))
+        transpiled(kg.compile(REFUSED[problem].replace("ASK;", "__enzyme_augmentfwd(f, x, d);"), name="refused.cu"))
     assert "refused.cu" in str(error.value)

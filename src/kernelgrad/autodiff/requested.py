@@ -11,7 +11,8 @@ What kernels count on is in `Function.apart`, and launches see to it.
 #
 # A derivative counts on its arguments being apart, as every one does here: what is read again must not be overwritten
 # under another name. Arguments whose memory has different names in the kernel are apart if the kernel's parameters are,
-# which launches check; others may be the same, and the derivative is one that counts on nothing.
+# which launches check; others may be the same, and the derivative is one that counts on nothing. Host programs launch
+# kernels whose arguments are parts of one allocation, which may overlap for all that is known: for these, `run_on_any`.
 #
 # Numbers have adjoints in variables of the thread, which start as zero; that of the function's value starts as 1.
 #
@@ -77,8 +78,21 @@ class Compiler(NamedTuple):
 
 
 def run(module: Module, root: str, compiler: Compiler) -> Module:
-    """The module with the requests of kernels, and of the function that the user named, in place."""
+    """The module with the requests of kernels, and of the function that the user named, in place. Kernels whose
+    requests count on arguments being apart are there as they were, too, under `asking(name)`."""
     return Requests(module, compiler).run(root)
+
+
+def run_on_any(module: Module, name: str, compiler: Compiler) -> Module:
+    """The module with a kernel whose requests count on nothing."""
+    requests = Requests(module, compiler, apart=False)
+    function = replace(requests.expanded(asking(name)), name=name)
+    return replace(module, functions={**module.functions, name: function}, globals=requests.globals)
+
+
+def asking(name: str) -> str:
+    """What a kernel is called before code is put in place of its requests."""
+    return f"{name}.asking"
 
 
 HEADER = 256  # bytes before the tapes of a launch: how many of them are not used yet
@@ -97,10 +111,11 @@ class Made:
 
 
 class Requests:
-    """The derivatives that a module's functions ask for, each made once."""
+    """The derivatives that a module's functions ask for, each made once. `apart`: whether kernels' parameters may be
+    counted on to be."""
 
-    def __init__(self, module: Module, compiler: Compiler):
-        self.module, self.compiler = module, compiler
+    def __init__(self, module: Module, compiler: Compiler, apart: bool = True):
+        self.module, self.compiler, self.apart = module, compiler, apart
         self.functions = dict(module.functions)
         self.globals = dict(module.globals)
         self.made: dict[object, Made] = {}
@@ -112,6 +127,8 @@ class Requests:
             kind = done[name].kind
             if kind == "kernel" or (kind == "device" and name == root):
                 done[name] = self.expanded(name)
+                if done[name].apart and kind == "kernel":
+                    done[asking(name)] = replace(self.module.functions[name], name=asking(name))
         return replace(self.module, functions=done, globals=self.globals)
 
     def asking(self) -> list[str]:
@@ -262,6 +279,8 @@ class _Caller:
             return True
         names = {p.value: p.name for p in self.function.params}
         others = frozenset[Value]().union(*found) - self.own
+        if not self.requests.apart and len(others) > 1:
+            return True
         self.apart = tuple(dict.fromkeys((*self.apart, *sorted(names[r] for r in others if r in names))))
         return False
 

@@ -106,7 +106,9 @@ def _given(fn: Fn, argument: Argument, type: Type) -> Value:
 
 
 def _check_pointee(fn: Fn, argument: Argument, type: Type) -> None:
-    """Adjoints behind pointers that memory holds are nobody's to find."""
+    """Adjoints behind pointers that memory holds are nobody's to find, but for those of objects of the host's."""
+    if fn.on_host and isinstance(type, Pointer) and isinstance(type.pointee, Struct):
+        return
     if argument.activity == "dup" and isinstance(type, Pointer) and _holds_pointers(type.pointee):
         problem = f"'{argument.parameter.spelling}' leads to pointers: derivatives behind those are not supported here"
         raise fn.unsupported(argument.value, problem, "pass the pointers themselves, or mark it enzyme_const")

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import Span, UnsupportedError
+from ..errors import SourceError, Span, UnsupportedError
 from . import clang
 from .clang import Cursor, Kind, TypeKind
 from .literals import literal_text
@@ -116,7 +117,9 @@ def request_of(unit: Unit, call: Cursor) -> Request | None:
     enzyme = _ENZYME.match(target.spelling) if target.kind == Kind.FUNCTION_DECL else None
     if enzyme is not None:
         _check_attributes(unit)
-        return _Enzyme(unit, call, _MODES[enzyme[1]]).request()
+        found = _Enzyme(unit, call, _MODES[enzyme[1]]).request()
+        _check_halves(unit, found)
+        return found
     if target.kind == Kind.CXX_METHOD and target.spelling in _EXECUTES and _is_clad(target.semantic_parent):
         return _Clad(unit, call, target.spelling).request()
     return None
@@ -130,6 +133,50 @@ def _check_attributes(unit: Unit) -> None:
         column = found.start() - unit.text.rfind("\n", 0, found.start())
         problem = f"the attribute '{found[1]}' gives a function a derivative of its own: not supported"
         raise UnsupportedError(problem, Span(unit.sources.get(unit.name), line, column))
+
+
+_HALVES = ("augmented", "backward")
+
+
+def _check_halves(unit: Unit, request: Request) -> None:
+    """What is kept between the halves of a reverse follows from what has derivatives: it must be the same in both."""
+    if request.mode not in _HALVES:
+        return
+    for other in _halves(unit.tree.cursor, unit):
+        if other.function != request.function or other.mode == request.mode:
+            continue
+        pairs = zip(request.arguments, other.arguments, strict=True)
+        for one, two in pairs:
+            if one.activity != two.activity:
+                name = one.parameter.spelling
+                problem = f"'{name}' is {_told(one)} here, and {_told(two)} in the other half of the reverse"
+                line = unit.span(other.call).line
+                raise UnsupportedError(f"{problem}, in line {line}", unit.span(request.call), "mark it alike in both")
+
+
+def _told(argument: Argument) -> str:
+    return f"enzyme_{argument.activity}"
+
+
+def _halves(tree: Cursor, unit: Unit) -> list[Request]:
+    """All halves of reverses that functions of the text ask for."""
+    known: list[Request] | None = tree._tu.__dict__.get(_KNOWN_HALVES)
+    if known is None:
+        known = list[Request]()
+        tree._tu.__dict__[_KNOWN_HALVES] = known
+        calls = (c for f in unit.functions() if f.kind == Kind.FUNCTION_DECL for c in walk(f))
+        for call in calls:
+            target = call.referenced if call.kind == Kind.CALL_EXPR else None
+            enzyme = (
+                _ENZYME.match(target.spelling) if target is not None and target.kind == Kind.FUNCTION_DECL else None
+            )
+            if enzyme is not None and _MODES[enzyme[1]] in _HALVES:
+                with suppress(SourceError):  # which is told where that one is used
+                    known.append(_Enzyme(unit, call, _MODES[enzyme[1]]).request())
+    return known
+
+
+_KNOWN_HALVES = "halves of reverses"
 
 
 def is_made_by_clad(call: Cursor) -> bool:
@@ -366,6 +413,9 @@ class _Clad:
         return tuple(self._argument(p, v, by_name.get(p.spelling)) for p, v in zip(params, values, strict=True))
 
     def _argument(self, parameter: Cursor, value: Cursor, shadow: Cursor | None) -> Argument:
+        if shadow is not None and parameter.type.get_canonical().kind == TypeKind.RECORD:
+            problem = f"'{parameter.spelling}' is a struct passed by value: an adjoint of it is not supported here"
+            raise self.refused(problem, "pass a pointer to it, or name the other parameters", at=shadow)
         is_number = not _is_pointer(parameter) and not _is_float(parameter.type)
         if shadow is None or is_number:  # of an integer that is passed by value, which Clad gives an adjoint
             return Argument(parameter, "const", value)

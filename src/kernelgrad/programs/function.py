@@ -128,7 +128,7 @@ class HostProgram:
         self.function: Function = self.module.functions[name]
         self.make_variable = make_variable
         self.requested: dict[Any, Any] = {}  # derivatives that the program asks for
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[tuple[str, bool], Kernel] = {}
         self._stretches: dict[int, Stretch | None] = {}
         self._regions: dict[tuple[int, ...], Region] = {}
         self._after: dict[tuple[int, ...], tuple[Value, ...]] = {}
@@ -137,12 +137,14 @@ class HostProgram:
     def variable(self, name: str) -> Global:
         return self.module.globals[name]
 
-    def kernel(self, name: str) -> Kernel:
-        found = self._kernels.get(name)
+    def kernel(self, name: str, apart: bool = True) -> Kernel:
+        """`apart`: whether the derivatives that it asks for itself may count on its arguments being."""
+        found = self._kernels.get((name, apart))
         if found is None:
-            module = pipeline.compile_kernel(self.lowered, name)
+            lowered = self.lowered if apart else pipeline.with_requests_on_any(self.lowered, name)
+            module = pipeline.compile_kernel(lowered, name)
             found = Kernel(name, module, lambda v: self.make_variable(module.globals[v]), refusal=self.refusal)
-            self._kernels[name] = found
+            self._kernels[name, apart] = found
         return found
 
     def of(self, name: str) -> HostProgram:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,10 @@ from .values import Cell
 class HostGradient:
     """`g.execute(*arguments, *adjoints)`: an output's adjoint goes in and is consumed, an input's is added to."""
 
-    def __init__(self, target: HostFunction, parameters: Any, budget: int | None):
+    def __init__(self, target: HostFunction, parameters: Any, budget: int | None, owned: bool = False):
+        """`owned`: memory of objects will have adjoints, too."""
         self.target, self.budget = target, budget
-        self.listed = _listed(target, parameters)
+        self.listed = () if owned and not parameters else _listed(target, parameters)
         self._told = ""
 
     @property
@@ -56,6 +57,17 @@ class HostGradient:
 
     def execute(self, *args: Any, seed: float = 1.0, device: str | None = None, **adjoints: Any) -> Any:
         """Runs the function and its reverse; its value. The value's own adjoint is `seed`."""
+        return self.run(args, adjoints, seed, device)
+
+    def run(
+        self,
+        args: tuple[Any, ...],
+        adjoints: Mapping[str, Any],
+        seed: float,
+        device: str | None,
+        owned: Sequence[tuple[ArrayView, ArrayView]] = (),
+    ) -> Any:
+        """`owned`: memory that arguments lead to, and its adjoints."""
         refuse_while_recording("the gradient of a host function")
         own, given = self._separate(args, adjoints)
         tape = Tape(self.budget, False)
@@ -70,9 +82,12 @@ class HostGradient:
                 for name in dict(_each(given)):
                     if name in call.arguments and np.dtype(call.dtypes[name]).kind == "f":
                         machine.hold_floats(call.arguments[name])
+                for place, _ in owned:
+                    _know(tape, place.address, place.nbytes, _ordinal(place))
+                    machine.hold(place.address, place.nbytes)
                 result = call.run(machine)
             self._told = tape.explain()
-            self._reverse(tape, call, given, result, seed)
+            self._reverse(tape, call, given, result, seed, owned)
             call.bring_back()
         return result.number if isinstance(result, Cell) else result
 
@@ -85,10 +100,20 @@ class HostGradient:
             raise ArgumentError(f"{self.target.name}: {wanted}\n  {self.signature}")
         return args[:count], dict(zip(self.listed, given, strict=True))
 
-    def _reverse(self, tape: Tape, call: Call, given: dict[str, Any], result: Any, seed: float) -> None:
+    def _reverse(
+        self,
+        tape: Tape,
+        call: Call,
+        given: dict[str, Any],
+        result: Any,
+        seed: float,
+        owned: Sequence[tuple[ArrayView, ArrayView]],
+    ) -> None:
         given = dict(_each(given))
         places = {name: self._place(name, call) for name in given}
         views = {name: self._adjoint(name, places[name], value) for name, value in given.items() if value is not None}
+        for k, (place, adjoint) in enumerate(owned):
+            places[f"[{k}]"], views[f"[{k}]"] = place, adjoint
         seeds: list[tuple[ArrayView, Any]] = [(places[name], adjoint) for name, adjoint in views.items()]
         if isinstance(result, Cell):
             seeds.append((_number(result), seed))
@@ -97,7 +122,7 @@ class HostGradient:
         assert shadows is not None
         for name, adjoint in views.items():
             place = places[name]
-            device = place.device[1] if isinstance(place.device, tuple) else None
+            device = _ordinal(place)
             found = shadows.view(Span(name, place.address, place.nbytes, device), place.dtype)
             on = adjoint.device[1] if isinstance(adjoint.device, tuple) else device
             transfers.move(adjoint.address, found.address, place.nbytes, on, 0 if on is not None else None)
@@ -161,6 +186,10 @@ def _listed(target: HostFunction, parameters: Any) -> tuple[str, ...]:
 def _know(tape: Tape, address: int, nbytes: int, device: int | None) -> None:
     if nbytes:
         tape.know(transfers.raw(address, nbytes, np.dtype("u1"), device))
+
+
+def _ordinal(array: ArrayView) -> int | None:
+    return array.device[1] if isinstance(array.device, tuple) else None
 
 
 def _number(cell: Cell) -> ArrayView:

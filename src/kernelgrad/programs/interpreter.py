@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from ..analysis.fold import evaluate, wrap
@@ -48,6 +49,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import operands
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
+from ..runtime.arrays import ArrayView
 from ..runtime.config import make_launch
 from .machine import BITS, Machine, told_at
 from .memory import Allocation
@@ -316,6 +318,8 @@ class Interpreter:
             launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6], of=kernel.name)
         stream = None if self.memory.device is None else 0
         args = tuple(self.argument(self.values[v], v.type, op.span, False) for v in op.args)
+        if kernel.function.apart and _share_memory(args):
+            kernel = self.program.kernel(op.kernel, apart=False)
         self.machine.launch(kernel, launch.on(stream), args, op.span)
 
     def argument(self, value: Any, type: Type, span: Span, on_host: bool) -> Any:
@@ -382,6 +386,14 @@ def _waits_itself(op: Op) -> bool:
 
 def _is_number(type: Type) -> bool:
     return isinstance(type, Scalar) and type.is_float
+
+
+def _share_memory(args: tuple[Any, ...]) -> bool:
+    """Whether some of them may; what a struct holds may be anything."""
+    if any(isinstance(a, dict) for a in args):
+        return True
+    places = sorted((a.address, a.nbytes) for a in args if isinstance(a, ArrayView))
+    return any(start + nbytes > other for (start, nbytes), (other, _) in pairwise(places))
 
 
 def _is_recorded(value: Any) -> bool:

@@ -7,7 +7,10 @@ reverse pass gets them, and what the other one returned. What both launch and co
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..host.memory_map import Span as Range
 from ..host.shadow_memory import ShadowMemory
@@ -17,18 +20,19 @@ from ..ir.types import Pointer
 from ..runtime.recording import RECORDER
 from .machine import Machine, Recording
 from .memory import Allocation
-from .values import is_float, plain, pointee_dtype
+from .values import Cell, is_float, plain, pointee_dtype
 
 if TYPE_CHECKING:
     from .interpreter import Interpreter
 
 
 def run(at: Interpreter, op: Registered) -> None:
-    args = [plain(at.values[v]) for v in op.args]
+    given = [at.values[v] for v in op.args]
+    args = [plain(value) for value in given]
     if not isinstance(at.machine, Recording):
         called(at, op.fn, args, at.machine)
         return
-    step = RegisteredStep(at, op, args)
+    step = RegisteredStep(at, op, args, [v if isinstance(v, Cell) else None for v in given])
     at.machine.tape.do(step)
     for span in step.writes:
         at.machine.hold(span.address, span.nbytes)
@@ -46,12 +50,13 @@ def called(at: Interpreter, name: str, args: list[Any], machine: Machine) -> Any
 
 
 class RegisteredStep(Step):
-    """What it reads and writes: all that it gets pointers to."""
+    """What it reads and writes: all that it gets pointers to. Adjoints of numbers are what the reverse returns."""
 
     varies = "its passes are the program's own"
 
-    def __init__(self, at: Interpreter, op: Registered, args: list[Any]):
+    def __init__(self, at: Interpreter, op: Registered, args: list[Any], cells: list[Cell | None]):
         super().__init__()
+        self.cells = cells
         self.at, self.op, self.args, self.name = at, op, args, op.fn
         self.saved: Any = None
         self.types = [v.type for v in op.args]
@@ -60,7 +65,9 @@ class RegisteredStep(Step):
             if isinstance(type, Pointer) and value:
                 found = at.memory.at(value, op.span, "passes")
                 self.spans[k] = Range(op.args[k].name or f"argument {k}", value, found.end - value, found.device)
-        self.reads = self.writes = tuple(self.spans.values())
+        self.writes = tuple(self.spans.values())
+        numbers = (Range("number", c.address, c.type.size, None) for c in cells if c is not None)
+        self.reads = (*self.writes, *numbers)
         self.device = at.memory.device
         self.stream = None if self.device is None else 0
 
@@ -91,8 +98,23 @@ class RegisteredStep(Step):
                 kind: Any = "device" if span.device is not None else "argument"
                 added.append(memory.add(Allocation(view.address, view.nbytes, kind, span.device, view.owner)))
         try:
-            self.pass_(self.op.reverse, places, self.saved)
+            found = self.pass_(self.op.reverse, places, self.saved)
         finally:
             for allocation in added:
                 memory.remove(allocation)
         shadows.activate([self.spans[k] for k in places])
+        self.add(shadows, found)
+
+    def add(self, shadows: ShadowMemory, found: Any) -> None:
+        """What the reverse returned, to the adjoints of the numbers that were given."""
+        adjoints = iter(found if isinstance(found, tuple) else (found,))
+        for cell, type in zip(self.cells, self.types, strict=True):
+            if not is_float(type):
+                continue
+            adjoint = next(adjoints)
+            if cell is not None:
+                span = Range("number", cell.address, cell.type.size, None)
+                view = shadows.view(span, np.dtype(f"f{cell.type.size}"))
+                kind = ctypes.c_double if cell.type.size == 8 else ctypes.c_float
+                kind.from_address(view.address).value += plain(adjoint)
+                shadows.activate([span])

@@ -3,6 +3,7 @@ a plain one, each by the object that Python code has for it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,14 +19,15 @@ from ..derivatives.jvp import make_tangent
 from ..derivatives.module_variables import with_variables
 from ..errors import UnsupportedError
 from ..ir.ops import Derivative, Function, Param
-from ..ir.types import Pointer, Scalar, Type
+from ..ir.types import Pointer, Scalar, Struct, Type
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView
 from ..runtime.config import make_launch
 from ..runtime.layouts import scalar_dtype
 from .machine import told_at
+from .memory import read_bytes
 from .real_buffers import RealBuffers
-from .values import plain
+from .values import plain, view_of
 
 if TYPE_CHECKING:
     from .interpreter import Interpreter
@@ -66,17 +68,36 @@ class _Request:
             self.passed.append(Passed(param, activity, at.values[value], shadow))
         asked = [p for p in self.passed if p.activity != "const"]
         self.integers = [p for p in asked if are_integers(p.param.type)]
+        self.owned = [pair for p in asked if p.shadow for pair in self.pairs(p)]
         self.listed = [p for p in asked if has_derivative(p.param.type) or (op.config and p in self.integers)]
         if self.integers and not op.config:
             problem = f"'{self.integers[0].param.name}' holds integers, by which kernels alone are differentiated"
             raise UnsupportedError(problem, op.span, "use float or double")
-        if not self.listed:
+        if self.owned and (op.config or op.mode != "reverse" or not self.is_program):
+            problem = f"an object with memory of its own has adjoints in gradients of host functions alone: '{op.fn}'"
+            raise UnsupportedError(problem, op.span)
+        if not self.listed and not self.owned:
             problem = f"nothing to differentiate: no floating-point parameter of '{op.fn}' has an adjoint"
             raise UnsupportedError(problem, op.span)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(p.param.name for p in self.listed)
+
+    def pairs(self, p: Passed) -> Iterator[tuple[ArrayView, ArrayView]]:
+        """Memory that an object has pointers to, as a vector does, and that of the object with its adjoints."""
+        type = p.param.type.pointee if isinstance(p.param.type, Pointer) else None
+        for offset, kind in _float_pointers(type, 0) if isinstance(type, Struct) else ():
+            both = [int.from_bytes(read_bytes(at + offset, 8), "little") for at in (p.value, p.shadow)]
+            if not both[0]:
+                continue
+            if not both[1]:
+                problem = f"'{p.param.name}': the object for its adjoints has no memory where it has"
+                raise UnsupportedError(problem, self.op.span, "make it as large")
+            room = min(self.room(address) for address in both) // kind.size * kind.size
+            found = [self.at.memory.at(address, self.op.span, "passes") for address in both]
+            one, other = (view_of(a, room, kind, f.device, f.owner) for a, f in zip(both, found, strict=True))
+            yield one, other
 
     # ---- what is differentiated
 
@@ -168,7 +189,12 @@ class _Request:
             if isinstance(args[k], ArrayView) and isinstance(adjoint, ArrayView) and adjoint.nbytes < args[k].nbytes:
                 args[k] = args[k]._replace(nbytes=adjoint.nbytes, shape=adjoint.shape)
         device = "cpu" if self.at.memory.device is None else "cuda"
-        self.made("program", self.program_gradient).execute(*args, *adjoints, device=device)
+        gradient = self.made("program", self.program_gradient)
+        gradient.run((*args, *adjoints), {}, 1.0, device, self.owned)
+        now = [one.address for p in self.passed if p.shadow and p.activity == "dup" for one, _ in self.pairs(p)]
+        if now != [one.address for one, _ in self.owned]:
+            problem = f"'{self.op.fn}' gives an object other memory, by which it is differentiated: not supported"
+            raise UnsupportedError(problem, self.op.span, "let it have its size before")
 
     def program_gradient(self) -> Any:
         from .function import HostFunction, HostProgram
@@ -176,7 +202,7 @@ class _Request:
 
         program = self.program
         made = HostProgram(self.op.fn, program.lowered, program.make_variable, program.refusal)
-        return HostGradient(HostFunction(made, self.at.state), self.names, None)
+        return HostGradient(HostFunction(made, self.at.state), self.names, None, bool(self.owned))
 
     def device_function(self) -> DeviceFunction:
         lowered, name = self.program.lowered, self.op.fn
@@ -222,7 +248,7 @@ class _Request:
     def argument(self, p: Passed, on_host: bool) -> Any:
         if isinstance(p.param.type, Scalar):
             return plain(p.value)
-        if on_host or not self.is_program:
+        if on_host or not self.is_program or not isinstance(p.param.type, Pointer):
             return self.at.argument(p.value, p.param.type, self.op.span, on_host)
         return self.memory(p.value, p.param.type)
 
@@ -249,13 +275,20 @@ class _Request:
 
     def memory(self, address: Any, type: Type) -> Any:
         """Wherever it lies."""
-        from .values import view_of
-
         assert isinstance(type, Pointer)
         if not address:
             return None
         found = self.at.memory.at(address, self.op.span, "passes")
         return view_of(address, found.end - address, type.pointee, found.device, found.owner)
+
+
+def _float_pointers(type: Type, offset: int) -> Iterator[tuple[int, Scalar]]:
+    """Where a struct has pointers to floats, and of which kind."""
+    if isinstance(type, Struct):
+        for field in type.fields:
+            yield from _float_pointers(field.type, offset + field.offset)
+    elif isinstance(type, Pointer) and isinstance(type.pointee, Scalar) and type.pointee.is_float:
+        yield offset, type.pointee
 
 
 def _dtype(type: Type) -> Any:

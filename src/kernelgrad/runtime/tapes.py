@@ -7,7 +7,7 @@ synchronisation, so that is done where there is much of such memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from ..errors import LaunchError
@@ -29,19 +29,20 @@ class TapeMemory:
 
     def supplied(self, launch: Launch, placement: Placement, stream: int | None) -> dict[str, Supplied]:
         x, y, z = (g * b for g, b in zip(launch.grid, launch.block, strict=True))
-        found = {}
+        found: dict[str, Supplied] = {}
         for name, nbytes in self.tapes:
             size = HEADER + nbytes * x * y * z
-            memory = self._unused(size, placement.cuda) or self._new(size, placement.cuda, stream)
+            taken = {supplied.value for supplied in found.values()}
+            memory = self._unused(size, placement.cuda, taken) or self._new(size, placement.cuda, stream)
             found[name] = Supplied(memory.address, size)
         return found
 
-    def _unused(self, size: int, device: int | None) -> Scratch | None:
-        """Memory of the size whose tapes are all used."""
+    def _unused(self, size: int, device: int | None, taken: Set[int]) -> Scratch | None:
+        """Memory of the size whose tapes are all used; `taken`: by this launch, whose tapes are still to be made."""
         given = self._given.get(device, [])
         if device is not None and sum(n for n, _ in given) < _MUCH:
             return None
-        same = (memory for n, memory in given if n == size)
+        same = (memory for n, memory in given if n == size and memory.address not in taken)
         return next((m for m in same if int.from_bytes(m.read(8), "little") == 0), None)
 
     def _new(self, size: int, device: int | None, stream: int | None) -> Scratch:

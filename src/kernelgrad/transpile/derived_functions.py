@@ -61,7 +61,7 @@ def derived_function(module: Module, op: Derivative, may_alias: bool, on_host: b
         raise UnsupportedError(f"{problem}: it cannot be transpiled yet", op.span, hint)
     name, whole = made.names[op.mode], requests.extended()
     alone = Module({name: requests.functions[name]}, whole.globals, whole.structs)
-    alone = pipeline.for_target(alone, name, pipeline.CUDA)
+    alone = pipeline.for_target(alone, name, pipeline.CUDA_FUNCTION)
     _refuse_variables(alone, op.span)
     function, ours = alone.functions[name], {made.listed[n].name for n in (*own, RESULT) if n in made.listed}
     function = anywhere.run_alone(function) if on_host else anywhere.run(function, frozenset(ours))
@@ -73,14 +73,30 @@ def derived_function(module: Module, op: Derivative, may_alias: bool, on_host: b
 
 def _text(text: str, on_host: bool, op: Derivative) -> str:
     """A kernel's text as a function's."""
-    before, _, body = _HEAD.sub("", text).partition(_KERNEL)
-    before = _CONSTANTS.sub("", before).strip("\n")
-    body, helpers = (body, []) if on_host else anywhere.spelled(body)
-    body = anywhere.plainly_told(body)
     if on_host:
-        _refuse_device_names(before + body, op)
-    qualifier = "static" if on_host else "static __device__"
-    return "\n".join([*([before + "\n"] if before else []), *in_namespace([*helpers, f"{qualifier} void{body}"])])
+        return function_text(text, "static", op)
+    before, body = _parts(text)
+    body, helpers = anywhere.spelled(body)
+    return _together(before, helpers, f"static __device__ void{anywhere.plainly_told(body)}")
+
+
+def function_text(text: str, qualifier: str, op: Derivative, bare: bool = False) -> str:
+    """A kernel's text as a host function's. `bare`: in no namespace."""
+    before, body = _parts(text)
+    body = anywhere.plainly_told(body)
+    _refuse_device_names(before + body, op)
+    found = f"{qualifier} void{body}"
+    return "\n".join(filter(None, (before, found))) if bare else _together(before, [], found)
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """What stands before a kernel, and what follows its qualifiers."""
+    before, _, body = _HEAD.sub("", text).partition(_KERNEL)
+    return _CONSTANTS.sub("", before).strip("\n"), body
+
+
+def _together(before: str, helpers: list[str], function: str) -> str:
+    return "\n".join([*([before + "\n"] if before else []), *in_namespace([*helpers, function])])
 
 
 def _refuse_device_names(text: str, op: Derivative) -> None:

@@ -20,15 +20,18 @@ from ..frontend.lowering import Lowering
 from ..frontend.types import is_reference
 from ..frontend.unit import Unit
 from ..frontend.visiting import children_of
-from ..ir.ops import Derivative, Function, Value
+from ..ir.ops import Derivative, Function, Module, Value
 from ..ir.types import Scalar
 from .anywhere import ADD, ADD_TEXT
 from .derived_functions import RESULT, Derived, derived_function, plain_type
+from .kernels import KernelGradients
+from .tape_memory import HEAD
 
 TAPE = "_tape"  # the parameter of both halves of a reverse
 _SUFFIX = {"reverse": "grad", "forward": "tangent", "augmented": "augmented", "backward": "reverse"}
 
 Source = Callable[[Cursor], str]
+Place = Callable[[int], str]  # of a tape with so many bytes, in the text
 
 
 @dataclass
@@ -42,6 +45,7 @@ class Around:
     given: dict[str, str] = field(default_factory=dict)
     after: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
+    has_memory: bool = False  # the tape is behind a pointer
 
     def lines(self, derived: Derived) -> Iterator[str]:
         yield from self.before
@@ -58,13 +62,14 @@ def _cast(text: str, param: object, derived: Derived) -> str:
 class Functions:
     """All of one program. `words`: that occur in it, so that no name is taken twice."""
 
-    def __init__(self, unit: Unit, words: set[str]):
-        self.unit, self.words = unit, words
+    def __init__(self, unit: Unit, words: set[str], kernels: KernelGradients):
+        self.unit, self.words, self.kernels = unit, words, kernels
         self._texts: dict[str, None] = {}
         self._halves: dict[str, str] = {}  # activities of functions whose passes are apart
         self._reserved: dict[str, str] = {}
         self._names: dict[str, str] = {}  # of derived functions, and their texts
         self._around: dict[str, str] = {}  # by text, the name
+        self.called: dict[str, None] = {}  # functions of the program, by what is generated
 
     def texts(self) -> list[str]:
         return list(self._texts)
@@ -98,13 +103,14 @@ class Functions:
         if custom.refusal is not None or custom.of or custom.probes:
             raise custom.refusal or UnsupportedError("functions with custom derivatives cannot be transpiled yet", span)
         module = lowering.module()
-        if pipeline.is_program(module, name):
-            problem = f"'{name}' allocates or launches: derivatives of such host functions cannot be transpiled yet"
-            raise UnsupportedError(problem, span, "kg.gradient(module[...]) runs them from Python")
         primal = module.functions[name]
         args = tuple(Value(p.type) for p in primal.params)
         activity = ",".join(a.activity for a in request.arguments)
         op = Derivative(name, request.mode, activity, (), args, (), span=span)
+        if pipeline.is_program(module, name):
+            made = self._apart(self._recorded(module, op))
+            self._texts.setdefault(made.text)
+            return made, primal
         in_halves = request.mode in ("augmented", "backward")
         if in_halves and self._halves.setdefault(name, activity) != activity:
             problem = f"the two passes of '{name}' are asked for with other activities, and would have different tapes"
@@ -115,6 +121,19 @@ class Functions:
         made = self._apart(derived_function(module, op, same, on_host, own))
         self._texts.setdefault(made.text)
         return made, primal
+
+    def _recorded(self, module: Module, op: Derivative) -> Derived:
+        """Of a host function that allocates or launches."""
+        from .recorded_gradient import RecordedGradient
+
+        if op.mode != "reverse":
+            problem = f"'{op.fn}' allocates or launches: of such host functions, gradients alone can be transpiled"
+            raise UnsupportedError(problem, op.span, "ask for its gradient")
+        module = pipeline.with_requests(module, op.fn)
+        recorded = RecordedGradient(module, op, self.kernels)
+        made = recorded.derived()
+        self.called.update(recorded.called)
+        return made
 
     def _apart(self, made: Derived) -> Derived:
         """Under a name that no other has."""
@@ -138,16 +157,18 @@ class Functions:
         return found
 
     def _tape(self, around: Around, request: Request, derived: Derived) -> None:
-        """The frame is what the call gives and takes: a value, or the bytes of the pointer itself."""
+        """The frame is what the call gives and takes: a value, or the bytes of the pointer itself, or memory that the
+        pointer leads to."""
         augmented, span = request.mode == "augmented", self.unit.span(request.call)
         held = request.call.type if augmented or request.tape is None else request.tape.type
         is_pointer = held.get_canonical().kind == TypeKind.POINTER
         room = held.get_size() if is_pointer else min(held.get_size(), request.tape_bytes)
+        if is_pointer and derived.frame > room:
+            self._behind(around, augmented, held.spelling)
+            return
         if derived.frame > room:
             problem = f"the tape of '{request.function.spelling}' needs {derived.frame} bytes, and has {room}"
-            what = ": other memory behind a pointer cannot be transpiled yet" if is_pointer else ""
-            hint = "use enzyme_allocated, and a type that is large enough"
-            raise UnsupportedError(f"{problem}{what}", span, hint)
+            raise UnsupportedError(problem, span, "give it a larger type, and its sizeof to enzyme_allocated")
         nbytes = max(1, derived.frame)
         around.before.append(f"alignas(16) unsigned char frame[{nbytes}];")
         around.given[TAPE] = "frame"
@@ -158,14 +179,27 @@ class Functions:
             around.params.append(declare(held.spelling, "tape"))
             around.before.append(f"memcpy(frame, &tape, {nbytes});")
 
+    def _behind(self, around: Around, augmented: bool, held: str) -> None:
+        """The frame lies behind the tape's first bytes, which lead to where tapes are counted."""
+        around.params.append("unsigned char *tape" if augmented else declare(held, "tape"))
+        around.given[TAPE] = f"(unsigned char *)tape + {HEAD}"
+        around.has_memory = True
+        if augmented:
+            around.returned.append(f"({held})tape")
+        else:
+            around.after.append("free(tape);" if around.on_host else "kg::used(tape);")
+
     # ---- Enzyme's calls
 
-    def call(self, request: Request, on_host: bool, source: Source) -> str:
+    def call(self, request: Request, on_host: bool, source: Source, place: Place) -> str:
         """What the call of a request is replaced by."""
         derived, primal = self.derived(request, on_host)
         around = self.around(request, primal, derived, on_host)
         cursors = (*(a.value for a in request.arguments), *(a.shadow for a in request.arguments))
         values = [source(c) for c in (*cursors, request.seed, request.tape) if c is not None]
+        if around.has_memory and request.mode == "augmented":
+            nbytes = HEAD + -(-derived.frame // 16) * 16
+            values.append(f"(unsigned char *)malloc({nbytes})" if on_host else place(nbytes))
         name = self._named(request, around, derived, on_host)
         return f"{name}({', '.join(values)})"
 

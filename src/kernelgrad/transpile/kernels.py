@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..derivatives.asked.settings import make_settings
 from ..derivatives.gradient import Gradient
-from ..errors import ArgumentError, UnsupportedError
+from ..backends.cuda import kernel_name
+from ..errors import ArgumentError, Span, UnsupportedError
 from ..frontend import clang
 from ..frontend.clang import Cursor, Kind
 from ..frontend.in_source import Request
@@ -53,8 +54,17 @@ class KernelGradients:
             self._made[key] = self._host_function(*key, request)
         return self._made[key]
 
-    def _host_function(self, name: str, listed: tuple[str, ...], request: Request) -> HostFunction:
-        span, kernel = self.unit.span(request.call), self.module[name]
+    def recorded(self, name: str, span: Span) -> HostFunction:
+        """That of a launch in a host function that is differentiated: by all that has a derivative, for any launch."""
+        key = name, ("",)
+        if key not in self._made:
+            self._made[key] = self._made_for(name, None, None, span, f"launch_{kernel_name(name)}_recorded")
+        return self._made[key]
+
+    def _made_for(
+        self, name: str, listed: tuple[str, ...] | None, shape: Shape | None, span: Span, called: str = ""
+    ) -> HostFunction:
+        kernel = self.module[name]
         assert isinstance(kernel, Kernel)
         if kernel.refusal is not None:
             raise kernel.refusal
@@ -62,9 +72,12 @@ class KernelGradients:
             settings = make_settings(kernel.function, listed, "joint", None, None, False, None)
         except ArgumentError as error:
             raise UnsupportedError(str(error), span) from error
+        return HostFunction(form(Gradient(kernel, settings), shape), shape, name=called)
+
+    def _host_function(self, name: str, listed: tuple[str, ...], request: Request) -> HostFunction:
+        span = self.unit.span(request.call)
         shapes = self._shapes.get((name, listed), {None})
-        shape = next(iter(shapes)) if len(shapes) == 1 else None
-        function = HostFunction(form(Gradient(kernel, settings), shape), shape)
+        function = self._made_for(name, listed, next(iter(shapes)) if len(shapes) == 1 else None, span)
         for buffer in function.sizes:
             problem = f"the gradient of '{name}' needs memory as large as '{buffer}', whose size is not known here"
             raise UnsupportedError(problem, span, f"list '{buffer}', or use `kernelgrad diff --host-wrapper`")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import KernelGradError, UnsupportedError
@@ -16,9 +17,10 @@ from ..frontend.in_source import Request, extent
 from ..frontend.text import tokens
 from ..frontend.unit import Unit
 from .edits import Edits
-from .functions import Functions
+from .functions import Functions, declare
 from .handles import Handle, handle_of
 from .kernels import KernelGradients
+from .tape_memory import TapeMemory
 from .tidy import joined
 
 if TYPE_CHECKING:
@@ -39,8 +41,10 @@ class _Program:
         self.unit: Unit = module._unit.whole()
         self.edits = Edits(self.unit.text)
         words = set(re.findall(r"\w+", self.unit.text))
-        self.functions, self.kernels = Functions(self.unit, words), KernelGradients(module, self.unit)
+        self.kernels = KernelGradients(module, self.unit)
+        self.functions = Functions(self.unit, words, self.kernels)
         self.handles: dict[str, Handle] = {}
+        self.tapes = TapeMemory(self.unit, self.edits, self.functions.fresh("kg_tapes"))
         self.first: int | None = None  # where the first function that asks begins
 
     def text(self) -> str:
@@ -53,6 +57,9 @@ class _Program:
             self._function(function)
         if self.first is None:
             raise KernelGradError(f"{self.unit.name}: nothing in it asks for a derivative")
+        if self.tapes.is_used:
+            at = self.edits.line_start(self.tapes.thread(asking))
+            self.edits.insert(min(at, self.first), self.tapes.text() + "\n")
         self.edits.insert(self.first, self._generated())
         self._headers()
         self._check()
@@ -65,8 +72,8 @@ class _Program:
             if self.first is None:
                 self.first = self.edits.line_start(extent(_outermost(function)).start)
             if request.by == "enzyme":
-                at = extent(request.call)
-                self.edits.replace(at.start, at.end, self.functions.call(request, on_host, self._source))
+                at, place = extent(request.call), partial(self.tapes.place, function, request.call)
+                self.edits.replace(at.start, at.end, self.functions.call(request, on_host, self._source, place))
             else:
                 self._clad(request, on_host)
 
@@ -97,8 +104,15 @@ class _Program:
 
     def _generated(self) -> str:
         handles = [handle.text for handle in self.handles.values()]
-        pieces = [*self.kernels.texts(), *self.functions.texts(), *handles]
+        pieces = [self._prototypes(), *self.kernels.texts(), *self.functions.texts(), *handles]
         return f"{_DECLARED}{joined(pieces)}\n"
+
+    def _prototypes(self) -> str:
+        """Of functions that what is generated calls, and that come later."""
+        assert self.first is not None
+        later = [f for f in self.unit.functions() if extent(f).file == self.unit.name and extent(f).start >= self.first]
+        wanted = [f for f in later if self.unit.qualified_name(f) in self.functions.called]
+        return "".join(_prototype(f, self.unit) for f in wanted if f.kind == Kind.FUNCTION_DECL)
 
     def _headers(self) -> None:
         """Of Clad's and Enzyme's: nothing of them is needed any more."""
@@ -117,6 +131,13 @@ class _Program:
                     f"'{word}' is not replaced: in a template, a macro, or not executed, it cannot be transpiled yet"
                 )
                 raise KernelGradError(f"{self.unit.name}:{line}: error: {problem}")
+
+
+def _prototype(function: Cursor, unit: Unit) -> str:
+    qualifier = "static " if function.storage_class.name == "STATIC" else ""
+    qualifier += "__global__ " if unit.function_kind(function) == "kernel" else ""
+    params = ", ".join(declare(p.type.spelling, p.spelling) for p in function.get_arguments())
+    return f"{qualifier}{declare(function.result_type.spelling, function.spelling)}({params});\n"
 
 
 def _in_bodies(text: bytes) -> Iterator[tuple[int, str]]:

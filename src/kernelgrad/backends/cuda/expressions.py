@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from ...errors import InternalError
 from ...ir.effects import ADDRESSES
-from ...ir.ops import Aggregate, Apply, BarrierReduce, Builtin, Constant, Extract, Load, Op, PtrDiff, Undef, Value, Warp
+from ...ir.ops import (
+    Aggregate,
+    Apply,
+    BarrierReduce,
+    Builtin,
+    Constant,
+    Extract,
+    HostCall,
+    Load,
+    Op,
+    PtrDiff,
+    Undef,
+    Value,
+    Warp,
+)
 from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Scalar, Struct, Type
 from .conversions import bitcast, convert, convert_rounded, literal, zero
 from .names import qualified
@@ -37,6 +51,12 @@ _WARP_FUNCTIONS: dict[str, tuple[str, Type | None]] = {
     **{f"reduce_{n}": (f"__reduce_{n}_sync", None) for n in ("add", "min", "max", "and", "or", "xor")},
 }
 LANE_FUNCTIONS = frozenset(("lanes_alike", "lane_sums", "warp_sums"))  # helpers of the same name
+
+
+def host_call(fn: str, args: list[str]) -> str:
+    """Of a function that text is written for; `f(x` has a first argument already."""
+    head, first = fn.split("(") if "(" in fn else (fn, "")
+    return f"{head}({', '.join(filter(None, (first, *args)))})"
 
 
 class Expressions(Places):
@@ -83,6 +103,9 @@ class Expressions(Places):
                 return call(qualified("block_sum"), [self.value(value)], op.result.type)
             case BarrierReduce(kind, value):
                 return call(f"__syncthreads_{kind}", [self.value(value)], I32)
+            case HostCall(fn, args):
+                made = Expr(host_call(fn, [v.text for v in self.values(args)]), op.result.type)
+                return cast(self.types.spell(op.result.type), made, op.result.type)
             case _:
                 raise InternalError(f"{type(op).__name__} is not an expression")
 

@@ -18,6 +18,7 @@ from ...ir.ops import (
     Constant,
     Fence,
     For,
+    HostCall,
     If,
     Insert,
     Leave,
@@ -34,7 +35,7 @@ from ...ir.types import BOOL, I32, U32, Array, Pointer, Struct, Type
 from .atomics import atomic, atomics
 from .comments import Line, is_one_if
 from .conversions import literal
-from .expressions import Expressions
+from .expressions import Expressions, host_call
 from .names import Scope, is_own
 from .neighbours import Neighbours
 from .syntax import Expr, Prec, assigned, assignment, call, either, infix, negated
@@ -155,6 +156,8 @@ class Statements:
                 return f"assert({condition.at(Prec.LOGICAL_AND) if told else condition.text}{told});"
             case Trap():
                 return "__trap();"
+            case HostCall(fn, args):
+                return f"{host_call(fn, [self.expressions.value(a).text for a in args])};"
             case _:
                 raise InternalError(f"{type(op).__name__} has no CUDA spelling ({op.span})")
 

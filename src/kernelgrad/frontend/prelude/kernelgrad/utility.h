@@ -113,4 +113,13 @@ template <class T, size_t n> struct array {
   }
 };
 
+template <class T, size_t n> __host__ __device__ bool operator==(const array<T, n> &a, const array<T, n> &b) {
+  for (size_t k = 0; k < n; ++k)
+    if (!(a[k] == b[k])) return false;
+  return true;
+}
+template <class T, size_t n> __host__ __device__ bool operator!=(const array<T, n> &a, const array<T, n> &b) {
+  return !(a == b);
+}
+
 }  // namespace std

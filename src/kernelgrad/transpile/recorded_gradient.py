@@ -1,0 +1,271 @@
+"""The gradient of a host function that launches and allocates, as a C++ function: it records, then reverses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from .. import pipeline
+from ..autodiff.calculus.activity import holds_floats
+from ..backends.cuda import emit, kernel_name
+from ..backends.cuda.emit import types_of
+from ..backends.cuda.names import in_namespace
+from ..errors import Span
+from ..ir.builder import Builder
+from ..ir.ops import ADJOINT, Block, Derivative, Function, KernelLaunch, Module, Op, Param, Registered, Value
+from ..ir.traverse import clone, free_values
+from ..ir.types import Pointer, Scalar, Struct, Type
+from ..runtime.parameters import parameters_of
+from ..runtime.written import written_params
+from .derivative_file import INCLUDE
+from .derived_functions import RESULT, Derived, derived_function, function_text
+from .host_function import HostFunction
+from .kernels import KernelGradients
+from .recorded_function import TAPE, Skeleton
+from .recording_text import INCLUDES, RECORDING
+
+_RECORDING = f"Recording &{TAPE}"
+
+
+class RecordedGradient:
+    """`kernels`: makes gradients of those that are launched."""
+
+    def __init__(self, module: Module, op: Derivative, kernels: KernelGradients):
+        self.module, self.op, self.kernels = module, op, kernels
+        self.host = pipeline.compile_host(module, op.fn)
+        self.function = self.host.functions[op.fn]
+        self.name = kernel_name(op.fn)
+        self.texts: dict[str, str] = {}  # of functions, by name
+        self.called: dict[str, None] = {}  # functions of the program
+        pairs = zip(self.function.params, op.activity.split(","), strict=True)
+        self.listed = [p for p, activity in pairs if activity != "const" and holds_floats(_content(p.type))]
+
+    def derived(self) -> Derived:
+        skeleton = Skeleton(self.function, [p.name for p in self.listed], self._stretch, self._launch, self._registered)
+        recorded = skeleton.recorded(f"{self.name}_recorded")
+        alone = Module({recorded.name: recorded}, {}, self.module.structs)
+        types = types_of(alone, recorded.name)
+        text = function_text(emit(alone, recorded.name), "static", self.op, bare=True)
+        text = text.replace("_recorded(", f"_recorded({_RECORDING}{', ' if recorded.params else ''}", 1)
+        params, listed = list(self.function.params), {}
+        result = self.function.body.results[0].type if self.function.body.results else None
+        if result is not None:
+            params.append(Param(Value(Pointer(result), RESULT), "void *"))
+        for param in (*self.listed, *([params[-1]] if result is not None else [])):
+            type = param.type if isinstance(param.type, Pointer) else Pointer(param.type)
+            own = Param(Value(type, f"{ADJOINT}{param.name}"), "void *")
+            listed[param.name] = own
+            params.append(own)
+        gradient = self._gradient(recorded, params, listed, types)
+        pieces = [_plainly(piece) for piece in (*self.texts.values(), text)]
+        includes = {f"#include <{name}>\n" for name in INCLUDES} | {i for t in pieces for i in INCLUDE.findall(t)}
+        whole = "".join(in_namespace([RECORDING, *(INCLUDE.sub("", t) for t in pieces), gradient]))
+        head = "".join(sorted(includes))
+        return Derived(f"kg::{self.name}_grad", tuple(params), listed, head + whole, types, 0, frozenset())
+
+    def _gradient(self, recorded: Function, params: list[Param], listed: dict[str, Param], types: object) -> str:
+        spell = types.declare  # type: ignore[attr-defined]
+        lines = [f"Recording {TAPE};"]
+        after, given = list[str](), list[str]()
+        for param in self.function.params:
+            adjoint = listed.get(param.name)
+            shadow = adjoint.name if adjoint is not None else "nullptr"
+            if isinstance(param.type, Pointer):
+                lines.append(f"{TAPE}.given({param.name}, {shadow});")
+                given.append(param.name)
+            elif adjoint is not None:
+                lines.append(f"{spell(Pointer(param.type), f'{param.name}_cell')} = {TAPE}.cell({param.name});")
+                after.append(f"*{shadow} += *{TAPE}.shadow({param.name}_cell);")
+                given.append(f"{param.name}_cell")
+            else:
+                given.append(param.name)
+        lines.append(f"{recorded.name}({', '.join((TAPE, *given))});")
+        if RESULT in listed:
+            pointer = types.spell(listed[RESULT].type)  # type: ignore[attr-defined]
+            lines.append(f"*{RESULT} = *({pointer}){TAPE}.result;")
+            lines.append(f"*{TAPE}.shadow(({pointer}){TAPE}.result) = *{listed[RESULT].name};")
+        elif params and params[-1].name == RESULT:
+            pointer = types.spell(params[-1].type)  # type: ignore[attr-defined]
+            lines.append(f"*{RESULT} = *({pointer}){TAPE}.result;")
+        body = "".join(f"    {line}\n" for line in (*lines, f"{TAPE}.backward();", *after))
+        head = ", ".join(spell(p.type, p.name, p.const) for p in params)
+        where = f"// Runs {self.op.fn}, records what it does, and reverses that.\n"
+        return f"{where}static void {self.name}_grad({head})\n{{\n{body}}}\n"
+
+    # ---- stretches of host code
+
+    def _stretch(
+        self, ops: tuple[Op, ...], outputs: tuple[Value, ...], cells: set[Value]
+    ) -> tuple[str, tuple[Value, ...]]:
+        line = ops[0].span.line
+        name = self._fresh(f"{self.name}_line_{line}")
+        body = Block((), ops, ())
+        defined = {v for op in ops for v in op.results}
+        inputs = tuple(v for v in free_values(body) if v not in defined)
+        function, activity = _function(name, body, inputs, outputs, cells)
+        self.texts[name] = ""  # taken
+        self.texts[name] = self._stretch_text(function, activity, inputs, cells)
+        return f"{name}({TAPE}", inputs
+
+    def _stretch_text(
+        self, function: Function, activity: list[str], inputs: tuple[Value, ...], cells: set[Value]
+    ) -> str:
+        name = f"{function.name}_of"
+        function = replace(function, name=name)
+        module = Module({name: function}, {}, self.module.structs)
+        args = tuple(Value(p.type) for p in function.params)
+        op = Derivative(name, "reverse", ",".join(activity), (), args, (), span=function.span)
+        plain = pipeline.compile_kernel(Module({name: replace(function, kind="kernel")}, {}, module.structs), name)
+        plain = pipeline.for_target(plain, name, pipeline.CUDA_FUNCTION)
+        types = types_of(plain, name)
+        params = [(types.declare(p.type, p.name), p.name) for p in function.params]
+        used = [p for p, v in zip(function.params, inputs, strict=False) if _is_memory(p, v, cells)]
+        written = written_params(plain.functions[name])
+        read = {p.name for p in parameters_of(plain.functions[name], written) if p.read}
+        pieces = [function_text(emit(plain, name), "static", op, bare=True)]
+        lines = [_run_again(used, read, written)] if used else [f"{TAPE}.record(nullptr, true);"]
+        call = ", ".join(given for _, given in params)
+        lines.append(f"{name}({call});")
+        if any(a == "dup" for a in activity):
+            made = derived_function(module, op, False, True, frozenset())
+            if len(used) > 1:
+                lines.insert(0, _apart(used, written, str(function.span).split(": ")[0]))
+            pieces.append(made.text)
+            order = {q.name: p for p, q in made.listed.items()}
+            given = [f"{TAPE}.shadow({order[p.name]})" if p.name in order else p.name for p in made.params]
+            lines.append(f"{TAPE}.reverses([=, &{TAPE}] {{ {TAPE}.settle(), {made.name}({', '.join(given)}); }});")
+        text = "".join(f"    {line}\n" for line in lines)
+        declared = ", ".join((f"Recording &{TAPE}", *(d for d, _ in params)))
+        pieces.append(f"static void {function.name.removesuffix('_of')}({declared})\n{{\n{text}}}\n")
+        return "\n".join(pieces)
+
+    # ---- launches
+
+    def _launch(self, op: KernelLaunch) -> str:
+        name = self._known(op.kernel, "launched")
+        if name not in self.texts:
+            self.texts[name] = ""
+            self.texts[name] = self._launch_text(name, op.kernel, op.span)
+        return f"{name}({TAPE}"
+
+    def _launch_text(self, name: str, kernel: str, span: Span) -> str:
+        self.called[kernel] = None
+        made: HostFunction = self.kernels.recorded(kernel, span)
+        primal = made.variant.kernel
+        types, shown = made.types, primal.function.params
+        parameters = {p.name: p for p in primal.parameters}
+        scalars = [p for p in shown if isinstance(p.type, Scalar) and p.type.is_float]
+        memory = [p for p in shown if isinstance(p.type, Pointer)]
+        params = [types.declare(Pointer(p.type) if p in scalars else p.type, p.name) for p in shown]
+        config = "unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz"
+        read = {p.name for p in memory if parameters[p.name].read}
+        values = [f"*{p.name}" if p in scalars else p.name for p in shown]
+        lines = ["const dim3 kg_grid(gx, gy, gz), kg_block(bx, by, bz);", _run_again(memory, read, primal.written)]
+        lines.append(_apart(memory, primal.written, str(span).split(": ")[0]))
+        lines.append(f"::{primal.function.called}<<<kg_grid, kg_block, kg_shared>>>({', '.join(values)});")
+        lines.append(f"{TAPE}.check(cudaGetLastError());")
+        given = [f"*{p.name}" if p in scalars else p.name for p in shown]
+        for param in shown:
+            if param.name in made.variant.derivative.adjoints:
+                given.append(f"{TAPE}.{'owe' if param in scalars else 'shadow'}({param.name})")
+        given += [f"{TAPE}.room({buffer})" for buffer in made.sizes]
+        how = "" if made.shape is not None else "kg_grid, kg_block, "
+        reverse = f"{TAPE}.check({made.name}({how}kg_shared, nullptr, {', '.join(given)}));"
+        lines.append(f"{TAPE}.reverses([=, &{TAPE}] {{ {reverse} }});")
+        head = ", ".join((f"Recording &{TAPE}", config, "size_t kg_shared", *params))
+        body = "".join(f"    {line}\n" for line in lines)
+        return f"static void {name}({head})\n{{\n{body}}}\n"
+
+    def _registered(self, op: Registered) -> str:
+        name = self._known(op.fn, "registered")
+        if name not in self.texts:
+            self.texts[name] = self._registered_text(name, op)
+        return f"{name}({TAPE}"
+
+    def _registered_text(self, name: str, op: Registered) -> str:
+        self.called.update(dict.fromkeys((op.augmented, op.reverse)))
+        primal, forward = self.module.functions[op.fn], self.module.functions[op.augmented]
+        wrapped = replace(primal, kind="kernel", body=Block((), (), ()), name=name)
+        types = types_of(Module({name: wrapped}, {}, self.module.structs), name)
+        numbers = [p for p in primal.params if isinstance(p.type, Scalar) and p.type.is_float]
+        params = [types.declare(Pointer(p.type) if p in numbers else p.type, p.name) for p in primal.params]
+        memory = [p.name for p in primal.params if isinstance(p.type, Pointer)]
+        passed = list[str]()
+        for param in primal.params:
+            own = f"*{param.name}" if param in numbers else param.name
+            passed += [own, f"{TAPE}.shadow({own})"] if param.name in memory else [own]
+        keeps = bool(forward.body.results)
+        call = f"::{op.augmented}({', '.join(passed)});"
+        lines = [f"{TAPE}.run_again({{}}, {{{', '.join(memory)}}}, false);", f"auto kept = {call}" if keeps else call]
+        reverse = f"::{op.reverse}({', '.join((*passed, *(['kept'] if keeps else [])))});"
+        result = self.module.functions[op.reverse].result_type
+        parts = [f".{field.name}" for field in result.fields] if isinstance(result, Struct) else [""]
+        added = " ".join(f"*{TAPE}.shadow({p.name}) += found{part};" for p, part in zip(numbers, parts, strict=False))
+        reverse = f"auto found = {reverse} {added}" if numbers else reverse
+        lines.append(f"{TAPE}.reverses([=, &{TAPE}] {{ {TAPE}.settle(); {reverse} }});")
+        body = "".join(f"    {line}\n" for line in lines)
+        return f"static void {name}({', '.join((f'Recording &{TAPE}', *params))})\n{{\n{body}}}\n"
+
+    # ---- names
+
+    def _known(self, function: str, what: str) -> str:
+        return f"{self.name}_{kernel_name(function)}_{what}"
+
+    def _fresh(self, name: str) -> str:
+        found, number = name, 1
+        while found in self.texts:
+            number += 1
+            found = f"{name}_{number}"
+        return found
+
+
+def _content(type: Type) -> Type:
+    return type.pointee if isinstance(type, Pointer) else type
+
+
+def _is_memory(param: Param, value: Value, cells: set[Value]) -> bool:
+    return isinstance(param.type, Pointer) and value not in cells
+
+
+def _run_again(memory: list[Param], read: set[str], written: frozenset[str]) -> str:
+    loads = ", ".join(p.name for p in memory if p.name in read)
+    stores = ", ".join(p.name for p in memory if p.name in written)
+    return f"{TAPE}.run_again({{{loads}}}, {{{stores}}});"
+
+
+def _apart(memory: list[Param], written: frozenset[str], where: str) -> str:
+    others = ", ".join(p.name for p in memory if p.name not in written)
+    stores = ", ".join(p.name for p in memory if p.name in written)
+    return f'{TAPE}.apart({{{others}}}, {{{stores}}}, "{where}");'
+
+
+def _function(
+    name: str, body: Block, inputs: tuple[Value, ...], outputs: tuple[Value, ...], cells: set[Value]
+) -> tuple[Function, list[str]]:
+    """Of operations: what has a cell is loaded from there, and what they give is stored. What each parameter is to a
+    derivative."""
+    b = Builder(body.ops[0].span)
+    params, mapping, activity = list[Param](), dict[Value, Value](), list[str]()
+    for k, value in enumerate(inputs):
+        type = Pointer(value.type) if value in cells else value.type
+        own = Value(type, f"{re.sub(r'[^0-9A-Za-z_]', '_', value.shown or 'v')}_{k}")
+        params.append(Param(own, str(type)))
+        mapping[value] = b.load(own) if value in cells else own
+        is_active = isinstance(type, Pointer) and holds_floats(type.pointee)
+        activity.append("dup" if is_active else "const")
+    copy = clone(Block((), body.ops, outputs), mapping)
+    b.ops.extend(copy.ops)
+    for k, result in enumerate(copy.results):
+        place = Value(Pointer(result.type), f"result_{len(inputs) + k}")
+        params.append(Param(place, "void *"))
+        activity.append("dup" if holds_floats(result.type) else "const")
+        b.store(place, result)
+    return Function(name, "device", tuple(params), Block((), tuple(b.ops), ()), body.ops[0].span), activity
+
+
+_NAMESPACE = re.compile(r"^namespace kg \{\n+|^\}  // namespace kg\n", re.M)
+
+
+def _plainly(text: str) -> str:
+    """What goes into the namespace anyway."""
+    return _NAMESPACE.sub("", text)

@@ -1,0 +1,348 @@
+"""C++ of recordings: what a host function does, step by step, and how it is reversed (Note [Recordings in C++]).
+
+Note [Recordings in C++]
+Every step that can carry derivatives is noted with what reverses it. Memory is known by blocks: those that the function
+allocates, and those that it is given, each with a shadow beside it. A step that overwrites what it or a step before it
+reads again saves that first; while steps are reversed, the last one first, it is put back, so that each finds memory as
+it was before it. Steps that run again (launches, loops) may overwrite more: memory of the caller's gets what it held at
+the end. Numbers have cells, a place for each value. All of it happens in the default stream, in the order of the host.
+"""
+
+from __future__ import annotations
+
+from ..backends.cuda.names import once
+
+_RECORDING = """\
+// Adds up what two places hold, each on the device or the host.
+template <typename T>
+__global__ void add_all(T *to, const T *from, size_t n)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        to[i] += from[i];
+}
+
+// What a host function did, step by step, each with what reverses it. Memory that it frees is freed at the end.
+struct Recording {
+    struct Block {
+        char *start;
+        size_t nbytes;       // not known of memory of the host's that was given
+        bool on_device, own, reread;
+        char *shadow;        // made when it is needed, or given
+        int writers;
+    };
+    struct Saved {
+        char *start;
+        size_t nbytes;
+        bool on_device;
+        std::vector<char> bytes;
+        char *copy;
+    };
+    struct Step {
+        std::vector<Saved> saved;
+        std::function<void()> reverse;
+        bool runs_again;
+    };
+    struct Owed {
+        char *to, *cell;
+        bool wide;
+    };
+    static constexpr size_t unknown = (size_t)1 << 46;
+
+    std::map<char *, Block> blocks;
+    std::vector<Step> steps;
+    std::vector<void *> on_device, on_host;
+    std::vector<Owed> owed;
+    char *cells = nullptr;
+    size_t used = 0;
+    const void *result = nullptr;
+
+    Recording() = default;
+    Recording(const Recording &) = delete;
+    ~Recording()
+    {
+        for (void *memory : on_device) cudaFree(memory);
+        for (void *memory : on_host) std::free(memory);
+    }
+
+    static void check(cudaError_t error)
+    {
+        if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+    }
+
+    // ---- memory
+
+    char *add_block(void *start, size_t nbytes, bool is_on_device, bool own, void *shadow = nullptr)
+    {
+        blocks[(char *)start] = Block{(char *)start, nbytes, is_on_device, own, false, (char *)shadow, 0};
+        return (char *)start;
+    }
+    char *allocate(size_t nbytes, bool is_on_device)
+    {
+        void *memory = nullptr;
+        if (is_on_device) check(cudaMalloc(&memory, nbytes > 0 ? nbytes : 1));
+        else memory = std::calloc(nbytes > 0 ? nbytes : 1, 1);
+        (is_on_device ? on_device : on_host).push_back(memory);
+        return (char *)memory;
+    }
+    char *device(size_t nbytes) { return add_block(allocate(nbytes, true), nbytes, true, true); }
+    char *host(size_t nbytes) { return add_block(allocate(nbytes, false), nbytes, false, true); }
+    char *host(size_t count, size_t nbytes) { return host(count * nbytes); }
+    void release(const void *) {}
+    void result_is(const void *cell) { result = cell; }
+
+    // Memory of the caller's: how far it reaches, the device knows of its own.
+    template <typename T>
+    void given(T *memory, void *shadow)
+    {
+        cudaPointerAttributes found;
+        if (memory == nullptr) return;
+        bool is_on_device = cudaPointerGetAttributes(&found, memory) == cudaSuccess && found.type >= cudaMemoryTypeDevice;
+        cudaGetLastError();
+        char *start = (char *)memory;
+        size_t nbytes = unknown;
+        if (is_on_device) {
+            unsigned long long base = 0;
+            check(range_of(&base, &nbytes, memory));
+            auto next = blocks.upper_bound(start);
+            nbytes -= (unsigned long long)start - base;
+            if (next != blocks.end() && next->first < start + nbytes) nbytes = next->first - start;
+            auto before = blocks.lower_bound(start);
+            if (before != blocks.begin() && (--before)->first + before->second.nbytes > start)
+                before->second.nbytes = start - before->first;
+        }
+        add_block(start, nbytes, is_on_device, false, shadow);
+    }
+    static cudaError_t range_of(unsigned long long *base, size_t *nbytes, const void *memory)
+    {
+        void *function = nullptr;
+        cudaDriverEntryPointQueryResult found;
+        cudaError_t error =
+            cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 12000, cudaEnableDefault, &found);
+        if (error != cudaSuccess || function == nullptr) return cudaErrorUnknown;
+        auto range = (int (*)(unsigned long long *, size_t *, unsigned long long))function;
+        return range(base, nbytes, (unsigned long long)memory) == 0 ? cudaSuccess : cudaErrorInvalidValue;
+    }
+    Block &block_of(const void *memory)
+    {
+        auto found = blocks.upper_bound((char *)memory);
+        if (found != blocks.begin() && (char *)memory <= (--found)->first + found->second.nbytes) return found->second;
+        throw std::runtime_error("a host function that is differentiated uses memory that it was not given");
+    }
+    size_t room(const void *memory)
+    {
+        Block &block = block_of(memory);
+        return block.start + block.nbytes - (char *)memory;
+    }
+
+    template <typename T>
+    T *shadow(T *memory)
+    {
+        if (memory == nullptr) return nullptr;
+        Block &block = block_of(memory);
+        if (block.shadow == nullptr) {
+            if (block.nbytes == unknown)
+                throw std::runtime_error("values go through memory of the host that has no adjoint: give it one");
+            block.shadow = allocate(block.nbytes, block.on_device);
+            if (block.on_device) check(cudaMemset(block.shadow, 0, block.nbytes));
+        }
+        return (T *)(block.shadow + ((char *)memory - block.start));
+    }
+
+    // ---- numbers
+
+    template <typename T>
+    T *cell(T value)
+    {
+        const size_t most = 1 << 16;
+        if (cells == nullptr || used + 16 > most) cells = host(most), used = 0;
+        T *place = (T *)(cells + used);
+        used += 16;
+        *place = value;
+        return place;
+    }
+    template <typename T>
+    T *load(T *from)
+    {
+        T *place = cell(*from);
+        record([=] { settle(), *shadow(from) += *shadow(place), *shadow(place) = 0; }, false);
+        return place;
+    }
+    template <typename T>
+    void store(T *to, T *place)
+    {
+        overwrite(to, sizeof(T));
+        *to = *place;
+        steps.back().reverse = [=] {
+            settle();
+            T adjoint = *shadow(to);
+            *shadow(to) = 0;
+            *shadow(place) += adjoint;
+        };
+    }
+
+    // ---- steps
+
+    void record(std::function<void()> reverse, bool runs_again)
+    {
+        steps.push_back(Step{{}, std::move(reverse), runs_again});
+    }
+    void save(char *start, size_t nbytes, bool is_on_device)
+    {
+        Saved saved{start, nbytes, is_on_device, {}, nullptr};
+        if (is_on_device) saved.copy = allocate(nbytes, true);
+        else saved.bytes.resize(nbytes);
+        check(cudaMemcpy(is_on_device ? saved.copy : saved.bytes.data(), start, nbytes, cudaMemcpyDefault));
+        steps.back().saved.push_back(std::move(saved));
+    }
+    static void put_back(const Saved &saved)
+    {
+        const void *from = saved.on_device ? saved.copy : saved.bytes.data();
+        check(cudaMemcpy(saved.start, from, saved.nbytes, cudaMemcpyDefault));
+    }
+    // A step that writes so many bytes.
+    void overwrite(void *to, size_t nbytes)
+    {
+        Block &block = block_of(to);
+        record(nullptr, false);
+        ++block.writers;
+        if (block.reread) save((char *)to, nbytes, block.on_device);
+    }
+    // A step that writes somewhere behind pointers, and may run again.
+    void run_again(std::initializer_list<const void *> read, std::initializer_list<const void *> written,
+                   bool again = true)
+    {
+        record(nullptr, again);
+        for (const void *memory : read)
+            if (memory != nullptr) block_of(memory).reread = true;
+        for (const void *memory : written) {
+            if (memory == nullptr) continue;
+            Block &block = block_of(memory);
+            bool is_last = ++block.writers > 1 && !block.own && again;
+            if (block.nbytes == unknown && (block.reread || is_last))
+                throw std::runtime_error("memory of the host is overwritten, and how large it is is not known");
+            if (block.reread) save(block.start, block.nbytes, block.on_device);
+            block.reread = false;
+        }
+    }
+    void apart(std::initializer_list<const void *> read, std::initializer_list<const void *> written, const char *where)
+    {
+        for (const void *one : written)
+            for (auto others : {read, written})
+                for (const void *other : others)
+                    if (one != nullptr && other != nullptr && one != other && &block_of(one) == &block_of(other))
+                        throw std::runtime_error(std::string(where) + ": arguments share memory that is written");
+    }
+    void reverses(std::function<void()> reverse) { steps.back().reverse = std::move(reverse); }
+
+    // ---- copies
+
+    void copy(void *to, const void *from, size_t nbytes)
+    {
+        if (nbytes == 0 || to == from) return;
+        overwrite(to, nbytes);
+        check(cudaMemcpy(to, from, nbytes, cudaMemcpyDefault));
+    }
+    template <typename T>
+    void copy_of(void *to, const void *from, size_t nbytes)
+    {
+        copy(to, from, nbytes);
+        if (nbytes == 0 || to == from) return;
+        reverses([=] {
+            settle();
+            add<T>((T *)shadow((char *)from), (T *)shadow((char *)to), nbytes / sizeof(T), block_of(from), block_of(to));
+            zero(shadow((char *)to), nbytes, block_of(to).on_device);
+        });
+    }
+    static void zero(char *memory, size_t nbytes, bool is_on_device)
+    {
+        if (is_on_device) check(cudaMemset(memory, 0, nbytes));
+        else std::memset(memory, 0, nbytes);
+    }
+    template <typename T>
+    static void add(T *to, const T *from, size_t n, const Block &target, const Block &source)
+    {
+        if (!target.on_device) {
+            std::vector<T> own(n);
+            check(cudaMemcpy(own.data(), from, n * sizeof(T), cudaMemcpyDefault));
+            for (size_t i = 0; i < n; ++i) to[i] += own[i];
+            return;
+        }
+        T *staged = nullptr;
+        if (!source.on_device) {
+            check(cudaMalloc((void **)&staged, n * sizeof(T)));
+            check(cudaMemcpy(staged, from, n * sizeof(T), cudaMemcpyDefault));
+        }
+        add_all<T><<<(unsigned int)std::min<size_t>((n + 255) / 256, 4096), 256>>>(to, staged ? staged : from, n);
+        check(cudaGetLastError());
+        check(cudaFree(staged));
+    }
+    void fill(void *to, int byte, size_t nbytes)
+    {
+        if (nbytes == 0) return;
+        overwrite(to, nbytes);
+        bool is_on_device = block_of(to).on_device;
+        if (is_on_device) check(cudaMemset(to, byte, nbytes));
+        else std::memset(to, byte, nbytes);
+        reverses([=] { zero(shadow((char *)to), nbytes, is_on_device); });
+    }
+
+    // ---- adjoints of numbers that kernels were given: brought to the host when somebody there needs one
+
+    template <typename T>
+    T *owe(T *place)
+    {
+        T *memory = (T *)allocate(sizeof(T), true);
+        check(cudaMemset(memory, 0, sizeof(T)));
+        owed.push_back({(char *)shadow(place), (char *)memory, sizeof(T) == sizeof(double)});
+        return memory;
+    }
+    void settle()
+    {
+        for (const Owed &one : owed) {
+            char bytes[8];
+            check(cudaMemcpy(bytes, one.cell, one.wide ? 8 : 4, cudaMemcpyDeviceToHost));
+            if (one.wide) *(double *)one.to += *(double *)bytes;
+            else *(float *)one.to += *(float *)bytes;
+        }
+        owed.clear();
+    }
+    void synchronize() { check(cudaDeviceSynchronize()); }
+
+    // ---- the reverse
+
+    void backward()
+    {
+        std::vector<Saved> last;
+        for (auto &[start, block] : blocks) {
+            if (block.own || block.writers == 0) continue;
+            if (block.nbytes != unknown) {
+                record(nullptr, false);
+                save(block.start, block.nbytes, block.on_device);
+                last.push_back(std::move(steps.back().saved.back()));
+                steps.pop_back();
+                continue;
+            }
+            for (size_t k = 0, count = steps.size(); k < count; ++k)
+                for (size_t s = 0; s < steps[k].saved.size(); ++s) {
+                    char *at = steps[k].saved[s].start;
+                    if (&block_of(at) != &block) continue;
+                    record(nullptr, false);
+                    save(at, steps[k].saved[s].nbytes, false);
+                    last.push_back(std::move(steps.back().saved.back()));
+                    steps.pop_back();
+                }
+        }
+        for (; !steps.empty(); steps.pop_back()) {
+            Step &step = steps.back();
+            for (const Saved &saved : step.saved) put_back(saved);
+            if (step.reverse) step.reverse();
+            if (step.runs_again)
+                for (const Saved &saved : step.saved) put_back(saved);
+        }
+        settle();
+        for (const Saved &saved : last) put_back(saved);
+    }
+};
+"""
+RECORDING = once("recording", _RECORDING)
+INCLUDES = ("algorithm", "cstdlib", "cstring", "cuda_runtime.h", "functional", "map", "stdexcept", "string", "vector")

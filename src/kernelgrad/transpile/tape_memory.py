@@ -1,0 +1,289 @@
+"""Memory for tapes behind pointers (`void *tape = __enzyme_augmentfwd(...)`): a parameter that kernels get besides, and
+that visible launches pass on.
+
+A launch has a part for each thread, and each request a place in it, so that it is executed once by a thread. Device
+functions that ask get the places of their callers. What nobody can see being launched cannot be given memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ..backends.cuda.names import in_namespace, once
+from ..errors import Span, UnsupportedError
+from ..frontend import clang
+from ..frontend.clang import Cursor, Kind
+from ..frontend.in_source import extent
+from ..frontend.text import tokens
+from ..frontend.unit import Unit, declarations
+from ..frontend.visiting import children_of, walk
+from .edits import Edits
+
+HEAD = 16  # bytes before each frame: where the tapes that are not used yet are counted
+TYPE = "kg::Tapes"
+_LOOPS = (Kind.FOR_STMT, Kind.WHILE_STMT, Kind.DO_STMT, Kind.CXX_FOR_RANGE_STMT, Kind.LAMBDA_EXPR)
+_TEXT = """\
+// Memory for what the threads of a launch keep for another one. First the number of tapes that nobody has used, then
+// a part for each thread.
+struct Tapes {
+    unsigned char *memory;
+    size_t each, from;
+
+    // Of another function: what follows the first bytes of each part.
+    __device__ Tapes at(size_t offset) const { return {memory, each, from + offset}; }
+
+    __device__ unsigned char *make(size_t offset) const
+    {
+        size_t block = ((size_t)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+        size_t thread = ((size_t)threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+        size_t number = block * ((size_t)blockDim.x * blockDim.y * blockDim.z) + thread;
+        unsigned char *tape = memory + 256 + number * each + from + offset;
+        *(unsigned char **)tape = memory;
+        atomicAdd((unsigned long long *)memory, 1ull);
+        return tape;
+    }
+};
+
+// Once a tape is used, its memory is for the next.
+static inline __device__ void used(void *tape) { atomicAdd(*(unsigned long long **)tape, ~0ull); }
+
+// For a launch. Asks the device what is used once there is much of it.
+static inline Tapes tapes_for(dim3 grid, dim3 block, cudaStream_t stream, size_t each)
+{
+    struct Memory { size_t nbytes; unsigned char *memory; };
+    static std::vector<Memory> given;
+    static size_t total = 0;
+    size_t threads = (size_t)grid.x * grid.y * grid.z * block.x * block.y * block.z, nbytes = 256 + threads * each;
+    for (size_t k = 0; k < given.size() && total + nbytes > ((size_t)1 << 28); ++k) {
+        unsigned long long unused = 1;
+        if (given[k].nbytes != nbytes) continue;
+        cudaMemcpy(&unused, given[k].memory, sizeof unused, cudaMemcpyDeviceToHost);
+        if (unused == 0) return {given[k].memory, each, 0};
+    }
+    unsigned char *memory = nullptr;
+    if (cudaMalloc((void **)&memory, nbytes) != cudaSuccess) {
+        fprintf(stderr, "no %zu bytes for the tapes of a launch\\n", nbytes);
+        abort();
+    }
+    cudaMemsetAsync(memory, 0, 256, stream);
+    total += nbytes;
+    given.push_back({nbytes, memory});
+    return {memory, each, 0};
+}
+"""
+_INCLUDES = "#include <cstddef>\n#include <cstdio>\n#include <cstdlib>\n#include <vector>\n"
+
+
+@dataclass
+class _Function:
+    """`own`: bytes of its own requests. `calls`: of functions that need memory, where their part begins."""
+
+    definition: Cursor
+    own: int = 0
+    calls: dict[int, int] = field(default_factory=dict)  # by the byte where the call begins
+    total: int | None = None
+
+
+class TapeMemory:
+    """Of all functions of one program. `name`: of the parameter."""
+
+    def __init__(self, unit: Unit, edits: Edits, name: str):
+        self.unit, self.edits, self.name = unit, edits, name
+        self._of: dict[int, _Function] = {}  # by the byte where the definition begins
+
+    def place(self, function: Cursor, request: Cursor, nbytes: int) -> str:
+        """The tape of a request, in the text."""
+        if _in_loop(function, request):
+            problem = "a tape behind a pointer is made once by each thread, and this is in a loop"
+            hint = "use enzyme_allocated, with a place for each iteration"
+            raise UnsupportedError(problem, self.unit.span(request), hint)
+        found = self._of.setdefault(_start(function), _Function(function))
+        offset, found.own = found.own, found.own + nbytes
+        return f"{self.name}.make({offset})"
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self._of)
+
+    def text(self) -> str:
+        return _INCLUDES + "".join(in_namespace([once("tapes", _TEXT)]))
+
+    # ---- the program around the requests
+
+    def thread(self, functions: list[Cursor]) -> int:
+        """Gives the parameter to all that need it. The byte before which its type must be known."""
+        uses = [use for f in functions for use in _uses(f)]
+        self._find_callers(uses)
+        for use in uses:
+            needed = self._of.get(use.target)
+            if needed is not None:
+                self._pass(use, needed)
+        declared = [d for d in _declarations(self.unit) if _start(d) in self._of or _defined(d) in self._of]
+        for declaration in declared:
+            self._declare(declaration)
+        self._check_launched(uses)
+        return min(extent(d).start for d in declared)
+
+    def _find_callers(self, uses: list[_Use]) -> None:
+        size = -1
+        while size != len(self._of):
+            size = len(self._of)
+            for use in uses:
+                if use.target in self._of and not use.is_launch and use.call is not None:
+                    self._of.setdefault(_start(use.function), _Function(use.function))
+
+    def _total(self, at: int) -> int:
+        """Bytes of a thread's part; its own requests come first, then what it calls."""
+        found = self._of[at]
+        if found.total is None:
+            found.total = found.own
+            for use in _uses(found.definition):
+                if use.target in self._of and not use.is_launch and use.call is not None:
+                    found.calls[extent(use.call).start] = found.total
+                    found.total += self._total(use.target)
+        return found.total
+
+    def _pass(self, use: _Use, needed: _Function) -> None:
+        name, span = needed.definition.spelling, self.unit.span(use.at)
+        if use.call is None:
+            problem = (
+                f"'{name}' keeps tapes, for which launches pass memory on: what is launched by this is not visible"
+            )
+            raise UnsupportedError(problem, span, f"launch it as {name}<<<...>>>(...), or use enzyme_allocated")
+        if use.is_launch:
+            self._launch(use.call, self._total(use.target), span)
+            return
+        if _in_loop(use.function, use.call):
+            problem = f"'{name}' makes a tape behind a pointer, which a thread does once, and this is in a loop"
+            raise UnsupportedError(problem, span, "use enzyme_allocated, with a place for each iteration")
+        self._total(_start(use.function))
+        offset = self._of[_start(use.function)].calls[extent(use.call).start]
+        self._first(use.call, list(use.call.get_arguments()), f"{self.name}.at({offset})" if offset else self.name)
+
+    def _launch(self, call: Cursor, nbytes: int, span: Span) -> None:
+        callee, configuration, *given = children_of(call)
+        how = [c for c in configuration.get_arguments() if not _is_default(c)]
+        texts = [self._text(c) for c in how]
+        if all(map(_is_simple, how)):
+            stream = texts[3] if len(texts) > 3 else "nullptr"
+            made = f"kg::tapes_for({texts[0]}, {texts[1]}, {stream}, {nbytes})"
+            self._first(call, given, made)
+            return
+        at = extent(call)
+        params = "dim3 kg_grid, dim3 kg_block, size_t kg_shared, cudaStream_t kg_stream"
+        args = ", ".join([f"kg::tapes_for(kg_grid, kg_block, kg_stream, {nbytes})", *map(self._text, given)])
+        texts += ["0", "nullptr"][len(texts) - 2 :]
+        launch = f"{self._text(callee)}<<<kg_grid, kg_block, kg_shared, kg_stream>>>({args})"
+        self._replace(at.start, at.end, f"[&]({params}) {{ {launch}; }}({', '.join(texts)})", span)
+
+    def _first(self, call: Cursor, given: list[Cursor], text: str) -> None:
+        """Puts an argument before the others."""
+        given = [g for g in given if not _is_default(g)]
+        span = self.unit.span(call)
+        if given:
+            self._insert(extent(given[0]).start, f"{text}, ", span)
+        else:
+            self._insert(extent(call).end - 1, text, span)
+
+    def _declare(self, declaration: Cursor) -> None:
+        span = self.unit.span(declaration)
+        params = [c for c in children_of(declaration) if c.kind == Kind.PARM_DECL]
+        if params:
+            self._insert(extent(params[0]).start, f"{TYPE} {self.name}, ", span)
+            return
+        at = extent(declaration)
+        named = self.edits.data.index(declaration.spelling.encode(), at.start)
+        opening = next(
+            t for t in tokens(self.edits.data[named : at.end]) if self.edits.data[named + t.start] == ord("(")
+        )
+        after = self.edits.data.index(b")", named + opening.start)
+        self._replace(named + opening.start + 1, after, f"{TYPE} {self.name}", span)
+
+    def _insert(self, at: int, text: str, span: Span) -> None:
+        if self.edits.covers(at):
+            raise UnsupportedError("a tape must be passed on inside of a request: cannot be transpiled yet", span)
+        self.edits.insert(at, text)
+
+    def _replace(self, start: int, end: int, text: str, span: Span) -> None:
+        if self.edits.covers(start):
+            raise UnsupportedError("a tape must be passed on inside of a request: cannot be transpiled yet", span)
+        self.edits.replace(start, end, text)
+
+    def _text(self, cursor: Cursor) -> str:
+        at = extent(cursor)
+        return self.edits.slice(at.start, at.end)
+
+    def _check_launched(self, uses: list[_Use]) -> None:
+        launched = {use.target for use in uses if use.is_launch}
+        for at, found in self._of.items():
+            if self.unit.function_kind(found.definition) == "kernel" and at not in launched:
+                name = found.definition.spelling
+                problem = f"'{name}' keeps tapes, for which its launches pass memory on: none of them is visible here"
+                hint = "launch it in this file, or use enzyme_allocated"
+                raise UnsupportedError(problem, self.unit.span(found.definition), hint)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A function that is named in another: in a call or a launch of it, or else otherwise."""
+
+    function: Cursor
+    target: int
+    at: Cursor
+    call: Cursor | None
+    is_launch: bool
+
+
+def _uses(function: Cursor) -> Iterator[_Use]:
+    for cursor, call in _with_calls(function, None):
+        target = cursor.referenced if cursor.kind == Kind.DECL_REF_EXPR else None
+        if target is not None and target.kind == Kind.FUNCTION_DECL:
+            is_launch = call is not None and clang.statement_class(call) == clang.KERNEL_CALL
+            yield _Use(function, _defined(target), cursor, call, is_launch)
+
+
+def _with_calls(cursor: Cursor, call: Cursor | None) -> Iterator[tuple[Cursor, Cursor | None]]:
+    """All that is below, with the call of which it is the callee."""
+    for k, child in enumerate(children_of(cursor)):
+        through = cursor.kind in (Kind.UNEXPOSED_EXPR, Kind.PAREN_EXPR)
+        of = cursor if cursor.kind == Kind.CALL_EXPR and k == 0 else call if through else None
+        yield child, of
+        yield from _with_calls(child, of)
+
+
+def _declarations(unit: Unit) -> Iterator[Cursor]:
+    """Of functions, with and without a body."""
+    kinds = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
+    return (f for f in declarations(unit.tree.cursor) if f.kind in kinds and extent(f).file == unit.name)
+
+
+def _start(function: Cursor) -> int:
+    return extent(function).start
+
+
+def _defined(function: Cursor) -> int:
+    definition = function.get_definition()
+    return _start(definition if definition is not None else function)
+
+
+def _in_loop(function: Cursor, request: Cursor) -> bool:
+    at = extent(request)
+    around: Callable[[Cursor], bool] = lambda c: extent(c).start <= at.start and at.end <= extent(c).end  # noqa: E731
+    return any(c.kind in _LOOPS and around(c) for c in walk(function))
+
+
+def _is_default(c: Cursor) -> bool:
+    return clang.statement_class(c) == clang.DEFAULT_ARG
+
+
+def _is_simple(c: Cursor) -> bool:
+    """Whether it may be computed twice."""
+    for node in (c, *walk(c)):
+        if node.kind == Kind.CALL_EXPR and clang.statement_class(node) not in clang.CONSTRUCT_EXPRS:
+            return False
+        changes = node.kind == Kind.UNARY_OPERATOR and clang.unary_operator(node) in ("++", "--")
+        sets = node.kind == Kind.BINARY_OPERATOR and clang.binary_operator(node) == "="
+        if changes or sets or node.kind in (Kind.COMPOUND_ASSIGNMENT_OPERATOR, Kind.LAMBDA_EXPR):
+            return False
+    return True
