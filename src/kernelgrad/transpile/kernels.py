@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..backends.cuda import kernel_name
 from ..derivatives.asked.settings import make_settings
 from ..derivatives.gradient import Gradient
-from ..backends.cuda import kernel_name
 from ..errors import ArgumentError, Span, UnsupportedError
 from ..frontend import clang
 from ..frontend.clang import Cursor, Kind

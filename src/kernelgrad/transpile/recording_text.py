@@ -96,7 +96,8 @@ struct Recording {
     {
         cudaPointerAttributes found;
         if (memory == nullptr) return;
-        bool is_on_device = cudaPointerGetAttributes(&found, memory) == cudaSuccess && found.type >= cudaMemoryTypeDevice;
+        bool is_known = cudaPointerGetAttributes(&found, memory) == cudaSuccess;
+        bool is_on_device = is_known && found.type >= cudaMemoryTypeDevice;
         cudaGetLastError();
         char *start = (char *)memory;
         size_t nbytes = unknown;
@@ -249,7 +250,8 @@ struct Recording {
         if (nbytes == 0 || to == from) return;
         reverses([=] {
             settle();
-            add<T>((T *)shadow((char *)from), (T *)shadow((char *)to), nbytes / sizeof(T), block_of(from), block_of(to));
+            T *d_from = (T *)shadow((char *)from), *d_to = (T *)shadow((char *)to);
+            add<T>(d_from, d_to, nbytes / sizeof(T), block_of(from), block_of(to));
             zero(shadow((char *)to), nbytes, block_of(to).on_device);
         });
     }
