@@ -84,6 +84,13 @@ REFUSED = {
         void run(double *x) { cudaMemcpyToSymbol(w, x, 8); }
         int main() { double *x = nullptr, *d = nullptr; __enzyme_autodiff(run, x, d); }
     """,
+    "it uses what an atomic returns": """
+        template <typename... A> void __enzyme_autodiff(A...);
+        int enzyme_const;
+        __global__ void k(double *y, const double *x, int *slots) { y[atomicAdd(slots, 1)] = x[threadIdx.x]; }
+        void run(double *y, double *x, int *slots) { k<<<1, 32>>>(y, x, slots); }
+        int main() { double *x = nullptr; int *s = nullptr; __enzyme_autodiff(run, x, x, x, x, enzyme_const, s); }
+    """,
     "'cudaMemcpy2D' in a host function": """
         template <typename... A> void __enzyme_autodiff(A...);
         void run(double *x, double *y) { cudaMemcpy2D(x, 8, y, 8, 8, 2, cudaMemcpyDefault); }

@@ -10,7 +10,8 @@ from ..autodiff.calculus.activity import holds_floats
 from ..backends.cuda import emit, kernel_name
 from ..backends.cuda.emit import types_of
 from ..backends.cuda.names import in_namespace
-from ..errors import Span
+from ..errors import Span, UnsupportedError
+from ..host.kernel_facts import PRINTS, why_it_varies
 from ..ir.builder import Builder
 from ..ir.ops import ADJOINT, Block, Derivative, Function, KernelLaunch, Module, Op, Param, Registered, Value
 from ..ir.traverse import clone, free_values
@@ -152,6 +153,7 @@ class RecordedGradient:
         self.called[kernel] = None
         made: HostFunction = self.kernels.recorded(kernel, span)
         primal = made.variant.kernel
+        _refuse_varying(kernel, self.module.functions[kernel], span)
         types, shown = made.types, primal.function.params
         parameters = {p.name: p for p in primal.parameters}
         scalars = [p for p in shown if isinstance(p.type, Scalar) and p.type.is_float]
@@ -225,6 +227,14 @@ def _content(type: Type) -> Type:
 
 def _is_memory(param: Param, value: Value, cells: set[Value]) -> bool:
     return isinstance(param.type, Pointer) and value not in cells
+
+
+def _refuse_varying(name: str, kernel: Function, span: Span) -> None:
+    """The reverse runs launches again."""
+    why = why_it_varies(kernel)
+    if why is not None and why != PRINTS:
+        reason = f"{name} may do something else when the reverse runs it again: {why}"
+        raise UnsupportedError(reason, span, "kg.gradient(module[...]) of the host function keeps what it needs")
 
 
 def _run_again(memory: list[Param], read: set[str], written: frozenset[str]) -> str:
