@@ -107,7 +107,7 @@ def test_side_streams(replayed: list[bool]) -> None:
             y = torch.zeros_like(x)
             kernel[1 << 16, 256](y, x * 3, 1.0, 1 << 24)
             assert float(y.min()) == 9
-    assert replayed == [True] * 2
+    assert len(replayed) >= 2 and all(replayed)
 
 
 def test_other_threads(replayed: list[bool]) -> None:
@@ -122,7 +122,8 @@ def test_other_threads(replayed: list[bool]) -> None:
         thread = threading.Thread(target=go)
         thread.start()
         thread.join()
-    assert len(wrong) == 4 and max(wrong) < 1e-5 and replayed == [True] * 2
+    assert len(wrong) == 4 and max(wrong) < 1e-5
+    assert len(replayed) >= 2 and all(replayed)
 
 
 def test_writes_are_counted() -> None:
