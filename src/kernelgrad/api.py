@@ -427,7 +427,8 @@ def record(*, tape_budget: int | str | None = None, check: bool | None = None) -
 
     if check is not None:
         requests.flags(check=check)
-    return Tape(requests.memory_size("tape_budget", tape_budget), None if check is None else bool(check))
+    budget = requests.memory_size("tape_budget", tape_budget)
+    return Tape(budget, None if check is None else bool(check), may_be_program=True)
 
 
 def copy(target: Any, source: Any) -> None:

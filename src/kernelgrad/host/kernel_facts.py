@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..analysis.roots import UNKNOWN, Memory, analyse, holds_pointers
+from ..analysis.store_deciders import store_deciders
 from ..autodiff.calculus.activity import holds_floats
 from ..derivatives.asked.settings import Settings, has_derivative, make_settings
 from ..derivatives.gradient import Gradient
 from ..derivatives.module_variables import with_variables
 from ..derivatives.split import Forward, Reverse
 from ..errors import SourceError, UnsupportedError
-from ..ir.layout import leaves
+from ..ir.layout import leaves, param_layout
 from ..ir.ops import Atomic, Builtin, Function, Load, Op, Print, Store, Value
 from ..ir.traverse import uses, walk
 from ..ir.types import Pointer
@@ -37,6 +38,16 @@ from ..runtime.signature import user_params
 _CLOCKS = ("clock", "clock64", "globaltimer")
 _REMEMBERED = 1024  # kinds of launches
 PRINTS = "it prints"
+
+
+class Deciding(NamedTuple):
+    """The parameters that decide where a kernel stores: their names, and where in packed arguments their numbers are,
+    and their pointers, which may be null."""
+
+    names: frozenset[str]
+    places: tuple[tuple[int, int], ...]
+    pointers: tuple[tuple[int, int], ...]
+
 
 Kind = Literal["reverse", "joint", "split", "none"]
 
@@ -93,6 +104,18 @@ class KernelFacts:
 
     def _is_hidden(self, root: Value) -> bool:
         return root is UNKNOWN or (root in self.names and self.names[root] not in self.listed)
+
+    @cached_property
+    def deciding(self) -> Deciding | None:
+        """None where memory decides, too."""
+        found = store_deciders(self.function)
+        if found is None:
+            return None
+        params = zip(user_params(self.function), param_layout(self.function)[0], strict=False)
+        own = [(p, start) for p, start in params if p.value in found]
+        parts = [leaf for p, start in own for leaf in leaves(p.type, p.name, start)]
+        places = [tuple([(at, t.size) for _, at, t in parts if isinstance(t, Pointer) is k]) for k in (False, True)]
+        return Deciding(frozenset(p.name for p, _ in own), *places)
 
     # ---- how it is reversed
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Access = Literal["", "read", "written"]
 
@@ -33,9 +33,12 @@ class Need(NamedTuple):
 class Cell:
     """`need`: the first step whose reverse reads these contents; `is_shared`: there are others. `first`: what was done
     to it first; `is_read`: since it was last written. `print`: of what it held when it was last seen, see
-    fingerprints.py; `touched`: somebody else wrote since."""
+    fingerprints.py; `touched`: somebody else wrote since. The others: see beginnings.py."""
 
-    __slots__ = ("start", "end", "device", "need", "is_shared", "first", "is_written", "is_read", "print", "touched")
+    __slots__ = (
+        *("start", "end", "device", "need", "is_shared", "first", "is_written", "is_read", "print", "touched"),
+        *("patterns", "is_read_since", "is_settled", "beginning"),
+    )
 
     def __init__(self, start: int, end: int, device: int | None):
         self.start, self.end, self.device = start, end, device
@@ -43,6 +46,9 @@ class Cell:
         self.first: Access = ""
         self.is_shared = self.is_written = self.is_read = self.touched = False
         self.print: int | None = None
+        self.patterns: frozenset[Any] = frozenset()
+        self.is_read_since = self.is_settled = False  # it was first written; its beginning needs nothing more
+        self.beginning: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -53,6 +59,8 @@ class Cell:
         rest = Cell(at, self.end, self.device)
         rest.need, rest.first, rest.is_written, rest.touched = self.need, self.first, self.is_written, self.touched
         rest.is_shared, rest.is_read = self.is_shared, self.is_read
+        rest.patterns, rest.is_read_since = self.patterns, self.is_read_since
+        rest.is_settled, rest.beginning = self.is_settled, self.beginning
         self.end, self.print = at, None
         return rest
 

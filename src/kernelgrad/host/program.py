@@ -4,8 +4,9 @@ Note [Programs]
 A program has memory of its own. What the recorded steps write, and the inputs, are there instead of the user's arrays:
 a call copies the inputs in, runs the list, and copies the outputs out. Memory that no step writes and that is no input
 is read where it is. Memory that steps write and that is no input begins each call with what it held when the program
-was made, after the recording (zeros, if `kg.zeros` made it inside); where a step reads it before any step has
-written it, that would not be what was recorded, and is refused.
+was made, after the recording (zeros, if `kg.zeros` made it inside), or with what it held when the recording began,
+where that makes a difference (Note [Beginnings]); where a step reads it before any step has written it, that would not
+be what was recorded, and is refused.
 
 The list is a trace (`runtime/tracing`): on the CPU a loop in machine code goes through it, on a GPU it is a graph.
 """
@@ -47,6 +48,8 @@ class Program:
         self.budget, self._cells = tape.store.budget, tape.cells
         self._given_stream: list[int | None] = []
         self.device = _device(tape)
+        if self.device is not None:
+            transfers.synchronize(self.device)  # what was recorded, on any stream, is done
         _check_inputs(self.inputs)
         _check_variables(tape)
         self._check_beginnings(tape)
@@ -104,6 +107,13 @@ class Program:
                     " what it held when the recording began is not known any more; list that array among the inputs,"
                     " or set it inside the recording, with kg.zeros or kg.fill"
                 )
+            if cell.beginning is not None and cell.beginning.memory is None and not self._is_given(tape, cell):
+                by = cell.beginning
+                raise TapeError(
+                    f"program: {by.step} may write a part of '{by.parameter}', and what the rest held when the"
+                    " recording began was not kept, for lack of memory in the budget; list that array among the inputs,"
+                    " set all of it inside the recording, with kg.zeros or kg.fill, or record with a larger tape_budget"
+                )
 
     def _is_given(self, tape: Tape, cell: Cell) -> bool:
         spans = [(a.address, a.nbytes) for a in self.inputs] + [(s.address, s.nbytes) for s in tape.zeroed]
@@ -122,7 +132,7 @@ class Program:
                     trace.fill(at, cell.nbytes, b"\0", self.device)
                 elif cell.is_written:
                     kept = trace.own(cell.nbytes)
-                    _copy_now(kept, cell.start, cell.nbytes, self.device, self.stream)
+                    _copy_now(kept, _beginning_of(cell), cell.nbytes, self.device, self.stream)
                     trace.move(at, kept, cell.nbytes, self.device)
                 else:
                     trace.move(at, cell.start, cell.nbytes, self.device)
@@ -244,6 +254,14 @@ def _copy_now(target: int, source: int, nbytes: int, device: int | None, stream:
         transfers.move(target, source, nbytes, device, stream)
     finally:
         TRACE.reset(token)
+
+
+def _beginning_of(cell: Cell) -> int:
+    """Where what it held when the recording began is, or what does as well."""
+    if cell.beginning is None:
+        return cell.start
+    at: int = cell.beginning.memory.address + cell.start - cell.beginning.start
+    return at
 
 
 def _is_in(cell: Cell, arrays: list[ArrayView]) -> bool:

@@ -23,6 +23,7 @@ from ..runtime.variables import Variable
 from . import transfers
 from .arguments import element_dtype, find_number
 from .arrays import device_of, seen
+from .beginnings import Beginnings
 from .fingerprints import SMALL, UnseenStep, Watcher, unseen
 from .memory_map import Cell, MemoryMap, Need, OnSplit, Span
 from .own_tapes import OwnTapes
@@ -46,9 +47,10 @@ class Watched:
 class Tape:
     """A recorded program: `with kg.record() as tape: ...`, then `tape.backward(u, d_u)`, `tape.grad(u0)`."""
 
-    def __init__(self, budget: int | None, check: bool | None):
+    def __init__(self, budget: int | None, check: bool | None, *, may_be_program: bool = False):
         self.steps: list[Step] = []
         self.store = Store(budget)
+        self._beginnings = Beginnings(self.store) if may_be_program else None
         self.cells = MemoryMap(_unowned(self._split))
         self.watcher = Watcher(self.cells, {None: SMALL, True: 1 << 62, False: -1}[check])
         self._token: Token[Recorder | None] | None = None
@@ -125,6 +127,8 @@ class Tape:
         self._note_reads(step, number)
         written = self.cells.covers(step.writes)
         self._note_saves(step, written)
+        if self._beginnings is not None:
+            self._beginnings.before(step, written)
         step.exact_bytes = self.store.save(self.store.current, number, written, step.stream)
         try:
             step.run()
@@ -143,7 +147,7 @@ class Tape:
         for span in step.reads:
             for cell in self.cells.cover(span):
                 cell.first = cell.first or "read"
-                cell.is_read = True
+                cell.is_read = cell.is_read_since = True
         for span in step.reread:
             for cell in self.cells.cover(span):
                 cell.is_shared = cell.need is not None and cell.need.step != number
@@ -205,6 +209,8 @@ class Tape:
     def _close(self, reason: str) -> None:
         self._state = reason
         self.steps, self._shadows = [], None
+        for cell in self.cells:
+            cell.beginning = None
         self.store.clear()
 
     # ---- afterwards
@@ -306,10 +312,9 @@ class Tape:
 
         Other memory: what no step writes is read where it is at the time of the call. What steps write begins each call
         as it was when the program was made, or with zeros if `kg.zeros` made it inside; an error where a step reads it
-        before any step writes it. A launch may write a part of an array: the rest begins like this, too, so an array
-        that other steps write elsewhere had better be an input, or be filled inside. What Python decided while it was
-        recorded, from results that it read back, stays as it was decided: nobody can know. Not thread-safe: a program
-        has one memory."""
+        before any step writes it. A launch may write a part of an array: the rest begins as it was recorded (Note
+        [Beginnings] in host/beginnings.py). What Python decided while it was recorded, from results that it read back,
+        stays as it was decided: nobody can know. Not thread-safe: a program has one memory."""
         from .program import Program
 
         if self._state == "recording":

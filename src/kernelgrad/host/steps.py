@@ -5,7 +5,7 @@ A step says which memory it reads and writes and what its reverse reads again; i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,6 +79,10 @@ class Step:
     def writes_outside(self, cell: Cell) -> bool:
         """Whether it may write there and nobody passed it."""
         return False
+
+    def stored(self, cell: Cell) -> Hashable:
+        """Which elements there it stores to, see beginnings.py; None where nobody knows."""
+        return None
 
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
         """Adjoints of what it wrote become adjoints of what it read."""
@@ -174,6 +178,18 @@ class LaunchStep(ArgumentStep):
             _widened(span, getattr(self.reach[span.name], how)) if span.name in self.reach else span
             for span in self.spans.values()
         ]
+
+    def stored(self, cell: Cell) -> Hashable:
+        """None where memory decides, or a number that may be another when it runs again."""
+        deciding = self.facts.deciding
+        if deciding is None or any(_is_in(n.path, deciding.names) for n in self.numbers):
+            return None
+        packed, launch = self.bound.packed, self.launch
+        numbers = tuple([packed[at : at + size] for at, size in deciding.places])
+        nulls = tuple([any(packed[at : at + size]) for at, size in deciding.pointers])
+        spans = [s for s in self.writes if s.address < cell.end and cell.start < s.address + s.nbytes]
+        places = tuple([(s.name, s.address) for s in spans])
+        return self.kernel, launch.grid, launch.block, launch.shared_bytes, numbers, nulls, places
 
     def _find_alias(self) -> bool:
         buffers = [b for b in self.bound.buffers if b.nbytes]

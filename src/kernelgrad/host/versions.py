@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..errors import TapeError
-from ..runtime.scratch import Scratch
+from ..runtime.scratch import Scratch, Slabs
 from . import transfers
 from .memory_map import Cell
 
@@ -98,6 +98,7 @@ class Store:
         self.segments = [Segment(0)]
         self.nbytes = self.peak = 0
         self._unused: dict[tuple[int, int | None, int], list[Scratch]] = {}
+        self._slabs = Slabs() if budget is None else None  # parts of it would be freed one by one, and counted so
         self.reserved = 0  # of the budget: for what memory holds when the reverse begins
         self.is_short = False  # of memory, see Note [Too small a budget]
         self._kept = 0  # bytes of tapes and logs
@@ -146,7 +147,7 @@ class Store:
             return unused.pop()
         if self._unused and self.budget is not None and self.nbytes + nbytes > self.budget // 2:
             self._unused.clear()
-        return Scratch(nbytes, device, stream)
+        return Scratch(nbytes, device, stream, self._slabs)
 
     def log(self, step: int, cells: list[Cell], stream: int | None) -> Segment:
         """What a step has written, where it must not run again."""

@@ -28,7 +28,7 @@ LENDER: ContextVar[Lender | None] = ContextVar("kernelgrad lender", default=None
 class Scratch:
     """`nbytes` of memory, freed with this object: on a GPU when the work before on its stream is done."""
 
-    def __init__(self, nbytes: int, device: int | None, stream: int | None):
+    def __init__(self, nbytes: int, device: int | None, stream: int | None, slabs: Slabs | None = None):
         self.nbytes, self.device, self.stream = nbytes, device, stream or 0
         self._host: Any = None
         self._last: list[Any]
@@ -43,7 +43,7 @@ class Scratch:
             self._last = [self.stream, None]
             return
         if device is None:
-            self._host = np.empty(max(1, nbytes), np.uint8)
+            self._host = np.empty(max(1, nbytes), np.uint8) if slabs is None else slabs.take(nbytes)
             self.address = int(self._host.ctypes.data)
             return
         bindings = driver()
@@ -123,6 +123,30 @@ def is_captured(device: int | None, stream: int | None) -> bool:
     with current(device):
         found = check(bindings, bindings.cuStreamIsCapturing(stream or 0))
     return bool(found != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
+
+class Slabs:
+    """Memory of the CPU for many copies that are freed at about the same time. The system hands out new memory page by
+    page, which takes longer than to fill it; of a large piece the pages are large, too. A slab is as large as all
+    before it, and freed with the last of its parts."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._rest: np.ndarray[Any, np.dtype[np.uint8]] = np.empty(0, np.uint8)
+
+    def take(self, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        aligned = -(-max(1, nbytes) // _LINE) * _LINE
+        self._taken += aligned
+        if self._taken <= _SLABS[0] or aligned > _SLABS[1] // 4:
+            return np.empty(max(1, nbytes), np.uint8)
+        if aligned > len(self._rest):
+            self._rest = np.empty(min(max(self._taken, _SLABS[0]), _SLABS[1]), np.uint8)
+        found, self._rest = self._rest[:nbytes], self._rest[aligned:]
+        return found
+
+
+_LINE = 64  # bytes of a cache line
+_SLABS = 1 << 22, 1 << 25  # the smallest and the largest
 
 
 @cache
