@@ -42,7 +42,8 @@ from ....ir.traverse import blocks, clone, operands, rebuild, settle, walk
 from ....ir.types import I32, I64, U32, U64, Pointer, Scalar
 from ....transforms.masks import is_second_run
 from ....transforms.unroll import constants_of, trips
-from .pattern import WIDTH, Coordinate, Gather, Site, Solved, updates_of
+from .conditions import Coordinate
+from .pattern import WIDTH, Gather, Site, Solved, updates_of
 from .windows import Windows
 
 _PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff)

@@ -15,18 +15,17 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ....analysis.access.affine import Affine, Basis, Sums
+from ....analysis.access.affine import Basis, Sums
 from ....analysis.machine import FILLING_THREADS, VECTOR_BYTES
 from ....analysis.ownership.private import places_of
 from ....analysis.structure import Place, analyse
 from ....ir.builder import pointee
-from ....ir.ops import Apply, Atomic, Block, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
+from ....ir.ops import Atomic, Block, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
 from ....ir.traverse import operands, uses, walk
 from ....ir.types import F32, F64, Scalar
 from ....transforms.unroll import constants_of, trips
+from .conditions import Conditions, Coordinate, Limit, Range, multiple_of
 
-Coordinate = tuple[Literal["axis", "loop"], int]  # an axis of the grid, or a loop around the read, counted from outside
-Range = tuple[int, int]  # both ends included
 Part = Literal["whole", "inside", "border"]
 
 _MOST_DIGITS = 3  # as many as a grid has axes
@@ -49,6 +48,10 @@ class Solved:
     sign: int
     shift: int
     moves: tuple[tuple[Coordinate, int], ...]
+
+    @property
+    def factors(self) -> dict[Coordinate, int]:
+        return dict(self.moves) | ({} if self.coordinate is None else {self.coordinate: self.sign})
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class _Read(NamedTuple):
     const: int
     whole: dict[Coordinate, Range]
     ranges: dict[Coordinate, Range]  # the part of it where the read happens
+    limits: list[Limit]  # and what holds of sums of coordinates there
 
     @property
     def guards(self) -> list[tuple[Value, bool]]:
@@ -157,6 +161,7 @@ class Finder:
 
     def __init__(self, function: Function, sums: Sums):
         self.function, self.sums, self.constants = function, sums, constants_of(function)
+        self.conditions = Conditions(sums)
         shape = sums.shape
         self.threads = tuple(g * b for g, b in zip(shape.grid, shape.block, strict=True))
 
@@ -210,7 +215,7 @@ class Finder:
         if not all(isinstance(loop, For) and self._is_fixed(loop) for loop in loops):
             return None
         address = self.sums.address(update.op.ptr, shadow)
-        found = None if address is None else self._factors(address, loops)
+        found = None if address is None else self.conditions.factors(address, loops)
         if found is None:
             return None
         factors, const = found
@@ -218,9 +223,9 @@ class Finder:
         for k, loop in enumerate(loops):
             assert isinstance(loop, For)
             ranges["loop", k] = (0, (self.sums.extents[loop.body.args[0]] or 1) - 1)
-        read = _Read(update, {c: f for c, f in factors.items() if f}, const, ranges, dict(ranges))
+        read = _Read(update, {c: f for c, f in factors.items() if f}, const, ranges, dict(ranges), [])
         for cond, holds in read.guards:
-            self._narrow(cond, holds, loops, read.ranges)
+            self.conditions.narrow(cond, holds, loops, read.ranges, read.limits)
         return read
 
     def _is_fixed(self, loop: For) -> bool:
@@ -230,78 +235,19 @@ class Finder:
             return False
         return (upper.const - lower.const) * loop.step > 0
 
-    def _factors(self, sum_: Affine, loops: list[Op]) -> tuple[dict[Coordinate, int], int] | None:
-        """A sum as multiples of coordinates, and its constant part; None if it is none."""
-        terms = sum_.coefficients
-        factors: dict[Coordinate, int] = {}
-        for axis in range(3):
-            grid, block = self.sums.shape.grid[axis], self.sums.shape.block[axis]
-            by_block, by_thread = terms.pop(("block_idx", axis), 0), terms.pop(("thread_idx", axis), 0)
-            if grid > 1 and block > 1 and by_block != by_thread * block:
-                return None
-            factors["axis", axis] = by_thread if block > 1 else by_block
-        for k, loop in enumerate(loops):
-            assert isinstance(loop, For)
-            factors["loop", k] = terms.pop(loop.body.args[0], 0)
-        return None if terms else (factors, sum_.const)
+    def _bounds(self, read: _Read, digits: tuple[Solved, ...], summed: tuple[Coordinate, ...]) -> int:
+        """So many conditions, from outside, only bound digits, or coordinates that follow from them."""
+        guards, factors = read.guards, [solved.factors for solved in digits]
+        return next(
+            (k for k, g in enumerate(guards) if not self.conditions.is_bound(*g, read.loops, summed, factors)),
+            len(guards),
+        )
 
-    def _narrow(self, cond: Value, holds: bool, loops: list[Op], ranges: dict[Coordinate, Range]) -> None:
-        """What a condition says about single coordinates. The rest is left to the gather, which tests it again."""
-        match self.sums.structure.definition.get(cond):
-            case Apply("not", (inner,)):
-                self._narrow(inner, not holds, loops, ranges)
-            case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
-                for arg in args:
-                    self._narrow(arg, holds, loops, ranges)
-            case Apply(fn, (left, right)) if fn in _NEGATED:
-                fn = fn if holds else _NEGATED[fn]
-                sides = [self.sums.of(v) for v in (left, right)]
-                if sides[0] is None or sides[1] is None or fn == "ne":
-                    return
-                if fn in ("lt", "le", "eq"):
-                    self._below(sides[0].plus(sides[1], -1), fn == "lt", loops, ranges)
-                if fn in ("gt", "ge", "eq"):
-                    self._below(sides[1].plus(sides[0], -1), fn == "gt", loops, ranges)
-
-    def _below(self, sum_: Affine, strict: bool, loops: list[Op], ranges: dict[Coordinate, Range]) -> None:
-        """sum < 0, or at most 0."""
-        found = self._factors(sum_, loops)
-        factors = {} if found is None else {c: f for c, f in found[0].items() if f}
-        if found is None or len(factors) != 1:
-            return
-        ((coordinate, factor),) = factors.items()
-        low, high = ranges.get(coordinate, (0, 0))
-        most = -found[1] - strict
-        if factor > 0:
-            high = min(high, most // factor)
-        else:
-            low = max(low, -(most // -factor))
-        ranges[coordinate] = (low, high)
-
-    def _bounds(self, read: _Read, summed: tuple[Coordinate, ...]) -> int:
-        """So many conditions, from outside, only bound coordinates that follow from digits."""
-        guards = read.guards
-        return next((k for k, g in enumerate(guards) if not self._is_bound(*g, read.loops, summed)), len(guards))
-
-    def _is_bound(self, cond: Value, holds: bool, loops: list[Op], summed: tuple[Coordinate, ...]) -> bool:
-        """Whether a condition is made of comparisons of one coordinate each, all of which must hold."""
-        match self.sums.structure.definition.get(cond):
-            case Apply("not", (inner,)):
-                return self._is_bound(inner, not holds, loops, summed)
-            case Apply("and" | "or" as fn, args):
-                return (fn == "and") == holds and all(self._is_bound(arg, holds, loops, summed) for arg in args)
-            case Apply(fn, args) if (fn if holds else _NEGATED.get(fn, "ne")) in ("lt", "le", "gt", "ge", "eq"):
-                left, right = map(self.sums.of, args)
-                found = None if left is None or right is None else self._factors(left.plus(right, -1), loops)
-                used = [] if found is None else [c for c, f in found[0].items() if f]
-                return len(used) == 1 and used[0] not in summed
-        return False
-
-    def _inner_ranges(self, site: Site, read: _Read) -> dict[Coordinate, Range]:
-        ranges = dict(read.whole)
+    def _inner_ranges(self, site: Site, read: _Read) -> tuple[dict[Coordinate, Range], list[Limit]]:
+        ranges, limits = dict(read.whole), list[Limit]()
         for cond, holds in read.guards[: site.bounds]:
-            self._narrow(cond, holds, read.loops, ranges)
-        return ranges
+            self.conditions.narrow(cond, holds, read.loops, ranges, limits)
+        return ranges, limits
 
     # ---- digits
 
@@ -343,7 +289,7 @@ class Finder:
             for owner, shift, moved in zip(owners, shifts, moves, strict=True)
         )
         summed = tuple(c for c in read.ranges if c not in owners)
-        return Site(read.update.number, solved, summed, residue, self._bounds(read, summed))
+        return Site(read.update.number, solved, summed, residue, self._bounds(read, solved, summed))
 
     def _owner(self, read: _Read, step: int) -> Coordinate | None:
         """Of the coordinates that move by a digit's step, the one that follows from it: an axis before a loop."""
@@ -390,17 +336,17 @@ class Finder:
         for site, read in zip(sites, reads, strict=True):
             low, high = _moved(site.solved[digit], read.ranges)
             first, last = _own(site.solved[digit], read.ranges)
-            found.append((low + first, high + last))
+            found.append(_within(site.solved[digit], read.limits, (low + first, high + last)))
         return min(low for low, _ in found), max(high for _, high in found)
 
     def _inner(self, sites: tuple[Site, ...], reads: list[_Read], digit: int) -> Range:
         """Where a digit must be for everything to be read, however the rest moves."""
         found = []
         for site, read in zip(sites, reads, strict=True):
-            ranges = self._inner_ranges(site, read)
+            ranges, limits = self._inner_ranges(site, read)
             low, high = _moved(site.solved[digit], ranges)
             first, last = _own(site.solved[digit], ranges)
-            found.append((high + first, low + last))
+            found.append(_within(site.solved[digit], limits, (high + first, low + last)))
         return max(low for low, _ in found), min(high for _, high in found)
 
     def _pays(self, sites: tuple[Site, ...], reads: list[_Read], box: Box) -> bool:
@@ -428,7 +374,7 @@ class Finder:
     def _step_of(self, load: Load, coordinate: Coordinate, loops: list[Op]) -> float:
         root = _root(load.ptr, self.sums)
         address = None if root is None else self.sums.address(load.ptr, root)
-        found = None if address is None else self._factors(address, loops)
+        found = None if address is None else self.conditions.factors(address, loops)
         return math.inf if found is None else found[0].get(coordinate, 0)
 
     def _length(self, coordinate: Coordinate, read: _Read) -> int:
@@ -473,6 +419,18 @@ def _moved(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
     return solved.shift + sum(low for low, _ in ends), solved.shift + sum(high for _, high in ends)
 
 
+def _within(solved: Solved, limits: list[Limit], range_: Range) -> Range:
+    """What conditions on a digit leave of its range."""
+    low, high = range_
+    for limit in limits:
+        multiple = multiple_of(limit.factors, solved.factors)
+        if multiple > 0:
+            high = min(high, solved.shift + limit.most // multiple)
+        elif multiple < 0:
+            low = max(low, solved.shift - limit.most // -multiple)
+    return low, high
+
+
 def _root(ptr: Value, sums: Sums) -> Value | None:
     """The parameter that a pointer comes from."""
     op = sums.structure.definition.get(ptr)
@@ -480,6 +438,3 @@ def _root(ptr: Value, sums: Sums) -> Value | None:
         ptr = op.ptr
         op = sums.structure.definition.get(ptr)
     return ptr if op is None else None
-
-
-_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
