@@ -29,6 +29,9 @@ from .conditions import Conditions, Coordinate, Limit, Range, multiple_of
 Part = Literal["whole", "inside", "border"]
 
 _MOST_DIGITS = 3  # as many as a grid has axes
+_MOST_TILE = 16  # sums in the registers of a block's threads
+_FEWEST_TILES = 2 * FILLING_THREADS // 256
+_LONG_TILE = 4096  # executions for each element that are worth a block
 _MOST_THREADS = (2**31 - 1, 65535, 65535)
 _LONG = 256  # sums that a thread makes while there are few of them
 _MANY = 1 << 20  # elements: enough for each thread to have several
@@ -75,7 +78,8 @@ class Gather:
     digits. `writes`: and gets its adjoint written, not added to. `part`: all of it; or, with a thread for each element
     and none besides, rows inside of the domain, or some at its border. `contiguous`: the first digit is that of
     neighbours in memory. `taps`: so many executions, the same for every element, are written out, and a thread's
-    elements are neighbours (see `windows`); 0 where loops run over them."""
+    elements are neighbours (see `windows`); 0 where loops run over them. `tile`: so many elements along each of the
+    first digits are a block's, whose threads add up together (see `block_sums`); None where they are threads' own."""
 
     name: str
     sites: tuple[Site, ...]
@@ -88,6 +92,7 @@ class Gather:
     part: Part = "whole"
     contiguous: bool = False
     taps: int = 0
+    tile: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -159,9 +164,10 @@ class Finder:
     """Finds gathers for one launch. `function`: the pattern, a gradient in which every update is atomic and nothing is
     written that it reads."""
 
-    def __init__(self, function: Function, sums: Sums):
+    def __init__(self, function: Function, sums: Sums, in_blocks: bool = False):
+        """`in_blocks`: blocks of threads may add up an element together."""
         self.function, self.sums, self.constants = function, sums, constants_of(function)
-        self.conditions = Conditions(sums)
+        self.conditions, self.in_blocks = Conditions(sums), in_blocks
         shape = sums.shape
         self.threads = tuple(g * b for g, b in zip(shape.grid, shape.block, strict=True))
 
@@ -177,23 +183,76 @@ class Finder:
         assert isinstance(type, Scalar)
         found = [read for read in reads if read is not None]
         steps = self._steps(found)
-        if not 1 <= len(steps) <= _MOST_DIGITS or any(
-            s % type.size or r.const % type.size for s in steps for r in found
-        ):
+        if not steps or any(s % type.size or r.const % type.size for s in steps for r in found):
             return None
-        sites = [self._site(read, steps) for read in found]
-        if any(site is None for site in sites):
+        placed = self._placed(found, steps, nbytes, type.size)
+        if placed is None:
             return None
-        chosen = tuple(site for site in sites if site is not None)
-        box, covers = self._box(chosen, found, steps, nbytes, type.size)
-        if box is None or not self._pays(chosen, found, box):
+        chosen, box, covers = placed
+        tile = self._tile(chosen, found, box) if self.in_blocks else None
+        if tile is not None:
+            return Gather(
+                name, chosen, len(steps), self._indices(), self._is_narrow(nbytes, box), 1, covers, tile=tile
+            ), box
+        if len(steps) > _MOST_DIGITS or not self._pays(chosen, found, box):
             return None
         if not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
             return None
-        narrow = max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
+        narrow = self._is_narrow(nbytes, box)
         gather = Gather(name, chosen, len(steps), self._indices(), narrow, _span(chosen, box), covers)
         taps = self._taps(chosen, found, box, type)
         return replace(gather, span=VECTOR_BYTES // type.size, contiguous=True, taps=taps) if taps else gather, box
+
+    def _placed(
+        self, reads: list[_Read], steps: list[int], nbytes: int, size: int
+    ) -> tuple[tuple[Site, ...], Box, bool] | None:
+        """Digits by the nearest multiples of the steps, as neighbours on both sides have them; or counted from the
+        lowest element, if so they are those of the whole buffer."""
+        best = None
+        for from_lowest in (False, True):
+            sites = [self._site(read, steps, from_lowest) for read in reads]
+            chosen = tuple(site for site in sites if site is not None)
+            if len(chosen) < len(sites):
+                return None
+            box, covers = self._box(chosen, reads, steps, nbytes, size)
+            if box is not None and (best is None or covers):
+                best = chosen, box, covers
+            if covers:
+                break
+        return best
+
+    def _is_narrow(self, nbytes: int, box: Box) -> bool:
+        return max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
+
+    def _tile(self, sites: tuple[Site, ...], reads: list[_Read], box: Box) -> tuple[int, ...] | None:
+        """The elements of a block, where there are few of them and long sums over threads, which read neighbours."""
+        if len(sites) != 1 or sites[0].residue or math.prod(box.extents) >= FILLING_THREADS:
+            return None
+        ((site,), (read,)) = sites, reads
+        lanes = next((c for c in site.summed if c[0] == "axis"), None)
+        executions = math.prod(max(0, high - low + 1) for low, high in read.ranges.values())
+        elements, sums = math.prod(box.extents), math.prod(self._length(c, read) for c in site.summed)
+        if lanes is None or sums < _LONG_TILE or elements * sums > _MOST_WASTE * executions:
+            return None
+        if not all(abs(self._step_of(op, lanes, read.loops)) <= op.result.type.size for op in self._loads(read)):
+            return None
+        tile = self._short_digits(site, read, box)
+        return tile if elements // math.prod(tile) >= _FEWEST_TILES else None
+
+    def _short_digits(self, site: Site, read: _Read, box: Box) -> tuple[int, ...]:
+        """Of the first digits, those that loops of constant length run over: their elements are written out."""
+        tile = list[int]()
+        for solved, extent in zip(site.solved, box.extents, strict=True):
+            loop = read.loops[solved.coordinate[1]] if solved.coordinate and solved.coordinate[0] == "loop" else None
+            constant = isinstance(loop, For) and trips(loop, self.constants) == extent
+            if not constant or math.prod(tile) * extent > _MOST_TILE:
+                break
+            tile.append(extent)
+        return tuple(tile)
+
+    def _loads(self, read: _Read) -> list[Load]:
+        around = {self.function.body, *(block for _, block in read.update.path)}
+        return [op for block in around for op in block.ops if isinstance(op, Load)]
 
     def _taps(self, sites: tuple[Site, ...], reads: list[_Read], box: Box, type: Scalar) -> int:
         """How many executions each element has, if it is few and they lie one behind the other in memory."""
@@ -269,12 +328,7 @@ class Finder:
                 return []
         return steps
 
-    def _site(self, read: _Read, steps: list[int]) -> Site | None:
-        const, shifts = read.const, [0] * len(steps)
-        for k in range(len(steps) - 1, 0, -1):
-            shifts[k] = (const + steps[k] // 2) // steps[k]
-            const -= shifts[k] * steps[k]
-        shifts[0], residue = divmod(const, steps[0])
+    def _site(self, read: _Read, steps: list[int], from_lowest: bool = False) -> Site | None:
         owners = [self._owner(read, step) for step in steps]
         moves: list[list[tuple[Coordinate, int]]] = [[] for _ in steps]
         for coordinate, factor in read.factors.items():
@@ -284,8 +338,15 @@ class Finder:
             if not fitting:
                 return None
             moves[fitting[-1]].append((coordinate, factor // steps[fitting[-1]]))
+        lowest = [0] * len(steps)
+        if from_lowest:
+            own = [Solved(o, _sign(read, o), 0, tuple(moved)) for o, moved in zip(owners, moves, strict=True)]
+            lowest = [_own(solved, read.ranges)[0] + _moved(solved, read.ranges)[0] for solved in own]
+        const = read.const + sum(low * step for low, step in zip(lowest, steps, strict=True))
+        shifts, residue = _digits(const, steps, nearest=not from_lowest)
+        shifts = [shift - low for shift, low in zip(shifts, lowest, strict=True)]
         solved = tuple(
-            Solved(owner, 1 if owner is None or read.factors[owner] > 0 else -1, shift, tuple(moved))
+            Solved(owner, _sign(read, owner), shift, tuple(moved))
             for owner, shift, moved in zip(owners, shifts, moves, strict=True)
         )
         summed = tuple(c for c in read.ranges if c not in owners)
@@ -367,8 +428,7 @@ class Finder:
         owner = site.solved[0].coordinate
         if owner is None or owner == next(c for c in read.ranges if c[0] == "axis"):
             return True
-        around = {self.function.body, *(block for _, block in read.update.path)}
-        loads = [op for block in around for op in block.ops if isinstance(op, Load)]
+        loads = self._loads(read)
         return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
 
     def _step_of(self, load: Load, coordinate: Coordinate, loops: list[Op]) -> float:
@@ -405,6 +465,20 @@ def _span(sites: tuple[Site, ...], box: Box) -> int:
     if len(box.extents) == 1:
         return _LONG_SPAN if all(site.summed for site in sites) and box.extents[0] >= _LONG_SPAN * _MANY else 1
     return _SPAN if not any(site.summed for site in sites) and box.extents[-1] >= 8 * _SPAN else 1
+
+
+def _sign(read: _Read, owner: Coordinate | None) -> int:
+    return 1 if owner is None or read.factors[owner] > 0 else -1
+
+
+def _digits(const: int, steps: list[int], nearest: bool) -> tuple[list[int], int]:
+    """A number by its digits, and what is left."""
+    digits = [0] * len(steps)
+    for k in range(len(steps) - 1, 0, -1):
+        digits[k] = (const + nearest * (steps[k] // 2)) // steps[k]
+        const -= digits[k] * steps[k]
+    digits[0], residue = divmod(const, steps[0])
+    return digits, residue
 
 
 def _own(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
