@@ -43,7 +43,8 @@ from ....ir.types import I32, I64, U32, U64, Pointer, Scalar
 from ....transforms.masks import is_second_run
 from ....transforms.unroll import constants_of, trips
 from .conditions import Coordinate
-from .pattern import WIDTH, Gather, Site, updates_of
+from .pattern import WIDTH, Gather, Site
+from .updates import updates_of
 from .windows import Windows
 
 _PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff)

@@ -17,14 +17,13 @@ from typing import Literal, NamedTuple
 
 from ....analysis.access.affine import Basis, Sums
 from ....analysis.machine import FILLING_THREADS, VECTOR_BYTES
-from ....analysis.ownership.private import places_of
-from ....analysis.structure import Place, analyse
 from ....ir.builder import pointee
-from ....ir.ops import Atomic, Block, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
-from ....ir.traverse import operands, uses, walk
+from ....ir.ops import For, Function, If, Load, Member, Offset, Op, PtrCast, Value
+from ....ir.traverse import walk
 from ....ir.types import F32, F64, Scalar
 from ....transforms.unroll import constants_of, trips
 from .conditions import Conditions, Coordinate, Limit, Range, multiple_of
+from .updates import Update, updates_of
 
 Part = Literal["whole", "inside", "border"]
 
@@ -106,12 +105,6 @@ class Box:
     inner: tuple[Range, ...]
 
 
-class Update(NamedTuple):
-    number: int
-    op: Atomic
-    path: tuple[tuple[Op, Block], ...]  # the Ifs and loops around it, from outside
-
-
 class _Read(NamedTuple):
     update: Update
     factors: dict[Coordinate, int]  # in bytes
@@ -127,37 +120,6 @@ class _Read(NamedTuple):
     @property
     def loops(self) -> list[Op]:
         return [op for op, _ in self.update.path if not isinstance(op, If)]
-
-
-def updates_of(function: Function, shadow: Value) -> list[Update] | None:
-    """Every update through a pointer; None if something else happens to it."""
-    pointers, found, used = {shadow}, list[Update](), uses(function.body)
-    for op, path, number in _with_paths(function):
-        touched = pointers & set(operands(op))
-        if not touched:
-            continue
-        match op:
-            case Offset(ptr, _) | Member(ptr, _) | PtrCast(ptr) if ptr in touched:
-                pointers.add(op.result)
-            case Atomic("add", ptr, (value,)) if ptr in touched and value not in touched and not used.get(op.result):
-                found.append(Update(number, op, path))
-            case _:
-                return None
-    return found
-
-
-def _with_paths(function: Function) -> list[tuple[Op, tuple[tuple[Op, Block], ...], int]]:
-    places = places_of(analyse(function, apart=False))
-    return [(op, _path(places[id(op)]), number) for number, op in enumerate(walk(function.body))]
-
-
-def _path(place: Place | None) -> tuple[tuple[Op, Block], ...]:
-    found = []
-    while place is not None:
-        if place.owner is not None:
-            found.append((place.owner, place.block))
-        place = place.parent
-    return tuple(reversed(found))
 
 
 class Finder:
