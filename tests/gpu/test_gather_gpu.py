@@ -59,3 +59,38 @@ def test_several_elements_a_thread(n: int, m: int, assign: bool) -> None:
     expected[:-2, 1:-1] -= inner * v[2:, 1:-1]
     expected[2:, 1:-1] -= inner * v[:-2, 1:-1]
     np.testing.assert_allclose(cupy.asnumpy(d_x).reshape(m, n), expected, rtol=1e-4, atol=1e-4)
+
+
+CONVOLUTION = """__global__ void k(float *y, const float *x, const float *w, int C, int H, int W) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y * blockDim.y + threadIdx.y, o = blockIdx.z;
+    if (i >= W || j >= H) return;
+    float sum = 0;
+    for (int c = 0; c < C; ++c)
+        for (int r = 0; r < 3; ++r)
+            for (int s = 0; s < 3; ++s) {
+                int v = j + r - 1, u = i + s - 1;
+                if (v >= 0 && v < H && u >= 0 && u < W)
+                    sum += x[(c * H + v) * W + u] * w[((o * C + c) * 3 + r) * 3 + s];
+            }
+    y[(o * H + j) * W + i] = sum;
+}"""
+
+
+@pytest.mark.parametrize("block", [(32, 8), (33, 3), (96, 1), (16, 16)])
+def test_weights_that_blocks_add_up(block: tuple[int, int]) -> None:
+    C, H, W = 16, 70, 65
+    random = np.random.default_rng(0)
+    x, w, g = (random.standard_normal(s).astype(np.float32) for s in ((C, H, W), (C, C, 3, 3), (C, H, W)))
+    gradient = kg.gradient(kg.compile(CONVOLUTION)["k"], "y, x, w", primal=False, keep="y", assign="x, w")
+    d_x, d_w = cupy.full(x.size, np.nan, np.float32), cupy.full(w.size, np.nan, np.float32)
+    arrays = [cupy.asarray(a.ravel()) for a in (x, w, g)]
+    grid = (-(-W // block[0]), -(-H // block[1]), C)
+    gradient[grid, block](cupy.zeros(g.size, np.float32), *arrays[:2], C, H, W, arrays[2], d_x, d_w)
+    padded, d_padded = np.pad(x, ((0, 0), (1, 1), (1, 1))), np.zeros((C, H + 2, W + 2))
+    d_weights = np.zeros(w.shape)
+    for r in range(3):
+        for s in range(3):
+            d_weights[:, :, r, s] = np.einsum("khw,chw->kc", g.astype(float), padded[:, r : r + H, s : s + W])
+            d_padded[:, r : r + H, s : s + W] += np.einsum("khw,kc->chw", g.astype(float), w[:, :, r, s])
+    np.testing.assert_allclose(cupy.asnumpy(d_w), d_weights.ravel(), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(cupy.asnumpy(d_x), d_padded[:, 1:-1, 1:-1].ravel(), rtol=1e-3, atol=1e-3)

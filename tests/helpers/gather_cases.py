@@ -33,6 +33,56 @@ class Case:
 AT = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 AT_2 = f"{AT} int j = blockIdx.y * blockDim.y + threadIdx.y;"
 GATHERED = {
+    "zero padding, channels": Case(
+        f"""__global__ void k(double *y, const double *x, const double *w, int C, int H, int W) {{
+            {AT_2} int o = blockIdx.z;
+            if (i >= W || j >= H) return;
+            double sum = 0;
+            for (int c = 0; c < C; ++c)
+                for (int r = 0; r < 3; ++r)
+                    for (int s = 0; s < 3; ++s) {{
+                        int v = j + r - 1, u = i + s - 1;
+                        if (v >= 0 && v < H && u >= 0 && u < W)
+                            sum += x[(c * H + v) * W + u] * w[((o * C + c) * 3 + r) * 3 + s];
+                    }}
+            y[(o * H + j) * W + i] = sum;
+        }}""",
+        (2, 3, 2),
+        (8, 4),
+        (2 * 99, 3 * 99, 54),
+        (3, 9, 11),
+    ),
+    "zero padding by conditional expressions and unsigned numbers": Case(
+        f"""__global__ void k(double *y, const double *x, const double *w, int n, int taps) {{ {AT} int j = blockIdx.y;
+            if (i >= n) return;
+            double sum = 0;
+            for (int t = 0; t < taps; ++t) {{
+                int u = i - t + taps / 2;
+                sum += w[t] * ((unsigned)u < (unsigned)n ? x[j * n + u] : 0.0);
+            }}
+            y[j * n + i] = sum;
+        }}""",
+        (4, 3),
+        16,
+        (150, 150, 5),
+        (50, 5),
+    ),
+    # The condition is not that of the row: what is read before it is the end of the row before.
+    "padding by one too many": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT} int j = blockIdx.y;
+            if (i >= n) return;
+            double sum = 0;
+            for (int t = 0; t < 3; ++t) {{
+                if (i + t < 1 || n < i + t) continue;
+                sum += x[1 + j * n + i + t - 2] * (t + 2);
+            }}
+            y[j * n + i] = sum;
+        }}""",
+        (4, 3),
+        8,
+        (90, 91),
+        (30,),
+    ),
     # Fewer threads than elements: the gather runs over what was read (rule 9).
     "three points, two threads fewer": Case(
         f"__global__ void k(double *y, const double *x) {{ {AT} if (i < 98) y[i] = x[i] + 2 * x[i + 1] - x[i + 2]; }}",
@@ -228,6 +278,35 @@ GATHERED = {
 }
 
 ATOMIC = {
+    # Neither condition bounds the column that is read: neighbouring rows share elements.
+    "padding of another sum": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT} int j = blockIdx.y;
+            if (i >= n) return;
+            double sum = 0;
+            for (int t = 0; t < 3; ++t)
+                if (i - t >= 0 && i - t < n) sum += x[1 + j * n + i + t - 1] * (t + 2);
+            y[j * n + i] = sum;
+        }}""",
+        (4, 3),
+        8,
+        (90, 92),
+        (30,),
+        "",
+    ),
+    "padding on one side or the other": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT} int j = blockIdx.y;
+            if (i >= n) return;
+            double sum = 0;
+            for (int t = 0; t < 3; ++t)
+                if (i + t >= 1 || i + t < n + 1) sum += x[1 + j * n + i + t - 1] * (t + 2);
+            y[j * n + i] = sum;
+        }}""",
+        (4, 3),
+        8,
+        (90, 92),
+        (30,),
+        "",
+    ),
     "a loop without iterations": Case(
         f"""__global__ void k(double *y, const double *x, int n, int rows) {{ {AT_2}
             if (i >= n) return;

@@ -184,6 +184,8 @@ def _is_written(load: Load, root: Value, facts: Facts) -> bool:
 
 
 def _span(gather: Gather) -> str:
+    if gather.tile is not None:
+        return "; on a GPU, the threads of a block add up together"
     if gather.span == 1:
         return ""
     wide = f"neighbouring elements, {VECTOR_BYTES} bytes at a time" if gather.taps else "elements"

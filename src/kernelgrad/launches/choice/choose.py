@@ -115,7 +115,7 @@ class Chooser:
         others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private]
         chosen: tuple[Chosen, ...] = ()
         if others and not launch.ways.single:
-            chosen = self._gathers().find(self.options, prepared, sums, others, apart, assigned)
+            chosen = self._gathers().find(self.options, prepared, sums, others, apart, assigned, launch.ways.on_gpu)
         gathered = {c.gather.name for c in chosen}
         own = frozenset[str]() if may_alias else private
         written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}

@@ -75,8 +75,10 @@ class Gathers:
         sizes: Iterable[tuple[str, int]],
         apart: frozenset[Place],
         assigned: Iterable[str],
+        in_blocks: bool = False,
     ) -> tuple[Chosen, ...]:
-        """For one launch. `sizes`: of the buffers that might be gathered, in bytes."""
+        """For one launch. `sizes`: of the buffers that might be gathered, in bytes. `in_blocks`: by blocks of threads
+        that add up together, too."""
         candidates = [(name, nbytes) for name, nbytes in sizes if _might(name, prepared, sums)]
         if not candidates or options.may_alias or options.mode == "split":
             return ()
@@ -91,7 +93,7 @@ class Gathers:
             return sums.known(same[value]) if value in same else None
 
         own = Sums(analyse(pattern.function, apart=False), sums.shape, known)
-        finder = Finder(pattern.function, own)
+        finder = Finder(pattern.function, own, in_blocks)
         shadows = {p.name: p.value for p in pattern.function.params}
         found = []
         for name, nbytes in candidates:
@@ -105,7 +107,7 @@ class Gathers:
     def launches(self, chosen: Chosen, launch: Launched, on_cpu: bool) -> Iterator[Step]:
         """The kernels of a gather that was found, and what the launcher supplies to each."""
         gather, box, key = chosen
-        if not on_cpu:
+        if not on_cpu or gather.tile is not None:
             yield self._kernel(gather, key), launch_of(gather, box), numbers(box, launch)
             return
         for part, own in gather_parts.parts(gather, box):
@@ -123,7 +125,9 @@ class Gathers:
         if (gather, key) not in self._kernels:
             self._kernels[gather, key] = self._built(gather, key)
         kernel = self._kernels[gather, key]
-        affordable = ATOMIC_INSTRUCTIONS * (gather.taps or len(gather.sites)) * gather.span
+        affordable = (
+            ATOMIC_INSTRUCTIONS * (gather.taps or len(gather.sites)) * gather.span * math.prod(gather.tile or ())
+        )
         return kernel is not None and (at_any_cost or cost(kernel.function.body) <= affordable)
 
     def _built(self, gather: Gather, key: PatternKey) -> Kernel | None:
@@ -197,6 +201,10 @@ def kept_outputs(prepared: Prepared, sums: Sums) -> tuple[str, ...]:
 
 def launch_of(gather: Gather, box: Box) -> Launch:
     """Threads for all elements; its stream is told when it is run."""
+    if gather.tile is not None:
+        from ...autodiff.accumulate.gather.block_sums import shape_of
+
+        return make_launch(math.prod(box.extents) // math.prod(gather.tile), shape_of(gather))
     block = _BLOCKS[len(box.extents) - 1]
     *others, last = box.extents
     grid = tuple(-(-n // b) for n, b in zip((*others, -(-last // gather.span)), block, strict=True))

@@ -42,7 +42,9 @@ from ....ir.traverse import blocks, clone, operands, rebuild, settle, walk
 from ....ir.types import I32, I64, U32, U64, Pointer, Scalar
 from ....transforms.masks import is_second_run
 from ....transforms.unroll import constants_of, trips
-from .pattern import WIDTH, Coordinate, Gather, Site, Solved, updates_of
+from .conditions import Coordinate
+from .pattern import WIDTH, Gather, Site
+from .updates import updates_of
 from .windows import Windows
 
 _PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff)
@@ -71,7 +73,11 @@ class NotSliceable(Exception):
 def gather_function(pattern: Function, gather: Gather, shadow: Param, most: float = math.inf) -> Function:
     """The kernel; its last parameters are what the launcher tells (see `gathers.numbers`). `most`: the operations that
     it may have. Of each read it has a slice, and slices are as long as the program: it stops there."""
-    return _Emitter(pattern, gather, shadow, most).function()
+    if gather.tile is not None:
+        from .block_sums import BlockSums
+
+        return BlockSums(pattern, gather, shadow, most).function()
+    return Emitter(pattern, gather, shadow, most).function()
 
 
 def cost(block: Block) -> int:
@@ -88,7 +94,7 @@ def cost(block: Block) -> int:
     return total
 
 
-class _Emitter:
+class Emitter:
     def __init__(self, pattern: Function, gather: Gather, shadow: Param, most: float):
         self.pattern, self.gather, self.shadow, self.most = pattern, gather, shadow, most
         self.copied = 0  # operations of the pattern
@@ -295,7 +301,7 @@ class Slice:
     """The adjoint that one read gives to an element. `inner`: its executions are known to exist, and the bounds around
     them to hold."""
 
-    def __init__(self, emitter: _Emitter, site: Site, digits: list[Value], sum_: Value, inner: bool):
+    def __init__(self, emitter: Emitter, site: Site, digits: list[Value], sum_: Value, inner: bool):
         self.emitter, self.site, self.digits, self.sum, self.inner = emitter, site, digits, sum_, inner
         self.b, self.type = emitter.b, emitter.type
         self.update = emitter.updates[site.number]
@@ -321,18 +327,16 @@ class Slice:
 
     def execution(self) -> None:
         """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
-        conditions = [
-            c for digit, solved in zip(self.digits, self.site.solved, strict=True) for c in self._solve(digit, solved)
-        ]
+        conditions = [c for k in range(len(self.digits)) for c in self.solve(k)]
         for k, loop in enumerate(self.loops):
-            self.bind(loop.body.args[0], self._counter(loop, self.at["loop", k]))
+            self.bind(loop.body.args[0], self.counter(loop, self.at["loop", k]))
         guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
-        guards = [guard for guard in guards[self.site.bounds * self.inner :] if not self._is_zero_test(guard[0])]
-        self._guarded([] if self.inner else conditions, guards)
+        guards = [guard for guard in guards[self.site.bounds * self.inner :] if not self.is_zero_test(guard[0])]
+        self.guarded([] if self.inner else conditions, guards)
 
-    def _solve(self, digit: Value, solved: Solved) -> Iterator[Value]:
-        """Finds a coordinate; yields what must hold for it to be one."""
-        b = self.b
+    def solve(self, k: int) -> Iterator[Value]:
+        """Finds the coordinate of a digit; yields what must hold for it to be one."""
+        b, digit, solved = self.b, self.digits[k], self.site.solved[k]
         rest = b.apply("sub", digit, b.constant(solved.shift, self.type))
         for coordinate, factor in solved.moves:
             rest = b.apply("sub", rest, b.apply("mul", self.at[coordinate], b.constant(factor, self.type)))
@@ -361,41 +365,41 @@ class Slice:
         trips = b.apply("max", b.apply("div", distance, b.constant(step, I64)), b.constant(0, I64))
         return b.convert(trips, self.type)
 
-    def _counter(self, loop: For, at: Value) -> Value:
+    def counter(self, loop: For, at: Value) -> Value:
         b, type = self.b, loop.lower.type
         moved = b.apply("mul", b.convert(at, I64), b.constant(loop.step, I64))
         return b.convert(b.apply("add", b.convert(self.value(loop.lower), I64), moved), type)
 
-    def _is_zero_test(self, cond: Value) -> bool:
+    def is_zero_test(self, cond: Value) -> bool:
         """Atomics of zeros are skipped; sums of them are not worth a test."""
         op = self.emitter.definition.get(cond)
         return isinstance(op, Apply) and op.fn == "ne" and op.args[0] is self.update.op.args[0]
 
-    def _guarded(self, conditions: list[Value], guards: list[Guard]) -> None:
+    def guarded(self, conditions: list[Value], guards: list[Guard]) -> None:
         b = self.b
-        while guards and (not conditions or self._is_cheap(guards[0][0])):
+        while guards and (not conditions or self.is_cheap(guards[0][0])):
             first, *guards = guards
-            conditions.append(self._holds(*first))
+            conditions.append(self.holds(*first))
         if conditions:
             with b.region() as region, self.scope():
-                self._guarded([], guards)
+                self.guarded([], guards)
             b.if_(together(b, conditions), region.block())
             return
         contribution = self.value(self.update.op.args[0])
         b.store(self.sum, b.apply("add", b.load(self.sum), contribution))
 
-    def _holds(self, cond: Value, holds: bool) -> Value:
+    def holds(self, cond: Value, holds: bool) -> Value:
         tested = self.value(cond)
         return tested if holds else self.b.apply("not", tested)
 
-    def _is_cheap(self, value: Value) -> bool:
+    def is_cheap(self, value: Value) -> bool:
         """Whether it may be computed although an earlier condition fails."""
         if value in self.known or value in self.emitter.indices:
             return True
         op = self.emitter.definition.get(value)
         if op is None or isinstance(op, Constant | Builtin):
             return True
-        return isinstance(op, Apply) and op.fn not in ("div", "rem") and all(map(self._is_cheap, op.args))
+        return isinstance(op, Apply) and op.fn not in ("div", "rem") and all(map(self.is_cheap, op.args))
 
     # ---- values of the pattern, for that thread
 
@@ -406,11 +410,11 @@ class Slice:
     def _needs(self, value: Value) -> tuple[Value, ...]:
         """What must be known before it is copied."""
         op = self.emitter.definition.get(value)
-        if value in self.emitter.indices or not (isinstance(op, _PURE) or self._is_copied_load(op)):
+        if value in self.emitter.indices or not (isinstance(op, _PURE) or self.is_copied_load(op)):
             return ()
         return operands(op)
 
-    def _is_copied_load(self, op: Op | None) -> TypeGuard[Load]:
+    def is_copied_load(self, op: Op | None) -> TypeGuard[Load]:
         return isinstance(op, Load) and not op.volatile and self._is_input(op.ptr)
 
     def _compute(self, value: Value) -> Value:
@@ -424,7 +428,7 @@ class Slice:
                 return self.b.convert(self._builtin(name, axis), value.type)
             case If():
                 return self._branches(op, op.results.index(value))
-            case op if isinstance(op, _PURE) or self._is_copied_load(op):
+            case op if isinstance(op, _PURE) or self.is_copied_load(op):
                 return self._copy(op)
         raise NotSliceable
 

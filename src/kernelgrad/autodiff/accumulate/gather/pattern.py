@@ -15,21 +15,22 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ....analysis.access.affine import Affine, Basis, Sums
+from ....analysis.access.affine import Basis, Sums
 from ....analysis.machine import FILLING_THREADS, VECTOR_BYTES
-from ....analysis.ownership.private import places_of
-from ....analysis.structure import Place, analyse
 from ....ir.builder import pointee
-from ....ir.ops import Apply, Atomic, Block, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
-from ....ir.traverse import operands, uses, walk
+from ....ir.ops import For, Function, If, Load, Member, Offset, Op, PtrCast, Value
+from ....ir.traverse import walk
 from ....ir.types import F32, F64, Scalar
 from ....transforms.unroll import constants_of, trips
+from .conditions import Conditions, Coordinate, Limit, Range, multiple_of
+from .updates import Update, updates_of
 
-Coordinate = tuple[Literal["axis", "loop"], int]  # an axis of the grid, or a loop around the read, counted from outside
-Range = tuple[int, int]  # both ends included
 Part = Literal["whole", "inside", "border"]
 
 _MOST_DIGITS = 3  # as many as a grid has axes
+_MOST_TILE = 16  # sums in the registers of a block's threads
+_FEWEST_TILES = 2 * FILLING_THREADS // 256
+_LONG_TILE = 4096  # executions for each element that are worth a block
 _MOST_THREADS = (2**31 - 1, 65535, 65535)
 _LONG = 256  # sums that a thread makes while there are few of them
 _MANY = 1 << 20  # elements: enough for each thread to have several
@@ -49,6 +50,10 @@ class Solved:
     sign: int
     shift: int
     moves: tuple[tuple[Coordinate, int], ...]
+
+    @property
+    def factors(self) -> dict[Coordinate, int]:
+        return dict(self.moves) | ({} if self.coordinate is None else {self.coordinate: self.sign})
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ class Gather:
     digits. `writes`: and gets its adjoint written, not added to. `part`: all of it; or, with a thread for each element
     and none besides, rows inside of the domain, or some at its border. `contiguous`: the first digit is that of
     neighbours in memory. `taps`: so many executions, the same for every element, are written out, and a thread's
-    elements are neighbours (see `windows`); 0 where loops run over them."""
+    elements are neighbours (see `windows`); 0 where loops run over them. `tile`: so many elements along each of the
+    first digits are a block's, whose threads add up together (see `block_sums`); None where they are threads' own."""
 
     name: str
     sites: tuple[Site, ...]
@@ -85,6 +91,7 @@ class Gather:
     part: Part = "whole"
     contiguous: bool = False
     taps: int = 0
+    tile: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -98,18 +105,13 @@ class Box:
     inner: tuple[Range, ...]
 
 
-class Update(NamedTuple):
-    number: int
-    op: Atomic
-    path: tuple[tuple[Op, Block], ...]  # the Ifs and loops around it, from outside
-
-
 class _Read(NamedTuple):
     update: Update
     factors: dict[Coordinate, int]  # in bytes
     const: int
     whole: dict[Coordinate, Range]
     ranges: dict[Coordinate, Range]  # the part of it where the read happens
+    limits: list[Limit]  # and what holds of sums of coordinates there
 
     @property
     def guards(self) -> list[tuple[Value, bool]]:
@@ -120,43 +122,14 @@ class _Read(NamedTuple):
         return [op for op, _ in self.update.path if not isinstance(op, If)]
 
 
-def updates_of(function: Function, shadow: Value) -> list[Update] | None:
-    """Every update through a pointer; None if something else happens to it."""
-    pointers, found, used = {shadow}, list[Update](), uses(function.body)
-    for op, path, number in _with_paths(function):
-        touched = pointers & set(operands(op))
-        if not touched:
-            continue
-        match op:
-            case Offset(ptr, _) | Member(ptr, _) | PtrCast(ptr) if ptr in touched:
-                pointers.add(op.result)
-            case Atomic("add", ptr, (value,)) if ptr in touched and value not in touched and not used.get(op.result):
-                found.append(Update(number, op, path))
-            case _:
-                return None
-    return found
-
-
-def _with_paths(function: Function) -> list[tuple[Op, tuple[tuple[Op, Block], ...], int]]:
-    places = places_of(analyse(function, apart=False))
-    return [(op, _path(places[id(op)]), number) for number, op in enumerate(walk(function.body))]
-
-
-def _path(place: Place | None) -> tuple[tuple[Op, Block], ...]:
-    found = []
-    while place is not None:
-        if place.owner is not None:
-            found.append((place.owner, place.block))
-        place = place.parent
-    return tuple(reversed(found))
-
-
 class Finder:
     """Finds gathers for one launch. `function`: the pattern, a gradient in which every update is atomic and nothing is
     written that it reads."""
 
-    def __init__(self, function: Function, sums: Sums):
+    def __init__(self, function: Function, sums: Sums, in_blocks: bool = False):
+        """`in_blocks`: blocks of threads may add up an element together."""
         self.function, self.sums, self.constants = function, sums, constants_of(function)
+        self.conditions, self.in_blocks = Conditions(sums), in_blocks
         shape = sums.shape
         self.threads = tuple(g * b for g, b in zip(shape.grid, shape.block, strict=True))
 
@@ -172,23 +145,76 @@ class Finder:
         assert isinstance(type, Scalar)
         found = [read for read in reads if read is not None]
         steps = self._steps(found)
-        if not 1 <= len(steps) <= _MOST_DIGITS or any(
-            s % type.size or r.const % type.size for s in steps for r in found
-        ):
+        if not steps or any(s % type.size or r.const % type.size for s in steps for r in found):
             return None
-        sites = [self._site(read, steps) for read in found]
-        if any(site is None for site in sites):
+        placed = self._placed(found, steps, nbytes, type.size)
+        if placed is None:
             return None
-        chosen = tuple(site for site in sites if site is not None)
-        box, covers = self._box(chosen, found, steps, nbytes, type.size)
-        if box is None or not self._pays(chosen, found, box):
+        chosen, box, covers = placed
+        tile = self._tile(chosen, found, box) if self.in_blocks else None
+        if tile is not None:
+            return Gather(
+                name, chosen, len(steps), self._indices(), self._is_narrow(nbytes, box), 1, covers, tile=tile
+            ), box
+        if len(steps) > _MOST_DIGITS or not self._pays(chosen, found, box):
             return None
         if not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
             return None
-        narrow = max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
+        narrow = self._is_narrow(nbytes, box)
         gather = Gather(name, chosen, len(steps), self._indices(), narrow, _span(chosen, box), covers)
         taps = self._taps(chosen, found, box, type)
         return replace(gather, span=VECTOR_BYTES // type.size, contiguous=True, taps=taps) if taps else gather, box
+
+    def _placed(
+        self, reads: list[_Read], steps: list[int], nbytes: int, size: int
+    ) -> tuple[tuple[Site, ...], Box, bool] | None:
+        """Digits by the nearest multiples of the steps, as neighbours on both sides have them; or counted from the
+        lowest element, if so they are those of the whole buffer."""
+        best = None
+        for from_lowest in (False, True):
+            sites = [self._site(read, steps, from_lowest) for read in reads]
+            chosen = tuple(site for site in sites if site is not None)
+            if len(chosen) < len(sites):
+                return None
+            box, covers = self._box(chosen, reads, steps, nbytes, size)
+            if box is not None and (best is None or covers):
+                best = chosen, box, covers
+            if covers:
+                break
+        return best
+
+    def _is_narrow(self, nbytes: int, box: Box) -> bool:
+        return max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
+
+    def _tile(self, sites: tuple[Site, ...], reads: list[_Read], box: Box) -> tuple[int, ...] | None:
+        """The elements of a block, where there are few of them and long sums over threads, which read neighbours."""
+        if len(sites) != 1 or sites[0].residue or math.prod(box.extents) >= FILLING_THREADS:
+            return None
+        ((site,), (read,)) = sites, reads
+        lanes = next((c for c in site.summed if c[0] == "axis"), None)
+        executions = math.prod(max(0, high - low + 1) for low, high in read.ranges.values())
+        elements, sums = math.prod(box.extents), math.prod(self._length(c, read) for c in site.summed)
+        if lanes is None or sums < _LONG_TILE or elements * sums > _MOST_WASTE * executions:
+            return None
+        if not all(abs(self._step_of(op, lanes, read.loops)) <= op.result.type.size for op in self._loads(read)):
+            return None
+        tile = self._short_digits(site, read, box)
+        return tile if elements // math.prod(tile) >= _FEWEST_TILES else None
+
+    def _short_digits(self, site: Site, read: _Read, box: Box) -> tuple[int, ...]:
+        """Of the first digits, those that loops of constant length run over: their elements are written out."""
+        tile = list[int]()
+        for solved, extent in zip(site.solved, box.extents, strict=True):
+            loop = read.loops[solved.coordinate[1]] if solved.coordinate and solved.coordinate[0] == "loop" else None
+            constant = isinstance(loop, For) and trips(loop, self.constants) == extent
+            if not constant or math.prod(tile) * extent > _MOST_TILE:
+                break
+            tile.append(extent)
+        return tuple(tile)
+
+    def _loads(self, read: _Read) -> list[Load]:
+        around = {self.function.body, *(block for _, block in read.update.path)}
+        return [op for block in around for op in block.ops if isinstance(op, Load)]
 
     def _taps(self, sites: tuple[Site, ...], reads: list[_Read], box: Box, type: Scalar) -> int:
         """How many executions each element has, if it is few and they lie one behind the other in memory."""
@@ -210,7 +236,7 @@ class Finder:
         if not all(isinstance(loop, For) and self._is_fixed(loop) for loop in loops):
             return None
         address = self.sums.address(update.op.ptr, shadow)
-        found = None if address is None else self._factors(address, loops)
+        found = None if address is None else self.conditions.factors(address, loops)
         if found is None:
             return None
         factors, const = found
@@ -218,9 +244,9 @@ class Finder:
         for k, loop in enumerate(loops):
             assert isinstance(loop, For)
             ranges["loop", k] = (0, (self.sums.extents[loop.body.args[0]] or 1) - 1)
-        read = _Read(update, {c: f for c, f in factors.items() if f}, const, ranges, dict(ranges))
+        read = _Read(update, {c: f for c, f in factors.items() if f}, const, ranges, dict(ranges), [])
         for cond, holds in read.guards:
-            self._narrow(cond, holds, loops, read.ranges)
+            self.conditions.narrow(cond, holds, loops, read.ranges, read.limits)
         return read
 
     def _is_fixed(self, loop: For) -> bool:
@@ -230,78 +256,19 @@ class Finder:
             return False
         return (upper.const - lower.const) * loop.step > 0
 
-    def _factors(self, sum_: Affine, loops: list[Op]) -> tuple[dict[Coordinate, int], int] | None:
-        """A sum as multiples of coordinates, and its constant part; None if it is none."""
-        terms = sum_.coefficients
-        factors: dict[Coordinate, int] = {}
-        for axis in range(3):
-            grid, block = self.sums.shape.grid[axis], self.sums.shape.block[axis]
-            by_block, by_thread = terms.pop(("block_idx", axis), 0), terms.pop(("thread_idx", axis), 0)
-            if grid > 1 and block > 1 and by_block != by_thread * block:
-                return None
-            factors["axis", axis] = by_thread if block > 1 else by_block
-        for k, loop in enumerate(loops):
-            assert isinstance(loop, For)
-            factors["loop", k] = terms.pop(loop.body.args[0], 0)
-        return None if terms else (factors, sum_.const)
+    def _bounds(self, read: _Read, digits: tuple[Solved, ...], summed: tuple[Coordinate, ...]) -> int:
+        """So many conditions, from outside, only bound digits, or coordinates that follow from them."""
+        guards, factors = read.guards, [solved.factors for solved in digits]
+        return next(
+            (k for k, g in enumerate(guards) if not self.conditions.is_bound(*g, read.loops, summed, factors)),
+            len(guards),
+        )
 
-    def _narrow(self, cond: Value, holds: bool, loops: list[Op], ranges: dict[Coordinate, Range]) -> None:
-        """What a condition says about single coordinates. The rest is left to the gather, which tests it again."""
-        match self.sums.structure.definition.get(cond):
-            case Apply("not", (inner,)):
-                self._narrow(inner, not holds, loops, ranges)
-            case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
-                for arg in args:
-                    self._narrow(arg, holds, loops, ranges)
-            case Apply(fn, (left, right)) if fn in _NEGATED:
-                fn = fn if holds else _NEGATED[fn]
-                sides = [self.sums.of(v) for v in (left, right)]
-                if sides[0] is None or sides[1] is None or fn == "ne":
-                    return
-                if fn in ("lt", "le", "eq"):
-                    self._below(sides[0].plus(sides[1], -1), fn == "lt", loops, ranges)
-                if fn in ("gt", "ge", "eq"):
-                    self._below(sides[1].plus(sides[0], -1), fn == "gt", loops, ranges)
-
-    def _below(self, sum_: Affine, strict: bool, loops: list[Op], ranges: dict[Coordinate, Range]) -> None:
-        """sum < 0, or at most 0."""
-        found = self._factors(sum_, loops)
-        factors = {} if found is None else {c: f for c, f in found[0].items() if f}
-        if found is None or len(factors) != 1:
-            return
-        ((coordinate, factor),) = factors.items()
-        low, high = ranges.get(coordinate, (0, 0))
-        most = -found[1] - strict
-        if factor > 0:
-            high = min(high, most // factor)
-        else:
-            low = max(low, -(most // -factor))
-        ranges[coordinate] = (low, high)
-
-    def _bounds(self, read: _Read, summed: tuple[Coordinate, ...]) -> int:
-        """So many conditions, from outside, only bound coordinates that follow from digits."""
-        guards = read.guards
-        return next((k for k, g in enumerate(guards) if not self._is_bound(*g, read.loops, summed)), len(guards))
-
-    def _is_bound(self, cond: Value, holds: bool, loops: list[Op], summed: tuple[Coordinate, ...]) -> bool:
-        """Whether a condition is made of comparisons of one coordinate each, all of which must hold."""
-        match self.sums.structure.definition.get(cond):
-            case Apply("not", (inner,)):
-                return self._is_bound(inner, not holds, loops, summed)
-            case Apply("and" | "or" as fn, args):
-                return (fn == "and") == holds and all(self._is_bound(arg, holds, loops, summed) for arg in args)
-            case Apply(fn, args) if (fn if holds else _NEGATED.get(fn, "ne")) in ("lt", "le", "gt", "ge", "eq"):
-                left, right = map(self.sums.of, args)
-                found = None if left is None or right is None else self._factors(left.plus(right, -1), loops)
-                used = [] if found is None else [c for c, f in found[0].items() if f]
-                return len(used) == 1 and used[0] not in summed
-        return False
-
-    def _inner_ranges(self, site: Site, read: _Read) -> dict[Coordinate, Range]:
-        ranges = dict(read.whole)
+    def _inner_ranges(self, site: Site, read: _Read) -> tuple[dict[Coordinate, Range], list[Limit]]:
+        ranges, limits = dict(read.whole), list[Limit]()
         for cond, holds in read.guards[: site.bounds]:
-            self._narrow(cond, holds, read.loops, ranges)
-        return ranges
+            self.conditions.narrow(cond, holds, read.loops, ranges, limits)
+        return ranges, limits
 
     # ---- digits
 
@@ -323,12 +290,7 @@ class Finder:
                 return []
         return steps
 
-    def _site(self, read: _Read, steps: list[int]) -> Site | None:
-        const, shifts = read.const, [0] * len(steps)
-        for k in range(len(steps) - 1, 0, -1):
-            shifts[k] = (const + steps[k] // 2) // steps[k]
-            const -= shifts[k] * steps[k]
-        shifts[0], residue = divmod(const, steps[0])
+    def _site(self, read: _Read, steps: list[int], from_lowest: bool = False) -> Site | None:
         owners = [self._owner(read, step) for step in steps]
         moves: list[list[tuple[Coordinate, int]]] = [[] for _ in steps]
         for coordinate, factor in read.factors.items():
@@ -338,12 +300,19 @@ class Finder:
             if not fitting:
                 return None
             moves[fitting[-1]].append((coordinate, factor // steps[fitting[-1]]))
+        lowest = [0] * len(steps)
+        if from_lowest:
+            own = [Solved(o, _sign(read, o), 0, tuple(moved)) for o, moved in zip(owners, moves, strict=True)]
+            lowest = [_own(solved, read.ranges)[0] + _moved(solved, read.ranges)[0] for solved in own]
+        const = read.const + sum(low * step for low, step in zip(lowest, steps, strict=True))
+        shifts, residue = _digits(const, steps, nearest=not from_lowest)
+        shifts = [shift - low for shift, low in zip(shifts, lowest, strict=True)]
         solved = tuple(
-            Solved(owner, 1 if owner is None or read.factors[owner] > 0 else -1, shift, tuple(moved))
+            Solved(owner, _sign(read, owner), shift, tuple(moved))
             for owner, shift, moved in zip(owners, shifts, moves, strict=True)
         )
         summed = tuple(c for c in read.ranges if c not in owners)
-        return Site(read.update.number, solved, summed, residue, self._bounds(read, summed))
+        return Site(read.update.number, solved, summed, residue, self._bounds(read, solved, summed))
 
     def _owner(self, read: _Read, step: int) -> Coordinate | None:
         """Of the coordinates that move by a digit's step, the one that follows from it: an axis before a loop."""
@@ -390,17 +359,17 @@ class Finder:
         for site, read in zip(sites, reads, strict=True):
             low, high = _moved(site.solved[digit], read.ranges)
             first, last = _own(site.solved[digit], read.ranges)
-            found.append((low + first, high + last))
+            found.append(_within(site.solved[digit], read.limits, (low + first, high + last)))
         return min(low for low, _ in found), max(high for _, high in found)
 
     def _inner(self, sites: tuple[Site, ...], reads: list[_Read], digit: int) -> Range:
         """Where a digit must be for everything to be read, however the rest moves."""
         found = []
         for site, read in zip(sites, reads, strict=True):
-            ranges = self._inner_ranges(site, read)
+            ranges, limits = self._inner_ranges(site, read)
             low, high = _moved(site.solved[digit], ranges)
             first, last = _own(site.solved[digit], ranges)
-            found.append((high + first, low + last))
+            found.append(_within(site.solved[digit], limits, (high + first, low + last)))
         return max(low for low, _ in found), min(high for _, high in found)
 
     def _pays(self, sites: tuple[Site, ...], reads: list[_Read], box: Box) -> bool:
@@ -421,14 +390,13 @@ class Finder:
         owner = site.solved[0].coordinate
         if owner is None or owner == next(c for c in read.ranges if c[0] == "axis"):
             return True
-        around = {self.function.body, *(block for _, block in read.update.path)}
-        loads = [op for block in around for op in block.ops if isinstance(op, Load)]
+        loads = self._loads(read)
         return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
 
     def _step_of(self, load: Load, coordinate: Coordinate, loops: list[Op]) -> float:
         root = _root(load.ptr, self.sums)
         address = None if root is None else self.sums.address(load.ptr, root)
-        found = None if address is None else self._factors(address, loops)
+        found = None if address is None else self.conditions.factors(address, loops)
         return math.inf if found is None else found[0].get(coordinate, 0)
 
     def _length(self, coordinate: Coordinate, read: _Read) -> int:
@@ -461,6 +429,20 @@ def _span(sites: tuple[Site, ...], box: Box) -> int:
     return _SPAN if not any(site.summed for site in sites) and box.extents[-1] >= 8 * _SPAN else 1
 
 
+def _sign(read: _Read, owner: Coordinate | None) -> int:
+    return 1 if owner is None or read.factors[owner] > 0 else -1
+
+
+def _digits(const: int, steps: list[int], nearest: bool) -> tuple[list[int], int]:
+    """A number by its digits, and what is left."""
+    digits = [0] * len(steps)
+    for k in range(len(steps) - 1, 0, -1):
+        digits[k] = (const + nearest * (steps[k] // 2)) // steps[k]
+        const -= digits[k] * steps[k]
+    digits[0], residue = divmod(const, steps[0])
+    return digits, residue
+
+
 def _own(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
     """What the coordinate that follows from a digit has a part of it."""
     first, last = ranges[solved.coordinate] if solved.coordinate is not None else (0, 0)
@@ -473,6 +455,18 @@ def _moved(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
     return solved.shift + sum(low for low, _ in ends), solved.shift + sum(high for _, high in ends)
 
 
+def _within(solved: Solved, limits: list[Limit], range_: Range) -> Range:
+    """What conditions on a digit leave of its range."""
+    low, high = range_
+    for limit in limits:
+        multiple = multiple_of(limit.factors, solved.factors)
+        if multiple > 0:
+            high = min(high, solved.shift + limit.most // multiple)
+        elif multiple < 0:
+            low = max(low, solved.shift - limit.most // -multiple)
+    return low, high
+
+
 def _root(ptr: Value, sums: Sums) -> Value | None:
     """The parameter that a pointer comes from."""
     op = sums.structure.definition.get(ptr)
@@ -480,6 +474,3 @@ def _root(ptr: Value, sums: Sums) -> Value | None:
         ptr = op.ptr
         op = sums.structure.definition.get(ptr)
     return ptr if op is None else None
-
-
-_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}

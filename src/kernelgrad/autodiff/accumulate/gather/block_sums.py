@@ -1,0 +1,143 @@
+"""A gather of few elements with long sums: a block for each tile of them, whose threads add up together.
+
+    d_w[k][c][r][s] = sum over x, y of d_y[k][y][x] * in[c][y + r][x + s]
+
+becomes a block for each (k, c): its threads run over x and y, with the sums of all (r, s) in registers, and add those
+up at the end. What does not depend on r and s is loaded once for all of them. No two blocks have the same element.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from itertools import product
+
+from ....ir.ops import BarrierReduce, For, If, Load, Value
+from ....ir.traverse import operands
+from .conditions import Coordinate
+from .kernel import Emitter, NotSliceable, Slice, together
+from .pattern import Gather, Site
+
+LANES, ROWS = 32, 8  # threads along the first coordinate that is summed over and along the second, if there is one
+
+
+def shape_of(gather: Gather) -> tuple[int, int]:
+    """Of a block."""
+    return (LANES, ROWS) if len(_axes(gather.sites[0])) > 1 else (LANES * ROWS, 1)
+
+
+def _axes(site: Site) -> list[Coordinate]:
+    return [c for c in site.summed if c[0] == "axis"]
+
+
+class BlockSums(Emitter):
+    """Emits such a gather."""
+
+    def _whole(self) -> None:
+        b, (site,) = self.b, self.gather.sites
+        rows = self._rows()
+        variables = [b.alloca(self.element, "~sum") for _ in rows]
+        for variable in variables:
+            b.store(variable, b.constant(0.0, self.element))
+        b.span = self.updates[site.number].op.span
+        slices = [Slice(self, site, row, own, False) for row, own in zip(rows, variables, strict=True)]
+        lanes, *others = _axes(site)
+        loops = [c for c in site.summed if c[0] == "loop"]
+        self._over(slices, (*loops, *reversed(others), lanes))
+        totals = [b.emit(BarrierReduce, "sum", b.load(variable), type=self.element) for variable in variables]
+        with b.region() as first:
+            for row, total in zip(rows, totals, strict=True):
+                self._update(row, {0: total})
+        here = [b.convert(b.builtin("thread_idx", axis), self.type) for axis in (0, 1)]
+        b.if_(together(b, [b.apply("eq", at, b.constant(0, self.type)) for at in here]), first.block())
+
+    def _rows(self) -> list[list[Value]]:
+        """The digits of the block's elements."""
+        b, tile = self.b, self.gather.tile or ()
+        rest, outer = b.convert(b.builtin("block_idx"), self.type), list[Value]()
+        for k in range(len(tile), self.gather.digits):
+            extent, is_last = self.number(f"_extent_{k}"), k == self.gather.digits - 1
+            at = rest if is_last else b.apply("rem", rest, extent)
+            outer.append(b.apply("add", self.number(f"_first_{k}"), at))
+            rest = rest if is_last else b.apply("div", rest, extent)
+        firsts = [self.number(f"_first_{k}") for k in range(len(tile))]
+        return [
+            [*(b.apply("add", v, b.constant(n, self.type)) for v, n in zip(firsts, place, strict=True)), *outer]
+            for place in product(*map(range, tile))
+        ]
+
+    def _over(self, slices: list[Slice], rest: tuple[Coordinate, ...]) -> None:
+        """Loops over the coordinates that are summed over, some of them in strides of the block."""
+        if not rest:
+            self._execution(slices)
+            return
+        (first, *others), b, at = rest, self.b, Value(self.type, "~at")
+        axes, shape = _axes(slices[0].site), shape_of(self.gather)
+        number = axes.index(first) if first in axes[:2] else None
+        start = b.constant(0, self.type) if number is None else b.convert(b.builtin("thread_idx", number), self.type)
+        length = slices[0].length(first)
+        with b.region() as body, ExitStack() as scopes:
+            for one in slices:
+                scopes.enter_context(one.scope())
+                one.at[first] = at
+            self._over(slices, tuple(others))
+        b.for_(start, length, (), 1 if number is None else shape[number], body.block((at,)))
+
+    def _execution(self, slices: list[Slice]) -> None:
+        """Of all elements: what is the same for them is tested and loaded first."""
+        b, common, inner = self.b, slices[0], self._first_inner(slices[0])
+        with common.scope():
+            conditions = [c for k in range(len(self.gather.tile or ()), len(common.digits)) for c in common.solve(k)]
+            conditions += self._outer_conditions(common, inner)
+            with b.region() as region, common.scope():
+                for load in self._loads_outside(common, inner):
+                    common.value(load.result)
+                known, at = dict(common.known), dict(common.at)
+                for one in slices:
+                    self._contribution(one, inner, known, at)
+            b.if_(together(b, conditions), region.block())
+
+    def _first_inner(self, one: Slice) -> int:
+        """Where on the way to the read the first loop is whose iterations are elements of the tile."""
+        tile = {solved.coordinate for solved in one.site.solved[: len(self.gather.tile or ())]}
+        loops = [op for op, _ in one.update.path if isinstance(op, For)]
+        inner = {id(loop) for k, loop in enumerate(loops) if ("loop", k) in tile}
+        path = one.update.path
+        return next((k for k, (op, _) in enumerate(path) if id(op) in inner), len(path))
+
+    def _outer_conditions(self, common: Slice, inner: int) -> list[Value]:
+        path = common.update.path[:inner]
+        for k, op in enumerate(op for op, _ in path if isinstance(op, For)):
+            common.bind(op.body.args[0], common.counter(op, common.at["loop", k]))
+        guards = [(op.cond, side is op.then) for op, side in path if isinstance(op, If)]
+        if not all(common.is_cheap(cond) for cond, _ in guards):
+            raise NotSliceable
+        return [common.holds(*guard) for guard in guards]
+
+    def _loads_outside(self, common: Slice, inner: int) -> list[Load]:
+        """What the kernel loads for all elements of the tile, if it gets that far, and each of them needs."""
+        around = (self.pattern.body, *(block for _, block in common.update.path[:inner]))
+        outside = {id(op) for block in around for op in block.ops}
+        found, seen, pending = list[Load](), set[Value](), [common.update.op.args[0]]
+        while pending:
+            value = pending.pop()
+            op = self.definition.get(value)
+            if value in seen or op is None or isinstance(op, For | If):
+                continue
+            seen.add(value)
+            pending += operands(op)
+            if id(op) in outside and common.is_copied_load(op):
+                found.append(op)
+        return found
+
+    def _contribution(self, one: Slice, inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]) -> None:
+        """To one element's sum."""
+        with one.scope():
+            for value, copy in known.items():
+                one.bind(value, copy)
+            one.at.update(at)
+            conditions = [c for k in range(len(self.gather.tile or ())) for c in one.solve(k)]
+            for k, loop in enumerate(one.loops):
+                if loop.body.args[0] not in known:
+                    one.bind(loop.body.args[0], one.counter(loop, one.at["loop", k]))
+            guards = [(op.cond, side is op.then) for op, side in one.update.path[inner:] if isinstance(op, If)]
+            one.guarded(conditions, [guard for guard in guards if not one.is_zero_test(guard[0])])

@@ -1,0 +1,157 @@
+"""What conditions around a read say about where it is: of single coordinates, and of sums of them.
+
+    for (int s = 0; s < 3; ++s)
+        if (x + s - 1 >= 0 && x + s - 1 < width) ... row[x + s - 1]
+
+Zero padding bounds neither x nor s, but their sum, which is the digit that the read's address has.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from ....analysis.access.affine import Affine, Sums
+from ....ir.ops import Apply, For, Op, Value
+from ....ir.types import Scalar
+
+Coordinate = tuple[Literal["axis", "loop"], int]  # an axis of the grid, or a loop around the read, counted from outside
+Range = tuple[int, int]  # both ends included
+Factors = dict[Coordinate, int]
+
+
+class Limit(NamedTuple):
+    """A sum of multiples of coordinates is at most a number."""
+
+    factors: Factors
+    most: int
+
+
+class Conditions:
+    """Of one launch."""
+
+    def __init__(self, sums: Sums):
+        self.sums = sums
+
+    def factors(self, sum_: Affine, loops: list[Op]) -> tuple[Factors, int] | None:
+        """A sum as multiples of coordinates, and its constant part; None if it is none."""
+        terms = sum_.coefficients
+        factors: Factors = {}
+        for axis in range(3):
+            grid, block = self.sums.shape.grid[axis], self.sums.shape.block[axis]
+            by_block, by_thread = terms.pop(("block_idx", axis), 0), terms.pop(("thread_idx", axis), 0)
+            if grid > 1 and block > 1 and by_block != by_thread * block:
+                return None
+            factors["axis", axis] = by_thread if block > 1 else by_block
+        for k, loop in enumerate(loops):
+            assert isinstance(loop, For)
+            factors["loop", k] = terms.pop(loop.body.args[0], 0)
+        return None if terms else (factors, sum_.const)
+
+    def narrow(
+        self, cond: Value, holds: bool, loops: list[Op], ranges: dict[Coordinate, Range], limits: list[Limit]
+    ) -> None:
+        """What a condition says about coordinates and sums of them. The rest is left to the gather, which tests it
+        again."""
+        match self.sums.structure.definition.get(cond):
+            case Apply("not", (inner,)):
+                self.narrow(inner, not holds, loops, ranges, limits)
+            case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
+                for arg in args:
+                    self.narrow(arg, holds, loops, ranges, limits)
+            case Apply(fn, (left, right)) if fn in _NEGATED:
+                for limit in self._limits(fn if holds else _NEGATED[fn], left, right, loops):
+                    if len(limit.factors) == 1:
+                        _narrow_one(limit, ranges)
+                    else:
+                        limits.append(limit)
+
+    def _limits(self, fn: str, left: Value, right: Value, loops: list[Op]) -> list[Limit]:
+        """What a comparison that holds says; constants are not worth to be told."""
+        sides = [self.sums.of(v) for v in (left, right)]
+        if sides[0] is None or sides[1] is None:
+            return self._unsigned_limits(fn, left, right, loops)
+        found = []
+        if fn in ("lt", "le", "eq"):
+            found.append(self._at_most(sides[0].plus(sides[1], -1), -(fn == "lt"), loops))
+        if fn in ("gt", "ge", "eq"):
+            found.append(self._at_most(sides[1].plus(sides[0], -1), -(fn == "gt"), loops))
+        return [limit for limit in found if limit is not None]
+
+    def _unsigned_limits(self, fn: str, left: Value, right: Value, loops: list[Op]) -> list[Limit]:
+        """`(unsigned)i < n`, and the same the other way round: i is not negative either, where n is not that large."""
+        if fn in ("gt", "ge"):
+            fn, left, right = _TURNED[fn], right, left
+        inner, bound = self._before_sign(left), self.sums.of(right)
+        if fn not in ("lt", "le") or inner is None or bound is None or bound.terms or not 0 <= bound.const < 2**31:
+            return []
+        found = [
+            self._at_most(inner.plus(bound, -1), -(fn == "lt"), loops),
+            self._at_most(inner.times(-1), 0, loops),
+        ]
+        return [limit for limit in found if limit is not None]
+
+    def _before_sign(self, value: Value) -> Affine | None:
+        """What an unsigned number was as a signed one of as many bits, 32 or more."""
+        op = self.sums.structure.definition.get(value)
+        if not isinstance(op, Apply) or op.fn != "convert":
+            return None
+        before, after = op.args[0].type, value.type
+        if not isinstance(before, Scalar) or not isinstance(after, Scalar):
+            return None
+        same = before.kind == "int" and after.kind == "uint" and before.bits == after.bits >= 32
+        return self.sums.of(op.args[0]) if same else None
+
+    def _at_most(self, sum_: Affine, most: int, loops: list[Op]) -> Limit | None:
+        found = self.factors(sum_, loops)
+        factors = {} if found is None else {c: f for c, f in found[0].items() if f}
+        return Limit(factors, most - sum_.const) if factors else None
+
+    def is_bound(
+        self, cond: Value, holds: bool, loops: list[Op], summed: tuple[Coordinate, ...], digits: list[Factors]
+    ) -> bool:
+        """Whether a condition is made of comparisons of one coordinate or digit each, all of which must hold."""
+        match self.sums.structure.definition.get(cond):
+            case Apply("not", (inner,)):
+                return self.is_bound(inner, not holds, loops, summed, digits)
+            case Apply("and" | "or" as fn, args):
+                return (fn == "and") == holds and all(self.is_bound(arg, holds, loops, summed, digits) for arg in args)
+            case Apply(fn, (left, right)) if (fn if holds else _NEGATED.get(fn, "ne")) in (
+                "lt",
+                "le",
+                "gt",
+                "ge",
+                "eq",
+            ):
+                limits = self._limits(fn if holds else _NEGATED[fn], left, right, loops)
+                return bool(limits) and all(_is_told(limit.factors, summed, digits) for limit in limits)
+        return False
+
+
+def _is_told(factors: Factors, summed: tuple[Coordinate, ...], digits: list[Factors]) -> bool:
+    """Whether a sum is one coordinate that follows from a digit, or a digit."""
+    if len(factors) == 1:
+        return next(iter(factors)) not in summed
+    return any(multiple_of(factors, digit) for digit in digits)
+
+
+def multiple_of(factors: Factors, digit: Factors) -> int:
+    """How often a digit is in a sum that is nothing else; 0 if it is."""
+    if not digit or factors.keys() != digit.keys():
+        return 0
+    times = {factors[c] // digit[c] for c in digit if factors[c] % digit[c] == 0}
+    exact = all(factors[c] % digit[c] == 0 for c in digit)
+    return times.pop() if exact and len(times) == 1 else 0
+
+
+def _narrow_one(limit: Limit, ranges: dict[Coordinate, Range]) -> None:
+    ((coordinate, factor),) = limit.factors.items()
+    low, high = ranges.get(coordinate, (0, 0))
+    if factor > 0:
+        high = min(high, limit.most // factor)
+    else:
+        low = max(low, -(limit.most // -factor))
+    ranges[coordinate] = (low, high)
+
+
+_TURNED = {"gt": "lt", "ge": "le"}
+_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
