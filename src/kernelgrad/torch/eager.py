@@ -50,7 +50,7 @@ def _learn(device: str) -> None:
     """What the state is in a thread of its own, where nothing is on: outside of and in inference, and while PyTorch
     goes backward through a graph on such a device, which has a say in it."""
 
-    class Probe(torch.autograd.Function):
+    class Probe(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
             return x.clone()
@@ -66,7 +66,7 @@ def _learn(device: str) -> None:
             _usual.add(_state())
         x = torch.zeros(1, device=device, requires_grad=True)
         with torch.autograd.set_multithreading_enabled(False):  # this thread waits for no other
-            Probe.apply(x).backward(torch.zeros(1, device=device))  # type: ignore[no-untyped-call]
+            Probe.apply(x).backward(torch.zeros(1, device=device))  # type: ignore[no-untyped-call, unused-ignore]
 
     if device in _known_devices or (device == "cuda" and torch.cuda.is_current_stream_capturing()):
         return
@@ -86,7 +86,7 @@ def is_plain() -> bool:
 
 
 def _only_default_device() -> bool:
-    modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call, unused-ignore]
     return all(type(mode) is DeviceContext for mode in modes)
 
 
