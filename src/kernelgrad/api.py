@@ -470,7 +470,8 @@ def checkpoint(
     `state`: a tuple of arrays, all that one step passes on to the next; or a list, a dict, tuples in a dict, and so on;
     one array is a tuple of one. `step` gets it in that form, launches kernels on the arrays and returns those of the
     next state, the same or others, in any order (u and v swapped); None if it changed them in place.
-    It is called several times with the same k, and must do the same each time; what it writes besides is scratch.
+    It is called several times with the same k, and must do the same each time (small states are looked at: another
+    result is an error); what it writes besides is scratch.
     `numbers`: what changes from step to step, passed on after k: a sequence with an entry for each step, or a function
     of k. `wrt`: other arrays whose adjoints are wanted. `budget`: bytes for states, as in 1 << 30 or "1 GB".
 

@@ -163,3 +163,37 @@ def test_each_array_of_a_state_has_an_adjoint_of_its_own(module: kg.Module) -> N
     loop = kg.checkpoint(lambda state, k: module["grow"][1, 8](kappa, 0.1, N), (u,), 3, wrt=[kappa])
     with pytest.raises(kg.TapeError, match="step 2 writes an array of wrt"):
         loop.backward(u)
+
+
+@pytest.mark.parametrize("states", [None, 1, 3])
+@pytest.mark.parametrize("n", [2, 9])
+def test_what_steps_pass_on_besides_the_state(module: kg.Module, n: int, states: int | None) -> None:
+    """A buffer that one step writes and the next reads."""
+    u, late, kappa = np.linspace(0.5, 1, N), np.linspace(0.2, 0.4, N), np.ones(N)
+
+    def delayed(state: Any, k: int) -> None:
+        (u,) = state
+        now = u.copy()
+        module["step"][1, 8](u, late, kappa, 0.5, N)
+        module["step"][1, 8](late, now, kappa, 0.5, N)
+
+    found = kg.checkpoint(delayed, (u,), n, budget=None if states is None else states * u.nbytes)
+    with pytest.raises(kg.TapeError, match="gives another result when it runs again: what a step passes on"):
+        found.backward(np.ones(N))
+
+
+def test_scratch_of_a_step(module: kg.Module) -> None:
+    """Memory that is fresh, or written first, is no part of the state."""
+    u, scratch, kappa = np.linspace(0.5, 1, N), np.zeros(N), np.ones(N)
+
+    def halves(state: Any, k: int) -> None:
+        (u,) = state
+        fresh = np.zeros(N)
+        module["step"][1, 8](scratch, u, kappa, 0.1, N)
+        module["step"][1, 8](fresh, scratch, kappa, 0.1, N)
+        module["step"][1, 8](u, fresh, kappa, 0.1, N)
+
+    found = kg.checkpoint(halves, (u,), 5, budget=u.nbytes)
+    found.backward(np.ones(N))
+    want, _, _ = recorded(module, 15, np.linspace(0.5, 1, N), kappa, [0.1] * 15, np.ones(N))
+    np.testing.assert_allclose(found.grad(u), want, rtol=1e-12)

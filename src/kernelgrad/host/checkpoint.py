@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from ..errors import ArgumentError, TapeError
 from ..progress import Steps
 from ..runtime.arrays import ArrayView
 from ..runtime.recording import RECORDER
-from ..runtime.scratch import Scratch
+from ..runtime.scratch import Scratch, read_bytes
 from ..runtime.streams import current_stream
 from . import transfers
 from .arguments import find_number
 from .arrays import device_of, seen, zero_like
 from .backward import seed_of
+from .fingerprints import SMALL
 from .record import Tape
 from .revolve import next_checkpoint
 from .states import fitted, leaves, rebuilt
 
 State = tuple[Any, ...]
 Step = Callable[..., Any]
+
+_FLOATS = (np.dtype("f8"), np.dtype("f4"), np.dtype("f2"))
 
 
 class Checkpoint:
@@ -47,6 +53,42 @@ def _saved(array: Any, found: ArrayView) -> Scratch:
     return Scratch(found.nbytes, device_of(found), current_stream(array)).copy_from(found.address)
 
 
+class Results:
+    """What each step made, in short, and that it makes the same when it runs again, but for the order in which threads
+    add. What goes from one step to the next in memory that is no part of the state has other contents by then. Arrays
+    of the CPU that are small are looked at, and so is what the last step leaves on a GPU."""
+
+    def __init__(self, n: int):
+        self._last = n - 1
+        self._found: dict[int, list[tuple[float, float] | None]] = {}
+
+    def look(self, state: State, k: int) -> None:
+        found = [self._summary(array, k) for array in state]
+        if any(map(_differ, self._found.setdefault(k, found), found)):
+            problem = f"step {k} gives another result when it runs again"
+            raise TapeError(f"checkpoint: {problem}: what a step passes on to the next is part of the state")
+
+    def _summary(self, array: Any, k: int) -> tuple[float, float] | None:
+        """A sum with random weights, and how far off it may be."""
+        view = seen("checkpoint", array)
+        device = device_of(view)
+        if view.dtype not in _FLOATS or view.nbytes > SMALL or (device is not None and k != self._last):
+            return None
+        numbers = np.frombuffer(read_bytes(view.address, view.nbytes, device), view.dtype)
+        allowed = np.sqrt(np.finfo(numbers.dtype).eps) * np.abs(numbers).sum(dtype="f8")
+        found = np.dot(numbers, _weights()[: len(numbers)].astype(numbers.dtype))
+        return (float(found), float(allowed)) if np.isfinite(found) else None
+
+
+def _differ(once: tuple[float, float] | None, again: tuple[float, float] | None) -> bool:
+    return once is not None and again is not None and abs(once[0] - again[0]) > once[1]
+
+
+@cache
+def _weights() -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.random.default_rng(2).uniform(0.5, 1.5, SMALL // 2)
+
+
 class Checkpointed:
     """What `kg.checkpoint` gives: `state`, the arrays after the last step; `backward`, `grad`, `nbytes`."""
 
@@ -64,7 +106,7 @@ class Checkpointed:
         self._sums: dict[tuple[Any, str], float] = {}
         self._adjoints: list[Any] | None = None
         self._of_arrays: list[Any] = []
-        self._used = False
+        self._used, self._results = False, Results(n)
         self._last = self._run(self._first, 0, n, n)
 
     @property
@@ -86,6 +128,7 @@ class Checkpointed:
                 self._checkpoints.append(Checkpoint(k, state))
                 planned = self._next(k, reversed_from)
             state = self._one(state, k)
+            self._results.look(state, k)
             progress.at(k + 1)
         return state
 
@@ -150,6 +193,7 @@ class Checkpointed:
                 tape.see(array)
             after = self._one(state, k)
         self._require_unwritten(tape, k)
+        self._results.look(after, k)
         for array in after:
             tape.know(array)
         tape.backward([pair for pair in zip(after, self._adjoints, strict=True) if pair[1] is not None])
