@@ -59,7 +59,7 @@ def test_kernels(replayed: list[bool]) -> None:
         y, x = arrays(2)
         MODULE["scale"][4, 256](y, x, 0.5 * k, N)
         torch.testing.assert_close(y, 0.5 * k * x * x)
-    assert replayed == [True] * 3
+    assert replayed[-3:] == [True] * 3
 
 
 def test_views_go_the_usual_way(replayed: list[bool]) -> None:
@@ -81,7 +81,7 @@ def test_gradients(name: str, replayed: list[bool]) -> None:
         gradient[4, 256](y, x, 1.5 + k, N, d_y, d_x, d_a)
         torch.testing.assert_close(d_x, 2 * (1.5 + k) * x * seed)
         torch.testing.assert_close(d_a.sum().float(), (x * x * seed).sum(), rtol=1e-4, atol=1e-3)
-    assert replayed == [True] * 3
+    assert replayed[-3:] == [True] * 3
 
 
 def test_tapes(replayed: list[bool]) -> None:
@@ -93,7 +93,7 @@ def test_tapes(replayed: list[bool]) -> None:
         gradient[4, 256](y, x, 20, N, d_y, d_x)
         first = d_x if first is None else first
         assert torch.equal(d_x, first)
-    assert replayed == [True] * 2
+    assert replayed[-2:] == [True] * 2
 
 
 def test_side_streams(replayed: list[bool]) -> None:

@@ -83,7 +83,7 @@ def test_other_arrays_and_numbers(replayed: list[bool]) -> None:
         MODULE["scale"][2, 32](y, x, [1.5, 2, np.float32(0.5), np.float64(3), float("nan"), -0.0][k], 0.25 * k, N)
         number = [1.5, 2, 0.5, 3, np.nan, -0.0][k]
         np.testing.assert_allclose(y, number * x * x + 0.25 * k, rtol=1e-6)
-    assert replayed == [True] * 4
+    assert replayed[-4:] == [True] * 4
 
 
 def test_other_sizes_and_shapes_are_other_launches(replayed: list[bool]) -> None:
@@ -154,7 +154,7 @@ def test_gradients(name: str, settings: dict[str, Any], replayed: list[bool]) ->
     for one in found[1:]:
         for a, b in zip(one, found[0], strict=True):
             np.testing.assert_array_equal(a, b)
-    assert replayed == [True] * 2
+    assert replayed[-2:] == [True] * 2
 
 
 def test_sums_go_on_from_what_is_there(replayed: list[bool]) -> None:
@@ -164,7 +164,7 @@ def test_sums_go_on_from_what_is_there(replayed: list[bool]) -> None:
         gradient[2, 32](total, x, N, d_total, d_x)
         np.testing.assert_allclose(d_x, 2 * k * x, rtol=1e-6)
         np.testing.assert_allclose(total, k * (x * x).sum(), rtol=1e-5)
-    assert replayed == [True] * 2
+    assert replayed[-2:] == [True] * 2
 
 
 def test_adjoints_that_are_not_wanted(replayed: list[bool]) -> None:
@@ -185,7 +185,7 @@ def test_shared_memory(replayed: list[bool]) -> None:
         gradient[2, 32, 128](y, x, 64, d_y, d_x)
         np.testing.assert_allclose(y, (x * x).reshape(2, 32).sum(1), rtol=1e-5)
         np.testing.assert_allclose(d_x, 2 * x * np.repeat(np.array([1, -3]), 32), rtol=1e-6)
-    assert replayed == [True] * 2
+    assert replayed[-2:] == [True] * 2
     with pytest.raises(kg.LaunchError, match="shared memory: rows needs at least 128 bytes"):
         for _ in range(3):
             MODULE["rows"][2, 32, 64](y, x, 64)
