@@ -180,6 +180,8 @@ def test_what_steps_pass_on_besides_the_state(module: kg.Module, n: int, states:
     found = kg.checkpoint(delayed, (u,), n, budget=None if states is None else states * u.nbytes)
     with pytest.raises(kg.TapeError, match="gives another result when it runs again: what a step passes on"):
         found.backward(np.ones(N))
+    if n == 2 and states is None:  # nobody looks where nobody wants it
+        kg.checkpoint(delayed, (u,), n, check=False).backward(np.ones(N))
 
 
 def test_scratch_of_a_step(module: kg.Module) -> None:

@@ -20,7 +20,7 @@ from . import transfers
 from .arguments import find_number
 from .arrays import device_of, seen, zero_like
 from .backward import seed_of
-from .fingerprints import SMALL
+from .fingerprints import LIMITS
 from .record import Tape
 from .revolve import next_checkpoint
 from .states import fitted, leaves, rebuilt
@@ -56,10 +56,10 @@ def _saved(array: Any, found: ArrayView) -> Scratch:
 class Results:
     """What each step made, in short, and that it makes the same when it runs again, but for the order in which threads
     add. What goes from one step to the next in memory that is no part of the state has other contents by then. Arrays
-    of the CPU that are small are looked at, and so is what the last step leaves on a GPU."""
+    of the CPU up to `limit` bytes are looked at, and so is what the last step leaves on a GPU."""
 
-    def __init__(self, n: int):
-        self._last = n - 1
+    def __init__(self, n: int, limit: int):
+        self._last, self._limit = n - 1, limit
         self._found: dict[int, list[tuple[float, float] | None]] = {}
 
     def look(self, state: State, k: int) -> None:
@@ -72,11 +72,12 @@ class Results:
         """A sum with random weights, and how far off it may be."""
         view = seen("checkpoint", array)
         device = device_of(view)
-        if view.dtype not in _FLOATS or view.nbytes > SMALL or (device is not None and k != self._last):
+        if view.dtype not in _FLOATS or view.nbytes > self._limit or (device is not None and k != self._last):
             return None
         numbers = np.frombuffer(read_bytes(view.address, view.nbytes, device), view.dtype)
         allowed = np.sqrt(np.finfo(numbers.dtype).eps) * np.abs(numbers).sum(dtype="f8")
-        found = np.dot(numbers, _weights()[: len(numbers)].astype(numbers.dtype))
+        weights = np.resize(_weights(), len(numbers)).astype(numbers.dtype)
+        found = np.dot(numbers, weights)
         return (float(found), float(allowed)) if np.isfinite(found) else None
 
 
@@ -86,7 +87,7 @@ def _differ(once: tuple[float, float] | None, again: tuple[float, float] | None)
 
 @cache
 def _weights() -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.random.default_rng(2).uniform(0.5, 1.5, SMALL // 2)
+    return np.random.default_rng(2).uniform(0.5, 1.5, 4099)
 
 
 class Checkpointed:
@@ -106,7 +107,7 @@ class Checkpointed:
         self._sums: dict[tuple[Any, str], float] = {}
         self._adjoints: list[Any] | None = None
         self._of_arrays: list[Any] = []
-        self._used, self._results = False, Results(n)
+        self._used, self._results = False, Results(n, LIMITS[check])
         self._last = self._run(self._first, 0, n, n)
 
     @property

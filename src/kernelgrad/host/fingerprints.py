@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .shadow_memory import ShadowMemory
 
 SMALL = 1 << 20
+LIMITS = {None: SMALL, True: 1 << 62, False: -1}  # by `check`: bytes of the largest range that is looked at
 _LITTLE = 1 << 11  # bytes
 _ALL = (1 << 64) - 1
 _MIXED = np.uint64(31)  # no distance between signs of neighbouring floats, which would cancel

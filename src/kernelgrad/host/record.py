@@ -24,7 +24,7 @@ from . import transfers
 from .arguments import element_dtype, find_number
 from .arrays import device_of, seen
 from .beginnings import Beginnings
-from .fingerprints import SMALL, UnseenStep, Watcher, unseen
+from .fingerprints import LIMITS, UnseenStep, Watcher, unseen
 from .memory_map import Cell, MemoryMap, Need, OnSplit, Span
 from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
@@ -52,7 +52,7 @@ class Tape:
         self.store = Store(budget)
         self._beginnings = Beginnings(self.store) if may_be_program else None
         self.cells = MemoryMap(_unowned(self._split))
-        self.watcher = Watcher(self.cells, {None: SMALL, True: 1 << 62, False: -1}[check])
+        self.watcher = Watcher(self.cells, LIMITS[check])
         self._token: Token[Recorder | None] | None = None
         self._state = "new"
         self._one_at_a_time = RLock()
