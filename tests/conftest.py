@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -71,3 +72,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether launches were replayed, one by one."""
+    from kernelgrad.runtime.replay import Replay
+
+    found: list[bool] = []
+    run = Replay.run
+
+    def watch(self: Any, *args: Any) -> bool:
+        found.append(run(self, *args))
+        return found[-1]
+
+    monkeypatch.setattr(Replay, "run", watch)
+    return found

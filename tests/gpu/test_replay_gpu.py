@@ -38,22 +38,6 @@ def arrays(count: int, offset: int = 0) -> list[Any]:
     return [torch.randn(N + offset, device="cuda")[offset:] for _ in range(count)]
 
 
-@pytest.fixture
-def replayed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether launches were replayed, one by one."""
-    from kernelgrad.runtime.replay import Replay
-
-    found: list[bool] = []
-    run = Replay.run
-
-    def watch(self: Any, *args: Any) -> bool:
-        found.append(run(self, *args))
-        return found[-1]
-
-    monkeypatch.setattr(Replay, "run", watch)
-    return found
-
-
 def test_kernels(replayed: list[bool]) -> None:
     for k in range(5):
         y, x = arrays(2)

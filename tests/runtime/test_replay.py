@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.runtime.replay import Replay
 
 MODULE = kg.compile("""
 #include <assert.h>
@@ -57,20 +56,6 @@ __global__ void by_constant(float *y, const float *x) { y[threadIdx.x] = FACTOR[
 __global__ void shifted(float *y, const float *x) { y[threadIdx.x] = x[(int)threadIdx.x - 1]; }
 """)
 N = 40
-
-
-@pytest.fixture
-def replayed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether launches were replayed, one by one."""
-    found: list[bool] = []
-    run = Replay.run
-
-    def watch(self: Any, *args: Any) -> bool:
-        found.append(run(self, *args))
-        return found[-1]
-
-    monkeypatch.setattr(Replay, "run", watch)
-    return found
 
 
 def made(shape: Any, dtype: str = "f4", seed: int = 0) -> Any:
