@@ -55,6 +55,13 @@ def test_values(name: str, plan: str, primal: bool) -> None:
         assert_right(launched(CASES[name], primal=primal), CASES[name])
 
 
+@pytest.mark.parametrize("name", ["remainder", "registers"])
+@pytest.mark.parametrize("option", ["deterministic", "may_alias"])
+def test_values_with(option: str, name: str) -> None:
+    with forced("as on a GPU"):
+        assert_right(launched(CASES[name], primal=False, **{option: True}), CASES[name])
+
+
 @EVERY
 def test_which_blocks(name: str) -> None:
     case = CASES[name]
