@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cProfile
 import importlib
 import importlib.util
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from counted_calls import counted_calls
 
 FILE = Path(__file__).parent.parent / "benchmarks" / "derivation.py"
 TOLERANCE = 1.25  # a quadratic part doubles the marginal cost from one pair of lengths to the next
@@ -38,10 +38,7 @@ def _launch(kernel: Any) -> None:
 
 
 def _calls(text: str, use: Callable[[Any], None]) -> int:
-    kernel = kg.compile(text)["k"]
-    profile = cProfile.Profile()
-    profile.runcall(use, kernel)
-    return sum(entry.callcount for entry in profile.getstats())  # type: ignore[attr-defined]
+    return counted_calls(use, kg.compile(text)["k"])[0]
 
 
 def _is_flat(calls: list[int]) -> bool:
