@@ -27,7 +27,7 @@ from ..runtime.recording import refuse_while_recording
 from ..runtime.scratch import Scratch
 from ..runtime.signature import c_signature
 from .asked.settings import Settings
-from .gradient import Differentiated
+from .differentiated import Differentiated
 
 _ONE_THREAD = make_launch(1, 1)
 

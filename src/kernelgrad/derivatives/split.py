@@ -30,7 +30,7 @@ from ..runtime.launch import BoundArguments
 from ..runtime.own import Own
 from ..runtime.reach import reaching
 from ..runtime.recording import refuse_while_recording
-from .gradient import Differentiated
+from .differentiated import Differentiated
 from .kept_promises import Promised, same_numbers, same_sizes
 
 _REMEMBERED = 256  # kinds of launches

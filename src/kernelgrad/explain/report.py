@@ -27,7 +27,8 @@ from ..transforms import rotate
 from .words import explain
 
 if TYPE_CHECKING:
-    from ..derivatives.gradient import Differentiated, Gradient, Planned
+    from ..derivatives.differentiated import Differentiated
+    from ..derivatives.gradient import Gradient, Planned
 
 
 @deeply

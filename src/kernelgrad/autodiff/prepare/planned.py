@@ -16,7 +16,7 @@ from ...analysis.structure import Place, Structure
 from ...errors import Span
 from ...ir.builder import pointee
 from ...ir.ops import Atomic, Call, For, Function, Global, Module, Op, Param, Print, Value, Warp, While
-from ...ir.traverse import kinds, uses, walk
+from ...ir.traverse import kinds, operands, uses, walk
 from ...ir.types import I64, Pointer, Scalar
 from ...locks import cached_property
 from ..accumulate.parameters import AdjointParams, adjoint_params
@@ -80,6 +80,13 @@ class Planned:
     @property
     def function(self) -> Function:
         return self.shadowed.function
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether no derivative gets into memory; what atomics add to has its own."""
+        memory, activity = self.memory, self.activity
+        kept = any(isinstance(op, Atomic) and memory.of(op.ptr) & activity.roots for op in memory.stores)
+        return not kept and not any(value in activity for op in memory.stores for value in operands(op))
 
     def taped_spans(self) -> set[Span]:
         return {place.owner.span for place in self.taped_loops() if place.owner is not None}

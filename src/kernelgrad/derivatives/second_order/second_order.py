@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from ... import requests
 from ...analysis.roots import holds_pointers
+from ...autodiff.accumulate.parameters import adjoint_declared
 from ...errors import ArgumentError, LaunchError
 from ...ir.ops import Block, Param, Value
 from ...ir.ops import Module as IRModule
@@ -41,7 +42,7 @@ from ...runtime.own import Own
 from ...runtime.recording import refuse_while_recording
 from ...runtime.scratch import zero_bytes
 from ...runtime.signature import c_signature, declare, user_params
-from ..gradient import Gradient, adjoint_declared
+from ..gradient import Gradient
 from ..jvp import Prepared, supplied, tangent_declared
 from ..struct_adjoints import completed
 from .code import Role, SecondCode, Slot
