@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -177,11 +176,12 @@ def test_import_loads_no_heavy_package() -> None:
 
 
 def test_import_costs_less_than_twice_numpys() -> None:
-    """The margin is for busy machines: `make bench` measures the number that counts."""
+    """Of the quickest of some: what others do meanwhile only adds to it. The margin is for busy machines: `make bench`
+    measures the number that counts."""
     code = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
     times: dict[str, list[float]] = {"numpy": [], "kernelgrad": []}
     for _ in range(5):
         for name, samples in times.items():
             samples.append(float(python(code.format(name))))
-    numpy, kernelgrad = (statistics.median(samples) for samples in times.values())
+    numpy, kernelgrad = (min(samples) for samples in times.values())
     assert kernelgrad < 2 * numpy + 0.1
