@@ -1,6 +1,6 @@
 """Cells of shared memory that one thread has for itself between two barriers (rule 17).
 
-The block is played through for one launch, with the integers of all its threads (`coverage.Threads`): phase by phase,
+The block is played through for one launch, with the integers of all its threads (`Threads`): phase by phase,
 who touches which cell, stores included. A load none of whose cells another thread touches in the same phase has a plain
 update of the shadow. What cannot be played, because it depends on memory or on the block, counts as touching anything.
 """
@@ -22,7 +22,7 @@ from ...ir.types import Pointer
 from ..roots import Memory
 
 if TYPE_CHECKING:
-    from ..block_interpreter.coverage import Numbers, Threads
+    from ..block_interpreter.threads import Numbers, Threads
 
 Place = tuple[str, str]  # a variable, and where in the source it is read or stored
 _LONGEST = {True: 12, False: 128}  # iterations that are played one by one, of loops with barriers and without

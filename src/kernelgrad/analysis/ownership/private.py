@@ -26,7 +26,7 @@ from .exclusive import Place as SharedPlace
 from .exclusive import crowded_stores, is_shared, place_of
 
 if TYPE_CHECKING:
-    from ..block_interpreter.coverage import Threads
+    from ..block_interpreter.threads import Threads
 
 
 def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:

@@ -326,7 +326,7 @@ def of_stores(planned: Planned, sums: Sums) -> tuple[frozenset[SharedPlace], fro
     of = planned.function, planned.memory
     if not planned.memory.global_names:
         return frozenset(), stores_apart(*of, planned.structure, planned.activity.roots, sums, None)
-    from ...analysis.block_interpreter.coverage import Threads
+    from ...analysis.block_interpreter.threads import Threads
     from ...analysis.ownership.exclusive import exclusive_loads
 
     threads = Threads(sums.shape.block, planned.structure, sums.known)
