@@ -35,6 +35,7 @@ from ..ir.types import BOOL, U32, Scalar
 from . import simplify
 
 _MOST = 6  # guards of a value
+_AGAIN = "rare: an adjoint of zero met an infinity; again, with tests for zero"
 _RUN_AGAIN = (Load, If, For)
 _SCALED = frozenset(("mul", "div", "fast_div", "ldexp"))  # by something: the first argument, of `mul` also the second
 _ALIKE = frozenset("neg convert convert_rn convert_rd convert_ru convert_rz".split())
@@ -249,7 +250,8 @@ class _Masks:
         results = tuple(plain[v] for v in sums.roots)
         if self.masked > before:
             some = self.any_nan(results)
-            self.emit(If(some, tested, Block((), (), results), results=sums.roots, span=self.b.span))
+            span = self.b.span.because(_AGAIN)
+            self.emit(If(some, tested, Block((), (), results), results=sums.roots, span=span))
         else:
             self.known.update({v: Known(plain[v]) for v in sums.roots})
         self.changed = True
@@ -333,7 +335,8 @@ class _Masks:
         results: dict[Value, Value] = {}
         tested = clone(Block((), (replace(last, unroll=1),), last.results), results)
         waiting = {v: self.known[v] for v in last.results if v in self.known}  # for tests that come after both
-        self.emit(If(some, tested, Block((), (), plain.results), results=last.results, span=op.span))
+        span = op.span.because(_AGAIN)
+        self.emit(If(some, tested, Block((), (), plain.results), results=last.results, span=span))
         self.known.update(waiting)
 
 
