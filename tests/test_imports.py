@@ -39,7 +39,7 @@ frameworks  torch  jax
 # Kernels of our own are compiled as a user's are, and so are those that come with their source.
 COMPILE = {
     ("launches/memory/ordered_adds", "kernelgrad.api.load"),
-    ("launches/memory/given_tape", "kernelgrad.api.load"),
+    ("launches/memory/fixed_tape", "kernelgrad.api.load"),
     ("host/transfers", "kernelgrad.api.compile"),
     ("torch/operator", "kernelgrad.api.of_cupy"),
     ("jax/operator", "kernelgrad.api.of_cupy"),

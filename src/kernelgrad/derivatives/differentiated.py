@@ -19,7 +19,7 @@ from ..runtime.buffer_checks import Pair, check_overlap, check_sizes
 from ..runtime.config import Launch
 from ..runtime.integers import ANY, Ways, integers_of, known_launch
 from ..runtime.launch import BoundArguments, Executable
-from ..runtime.own import Own
+from ..runtime.launch_memory import LaunchMemory
 from ..runtime.signature import c_signature, declare, user_params
 from .asked.settings import Settings
 
@@ -92,7 +92,7 @@ class Differentiated:
                     check_members(name, type, args[number], adjoints[name])
 
     def _in_float(
-        self, adjoints: dict[str, Any], launch: Launch, own: Own, kept: tuple[str, ...] | None = None
+        self, adjoints: dict[str, Any], launch: Launch, own: LaunchMemory, kept: tuple[str, ...] | None = None
     ) -> dict[str, Any]:
         """The adjoints as the gradient takes them: in half precision, copies in float."""
         if not self._has_halves:
@@ -133,7 +133,9 @@ class Differentiated:
                 pairs.append(Pair(param, adjoints[member.name], f"{shown[member.struct]}{member.shown}"))
         check_sizes(self.kernel.name, "adjoint", pairs, bound)
 
-    def check_overlap(self, variant: Variant, bound: BoundArguments, own: Own, written: frozenset[str]) -> None:
+    def check_overlap(
+        self, variant: Variant, bound: BoundArguments, own: LaunchMemory, written: frozenset[str]
+    ) -> None:
         """Also of adjoints that float copies stand for. `written`: the parameters through which the launch writes."""
         if own.originals:
             bound = bound._replace(buffers=(*bound.buffers, *own.originals))

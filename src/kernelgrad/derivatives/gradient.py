@@ -18,7 +18,7 @@ from ..runtime.arguments import Placement
 from ..runtime.config import Launch, Launchers, make_launch
 from ..runtime.integers import KnownLaunch, Ways, integers_of, known_launch
 from ..runtime.launch import BoundArguments, Executable
-from ..runtime.own import Own
+from ..runtime.launch_memory import LaunchMemory
 from ..runtime.recording import is_recorded
 from ..runtime.signature import user_params
 from .asked.settings import Settings
@@ -35,7 +35,7 @@ class BoundPlan(NamedTuple):
     plan: LaunchPlan
     bound: BoundArguments
     placement: Placement
-    own: Own
+    own: LaunchMemory
 
 
 class Planned(NamedTuple):
@@ -203,7 +203,7 @@ class Gradient(Differentiated):
         """The kernel's parameters and variables that such a launch reads; None where that is not known. `args`: with
         adjoints of the right sizes."""
         own_args, adjoints = self.separate(args, {})
-        wanted, own = tuple([name for name, adjoint in adjoints.items() if adjoint is not None]), Own()
+        wanted, own = tuple([name for name, adjoint in adjoints.items() if adjoint is not None]), LaunchMemory()
         adjoints = self._in_float(adjoints, launch, own, ())
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         ways = self.ways(placement, False, False)
@@ -263,7 +263,7 @@ class Gradient(Differentiated):
         segment: int | None = None,
         single: bool = False,
         watched: bool = True,
-    ) -> tuple[list[Step], Placement, Own]:
+    ) -> tuple[list[Step], Placement, LaunchMemory]:
         """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
         plan, bound, placement, own = self.bind_plan(launch, args, keywords, segment, single, watched)
         if not self.settings.may_alias:
@@ -284,7 +284,7 @@ class Gradient(Differentiated):
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
         wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
-        own = Own()
+        own = LaunchMemory()
         adjoints = self._in_float(adjoints, launch, own)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         if bound.has_parts:
@@ -314,7 +314,7 @@ class Gradient(Differentiated):
         on_gpu: bool,
     ) -> Planned:
         function, wanted = self.kernel.function, self.settings.listed
-        own_args, copies = args[: len(user_params(function))], Own()
+        own_args, copies = args[: len(user_params(function))], LaunchMemory()
         primal, placement = self.kernel.bind(own_args)
         bound = None
         if keywords or len(args) != len(own_args):

@@ -128,13 +128,13 @@ def test_subscripts_have_no_casts_that_change_nothing() -> None:
     """Where a thread takes what another one has: its index stands for a counter of another type."""
     source = """__global__ void tiles(const float *A, const float *B, float *C, int n) {
         __shared__ float As[16][16], Bs[16][16];
-        int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * 16 + y, col = blockIdx.x * 16 + x;
+        int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
         float sum = 0;
         for (int t = 0; t < n; t += 16) {
-            As[y][x] = A[row * n + t + x];
-            Bs[y][x] = B[(t + y) * n + col];
+            As[threadIdx.y][threadIdx.x] = A[row * n + t + threadIdx.x];
+            Bs[threadIdx.y][threadIdx.x] = B[(t + threadIdx.y) * n + col];
             __syncthreads();
-            for (int j = 0; j < 16; ++j) sum += As[y][j] * Bs[j][x];
+            for (int j = 0; j < 16; ++j) sum += As[threadIdx.y][j] * Bs[j][threadIdx.x];
             __syncthreads();
         }
         C[row * n + col] = sum;

@@ -161,7 +161,7 @@ def make_planned(function: Function, module: Module, options: Options) -> Planne
             function, module = decided.function, decided.extended(module)
             memory = memory_analysis.analyse(function)
             activity = activity_of(function, memory, options)
-        winners = Winners(global_memory.find_claims(function, memory, activity, options.may_alias), decided.won)
+        winners = Winners(global_memory.find_won_buffers(function, memory, activity, options.may_alias), decided.won)
     options = _suited(options, function, memory, winners)
     wide = _wide_roots(function, memory, activity, options.facts.wide)
     given = adjoint_params(function, activity, options.listed, options.facts.copied, wide)
@@ -216,7 +216,7 @@ def _shared_shadows(module: Module, memory: Memory, activity: Activity, wide: fr
 
 def _suited(options: Options, function: Function, memory: Memory, winners: Winners) -> Options:
     """How many launches it takes, whatever was asked for."""
-    if winners.claims:
+    if winners.buffers:
         return _apart(options, winners, memory)
     if options.mode == "reverse" and not options.may_alias and _writes_only_outputs(function, memory):
         return replace(options, mode="joint", silent=True)

@@ -45,7 +45,7 @@ from ...ir.ops import Apply, Atomic, Block, For, Function, If, Module, Op, Value
 from ...ir.traverse import uses, walk, with_body
 from ...ir.types import I32, U32
 from ...transforms.unroll import constants_of
-from .own_cells import Known
+from .exclusive_cells import Known
 
 _SHORTEST = 4  # iterations: below, the ring's own work is more than what it saves
 _MOST_UNROLLED = 4096  # operations: beyond, the code takes longer to fetch than to run

@@ -1,4 +1,4 @@
-"""Sums that have gone round, added plainly: to cells of shared memory that one lane alone touches between two barriers.
+"""Sums of a warp rotation, added plainly: to cells of shared memory that one lane alone touches between two barriers.
 
 The lane in which the sum of an iteration ends is the only one of its row that adds it. If different rows and iterations
 have different cells, and nobody else has to do with them until threads meet again, no atomic is needed.
