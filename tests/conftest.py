@@ -75,6 +75,15 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
 
 
+@pytest.fixture(scope="module")
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For a file of tests that neither use nor fill the user's cache."""
+    path = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELGRAD_CACHE_DIR", str(path))
+        yield path
+
+
 @pytest.fixture
 def no_garbage_collection() -> Iterator[None]:
     """What other tests left behind is finalized before, and not meanwhile: where a finalizer would be interrupted, or

@@ -12,9 +12,10 @@ import numpy as np
 
 from ...ir.ops import For, If, Load, Op, Store, While
 from ...ir.traverse import blocks, walk
+from ..access.affine import Known
 from ..structure import Structure
 from ..tiles import Tile
-from .threads import Known, Numbers, Threads
+from .threads import Numbers, Threads
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import numpy as np
 
 from ...ir.ops import Apply, Builtin, Constant, For, GlobalRef, Member, Offset, PtrCast, Value, While
 from ...ir.types import Pointer, Scalar, Struct, Type
+from ..access.affine import Known
 from ..fold import limits
 from ..structure import Structure
 
 Numbers = Any  # an array of int64 or bool, one entry per thread
-Known = Callable[[Value], int | float | bool | None]
 _ITERATIONS = 2048
 _LARGE = 1 << 31  # products of such numbers do not wrap here; what is larger counts as unknown
 

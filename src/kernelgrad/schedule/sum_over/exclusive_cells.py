@@ -17,7 +17,7 @@ from ...ir.traverse import walk
 from ..exchange.owners import Cell, cell_of, owned_along
 
 
-class Known(NamedTuple):
+class BlockFacts(NamedTuple):
     """Of a function and the blocks that it is for. `row`: lanes that agree on the cells."""
 
     module: Module
