@@ -1,4 +1,4 @@
-"""Sums that go round the lanes of a warp: the adjoints of elements that all lanes read in the same iteration.
+"""Warp rotation: sums that go round the lanes, of the adjoints of elements that all lanes read in the same iteration.
 
     for (k = 0; k < 32; ++k) ... atomicAdd(&_d_s[k], v)
 
