@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,72 +258,22 @@ def _lists(n: int) -> list[Idiom]:
     key = random.integers(0, 256, n * 16, dtype=np.int32)
     side = int((n / 4) ** 0.5)
     some = max(1, min(n * 16 // 256, 1056))
+    row = partial(Idiom, file="neighbours.cu", block=256)
+    sparse = partial(
+        row, "sparse rows", outputs=(n,), inputs=(n * 16, n), rest=(start, column, n), aim=2.6, needs=(0, 1)
+    )
+    counts = partial(row, "histogram", outputs=(256,), inputs=(n * 16,), rest=(key, n * 16), aim=2.5, adds=True)
+    planes = 8 * side * side
     return [
-        Idiom(
-            "sparse rows",
-            "csr_thread",
-            "neighbours.cu",
-            n // 256,
-            256,
-            (n,),
-            (n * 16, n),
-            (start, column, n),
-            2.6,
-            needs=(0, 1),
-        ),
-        Idiom(
-            "sparse rows",
-            "csr_warp",
-            "neighbours.cu",
-            n // 8,
-            256,
-            (n,),
-            (n * 16, n),
-            (start, column, n),
-            2.6,
-            needs=(0, 1),
-        ),
-        Idiom(
-            "neighbours", "pairs", "neighbours.cu", n // 256, 256, (n,), (n, n, n), (near, n, 32), 2.5, needs=(0, 1, 2)
-        ),
-        Idiom(
-            "bilinear",
-            "bilinear",
-            "neighbours.cu",
-            n // 256,
-            256,
-            (n * 8,),
-            (8 * side * side, 2 * n),
-            (n, 8, side),
-            4.7,
-            needs=(0, 1),
-        ),
-        Idiom(
-            "histogram",
-            "weighted_histogram",
-            "neighbours.cu",
-            some,
-            256,
-            (256,),
-            (n * 16,),
-            (key, n * 16),
-            2.5,
-            adds=True,
-            needs=(),
-        ),
-        Idiom(
-            "histogram",
-            "histogram_global",
-            "neighbours.cu",
-            n // 16,
-            256,
-            (256,),
-            (n * 16,),
-            (key, n * 16),
-            2.5,
-            adds=True,
-        ),
-    ]
+        sparse("csr_thread", grid=n // 256),
+        sparse("csr_warp", grid=n // 8),
+        row("neighbours", "pairs", grid=n // 256, outputs=(n,), inputs=(n,) * 3, rest=(near, n, 32), aim=2.5,
+            needs=(0, 1, 2)),
+        row("bilinear", "bilinear", grid=n // 256, outputs=(n * 8,), inputs=(planes, 2 * n), rest=(n, 8, side), aim=4.7,
+            needs=(0, 1)),
+        counts("weighted_histogram", grid=some, needs=()),
+        counts("histogram_global", grid=n // 16),
+    ]  # fmt: skip
 
 
 # By family: a kernel of kernels/idioms_by_hand.cu, its arguments by name (`d_x` is the adjoint of x; a family's kernels

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="module")
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For a file of tests that neither use nor fill the user's cache."""
+    path = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELGRAD_CACHE_DIR", str(path))
+        yield path
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    """What other tests left behind is finalized before, and not meanwhile: where a finalizer would be interrupted, or
+    find no room on the stack, or keep what should go by itself from being seen to stay."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

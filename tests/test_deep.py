@@ -27,7 +27,7 @@ BODIES = {
 
 
 @pytest.fixture
-def little_stack() -> Iterator[None]:
+def little_stack(no_garbage_collection: None) -> Iterator[None]:
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 160)
     yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,7 +39,7 @@ frameworks  torch  jax
 # Kernels of our own are compiled as a user's are, and so are those that come with their source.
 COMPILE = {
     ("launches/memory/ordered_adds", "kernelgrad.api.load"),
-    ("launches/memory/given_tape", "kernelgrad.api.load"),
+    ("launches/memory/fixed_tape", "kernelgrad.api.load"),
     ("host/transfers", "kernelgrad.api.compile"),
     ("torch/operator", "kernelgrad.api.of_cupy"),
     ("jax/operator", "kernelgrad.api.of_cupy"),
@@ -177,11 +176,12 @@ def test_import_loads_no_heavy_package() -> None:
 
 
 def test_import_costs_less_than_twice_numpys() -> None:
-    """The margin is for busy machines: `make bench` measures the number that counts."""
+    """Of the quickest of some: what others do meanwhile only adds to it. The margin is for busy machines: `make bench`
+    measures the number that counts."""
     code = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
     times: dict[str, list[float]] = {"numpy": [], "kernelgrad": []}
     for _ in range(5):
         for name, samples in times.items():
             samples.append(float(python(code.format(name))))
-    numpy, kernelgrad = (statistics.median(samples) for samples in times.values())
+    numpy, kernelgrad = (min(samples) for samples in times.values())
     assert kernelgrad < 2 * numpy + 0.1

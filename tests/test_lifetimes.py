@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,17 +29,14 @@ def test_a_kernel_lives_without_the_tree_of_its_text() -> None:
     assert y.tolist() == [3] * 4
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_a_tree_goes_with_its_module() -> None:
     """And not when Python next looks for cycles."""
-    gc.disable()
-    try:
-        module = kg.compile(SOURCE)
-        assert len(module.functions) == 1
-        tree = weakref.ref(module._unit.tree)
-        del module
-        assert tree() is None
-    finally:
-        gc.enable()
+    module = kg.compile(SOURCE)
+    assert len(module.functions) == 1
+    tree = weakref.ref(module._unit.tree)
+    del module
+    assert tree() is None
 
 
 def test_code_in_use_outlives_its_place_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,16 +51,8 @@ def test_code_in_use_outlives_its_place_in_the_cache(monkeypatch: pytest.MonkeyP
     assert len(cpu._memory) == 1
 
 
-@pytest.fixture
-def no_search_for_cycles() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
 @pytest.mark.parametrize("use", ["recorded", "reversed", "kept", "custom", "program", "checkpoint"])
-@pytest.mark.usefixtures("no_search_for_cycles")
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_what_a_recording_saved_goes_with_it(use: str) -> None:
     """Python knows nothing of the gigabytes that hang on it: a loop that records and reverses would run out of them."""
     assert [found() for found in _recorded(use)] == [None] * 3

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,47 +21,61 @@ class _Terminal(io.StringIO):
         return True
 
 
-@progress.doing(lambda name, seconds: f"deriving {name}")
-def _work(name: str, seconds: float) -> str:
-    time.sleep(seconds)
+@progress.doing(lambda name, is_over: f"deriving {name}")
+def _work(name: str, is_over: Callable[[], bool]) -> str:
+    _wait(is_over)
     return name
 
 
-@progress.doing(lambda seconds: "choosing")
-def _outer(seconds: float) -> str:
-    time.sleep(seconds)
-    return _work("k", 0.0)
+@progress.doing(lambda is_over: "choosing")
+def _outer(is_over: Callable[[], bool]) -> str:
+    _wait(is_over)
+    return _work("k", lambda: True)
 
 
-def _said(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> io.StringIO:
-    monkeypatch.setattr(progress, "_AFTER", 0.05)
+def _wait(is_over: Callable[[], bool]) -> None:
+    """However long a busy machine takes to run another thread."""
+    end = time.monotonic() + 60
+    while not is_over() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _said(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, after: float = 0.05) -> io.StringIO:
+    monkeypatch.setattr(progress, "_AFTER", after)
     monkeypatch.setattr(sys, "stderr", stream)
     return stream
 
 
+def _waiting() -> list[threading.Timer]:
+    """Those that would still say something."""
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    return [timer for timer in timers if not timer.finished.is_set()]
+
+
 def test_what_takes_long_is_told_and_the_line_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     said = _said(monkeypatch, _Terminal())
-    assert _work("k", 0.4) == "k"
+    assert _work("k", lambda: said.getvalue().endswith("...")) == "k"
     assert said.getvalue() == "\r\033[Kkernelgrad: deriving k ...\r\033[K"
 
 
 def test_what_is_inside_is_told_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     said = _said(monkeypatch, _Terminal())
-    assert _outer(0.4) == "k"
+    assert _outer(lambda: said.getvalue().endswith("...")) == "k"
     assert "choosing ...\r\033[Kkernelgrad: deriving k ..." in said.getvalue()
 
 
 def test_nothing_of_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = _said(monkeypatch, _Terminal())
-    _work("k", 0.0)
-    time.sleep(0.2)
-    assert said.getvalue() == ""
+    said = _said(monkeypatch, _Terminal(), after=60)
+    seen: list[int] = []
+    _work("k", lambda: not seen.append(len(_waiting())))  # type: ignore[func-returns-value]
+    assert said.getvalue() == "" and seen == [1] and _waiting() == []
 
 
 def test_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     said = _said(monkeypatch, io.StringIO())
-    _work("k", 0.3)
-    assert said.getvalue() == ""
+    seen: list[int] = []
+    _work("k", lambda: not seen.append(len(_waiting())))  # type: ignore[func-returns-value]
+    assert said.getvalue() == "" and seen == [0]
 
 
 def test_passes_tell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,12 +88,13 @@ def test_passes_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_steps_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = _said(monkeypatch, _Terminal())
+    said, now = _said(monkeypatch, _Terminal()), [7.0]
     monkeypatch.setattr(progress, "_EVERY", 0.0)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     steps = progress.Steps("backward", 3)
     steps.at(0)
     assert said.getvalue() == ""
-    time.sleep(0.1)
+    now[0] += 0.1
     steps.at(1)
     steps.at(3)
     assert "kernelgrad: backward: 1 of 3 steps" in said.getvalue()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .checking.check_gradient import GradientReport
     from .derivatives.asked.promises import Promises
     from .derivatives.device_function import DeviceFunction, FunctionGradient
-    from .derivatives.gradient import Differentiated, Gradient
+    from .derivatives.differentiated import Differentiated
+    from .derivatives.gradient import Gradient
     from .derivatives.jvp import FunctionTangent, Tangent
     from .derivatives.second_order.second_order import SecondOrder
     from .derivatives.split import Forward, Reverse

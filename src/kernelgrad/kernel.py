@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .runtime.tapes import StackMemory, TapeMemory
     from .runtime.variables import Variable
 
-Hidden = Mapping[str, Supplied]
+SuppliedByName = Mapping[str, Supplied]
 
 
 class Kernel:
@@ -100,7 +100,7 @@ class Kernel:
         launch: Launch,
         bound: BoundArguments,
         placement: Placement,
-        hidden: Hidden,
+        supplied: SuppliedByName,
         seed: int | None,
         unique: tuple[str, ...] = (),
     ) -> CheckReport:
@@ -114,7 +114,7 @@ class Kernel:
             raise ArgumentError(f"{self.function.called}: check runs on the CPU; pass NumPy arrays")
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
         config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
-        arguments = self._with_variables(self.cpu_module, bound, config, None, hidden)
+        arguments = self._with_variables(self.cpu_module, bound, config, None, supplied)
         return check_cpu(self.cpu_module, self.name, config, arguments, seed, unique)
 
     def with_fixed_constants(self) -> Kernel:
@@ -201,18 +201,18 @@ class Kernel:
         return self._binder.bind(args, keywords)
 
     def _launch(
-        self, launch: Launch, args: tuple[Any, ...], keywords: dict[str, Any], hidden: Hidden | None = None
+        self, launch: Launch, args: tuple[Any, ...], keywords: dict[str, Any], supplied: SuppliedByName | None = None
     ) -> None:
         if keywords:
             args = self._binder.in_order(args, keywords)
-        if self._was_launched and hidden is None and self.replays.launch(launch, args):
+        if self._was_launched and supplied is None and self.replays.launch(launch, args):
             return
         recorder = RECORDER.get()
         if recorder is not None:
             recorder.launch(self, launch, args, {})
             return
         bound, placement = self._binder.bind(args)
-        self.run(launch, bound, placement, hidden or {})
+        self.run(launch, bound, placement, supplied or {})
         self._was_launched = True
 
     @cached_property
@@ -240,25 +240,25 @@ class Kernel:
         launch: Launch,
         bound: BoundArguments,
         placement: Placement,
-        hidden: Hidden,
+        supplied: SuppliedByName,
         constants: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Launches with arguments that are bound already; `hidden` gives what is neither theirs nor the module's.
+        """Launches with arguments that are bound already; `supplied` gives what is neither theirs nor the module's.
         `constants`: what `__constant__` variables are to hold on a GPU, instead of what the module's do."""
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
-        if self.function.stacks and not hidden.keys() >= {f"_tape_{name}" for name, _ in self.function.stacks}:
-            self._stack_memory.run(self, launch, bound, placement, hidden)
+        if self.function.stacks and not supplied.keys() >= {f"_tape_{name}" for name, _ in self.function.stacks}:
+            self._stack_memory.run(self, launch, bound, placement, supplied)
             return
         if self.function.apart:
             from .runtime.buffer_checks import check_requests
 
             check_requests(self.function, bound, self.written)
         if self.function.tapes:
-            hidden = {**hidden, **self._tape_memory.supplied(launch, placement, stream_of(launch, placement))}
+            supplied = {**supplied, **self._tape_memory.supplied(launch, placement, stream_of(launch, placement))}
         config = _config(launch, placement)
         module = self.cpu_module if placement.cuda is None else self.cuda_module
         executable = self._executable(placement.cuda)
-        arguments = self._with_variables(module, bound, config, placement.cuda, hidden)
+        arguments = self._with_variables(module, bound, config, placement.cuda, supplied)
         if bound.nulls:
             self.require_arrays(launch, bound)
             executable = self._executable_for(bound.nulls, placement.cuda)
@@ -310,15 +310,15 @@ class Kernel:
         bound: BoundArguments,
         config: LaunchConfig,
         device: int | None,
-        hidden: Hidden | None = None,
+        supplied: SuppliedByName | None = None,
     ) -> BoundArguments:
         if device is not None and self._constant_names:
             self._copy_constants(device)
 
         def supply(param: Param) -> Supplied:
             name = param.variable or ""
-            if hidden and name in hidden:
-                return hidden[name]
+            if supplied and name in supplied:
+                return supplied[name]
             variable = self.variable(name)
             on_host = device is None
             address = variable.host_address() if on_host else variable.device_address(device or 0, config.stream or 0)

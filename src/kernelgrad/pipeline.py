@@ -93,14 +93,14 @@ WIDENED = (
     Pass("tidy", "transforms.simplify"),
 )
 
-TAPS = Pass(
-    "taps", "autodiff.accumulate.block_constant_sums:unrolled", (For, While)
-)  # likewise, over few elements each
-TURNS = Pass("turns", "schedule.coarsen.unroll_loads", (For, While))  # for sums over very many blocks
+# For gradients that do nothing but sum over very many blocks.
+UNROLLED_UPDATES = Pass("unroll_updates", "autodiff.accumulate.block_constant_sums:unrolled", (For, While))
+UNROLLED_LOADS = Pass("unroll_loads", "schedule.coarsen.unroll_loads", (For, While))
 
-# The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 UNMASK = Pass("unmask", "transforms.unmask", ("masked",))
-GIVEN = Pass("given", "transforms.given", ("stop", "custom", "custom_forward", "custom_reverse"))  # by the source
+# What the source gives of derivatives is nothing to a backend.
+GIVEN = Pass("given", "transforms.erase_custom", ("stop", "custom", "custom_forward", "custom_reverse"))
+# The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
 CPU = (GIVEN, Pass("cpu-variables", "transforms.globals", (GlobalRef,), (("global", "constant"),)), UNMASK)
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
@@ -268,11 +268,13 @@ def finish_derivative(
     def compute() -> Module:
         verify(emitted, "autodiff")
         sums = Pass("sums", "transforms.sums", (For, While), (gathering, only_sums))
-        clean = for_target(emitted, function.name, (*((TAPS,) if only_sums else ()), *DERIVATIVE, sums, *ARRANGED))
+        clean = for_target(
+            emitted, function.name, (*((UNROLLED_UPDATES,) if only_sums else ()), *DERIVATIVE, sums, *ARRANGED)
+        )
         tuned = _tuned(clean, function.name, tuning, gathering)
         zeros = (Pass("masks", "transforms.masks", (), (adjoints,)),) if adjoints else ()
         pieces = Pass("sum_pieces", "transforms.sum_pieces", (), (shadows | gathering,))
-        late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((TURNS,) if only_sums else ()))
+        late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((UNROLLED_LOADS,) if only_sums else ()))
         last = Pass("zeros", "transforms.stores:positive_zeros", (Store,), (shadows,))
         result = for_target(tuned, function.name, (*late, last))
         _check_addresses(result.functions[function.name])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.analysis.block_interpreter.coverage import Threads
+from kernelgrad.analysis.block_interpreter.threads import Threads
 from kernelgrad.analysis.structure import analyse
 from kernelgrad.ir.ops import Store
 from kernelgrad.ir.traverse import walk

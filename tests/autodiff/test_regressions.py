@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +12,7 @@ import kernelgrad as kg
 N = 12
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Tests neither use nor fill the user's cache."""
-    path = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELGRAD_CACHE_DIR", str(path))
-        yield path
+pytestmark = pytest.mark.usefixtures("cache_of_its_own")
 
 
 @dataclass(frozen=True)

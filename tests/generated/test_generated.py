@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -23,13 +22,7 @@ SEEDED, DRAWN, COOPERATING = 33, 4, 20
 WATCHED = 4  # every fourth kernel also runs under the check mode
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Tests neither use nor fill the user's cache."""
-    path = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELGRAD_CACHE_DIR", str(path))
-        yield path
+pytestmark = pytest.mark.usefixtures("cache_of_its_own")
 
 
 def assert_right(program: Program, watched: bool, plans: Sequence[str] = ()) -> None:

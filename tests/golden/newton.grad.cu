@@ -56,6 +56,7 @@ extern "C" __global__ void newton_grad(
         // reverse of newton.cu:6
         _d_root_1 = _d_root_2 + t_3 * 2.0 * root_1;
     }
+    // rare: an adjoint of zero met an infinity; again, with tests for zero
     if (_d_root != _d_root || _d_root_1 != _d_root_1) {
         _d_root = -0.0;
         _d_root_1 = _d_root_start;

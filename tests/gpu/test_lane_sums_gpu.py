@@ -6,18 +6,10 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from contraction import CONTRACTION
 
 cupy = pytest.importorskip("cupy")
 
-SOURCE = """__global__ void k(double *c, const double *a, const double *b, const unsigned long long *sizes) {
-    unsigned long long at = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
-    unsigned long long inner = sizes[1], columns = sizes[2];
-    if (at >= sizes[0] * columns) return;
-    unsigned long long row = at / columns, column = at % columns;
-    double sum = 0;
-    for (int m = 0; m < inner; ++m) sum += a[row * inner + m] * b[m * columns + column];
-    c[at] = sum;
-}"""
 
 # rows, inner, columns, block: few blocks and many, blocks that are rows or two of them and others, iterations left over
 SHAPES = [
@@ -39,7 +31,7 @@ SHAPES = [
 def test_product(shape: tuple[int, int, int, int], primal: bool) -> None:
     rows, inner, columns, block = shape
     settings = {} if primal else {"primal": False, "keep": "c"}
-    gradient = kg.gradient(kg.compile(SOURCE)["k"], "c, a, b", **settings)
+    gradient = kg.gradient(kg.compile(CONTRACTION)["k"], "c, a, b", **settings)
     random = np.random.default_rng(2)
     a, b, seed = random.random((rows, inner)), random.random((inner, columns)), random.standard_normal((rows, columns))
     device = [cupy.asarray(v) for v in (np.zeros_like(seed), a, b, np.array([rows, inner, columns], "u8"), seed)]

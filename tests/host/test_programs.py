@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.host import own_tapes
+from kernelgrad.host import launch_tapes
 
 SOURCE = r"""
 __global__ void collide(double *src, double *dst) {
@@ -271,7 +271,7 @@ def test_tapes_of_launches_where_these_are_smaller(in_place: bool, monkeypatch: 
         return saved, tape.explain()
 
     copies, _ = recorded()
-    monkeypatch.setattr(own_tapes, "WORTH", 4 * 8 * n)
+    monkeypatch.setattr(launch_tapes, "WORTH", 4 * 8 * n)
     tapes, told = recorded()
     assert copies == (steps - 1 + in_place) * 8 * n
     assert tapes < 0.7 * copies and "on a tape of its own" in told

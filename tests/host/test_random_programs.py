@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.host import own_tapes
+from kernelgrad.host import launch_tapes
 from recorded_programs import N, check
 
 FEW = 12 * 8 * N  # bytes: twelve vectors
@@ -42,8 +42,8 @@ def test_programs_with_next_to_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(400, 406))
 def test_programs_with_tapes_of_launches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_tapes, "WORTH", 0)
-    monkeypatch.setattr(own_tapes, "_SHARE", 100)
+    monkeypatch.setattr(launch_tapes, "WORTH", 0)
+    monkeypatch.setattr(launch_tapes, "_SHARE", 100)
     check(seed)
 
 

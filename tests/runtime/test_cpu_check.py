@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +14,7 @@ from kernelgrad.runtime.findings import CheckReport
 SEEDS = [None, 1]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELGRAD_CACHE_DIR", str(path))
-        yield path
+pytestmark = pytest.mark.usefixtures("cache_of_its_own")
 
 
 def check(

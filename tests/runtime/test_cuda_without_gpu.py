@@ -79,6 +79,7 @@ def test_no_driver() -> None:
         devices.driver()
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_memory_is_freed_on_the_stream_that_used_it_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tape of one stream that is read on another."""
     freed: list[tuple[int, int]] = []

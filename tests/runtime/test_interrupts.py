@@ -67,15 +67,21 @@ def test_every_block_runs_once(count: int, first: int, helpers: int) -> None:
 
 
 def test_pieces_of_slow_blocks_are_short() -> None:
-    sizes = []
+    """In one of some attempts no other process took so much time that quick blocks were slow too."""
+    expected = [1, 4, 16, 64, 16, 4, *[1] * 5]
+    assert any(_pieces() == expected for _ in range(8))
+
+
+def _pieces() -> list[int]:
+    sizes: list[int] = []
 
     def run(begin: int, end: int) -> None:
         sizes.append(end - begin)
         sleep(0 if begin < 21 else 0.015 * (end - begin))
 
     run_blocks(run, 110, helpers=0, chunk=110)
-    assert sizes[:6] == [1, 4, 16, 64, 16, 4]
-    assert sizes[6:] == [1] * 5
+    assert sum(sizes) == 110
+    return sizes
 
 
 def test_launches_of_several_threads_share_the_pool() -> None:

@@ -33,7 +33,11 @@ BODIES = {
     "array": f"{INDEX} float t[4]; for (int k = 0; k < 4; ++k) t[k] = x[i + k]; y[i] = t[n % 4] * a;",
 }
 TABLES = (pipeline.KERNEL, pipeline.DERIVATIVE, pipeline.ARRANGED, pipeline.LAST, pipeline.WIDENED, pipeline.CPU)
-OTHERS = (pipeline.TAPS, pipeline.TURNS, Pass("sums", "transforms.sums", (For, While), (frozenset(("_d_x", "_d_w")),)))
+OTHERS = (
+    pipeline.UNROLLED_UPDATES,
+    pipeline.UNROLLED_LOADS,
+    Pass("sums", "transforms.sums", (For, While), (frozenset(("_d_x", "_d_w")),)),
+)
 ROWS = {stage.name: stage for table in (*TABLES, pipeline.CUDA, OTHERS) for stage in table if stage.needs}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from counted_calls import counted_calls
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import Alloca, Apply, Atomic, Block, For, Function, If, Load, Module, Store, Undef, Value, While
 from kernelgrad.ir.types import BOOL, F32, I32, I64, U32, Array, Field, Pointer, Struct
@@ -268,12 +269,22 @@ def test_large_locals_are_left_alone() -> None:
 
 
 def test_long_code_takes_linear_time() -> None:
+    calls = []
+    for n in (500, 1000, 2000):
+        module = _long_code(n)
+        made, result = counted_calls(promote.run, module.functions["f"], module)
+        assert memory_operations(result) == 0
+        calls.append(made)
+    short, double, long = calls
+    assert long - double <= 2.2 * (double - short), calls
+
+
+def _long_code(statements: int) -> Module:
     b, x = Builder(), Value(F32, "x")
     variables = [b.alloca(F32, f"v{k}") for k in range(300)]
     for var in variables:
         b.store(var, x)
-    for k in range(3000):
+    for k in range(statements):
         a, c = variables[k % 300], variables[(k * 7) % 300]
         b.store(a, b.apply("add", b.load(a), b.load(c)))
-    module: Module = module_of(function("f", (x,), b, b.load(variables[5])))
-    assert memory_operations(transformed(module, "f", promote.run)) == 0
+    return module_of(function("f", (x,), b, b.load(variables[5])))

@@ -55,6 +55,9 @@ def value_of(type: Scalar, build: Callable[[Builder, Value], Value]) -> tuple[Fu
 
 IDENTITIES = {
     "int x+0": (I32, lambda b, x: b.apply("add", x, b.constant(0, I32))),
+    "x-7+7": (I32, lambda b, x: b.apply("add", b.apply("sub", x, b.constant(7, I32)), b.constant(7, I32))),
+    "7+(-7+x)": (I32, lambda b, x: b.apply("add", b.constant(7, I32), b.apply("add", b.constant(-7, I32), x))),
+    "x+7-7": (U32, lambda b, x: b.apply("sub", b.apply("add", x, b.constant(7, U32)), b.constant(7, U32))),
     "0+x": (U32, lambda b, x: b.apply("add", b.constant(0, U32), x)),
     "x-0.0": (F32, lambda b, x: b.apply("sub", x, b.constant(0.0, F32))),
     "x+-0.0": (F32, lambda b, x: b.apply("add", x, b.constant(-0.0, F32))),

@@ -1,4 +1,4 @@
-"""What a loop carries round: values that are back where they were after a few iterations.
+"""Periodic loop-carried values: values that are back where they were after a few iterations.
 
     in ^= 1;    next = 1 - next;    stage = (stage + 1) % 3;    sign = -sign;    swap(from, to);    last = in;
 

@@ -220,7 +220,7 @@ class Requests:
         if derivation.prepared.options.facts.stacks and any(map(_meets, derivation.functions)):
             problem = f"'{op.fn}' keeps values of every iteration of a loop, and threads meet in it: not supported"
             raise UnsupportedError(problem, op.span, "let the loop's bounds be constants, or differentiate the kernel")
-        if derivation.claims:
+        if derivation.won_buffers:
             problem = "an atomic maximum, minimum or exchange has a gradient in whole kernels only"
             raise UnsupportedError(problem, op.span, "differentiate the kernel")
         if derivation.internal:

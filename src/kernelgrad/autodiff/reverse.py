@@ -26,7 +26,7 @@ from .prepare.options import Mode, Options
 from .prepare.planned import Planned
 from .prepare.prepared import Derivations, Prepared
 from .sweep.reverse_sweep import Number, Sweep
-from .winners.winners import Claim
+from .winners.winners import WonBuffer
 
 if TYPE_CHECKING:
     from .accumulate.fewer_blocks import Coarse
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Emitted:
-    """The code. `functions`: one, or for a split the augmented forward and the reverse; with claims three: augmented
-    forward, reverse, and the one that claims. `logs`: where updates are logged, parameters of the reverse. `stacks`:
-    the tape's parameters, which follow those in every function. `coarse`: of launches that start fewer blocks.
-    `only_sums`: nothing but adjoints of numbers, or of a few elements, is written. `frame`: the bytes of a tape that is
-    passed in one piece. `tests`: those of `report_nan=True`."""
+    """The code. `functions`: one, or for a split the augmented forward and the reverse; with winners in global memory
+    three: augmented forward, reverse, and the one that bids. `logs`: where updates are logged, parameters of the
+    reverse. `stacks`: the tape's parameters, which follow those in every function. `coarse`: of launches that start
+    fewer blocks. `only_sums`: nothing but adjoints of numbers, or of a few elements, is written. `frame`: the bytes of
+    a tape that is passed in one piece. `tests`: those of `report_nan=True`."""
 
     functions: tuple[Function, ...]
     logs: tuple[Log, ...]
@@ -91,8 +91,8 @@ class Derivation:
         return frozenset(names[root] for found in roots for root in found if root in names)
 
     @property
-    def claims(self) -> tuple[Claim, ...]:
-        return tuple(self.prepared.winners.claims.values())
+    def won_buffers(self) -> tuple[WonBuffer, ...]:
+        return tuple(self.prepared.winners.buffers.values())
 
     @property
     def shared_params(self) -> tuple[Param, ...]:
@@ -194,15 +194,15 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
         _function(function, suffix, derivation.marked(parameters, kept), body, options)
         for (suffix, parameters), body in zip(shapes[options.mode], bodies, strict=True)
     )
-    if winners.claims:
-        functions = (*functions, _claiming(prepared))
+    if winners.buffers:
+        functions = (*functions, _bidding(prepared))
     return Emitted(functions, logs, stacks, emitter.coarse, emitter.only_sums, emitter.tape.nbytes, emitter.tests)
 
 
-def _claiming(prepared: Prepared) -> Function:
-    from .claiming import ClaimSweep
+def _bidding(prepared: Prepared) -> Function:
+    from .winner_sweep import WinnerSweep
 
-    sweep = ClaimSweep(prepared)
+    sweep = WinnerSweep(prepared)
     body = sweep.body()
     tape = (p for stack in sweep.tape.stacks.values() for p in stack.params)
     params = (*prepared.function.params, *tape, *prepared.winners.params)

@@ -30,7 +30,7 @@ from ..runtime.config import Launch, make_launch
 from ..runtime.signature import c_signature, user_params
 from ..runtime.variables import Variable
 from ..transforms import widen
-from ..transforms.given import told
+from ..transforms.erase_custom import custom_places
 from .perturb import Piece, Vector, make_piece
 
 _RETURNED = "the returned value"
@@ -372,7 +372,7 @@ class _Comparison:
             f" reverse {found.first / by:.12g}, forward {found.second / by:.12g},"
             f" finite differences {differences.second / by:.12g}"
         )
-        raise GradientError("\n  ".join([difference, *told(self.subject.kernel.function)]))
+        raise GradientError("\n  ".join([difference, *custom_places(self.subject.kernel.function)]))
 
     # ---- finite differences
 
@@ -393,7 +393,7 @@ class _Comparison:
 
     def _note_difference(self, difference: str) -> None:
         """What the user gives as a derivative is wrong, unless it is meant to be another one."""
-        given = told(self.subject.kernel.function)
+        given = custom_places(self.subject.kernel.function)
         if any("custom derivative" in reason for reason in given):
             raise GradientError("\n  ".join([f"{self.subject.kernel.name}: {difference}", *given]))
         self.report.notes.append(

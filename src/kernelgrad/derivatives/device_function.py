@@ -21,13 +21,13 @@ from ..launches.plan import LaunchPlan, Preparation
 from ..runtime.arguments import Placement
 from ..runtime.config import make_launch
 from ..runtime.integers import known_launch
+from ..runtime.launch_memory import LaunchMemory
 from ..runtime.layouts import scalar_dtype
-from ..runtime.own import Own
 from ..runtime.recording import refuse_while_recording
 from ..runtime.scratch import Scratch
 from ..runtime.signature import c_signature
 from .asked.settings import Settings
-from .gradient import Differentiated
+from .differentiated import Differentiated
 
 _ONE_THREAD = make_launch(1, 1)
 
@@ -65,7 +65,7 @@ class DeviceFunction:
         if self.kernel.written:
             refuse_while_recording(f"{self.name}, which is not a kernel and writes arrays,")
         bound, placement = self.kernel.bind(args)
-        own = Own()
+        own = LaunchMemory()
         result = result_memory(self.function.result_type, placement, own)
         self.kernel.run(_ONE_THREAD, bound, placement, own.supplied)
         return read_result(result, self.function.result_type)
@@ -83,7 +83,7 @@ class FunctionGradient(Differentiated):
         self.target = target
         always = (RESULT,) if target.function.result_type is not None else ()
         super().__init__(target.kernel, settings, Forms(target.kernel, settings, Facts(alone=True), always))
-        if self.variant().derivative.claims:
+        if self.variant().derivative.won_buffers:
             reason = "an atomic maximum, minimum or exchange has a gradient in kernels only"
             raise UnsupportedError(reason, self.shown.span, "differentiate the kernel that calls the function")
 
@@ -112,7 +112,7 @@ class FunctionGradient(Differentiated):
         known = known_launch(self.kernel.function, wanted, _ONE_THREAD, primal)
         variant = self.forms.for_launch(known)
         (kernel,) = variant.kernels
-        own = Own()
+        own = LaunchMemory()
         given = in_float(self.kernel.function, given, _ONE_THREAD, own)
         bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
         self.check_sizes(variant, bound)
@@ -125,7 +125,7 @@ class FunctionGradient(Differentiated):
         own.finish()
         return read_result(result, self.target.function.result_type)
 
-    def _seed(self, variant: Variant, seed: float, placement: Placement, own: Own) -> None:
+    def _seed(self, variant: Variant, seed: float, placement: Placement, own: LaunchMemory) -> None:
         type = self.target.function.result_type
         if type is None:
             return
@@ -144,7 +144,7 @@ class FunctionGradient(Differentiated):
         raise LaunchError(f"{self.target.name} is not a kernel: use execute(...)")
 
 
-def result_memory(type: Type | None, placement: Placement, own: Own) -> Scratch | None:
+def result_memory(type: Type | None, placement: Placement, own: LaunchMemory) -> Scratch | None:
     return None if type is None else own.add(RESULT, Scratch(type.size, placement.cuda, 0))
 
 

@@ -1,4 +1,4 @@
-"""Gradients as Python objects: `gradient`, `split`, `jvp`. They compile variants as launches ask for them."""
+"""The gradient of a kernel as a Python object. It plans and compiles what launches ask for."""
 
 from __future__ import annotations
 
@@ -9,180 +9,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import requests
-from ..analysis import roots as memory_analysis
-from ..autodiff.accumulate.choice import Facts
-from ..autodiff.accumulate.parameters import adjoint_name
-from ..autodiff.calculus.shadows import adjoint_c_type, adjoint_type
 from ..errors import ArgumentError, LaunchError
-from ..ir.ops import Atomic, Function, Param, Value
-from ..ir.traverse import operands
-from ..ir.types import Struct
 from ..kernel import Kernel, stream_of
-from ..launches.choice.forms import Forms
-from ..launches.choice.variant import Variant
 from ..launches.plan import LaunchPlan, Plans, Preparation, Step
 from ..launches.planning import Planner
 from ..locks import cached_property, compiling
-from ..runtime.arguments import Expected, Placement
-from ..runtime.buffer_checks import Pair, check_overlap, check_sizes
+from ..runtime.arguments import Placement
 from ..runtime.config import Launch, Launchers, make_launch
-from ..runtime.integers import ANY, KnownLaunch, Ways, integers_of, known_launch
+from ..runtime.integers import KnownLaunch, Ways, integers_of, known_launch
 from ..runtime.launch import BoundArguments, Executable
-from ..runtime.own import Own
+from ..runtime.launch_memory import LaunchMemory
 from ..runtime.recording import is_recorded
-from ..runtime.signature import c_signature, declare, user_params
+from ..runtime.signature import user_params
 from .asked.settings import Settings
+from .differentiated import Differentiated, compiled
 
 if TYPE_CHECKING:
-    from ..autodiff.calculus.struct_members import Member
     from ..launches.choice.split_launch import Spilled
     from ..runtime.replay import Replays
-
-
-class Differentiated:
-    """What gradients, splits and their parts share: forms, and binding of arguments and adjoints."""
-
-    def __init__(self, kernel: Kernel, settings: Settings, forms: Forms | None = None):
-        self.kernel, self.settings = kernel, settings
-        self.forms = forms or Forms(kernel, settings)
-        self.variant()  # what cannot be differentiated is known now, not at the first launch
-
-    @property
-    def usual(self) -> Facts:
-        return self.forms.usual
-
-    def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
-        """`wanted`: the listed parameters whose adjoint was given; `facts`: what holds for the launch."""
-        return self.forms.variant(wanted, facts)
-
-    def variant_for(self, wanted: tuple[str, ...], launch: Launch, primal: BoundArguments, ways: Ways = ANY) -> Variant:
-        """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
-        return self.forms.for_launch(known_launch(self.kernel.function, wanted, launch, primal, ways))
-
-    @property
-    def compiled(self) -> tuple[Executable, ...]:
-        """The machine code of all kernels that have run so far."""
-        return _compiled(self.forms)
-
-    # ---- arguments
-
-    @cached_property
-    def adjoint_names(self) -> tuple[str, ...]:
-        """`d_x` for each listed parameter x, or a fresh name where the kernel has a d_x of its own."""
-        params = {p.name: p for p in self.kernel.function.params}
-        return tuple(adjoint_name(params[name], params.values()) for name in self.settings.shown)
-
-    def separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The kernel's own arguments, and the adjoint of each listed parameter."""
-        own_args, given = self._expected.separate(args, keywords)
-        adjoints = dict(zip(self.settings.shown, given, strict=True))
-        return own_args, self._with_members(adjoints) if self._structs else adjoints
-
-    def _with_members(self, adjoints: dict[str, Any]) -> dict[str, Any]:
-        """With an adjoint for each number in a struct of pointers."""
-        from .struct_adjoints import completed, named, with_members
-
-        with named(self.kernel.name):
-            for _, name, type in self._structs:
-                adjoints |= {name: completed(name, type, adjoints[name])} if name in adjoints else {}
-            return with_members(adjoints, self._members) if self._members else adjoints
-
-    @cached_property
-    def _expected(self) -> Expected:
-        own = tuple(p.called for p in user_params(self.kernel.function))
-        return Expected(own, self.adjoint_names, "adjoints", self.signature)
-
-    def check_members(self, args: tuple[Any, ...], adjoints: Mapping[str, Any]) -> None:
-        """A struct of pointers has a struct of adjoints. None may be missing: shadow pointers are not tested."""
-        if not self._structs:
-            return
-        from .struct_adjoints import check_members, named
-
-        with named(self.kernel.name):
-            for number, name, type in self._structs:
-                if adjoints.get(name) is not None:
-                    check_members(name, type, args[number], adjoints[name])
-
-    def _in_float(
-        self, adjoints: dict[str, Any], launch: Launch, own: Own, kept: tuple[str, ...] | None = None
-    ) -> dict[str, Any]:
-        """The adjoints as the gradient takes them: in half precision, copies in float."""
-        if not self._has_halves:
-            return adjoints
-        from ..launches.memory.half_adjoints import in_float
-
-        return in_float(self.kernel.function, adjoints, launch, own, self.settings.kept if kept is None else kept)
-
-    @cached_property
-    def _has_halves(self) -> bool:
-        return any(adjoint_type(p.type) != p.type for p in self.kernel.function.params)
-
-    @cached_property
-    def _members(self) -> tuple[Member, ...]:
-        """The numbers in structs of pointers that have adjoints."""
-        if not self._structs:
-            return ()
-        from ..autodiff.calculus.struct_members import members_of
-
-        return tuple(m for m in members_of(self.kernel.function) if m.struct in self.settings.shown)
-
-    @cached_property
-    def _structs(self) -> tuple[tuple[int, str, Struct], ...]:
-        params = enumerate(user_params(self.kernel.function))
-        return tuple((k, p.name, p.type) for k, p in params if isinstance(p.type, Struct))
-
-    def check_sizes(self, variant: Variant, bound: BoundArguments) -> None:
-        """`bound`: the kernel's own arguments and the adjoints."""
-        params, adjoints = {p.name: p for p in self.kernel.function.params}, variant.derivative.adjoints
-        shown = dict(zip(self.settings.shown, self.adjoint_names, strict=True))
-        shorter = self.settings.shorter
-        pairs = [
-            Pair(params[name], param, shown[name], name in shorter) for name, param in adjoints.items() if name in shown
-        ]
-        for member in self._members:
-            if member.name in adjoints:
-                param = Param(Value(member.type, f"{member.struct}{member.shown}"), "")
-                pairs.append(Pair(param, adjoints[member.name], f"{shown[member.struct]}{member.shown}"))
-        check_sizes(self.kernel.name, "adjoint", pairs, bound)
-
-    def check_overlap(self, variant: Variant, bound: BoundArguments, own: Own, written: frozenset[str]) -> None:
-        """Also of adjoints that float copies stand for. `written`: the parameters through which the launch writes."""
-        if own.originals:
-            bound = bound._replace(buffers=(*bound.buffers, *own.originals))
-            written |= {b.name for b in own.originals}
-        check_overlap(variant.reverse.function, bound, written)
-
-    @property
-    def is_zero(self) -> bool:
-        """Whether no derivative gets from a listed parameter to what one holds in the end; what atomics add to has its
-        own."""
-        prepared = self.variant().derivative.prepared
-        memory, activity = prepared.memory, prepared.activity
-        kept = any(isinstance(op, Atomic) and memory.of(op.ptr) & activity.roots for op in memory.stores)
-        return not kept and not any(value in activity for op in memory.stores for value in operands(op))
-
-    @property
-    def shown(self) -> Function:
-        """The function as the user wrote it."""
-        return self.kernel.function
-
-    @property
-    def signature(self) -> str:
-        function = self.shown
-        by_name = {p.name: p for p in function.params}
-        adjoints = [
-            declare(adjoint_declared(by_name[n]), a)
-            for n, a in zip(self.settings.shown, self.adjoint_names, strict=True)
-        ]
-        head, _, tail = c_signature(function).rpartition(")")
-        separator = ", " if user_params(function) else ""
-        return f"{head}{separator}{', '.join(adjoints)}){tail}"
-
-    def scalars(self, bound: BoundArguments, segment: int | None = None) -> dict[str, Any]:
-        """The integers among the arguments."""
-        known = integers_of(self.kernel.function).known(bound.packed, segment)
-        found = {p.name: known(p.value) for p in self.kernel.function.params}
-        return {name: number for name, number in found.items() if number is not None}
 
 
 class BoundPlan(NamedTuple):
@@ -191,7 +35,7 @@ class BoundPlan(NamedTuple):
     plan: LaunchPlan
     bound: BoundArguments
     placement: Placement
-    own: Own
+    own: LaunchMemory
 
 
 class Planned(NamedTuple):
@@ -226,7 +70,7 @@ class Gradient(Differentiated):
 
     @property
     def compiled(self) -> tuple[Executable, ...]:
-        return (*super().compiled, *(e for forms in self.planner.in_two.reverses for e in _compiled(forms)))
+        return (*super().compiled, *(e for forms in self.planner.in_two.reverses for e in compiled(forms)))
 
     @cached_property
     def checkpointed(self) -> Gradient:
@@ -333,11 +177,6 @@ class Gradient(Differentiated):
 
         return segment_for(self, launch, bound, placement)
 
-    @cached_property
-    def tapes(self) -> bool:
-        """Whether there is a tape at all."""
-        return any(self.variant().derivative.prepared.plan.taped.values())
-
     def bytes_foreseen(self, launch: Launch, bound: BoundArguments, placement: Placement) -> int:
         """What the tape takes, where that is known without a count; else 0."""
         from ..launches.memory.tape_memory import by_arithmetic, tape_total
@@ -364,7 +203,7 @@ class Gradient(Differentiated):
         """The kernel's parameters and variables that such a launch reads; None where that is not known. `args`: with
         adjoints of the right sizes."""
         own_args, adjoints = self.separate(args, {})
-        wanted, own = tuple([name for name, adjoint in adjoints.items() if adjoint is not None]), Own()
+        wanted, own = tuple([name for name, adjoint in adjoints.items() if adjoint is not None]), LaunchMemory()
         adjoints = self._in_float(adjoints, launch, own, ())
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         ways = self.ways(placement, False, False)
@@ -424,7 +263,7 @@ class Gradient(Differentiated):
         segment: int | None = None,
         single: bool = False,
         watched: bool = True,
-    ) -> tuple[list[Step], Placement, Own]:
+    ) -> tuple[list[Step], Placement, LaunchMemory]:
         """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
         plan, bound, placement, own = self.bind_plan(launch, args, keywords, segment, single, watched)
         if not self.settings.may_alias:
@@ -445,7 +284,7 @@ class Gradient(Differentiated):
         own_args, adjoints = self.separate(args, keywords)
         self.check_members(own_args, adjoints)
         wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
-        own = Own()
+        own = LaunchMemory()
         adjoints = self._in_float(adjoints, launch, own)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         if bound.has_parts:
@@ -475,7 +314,7 @@ class Gradient(Differentiated):
         on_gpu: bool,
     ) -> Planned:
         function, wanted = self.kernel.function, self.settings.listed
-        own_args, copies = args[: len(user_params(function))], Own()
+        own_args, copies = args[: len(user_params(function))], LaunchMemory()
         primal, placement = self.kernel.bind(own_args)
         bound = None
         if keywords or len(args) != len(own_args):
@@ -511,18 +350,5 @@ class Gradient(Differentiated):
         return Ways(single, not (on_gpu or watched), on_gpu and not single)
 
 
-# ---- small things -------------------------------------------------------------------------------------------------
-
-
 def _spilled(placement: Placement) -> Spilled | None:
     return partial(Kernel.local_bytes, device=placement.cuda) if placement.cuda is not None else None
-
-
-def _compiled(forms: Forms) -> tuple[Executable, ...]:
-    finished = [k for variant in forms.made.values() for k in vars(variant).get("kernels", ())]
-    return tuple(executable for kernel in finished for executable in kernel.compiled)
-
-
-def adjoint_declared(param: Param) -> str:
-    plain = adjoint_c_type(param.c_type)
-    return plain if memory_analysis.holds_pointers(param.type) else f"{plain} *"

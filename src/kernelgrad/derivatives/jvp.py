@@ -29,7 +29,7 @@ from ..runtime.arguments import Expected, Placement
 from ..runtime.buffer_checks import Pair, check_overlap, check_sizes
 from ..runtime.config import Launch, make_launch, parse_launch
 from ..runtime.launch import BoundArguments
-from ..runtime.own import Own
+from ..runtime.launch_memory import LaunchMemory
 from ..runtime.recording import is_recorded
 from ..runtime.scratch import Scratch
 from ..runtime.signature import c_signature, declare, user_params
@@ -59,7 +59,7 @@ class Prepared:
     launch: Launch
     bound: BoundArguments
     placement: Placement
-    own: Own
+    own: LaunchMemory
 
 
 class Code:
@@ -248,7 +248,7 @@ class Tangent(Differential):
     ) -> tuple[Code, Prepared, tuple[Any, ...]]:
         wanted = tuple(name for name, tangent in tangents.items() if tangent is not None)
         bound, placement = self.target.bind(own_args)
-        primal = Prepared(self.target, launch, bound, placement, Own())
+        primal = Prepared(self.target, launch, bound, placement, LaunchMemory())
         return self.code(self.target, wanted), primal, (*own_args, *(tangents[n] for n in wanted))
 
 
@@ -272,7 +272,7 @@ class FunctionTangent(Differential):
         wanted = tuple(name for name, tangent in tangents.items() if tangent is not None)
         code = self.code(self.target.kernel, wanted)
         bound, placement = self.target.kernel.bind(own_args)
-        own, type = Own(), self.target.function.result_type
+        own, type = LaunchMemory(), self.target.function.result_type
         result = result_memory(type, placement, own)
         primal = Prepared(self.target.kernel, make_launch(1, 1), bound, placement, own)
         made = self.run(code, primal, (*own_args, *(tangents[n] for n in wanted)))

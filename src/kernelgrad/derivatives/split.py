@@ -27,10 +27,10 @@ from ..runtime.config import Launch, make_launch, parse_launch
 from ..runtime.findings import CheckReport, Finding
 from ..runtime.integers import Ways, integers_of, known_launch
 from ..runtime.launch import BoundArguments
-from ..runtime.own import Own
+from ..runtime.launch_memory import LaunchMemory
 from ..runtime.reach import reaching
 from ..runtime.recording import refuse_while_recording
-from .gradient import Differentiated
+from .differentiated import Differentiated
 from .kept_promises import Promised, same_numbers, same_sizes
 
 _REMEMBERED = 256  # kinds of launches
@@ -48,7 +48,7 @@ class Tape:
     variant: Variant
     numbers: bytes
     sizes: dict[str, int]
-    own: Own
+    own: LaunchMemory
     logged: Entries  # what the reverse will log
     saved: Saved
     promised: Promised | None = None
@@ -87,7 +87,7 @@ class Tape:
         copies = [copy.memory for copy in self.saved.buffers.values()]
         for memory in (*self.own.kept, *copies, *self.saved.variables.values()):
             memory.follow(stream_of(launch, placement))
-        self.own, self.saved, self.used = Own(), Saved(), True
+        self.own, self.saved, self.used = LaunchMemory(), Saved(), True
         return taken
 
     def again(self) -> Tape:
@@ -148,7 +148,7 @@ class Forward(Differentiated):
         bound = reaching(self.kernel.function, launch, bound)
         if not self.settings.may_alias:
             check_overlap(kernel.function, bound, kernel.written)
-        own = Own()
+        own = LaunchMemory()
         stream = stream_of(launch, placement)
         sizes = elements(variant, launch, bound, placement)
         add_tape(variant, sizes, launch, placement, stream, own)
@@ -161,7 +161,7 @@ class Forward(Differentiated):
         if watched:
             tape.promised = Promised.of(self.kernel, self.settings.changing, primal, placement)
         tape.findings = self.run(tape, kernel, bound, {}, watched, seed)
-        if variant.derivative.claims:
+        if variant.derivative.won_buffers:
             old, supplied = saved.in_place_of(bound), {**own.supplied, **saved.supplied}
             variant.kernels[2].run(own.sized(launch), old, placement, supplied, saved.constants)
             winner_memory.keep_results(variant, placement, stream, own)
@@ -273,7 +273,7 @@ class Reverse:
         watched: bool = False,
         seed: int | None = None,
     ) -> tuple[Finding, ...]:
-        forward, copies = self.forward, Own()
+        forward, copies = self.forward, LaunchMemory()
         primal, bound, placement = self._bind(launch, tape, args, keywords, copies)
         found: tuple[Finding, ...] = tape.findings
         if tape.promised is not None:
@@ -289,7 +289,7 @@ class Reverse:
         return found
 
     def _bind(
-        self, launch: Launch, tape: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], copies: Own
+        self, launch: Launch, tape: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], copies: LaunchMemory
     ) -> tuple[BoundArguments, BoundArguments, Placement]:
         """The kernel's own arguments, and those with the adjoints; all that can be wrong with them is known then."""
         forward, name = self.forward, self.forward.kernel.name

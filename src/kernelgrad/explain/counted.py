@@ -13,7 +13,7 @@ import numpy as np
 
 from ..analysis.access.affine import Basis, Part, Shape, Sums
 from ..analysis.access.executions import executions
-from ..analysis.block_interpreter.coverage import Numbers, Threads
+from ..analysis.block_interpreter.threads import Numbers, Threads
 from ..analysis.machine import WARP
 from ..analysis.trip_counts import Amount
 from ..autodiff.costs.traffic import ATOMIC, KINDS, TAPE, Counter, Sample, Traffic

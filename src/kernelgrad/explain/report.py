@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.access.affine import Shape
 from ..analysis.trip_counts import Amount
 from ..autodiff.costs.traffic import KINDS, Traffic, tape_per_thread, traffic
-from ..backends.cpu.notes import notes
+from ..backends.cpu.atomic_notes import atomic_notes
 from ..deep import deeply
 from ..ir.ops import Atomic, For, GlobalRef, Load, Store, While
 from ..ir.traverse import walk
@@ -27,7 +27,8 @@ from ..transforms import rotate
 from .words import explain
 
 if TYPE_CHECKING:
-    from ..derivatives.gradient import Differentiated, Gradient, Planned
+    from ..derivatives.differentiated import Differentiated
+    from ..derivatives.gradient import Gradient, Planned
 
 
 @deeply
@@ -64,7 +65,7 @@ def _explained(variant: Variant, plan: LaunchPlan | None = None) -> str:
         blocks = "tiles" if block_tiles.applies(function) else "pairs" if unroll_and_jam.applies(function) else None
     width, merged = (_elements(variant), variant.merges_rows) if plan is None else _several(plan)
     told = explain(variant.derivative, _once(variant), places, blocks, width, _without_memory(variant), merged)
-    on_cpu = [] if ways.on_gpu else notes(function)
+    on_cpu = [] if ways.on_gpu else atomic_notes(function)
     return "\n".join([told, *(["", "on the CPU:", *(f"  {note}" for note in on_cpu)] if on_cpu else [])])
 
 

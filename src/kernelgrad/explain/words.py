@@ -14,7 +14,7 @@ from ..ir.ops import Apply, Load, Op, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Pointer, Scalar
 from ..transforms.block_shape import decided_by
-from ..transforms.given import told
+from ..transforms.erase_custom import custom_places
 
 
 def explain(
@@ -54,7 +54,7 @@ def explain(
         "reruns": _reruns(prepared),
         "internal shadows": [f"'{name}' is not listed, but derivatives flow through it" for name in gradient.internal],
         "derivatives that end": _ends(prepared),
-        "given in the source": told(prepared.function),
+        "given in the source": custom_places(prepared.function),
     }
     lines = [f"{prepared.function.name}: derivative of {', '.join(prepared.options.listed)}"]
     for title, rows in sections.items():
@@ -198,8 +198,8 @@ def _winners(prepared: Prepared) -> list[str]:
     for op in walk(prepared.function.body):
         if picks(op) and prepared.plan.has_adjoint(op):
             names = ", ".join(sorted(r.name or "?" for r in prepared.memory.of(op.ptr)))  # type: ignore[attr-defined]
-            claimed = prepared.winners.claim(op, prepared.memory) is not None
-            how = "a launch between forward and reverse finds it" if claimed else "found at the next barrier"
+            in_global = prepared.winners.won_buffer(op, prepared.memory) is not None
+            how = "a launch between forward and reverse finds it" if in_global else "found at the next barrier"
             rows.append(
                 f"{op.span}: the adjoint goes to the execution whose value is in '{names}' at the end, of several to"
                 f" the lowest thread: {how}"

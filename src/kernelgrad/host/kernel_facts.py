@@ -84,7 +84,7 @@ class KernelFacts:
         floats = [n for n in self.variables if holds_floats(kernel.module.globals[n].type)]
         self.listed = (*(p.name for p in user_params(self.function) if has_derivative(p.type)), *floats)
         self.floats = frozenset((*_float_pointers(self.function), *floats))
-        self.hidden = self._hidden_floats(memory, loads)
+        self.unlisted = self._unlisted_floats(memory, loads)
         self.writes_adjoints = bool({name.partition(".")[0] for name in self.writes} & set(self.listed))
         self._forms: dict[bool, Form] = {}
         self._tapes: dict[bool, Form | None] = {}
@@ -92,17 +92,17 @@ class KernelFacts:
     def _of(self, memory: Memory, ops: Any) -> list[str]:
         return [self.names[root] for op in ops for root in memory.of(op.ptr) if root in self.names]
 
-    def _hidden_floats(self, memory: Memory, loads: list[Load | Atomic]) -> Op | None:
+    def _unlisted_floats(self, memory: Memory, loads: list[Load | Atomic]) -> Op | None:
         """An access to floats behind pointers to something else: these have no adjoint that could be given."""
         accesses: list[Any] = [*loads, *memory.stores]
         for op in accesses:
             type = op.value.type if isinstance(op, Store) else op.results[0].type
-            if holds_floats(type) and any(self._is_hidden(root) for root in memory.of(op.ptr)):
+            if holds_floats(type) and any(self._is_unlisted(root) for root in memory.of(op.ptr)):
                 found: Op = op
                 return found
         return None
 
-    def _is_hidden(self, root: Value) -> bool:
+    def _is_unlisted(self, root: Value) -> bool:
         return root is UNKNOWN or (root in self.names and self.names[root] not in self.listed)
 
     @cached_property
@@ -128,12 +128,12 @@ class KernelFacts:
     def _make_form(self, may_alias: bool) -> Form:
         if self.kernel.refusal is not None:
             return Form("none", problem=self.kernel.refusal)
-        if self.hidden is not None:
+        if self.unlisted is not None:
             reason = (
                 "floating-point numbers behind a pointer to something else cannot be followed from launch to launch"
             )
             hint = "give the parameter its type, float * or double *"
-            return Form("none", problem=UnsupportedError(reason, self.hidden.span, hint))
+            return Form("none", problem=UnsupportedError(reason, self.unlisted.span, hint))
         if not self.writes_adjoints:
             return Form("none")
         makers = (self._split,) if self.varies else (self._reverse, self._joint, self._split)

@@ -25,8 +25,8 @@ from .arguments import element_dtype, find_number
 from .arrays import device_of, seen
 from .beginnings import Beginnings
 from .fingerprints import LIMITS, UnseenStep, Watcher, unseen
+from .launch_tapes import LaunchTapes
 from .memory_map import Cell, MemoryMap, Need, OnSplit, Span
-from .own_tapes import OwnTapes
 from .shadow_memory import ShadowMemory
 from .steps import ArgumentStep, LaunchStep, Step, WatchStep
 from .versions import Store
@@ -57,7 +57,7 @@ class Tape:
         self._state = "new"
         self._one_at_a_time = RLock()
         self._shadows: ShadowMemory | None = None
-        self.own_tapes = OwnTapes()
+        self.launch_tapes = LaunchTapes()
         self.streams: dict[int, set[int]] = {}
         self.zeroed: list[Span] = []  # made by kg.zeros inside
         self.owners: list[tuple[int | None, Any]] = []  # with their devices
@@ -100,7 +100,7 @@ class Tape:
         """What a kernel's launch does while it is recorded."""
         step = LaunchStep(kernel, launch, args, keywords)
         if self.store.budget is None:
-            self.own_tapes.choose(step)
+            self.launch_tapes.choose(step)
         self.do(step)
 
     def derivative(
@@ -137,7 +137,7 @@ class Tape:
             raise
         self._note_writes(step, written)
         self.watcher.after(step)
-        self.own_tapes.done(step)
+        self.launch_tapes.done(step)
         self.steps.append(step)
         self.store.step_done(number)
 
@@ -154,7 +154,7 @@ class Tape:
                 cell.need = cell.need or Need(number, step.name, span.name)
 
     def _note_saves(self, step: Step, written: list[Cell]) -> None:
-        self.own_tapes.overwritten(self.steps, step, written)
+        self.launch_tapes.overwritten(self.steps, step, written)
         for cell in written:
             if cell.need is not None:
                 entry = self.saves.setdefault((cell.need.kernel, cell.need.parameter, step.name), [0, 0])

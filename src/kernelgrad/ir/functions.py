@@ -90,7 +90,7 @@ _TABLE = [
     *_rows("along", 3, "float"),
     *_rows("at_end", 2, "any"),
     *_rows("in_reverse", 3, "any"),
-    # Derivatives that the source gives, gone in what backends get (`transforms/given`): stop(v) is v without its
+    # Derivatives that the source gives, gone in what backends get (`transforms/erase_custom`): stop(v) is v without its
     # derivatives; custom(v, x, slope) is v, and its derivative by x grows by slope, or does so in one mode alone.
     *_rows("stop", 1, "float"),
     *_rows("custom custom_forward custom_reverse", 3, "float"),

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from operator import attrgetter, is_
 from typing import Any
 
-from .ops import Apply, Block, Function, Global, Kind, Op, Undef, Value
+from .ops import Apply, Block, For, Function, Global, If, Kind, Op, Undef, Value, While
 from .types import Array, Pointer, Struct, Type
 
 _BASE = frozenset(("results", "span", "result"))
@@ -154,6 +154,24 @@ def free_values(block: Block) -> tuple[Value, ...]:
 
     visit(block)
     return tuple(free)
+
+
+def control_flows(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    """For branches and loops: each result and carried value, with all that it may take over."""
+    match op:
+        case If(_, then, orelse):
+            for result, *sides in zip(op.results, then.results, orelse.results, strict=True):
+                yield result, tuple(sides)
+        case For(_, _, inits, _, body):
+            for k, result in enumerate(op.results):
+                yield body.args[k + 1], (inits[k], body.results[k])
+                yield result, (inits[k], body.results[k])
+        case While(inits, before, body):
+            for k, arg in enumerate(before.args):
+                yield arg, (inits[k], body.results[k])
+            for k, forwarded in enumerate(before.results[1:]):
+                yield body.args[k], (forwarded,)
+                yield op.results[k], (forwarded,)
 
 
 def settle(

@@ -58,6 +58,23 @@ BF16 = Scalar("bf16", "float", 16)
 
 SCALARS: dict[str, Scalar] = {t.name: t for t in (BOOL, I8, U8, I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64)}
 
+# As CUDA C++ spells them.
+C_NAMES = {
+    "bool": "bool",
+    "i8": "signed char",
+    "u8": "unsigned char",
+    "i16": "short",
+    "u16": "unsigned short",
+    "i32": "int",
+    "u32": "unsigned int",
+    "i64": "long long",
+    "u64": "unsigned long long",
+    "f16": "__half",
+    "bf16": "__nv_bfloat16",
+    "f32": "float",
+    "f64": "double",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Pointer:

@@ -14,7 +14,7 @@ from .memory.double_cells import wide_adjoints
 from .memory.partial_sums import partial_sums
 from .memory.replicas import replicas
 from .memory.tape_memory import shadows, tape_needs
-from .memory.winner_memory import claim_memory
+from .memory.winner_memory import winner_needs
 
 if TYPE_CHECKING:
     from .choice.variant import Variant
@@ -39,5 +39,5 @@ def needs_of(
         *started_grid.launch_extents(variant),
         *segments,
         *tape_needs(variant, tape),
-        *claim_memory(variant),
+        *winner_needs(variant),
     )

@@ -17,7 +17,7 @@ from ..runtime.arguments import Placement, Supplied
 from ..runtime.config import Launch, make_launch
 from ..runtime.integers import Extents, Growing, KnownLaunch, Looking
 from ..runtime.launch import BoundArguments
-from ..runtime.own import Own
+from ..runtime.launch_memory import LaunchMemory
 from ..runtime.signature import user_params
 from .choice.variant import Variant
 
@@ -38,7 +38,7 @@ class Preparation:
     bound: BoundArguments
     placement: Placement
     stream: int | None
-    own: Own
+    own: LaunchMemory
 
 
 class Gathering(NamedTuple):
@@ -208,12 +208,12 @@ def _sizes(variant: Variant, launch: KnownLaunch, known: Looking) -> Sizes | Non
 
 
 def kernels_in_order(variant: Variant) -> tuple[tuple[Kernel, bool], ...]:
-    """The kernels that a gradient launches, and whether they take the adjoints too. Those with claims (Note [Claims] in
-    autodiff/winners/global_memory.py): the forward, the claims, the reverse."""
-    if not variant.derivative.claims:
+    """The kernels that a gradient launches, and whether they take the adjoints too. Those with winners in
+    global memory (Note [Winners] in autodiff/winners/global_memory.py): the forward, the bids, the reverse."""
+    if not variant.derivative.won_buffers:
         return () if variant.is_idle else tuple((kernel, True) for kernel in variant.kernels)
-    forward, reverse, claim = variant.kernels
-    return (forward, False), (claim, False), (reverse, True)
+    forward, reverse, bid = variant.kernels
+    return (forward, False), (bid, False), (reverse, True)
 
 
 def written_by(variant: Variant, *others: Kernel) -> frozenset[str]:
@@ -308,7 +308,7 @@ def _keep(plan: LaunchPlan, at: Preparation) -> None:
         finish_logs(variant, at.bound, launch, at.placement, own)
 
 
-def _claim(plan: LaunchPlan, at: Preparation) -> None:
+def _add_winners(plan: LaunchPlan, at: Preparation) -> None:
     from .memory import winner_memory
 
     winner_memory.add_memory(plan.variant, at.bound, at.placement, at.stream, at.own)
@@ -332,5 +332,5 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.renumbers, _renumber),
     (lambda plan: plan.segment is not None, _cut),
     (lambda plan: plan.variant.places, _keep),
-    (lambda plan: plan.variant.derivative.claims, _claim),
+    (lambda plan: plan.variant.derivative.won_buffers, _add_winners),
 )

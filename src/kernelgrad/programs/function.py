@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .. import pipeline
-from ..analysis.roots import holds_pointers
 from ..errors import ArgumentError, LaunchError, UnsupportedError
 from ..ir.ops import Function, Global, KernelLaunch, Module, Op, Value
 from ..ir.traverse import blocks, operands, walk
@@ -25,7 +24,7 @@ from .interpreter import Interpreter
 from .libc import STANDARD, Exit
 from .machine import Machine
 from .memory import Allocation, Memory, write_bytes
-from .regions import Region, Stretch, stretch
+from .regions import Region, Stretch, Uses, leads_to_memory, stretch
 from .values import Cell, Symbol, pack_scalar, part_names, plain, pointee_dtype
 
 MakeVariable = Callable[[Global], Variable]
@@ -132,7 +131,7 @@ class HostProgram:
         self._stretches: dict[int, Stretch | None] = {}
         self._regions: dict[tuple[int, ...], Region] = {}
         self._after: dict[tuple[int, ...], tuple[Value, ...]] = {}
-        self._users = _users(self.function)
+        self._uses = Uses(self.function)
 
     def variable(self, name: str) -> Global:
         return self.module.globals[name]
@@ -171,9 +170,7 @@ class HostProgram:
         """The results that others than these operations use."""
         key = tuple(map(id, ops))
         if key not in self._after:
-            own = set(key)
-            results = [v for op in ops for v in op.results]
-            self._after[key] = tuple(v for v in results if self._users.get(v, set()) - own)
+            self._after[key] = self._uses.after(ops)
         return self._after[key]
 
     @property
@@ -185,7 +182,7 @@ class HostProgram:
         reached: set[Value] = set()
         for op in walk(self.function.body):
             if isinstance(op, KernelLaunch):
-                reached.update(v for v in op.args if _leads_to_memory(v))
+                reached.update(v for v in op.args if leads_to_memory(v))
         size = -1
         while size != len(reached):
             size = len(reached)
@@ -194,15 +191,11 @@ class HostProgram:
         return frozenset(p.name for p in self.function.params if p.value in reached)
 
 
-def _leads_to_memory(value: Value) -> bool:
-    return isinstance(value.type, Pointer) or holds_pointers(value.type)
-
-
 def _flow_back(op: Op, reached: set[Value]) -> None:
     """From pointers to what they are made of, also around loops."""
     if any(v in reached for v in op.results):
         if not blocks(op):
-            reached.update(v for v in operands(op) if _leads_to_memory(v))
+            reached.update(v for v in operands(op) if leads_to_memory(v))
         for block in blocks(op):
             pairs = zip(reversed(op.results), reversed(block.results), strict=False)
             reached.update(inner for outer, inner in pairs if outer in reached)
@@ -212,19 +205,6 @@ def _flow_back(op: Op, reached: set[Value]) -> None:
             if arg in reached:
                 reached.add(init)
                 reached.update(r for r in block.results if r.type == arg.type)
-
-
-def _users(function: Function) -> dict[Value, set[int]]:
-    found: dict[Value, set[int]] = {}
-    for op in walk(function.body):
-        for value in operands(op):
-            found.setdefault(value, set()).add(id(op))
-        for block in blocks(op):
-            for value in block.results:
-                found.setdefault(value, set()).add(id(block))
-    for value in function.body.results:
-        found.setdefault(value, set()).add(id(function))
-    return found
 
 
 class HostFunction:

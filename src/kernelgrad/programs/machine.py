@@ -221,7 +221,7 @@ class Recording(Machine):
         with told_at(span):
             step = ProgramLaunch(kernel, launch, passed, self.memory)
             if self.tape.store.budget is None:
-                self.tape.own_tapes.choose(step)
+                self.tape.launch_tapes.choose(step)
             self.tape.do(step)
         for found in step.writes:
             array = step.frozen.views.get(found.name)

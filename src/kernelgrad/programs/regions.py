@@ -57,19 +57,19 @@ class Stretch(NamedTuple):
 def stretch(op: Op) -> Stretch | None:
     """None where it calls the host, or follows pointers that it finds on its way."""
     inside = [inner for block in blocks(op) for inner in walk(block)]
-    if any(_has_pointers(v) for v in op.results):
+    if any(leads_to_memory(v) for v in op.results):
         return None
-    moves = any(isinstance(o, Store) and _has_pointers(o.value) for o in inside)
+    moves = any(isinstance(o, Store) and leads_to_memory(o.value) for o in inside)
     before = _before(op, inside, moves)
     rest = [o for o in inside if o not in before]
     if not all(isinstance(o, (*_NATIVE, If, For, While)) for o in rest):
         return None
-    if moves or any(isinstance(o, Load) and _has_pointers(o.result) for o in rest):
+    if moves or any(isinstance(o, Load) and leads_to_memory(o.result) for o in rest):
         return None
     return Stretch(_without(op, set(map(id, before))), tuple(before))
 
 
-def _has_pointers(value: Value) -> bool:
+def leads_to_memory(value: Value) -> bool:
     return isinstance(value.type, Pointer) or holds_pointers(value.type)
 
 
@@ -102,6 +102,28 @@ def _without(op: Op, dropped: set[int]) -> Op:
         return Block(b.args, tuple(kept), b.results)
 
     return rebuild(op, lambda v: v, block)
+
+
+class Uses:
+    """What uses each value of a function: operations, blocks that give it, the function itself."""
+
+    def __init__(self, function: Function):
+        self._users: dict[Value, set[int]] = {}
+        for op in walk(function.body):
+            self._add(op, operands(op))
+            for block in blocks(op):
+                self._add(block, block.results)
+        self._add(function, function.body.results)
+
+    def _add(self, user: object, values: Iterable[Value]) -> None:
+        for value in values:
+            self._users.setdefault(value, set()).add(id(user))
+
+    def after(self, ops: Iterable[Op]) -> tuple[Value, ...]:
+        """The results that others than these operations use."""
+        ops = tuple(ops)
+        inside = set(map(id, ops))
+        return tuple(v for op in ops for v in op.results if self._users.get(v, set()) - inside)
 
 
 class Region:

@@ -147,12 +147,12 @@ def _placement(state: State) -> Placement:
 
 def with_variables(bound: BoundArguments, function: Function, supply: Callable[[Param], Supplied]) -> BoundArguments:
     """The arguments followed by what the launcher itself supplies: module variables, shadows, the tape."""
-    hidden, size = _hidden(function)
-    if not hidden:
+    placed, size = _launcher_params(function)
+    if not placed:
         return bound
     packed = bytearray(bound.packed.ljust(size, b"\0"))
     buffers: list[Buffer] = []
-    for param, offset, is_pointer in hidden:
+    for param, offset, is_pointer in placed:
         supplied = supply(param)
         write_address(packed, offset, supplied.value)
         if is_pointer:
@@ -161,7 +161,7 @@ def with_variables(bound: BoundArguments, function: Function, supply: Callable[[
 
 
 @lru_cache(1024)
-def _hidden(function: Function) -> tuple[tuple[tuple[Param, int, bool], ...], int]:
+def _launcher_params(function: Function) -> tuple[tuple[tuple[Param, int, bool], ...], int]:
     """The parameters that are not the user's, where their bytes go, and the size of all arguments."""
     offsets, size = param_layout(function)
     placed = zip(function.params, offsets, strict=True)

@@ -23,7 +23,7 @@ from .workers import core_count, run_job, scratch_memory
 
 if TYPE_CHECKING:
     from ..backends.cpu.indexing import IndexArithmetic, Variant
-    from ..backends.cpu.own_sums import Candidate
+    from ..backends.cpu.worker_sums import Candidate
 
 ENTRY_TYPE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
@@ -45,7 +45,7 @@ def compile_cpu(module: Module, kernel: str) -> CpuExecutable:
     """`kernel` as an executable. Its module has no calls left and no module variables but shared ones."""
     # What launches import, under the caller's lock: a child that is forked meanwhile would wait for the import forever.
     from ..analysis.access import ranges  # noqa: F401
-    from ..backends.cpu import indexing, native, own_sums  # noqa: F401
+    from ..backends.cpu import indexing, native, worker_sums  # noqa: F401
 
     return CpuExecutable(module, kernel)
 
@@ -61,16 +61,16 @@ class CpuExecutable:
         self._last_bounds: tuple[object, tuple[str, ...]] | None = None
 
     def launch(self, config: LaunchConfig, arguments: BoundArguments) -> None:
-        loaded, own_sums = self._ready(config, arguments)
+        loaded, worker_sums = self._ready(config, arguments)
         status = LaunchStatus()
         blocks, threads = volume(config.grid), volume(config.block)
         first = 1 if self._has_loops else max(1, _PIECE_THREADS // threads)
         shared = blocks > 1 and blocks * threads >= _INLINE_THREADS
         if blocks <= first and not shared and not loaded.dynamic:
-            loaded.run(config, arguments, status, own_sums)
+            loaded.run(config, arguments, status, worker_sums)
         else:
             helpers = min(core_count(), blocks) - 1 if shared else 0
-            job = loaded.job(config, arguments, status, own_sums)
+            job = loaded.job(config, arguments, status, worker_sums)
             job.first, job.chunk = first, max(1, -(-blocks // ((helpers + 1) * _CHUNKS_PER_WORKER)))
             run_job(job, helpers)
             status.overrun = job.overrun
@@ -87,30 +87,30 @@ class CpuExecutable:
 
     def _ready(self, config: LaunchConfig, arguments: BoundArguments) -> tuple[_Loaded, tuple[int, ...]]:
         """The code for a launch, and the bytes of the buffers that each worker gets memory of its own for."""
-        own_sums = self._own_sums(config, arguments)
-        checked = self._unbounded(config, arguments, own_sums) if own_sums else ()
-        return self._code_for(config, tuple(own_sums), checked), tuple(own_sums.values())
+        worker_sums = self._worker_sums(config, arguments)
+        checked = self._unbounded(config, arguments, worker_sums) if worker_sums else ()
+        return self._code_for(config, tuple(worker_sums), checked), tuple(worker_sums.values())
 
     def entry(self, config: LaunchConfig, arguments: BoundArguments) -> Entry:
         """A launch as its code is called."""
         blocks, threads = volume(config.grid), volume(config.block)
-        loaded, own_sums = self._ready(config, arguments)
-        launch, scratch_bytes = loaded.packed_launch(config, own_sums)
+        loaded, worker_sums = self._ready(config, arguments)
+        launch, scratch_bytes = loaded.packed_launch(config, worker_sums)
         guard = loaded.static_shared + config.shared_bytes if loaded.dynamic else None
         is_large = blocks > 1 and blocks * threads >= _INLINE_THREADS
         address: int = loaded.keep_alive.address  # type: ignore[attr-defined]
         check = partial(self.check, config, loaded)
         return Entry(address, launch, blocks, scratch_bytes, guard, loaded.prints, is_large, check)
 
-    def _code_for(self, config: LaunchConfig, own_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
+    def _code_for(self, config: LaunchConfig, worker_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
         """The code for a launch; the last launch's shape is likely to come again."""
-        shape = config.grid, config.block, own_sums, checked
+        shape = config.grid, config.block, worker_sums, checked
         last = self._last
         if last is None or last[0] != shape:
-            last = self._last = shape, self._variant_for(config, own_sums, checked)
+            last = self._last = shape, self._variant_for(config, worker_sums, checked)
         return last[1]
 
-    def _own_sums(self, config: LaunchConfig, arguments: BoundArguments) -> dict[str, int]:
+    def _worker_sums(self, config: LaunchConfig, arguments: BoundArguments) -> dict[str, int]:
         """The parameters whose buffers each worker gets memory of its own for, and the bytes of it."""
         if not self._candidates:
             return {}
@@ -139,15 +139,15 @@ class CpuExecutable:
 
     @cached_property
     def _candidates(self) -> dict[str, Candidate]:
-        from ..backends.cpu.own_sums import all_candidates
+        from ..backends.cpu.worker_sums import all_candidates
 
         return all_candidates(self.module.functions[self.kernel])
 
-    def _variant_for(self, config: LaunchConfig, own_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
+    def _variant_for(self, config: LaunchConfig, worker_sums: tuple[str, ...], checked: tuple[str, ...]) -> _Loaded:
         from ..backends.cpu.indexing import Variant
 
         small = self._arithmetic.stays_small(config.grid, config.block)
-        variant = Variant(small, self._shape(config.block), own_sums=own_sums, checked=checked)
+        variant = Variant(small, self._shape(config.block), worker_sums=worker_sums, checked=checked)
         loaded = self._loaded.get(variant)
         if loaded is None:
             loaded = self._loaded[variant] = _load(self.module, self.kernel, self._printed, variant)
@@ -243,28 +243,28 @@ class _Loaded:
     dynamic: bool
     keep_alive: object
 
-    def packed_launch(self, config: LaunchConfig, own_sums: tuple[int, ...]) -> tuple[bytes, int]:
+    def packed_launch(self, config: LaunchConfig, worker_sums: tuple[int, ...]) -> tuple[bytes, int]:
         """The launch as the entry wants it, and the bytes of scratch memory that it needs."""
         room = guard.ROOM if self.dynamic else 0
         launch, _, scratch_bytes = pack_launch(config, self.static_shared, self.slot_bytes, room=room)
-        for nbytes in own_sums:
+        for nbytes in worker_sums:
             launch += _OWN_SUM.pack(scratch_bytes, nbytes)
             scratch_bytes += _round_up(nbytes) + _round_up(2 * nbytes)  # sums, and doubles behind them
         return launch, scratch_bytes
 
     def run(
-        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, own_sums: tuple[int, ...]
+        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, worker_sums: tuple[int, ...]
     ) -> None:
         """All blocks, in this thread."""
-        launch, scratch_bytes = self.packed_launch(config, own_sums)
+        launch, scratch_bytes = self.packed_launch(config, worker_sums)
         scratch, where = scratch_memory(scratch_bytes), ctypes.addressof(status)
         self.entry(arguments.packed, launch, 0, volume(config.grid), scratch, where)
 
     def job(
-        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, own_sums: tuple[int, ...]
+        self, config: LaunchConfig, arguments: BoundArguments, status: LaunchStatus, worker_sums: tuple[int, ...]
     ) -> Job:
         """All blocks, for several threads."""
-        launch, scratch_bytes = self.packed_launch(config, own_sums)
+        launch, scratch_bytes = self.packed_launch(config, worker_sums)
         behind = self.static_shared + config.shared_bytes if self.dynamic else -1
         entry, where = self.keep_alive.address, ctypes.addressof(status)  # type: ignore[attr-defined]
         return Job(

@@ -5,23 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..ir.ops import Function, Param
-from ..ir.types import Array, Pointer, Scalar, Type
-
-C_NAMES = {
-    "bool": "bool",
-    "i8": "signed char",
-    "u8": "unsigned char",
-    "i16": "short",
-    "u16": "unsigned short",
-    "i32": "int",
-    "u32": "unsigned int",
-    "i64": "long long",
-    "u64": "unsigned long long",
-    "f16": "__half",
-    "bf16": "__nv_bfloat16",
-    "f32": "float",
-    "f64": "double",
-}
+from ..ir.types import C_NAMES, Array, Pointer, Scalar, Type
 
 _QUALIFIERS = {"kernel": "__global__ ", "device": "__device__ ", "host": ""}
 

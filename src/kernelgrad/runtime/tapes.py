@@ -59,7 +59,7 @@ class StackMemory:
         self.room = dict.fromkeys((name for name, _ in stacks), _FIRST)
 
     def run(
-        self, kernel: Any, launch: Launch, bound: BoundArguments, placement: Placement, hidden: Mapping[str, Supplied]
+        self, kernel: Any, launch: Launch, bound: BoundArguments, placement: Placement, supplied: Mapping[str, Supplied]
     ) -> None:
         """Launches, if need be again with more room, on what was there before."""
         x, y, z = (g * b for g, b in zip(launch.grid, launch.block, strict=True))
@@ -68,7 +68,7 @@ class StackMemory:
         saved = [Scratch(b.nbytes, placement.cuda, stream).copy_from(b.address) for b in written]
         while True:
             memory, needed = self._memory(kernel.name, x * y * z, placement.cuda, stream)
-            kernel.run(launch, bound, placement, {**hidden, **memory})
+            kernel.run(launch, bound, placement, {**supplied, **memory})
             found = {name: int.from_bytes(most.read(8), "little") for name, most in needed.items()}
             if all(found[name] <= self.room[name] for name in found):
                 return

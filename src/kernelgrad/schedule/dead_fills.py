@@ -1,4 +1,4 @@
-"""Needless fills: a loop that fills tiles which nobody reads before they are filled again.
+"""Dead fills: a loop that fills tiles which nobody reads before they are filled again.
 
 A reverse alone runs the kernel's loops forward only for what it needs of them. Tiles that it fills again (`tiles`) are
 read in a copy of their loop alone, behind that copy's own fill, which covers what is read (rule 8). So a copy that

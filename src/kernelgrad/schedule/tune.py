@@ -1,5 +1,5 @@
-"""What is done to a finished gradient for the launches it is for: no needless fills, exchanged loops and rings
-instead of atomics, several rows for each thread, barriers of warps."""
+"""What is done to a finished gradient for the launches it is for: no needless fills, exchanged loops and warp
+rotations instead of atomics, several rows for each thread, barriers of warps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Barriers of which a warp's own suffices, in blocks of a known shape.
 
 The last levels of a tree are one warp's: no other thread touches what it touches there. The block's operations are
-played through with the integers of all its threads (`coverage.Threads`). At a barrier, what was touched since the last
+played through with the integers of all its threads (`Threads`). At a barrier, what was touched since the last
 meeting of the whole block is compared with what is touched next: where different warps do not meet in a cell that one
 of them writes, `__syncwarp` orders all that needs an order. Later phases are compared with all of it again.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..analysis.aliases import Aliases
-from ..analysis.block_interpreter.coverage import Numbers, Threads
+from ..analysis.block_interpreter.threads import Numbers, Threads
 from ..analysis.machine import FULL_WARP, WARP
 from ..analysis.structure import analyse
 from ..ir.builder import Builder

@@ -20,7 +20,7 @@ from ..ir.ops import Atomic
 from ..ir.traverse import walk
 from ..ir.types import Scalar
 from ..kernel import Kernel
-from ..launches.memory.given_tape import TAPE_BYTES
+from ..launches.memory.fixed_tape import TAPE_BYTES
 from ..runtime.config import Launch, make_launch
 from ..runtime.scratch import LENDER
 from .calls import Call, Maybe, Tensor

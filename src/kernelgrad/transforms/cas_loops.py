@@ -13,7 +13,6 @@ Everything else stays as it is, and is refused where derivatives would pass thro
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -38,7 +37,18 @@ from ..ir.ops import (
     Value,
     While,
 )
-from ..ir.traverse import blocks, descend, free_values, operands, rebuild, substitute, uses, walk, with_body
+from ..ir.traverse import (
+    blocks,
+    control_flows,
+    descend,
+    free_values,
+    operands,
+    rebuild,
+    substitute,
+    uses,
+    walk,
+    with_body,
+)
 from ..ir.types import BF16, F32, Array, Pointer, Scalar, Type
 from . import simplify
 from .cas_rounds import FLOATS, Rounds, stripped
@@ -114,7 +124,7 @@ class _Recognizer:
         for op in walk(body):
             for result in op.results:
                 self.definitions[result] = op
-            for target, found in _flows(op):
+            for target, found in control_flows(op):
                 self.sources.setdefault(target, []).extend(found)
 
     # ---- rewriting
@@ -322,20 +332,3 @@ def _as_float(bits: int, type: Type) -> float:
 
 def _is_number(value: Value, size: int) -> bool:
     return isinstance(value.type, Scalar) and value.type.kind != "bool" and value.type.size == size
-
-
-def _flows(op: Op) -> Iterator[tuple[Value, list[Value]]]:
-    match op:
-        case If(_, then, orelse):
-            for k, result in enumerate(op.results):
-                yield result, [then.results[k], orelse.results[k]]
-        case For(_, _, inits, _, body):
-            for k, result in enumerate(op.results):
-                yield body.args[k + 1], [inits[k], body.results[k]]
-                yield result, [inits[k], body.results[k]]
-        case While(inits, before, body):
-            for k, arg in enumerate(before.args):
-                yield arg, [inits[k], body.results[k]]
-            for k, forwarded in enumerate(before.results[1:]):
-                yield body.args[k], [forwarded]
-                yield op.results[k], [forwarded]

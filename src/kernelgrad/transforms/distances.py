@@ -1,4 +1,4 @@
-"""Addresses that a counted loop moves by the same in each iteration are computed from its counter.
+"""Induction variable substitution: addresses that a counted loop moves by the same each time, from its counter.
 
     for (i = 0; i < n; ++i) { s += a[d]; d += m; }    becomes    for (i = 0; i < n; ++i) s += a[i * m];
 

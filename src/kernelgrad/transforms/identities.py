@@ -64,13 +64,38 @@ def _as_apply(make: Maker, value: Value, fn: str) -> Apply | None:
 
 def _add(make: Maker, a: Value, b: Value) -> Value | None:
     zero = -0.0 if _is_float(a) else 0
-    return a if _is(make, b, zero) else b if _is(make, a, zero) else None
+    if _is(make, b, zero):
+        return a
+    if _is(make, a, zero):
+        return b
+    for x, y in ((a, b), (b, a)):
+        if (back := _moved_back(make, x, make.constant_of(y))) is not None:
+            return back
+    return None
 
 
 def _sub(make: Maker, a: Value, b: Value) -> Value | None:
     if a is b and not _is_float(a):
         return make.constant(0, a.type)
-    return a if _is(make, b, 0) else None
+    if _is(make, b, 0):
+        return a
+    by = make.constant_of(b)
+    return None if by is None else _moved_back(make, a, -by)
+
+
+def _moved_back(make: Maker, value: Value, by: Number | None) -> Value | None:
+    """Of `x - 2 + 2`, where integers wrap: x."""
+    op = make.definition_of(value)
+    if by is None or _is_float(value) or not isinstance(op, Apply) or op.fn not in ("add", "sub"):
+        return None
+    pairs = (op.args,) if op.fn == "sub" else (op.args, op.args[::-1])
+    sign = -1 if op.fn == "sub" else 1
+    bits = value.type.bits if isinstance(value.type, Scalar) else 0
+    for x, y in pairs:
+        moved = make.constant_of(y)
+        if moved is not None and (sign * int(moved) + int(by)) % (1 << bits) == 0:
+            return x
+    return None
 
 
 def _mul(make: Maker, a: Value, b: Value) -> Value | None:

@@ -1,4 +1,4 @@
-"""Integer arithmetic that is the same in every iteration moves in front of its loop."""
+"""Loop-invariant code motion: integer arithmetic that is the same in every iteration moves in front of its loop."""
 
 from __future__ import annotations
 

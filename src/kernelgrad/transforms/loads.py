@@ -1,4 +1,4 @@
-"""Redundant loads: a load of an address that was just loaded or stored gives that value again.
+"""Redundant load elimination: a load of an address that was just loaded or stored gives that value again.
 
 Within one block and the blocks inside it, as long as nothing in between may have written the memory or waited for other
 threads.

@@ -35,13 +35,14 @@ from ..ir.types import BOOL, U32, Scalar
 from . import simplify
 
 _MOST = 6  # guards of a value
+_AGAIN = "rare: an adjoint of zero met an infinity; again, with tests for zero"
 _RUN_AGAIN = (Load, If, For)
 _SCALED = frozenset(("mul", "div", "fast_div", "ldexp"))  # by something: the first argument, of `mul` also the second
 _ALIKE = frozenset("neg convert convert_rn convert_rd convert_ru convert_rz".split())
 _PASSING = _SCALED | _ALIKE | {"add", "sub", "select", "masked"}  # NaN, if only to where it is dropped
 
 
-class Known(NamedTuple):
+class Guarded(NamedTuple):
     """A value stands for `raw`, but for zero where one of the `guards` is zero. `fresh`: it may itself be a zero that
     no guard tells of; it is one where its `source` is, of which it is a multiple."""
 
@@ -80,7 +81,7 @@ class _Masks:
     def __init__(self, adjoints: set[Value]):
         self.adjoints = adjoints
         self.b = Builder()
-        self.known: dict[Value, Known] = {}
+        self.known: dict[Value, Guarded] = {}
         self.definition: dict[Value, Op] = {}
         self.scopes: list[dict[tuple[Value, tuple[Value, ...]], Value]] = []
         self.masked = 0  # how many tests there are so far
@@ -89,8 +90,8 @@ class _Masks:
 
     # ---- values
 
-    def of(self, value: Value) -> Known:
-        return self.known.get(value) or Known(value)
+    def of(self, value: Value) -> Guarded:
+        return self.known.get(value) or Guarded(value)
 
     def is_replaced(self, value: Value) -> bool:
         """Whether something else stands for it: with a test, or where it was tested already."""
@@ -112,7 +113,7 @@ class _Masks:
         found = self.scopes[-1][key] = self.test(known)
         return found
 
-    def test(self, known: Known) -> Value:
+    def test(self, known: Guarded) -> Value:
         op = self.definition.get(known.raw)
         match op:
             case Apply("mul", (a, p)) if known.guards in ((a,), (p,)):  # the product may still become a part of an fma
@@ -173,7 +174,7 @@ class _Masks:
     def passed(self, op: Apply, guards: tuple[Value, ...], fresh: bool, source: Value | None = None) -> None:
         """With its arguments as they are."""
         self.emit(rebuild(op, lambda v: self.of(v).raw, self.block))
-        self.known[op.result] = Known(op.result, guards, fresh, source)
+        self.known[op.result] = Guarded(op.result, guards, fresh, source)
         self.changed |= bool(guards)
 
     def multiple(self, op: Apply, a: Value, exact: bool) -> None:
@@ -198,14 +199,14 @@ class _Masks:
             case _:
                 self.generic(op)
 
-    def guard(self, op: Apply, value: Known, by: Value) -> None:
+    def guard(self, op: Apply, value: Guarded, by: Value) -> None:
         """What autodiff masked itself: the test waits as others do. Before functions with infinite derivatives it is
         made of the adjoint there, which the functions after may have made zero."""
         own = self.of(by)
         guards = _union(value.guards, own.guards, (own.source or own.raw,))
-        self.known[op.result] = Known(value.raw, guards, value.fresh or by in self.adjoints)
+        self.known[op.result] = Guarded(value.raw, guards, value.fresh or by in self.adjoints)
         if len(guards) > _MOST:
-            self.known[op.result] = Known(self.exact(op.result))
+            self.known[op.result] = Guarded(self.exact(op.result))
         self.changed = True
 
     def product(self, op: Apply, a: Value, p: Value) -> None:
@@ -214,7 +215,7 @@ class _Masks:
         elif len(guards := self.of(a).following) <= _MOST:
             self.passed(op, guards, False)
         else:
-            self.known[a] = Known(self.exact(a))
+            self.known[a] = Guarded(self.exact(a))
             self.product(op, a, p)
 
     def joined(self, op: Apply, x: Value, y: Value, sums: bool) -> None:
@@ -249,9 +250,10 @@ class _Masks:
         results = tuple(plain[v] for v in sums.roots)
         if self.masked > before:
             some = self.any_nan(results)
-            self.emit(If(some, tested, Block((), (), results), results=sums.roots, span=self.b.span))
+            span = self.b.span.because(_AGAIN)
+            self.emit(If(some, tested, Block((), (), results), results=sums.roots, span=span))
         else:
-            self.known.update({v: Known(plain[v]) for v in sums.roots})
+            self.known.update({v: Guarded(plain[v]) for v in sums.roots})
         self.changed = True
 
     def any_nan(self, values: Sequence[Value]) -> Value:
@@ -276,8 +278,8 @@ class _Masks:
         starts = {k: self.of(v) for k, v in enumerate(op.inits) if self.is_adjoint(args[k]) and self.number(v) is None}
         while True:
             before = self.masked
-            self.known.update({arg: Known(arg) for arg in args})
-            self.known.update({args[k]: Known(args[k], start.following, False) for k, start in starts.items()})
+            self.known.update({arg: Guarded(arg) for arg in args})
+            self.known.update({args[k]: Guarded(args[k], start.following, False) for k, start in starts.items()})
             body = self.block(op.body, list(starts))
             changed = {k for k, start in starts.items() if not self.is_scaled(op.body.results[k], start)}
             if not changed:
@@ -286,10 +288,12 @@ class _Masks:
         tests = self.masked - before
         inits = tuple(starts[k].raw if k in starts else self.exact(v) for k, v in enumerate(op.inits))
         self.emit(replace(op, inits=inits, body=body))
-        self.known.update({op.results[k]: Known(op.results[k], start.following, False) for k, start in starts.items()})
+        self.known.update(
+            {op.results[k]: Guarded(op.results[k], start.following, False) for k, start in starts.items()}
+        )
         return tests
 
-    def is_scaled(self, value: Value, start: Known) -> bool:
+    def is_scaled(self, value: Value, start: Guarded) -> bool:
         """Whether an iteration only scales what it is given: a select in it may have left a zero for the next one."""
         known = self.of(value)
         return known.guards == start.following and not known.fresh
@@ -333,7 +337,8 @@ class _Masks:
         results: dict[Value, Value] = {}
         tested = clone(Block((), (replace(last, unroll=1),), last.results), results)
         waiting = {v: self.known[v] for v in last.results if v in self.known}  # for tests that come after both
-        self.emit(If(some, tested, Block((), (), plain.results), results=last.results, span=op.span))
+        span = op.span.because(_AGAIN)
+        self.emit(If(some, tested, Block((), (), plain.results), results=last.results, span=span))
         self.known.update(waiting)
 
 

@@ -1,4 +1,4 @@
-"""Loads through a pointer that a branch chose move into the branch. The first step of `promote`.
+"""Sinking of loads: those through a pointer that a branch chose move into the branch. The first step of `promote`.
 
 `c ? a : b` names an object in C++, so the frontend gives a branch of addresses and a load through the one it yields.
 With the load inside each side, the addresses no longer meet and `a` and `b` can be promoted. Only for a load that

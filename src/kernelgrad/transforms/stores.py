@@ -1,4 +1,4 @@
-"""Needless stores: one that is overwritten before anyone can look, and one that writes what is there already.
+"""Dead store elimination: one that is overwritten before anyone can look, and one that writes what is there already.
 
 Within one block. Derivatives are full of them: `y[i] += v` clears the adjoint of y[i] and puts it back.
 """

@@ -45,7 +45,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import blocks, operands, rebuild, walk
 from ..ir.types import I8, U8, U64, Array, Pointer, Scalar, Struct, Type, element_types
-from ..programs.regions import stretch
+from ..programs.regions import Uses, stretch
 
 TAPE = "kg_recording"
 _HOST = (HostCall, KernelLaunch, Derivative, Registered, Print)
@@ -86,7 +86,7 @@ class Skeleton:
         self.cells: dict[Value, Value] = {}  # where active floats are
         self.b = Builder(function.span)
         self._waiting: list[Op] = []
-        self._users = _users(function)
+        self._uses = Uses(function)
         self._definition = {v: op for op in walk(function.body) for v in op.results}
         names = set(listed)
         self._params = [self._param(p, p.name in names) for p in function.params]
@@ -188,8 +188,7 @@ class Skeleton:
     def _catch_up(self) -> None:
         ops, self._waiting = tuple(self._waiting), []
         if ops:
-            inside = {id(op) for op in ops}
-            self._run(ops, tuple(v for op in ops for v in op.results if self._users.get(v, set()) - inside))
+            self._run(ops, self._uses.after(ops))
 
     def _run(self, ops: tuple[Op, ...], outputs: tuple[Value, ...]) -> None:
         """A function of its own, with cells for what it gives."""
@@ -367,19 +366,6 @@ _CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
 
 def _not_yet(what: str, span: Span) -> UnsupportedError:
     return UnsupportedError(f"{what} cannot be transpiled yet", span, "kg.gradient(module[...]) runs it from Python")
-
-
-def _users(function: Function) -> dict[Value, set[int]]:
-    found: dict[Value, set[int]] = {}
-    for op in walk(function.body):
-        for value in operands(op):
-            found.setdefault(value, set()).add(id(op))
-        for block in blocks(op):
-            for value in block.results:
-                found.setdefault(value, set()).add(id(block))
-    for value in function.body.results:
-        found.setdefault(value, set()).add(id(function))
-    return found
 
 
 def _inside(op: Op) -> list[Op]:

@@ -18,7 +18,7 @@ from kernelgrad.runtime.integers import Ways
 
 HEAD = "__global__ void k(double *y, const double *x, const double *w, const int *at, double a, int n)"
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"  # noqa: E741
-TAPS = {
+SUMS = {
     "a loop": f"{I} double s = 0; for (int k = 0; k < 5; k++) s += w[k] * x[i + k] * x[i + k]; y[i] = s;",
     "two elements": f"{I} y[i] = w[2] * x[i] + sin(w[0]) * a;",
     "by thread": f"{I} y[i] = x[i] * w[threadIdx.x];",
@@ -73,20 +73,20 @@ def adjoints(gradient: Any) -> Any:
     return np.concatenate([d_w, d_a])
 
 
-@pytest.mark.parametrize("name", [*TAPS, *OTHERS])
+@pytest.mark.parametrize("name", [*SUMS, *OTHERS])
 def test_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gradient = reverse({**TAPS, **OTHERS}[name], keep="y")
-    assert is_coarse(gradient) == (name in TAPS)
+    gradient = reverse({**SUMS, **OTHERS}[name], keep="y")
+    assert is_coarse(gradient) == (name in SUMS)
     found = adjoints(gradient)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways()))
-    expected = adjoints(reverse({**TAPS, **OTHERS}[name], keep="y"))
+    expected = adjoints(reverse({**SUMS, **OTHERS}[name], keep="y"))
     assert abs(expected[0] - 2) > 1e-6
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", TAPS)
+@pytest.mark.parametrize("name", SUMS)
 def test_updates_come_after_the_loop(name: str) -> None:
-    gradient = reverse(TAPS[name], keep="y")
+    gradient = reverse(SUMS[name], keep="y")
     primal, _ = gradient.kernel.bind(arguments())
     launch = make_launch(GRID, BLOCK)
     variant = gradient.variant_for(gradient.settings.listed, launch, primal, Ways(on_gpu=True))
@@ -96,9 +96,9 @@ def test_updates_come_after_the_loop(name: str) -> None:
     assert not any(isinstance(op, Atomic) for loop in loops for op in walk(loop.body))
 
 
-@pytest.mark.parametrize("name", TAPS)
+@pytest.mark.parametrize("name", SUMS)
 def test_no_races(name: str) -> None:
-    gradient = reverse(TAPS[name], keep="y")
+    gradient = reverse(SUMS[name], keep="y")
     for order in (None, 1):
         report = gradient.check(
             GRID, BLOCK, *arguments(), np.ones(GRID * BLOCK), np.zeros(WEIGHTS), np.zeros(1), seed=order
@@ -109,10 +109,10 @@ def test_no_races(name: str) -> None:
 @pytest.mark.parametrize("options", [{}, {"keep": "y", "deterministic": True}])
 def test_not_chosen_where_more_is_written(options: dict[str, Any]) -> None:
     """The adjoint of an output that is consumed; and what must be added in order is not added in copies."""
-    assert not is_coarse(reverse(TAPS["a loop"], **options))
+    assert not is_coarse(reverse(SUMS["a loop"], **options))
 
 
-@pytest.mark.parametrize(("body", "expected"), [(TAPS["a loop"], True), (f"{I} y[i] = w[0] * x[at[i]];", False)])
+@pytest.mark.parametrize(("body", "expected"), [(SUMS["a loop"], True), (f"{I} y[i] = w[0] * x[at[i]];", False)])
 def test_beside_other_adjoints(body: str, expected: bool) -> None:
     """Those that are gathered have launches of their own."""
     kernel = kg.compile(f"{HEAD} {{ {body} }}")["k"]
@@ -123,5 +123,5 @@ def test_beside_other_adjoints(body: str, expected: bool) -> None:
 
 
 def test_is_explained() -> None:
-    text = reverse(TAPS["a loop"], keep="y").explain(GRID, BLOCK, *arguments())
+    text = reverse(SUMS["a loop"], keep="y").explain(GRID, BLOCK, *arguments())
     assert "of very many blocks a few thousand are started" in text

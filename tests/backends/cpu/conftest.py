@@ -151,9 +151,5 @@ def make() -> type[KernelMaker]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Tests neither use nor fill the user's cache."""
-    path = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELGRAD_CACHE_DIR", str(path))
-        yield path
+def own_cache(cache_of_its_own: Path) -> Path:
+    return cache_of_its_own

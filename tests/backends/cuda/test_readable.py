@@ -124,6 +124,26 @@ def test_the_loop_has_the_name_and_what_it_starts_with_another() -> None:
     assert "int k = k_start + (int)trip * step;" in text
 
 
+def test_subscripts_have_no_casts_that_change_nothing() -> None:
+    """Where a thread takes what another one has: its index stands for a counter of another type."""
+    source = """__global__ void tiles(const float *A, const float *B, float *C, int n) {
+        __shared__ float As[16][16], Bs[16][16];
+        int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+        float sum = 0;
+        for (int t = 0; t < n; t += 16) {
+            As[threadIdx.y][threadIdx.x] = A[row * n + t + threadIdx.x];
+            Bs[threadIdx.y][threadIdx.x] = B[(t + threadIdx.y) * n + col];
+            __syncthreads();
+            for (int j = 0; j < 16; ++j) sum += As[threadIdx.y][j] * Bs[j][threadIdx.x];
+            __syncthreads();
+        }
+        C[row * n + col] = sum;
+    }"""
+    arrays = [np.ones(32 * 32, np.float32) for _ in range(3)]
+    text = gradient(source, "tiles", "A, B, C").source_for((2, 2), (16, 16), *arrays, 32, on_gpu=True)
+    assert "As[other][threadIdx.y]" in text and not re.findall(r"\[\(int\)[\w.]+\]", text), text
+
+
 # ---- what is reversed, and why
 
 

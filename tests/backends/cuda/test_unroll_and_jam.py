@@ -11,20 +11,11 @@ import pytest
 from run_text import EmulationError, run_emitted
 
 import kernelgrad as kg
+from contraction import CONTRACTION
 from kernelgrad.schedule.coarsen import unroll_and_jam
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 ONE_BY_ONE = "for (unsigned int block ="  # the loop over blocks that a thread could not do at once
-
-CONTRACTION = """__global__ void k(double *c, const double *a, const double *b, const unsigned long long *sizes) {
-    unsigned long long at = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
-    unsigned long long inner = sizes[1], columns = sizes[2];
-    if (at >= sizes[0] * columns) return;
-    unsigned long long row = at / columns, column = at % columns;
-    double sum = 0;
-    for (int m = 0; m < inner; ++m) sum += a[row * inner + m] * b[m * columns + column];
-    c[at] = sum;
-}"""
 
 
 def source(text: str, **options: Any) -> str:

@@ -57,6 +57,14 @@ class Affine:
     def times(self, factor: int) -> Affine:
         return Affine(0).plus(self, factor)
 
+    def slope(self, basis: Basis) -> int:
+        """By how much it grows with one of what it is a sum of."""
+        return self.coefficients.get(basis, 0)
+
+    def rest(self, *bases: Basis) -> dict[Basis, int]:
+        """The coefficients of all others."""
+        return {b: c for b, c in self.terms if b not in bases}
+
     def where(self, values: Mapping[Basis, int]) -> Affine:
         """With values for some of what it is a sum of."""
         const = sum(c * values[b] for b, c in self.terms if b in values)

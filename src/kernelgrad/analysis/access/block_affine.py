@@ -1,61 +1,41 @@
-"""Integers of a gradient as sums over one block's threads: multiples of thread indices and of chosen counters, and a
-part that is the same for all threads."""
+"""Integers of a gradient as sums over one block's threads: multiples of thread indices, of a loop's counter, and of
+values that are the same for all threads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...ir.ops import Apply, Builtin, Constant, GlobalRef, Member, Offset, Op, PtrCast, Value
 from ...ir.types import Pointer, Scalar, Struct
-
-Axis = tuple[str, int]
-Basis = Axis | Value  # ("thread_idx", axis), a counter, or a value that is the same for all threads
-
-
-@dataclass(frozen=True)
-class Sum:
-    const: int
-    terms: dict[Basis, int]
-
-    def plus(self, other: Sum, times: int = 1) -> Sum:
-        total = {k: self.terms.get(k, 0) + times * other.terms.get(k, 0) for k in {**self.terms, **other.terms}}
-        return Sum(self.const + times * other.const, {k: c for k, c in total.items() if c})
-
-    def times(self, factor: int) -> Sum:
-        return Sum(0, {}).plus(self, factor)
-
-    def slope(self, basis: Basis) -> int:
-        return self.terms.get(basis, 0)
-
-    def rest(self, *bases: Basis) -> dict[Basis, int]:
-        return {k: c for k, c in self.terms.items() if k not in bases}
+from .affine import Affine
 
 
 class Slopes:
+    """`counter`: of a loop, of which sums may have multiples; other values than thread indices are in them if they are
+    `uniform`, the same for all threads."""
+
     def __init__(self, definition: dict[Value, Op], uniform: set[Value], counter: Value):
         self.definition, self.uniform, self.counter = definition, uniform, counter
-        self._found: dict[Value, Sum | None] = {}
+        self._found: dict[Value, Affine | None] = {}
 
-    def of(self, value: Value) -> Sum | None:
+    def of(self, value: Value) -> Affine | None:
         if value not in self._found:
             self._found[value] = self._compute(value)
         return self._found[value]
 
-    def _compute(self, value: Value) -> Sum | None:
+    def _compute(self, value: Value) -> Affine | None:
         if value is self.counter:
-            return Sum(0, {value: 1})
+            return Affine(0, ((value, 1),))
         op = self.definition.get(value)
         found = None
         match op:
             case Constant(number) if isinstance(number, int):
-                return Sum(int(number), {})
+                return Affine(int(number))
             case Builtin("thread_idx", axis):
-                return Sum(0, {("thread_idx", axis): 1})
+                return Affine(0, ((("thread_idx", axis), 1),))
             case Apply(fn, args) if _is_index(value) and all(map(_is_index, args)):
                 found = self._apply(fn, args)
-        return Sum(0, {value: 1}) if found is None and value in self.uniform else found
+        return Affine(0, ((value, 1),)) if found is None and value in self.uniform else found
 
-    def _apply(self, fn: str, args: tuple[Value, ...]) -> Sum | None:
+    def _apply(self, fn: str, args: tuple[Value, ...]) -> Affine | None:
         parts = [self.of(a) for a in args]
         known = [p for p in parts if p is not None]
         if len(known) < len(parts):
@@ -75,7 +55,7 @@ class Slopes:
                 return a.times(1 << b.const)
         return None
 
-    def address(self, ptr: Value) -> Sum | None:
+    def address(self, ptr: Value) -> Affine | None:
         """In bytes from where the pointer's memory begins."""
         op = self.definition.get(ptr)
         match op:
@@ -88,8 +68,8 @@ class Slopes:
             case Member(base, index):
                 start = self.address(base)
                 assert isinstance(base.type, Pointer) and isinstance(base.type.pointee, Struct)
-                return None if start is None else start.plus(Sum(base.type.pointee.fields[index].offset, {}))
-        return Sum(0, {}) if isinstance(op, GlobalRef) or ptr in self.uniform else None
+                return None if start is None else start.plus(Affine(base.type.pointee.fields[index].offset))
+        return Affine(0) if isinstance(op, GlobalRef) or ptr in self.uniform else None
 
 
 def _is_index(value: Value) -> bool:

@@ -1,4 +1,5 @@
-"""Sums over all executions of a place, by which the owner of an element is told: parts of divisions, ends of loops.
+"""Affine sums with quotients and remainders (delinearisation), and guards by the ends of loops: what tells the owner of
+an element over all executions of a place.
 
 A quotient and the remainder that belongs to it say together what was divided, as two digits do: who knows both knows
 the sum, and, if no two threads have the same, the thread. `C * (i / C) + i % C` is i again. Only what is not negative

@@ -1,1 +1,2 @@
-"""A block of known shape, played through with all its threads: cells of shared memory, lanes."""
+"""A block of known shape, interpreted with all its threads at once: their integers (`threads`), cells of shared memory,
+lanes."""

@@ -1,7 +1,7 @@
 """What lies in the cells of shared memory, told by playing a block of known shape through.
 
 The operations of a finished gradient are done for all threads at once, phase by phase, with integers as they are
-(`coverage.Threads`) and floats as ids (`terms`). What depends on memory or on the block leaves cells unknown, and so do
+(`threads`) and floats as ids (`terms`). What depends on memory or on the block leaves cells unknown, and so do
 loops and branches with barriers inside. Nothing is said of threads that touch the same cell in one phase without an
 atomic: that is a race, which neither a kernel nor its gradient has.
 """
@@ -41,8 +41,8 @@ from ..aliases import Aliases
 from ..machine import WARP
 from ..structure import Structure, analyse
 from .accesses import Access, Addition, Anything, element
-from .coverage import Threads
 from .terms import COMBINED, NOBODY, Ids, Terms, Total
+from .threads import Threads
 from .warps import ALL, Warps, ballot, sources
 
 _MOST_STEPS = 4096

@@ -1,4 +1,4 @@
-"""Integers of all threads of a block of whole warps: besides those of `coverage`, lanes, and the bits of ballots."""
+"""Integers of all threads of a block of whole warps: besides those of `threads`, lanes, and the bits of ballots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from ...ir.ops import Builtin, Value
 from ...ir.types import U32, Type
 from ..machine import WARP
-from .coverage import Numbers, Threads
+from .threads import Numbers, Threads
 
 ALL = (1 << WARP) - 1
 _BITS = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}

@@ -1,6 +1,6 @@
 """Cells of shared memory that one thread has for itself between two barriers (rule 17).
 
-The block is played through for one launch, with the integers of all its threads (`coverage.Threads`): phase by phase,
+The block is played through for one launch, with the integers of all its threads (`Threads`): phase by phase,
 who touches which cell, stores included. A load none of whose cells another thread touches in the same phase has a plain
 update of the shadow. What cannot be played, because it depends on memory or on the block, counts as touching anything.
 """
@@ -22,7 +22,7 @@ from ...ir.types import Pointer
 from ..roots import Memory
 
 if TYPE_CHECKING:
-    from ..block_interpreter.coverage import Numbers, Threads
+    from ..block_interpreter.threads import Numbers, Threads
 
 Place = tuple[str, str]  # a variable, and where in the source it is read or stored
 _LONGEST = {True: 12, False: 128}  # iterations that are played one by one, of loops with barriers and without
@@ -60,12 +60,12 @@ def exclusive_loads(function: Function, memory: Memory, active: frozenset[Value]
     return frozenset(place_of(op, names[root]) for op, root in reads.items()) - contended
 
 
-def crowded_stores(
+def conflicting_stores(
     function: Function, memory: Memory, active: frozenset[Value], threads: Threads
 ) -> frozenset[Op] | None:
     """The stores by which several threads may write the same cell of shared memory; None if that is not known."""
     play = _played(function, memory, active, threads)
-    return None if play is None else frozenset(play.crowded)
+    return None if play is None else frozenset(play.conflicting)
 
 
 # The last that the same threads played: loads and stores are asked for one after the other.
@@ -103,7 +103,7 @@ class _Play:
         self.memory, self.roots = memory, roots
         self.phase = _Phase()
         self.contended: set[Op] = set()
-        self.crowded: set[Op] = set()
+        self.conflicting: set[Op] = set()
         self.steps = 0
 
     def block(self, block: Block, mask: Numbers, threads: Threads) -> None:
@@ -165,20 +165,22 @@ class _Play:
             known = len(self.memory.of(op.ptr)) == 1 and mask.any()
             address = threads.address(op.ptr) if known else None
             if mask.any():
-                if op not in self.crowded and (address is None or _has_twice(address[mask])):
-                    self.crowded.add(op)
+                if op not in self.conflicting and (address is None or _has_twice(address[mask])):
+                    self.conflicting.add(op)
                 self.phase.touched.setdefault(root, []).append((op, address, mask))
 
     def meet(self) -> None:
         for touched in self.phase.touched.values():
             self.judge(touched)
-            self.crowd([(op, at, mask) for op, at, mask in touched if isinstance(op, Store) and at is not None])
+            self.note_conflicts(
+                [(op, at, mask) for op, at, mask in touched if isinstance(op, Store) and at is not None]
+            )
         self.phase = _Phase()
 
-    def crowd(self, stores: list[tuple[Op, Numbers, Numbers]]) -> None:
+    def note_conflicts(self, stores: list[tuple[Op, Numbers, Numbers]]) -> None:
         """Of stores to one variable: those by which a thread writes what another writes, in whatever iteration."""
-        if not all(op in self.crowded for op, _, _ in stores):
-            self.crowded.update(_crowded(stores))
+        if not all(op in self.conflicting for op, _, _ in stores):
+            self.conflicting.update(_conflicting(stores))
 
     def judge(self, touched: list[tuple[Op, Numbers | None, Numbers]]) -> None:
         if all(op in self.contended for op, _, _ in touched):
@@ -186,7 +188,7 @@ class _Play:
         sizes = {_size(op) for op, _, _ in touched}
         known = [(op, address, mask) for op, address, mask in touched if address is not None]
         alike = len(sizes) == 1 and len(known) == len(touched) and not any((a % min(sizes)).any() for _, a, _ in known)
-        self.contended.update(_crowded(known) if alike else (op for op, _, _ in touched))
+        self.contended.update(_conflicting(known) if alike else (op for op, _, _ in touched))
 
 
 def _has_twice(cells: Numbers) -> bool:
@@ -194,7 +196,7 @@ def _has_twice(cells: Numbers) -> bool:
     return bool((ordered[1:] == ordered[:-1]).any())
 
 
-def _crowded(touched: list[tuple[Op, Numbers, Numbers]]) -> set[Op]:
+def _conflicting(touched: list[tuple[Op, Numbers, Numbers]]) -> set[Op]:
     """Those that touch a cell which more than one thread touches."""
     cells = np.concatenate([address[mask] for _, address, mask in touched])
     owners = np.concatenate([np.flatnonzero(mask) for _, _, mask in touched])
@@ -204,10 +206,10 @@ def _crowded(touched: list[tuple[Op, Numbers, Numbers]]) -> set[Op]:
     several = np.minimum.reduceat(sorted_owners, starts) != np.maximum.reduceat(sorted_owners, starts)
     if not several.any():
         return set()
-    is_crowded = np.empty(len(cells), bool)
-    is_crowded[order] = np.repeat(several, np.diff(np.r_[starts, len(cells)]))
+    conflicts = np.empty(len(cells), bool)
+    conflicts[order] = np.repeat(several, np.diff(np.r_[starts, len(cells)]))
     ends = np.cumsum([np.count_nonzero(mask) for _, _, mask in touched])
-    parts = np.split(is_crowded, ends[:-1])
+    parts = np.split(conflicts, ends[:-1])
     return {op for (op, _, _), part in zip(touched, parts, strict=True) if part.any()}
 
 

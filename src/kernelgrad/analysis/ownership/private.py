@@ -23,10 +23,10 @@ from ..access.executions import Digit, determined, executions, extent, leaps, sp
 from ..roots import Memory
 from ..structure import Place, Structure
 from .exclusive import Place as SharedPlace
-from .exclusive import crowded_stores, is_shared, place_of
+from .exclusive import conflicting_stores, is_shared, place_of
 
 if TYPE_CHECKING:
-    from ..block_interpreter.coverage import Threads
+    from ..block_interpreter.threads import Threads
 
 
 def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
@@ -239,10 +239,10 @@ def stores_apart(
                 found.add(where)
             else:
                 others.append((op, root, where))
-    crowded = None
+    conflicting = None
     if threads is not None and any(is_shared(r) for _, r, _ in others):
-        crowded = crowded_stores(function, memory, active, threads)
+        conflicting = conflicting_stores(function, memory, active, threads)
     for op, root, where in others:
-        apart = crowded is not None and is_shared(root) and op not in crowded
+        apart = conflicting is not None and is_shared(root) and op not in conflicting
         (found if apart else contested).add(where)
     return frozenset(found - contested)

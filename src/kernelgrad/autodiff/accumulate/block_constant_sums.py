@@ -33,7 +33,7 @@ _FIXED = (Constant, Apply, Offset, Member, PtrCast)
 _SAME = ("thread_idx", "block_dim", "lane_id")
 
 
-def taps(ops: Iterable[Op], adjoints: frozenset[Value]) -> set[Op]:
+def block_constant_updates(ops: Iterable[Op], adjoints: frozenset[Value]) -> set[Op]:
     """The atomic additions among operations, if all of them are such updates; else none. `adjoints`: of the buffers."""
     block = Block((), tuple(ops), ())
     atomics: set[Op] = {op for op in walk(block) if isinstance(op, Atomic)}
@@ -93,11 +93,11 @@ def unrolled(function: Function, module: Module) -> Function:
     """With loops over elements that are updated as what they are: one update after the other."""
     constants = constants_of(function)
 
-    def is_over_taps(loop: For | While) -> bool:
+    def is_over_few_elements(loop: For | While) -> bool:
         number = trips(loop, constants)
         return number is not None and number <= ONLY_SUMS and any(isinstance(op, Atomic) for op in walk(loop.body))
 
-    return unroll(function, is_over_taps)
+    return unroll(function, is_over_few_elements)
 
 
 def _holding(block: Block) -> Function:

@@ -79,7 +79,7 @@ _LOCAL = "a local array of this thread"
 
 def on_cores(facts: Facts) -> Facts:
     """The same on a CPU, whose few cores hardly wait for each other, and where a block's sum costs less than those of
-    its warps. Each core has copies of what many threads add to (Note [Own sums] in backends/cpu/own_sums.py)."""
+    its warps. Each core has copies of what many threads add to (Note [Worker sums] in backends/cpu/worker_sums.py)."""
     return replace(facts, partials=False, copied=frozenset(), tuning=facts.tuning.on_cpu)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class AdjointParams:
     """`adjoints`: of the listed parameters. `internal`: of unlisted buffers through which derivatives flow. `copies`:
     of adjoints that many threads update. `wide`: doubles that are added to in place of an adjoint (see
-    `adding/wide`). All by the parameter's name. `pointers`: where a pointer's shadow begins."""
+    `prepare/double_cells`). All by the parameter's name. `pointers`: where a pointer's shadow begins."""
 
     adjoints: dict[str, Param]
     internal: dict[str, Param]
@@ -89,10 +89,14 @@ def _adjoint_param(param: Param, taken: Mapping[str, Param], wide: bool = False)
     name = shadow_name(param.name) or "_d"
     while name in taken:
         name = f"_{name}"
-    c_type = adjoint_c_type(param.c_type)
-    c_type = f"{c_type} *" if is_number(param) else c_type
     value = Value(type, name)
-    return Param(value, c_type, False, param.restrict, shown=adjoint_name(param, taken.values()))
+    return Param(value, adjoint_declared(param), False, param.restrict, shown=adjoint_name(param, taken.values()))
+
+
+def adjoint_declared(param: Param) -> str:
+    """The C type of a parameter's adjoint."""
+    c_type = adjoint_c_type(param.c_type)
+    return f"{c_type} *" if is_number(param) else c_type
 
 
 def adjoint_name(param: Param, params: Iterable[Param]) -> str:

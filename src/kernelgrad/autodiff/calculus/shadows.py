@@ -78,7 +78,7 @@ class _Pass:
                 span,
                 "pass the pointer as a parameter",
             )
-        if adjoint_type(value.type) != value.type:
+        if holds_halves(value.type):
             raise UnsupportedError("a pointer to half-precision numbers is mixed with one that has no adjoint", span)
         return value
 
@@ -213,8 +213,14 @@ def adjoint_type(type: Type) -> Type:
     return _widened(type, (F16, BF16), F32, "_adjoint")
 
 
+def holds_halves(type: Type) -> bool:
+    """Whether its adjoint is wider than itself."""
+    wider = adjoint_type(type)
+    return wider is not type and wider != type
+
+
 def wide_type(type: Type) -> Type:
-    """Of adjoints to which so much is added that floats would lose some of it (see `adding/wide`)."""
+    """Of adjoints to which so much is added that floats would lose some of it (see `prepare/double_cells`)."""
     return _widened(type, (F16, BF16, F32), F64, "_wide")
 
 

@@ -15,7 +15,7 @@ from ...analysis.roots import holds_pointers
 from ...ir.builder import Builder
 from ...ir.ops import Block, Function, Module, Param, Value
 from ...ir.traverse import substitute
-from ...ir.types import Array, Scalar, Struct, Type
+from ...ir.types import C_NAMES, Array, Scalar, Struct, Type
 from ...transforms import simplify
 from .activity import holds_floats
 
@@ -59,10 +59,7 @@ def _is_member(param: Param) -> bool:
 def _c_type(type: Type) -> str:
     while isinstance(type, Array):
         type = type.element
-    return _C_NAMES[type.name] if isinstance(type, Scalar) else str(type)
-
-
-_C_NAMES = {"f16": "__half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "double"}
+    return C_NAMES[type.name] if isinstance(type, Scalar) else str(type)
 
 
 def _numbers(type: Type) -> Iterator[tuple[str, tuple[int, ...], Type]]:

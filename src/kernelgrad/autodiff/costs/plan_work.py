@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...analysis.access.affine import Shape
-from ...analysis.block_interpreter.coverage import Numbers, Threads
+from ...analysis.block_interpreter.threads import Numbers, Threads
 from ...analysis.trip_counts import Amount, Trips
 from ...deep import deeply
 from ...ir.builder import Builder

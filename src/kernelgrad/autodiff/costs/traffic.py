@@ -14,8 +14,8 @@ import numpy as np
 
 from ...analysis import roots as memory_analysis
 from ...analysis import structure as structure_analysis
-from ...analysis.access.affine import Shape
-from ...analysis.block_interpreter.coverage import Known, Numbers, Threads
+from ...analysis.access.affine import Known, Shape
+from ...analysis.block_interpreter.threads import Numbers, Threads
 from ...analysis.structure import Place, Structure
 from ...analysis.trip_counts import Amount, Trips
 from ...ir.ops import Atomic, Block, Builtin, For, Function, If, Load, Op, Store, Value, While

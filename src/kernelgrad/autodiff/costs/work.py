@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...analysis.access.affine import Shape
-from ...analysis.block_interpreter.coverage import Numbers, Threads
+from ...analysis.block_interpreter.threads import Numbers, Threads
 from ...analysis.trip_counts import Amount
 from ...ir.functions import UNFUSED
 from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Function, Load, Op, Store, Warp

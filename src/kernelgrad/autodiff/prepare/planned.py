@@ -16,7 +16,7 @@ from ...analysis.structure import Place, Structure
 from ...errors import Span
 from ...ir.builder import pointee
 from ...ir.ops import Atomic, Call, For, Function, Global, Module, Op, Param, Print, Value, Warp, While
-from ...ir.traverse import kinds, uses, walk
+from ...ir.traverse import kinds, operands, uses, walk
 from ...ir.types import I64, Pointer, Scalar
 from ...locks import cached_property
 from ..accumulate.parameters import AdjointParams, adjoint_params
@@ -80,6 +80,13 @@ class Planned:
     @property
     def function(self) -> Function:
         return self.shadowed.function
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether no derivative gets into memory; what atomics add to has its own."""
+        memory, activity = self.memory, self.activity
+        kept = any(isinstance(op, Atomic) and memory.of(op.ptr) & activity.roots for op in memory.stores)
+        return not kept and not any(value in activity for op in memory.stores for value in operands(op))
 
     def taped_spans(self) -> set[Span]:
         return {place.owner.span for place in self.taped_loops() if place.owner is not None}
@@ -154,7 +161,7 @@ def make_planned(function: Function, module: Module, options: Options) -> Planne
             function, module = decided.function, decided.extended(module)
             memory = memory_analysis.analyse(function)
             activity = activity_of(function, memory, options)
-        winners = Winners(global_memory.find_claims(function, memory, activity, options.may_alias), decided.won)
+        winners = Winners(global_memory.find_won_buffers(function, memory, activity, options.may_alias), decided.won)
     options = _suited(options, function, memory, winners)
     wide = _wide_roots(function, memory, activity, options.facts.wide)
     given = adjoint_params(function, activity, options.listed, options.facts.copied, wide)
@@ -209,7 +216,7 @@ def _shared_shadows(module: Module, memory: Memory, activity: Activity, wide: fr
 
 def _suited(options: Options, function: Function, memory: Memory, winners: Winners) -> Options:
     """How many launches it takes, whatever was asked for."""
-    if winners.claims:
+    if winners.buffers:
         return _apart(options, winners, memory)
     if options.mode == "reverse" and not options.may_alias and _writes_only_outputs(function, memory):
         return replace(options, mode="joint", silent=True)
@@ -319,7 +326,7 @@ def of_stores(planned: Planned, sums: Sums) -> tuple[frozenset[SharedPlace], fro
     of = planned.function, planned.memory
     if not planned.memory.global_names:
         return frozenset(), stores_apart(*of, planned.structure, planned.activity.roots, sums, None)
-    from ...analysis.block_interpreter.coverage import Threads
+    from ...analysis.block_interpreter.threads import Threads
     from ...analysis.ownership.exclusive import exclusive_loads
 
     threads = Threads(sums.shape.block, planned.structure, sums.known)

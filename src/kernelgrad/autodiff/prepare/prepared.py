@@ -76,6 +76,10 @@ class Prepared:
     def task(self) -> Task:
         return self.planned.task
 
+    @property
+    def is_zero(self) -> bool:
+        return self.planned.is_zero
+
     def taped_spans(self) -> set[Span]:
         return self.planned.taped_spans()
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Set
 from ...analysis.roots import Memory
 from ...errors import Span, UnsupportedError
 from ...ir.builder import pointee
-from ...ir.ops import Aggregate, Apply, Atomic, Extract, For, Function, If, Insert, Load, Op, Store, Value, Warp, While
-from ...ir.traverse import blocks, walk
+from ...ir.ops import Aggregate, Apply, Atomic, Extract, Function, Insert, Load, Op, Store, Value, Warp, While
+from ...ir.traverse import blocks, control_flows, walk
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
 from ..calculus.activity import Activity
 from ..calculus.views import apart, held, leaves
@@ -141,30 +141,19 @@ class _Bits:
         raise UnsupportedError(f"{reason}: the derivative would be lost", span, "compute with the value, not its bits")
 
 
-def _flows(op: Op) -> Iterator[tuple[Value, list[Value]]]:
+def _flows(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
     """(value, what it takes over unchanged) for operations that move values."""
     match op:
         case Warp(fn, (_, value, *_)) if fn.startswith(("shfl", "reduce")):
-            yield op.result, [value]
+            yield op.result, (value,)
         case Aggregate(args):
-            yield op.result, list(args)
+            yield op.result, args
         case Extract(aggregate, _):
-            yield op.result, [aggregate]
+            yield op.result, (aggregate,)
         case Insert(aggregate, value, _):
-            yield op.result, [aggregate, value]
-        case If(_, then, orelse):
-            for k, result in enumerate(op.results):
-                yield result, [then.results[k], orelse.results[k]]
-        case For(_, _, inits, _, body):
-            for k, result in enumerate(op.results):
-                yield body.args[k + 1], [inits[k], body.results[k]]
-                yield result, [inits[k], body.results[k]]
-        case While(inits, before, body):
-            for k, arg in enumerate(before.args):
-                yield arg, [inits[k], body.results[k]]
-            for k, forwarded in enumerate(before.results[1:]):
-                yield body.args[k], [forwarded]
-                yield op.results[k], [forwarded]
+            yield op.result, (aggregate, value)
+        case _:
+            yield from control_flows(op)
 
 
 def _is_float(value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""Plans that a launch cannot carry out."""
+"""Refuses plans of a reverse alone (`primal=False`) that would need a tape, which only a forward sweep fills."""
 
 from __future__ import annotations
 

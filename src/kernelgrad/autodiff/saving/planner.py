@@ -103,8 +103,8 @@ class Planner:
     def choose_compared(self) -> None:
         """Operands that are compared with memory, where computing them again may round differently: a compiler may
         fuse a product and a sum in one launch and not in another."""
-        for op in walk(self.function.body) if self.winners.claims else ():
-            if self.winners.claim(op, self.memory) is not None:
+        for op in walk(self.function.body) if self.winners.buffers else ():
+            if self.winners.won_buffer(op, self.memory) is not None:
                 assert isinstance(op, Atomic)
                 if not self.is_repeatable(op.args[0]):
                     self.compared.add(op.args[0])
@@ -123,16 +123,16 @@ class Planner:
                 and place.in_loop
                 and self.plan.has_adjoint(op)
                 and not self.again.trace(self.needs.inside(op), op).bad
-                and not self._has_claims(op)
+                and not self._has_winners(op)
             ):
                 self.plan.rerun.add(id(op))
             for inner in blocks(op):
                 self.choose_reruns(self.structure.place(inner))
 
-    def _has_claims(self, loop: For | While) -> bool:
-        """Running it again would write over a tape that is read twice (Note [Claims])."""
+    def _has_winners(self, loop: For | While) -> bool:
+        """Running it again would write over a tape that is read twice (Note [Winners])."""
         inside = (op for inner in blocks(loop) for op in walk(inner))
-        return bool(self.winners.claims) and any(self.winners.claim(op, self.memory) is not None for op in inside)
+        return bool(self.winners.buffers) and any(self.winners.won_buffer(op, self.memory) is not None for op in inside)
 
     # ---- choices
 

@@ -71,7 +71,7 @@ def _tape(prologue: Builder, prepared: Prepared) -> Tape:
     """In memory that the launcher provides, or that the thread has."""
     if not prepared.options.facts.inlined:
         return Tape(prologue, prepared.options.mode == "split", _is_tape_counted(prepared))
-    from ..calculus.own_tape import BoundedTape, FrameTape, LocalTape
+    from ..calculus.thread_tapes import BoundedTape, FrameTape, LocalTape
     from ..saving.tape_capacity import constant_sizes
 
     if prepared.options.facts.stacks:
@@ -172,9 +172,9 @@ class Sweep:
         """The updates of adjoints that have copies, if all updates are such, of elements that are every block's."""
         if not self.spread:
             return set()
-        from ..accumulate.block_constant_sums import taps
+        from ..accumulate.block_constant_sums import block_constant_updates
 
-        return taps(ops, self.spread)
+        return block_constant_updates(ops, self.spread)
 
     def augmented_forward(self) -> list[Op]:
         with self.b.region() as region:

@@ -4,7 +4,7 @@ Such an atomic leaves the old number or puts its operand there, unchanged. So th
 the winner, whose operand equals the cell's final contents; between equals the thread with the lowest id wins. If the
 final contents are the initial ones, nobody wins and the adjoint stays (an exchange, though, always wins over them).
 
-Note [Claims]. In global memory the final contents are known when the whole grid has run (rule 1). So there are three
+Note [Winners]. In global memory the final contents are known when the whole grid has run (rule 1). So there are three
 launches: the forward, one in which every thread whose operand is in the cell bids for it with its id, and the reverse,
 in which the lowest bidder takes the adjoint. Nothing else in the kernel may touch that memory.
 """
@@ -39,13 +39,13 @@ from ...ir.traverse import operands
 from ...ir.types import I64, U64, Pointer, Scalar, Struct
 from ..calculus.activity import Activity, holds_floats
 from ..calculus.tape import linear_block, linear_thread
-from .winners import Claim, Winners
+from .winners import Winners, WonBuffer
 
 
-def find_claims(function: Function, memory: Memory, activity: Activity, may_alias: bool) -> dict[Value, Claim]:
-    """A claim for each buffer in global memory that has winners; refuses what else the kernel does with it."""
+def find_won_buffers(function: Function, memory: Memory, activity: Activity, may_alias: bool) -> dict[Value, WonBuffer]:
+    """The buffers in global memory that have winners; refuses what else the kernel does with them."""
     params = {p.value: p for p in function.params}
-    claims: dict[Value, Claim] = {}
+    found: dict[Value, WonBuffer] = {}
     for op in memory.stores:
         roots = memory.of(op.ptr)  # type: ignore[attr-defined]
         if not picks(op) or not roots & activity.roots or _is_shared(op):
@@ -54,12 +54,12 @@ def find_claims(function: Function, memory: Memory, activity: Activity, may_alia
         (root, *others) = roots
         if others or root not in params or not isinstance(root.type, Pointer) or may_alias:
             _refuse(op, "on memory that is not one buffer", "pass the buffer as a parameter of its own")
-        claim = claims.setdefault(root, _claim(params[root], op))
-        if pointee(claim.before) != pointee(op.ptr):
+        buffer = found.setdefault(root, _won_buffer(params[root], op))
+        if pointee(buffer.before) != pointee(op.ptr):
             _refuse(op, "on numbers of several types in one buffer", "use a buffer for each")
-    for root in claims:
+    for root in found:
         _refuse_other_accesses(params[root], memory)
-    return claims
+    return found
 
 
 def _is_shared(op: Op) -> bool:
@@ -67,11 +67,11 @@ def _is_shared(op: Op) -> bool:
     return op.ptr.type.space == "shared"
 
 
-def _claim(param: Param, op: Atomic) -> Claim:
+def _won_buffer(param: Param, op: Atomic) -> WonBuffer:
     type = pointee(op.ptr)
     assert isinstance(type, Scalar)
     before, after = (Value(Pointer(type, "global"), f"_{when}_{param.name}") for when in ("before", "after"))
-    return Claim(param, before, after, Value(Pointer(U64, "global"), f"_winner_{param.name}"))
+    return WonBuffer(param, before, after, Value(Pointer(U64, "global"), f"_winner_{param.name}"))
 
 
 def _refuse_other_accesses(param: Param, memory: Memory) -> None:
@@ -99,7 +99,7 @@ def _refuse(op: Op, where: str, remedy: str) -> None:
 def refuse_alone(winners: Winners, memory: Memory) -> None:
     """A reverse alone does not know what the cells will hold in the end (rule 6)."""
     for op in memory.stores:
-        if winners.claim(op, memory) is not None:
+        if winners.won_buffer(op, memory) is not None:
             raise UnsupportedError(
                 "with primal=False the reverse cannot tell whose value an atomic maximum, minimum or exchange left",
                 op.span,
@@ -134,37 +134,37 @@ _EXACT = frozenset(("neg", "abs", "min", "max", "select", "bitcast", "convert", 
 _BASIC = frozenset(UNFUSED).union(UNFUSED.values())
 
 
-# ---- the code of the claims -----------------------------------------------------------------------------------------
+# ---- the code of the bids -------------------------------------------------------------------------------------------
 
 
-def bid(b: Builder, claim: Claim, op: Atomic, ptr: Value, operand: Value) -> None:
+def bid(b: Builder, buffer: WonBuffer, op: Atomic, ptr: Value, operand: Value) -> None:
     """if (operand == after[i] && before[i] != after[i]) atomicMin(&winner[i], id)"""
-    at = _index(b, claim, ptr)
-    final = b.load(b.offset(claim.after, at))
+    at = _index(b, buffer, ptr)
+    final = b.load(b.offset(buffer.after, at))
     with b.region() as same:
         if op.kind == "exch":
-            _offer(b, claim, at)
+            _offer(b, buffer, at)
         else:
             with b.region() as changed:
-                _offer(b, claim, at)
-            b.if_(b.apply("ne", b.load(b.offset(claim.before, at)), final), changed.block())
+                _offer(b, buffer, at)
+            b.if_(b.apply("ne", b.load(b.offset(buffer.before, at)), final), changed.block())
     b.if_(b.apply("eq", operand, final), same.block())
 
 
-def _offer(b: Builder, claim: Claim, at: Value) -> None:
-    b.atomic("min", b.offset(claim.winner, at), grid_thread(b))
+def _offer(b: Builder, buffer: WonBuffer, at: Value) -> None:
+    b.atomic("min", b.offset(buffer.winner, at), grid_thread(b))
 
 
-def has_won(b: Builder, claim: Claim, ptr: Value, operand: Value) -> Value:
+def has_won(b: Builder, buffer: WonBuffer, ptr: Value, operand: Value) -> Value:
     """Of several executions by the winning thread, each whose operand is in the cell: the first to come takes all."""
-    at = _index(b, claim, ptr)
-    mine = b.apply("eq", b.load(b.offset(claim.winner, at)), grid_thread(b))
-    return b.apply("and", mine, b.apply("eq", operand, b.load(b.offset(claim.after, at))))
+    at = _index(b, buffer, ptr)
+    mine = b.apply("eq", b.load(b.offset(buffer.winner, at)), grid_thread(b))
+    return b.apply("and", mine, b.apply("eq", operand, b.load(b.offset(buffer.after, at))))
 
 
-def _index(b: Builder, claim: Claim, ptr: Value) -> Value:
+def _index(b: Builder, buffer: WonBuffer, ptr: Value) -> Value:
     assert isinstance(ptr.type, Pointer)
-    return b.pointer_difference(ptr, b.cast_pointer(claim.root.value, ptr.type))
+    return b.pointer_difference(ptr, b.cast_pointer(buffer.root.value, ptr.type))
 
 
 def grid_thread(b: Builder) -> Value:
@@ -180,6 +180,6 @@ def won(b: Builder, winners: Winners, memory: Memory, op: Atomic, value: Lookup)
     """Whether this execution takes the adjoint."""
     if op.result in winners.won:
         return value(winners.won[op.result])
-    claim = winners.claim(op, memory)
-    assert claim is not None
-    return has_won(b, claim, value(op.ptr), value(op.args[0]))
+    buffer = winners.won_buffer(op, memory)
+    assert buffer is not None
+    return has_won(b, buffer, value(op.ptr), value(op.args[0]))

@@ -11,8 +11,8 @@ from ...ir.ops import Atomic, Function, Global, Module, Op, Param, Value
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What finds the winners in one buffer. All three have an element per number of the buffer."""
+class WonBuffer:
+    """What finds the winners in one buffer of global memory. All three have an element per number of the buffer."""
 
     root: Param
     before: Value  # its contents before the forward launch
@@ -26,17 +26,17 @@ class Claim:
 
 @dataclass
 class Winners:
-    """`claims`: by the buffer's parameter. `won`: for an atomic on shared memory, by its result, whether this thread
-    won: a value of the function."""
+    """`buffers`: in global memory, by the parameter. `won`: for an atomic on shared memory, by its result, whether this
+    thread won: a value of the function."""
 
-    claims: dict[Value, Claim] = field(default_factory=dict)
+    buffers: dict[Value, WonBuffer] = field(default_factory=dict)
     won: dict[Value, Value] = field(default_factory=dict)
 
-    def claim(self, op: Op, memory: Memory) -> Claim | None:
-        if not self.claims or not picks(op):
+    def won_buffer(self, op: Op, memory: Memory) -> WonBuffer | None:
+        if not self.buffers or not picks(op):
             return None
         assert isinstance(op, Atomic)
-        return next((self.claims[root] for root in memory.of(op.ptr) if root in self.claims), None)
+        return next((self.buffers[root] for root in memory.of(op.ptr) if root in self.buffers), None)
 
     def needs(self, op: Atomic) -> list[Value]:
         """What the reverse of such an atomic needs beside the shadow."""
@@ -44,7 +44,7 @@ class Winners:
 
     @property
     def params(self) -> tuple[Param, ...]:
-        return tuple(p for claim in self.claims.values() for p in claim.params)
+        return tuple(p for buffer in self.buffers.values() for p in buffer.params)
 
 
 @dataclass

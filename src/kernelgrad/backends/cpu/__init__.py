@@ -9,7 +9,7 @@ must meet. From the bottom up:
     shared, frame, memory, threads             shared memory; the code of one thread
     indexing, strides, plan                    what is known about a kernel before its code is made (Note [Phases])
     invariant, sections, narrow                rows between their bounds, phases of some threads
-    totals, block_sums, own_sums, ranges       additions to the same elements
+    totals, block_sums, worker_sums, ranges       additions to the same elements
     loops, blocks, structure, collectives      the code of a block (Notes [Rows] and [Masks])
     watch                                      check mode's additions
     kernel                                     all of it: `lower`

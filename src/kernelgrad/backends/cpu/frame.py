@@ -55,7 +55,7 @@ class Thread:
 
 
 @dataclass(frozen=True)
-class Own:
+class WorkerMemory:
     """Memory that a worker adds to for itself: where it begins and ends, and what it stands for."""
 
     begin: ir.Value
@@ -121,7 +121,7 @@ class Frame:
     summed: Mapping[Op, Invariants] = field(default_factory=dict)  # Note [Totals]
     ordered: frozenset[Op] = frozenset()  # Note [Interleaved accesses]
     alone: frozenset[Op] = frozenset()  # atomics on memory that no other worker sees
-    strays: Mapping[Op, Own] = field(default_factory=dict)  # those of them that may be outside of it
+    strays: Mapping[Op, WorkerMemory] = field(default_factory=dict)  # those of them that may be outside of it
     totals: dict[Op, ir.Value] = field(default_factory=dict)  # of the loops over threads at hand: where they are kept
 
     def get(self, value: Value) -> ir.Value:

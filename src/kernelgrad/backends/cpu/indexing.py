@@ -23,13 +23,13 @@ Dim3 = tuple[int, int, int]
 class Variant:
     """What a kernel's code assumes about its launches. `small`: index arithmetic does not wrap (`indexing`).
     `block`: the block's shape, where the code is made for one. `watched`: the code is for check mode (see `watch`).
-    `own_sums`: the parameters whose buffers each worker has memory of its own for (Note [Own sums]); `checked`: those
-    of them that threads might add to outside of the buffer."""
+    `worker_sums`: the parameters whose buffers each worker has memory of its own for (Note [Worker sums]);
+    `checked`: those of them that threads might add to outside of the buffer."""
 
     small: bool = True
     block: Dim3 | None = None
     watched: bool = False
-    own_sums: tuple[str, ...] = ()
+    worker_sums: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
 
 

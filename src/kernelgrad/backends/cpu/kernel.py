@@ -19,10 +19,10 @@ from ...ir.layout import param_layout
 from ...ir.ops import Apply, For, Function, GlobalRef, Module, Op, Value, While
 from ...ir.traverse import kinds, walk
 from ...ir.types import F32, Array, Pointer, Scalar
-from . import block_sums, own_sums, totals
+from . import block_sums, totals, worker_sums
 from . import llvm_types as lt
 from .blocks import BlockCode
-from .frame import Failing, Failure, Frame, Own, failing_ops
+from .frame import Failing, Failure, Frame, WorkerMemory, failing_ops
 from .indexing import IndexArithmetic, Variant
 from .interleaved import ordered_accesses
 from .llvm_types import I32, I64, PTR, byte_offset, i32, i64
@@ -42,7 +42,7 @@ _MOST_SUMMED = 1 << 15  # threads of a row that one register adds up
 
 # The launch, as the entry gets it: u32 grid[3], u32 block[3], u64 bytes of shared memory (static and dynamic, rounded
 # up to 64), u64 the length of every slot (the block's threads, rounded up to 64), the address of the watch's context,
-# then for each parameter with own sums, in the parameters' order, two u64 (Note [Own sums]).
+# then for each parameter with own sums, in the parameters' order, two u64 (Note [Worker sums]).
 LAUNCH_FORMAT = "<6I3Q"
 _GRID, _BLOCK, _SHARED, _SLOT_LENGTH, _WATCH, _OWN_SUMS = 0, 12, 24, 32, 40, 48
 
@@ -194,7 +194,7 @@ class _Kernel:
             conditional_divisions=_conditional_divisions(self.function),
             watch=self.watch(context) if self.variant.watched else None,
             row=self.row(x, row_end) if self.by_row else None,
-            alone=self.alone(self.own_sums),
+            alone=self.alone(self.worker_sums),
             strays=self.strays(by_key),
             summed=self.summed,
         )
@@ -218,18 +218,18 @@ class _Kernel:
         by_root = totals.additions_by_root(self.function) if params else {}
         return frozenset(op for k in params for op in by_root[self.function.params[k].value])
 
-    def strays(self, args: dict[object, ir.Argument]) -> dict[Op, Own]:
-        owns = {k: Own(args[k], args[_Outside(k, end=True)], args[_Outside(k)]) for k in self.checked}
+    def strays(self, args: dict[object, ir.Argument]) -> dict[Op, WorkerMemory]:
+        owns = {k: WorkerMemory(args[k], args[_Outside(k, end=True)], args[_Outside(k)]) for k in self.checked}
         return {op: own for k, own in owns.items() for op in self.alone([k])}
 
     @property
     def checked(self) -> list[int]:
-        return [k for k in self.own_sums if self.function.params[k].name in self.variant.checked]
+        return [k for k in self.worker_sums if self.function.params[k].name in self.variant.checked]
 
     @property
-    def own_sums(self) -> list[int]:
+    def worker_sums(self) -> list[int]:
         """The numbers of those parameters."""
-        return [k for k in self.pointers if self.function.params[k].name in self.variant.own_sums]
+        return [k for k in self.pointers if self.function.params[k].name in self.variant.worker_sums]
 
     def row(self, begin: ir.Value, end: ir.Value) -> Row:
         width = self.variant.block[0] if self.variant.block else None
@@ -272,10 +272,10 @@ class _Kernel:
         targets = [pointers[self.pointers.index(k)] for k in own]
         for k, target in zip(own, targets, strict=True):
             if k in self.checked:
-                pointers += target, own_sums.byte_offset_by(b, *own[k])
+                pointers += target, worker_sums.byte_offset_by(b, *own[k])
         for k, (memory, nbytes) in own.items():
             pointers[self.pointers.index(k)] = memory
-            own_sums.clear(b, memory, nbytes, self.is_float(k))
+            worker_sums.clear(b, memory, nbytes, self.is_float(k))
         folded = {k: parts for k, parts in own.items() if self.is_float(k)}
         since = b.alloca(I64)
         b.store(i64(0), since)
@@ -298,15 +298,15 @@ class _Kernel:
         for target, (k, (memory, nbytes)) in zip(targets, own.items(), strict=True):
             type = pointee(self.function.params[k].value)
             assert isinstance(type, Scalar)
-            own_sums.flush(b, memory, nbytes, target, lt.memory_type(type), type.size)
+            worker_sums.flush(b, memory, nbytes, target, lt.memory_type(type), type.size)
         b.ret_void()
 
     def own_memory(self, b: ir.IRBuilder, launch: ir.Value, scratch: ir.Value) -> dict[int, tuple[ir.Value, ir.Value]]:
-        """Note [Own sums]: for each such parameter, the worker's memory and its bytes."""
+        """Note [Worker sums]: for each such parameter, the worker's memory and its bytes."""
         found = {}
-        for number, k in enumerate(self.own_sums):
+        for number, k in enumerate(self.worker_sums):
             at, nbytes = (b.load(byte_offset(b, launch, _OWN_SUMS + 16 * number + 8 * n), typ=I64) for n in range(2))
-            found[k] = own_sums.byte_offset_by(b, scratch, at), nbytes
+            found[k] = worker_sums.byte_offset_by(b, scratch, at), nbytes
         return found
 
     def is_float(self, k: int) -> bool:
@@ -325,10 +325,10 @@ class _Kernel:
         threads: ir.Value,
         folded: dict[int, tuple[ir.Value, ir.Value]],
     ) -> ir.Value:
-        """No later than where sums of floats have become long (Note [Own sums])."""
+        """No later than where sums of floats have become long (Note [Worker sums])."""
         lengths = [nbytes for k, (_, nbytes) in folded.items() if self.by_row and not self.in_registers(k)]
         for nbytes in lengths:
-            blocks = b.udiv(own_sums.threads_between_folds(b, nbytes), b.zext(threads, I64))
+            blocks = b.udiv(worker_sums.threads_between_folds(b, nbytes), b.zext(threads, I64))
             last = b.add(b.zext(x, I64), b.add(blocks, i64(1)))
             row_end = b.select(b.icmp_unsigned("<", last, b.zext(row_end, I64)), b.trunc(last, I32), row_end)
         return row_end
@@ -347,13 +347,13 @@ class _Kernel:
         run = b.add(b.load(since, typ=I64), b.mul(each, b.zext(blocks, I64)))
         b.store(run, since)
         lengths = [
-            i64(0) if self.in_registers(k) else own_sums.threads_between_folds(b, nbytes)
+            i64(0) if self.in_registers(k) else worker_sums.threads_between_folds(b, nbytes)
             for k, (_, nbytes) in folded.items()
         ]
         least = reduce(lambda one, other: b.select(b.icmp_unsigned("<", one, other), one, other), lengths)
         with b.if_then(b.icmp_unsigned(">=", run, least)):
             for memory, nbytes in folded.values():
-                own_sums.fold(b, memory, nbytes)
+                worker_sums.fold(b, memory, nbytes)
             b.store(i64(0), since)
 
     def row_end(self, b: ir.IRBuilder, x: ir.Value, left: ir.Value, width: ir.Value, threads: ir.Value) -> ir.Value:

@@ -30,7 +30,7 @@ from ...ir.traverse import operands, walk
 from . import llvm_types as lt
 from .frame import Frame, Thread
 from .llvm_types import i32, i64
-from .metadata import access_group, kept, parallel
+from .metadata import access_group, never_unrolled, parallel
 from .sections import Bound, Invariants, Middle
 from .sections import middle as middle_of
 
@@ -195,7 +195,7 @@ def _counter(
     following = b.add(k, i32(1), flags=("nuw", "nsw"))
     k.add_incoming(following, b.block)
     if group is None or left is None:
-        kept(b.cbranch(b.icmp_unsigned("<", following, end), loop, done))
+        never_unrolled(b.cbranch(b.icmp_unsigned("<", following, end), loop, done))
     else:
         left.add_incoming(count, before)
         fewer = b.sub(left, i32(1), flags=("nuw", "nsw"))

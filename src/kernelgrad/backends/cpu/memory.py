@@ -163,7 +163,7 @@ def _add_to_total(frame: Frame, op: Atomic) -> None:
 
 
 def add_to_own(frame: Frame, op: Atomic, value: ir.Value) -> None:
-    """Note [Own sums]: plainly if it is inside, else to where it would have been."""
+    """Note [Worker sums]: plainly if it is inside, else to where it would have been."""
     b, own, size = frame.b, frame.strays[op], op.result.type.size
     begin, end, at = (b.ptrtoint(p, lt.I64) for p in (own.begin, own.end, frame.get(op.ptr)))
     distance = b.sub(at, begin)
@@ -210,7 +210,7 @@ def _update(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], typ
 
 def _update_shared(b: ir.IRBuilder, kind: str, ptr: ir.Value, args: list[ir.Value], type: Scalar | Pointer) -> ir.Value:
     """A block's threads run one after another on one core, so its shared memory needs no locking; nor does memory of
-    the core's own (Note [Own sums])."""
+    the core's own (Note [Worker sums])."""
     old = load(b, ptr, type)
     store(b, ptr, _updated(b, kind, old, args, type), type)
     return old

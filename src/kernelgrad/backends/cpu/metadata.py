@@ -29,6 +29,7 @@ class _Distinct(ir.MDValue):  # type: ignore[misc]
 
 
 def access_group(module: ir.Module) -> ir.MDValue:
+    """A node for accesses that are independent in different iterations of a loop (see `parallel`)."""
     return _Distinct(module, [], loop=False)
 
 
@@ -47,7 +48,7 @@ def parallel(branch: ir.Instruction, group: ir.MDValue, short: bool) -> None:
     branch.set_metadata("llvm.loop", _Distinct(module, nodes, loop=True))
 
 
-def kept(branch: ir.Instruction) -> None:
+def never_unrolled(branch: ir.Instruction) -> None:
     """Mark a loop that is not worth unrolling."""
     module = branch.parent.parent.parent
     branch.set_metadata("llvm.loop", _Distinct(module, [module.add_metadata(["llvm.loop.unroll.disable"])], loop=True))

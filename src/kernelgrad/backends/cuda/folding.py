@@ -110,6 +110,15 @@ class Folding:
 
         return not is_below(op.args[1], op.result.type.bits, self.definition, self.counters)
 
+    def is_same_uncast(self, value: Value) -> bool:
+        """Whether a conversion between integers gives the number that it is given, which is not negative."""
+        op = self.definition.get(value)
+        if not isinstance(op, Apply) or not is_free(op) or value.type.size < 4:
+            return False
+        from .ranges import is_below
+
+        return is_below(value, 1 << 31, self.definition, self.counters)
+
     def results(self, block: Block) -> tuple[Value, ...]:
         return tuple(block.results[k] for k in self.wanted[block])
 

@@ -91,7 +91,7 @@ class Places(ABC):
             case Alloca():
                 return Expr(self.places[ptr], pointee)
             case Offset(base, index):
-                return Expr(f"{self.first(base).at(Prec.POSTFIX)}[{as_index(self.value(index)).text}]", pointee)
+                return Expr(f"{self.first(base).at(Prec.POSTFIX)}[{self.subscript(index).text}]", pointee)
             case Member(base, index):
                 return Expr(self.member(base, index), pointee)
             case PtrCast(base) if _same_pointee(base, ptr):
@@ -100,6 +100,11 @@ class Places(ABC):
                 return Expr(f"{self.array(base).at(Prec.POSTFIX)}[0]", pointee)
             case _:
                 return None
+
+    def subscript(self, index: Value) -> Expr:
+        """Without a cast that changes nothing: `x[threadIdx.x]`."""
+        shown = self.value(index)
+        return shown.uncast if shown.uncast is not None and self.folding.is_same_uncast(index) else as_index(shown)
 
     def member(self, base: Value, index: int) -> str:
         assert isinstance(base.type, Pointer) and isinstance(base.type.pointee, Struct)

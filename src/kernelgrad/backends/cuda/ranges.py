@@ -1,4 +1,5 @@
-"""Upper bounds of integers that the text shows: enough to see that a shift stays within the width."""
+"""Upper bounds of integers that the text shows: enough to see that a shift stays within the width, and that a
+cast changes nothing."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class _Bounds:
         match self.definition.get(value):
             case Constant(number):
                 return int(number) if number >= 0 else None
-            case Builtin("lane_id"):
-                return 31
+            case Builtin(name) if name in _MOST:
+                return _MOST[name]
             case Apply(fn, args) if fn in _BOUNDS:
                 return _BOUNDS[fn](*(self.of(a, depth - 1) for a in args))
             case Apply("rem", (_, by)) if isinstance(by.type, Scalar) and by.type.kind == "uint":
@@ -83,4 +84,5 @@ def _bits(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else (1 << max(a, b).bit_length()) - 1
 
 
+_MOST = {"lane_id": 31, "thread_idx": 1023, "block_dim": 1024, "block_idx": (1 << 31) - 2, "grid_dim": (1 << 31) - 1}
 _BOUNDS = {"and": _either, "or": _bits, "xor": _bits, "add": _sum, "mul": _product}

@@ -97,7 +97,7 @@ class Statements:
     def statement(self, op: Op, tail: bool) -> None:
         outer = self.span, self.why
         self.span = UNKNOWN if isinstance(op, Barrier) else op.span
-        self.why = op.span.why if isinstance(op, Store | Atomic) and op.span.reverse else ""
+        self.why = op.span.why if isinstance(op, Store | Atomic | If) and op.span.reverse else ""
         self.written(op, tail)
         self.span, self.why = outer
 

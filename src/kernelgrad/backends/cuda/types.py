@@ -5,25 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...ir.types import BF16, F16, Array, Field, Pointer, Scalar, Struct, Type
+from ...ir.types import BF16, C_NAMES, F16, Array, Field, Pointer, Scalar, Struct, Type
 from .names import RESERVED, identifier, once, qualified
 
-_SCALARS = {
-    "bool": "bool",
-    "i8": "signed char",
-    "u8": "unsigned char",
-    "i16": "short",
-    "u16": "unsigned short",
-    "i32": "int",
-    "u32": "unsigned int",
-    "i64": "long long",
-    "u64": "unsigned long long",
-    "f16": "__half",
-    "bf16": "__nv_bfloat16",
-    "f32": "float",
-    "f64": "double",
-    "long": "long",
-}
+_SCALARS = {**C_NAMES, "long": "long"}
 _VECTOR_ELEMENTS = "char uchar short ushort int uint long ulong longlong ulonglong float double".split()
 # Types that CUDA defines itself; their headers are included where they are used.
 _BUILTIN_STRUCTS = {f"{element}{count}": "" for element in _VECTOR_ELEMENTS for count in (1, 2, 3, 4)}

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from ... import requests
 from ...analysis.roots import holds_pointers
+from ...autodiff.accumulate.parameters import adjoint_declared
 from ...errors import ArgumentError, LaunchError
 from ...ir.ops import Block, Param, Value
 from ...ir.ops import Module as IRModule
@@ -37,11 +38,11 @@ from ...runtime.arguments import Placement, in_order
 from ...runtime.buffer_checks import Pair, check_overlap, check_sizes
 from ...runtime.config import Launch, Launchers, make_launch
 from ...runtime.launch import BoundArguments
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from ...runtime.recording import refuse_while_recording
 from ...runtime.scratch import zero_bytes
 from ...runtime.signature import c_signature, declare, user_params
-from ..gradient import Gradient, adjoint_declared
+from ..gradient import Gradient
 from ..jvp import Prepared, supplied, tangent_declared
 from ..struct_adjoints import completed
 from .code import Role, SecondCode, Slot
@@ -66,7 +67,7 @@ class Ready(NamedTuple):
     launch: Launch
     bound: BoundArguments
     placement: Placement
-    own: Own
+    own: LaunchMemory
 
 
 class SecondOrder:
@@ -154,7 +155,7 @@ class SecondOrder:
     ) -> Ready:
         own_args, values = self.separate(args, keywords)
         _, placement = self.kernel.bind(own_args)
-        own, stream = Own(), stream_of(launch, placement)
+        own, stream = LaunchMemory(), stream_of(launch, placement)
         values = self._in_float(values, launch, own)
         self._check(own_args, values, own)
         stand_ins = StandIns(placement, stream, own)
@@ -194,7 +195,7 @@ class SecondOrder:
         type, what = self._params[slot.of].type, "tangent" if slot.role == "tangent" else "adjoint"
         return completed(slot.name, type, value, what) if isinstance(type, Struct) and holds_pointers(type) else value
 
-    def _in_float(self, values: Values, launch: Launch, own: Own) -> Values:
+    def _in_float(self, values: Values, launch: Launch, own: LaunchMemory) -> Values:
         """Adjoints of halves are floats, and so are their tangents."""
         function, changed = self.kernel.function, dict(values)
         for role in ("adjoint", "second"):
@@ -232,7 +233,7 @@ class SecondOrder:
 
     # ---- arguments, under the names that the user knows
 
-    def _check(self, args: tuple[Any, ...], values: Values, own: Own) -> None:
+    def _check(self, args: tuple[Any, ...], values: Values, own: LaunchMemory) -> None:
         slots = tuple(values)
         if all(slot.role == "tangent" for slot in slots):
             raise ArgumentError(f"{self.kernel.name}: no adjoint is wanted, so there is nothing to do")
@@ -257,8 +258,8 @@ class SecondOrder:
         """Takes the arguments; it has no code."""
         if slots not in self._binders:
             function = self.kernel.function
-            hidden = tuple(p for p in function.params if p.variable is not None)
-            params = (*user_params(function), *map(self._param, slots), *hidden)
+            variables = tuple(p for p in function.params if p.variable is not None)
+            params = (*user_params(function), *map(self._param, slots), *variables)
             made = replace(function, params=params, body=Block((), (), ()))
             module = IRModule({function.name: made}, self.kernel.module.globals, self.kernel.module.structs)
             names = {self.usual.names[slot]: slot.name for slot in slots}

@@ -11,15 +11,15 @@ from ...errors import ArgumentError
 from ...ir.types import Array, Pointer, Struct, Type
 from ...runtime.arguments import Placement
 from ...runtime.arrays import ArrayView, view
+from ...runtime.launch_memory import LaunchMemory
 from ...runtime.layouts import flat_dtypes, struct_dtype
-from ...runtime.own import Own
 from ...runtime.scratch import Scratch, zero_bytes
 
 
 class StandIns:
     """Makes them for one launch, which keeps them."""
 
-    def __init__(self, placement: Placement, stream: int | None, own: Own):
+    def __init__(self, placement: Placement, stream: int | None, own: LaunchMemory):
         self.placement, self.stream, self.own = placement, stream, own
 
     def zeros(self, type: Type, argument: Any, nbytes: int | None = None) -> Any:

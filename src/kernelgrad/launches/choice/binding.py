@@ -33,7 +33,7 @@ def binder(kernel: Kernel, derivation: Derivation) -> Kernel:
         from ...autodiff.calculus import struct_members
 
         function = struct_members.bound(function, kernel.function)
-    function = with_hidden(function, {p.name for p in derivation.adjoints.values()} & _supplied(function, derivation))
+    function = with_supplied(function, {p.name for p in derivation.adjoints.values()} & _supplied(function, derivation))
     module = Module({name: function}, kernel.module.globals, kernel.module.structs)
     return Kernel(name, module, kernel.variable, written(kernel, derivation))
 
@@ -41,7 +41,7 @@ def binder(kernel: Kernel, derivation: Derivation) -> Kernel:
 _NOTHING = Block((), (), ())
 
 
-def with_hidden(function: Function, ours: set[str]) -> Function:
+def with_supplied(function: Function, ours: set[str]) -> Function:
     """Marks the parameters that the launcher supplies; they come last."""
     params = [replace(p, variable=p.name) if p.name in ours else p for p in function.params]
     return replace(function, params=tuple(sorted(params, key=lambda p: p.variable is not None)))
@@ -53,7 +53,7 @@ def _supplied(function: Function, derivation: Derivation) -> set[str]:
     return {p.name for name, p in derivation.adjoints.items() if name in supplied}
 
 
-def hidden_names(function: Function, derivation: Derivation) -> set[str]:
+def supplied_names(function: Function, derivation: Derivation) -> set[str]:
     """The parameters of a derivative's function that are not the user's: shadows of unlisted buffers, the tape, ..."""
 
     def params() -> Iterator[Param]:
@@ -64,7 +64,7 @@ def hidden_names(function: Function, derivation: Derivation) -> set[str]:
         yield from (derivation.coarse.extents if derivation.coarse is not None else ())
         yield from (p for stack in derivation.stacks for p in stack.params)
         yield from (p for log in derivation.logs for p in log.params)
-        yield from (p for claim in derivation.claims for p in claim.params)
+        yield from (p for buffer in derivation.won_buffers for p in buffer.params)
         yield from (derivation.tests.memory,) if derivation.tests is not None else ()
 
     return _supplied(function, derivation) | {p.name for p in params()}
@@ -157,11 +157,11 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
             derivative.tests.memory.name,
             f"{WORDS} * {RECORDS} elements, {_ZEROED}: the first number in the reverse that is not finite",
         )
-    for claim in derivative.claims:
-        name = claim.root.name
-        yield claim.before.name or "", f"a copy of {name} from before the forward launch"
-        yield claim.after.name or "", f"{name} as the forward launch left it"
-        yield claim.winner.name or "", f"as many elements as {name}, all bits set before the claims"
+    for buffer in derivative.won_buffers:
+        name = buffer.root.name
+        yield buffer.before.name or "", f"a copy of {name} from before the forward launch"
+        yield buffer.after.name or "", f"{name} as the forward launch left it"
+        yield buffer.winner.name or "", f"as many elements as {name}, all bits set before the claims"
 
 
 def _of_stack(stack: Stack, needed: str) -> Iterator[tuple[str, str]]:

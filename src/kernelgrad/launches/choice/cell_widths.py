@@ -44,6 +44,6 @@ def wide_memory(
 
 
 def _share_of_core(nbytes: int, threads: int) -> float:
-    from ...backends.cpu.own_sums import share
+    from ...backends.cpu.worker_sums import share
 
     return share(nbytes, F32.size, threads)

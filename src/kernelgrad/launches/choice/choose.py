@@ -15,7 +15,7 @@ from ...analysis.ownership.exclusive import Place, place_of
 from ...analysis.ownership.private import places_of, private_roots
 from ...analysis.tuning import Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
-from ...autodiff.calculus.shadows import adjoint_type, is_dynamic
+from ...autodiff.calculus.shadows import holds_halves, is_dynamic
 from ...autodiff.prepare.options import unique_roots
 from ...autodiff.prepare.planned import of_stores
 from ...autodiff.prepare.prepared import Prepared
@@ -284,7 +284,7 @@ def _read_last(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> set[Pl
 def _plain_root(name: str, prepared: Prepared) -> Value | None:
     """None of halves, whose adjoints are floats: nothing is said of them."""
     root = next(p.value for p in prepared.function.params if p.name == name)
-    return root if isinstance(root.type, Pointer) and adjoint_type(root.type) == root.type else None
+    return root if isinstance(root.type, Pointer) and not holds_halves(root.type) else None
 
 
 def _have_adjoints(loads: list[Load], prepared: Prepared) -> bool:

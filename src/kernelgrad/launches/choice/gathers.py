@@ -160,7 +160,7 @@ class Gathers:
             derivation = Derivation(self.derivations.prepared(options))
         except KernelGradError:  # the reverse needs what the kernel overwrites
             return None
-        if derivation.internal or derivation.claims or derivation.prepared.plan.taped or derivation.prepared.sites:
+        if derivation.internal or derivation.won_buffers or derivation.prepared.plan.taped or derivation.prepared.sites:
             return None
         (function,) = derivation.functions
         variables = {**self.kernel.module.globals, **{g.name: g for g in derivation.shared.values()}}

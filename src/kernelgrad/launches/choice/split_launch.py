@@ -248,7 +248,7 @@ def _hides(variant: Variant | None) -> bool:
     derivation = variant.derivative
     prepared = derivation.prepared
     kept = prepared.plan.taped or prepared.sites or derivation.shared_params
-    return bool(kept or derivation.internal or derivation.partials or derivation.copies or derivation.claims)
+    return bool(kept or derivation.internal or derivation.partials or derivation.copies or derivation.won_buffers)
 
 
 def _with_all_adjoints(variant: Variant, like: Function) -> Kernel:
@@ -256,7 +256,7 @@ def _with_all_adjoints(variant: Variant, like: Function) -> Kernel:
     function = kernel.function
     own = {p.name: p for p in function.params}
     shown = [own.get(p.name, p) for p in like.params if p.variable is None]
-    hidden = [p for p in function.params if p.variable is not None]
+    variables = [p for p in function.params if p.variable is not None]
     name = f"{variant.kernel.name}_forward"
-    widened = replace(function, name=name, shown=function.called, params=(*shown, *hidden))
+    widened = replace(function, name=name, shown=function.called, params=(*shown, *variables))
     return Kernel(name, replace(kernel.module, functions={name: widened}), variant.kernel.variable)

@@ -29,7 +29,7 @@ from ...runtime.config import Launch
 from ...runtime.integers import ANY as ANY
 from ...runtime.integers import Extents, KnownLaunch
 from ...runtime.integers import Ways as Ways
-from .binding import binder, hidden_names, parameter_notes, with_hidden
+from .binding import binder, parameter_notes, supplied_names, with_supplied
 
 if TYPE_CHECKING:
     from ...autodiff.accumulate.logs import Log, Logged
@@ -59,7 +59,7 @@ class Variant:
     def _functions(self) -> tuple[Function, ...]:
         """With the launcher's parameters last."""
         derivation = self.derivative
-        return tuple(with_hidden(f, hidden_names(f, derivation)) for f in derivation.functions)
+        return tuple(with_supplied(f, supplied_names(f, derivation)) for f in derivation.functions)
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -86,12 +86,12 @@ class Variant:
     def _finished(self, function: Function, each: int | None = None) -> Module:
         """`each`: how many rows a thread does at most, where that is not what the facts say."""
         shadows = frozenset(p.name for p in self.derivative.adjoints.values())
-        hidden = (
+        added_to = (
             *self.derivative.internal.values(),
             *(p for own in self.derivative.copies.values() for p in own.params),
             *self.derivative.wide.values(),
         )
-        gathering = shadows | {p.name for p in hidden} | {g.name for g in self.derivative.shared.values()}
+        gathering = shadows | {p.name for p in added_to} | {g.name for g in self.derivative.shared.values()}
         variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
         known = replace(self.kernel.module, globals=variables)
         tiles = (tile for used in self.derivative.prepared.plan.refilled.values() for tile in used)

@@ -10,7 +10,7 @@ from ...kernel import Kernel
 from ...runtime.arguments import Placement
 from ...runtime.config import Launch, flat_launch
 from ...runtime.launch import BoundArguments
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from .buffers import Expression, Sized
 
 
@@ -40,7 +40,12 @@ def _place(name: str, offset: int) -> str:
 
 
 def add_after(
-    additions: Iterable[Addition], at: Sized, bound: BoundArguments, launch: Launch, placement: Placement, own: Own
+    additions: Iterable[Addition],
+    at: Sized,
+    bound: BoundArguments,
+    launch: Launch,
+    placement: Placement,
+    own: LaunchMemory,
 ) -> None:
     """Has them run after the launch, in order."""
     adjoints = {buffer.name: buffer.address for buffer in bound.buffers}

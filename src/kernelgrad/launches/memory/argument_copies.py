@@ -10,14 +10,14 @@ from ...ir.types import Pointer, Type
 from ...kernel import Kernel
 from ...runtime.arguments import Placement
 from ...runtime.launch import BoundArguments
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from ...runtime.reach import Copy
 from ...runtime.scratch import Scratch
 from ..choice.variant import Variant
 
 
 def sparing(
-    variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
+    variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: LaunchMemory
 ) -> BoundArguments:
     """The arguments with copies for adjoints that are to be kept and would be consumed."""
     function, spared = variant.reverse.function, variant.options.facts.unkept
@@ -39,7 +39,7 @@ def sparing(
 
 
 def on_copies(
-    function: Function, bound: BoundArguments, placement: Placement, stream: int | None, own: Own
+    function: Function, bound: BoundArguments, placement: Placement, stream: int | None, own: LaunchMemory
 ) -> BoundArguments:
     """The arguments with every buffer replaced by a copy, so that counting leaves no trace (rule 5). What begins at the
     same address stays one."""
@@ -67,7 +67,7 @@ def _pointers(type: Type, offset: int) -> Iterator[int]:
     return (at for _, at, leaf in leaves(type, offset=offset) if isinstance(leaf, Pointer))
 
 
-def copy_variables(kernel: Kernel, placement: Placement, stream: int | None, own: Own) -> None:
+def copy_variables(kernel: Kernel, placement: Placement, stream: int | None, own: LaunchMemory) -> None:
     """The same for module variables that are parameters."""
     for param in kernel.function.params:
         if param.variable in kernel.module.globals:

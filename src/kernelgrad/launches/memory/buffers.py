@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from ...ir.types import U32, Scalar
 from ...runtime.arguments import Placement, Supplied
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from ...runtime.scratch import Scratch
 
 Extents = tuple[int, int, int]
@@ -223,7 +223,7 @@ def supply(
     at: Sized,
     placement: Placement,
     stream: int | None,
-    own: Own,
+    own: LaunchMemory,
     address: Address = _of_no_argument,
 ) -> None:
     """Makes the memory, and notes what parameters are given."""

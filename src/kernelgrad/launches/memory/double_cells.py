@@ -15,7 +15,7 @@ from ...kernel import Kernel
 from ...runtime.arguments import Placement
 from ...runtime.config import Launch, flat_launch
 from ...runtime.launch import BoundArguments
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from ...runtime.scratch import Scratch
 from ..choice.variant import Variant
 from .buffers import Bytes, Expression, Memory, Need
@@ -52,7 +52,7 @@ def wide_adjoints(variant: Variant) -> list[Need]:
 
 
 def add_wide(
-    variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, stream: int | None, own: Own
+    variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, stream: int | None, own: LaunchMemory
 ) -> None:
     """Memory that the launch adds to: zeros, or what the adjoint holds where the launch reads it too. Afterwards, it is
     added to the adjoint, or is the adjoint."""

@@ -13,7 +13,7 @@ from ...autodiff.sweep.finite_tests import FiniteTests, Site
 from ...errors import NotFiniteError
 from ...runtime.arguments import Placement
 from ...runtime.config import Launch
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from ...runtime.scratch import Scratch
 
 _SINGULAR = "keep its arguments away from where it has no finite derivative: take another branch there, or add a little"
@@ -29,7 +29,9 @@ _OPERANDS = ("first argument", "second argument", "result")
 _REGULAR = frozenset("add sub mul neg fma convert select min max".split())
 
 
-def add_records(tests: FiniteTests | None, launch: Launch, placement: Placement, stream: int | None, own: Own) -> None:
+def add_records(
+    tests: FiniteTests | None, launch: Launch, placement: Placement, stream: int | None, own: LaunchMemory
+) -> None:
     """Makes the records of a launch, and looks at them when all else is done."""
     assert tests is not None
     memory = own.add(layout.NAME, Scratch(layout.NBYTES, placement.cuda, stream).zero())

@@ -19,15 +19,15 @@ from ...runtime.arguments import Placement
 from ...runtime.arrays import ArrayView, view
 from ...runtime.config import Launch, flat_launch
 from ...runtime.launch import BoundArguments, Buffer
+from ...runtime.launch_memory import LaunchMemory
 from ...runtime.layouts import flat_dtypes, same_layout, scalar_dtype
-from ...runtime.own import Own
 from ...runtime.scratch import Scratch
 
 _BLOCK = 256
 
 
 def in_float(
-    function: Function, adjoints: dict[str, Any], launch: Launch, own: Own, kept: tuple[str, ...] = ()
+    function: Function, adjoints: dict[str, Any], launch: Launch, own: LaunchMemory, kept: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """The adjoints as the gradient takes them; `own` learns what to do after the launch. `kept`: those that stay as
     they are."""
@@ -45,7 +45,7 @@ def _has_halves(function: Function) -> bool:
     return any(adjoint_type(p.type) != p.type for p in function.params)
 
 
-def _in_float(param: Param, value: Any, launch: Launch, own: Own, kept: bool) -> Any:
+def _in_float(param: Param, value: Any, launch: Launch, own: LaunchMemory, kept: bool) -> Any:
     array = None if value is None else view(value)
     half = None if array is None else _half_type(param, array)
     if array is None or half is None or not array.contiguous:

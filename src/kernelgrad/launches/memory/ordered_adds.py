@@ -24,7 +24,7 @@ from ...kernel import Kernel
 from ...runtime.arguments import Placement, Supplied
 from ...runtime.config import Launch, flat_launch
 from ...runtime.launch import BoundArguments
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from ...runtime.scratch import Scratch, available_bytes
 from ..choice.variant import Variant
 
@@ -39,7 +39,7 @@ Entries = dict[Logged, "np.ndarray[Any, np.dtype[np.int64]]"]  # per thread: for
 
 
 def add_logs(
-    variant: Variant, entries: Entries, launch: Launch, placement: Placement, stream: int | None, own: Own
+    variant: Variant, entries: Entries, launch: Launch, placement: Placement, stream: int | None, own: LaunchMemory
 ) -> None:
     """Memory for what the launch will log, with nothing in it."""
     logs = variant.derivative.logs
@@ -96,7 +96,9 @@ def _check_memory(variant: Variant, counts: dict[Logged, int], placement: Placem
         )
 
 
-def finish_logs(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
+def finish_logs(
+    variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: LaunchMemory
+) -> None:
     """After the launch, adds what was logged for global memory to the adjoints."""
     logs = [log for log in variant.derivative.logs if not log.of.variable]
     buffers = _adjoints(variant, bound, own) if logs else []
@@ -104,7 +106,7 @@ def finish_logs(variant: Variant, bound: BoundArguments, launch: Launch, placeme
         own.after.append(partial(_finish, log, _Elements.of(buffers, log.of.type), launch, placement, own))
 
 
-def _adjoints(variant: Variant, bound: BoundArguments, own: Own) -> list[tuple[int, int]]:
+def _adjoints(variant: Variant, bound: BoundArguments, own: LaunchMemory) -> list[tuple[int, int]]:
     """Where adjoints are, in the order of the parameters, and their sizes."""
     names = {param.name for param in variant.derivative.adjoints.values()}
     given = [(b.address, b.nbytes) for b in bound.buffers if b.name.partition(".")[0] in names]
@@ -139,7 +141,7 @@ class _Elements:
         return found
 
 
-def _finish(log: Log, elements: _Elements, launch: Launch, placement: Placement, own: Own) -> None:
+def _finish(log: Log, elements: _Elements, launch: Launch, placement: Placement, own: LaunchMemory) -> None:
     addresses, values = (own.supplied[v.name or ""] for v in (log.places, log.values))
     count = addresses.nbytes // _KEY
     device = _Device(launch, placement, own)
@@ -166,7 +168,7 @@ def _finish(log: Log, elements: _Elements, launch: Launch, placement: Placement,
 class _Device:
     """Runs support kernels behind a launch; their memory lives as long as the launch's own."""
 
-    def __init__(self, launch: Launch, placement: Placement, own: Own):
+    def __init__(self, launch: Launch, placement: Placement, own: LaunchMemory):
         self.placement, self.own = placement, own
         self.launch = launch
         self.stream = next((m.stream for m in own.kept), 0)

@@ -14,7 +14,7 @@ from ...kernel import Kernel
 from ...runtime.arguments import Placement
 from ...runtime.config import Launch
 from ...runtime.launch import BoundArguments
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from ..choice.variant import Variant
 from .additions import Addition, add_after
 from .buffers import BLOCK_THREADS, BLOCKS, Expression, Memory, Need, Number, Sized, supply
@@ -59,12 +59,14 @@ def _between(param: Param, offset: int) -> str:
     return f"{param.name}_between_{offset}"
 
 
-def add_partials(variant: Variant, launch: Launch, placement: Placement, stream: int | None, own: Own) -> None:
+def add_partials(variant: Variant, launch: Launch, placement: Placement, stream: int | None, own: LaunchMemory) -> None:
     at = Sized(launch.grid, launch.block, {})
     supply(partial_sums(variant, at), at, placement, stream, own)
 
 
-def finish_partials(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
+def finish_partials(
+    variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: LaunchMemory
+) -> None:
     at = Sized(launch.grid, launch.block, {})
     add_after(sums_after(variant, at), at, bound, launch, placement, own)
 

@@ -15,7 +15,7 @@ from ...kernel import Kernel
 from ...runtime.arguments import Placement
 from ...runtime.config import Launch, make_launch
 from ...runtime.launch import BoundArguments
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from ..choice.variant import Variant
 from .additions import Addition, add_after
 from .buffers import Bytes, Expression, Memory, Need, Value, supply
@@ -33,7 +33,9 @@ def replicas(variant: Variant) -> list[Need]:
     return found
 
 
-def add_copies(variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
+def add_copies(
+    variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: LaunchMemory
+) -> None:
     supply(replicas(variant), sized(make_launch(1, 1), bound), placement, stream, own)
 
 
@@ -52,7 +54,9 @@ def _length(variant: Variant, name: str) -> Expression:
     return Bytes(name).at_most(Bytes(adjoint.name)) // pointee(adjoint.value).size
 
 
-def finish_copies(variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: Own) -> None:
+def finish_copies(
+    variant: Variant, bound: BoundArguments, launch: Launch, placement: Placement, own: LaunchMemory
+) -> None:
     add_after(replicas_after(variant), sized(launch, bound), bound, launch, placement, own)
 
 

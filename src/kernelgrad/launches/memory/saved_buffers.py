@@ -128,13 +128,13 @@ def _save_variable(kernel: Kernel, name: str, placement: Placement, stream: int 
 
 
 def saved_names(variant: Variant) -> frozenset[str]:
-    """What must be copied: the buffers that the reverse reads, and that may change. Who claims wants those that the
+    """What must be copied: the buffers that the reverse reads, and that may change. Who bids wants those that the
     forward overwrites as they were, too."""
-    forward, reverse, *claiming = variant.kernels
+    forward, reverse, *bidding = variant.kernels
     memory, changing = analyse(forward.function), variant.options.changing
     written = [name for name in changing if named_roots(forward.function, memory, (name,)) & memory.written()]
-    claimed = (name for kernel in claiming for name in read_by(kernel.function, written))
-    return frozenset((*read_by(reverse.function, changing), *claimed))
+    bid = (name for kernel in bidding for name in read_by(kernel.function, written))
+    return frozenset((*read_by(reverse.function, changing), *bid))
 
 
 def read_by(function: Function, names: Iterable[str]) -> list[str]:

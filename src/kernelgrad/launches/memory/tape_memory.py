@@ -17,12 +17,12 @@ from ...runtime.arguments import Placement, Supplied
 from ...runtime.config import Launch, make_launch
 from ...runtime.integers import KnownLaunch, integers_of
 from ...runtime.launch import BoundArguments
-from ...runtime.own import Own
+from ...runtime.launch_memory import LaunchMemory
 from ...runtime.scratch import Scratch, available_bytes, is_captured
 from ..choice.variant import Variant
 from .argument_copies import copy_variables, on_copies
 from .buffers import THREADS, Bytes, Expression, Memory, Need, Number, Sized, Value, supply
-from .given_tape import TAPE_BYTES, mark_starts, require_room, room_of
+from .fixed_tape import TAPE_BYTES, mark_starts, require_room, room_of
 from .ordered_adds import segment_starts
 
 _SMALL_TAPE = 1 << 22  # bytes: to ask a GPU how much is free would take longer than the launch
@@ -45,7 +45,9 @@ def shadows(variant: Variant) -> list[Need]:
     return found
 
 
-def add_shadows(variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: Own) -> None:
+def add_shadows(
+    variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: LaunchMemory
+) -> None:
     supply(shadows(variant), sized(_ONE, bound), placement, stream, own)
 
 
@@ -72,7 +74,7 @@ def tape_needs(variant: Variant, elements: Mapping[Type, Expression] | None) -> 
 
 
 def add_tape(
-    variant: Variant, sizes: Sizes, launch: Launch, placement: Placement, stream: int | None, own: Own
+    variant: Variant, sizes: Sizes, launch: Launch, placement: Placement, stream: int | None, own: LaunchMemory
 ) -> None:
     stacks = variant.derivative.stacks
     if not stacks:
@@ -173,10 +175,10 @@ def _counted(
 
 def _count(
     variant: Variant, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None
-) -> tuple[Scratch, Own]:
+) -> tuple[Scratch, LaunchMemory]:
     """Puts a launch to work that counts; what it needs besides is kept until it is used."""
     kernel, stores = variant.counting
-    own = Own()
+    own = LaunchMemory()
     if segment is not None:
         own.supplied[SEGMENT] = Supplied(segment)
     stream = stream_of(launch, placement)

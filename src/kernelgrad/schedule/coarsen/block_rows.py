@@ -1,4 +1,4 @@
-"""Several rows of a block for each thread: what their threads load alike, one thread loads once.
+"""Thread coarsening, several rows of a block for each thread: what their threads load alike, one thread loads once.
 
     for (k = 0; k < 32; ++k) sum += left[k][tx] * A[k][ty]        in a block of 32 x 32 threads
 

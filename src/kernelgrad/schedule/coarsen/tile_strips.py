@@ -1,4 +1,4 @@
-"""The loop of a tile of blocks and warps (`tile`), in strips of four iterations: with eight blocks, that makes 32 sums,
+"""The loop of a tile of blocks and warps (`tile`), strip-mined by four: with eight blocks, that makes 32 sums,
 of which each lane gets one and adds it.
 
 What a lane adds to, it also loads. Where all lanes would load the elements of all blocks and iterations, each of them

@@ -1,4 +1,4 @@
-"""Blocks side by side: for CUDA, one thread does the work of two neighbouring blocks of a large grid.
+"""Unroll-and-jam over blocks: for CUDA, one thread does the work of two neighbouring blocks of a large grid.
 
 Where a loop adds to addresses that threads of one block do not share, but the same thread of the next blocks does
 (`d_b[k * n + column] += ...` where blocks are rows), their sums are added up in registers, and the atomics are

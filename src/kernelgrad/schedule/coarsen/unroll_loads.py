@@ -16,7 +16,7 @@ from ...ir.ops import Apply, Block, Function, If, Load, Module, Op, Undef, Value
 from ...ir.traverse import clone, free_values, operands, substitute, with_body
 from ...ir.types import Pointer
 
-TURNS = 4
+FACTOR = 4
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class _Counter:
 def run(function: Function, module: Module) -> Function:
     ops: list[Op] = []
     for op in function.body.ops:
-        counter = _counter(op) if isinstance(op, While) and op.unroll == TURNS else None
+        counter = _counter(op) if isinstance(op, While) and op.unroll == FACTOR else None
         ops += [op] if counter is None or not isinstance(op, While) else _jammed(op, counter)
     return with_body(function, Block(function.body.args, tuple(ops), function.body.results))
 
@@ -55,7 +55,7 @@ def _counter(loop: While) -> _Counter | None:
 
 def _jammed(loop: While, counter: _Counter) -> list[Op]:
     b = Builder(loop.span)
-    last = b.apply("mul", counter.step, b.constant(TURNS - 1, counter.step.type))
+    last = b.apply("mul", counter.step, b.constant(FACTOR - 1, counter.step.type))
     args = tuple(Value(v.type, v.name) for v in loop.before.args)
     with b.region() as before:
         end = b.apply("add", args[counter.index], last)
@@ -71,7 +71,7 @@ def _jammed(loop: While, counter: _Counter) -> list[Op]:
 def _turns(b: Builder, loop: While, counter: _Counter, carried: tuple[Value, ...]) -> tuple[Value, ...]:
     """The body of four turns; what it hands on."""
     at, ready = carried[counter.index], []
-    for _ in range(TURNS):
+    for _ in range(FACTOR):
         body = clone(loop.body, {})
         given = {body.args[counter.index]: at}
         sums = frozenset(v for k, v in enumerate(body.args) if k != counter.index)

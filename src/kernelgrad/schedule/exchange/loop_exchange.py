@@ -1,4 +1,4 @@
-"""Exchanged loops: adjoints of shared cells that a loop's counter picks and that many rows of threads read.
+"""Loop exchange: adjoints of shared cells that a loop's counter picks and that many rows of threads read.
 
     for (k = 0; k < 32; ++k) ... atomicAdd(&_d_B[k][tx], v)      in a block of 32 x 32 threads
 

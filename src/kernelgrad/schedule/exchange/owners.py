@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...analysis.access.block_affine import Slopes, Sum
+from ...analysis.access.affine import Affine
+from ...analysis.access.block_affine import Slopes
 from ...analysis.aliases import Aliases
 from ...analysis.block_interpreter.lanes import Trips, Update, from_counter
 from ...ir.ops import For, GlobalRef, Module, Op, Value
@@ -24,7 +25,7 @@ class Cell:
     update: Update
     variable: str
     nbytes: int
-    address: Sum
+    address: Affine
 
 
 def cell_of(

@@ -1,4 +1,4 @@
-"""A loop in strips of eight iterations, at the end of which lanes add up what they have for each (`lane_sums`).
+"""A loop strip-mined by eight iterations, at the end of which lanes add up what they have for each (`lane_sums`).
 
 A strip first runs its iterations and keeps what they would add, then adds: so loads stand together and do not wait for
 updates in between.

@@ -1,4 +1,4 @@
-"""Sums that go round the lanes of a warp: the adjoints of elements that all lanes read in the same iteration.
+"""Warp rotation: sums that go round the lanes, of the adjoints of elements that all lanes read in the same iteration.
 
     for (k = 0; k < 32; ++k) ... atomicAdd(&_d_s[k], v)
 
@@ -45,7 +45,7 @@ from ...ir.ops import Apply, Atomic, Block, For, Function, If, Module, Op, Value
 from ...ir.traverse import uses, walk, with_body
 from ...ir.types import I32, U32
 from ...transforms.unroll import constants_of
-from .own_cells import Known
+from .exclusive_cells import BlockFacts
 
 _SHORTEST = 4  # iterations: below, the ring's own work is more than what it saves
 _MOST_UNROLLED = 4096  # operations: beyond, the code takes longer to fetch than to run
@@ -62,7 +62,7 @@ def run(
     uniform = uniform_values(function)
     rings = _Rings(function, width, uniform)
     if module is not None and block is not None:
-        rings.known = Known(module, block, width, rings.definition, rings.aliases, uniform)
+        rings.known = BlockFacts(module, block, width, rings.definition, rings.aliases, uniform)
     return with_body(function, rewrite_loops(function.body, uniform, rings.change))
 
 
@@ -79,7 +79,7 @@ class _Rings:
         self.aliases = Aliases(function)
         self.definition = {v: op for op in walk(function.body) for v in op.results}
         self.constants = constants_of(function)
-        self.known: Known | None = None
+        self.known: BlockFacts | None = None
 
     def change(self, loop: For, behind: tuple[Op, ...], before: list[Op]) -> list[Op] | None:
         trips = trips_of(loop, self.constants)

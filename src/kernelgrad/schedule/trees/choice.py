@@ -12,8 +12,8 @@ from ...analysis.block_interpreter.terms import Combined, Leaf, Number, Total
 from ...analysis.machine import WARP
 from ...ir.ops import Apply, Atomic, Load, Op, Store, Value, Warp
 from .common import Common
+from .final_uses import FinalUses
 from .reductions import Reductions, Tree, Winner
-from .sinks import Sinks
 
 _MOST_TERMS = 8
 _ALIKE = ("add", "max", "min")  # of numbers of one type
@@ -28,7 +28,7 @@ class Choice:
     def __init__(self, play: Play, common: Common):
         self.play, self.common = play, common
         self.reductions = Reductions(play)
-        self.sinks = Sinks(play.function)
+        self.sinks = FinalUses(play.function)
         self.refused: set[Op | Total | Tree] = set()
         self.parted: set[Op] = set()
         self.top = set(play.function.body.ops)

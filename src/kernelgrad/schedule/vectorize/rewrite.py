@@ -1,4 +1,4 @@
-"""Neighbouring elements for each thread: what four threads load and store side by side, one does at once.
+"""Vectorisation: what four threads load and store side by side, one does at once.
 
 A GPU needs many bytes under way, and threads that handle one float each have too few. So each thread of the launch that
 is started does the work of `width` neighbours of the kernel's launch. Where the guards around it hold for all of them,

@@ -1,4 +1,4 @@
-"""Sums that have gone round, added plainly: to cells of shared memory that one lane alone touches between two barriers.
+"""Sums of a warp rotation, added plainly: to cells of shared memory that one lane alone touches between two barriers.
 
 The lane in which the sum of an iteration ends is the only one of its row that adds it. If different rows and iterations
 have different cells, and nobody else has to do with them until threads meet again, no atomic is needed.
@@ -17,7 +17,7 @@ from ...ir.traverse import walk
 from ..exchange.owners import Cell, cell_of, owned_along
 
 
-class Known(NamedTuple):
+class BlockFacts(NamedTuple):
     """Of a function and the blocks that it is for. `row`: lanes that agree on the cells."""
 
     module: Module

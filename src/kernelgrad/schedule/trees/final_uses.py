@@ -1,4 +1,4 @@
-"""Where values end up: what a load is good for, if it is only to compute what is stored elsewhere."""
+"""The stores that a value flows into: what a load is good for, if it is only to compute what is stored elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ...ir.ops import Apply, Block, Function, If, Op, Store, Value
 from ...ir.traverse import blocks, operands
 
 
-class Sinks:
+class FinalUses:
     def __init__(self, function: Function):
         self.users: dict[Value, list[Op]] = {}
         self.flows: dict[Value, list[Value]] = {}  # from the results of a branch to those of the If

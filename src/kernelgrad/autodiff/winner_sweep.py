@@ -1,4 +1,4 @@
-"""The code of the launch between forward and reverse in which threads claim cells (Note [Claims])."""
+"""The code of the launch between forward and reverse in which threads bid for cells (Note [Winners])."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from .prepare.prepared import Prepared
 
 
-class ClaimSweep(Sweep):
+class WinnerSweep(Sweep):
     """Goes backwards over the kernel as its reverse does, with the same tape, and only bids. It must leave the tape as
-    it is: a loop that is run again, and so writes to it, has no claims in it (see `plan`)."""
+    it is: a loop that is run again, and so writes to it, has no winners in it (see `plan`)."""
 
     def __init__(self, prepared: Prepared):
         super().__init__(prepared)
-        self.claims = prepared.winners
+        self.winners = prepared.winners
 
     def body(self) -> Block:
         self.reverse_block(self.structure.top, [], {})
@@ -29,7 +29,7 @@ class ClaimSweep(Sweep):
             if id(op) not in self.plan.rerun:
                 super().reverse(op)
             return
-        claim = self.claims.claim(op, self.memory)
-        if claim is not None and self.plan.has_adjoint(op):
+        buffer = self.winners.won_buffer(op, self.memory)
+        if buffer is not None and self.plan.has_adjoint(op):
             assert isinstance(op, Atomic)
-            global_memory.bid(self.b, claim, op, self.value(op.ptr), self.value(op.args[0]))
+            global_memory.bid(self.b, buffer, op, self.value(op.ptr), self.value(op.args[0]))

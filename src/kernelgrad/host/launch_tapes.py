@@ -29,7 +29,7 @@ class Kind:
     last: int = -1
 
 
-class OwnTapes:
+class LaunchTapes:
     def __init__(self) -> None:
         self._kinds: dict[Any, Kind] = {}
 

@@ -1,4 +1,4 @@
-// For tapes whose size the user gives (see given_tape.py): the host does not wait for what was counted.
+// For tapes whose size the user gives (see fixed_tape.py): the host does not wait for what was counted.
 
 // Ends everything where a block keeps more than there is room for: what would follow is wrong.
 __global__ void require_room(const long long *counts, long long n, long long room)

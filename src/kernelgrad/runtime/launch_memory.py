@@ -1,4 +1,4 @@
-"""What a launch makes for itself."""
+"""The memory that a launch allocates besides its arguments: tapes, shadows, partial sums, copies; freed after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .scratch import Scratch
 
 
-class Own:
+class LaunchMemory:
     """Memory a launch made for itself, kept until the launch is under way, and what it passes for it."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ def run(function: Function, module: Module) -> Function:
     return simplify.run(loads.run(simplify.run(erased, module), module), module)
 
 
-def told(function: Function) -> list[str]:
+def custom_places(function: Function) -> list[str]:
     """Where derivatives end or are the user's, with the reason."""
     stops = (op for op in walk(function.body) if isinstance(op, Apply) and op.fn == "stop")
     return list(dict.fromkeys(f"{op.span}: {op.span.why or 'stop_gradient'}" for op in stops))

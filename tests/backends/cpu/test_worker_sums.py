@@ -1,4 +1,4 @@
-"""Small buffers that workers add to in memory of their own (Note [Own sums]): where, and that nothing is lost."""
+"""Small buffers that workers add to in memory of their own (Note [Worker sums]): where, and that nothing is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelgrad.analysis.access.ranges import Indices, Ranges
 from kernelgrad.backends.cpu.indexing import Variant
 from kernelgrad.backends.cpu.kernel import lower
 from kernelgrad.backends.cpu.native import optimise
-from kernelgrad.backends.cpu.own_sums import candidates
+from kernelgrad.backends.cpu.worker_sums import candidates
 from kernelgrad.ir.ops import Store
 from kernelgrad.ir.traverse import walk
 
@@ -66,11 +66,11 @@ def test_values(name: str, type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     outs = []
     for own in (True, False):
         if not own:
-            monkeypatch.setattr("kernelgrad.backends.cpu.own_sums._MOST_BYTES", 0)
+            monkeypatch.setattr("kernelgrad.backends.cpu.worker_sums._MOST_BYTES", 0)
         kernel, out = compiled({**CASES, **OTHERS}[name], type), start.copy()
         kernel[BLOCKS, 64](out, x, at.copy(), N)
         (executable,) = kernel.compiled
-        assert {v.own_sums for v in executable._loaded} == ({("out",)} if own and name in CASES else {()})
+        assert {v.worker_sums for v in executable._loaded} == ({("out",)} if own and name in CASES else {()})
         outs.append(out)
     np.testing.assert_allclose(*outs, rtol=1e-3 if type == "float" else 1e-11)
     assert (outs[0] != start).any()
@@ -82,13 +82,13 @@ def test_few_threads_add_where_it_is(blocks: int, size: int) -> None:
     kernel, out = compiled(CASES["columns"]), np.zeros(size, np.float32)
     kernel[blocks, 64](out, np.ones(N, np.float32), np.zeros(N, np.int32), N)
     (executable,) = kernel.compiled
-    assert {v.own_sums for v in executable._loaded} == {()}
+    assert {v.worker_sums for v in executable._loaded} == {()}
     assert out.sum() == min(N, blocks * 64)
 
 
 def test_is_vectorised() -> None:
     kernel = compiled(CASES["columns"])
-    text = str(optimise(lower(kernel.module, "k", Variant(True, (64, 1, 1), own_sums=("out",))).text))
+    text = str(optimise(lower(kernel.module, "k", Variant(True, (64, 1, 1), worker_sums=("out",))).text))
     assert " x float>" in text
 
 
@@ -119,7 +119,7 @@ def test_additions_outside_arrive_where_they_belong(body: str, shift: int | None
     x, at = random.random(N, np.float32), random.integers(-8, 72, N, dtype=np.int32)
     kernel[BLOCKS, 64](whole[8:72], x, at, N)
     (executable,) = kernel.compiled
-    assert {(v.own_sums, v.checked) for v in executable._loaded} == {(("out",), ("out",))}
+    assert {(v.worker_sums, v.checked) for v in executable._loaded} == {(("out",), ("out",))}
     index = at if shift is None else np.arange(N) % 64 + shift
     np.testing.assert_allclose(whole, np.bincount(index + 8, x, minlength=80), rtol=1e-4)
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from ...ir.ops import Barrier, BarrierReduce, Function, Warp
 from ...ir.traverse import walk
-from . import block_sums, own_sums, totals
+from . import block_sums, totals, worker_sums
 
 
-def notes(function: Function) -> list[str]:
+def atomic_notes(function: Function) -> list[str]:
     """A line for each parameter whose additions are not made one by one."""
     changed = block_sums.run(totals.expanded(function))
     meets = any(isinstance(op, Barrier | BarrierReduce | Warp) for op in walk(changed.body))
     summed = set(totals.find(changed, by_row=not meets))
-    own = own_sums.candidates(function)
+    own = worker_sums.candidates(function)
     names, shown = {p.value: p.name for p in function.params}, {p.value: p.called for p in function.params}
     lines = []
     for root, additions in totals.additions_by_root(changed).items():
         if additions <= summed:
             lines.append(f"'{shown[root]}': added up in registers by the loop over threads, then one atomicAdd")
         elif names[root] in own:
-            lines.append(f"'{shown[root]}': {own_sums.TOLD}")
+            lines.append(f"'{shown[root]}': {worker_sums.TOLD}")
     return lines

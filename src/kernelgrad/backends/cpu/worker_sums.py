@@ -1,4 +1,4 @@
-"""Note [Own sums]: small buffers that very many threads add to atomically.
+"""Note [Worker sums]: small buffers that very many threads add to atomically.
 
 Where nothing else is done to such a buffer in the kernel, a worker adds to memory of its own, plainly, while it runs
 its blocks one after the other, and adds that to the buffer at the end. LLVM sees for itself whether neighbouring
