@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.ops import Apply, Block, Builtin, For, Function, Load, Op, Value, While
+from ...ir.ops import Apply, Block, Builtin, For, Function, If, Load, Op, Value, While
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import Scalar
 from ..structure import Structure
@@ -105,7 +105,7 @@ class Lengths:
             op = self.definition.get(value)
             if value not in found:
                 found.add(value)
-                todo += operands(op) if op is not None else self.carried.get(value, ())
+                todo += (*(operands(op) if op is not None else ()), *self.carried.get(value, ()))
         return found
 
 
@@ -114,10 +114,15 @@ def _is_float(value: Value) -> bool:
 
 
 def _carried(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
-    """What loops pass from iteration to iteration, with what it comes from."""
+    """What blocks pass on: from iteration to iteration, and to what comes after, with what it comes from."""
     match op:
+        case If(_, then, orelse):
+            yield from zip(op.results, zip(then.results, orelse.results, strict=True), strict=True)
         case For(body=body):
-            yield from zip(body.args[1:], zip(op.inits, body.results, strict=True), strict=True)
+            passed = tuple(zip(op.inits, body.results, strict=True))
+            yield from zip(body.args[1:], passed, strict=True)
+            yield from zip(op.results, passed, strict=True)
         case While(before=before, body=body):
             yield from zip(before.args, zip(op.inits, body.results, strict=True), strict=True)
             yield from ((arg, (v,)) for arg, v in zip(body.args, before.results[1:], strict=True))
+            yield from ((result, (v,)) for result, v in zip(op.results, before.results[1:], strict=True))
