@@ -134,3 +134,25 @@ def test_wherever_the_sum_is_kept(name: str, deterministic: bool) -> None:
     gradient[1, 1](np.zeros(1, "f4"), w, c, 0.5, N, 512, np.full(1, 1.1, "f4"), d_w, d_a)
     expected = float(np.float32(1.1)) * N * np.array(units)
     np.testing.assert_allclose([*d_w, *d_a], expected, rtol=2e-5, atol=1e-5 * abs(expected).max())
+
+
+# Loops, and how many times they add w[0] * 1.1f in one thread of one. Nothing but these tells how long they are.
+_LENGTHS: dict[str, tuple[str, int]] = {
+    "a_literal": ("for (int j = threadIdx.x; j < 4000000; j += blockDim.x)", 4_000_000),
+    "a_literal_by_ones": ("for (int j = threadIdx.x; j < 4000000; j++)", 4_000_000),
+    "a_literal_in_a_while": ("for (unsigned j = 1; j < 8000000u; j += 1 + (j & 1))", 4_000_000),
+    "a_product": ("for (int j = threadIdx.x; j < m * m * 16; j++)", 1 << 22),
+    "a_product_with_the_block": ("for (int j = threadIdx.x; j < n * (int)blockDim.x; j++)", 1 << 22),
+    "a_power": ("for (int j = threadIdx.x; j < (1 << (m / 32 + 6)); j++)", 1 << 22),
+    "beside_a_hash": ("unsigned h = 7; for (int j = 0; j < n; j += 1 + (h & 1), h *= 4u)", (1 << 22) - 1),
+    "doubled": ("for (int k = 1; k < n; k *= 2) for (int j = threadIdx.x; j < k; j++)", (1 << 22) - 1),
+}
+
+
+@pytest.mark.parametrize("name", _LENGTHS)
+def test_however_the_length_is_given(name: str) -> None:
+    loop, count = _LENGTHS[name]
+    d_w, d_a = np.zeros(2, "f4"), np.zeros(1, "f4")
+    gradient = _gradient(f"{loop} s += w[0] * w[1] * a;", "y, w, a")
+    gradient[1, 1](np.zeros(1, "f4"), np.full(2, 0.5, "f4"), 0.5, N, 512, np.full(1, 1.1, "f4"), d_w, d_a)
+    np.testing.assert_allclose([*d_w, *d_a], float(np.float32(1.1)) * count * 0.25, rtol=2e-5)
