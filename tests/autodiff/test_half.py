@@ -148,3 +148,19 @@ def test_read_only_adjoints(module: kg.Module) -> None:
     d_x.flags.writeable = False
     with pytest.raises(kg.errors.ArgumentError, match="the adjoint of 'x' wants a writable array"):
         kg.gradient(module["shared_weight"], "y, x", keep="y")[1, 4](y, x, w, 4, d_y, d_x)
+
+
+def test_pointers_that_may_be_null() -> None:
+    """Their adjoints are floats; null is null of these."""
+    source = """#include <cuda_fp16.h>
+    __global__ void k(float *y, const half *h, const int *c, int n) {
+        int i = threadIdx.x;
+        if (i >= n) return;
+        const half *p = nullptr;
+        if (c[i]) p = h + i;
+        __syncthreads();
+        for (int j = 0; j < 2; j++) { y[i] = p ? __half2float(*p) * 3 : 1; if (c[i] == 2) p = nullptr; }
+    }"""
+    h, c, d_h = np.full(8, 2, "f2"), np.array([0, 1, 2, 1, 0, 1, 2, 0], "i4"), np.zeros(8, "f2")
+    kg.gradient(kg.compile(source)["k"], "y, h")[1, 8](np.zeros(8, "f4"), h, c, 7, np.ones(8, "f4"), d_h)
+    np.testing.assert_array_equal(d_h, 3.0 * (c == 1))

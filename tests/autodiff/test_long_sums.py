@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from long_sum_cases import LENGTHS, PLACES, SEED, arguments, expected, source
 
 N = 1 << 22
 
@@ -84,3 +85,15 @@ def test_pieces_end_where_the_loop_ends(n: int) -> None:
         gradient[1, 1](np.zeros(1), x, np.ones(1, "f4"), n, np.ones(1), d_w)
         np.testing.assert_allclose(d_w, [x[count - 1 : 2 : -3].astype("f8").sum()], rtol=1e-5)
         d_w[:] = 0
+
+
+_REFUSED = ("chosen_array", True)  # no fixed order
+_CASES = [(name, d) for name in (*PLACES, *LENGTHS) for d in (False, True) if (name, d) != _REFUSED]
+
+
+@pytest.mark.parametrize("name, deterministic", _CASES)
+def test_wherever_the_sum_is_kept_and_however_long(name: str, deterministic: bool) -> None:
+    gradient = kg.gradient(kg.compile(source(name))["k"], "y, w, a", deterministic=deterministic)
+    d_w, d_a, want = np.zeros(2, "f4"), np.zeros(1, "f4"), expected(name)
+    gradient[1, 1](*arguments(), np.full(1, SEED, "f4"), d_w, d_a)
+    np.testing.assert_allclose([*d_w, *d_a], want, rtol=2e-5, atol=1e-5 * abs(want).max())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from long_sum_cases import LENGTHS, PLACES, SEED, arguments, expected, source
 
 cp = pytest.importorskip("cupy")
 
@@ -64,6 +65,16 @@ def test_cells_in_memory(name: str, deterministic: bool) -> None:
     gradient = kg.gradient(kernel, "y, w", deterministic=deterministic)
     gradient[1, threads, 16](cp.zeros(threads, "f4"), w, bounds, n, cp.ones(threads, "f4"), d_w)
     np.testing.assert_allclose(d_w.get(), float(np.float32(1.1)) * n * threads / 4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("primal", [True, False])
+@pytest.mark.parametrize("name", [*PLACES, *LENGTHS])
+def test_wherever_the_sum_is_kept_and_however_long(name: str, primal: bool) -> None:
+    gradient = kg.gradient(kg.compile(source(name))["k"], "y, w, a", primal=primal)
+    given = [cp.asarray(v) if isinstance(v, np.ndarray) else v for v in arguments()]
+    d_w, d_a, want = cp.zeros(2, "f4"), cp.zeros(1, "f4"), expected(name)
+    gradient[1, 1](*given, cp.full(1, SEED, "f4"), d_w, d_a)
+    np.testing.assert_allclose([*d_w.get(), *d_a.get()], want, rtol=2e-5, atol=1e-5 * abs(want).max())
 
 
 @pytest.mark.parametrize("primal", [True, False])

@@ -10,17 +10,20 @@ whose loops are long (`analysis/access/contribution_counts.py`); loops of few it
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..analysis.adjoint_values import adjoint_values
 from ..ir.builder import Builder
 from ..ir.effects import MEETINGS
 from ..ir.ops import Apply, Block, Constant, For, Function, If, Module, Op, Value, While
-from ..ir.traverse import clone, descend, uses, walk, with_body
+from ..ir.traverse import blocks, clone, descend, operands, walk, with_body
 from ..ir.types import F32, F64, I64, U64
 
 PIECE = 128  # iterations
 SHORT = 1024  # iterations that need no pieces
+_ADDING = frozenset(("add", "sub", "fma", "select"))
 
 
 def run(function: Function, _: Module, memory: frozenset[str]) -> Function:
@@ -28,11 +31,19 @@ def run(function: Function, _: Module, memory: frozenset[str]) -> Function:
     return with_body(function, _Pass(function, adjoint_values(function, memory)).block(function.body))
 
 
+class _Use(NamedTuple):
+    """Of a value: by an operation, `as_` the `number`-th of what a loop begins with, or of what a block gives."""
+
+    by: Op | None
+    as_: str = ""
+    number: int = 0
+
+
 class _Pass:
     def __init__(self, function: Function, adjoints: set[Value]):
         self.adjoints = adjoints
-        self.used = uses(function.body)
         self.definition = {r: op for op in walk(function.body) for r in op.results}
+        self.users = _users(function.body)
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
@@ -44,51 +55,97 @@ class _Pass:
 
     def sums(self, loop: For) -> list[int]:
         """Which of the values that a loop carries are sums of adjoints."""
-        if self.is_short(loop) or loop.lower.type == U64:
+        if self.most(loop) <= SHORT or loop.lower.type == U64:
             return []
         return [
             k
             for k, arg in enumerate(loop.body.args[1:])
-            if arg.type == F32 and arg in self.adjoints and self.grows(arg, loop.body.results[k])
+            if arg.type == F32 and arg in self.adjoints and self.grows(loop, k)
         ]
 
-    def is_short(self, loop: For) -> bool:
-        ends = [self.definition.get(v) for v in (loop.lower, loop.upper)]
+    def most(self, op: Op) -> float:
+        """Iterations of a loop with those of the loops inside, which add to the same sums."""
+        inside = max((self.most(inner) for block in blocks(op) for inner in block.ops), default=1)
+        return inside * self.length(op) if isinstance(op, For | While) else inside
+
+    def length(self, loop: For | While) -> float:
+        ends = [self.definition.get(v) for v in (loop.lower, loop.upper)] if isinstance(loop, For) else []
         numbers = [op.value for op in ends if isinstance(op, Constant)]
-        return len(numbers) == 2 and abs(numbers[1] - numbers[0]) <= SHORT * abs(loop.step)
+        if not isinstance(loop, For) or len(numbers) != 2:
+            return math.inf
+        return max(0, -((numbers[0] - numbers[1]) // loop.step))
 
-    def grows(self, start: Value, end: Value) -> bool:
-        """Whether a value is another one with something added, and nothing else sees either of them."""
-        reached = self.reached(start, end)
-        return end is not start and reached is not None and reached == self.used.get(start, 0)
+    def grows(self, loop: For, k: int) -> bool:
+        """Whether a value that a loop carries is, after an iteration, the same with something added, and nothing else
+        sees it on the way. A test for NaN, after which the same is added again with more care (Note [Masks]), may as
+        well be made of a part of the sum."""
+        start, end = loop.body.args[1 + k], loop.body.results[k]
+        sums, todo = {start}, [start]
+        while todo:
+            for use in self.users.get(todo.pop(), ()):
+                if use == _Use(loop, "given", k) or _is_nan_test(use.by):
+                    continue
+                found = _sum_by(use)
+                if found is None:
+                    return False
+                todo += () if found in sums else (found,)
+                sums.add(found)
+        return end in sums - {start} and all(self.is_sum(v, sums) for v in sums - {start})
 
-    def reached(self, start: Value, end: Value) -> int | None:
-        """How many times `start` is used on the way to `end`; None where that is no sum."""
-        if end is start:
-            return 1
-        op = self.definition.get(end)
+    def is_sum(self, value: Value, sums: set[Value]) -> bool:
+        """Whether it is one of the sums, with something added that is none: whichever way was taken."""
+        op = self.definition[value]
         match op:
-            case Apply("add", args) if self.used.get(end) == 1:
-                found = [r for r in (self.reached(start, v) for v in args) if r is not None]
-                return found[0] if len(found) == 1 else None
-            case Apply("sub", (left, _)) if self.used.get(end) == 1:
-                return self.reached(start, left)
-            case Apply("fma", (_, _, added)) if self.used.get(end) == 1:
-                return self.reached(start, added)
-            case Apply("select", (_, *sides)) if self.used.get(end) == 1:
-                return self.both(start, sides)
-            case For() if self.used.get(end) == 1:
-                k = op.results.index(end)
-                inner = self.grows(op.body.args[1 + k], op.body.results[k])
-                return self.reached(start, op.inits[k]) if inner else None
-            case If() if self.used.get(end) == 1:
-                k = op.results.index(end)
-                return self.both(start, [op.then.results[k], op.orelse.results[k]])
-        return None
+            case Apply("add", args):
+                return sum(v in sums for v in args) == 1
+            case Apply("sub", (left, right)):
+                return left in sums and right not in sums
+            case Apply("fma", (*factors, added)):
+                return added in sums and sums.isdisjoint(factors)
+            case Apply("select", (_, *sides)):
+                return sums.issuperset(sides)
+            case If(_, then, orelse):
+                k = op.results.index(value)
+                return then.results[k] in sums and orelse.results[k] in sums
+            case For():
+                k = op.results.index(value)
+                return op.inits[k] in sums and self.grows(op, k)
+        return False
 
-    def both(self, start: Value, ends: list[Value]) -> int | None:
-        found = [self.reached(start, end) for end in ends]
-        return None if None in found else sum(n for n in found if n is not None)
+
+def _sum_by(use: _Use) -> Value | None:
+    """What is a sum, perhaps, where one is used so."""
+    match use:
+        case _Use(If(), "given", k) | _Use(For(), "begins", k):
+            assert use.by is not None
+            return use.by.results[k]
+        case _Use(Apply(fn), "") if fn in _ADDING:
+            assert use.by is not None
+            return use.by.result
+    return None
+
+
+def _is_nan_test(op: Op | None) -> bool:
+    return isinstance(op, Apply) and op.fn == "ne" and op.args[0] is op.args[1]
+
+
+def _users(body: Block) -> dict[Value, list[_Use]]:
+    found: dict[Value, list[_Use]] = {}
+
+    def visit(block: Block, owner: Op | None) -> None:
+        for op in block.ops:
+            inits = op.inits if isinstance(op, For) else ()
+            for value in operands(op)[: -len(inits) or None]:
+                found.setdefault(value, []).append(_Use(op))
+            for k, value in enumerate(inits):
+                found.setdefault(value, []).append(_Use(op, "begins", k))
+            for inner in blocks(op):
+                visit(inner, op)
+        for k, value in enumerate(block.results):
+            found.setdefault(value, []).append(_Use(owner, "given", k))
+
+    visit(body, None)
+    return found
 
 
 def _in_pieces(loop: For, sums: list[int]) -> list[Op]:

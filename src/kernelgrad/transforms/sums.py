@@ -4,15 +4,20 @@
 
 The address is computed again behind `sum != 0`: then some iteration has computed it too, so that no load in it reads
 what the kernel would not have read. Inner loops come first, and their updates may go on outwards. Only in loops where
-threads do not wait for each other, and where nothing else touches what may be the same memory.
+threads do not wait for each other, and where nothing else touches what may be the same memory, but to add to it too:
+`_d_x[p] += u; _d_x[q] += v` is the same in any order. `autodiff/prepare/contributions` counts on all of this.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
+from ..analysis.adjoint_values import adjoint_values
 from ..analysis.aliases import Aliases
 from ..analysis.machine import LOOP_SUMS, ONLY_SUMS
+from ..analysis.roots import Memory, analyse
 from ..ir.builder import Builder
 from ..ir.effects import MEETINGS, is_pure
 from ..ir.ops import (
@@ -37,6 +42,7 @@ from ..ir.ops import (
 )
 from ..ir.traverse import blocks, clone, descend, operands, uses, walk, with_body
 from ..ir.types import Pointer, Scalar
+from ..locks import cached_property
 from . import promote, simplify
 
 
@@ -63,6 +69,9 @@ class _Updates:
     def ops(self) -> list[Op]:
         return [*self.atomics, *self.loads, *self.stores]
 
+    def is_within(self, ids: set[int]) -> bool:
+        return all(id(op) in ids for op in self.ops)
+
 
 class _Sums:
     def __init__(self, function: Function, shadows: frozenset[str], most: int):
@@ -73,7 +82,18 @@ class _Sums:
         self.shadows = named | {
             op.result for op in walk(function.body) if isinstance(op, GlobalRef) and op.name in shadows
         }
+        self.function, self.names = function, shadows
         self.variables: list[Op] = []  # in which sums are kept
+
+    @cached_property
+    def arrays(self) -> set[Value]:
+        """Of the function's own, that hold adjoints. Single numbers, sums among them, are values soon."""
+        own = {v for v in self.aliases.local if isinstance(v.type, Pointer) and not isinstance(v.type.pointee, Scalar)}
+        return adjoint_values(self.function, self.names) & own if own else own
+
+    @cached_property
+    def memory(self) -> Memory:
+        return analyse(self.function)
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
@@ -87,13 +107,22 @@ class _Sums:
         if any(isinstance(op, (*MEETINGS, Call)) for op in inside):
             return [loop]
         before, after, body = Builder(loop.span), Builder(loop.span), loop.body
-        for ptr, updates in list(self.updates(loop).items())[: self.most]:
-            address = self.address(ptr, loop, inside) if self.is_sum(ptr, updates, inside) else None
-            if address is not None:
-                body = self.moved(body, ptr, updates, address, before, after)
+        for ptr, updates, address in islice(self.sums(loop, inside), self.most):
+            body = self.moved(body, ptr, updates, address, before, after)
         return [*before.ops, replace(loop, body=body), *after.ops] if after.ops else [loop]
 
     # ---- what is updated
+
+    def sums(self, loop: For | While, inside: list[Op]) -> Iterator[tuple[Value, _Updates, list[Op]]]:
+        """What a loop adds to one address, and the operations in it that make the address."""
+        found = self.updates(loop)
+        ids = {id(op) for op in inside}
+        adding = {id(op) for updates in found.values() if updates.is_within(ids) for op in updates.ops}
+        for ptr, updates in found.items():
+            if updates.is_within(ids) and self.is_sum(ptr, updates, inside, adding):
+                address = self.address(ptr, loop, inside)
+                if address is not None:
+                    yield ptr, updates, address
 
     def updates(self, loop: For | While) -> dict[Value, _Updates]:
         found: dict[Value, _Updates] = {}
@@ -126,17 +155,19 @@ class _Sums:
             op = sides[0]
         return isinstance(op, Load) and op.ptr is ptr
 
-    def is_sum(self, ptr: Value, updates: _Updates, inside: list[Op]) -> bool:
-        """Whether the updates are all that touches the memory in the loop; atomics may add to it elsewhere."""
+    def is_sum(self, ptr: Value, updates: _Updates, inside: list[Op], adding: set[int]) -> bool:
+        """Whether nothing touches the memory in the loop but the updates, and others that add to it."""
         type = ptr.type.pointee if isinstance(ptr.type, Pointer) else None
-        if self.aliases.root(ptr) not in self.shadows or not (isinstance(type, Scalar) and type.is_float):
+        if not (isinstance(type, Scalar) and type.is_float) or (updates.atomics and updates.stores):
             return False
-        own = {id(op) for op in updates.ops}
-        if (updates.atomics and updates.stores) or not own <= {id(op) for op in inside}:
-            return False
-        others = [op for op in inside if isinstance(op, Load | Store | Atomic) and id(op) not in own]
-        harmless = {id(op) for op in others if self.only_adds(op)} if updates.atomics else set()
-        return not any(self.aliases.may_alias(op.ptr, ptr) for op in others if id(op) not in harmless)
+        others = (op for op in inside if isinstance(op, Load | Store | Atomic) and id(op) not in adding)
+        return self.holds_adjoints(ptr) and not any(self.aliases.may_alias(op.ptr, ptr) for op in others)
+
+    def holds_adjoints(self, ptr: Value) -> bool:
+        if self.aliases.root(ptr) in self.shadows:
+            return True
+        roots = self.memory.of(ptr)
+        return bool(roots) and roots <= self.shadows | self.arrays
 
     def only_adds(self, op: Op) -> bool:
         return isinstance(op, Atomic) and op.kind == "add" and not self.used.get(op.result)

@@ -1,17 +1,22 @@
-"""How many times a launch's threads may add to one sum: what is known of its loops from its integers."""
+"""How many times a launch's threads may add to one sum: what is known of its loops from its integers.
+
+A counted loop whose ends lie between known numbers is no longer than these are apart. Of others the length is taken
+from the largest number that decides about it: an argument, a constant, what was computed from such.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...ir.ops import Apply, Block, Builtin, For, Function, Load, Op, Value, While
+from ...ir.ops import Apply, Block, Builtin, For, Function, If, Load, Op, Value, While
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import Scalar
 from ..structure import Structure
 from ..trip_counts import Amount, Trips
 from .affine import Shape
+from .ranges import Indices, Ranges
 
 LONG = 1 << 12  # additions to one sum of floats that keep enough of its digits
 _LONG_IF_EVER = 1 << 16  # the same, where a loop's length is in memory and only bounded by what a launch can do
@@ -34,6 +39,7 @@ class Lengths:
         for name, extents in (("gridDim", shape.grid), ("blockDim", shape.block)):
             self.shape |= {f"{name}.{axis}": n for axis, n in zip("xyz", extents, strict=True)}
         self.carried = {arg: v for op in walk(function.body) for arg, v in _carried(op)}
+        self.ranges = Ranges(Indices(function), shape.grid, shape.block, _Answers(known))
         self.open: set[For | While] = set()  # loops that may be as long as they like
         self.extents = {"block_dim": math.prod(shape.block), "grid_dim": math.prod(shape.grid)}
 
@@ -47,7 +53,16 @@ class Lengths:
 
     def length(self, loop: For | While) -> float:
         found = self.number(self.trips.of(loop))
+        found = self.between(loop) if found is None and isinstance(loop, For) else found
         return self.guess(loop) if found is None else found
+
+    def between(self, loop: For) -> float | None:
+        """At most, by what its ends may be."""
+        lower, upper = self.ranges.of(loop.lower), self.ranges.of(loop.upper)
+        if lower is None or upper is None:
+            return None
+        distance = upper[1] - lower[0] if loop.step > 0 else lower[1] - upper[0]
+        return float(max(0, -(-distance // abs(loop.step))))
 
     def number(self, amount: Amount) -> float | None:
         factors = [([self.named(name) for name in names], number) for names, number in amount.terms]
@@ -61,9 +76,9 @@ class Lengths:
         return self.known(self.params.get(name)) if found is None else found
 
     def guess(self, loop: For | While) -> float:
-        """Of a loop whose threads begin at different places: the largest number that its ends come from, shared among
-        the threads where its step is a block or the grid. What depends on memory may be as long as a launch of its size
-        lasts."""
+        """Of a loop whose threads begin at different places, or that is not counted: the largest number that its ends
+        come from, shared among the threads where its step is a block or the grid. What depends on memory may be as
+        long as a launch of its size lasts."""
         if isinstance(loop, For):
             return self.guess_from(loop, (loop.lower, loop.upper))
         return min(self.guess_from(loop, (condition,)) for condition in self.conditions(loop.before.results[0]))
@@ -83,19 +98,42 @@ class Lengths:
         if any(isinstance(op, Load) for op in ops) or any(_is_float(v) for v in ends):
             self.open.add(loop)
             return max(1.0, _LONGEST / math.prod(self.extents.values()))
-        if isinstance(loop, While) and any(map(self.is_geometric, loop.body.results)):
+        if isinstance(loop, While) and self.is_geometric(loop, ends):
             return _BITS
-        names = {op.name for op in ops if isinstance(op, Builtin)}
+        steps = self.slice(tuple(self.steps(loop, ends)))
+        names = {op.name for op in map(self.definition.get, steps) if isinstance(op, Builtin)}
         shared = math.prod(n for name, n in self.extents.items() if name in names)
-        numbers = [self.known(v) for v in ends]
-        return max((abs(n) for n in numbers if n is not None), default=0) / shared
+        return max((abs(n) for r in map(self.ranges.of, ends) if r is not None for n in r), default=0) / shared
 
-    def is_geometric(self, value: Value) -> bool:
-        """Whether an integer is another one, shifted: as many times as it has bits."""
+    def steps(self, loop: For | While, ends: set[Value]) -> Iterator[Value]:
+        """What a loop goes on by, and by what distances were divided to count its iterations."""
+        for value in ends:
+            match self.definition.get(value):
+                case Apply("div", (_, by)):
+                    yield by
+        for arg, again in self.changing(loop, ends) if isinstance(loop, While) else ():
+            match self.definition.get(again):
+                case Apply("add" | "sub", args) if arg in args:
+                    yield from (v for v in args if v is not arg)
+
+    def changing(self, loop: While, ends: set[Value]) -> Iterator[tuple[Value, Value]]:
+        """The integers that a loop's end depends on and that it changes, in its body and after."""
+        passed = dict(zip(loop.before.results[1:], loop.body.args, strict=True))
+        for first, again in zip(loop.before.args, loop.body.results, strict=True):
+            arg = passed.get(first, first)
+            if first in ends and again is not arg and _is_integer(again):
+                yield arg, again
+
+    def is_geometric(self, loop: While, ends: set[Value]) -> bool:
+        """Whether all that it ends by are integers that it shifts: as many times as these have bits."""
+        found = [self.is_shifted(again) for _, again in self.changing(loop, ends)]
+        return bool(found) and all(found)
+
+    def is_shifted(self, value: Value) -> bool:
         op = self.definition.get(value)
         while isinstance(op, Apply) and op.fn == "convert":
             op = self.definition.get(op.args[0])
-        return isinstance(op, Apply) and op.fn in _GEOMETRIC and not _is_float(value)
+        return isinstance(op, Apply) and op.fn in _GEOMETRIC
 
     def slice(self, values: tuple[Value, ...]) -> set[Value]:
         """What they are computed from."""
@@ -105,8 +143,31 @@ class Lengths:
             op = self.definition.get(value)
             if value not in found:
                 found.add(value)
-                todo += operands(op) if op is not None else self.carried.get(value, ())
+                todo += (*(operands(op) if op is not None else ()), *self.carried.get(value, ()))
         return found
+
+
+class _Answers(Mapping[Value, int]):
+    """Integers among a launch's arguments, each asked for only where something depends on it."""
+
+    def __init__(self, known: Callable[[Any], Any]):
+        self._known = known
+
+    def __contains__(self, value: object) -> bool:
+        return self._known(value) is not None
+
+    def __getitem__(self, value: Value) -> int:
+        return int(self._known(value))
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _is_integer(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.kind in ("int", "uint")
 
 
 def _is_float(value: Value) -> bool:
@@ -114,10 +175,17 @@ def _is_float(value: Value) -> bool:
 
 
 def _carried(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
-    """What loops pass from iteration to iteration, with what it comes from."""
+    """What blocks pass on: from iteration to iteration, and to what comes after, with what it comes from, and what the
+    loop ends by."""
     match op:
-        case For(body=body):
-            yield from zip(body.args[1:], zip(op.inits, body.results, strict=True), strict=True)
-        case While(before=before, body=body):
-            yield from zip(before.args, zip(op.inits, body.results, strict=True), strict=True)
-            yield from ((arg, (v,)) for arg, v in zip(body.args, before.results[1:], strict=True))
+        case If(_, then, orelse):
+            yield from zip(op.results, zip(then.results, orelse.results, strict=True), strict=True)
+        case For(lower, upper, inits, _, body):
+            passed = tuple((*both, lower, upper) for both in zip(inits, body.results, strict=True))
+            yield from zip(body.args, ((lower, upper), *passed), strict=True)
+            yield from zip(op.results, passed, strict=True)
+        case While(inits, before, body):
+            ends = before.results[:1]
+            yield from zip(before.args, ((*both, *ends) for both in zip(inits, body.results, strict=True)), strict=True)
+            yield from ((arg, (v, *ends)) for arg, v in zip(body.args, before.results[1:], strict=True))
+            yield from ((result, (v, *ends)) for result, v in zip(op.results, before.results[1:], strict=True))

@@ -50,6 +50,7 @@ COMBINED: dict[str, Callable[[Range, Range], Range | None]] = {
     "min": lambda x, y: (min(x[0], y[0]), min(x[1], y[1])),
     "max": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
     "and": lambda x, y: (0, min(x[1], y[1])) if x[0] >= 0 and y[0] >= 0 else None,
+    "shl": lambda x, y: (x[0] << y[0], x[1] << y[1]) if x[0] >= 0 and y[0] >= 0 and y[1] < 64 else None,
     "shr": lambda x, y: (x[0] >> y[1], x[1] >> y[0]) if x[0] >= 0 and y[0] >= 0 and y[1] < 64 else None,
 }
 

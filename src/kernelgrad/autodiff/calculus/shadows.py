@@ -68,10 +68,13 @@ class _Pass:
         roots = self.memory.of(value)
         return holds_pointers(value.type) and bool(roots) and bool(roots & self.active)
 
-    def shadow(self, value: Value, span: Span) -> Value:
-        """The shadow of an operand; a pointer that has none stands in for itself and is never used as a shadow."""
+    def shadow(self, value: Value, span: Span, like: Value | None = None) -> Value:
+        """The shadow of an operand; a pointer that has none stands in for itself and is never used as a shadow. `like`:
+        what it becomes, whose shadow may be of another type: then null, which leads nowhere, is null of that type."""
         if value in self.of:
             return self.of[value]
+        if like is not None and isinstance(value.type, Pointer) and not self.memory.of(value):
+            return self.null(value, self.type_of(like), span)
         if UNKNOWN in self.memory.of(value):
             raise UnsupportedError(
                 "a derivative flows through a pointer that was loaded from memory",
@@ -81,6 +84,15 @@ class _Pass:
         if holds_halves(value.type):
             raise UnsupportedError("a pointer to half-precision numbers is mixed with one that has no adjoint", span)
         return value
+
+    def null(self, value: Value, type: Type, span: Span) -> Value:
+        if type == value.type:
+            return value
+        assert isinstance(type, Pointer)
+        b = Builder(span)
+        found = b.null(type)
+        self.top += b.ops
+        return found
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
@@ -110,7 +122,7 @@ class _Pass:
                 whole, part = self.shadow(aggregate, op.span), self.shadow(value, op.span)
                 return [op, replace(op, aggregate=whole, value=part, results=self.fresh(op))]
             case Apply("select", (cond, a, b)):
-                args = (cond, self.shadow(a, op.span), self.shadow(b, op.span))
+                args = (cond, *(self.shadow(v, op.span, op.result) for v in (a, b)))
                 return [op, replace(op, args=args, results=self.fresh(op))]
             case Constant() | Undef():
                 return [op]
@@ -154,11 +166,12 @@ class _Pass:
             case If(_, then, orelse):
                 chosen = [k for k, r in enumerate(op.results) if self.wants(r)]
                 new_then, new_orelse = self.block(then), self.block(orelse)
-                extra = tuple(self.twin_value(op.results[k]) for k in chosen)
+                targets = [op.results[k] for k in chosen]
+                extra = tuple(map(self.twin_value, targets))
                 return replace(
                     op,
-                    then=self.yielding(new_then, [then.results[k] for k in chosen], op.span),
-                    orelse=self.yielding(new_orelse, [orelse.results[k] for k in chosen], op.span),
+                    then=self.yielding(new_then, [then.results[k] for k in chosen], targets, op.span),
+                    orelse=self.yielding(new_orelse, [orelse.results[k] for k in chosen], targets, op.span),
                     results=(*op.results, *extra),
                 )
             case For(_, _, inits, _, body):
@@ -168,11 +181,11 @@ class _Pass:
 
     def loop(self, op: For | While, inits: tuple[Value, ...], body: Block, args: tuple[Value, ...]) -> Op:
         chosen = [k for k, arg in enumerate(args) if self.wants(arg)]
-        starts = tuple(self.shadow(inits[k], op.span) for k in chosen)
+        starts = tuple(self.shadow(inits[k], op.span, args[k]) for k in chosen)
         arg_twins = tuple(self.twin_value(args[k]) for k in chosen)
         new_body = self.block(body)
         new_body = Block((*new_body.args, *arg_twins), new_body.ops, new_body.results)
-        new_body = self.yielding(new_body, [body.results[k] for k in chosen], op.span)
+        new_body = self.yielding(new_body, [body.results[k] for k in chosen], [args[k] for k in chosen], op.span)
         results = (*op.results, *(self.twin_value(op.results[k]) for k in chosen))
         if isinstance(op, For):
             return replace(op, inits=(*inits, *starts), body=new_body, results=results)
@@ -184,8 +197,10 @@ class _Pass:
         self.of[value] = twin = Value(self.type_of(value), shadow_name(value.name))
         return twin
 
-    def yielding(self, block: Block, pointers: list[Value], span: Span) -> Block:
-        return Block(block.args, block.ops, (*block.results, *(self.shadow(p, span) for p in pointers)))
+    def yielding(self, block: Block, pointers: list[Value], targets: list[Value], span: Span) -> Block:
+        """The block with the shadows of its results, which become those of the targets."""
+        shadows = (self.shadow(p, span, t) for p, t in zip(pointers, targets, strict=True))
+        return Block(block.args, block.ops, (*block.results, *shadows))
 
 
 def add_shadows(

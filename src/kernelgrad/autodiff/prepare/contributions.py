@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 
 from ...analysis.access.affine import Affine, Basis, Sums
 from ...analysis.access.contribution_counts import Lengths
+from ...analysis.machine import LOOP_SUMS
 from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of
 from ...analysis.structure import Place
 from ...analysis.uniform import uniform_values
 from ...ir.effects import MEETINGS
-from ...ir.ops import Alloca, Apply, Atomic, For, Load, Member, Offset, Op, PtrCast, Store, Value, While
+from ...ir.ops import Alloca, Apply, Atomic, For, GlobalRef, Load, Member, Offset, Op, PtrCast, Store, Value, While
 from ...ir.traverse import blocks, operands, walk
-from ...ir.types import Pointer, Scalar
+from ...ir.types import Array, Pointer, Scalar, Struct, Type
 from ...locks import cached_property
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 MOST = 1 << 13  # additions of floats, after which a sum of equal ones is off by 1.2e-4 at most
 _THREAD: tuple[Basis, ...] = tuple(("thread_idx", axis) for axis in range(3))
-_REGISTERS = 16  # sums of a loop that are made in registers
 
 
 @dataclass(frozen=True)
@@ -171,15 +171,27 @@ class Contributions:
         return False
 
     def is_register(self, load: Load, loop: For | While) -> bool:
-        """Whether what a loop adds by a load is added up in a register."""
-        inside = self.inside(loop)
-        return inside.sums and not inside.stored & self.memory.of(load.ptr) and inside.is_fixed(load.ptr)
+        """Whether what a loop adds by a load is added up in a register: what `transforms/sums` does for certain."""
+        inside, root = self.inside(loop), self.origin(load.ptr)
+        known = inside.sums and self.memory.of(load.ptr) == {root}
+        added = not self.accumulation.is_logged(load) and root not in inside.stored
+        return known and added and inside.is_fixed(load.ptr)
+
+    def origin(self, ptr: Value) -> Value:
+        """Where a pointer begins. One that was chosen begins where it was."""
+        op = self.structure.definition.get(ptr)
+        while isinstance(op, Offset | Member | PtrCast):
+            ptr = op.ptr
+            op = self.structure.definition.get(ptr)
+        name = op.name if isinstance(op, GlobalRef) else None
+        return ptr if name is None else self.memory.global_names[name]
 
     def inside(self, loop: For | While) -> _Inside:
         if loop not in self._inside:
             ops = [op for block in blocks(loop) for op in walk(block)]
-            adding = sum(isinstance(op, Load) and self.plan.has_adjoint(op) for op in ops)
-            sums = adding <= _REGISTERS and not any(isinstance(op, MEETINGS) for op in ops)
+            adding = (op.result.type for op in ops if isinstance(op, Load) and self.plan.has_adjoint(op))
+            few = sum(map(_numbers, adding)) <= LOOP_SUMS
+            sums = few and not any(isinstance(op, MEETINGS) for op in ops)
             stored = frozenset[Value]().union(*(self.memory.of(op.ptr) for op in ops if isinstance(op, Store | Atomic)))
             made = {r: op for op in ops for r in op.results}
             moving = {arg for op in (loop, *ops) for block in blocks(op) for arg in block.args}
@@ -244,6 +256,15 @@ def _outwards(place: Place | None) -> Iterator[Place]:
     while place is not None:
         yield place
         place = place.parent
+
+
+def _numbers(type: Type) -> int:
+    match type:
+        case Array(element, count):
+            return count * _numbers(element)
+        case Struct():
+            return sum(_numbers(field.type) for field in type.fields)
+    return 1
 
 
 def _is_wide(value: Value) -> bool:

@@ -18,20 +18,15 @@ from ...analysis.roots import UNKNOWN, Memory, holds_pointers
 from ...errors import UnsupportedError
 from ...ir.ops import (
     Alloca,
-    Apply,
     Atomic,
-    For,
     Function,
     GlobalRef,
-    If,
     Load,
     Member,
     Offset,
-    Op,
     PtrCast,
     Store,
     Value,
-    While,
 )
 from ...ir.traverse import walk
 from ...ir.types import BF16, F16, F32, Array, Pointer, Scalar, Struct, Type
@@ -166,8 +161,7 @@ def _is_aligned(type: Type, at: int = 0) -> bool:
 
 
 def _refused(function: Function, memory: Memory, shadows: Collection[Value]) -> set[Value]:
-    """Memory that is seen as something else, that pointers in records or memory lead to, or that a pointer leads to
-    which may also lead nowhere."""
+    """Memory that is seen as something else, or that pointers in records or memory lead to."""
     found = set(memory.escaped)
     for value, roots in memory.roots.items():
         if not isinstance(value.type, Pointer) or UNKNOWN in roots:
@@ -178,9 +172,6 @@ def _refused(function: Function, memory: Memory, shadows: Collection[Value]) -> 
                 found |= memory.of(ptr)
             case Load(ptr) | Store(ptr, _) | Atomic(_, ptr, _) if _is_dynamic(memory.of(ptr)):
                 found |= memory.of(ptr) if leaves(_pointee(ptr)) != {F32} else set()
-        for target, sources in _merged(op):
-            if memory.of(target) and not all(map(memory.of, sources)):
-                found |= memory.of(target)
     return found
 
 
@@ -222,16 +213,3 @@ def _all_leaves(type: Type) -> list[Scalar]:
         case Struct():
             return [leaf for field in type.fields for leaf in _all_leaves(field.type)]
     return []
-
-
-def _merged(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
-    """The pointers that come from one of several."""
-    match op:
-        case Apply("select", (_, left, right)):
-            yield op.result, (left, right)
-        case If(_, then, orelse):
-            yield from zip(op.results, zip(then.results, orelse.results, strict=True), strict=True)
-        case For(_, _, inits, _, body):
-            yield from zip(body.args[1:], zip(inits, body.results, strict=True), strict=True)
-        case While(inits, before, body):
-            yield from zip(before.args, zip(inits, body.results, strict=True), strict=True)
