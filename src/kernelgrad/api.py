@@ -484,4 +484,6 @@ def checkpoint(
     requests.function("checkpoint", step)
     count = requests.count("n", n)
     size = requests.memory_size("budget", budget)
+    if check is not None:
+        requests.flags(check=check)
     return checkpoint(step, state, count, size, requests.arguments("wrt", wrt), numbers, check)

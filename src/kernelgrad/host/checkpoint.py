@@ -90,6 +90,42 @@ def _weights() -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.random.default_rng(2).uniform(0.5, 1.5, 4099)
 
 
+class Origins:
+    """Where a step's results come from: recorded steps, its state or `wrt`. What NumPy made has no reverse."""
+
+    def __init__(self, tape: Tape, state: State, wrt: State, k: int):
+        self._tape, self._k = tape, k
+        self._given = [seen("checkpoint", array) for array in (*state, *wrt)]
+        self._state = self._given[: len(state)]
+
+    def check(self, after: State, adjoints: list[tuple[Any, Any]]) -> None:
+        """That no adjoint but zero gets to what nobody recorded."""
+        made = [seen("checkpoint", array) for array in after]
+        is_used = any(self._is_used(array, made) for array in self._state)
+        for array, adjoint in adjoints:
+            if (is_used and self._is_recorded(seen("checkpoint", array))) or _is_zero(adjoint):
+                continue
+            problem = (
+                "an array that no recorded launch wrote" if is_used else "what no recorded launch made of its state"
+            )
+            hint = "what NumPy and other packages compute has no reverse here: use kernels, kg.copy and kg.fill"
+            raise TapeError(f"checkpoint: step {self._k} returned {problem}: {hint}")
+
+    def _is_used(self, array: ArrayView, made: list[ArrayView]) -> bool:
+        """By a recorded step, or passed on."""
+        cells = self._tape.cells.within(array.address, array.nbytes)
+        return any(cell.first for cell in cells) or any(_meet(array, other) for other in made)
+
+    def _is_recorded(self, array: ArrayView) -> bool:
+        known = self._tape.cells.known(array.address, array.nbytes) if array.nbytes else ()
+        zeroed = [(span.address, span.nbytes) for span in self._tape.zeroed]
+        given = zeroed + [(other.address, other.nbytes) for other in self._given]
+        return known is not None and all(
+            cell.is_written or any(at <= cell.start and cell.end <= at + nbytes for at, nbytes in given)
+            for cell in known
+        )
+
+
 class Checkpointed:
     """What `kg.checkpoint` gives: `state`, the arrays after the last step; `backward`, `grad`, `nbytes`."""
 
@@ -108,7 +144,8 @@ class Checkpointed:
         self._adjoints: list[Any] | None = None
         self._of_arrays: list[Any] = []
         self._used, self._results = False, Results(n, LIMITS[check])
-        self._last = self._run(self._first, 0, n, n)
+        with Steps("checkpoint", n) as progress:
+            self._last = self._run(self._first, 0, n, n, progress.at)
 
     @property
     def state(self) -> Any:
@@ -120,9 +157,8 @@ class Checkpointed:
         """Of the checkpoints."""
         return sum(checkpoint.nbytes for checkpoint in self._checkpoints)
 
-    def _run(self, state: State, start: int, end: int, reversed_from: int) -> State:
+    def _run(self, state: State, start: int, end: int, reversed_from: int, progress: Callable[[int], None]) -> State:
         """Advances to the end, and leaves checkpoints on the way: all steps before `reversed_from` will be reversed."""
-        progress = Steps("checkpoint", end)
         planned = self._next(start, reversed_from)
         for k in range(start, end):
             if k == planned:
@@ -130,7 +166,7 @@ class Checkpointed:
                 planned = self._next(k, reversed_from)
             state = self._one(state, k)
             self._results.look(state, k)
-            progress.at(k + 1)
+            progress(k + 1)
         return state
 
     def _next(self, start: int, end: int) -> int:
@@ -165,29 +201,27 @@ class Checkpointed:
             seeds = fitted("the seeds are", self._like, seeds[0])
         if len(seeds) != len(self._last):
             raise ArgumentError(f"backward: the state has {len(self._last)} arrays, got {len(seeds)} seeds")
-        for array, seed in zip(self._last, seeds, strict=True):
-            if seed is not None:
-                seed_of(seen("backward", array), seed)
+        adjoints, self._of_arrays = list(map(_copied, self._last, seeds)), [None] * len(self._wrt)
         self._used = True
         final = Checkpoint(self._n, self._last)
-        self._adjoints, self._of_arrays = list(seeds), [None] * len(self._wrt)
-        progress = Steps("backward", self._n)
         try:
-            for k in range(self._n - 1, -1, -1):
-                self._reverse(self._state_before(k), k)
-                progress.at(self._n - k)
+            with Steps("backward", self._n) as progress:
+                for k in range(self._n - 1, -1, -1):
+                    adjoints = self._reverse(self._state_before(k, progress), k, adjoints)
+                    progress.at(self._n - k)
         finally:
             final.restore()
             self._checkpoints = []
+        self._adjoints = adjoints
 
-    def _state_before(self, k: int) -> State:
+    def _state_before(self, k: int, progress: Steps) -> State:
         while self._checkpoints[-1].number > k:
             self._checkpoints.pop()
         last = self._checkpoints[-1]
-        return self._run(last.restore(), last.number, k, k + 1)
+        return self._run(last.restore(), last.number, k, k + 1, lambda _: progress.still())
 
-    def _reverse(self, state: State, k: int) -> None:
-        assert self._adjoints is not None
+    def _reverse(self, state: State, k: int, adjoints: list[Any]) -> list[Any]:
+        """The adjoints before a step, of those after it."""
         tape = Tape(None, self._check)
         with tape:
             for array in (*state, *self._wrt):
@@ -195,16 +229,19 @@ class Checkpointed:
             after = self._one(state, k)
         self._require_unwritten(tape, k)
         self._results.look(after, k)
+        pairs = [pair for pair in zip(after, adjoints, strict=True) if pair[1] is not None]
+        Origins(tape, state, self._wrt, k).check(after, pairs)
         for array in after:
             tape.know(array)
-        tape.backward([pair for pair in zip(after, self._adjoints, strict=True) if pair[1] is not None])
+        tape.backward(pairs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parts of the state may be overwritten before they are read
-            self._adjoints = [_adjoint(tape, array) for array in state]
+            before = [_adjoint(tape, array) for array in state]
             for number, array in enumerate(self._wrt):
                 self._of_arrays[number] = _sum(self._of_arrays[number], tape.grad(array))
         for name, value in tape.numbers().items():
             self._sums[name] = self._sums.get(name, 0.0) + value
+        return before
 
     def _require_unwritten(self, tape: Tape, k: int) -> None:
         """Checkpoints have no copies of `wrt`."""
@@ -216,7 +253,7 @@ class Checkpointed:
     def grad(self, of: Any) -> Any:
         """The adjoint of an array of the first state, of one of `wrt`, or of a number by its name, "step.dt"."""
         if self._adjoints is None:
-            raise TapeError("grad: call backward(...) first")
+            raise TapeError("grad: backward failed" if self._used else "grad: call backward(...) first")
         if isinstance(of, str):
             return self._sums[find_number(of, {kernel: None for kernel, _ in self._sums})]
         asked = seen("grad", of)
@@ -237,6 +274,25 @@ def _require_apart(arrays: State, k: int) -> None:
     for (start, nbytes), (behind, _) in pairwise(ordered):
         if behind < start + nbytes:
             raise ArgumentError(f"checkpoint: before step {k} two arrays of the state, or of wrt, share memory")
+
+
+def _meet(a: ArrayView, b: ArrayView) -> bool:
+    return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes
+
+
+def _is_zero(array: Any) -> bool:
+    found = seen("backward", array)
+    return transfers.is_zero(found.address, found.nbytes, device_of(found), current_stream(array))
+
+
+def _copied(array: Any, seed: Any) -> Any:
+    """A seed as an array of ours, like what it is the adjoint of."""
+    if seed is None:
+        return None
+    made = zero_like(array)
+    of, (_, given) = seen("backward", made), seed_of(seen("backward", array), seed)
+    transfers.move(of.address, given.address, of.nbytes, device_of(of), current_stream(made))
+    return made
 
 
 def _check_numbers(numbers: Any, n: int) -> None:
