@@ -277,3 +277,43 @@ def test_seeds_are_copied_where_there_are_no_steps(seed: Any) -> None:
 def test_what_is_looked_at_is_said_by_a_flag(module: kg.Module) -> None:
     with pytest.raises(kg.ArgumentError, match="check: wants True or False, got 'no'"):
         kg.checkpoint(lambda state, k: None, np.ones(N), 3, check="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "real", "value"), [("f2", "__half", 6e4), ("f4", "float", 3e38), ("f4", "float", "inf")]
+)
+def test_large_numbers_are_looked_at_without_warnings(dtype: str, real: str, value: Any) -> None:
+    body = "{ y[threadIdx.x] = x[threadIdx.x]; }"
+    text = f"#include <cuda_fp16.h>\n__global__ void pass(const {real} *x, {real} *y) {body}"
+    kernel, u, v = kg.compile(text)["pass"], np.full(256, value, dtype), np.zeros(256, dtype)
+
+    def step(state: Any, k: int) -> Any:
+        kernel[1, 256](*state)
+        return state[::-1]
+
+    found = kg.checkpoint(step, (u, v), 4)
+    found.backward(np.ones(256, dtype), None)
+    assert (found.grad(u) == 1).all()
+
+
+def test_halves_that_differ(module: kg.Module) -> None:
+    """Their sum is larger than any of them can be."""
+    text = "#include <cuda_fp16.h>\n__global__ void add(__half *x, __half a) { x[threadIdx.x] = x[threadIdx.x] + a; }"
+    kernel, u, made = kg.compile(text)["add"], np.full(256, 1e3, "f2"), iter(range(9))
+    found = kg.checkpoint(lambda state, k: kernel[1, 256](state[0], 100.0 * next(made)), u, 2)
+    with pytest.raises(kg.TapeError, match="gives another result"):
+        found.backward(np.ones(256, "f2"))
+
+
+def test_numbers_without_an_adjoint(module: kg.Module) -> None:
+    """Launched, and nothing that has an adjoint comes of it."""
+    u, other = np.ones(N), np.ones(N)
+
+    def step(state: Any, k: int) -> None:
+        module["grow"][1, 8](state[1], 0.1, N)
+
+    found = kg.checkpoint(step, (u, other), 3)
+    found.backward(np.ones(N), None)
+    assert found.grad("grow.rate") == 0.0
+    with pytest.raises(kg.ArgumentError, match="there are 'grow.rate'"):
+        found.grad("grow.dt")

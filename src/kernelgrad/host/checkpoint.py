@@ -24,6 +24,7 @@ from .fingerprints import LIMITS
 from .record import Tape
 from .revolve import next_checkpoint
 from .states import fitted, leaves, rebuilt
+from .steps import ArgumentStep
 
 State = tuple[Any, ...]
 Step = Callable[..., Any]
@@ -75,9 +76,11 @@ class Results:
         if view.dtype not in _FLOATS or view.nbytes > self._limit or (device is not None and k != self._last):
             return None
         numbers = np.frombuffer(read_bytes(view.address, view.nbytes, device), view.dtype)
-        allowed = np.sqrt(np.finfo(numbers.dtype).eps) * np.abs(numbers).sum(dtype="f8")
-        weights = np.resize(_weights(), len(numbers)).astype(numbers.dtype)
-        found = np.dot(numbers, weights)
+        wide = np.promote_types(numbers.dtype, np.float32)  # sums of few halves leave their range
+        weights = np.resize(_weights(), len(numbers)).astype(wide)
+        with np.errstate(over="ignore", invalid="ignore"):
+            allowed = np.sqrt(np.finfo(numbers.dtype).eps) * np.abs(numbers).sum(dtype="f8")
+            found = np.dot(numbers.astype(wide, copy=False), weights)
         return (float(found), float(allowed)) if np.isfinite(found) else None
 
 
@@ -141,6 +144,7 @@ class Checkpointed:
         if self._slots < 1:
             raise TapeError(f"checkpoint: a budget of {budget:,} bytes, and the state has {first.nbytes:,}")
         self._sums: dict[tuple[Any, str], float] = {}
+        self._launched: dict[Any, None] = {}
         self._adjoints: list[Any] | None = None
         self._of_arrays: list[Any] = []
         self._used, self._results = False, Results(n, LIMITS[check])
@@ -241,6 +245,7 @@ class Checkpointed:
                 self._of_arrays[number] = _sum(self._of_arrays[number], tape.grad(array))
         for name, value in tape.numbers().items():
             self._sums[name] = self._sums.get(name, 0.0) + value
+        self._launched |= {step.kernel: None for step in tape.steps if isinstance(step, ArgumentStep)}
         return before
 
     def _require_unwritten(self, tape: Tape, k: int) -> None:
@@ -255,7 +260,7 @@ class Checkpointed:
         if self._adjoints is None:
             raise TapeError("grad: backward failed" if self._used else "grad: call backward(...) first")
         if isinstance(of, str):
-            return self._sums[find_number(of, {kernel: None for kernel, _ in self._sums})]
+            return self._sums.get(find_number(of, self._launched), 0.0)
         asked = seen("grad", of)
         for array, adjoint in (
             *zip(self._first, self._adjoints, strict=True),
