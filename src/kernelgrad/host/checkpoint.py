@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from ..errors import ArgumentError, TapeError
 from ..progress import Steps
 from ..runtime.arrays import ArrayView
 from ..runtime.recording import RECORDER
-from ..runtime.scratch import Scratch, read_bytes
+from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream
 from . import transfers
 from .arguments import find_number
@@ -25,11 +22,10 @@ from .record import Tape
 from .revolve import next_checkpoint
 from .states import fitted, leaves, rebuilt
 from .steps import ArgumentStep
+from .summaries import Summary, differ, summary
 
 State = tuple[Any, ...]
 Step = Callable[..., Any]
-
-_FLOATS = (np.dtype("f8"), np.dtype("f4"), np.dtype("f2"))
 
 
 class Checkpoint:
@@ -61,36 +57,17 @@ class Results:
 
     def __init__(self, n: int, limit: int):
         self._last, self._limit = n - 1, limit
-        self._found: dict[int, list[tuple[float, float] | None]] = {}
+        self._found: dict[int, list[Summary | None]] = {}
 
     def look(self, state: State, k: int) -> None:
         found = [self._summary(array, k) for array in state]
-        if any(map(_differ, self._found.setdefault(k, found), found)):
+        if any(map(differ, self._found.setdefault(k, found), found)):
             problem = f"step {k} gives another result when it runs again"
             raise TapeError(f"checkpoint: {problem}: what a step passes on to the next is part of the state")
 
-    def _summary(self, array: Any, k: int) -> tuple[float, float] | None:
-        """A sum with random weights, and how far off it may be."""
-        view = seen("checkpoint", array)
-        device = device_of(view)
-        if view.dtype not in _FLOATS or view.nbytes > self._limit or (device is not None and k != self._last):
-            return None
-        numbers = np.frombuffer(read_bytes(view.address, view.nbytes, device), view.dtype)
-        wide = np.promote_types(numbers.dtype, np.float32)  # sums of few halves leave their range
-        weights = np.resize(_weights(), len(numbers)).astype(wide)
-        with np.errstate(over="ignore", invalid="ignore"):
-            allowed = np.sqrt(np.finfo(numbers.dtype).eps) * np.abs(numbers).sum(dtype="f8")
-            found = np.dot(numbers.astype(wide, copy=False), weights)
-        return (float(found), float(allowed)) if np.isfinite(found) else None
-
-
-def _differ(once: tuple[float, float] | None, again: tuple[float, float] | None) -> bool:
-    return once is not None and again is not None and abs(once[0] - again[0]) > once[1]
-
-
-@cache
-def _weights() -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.random.default_rng(2).uniform(0.5, 1.5, 4099)
+    def _summary(self, array: Any, k: int) -> Summary | None:
+        found = seen("checkpoint", array)
+        return None if device_of(found) is not None and k != self._last else summary(found, self._limit)
 
 
 class Origins:

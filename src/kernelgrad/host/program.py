@@ -319,7 +319,7 @@ def fitting(what: str, arrays: Sequence[Any], like: list[ArrayView]) -> list[Arr
 
 
 def _fitting(what: str, array: Any, of: ArrayView) -> ArrayView:
-    found = seen("program", array)
+    found = seen(f"program: {what}", array)
     if found.dtype != of.dtype or found.shape != of.shape:
         raise ArgumentError(
             f"program: {what} is {found.dtype} of shape {found.shape}, and was {of.dtype} of shape {of.shape} when it"
