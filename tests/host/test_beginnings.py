@@ -216,3 +216,15 @@ def test_copies_for_programs_make_no_budget_too_small(m: Any, arrays: int) -> No
     assert (large.program((x,), ys[:1])(-x) == 0).all()
     large.backward(ys[0], np.ones(n))
     assert large.nbytes > 0  # what programs need is kept
+
+
+def test_zeros_need_no_copy(m: Any) -> None:
+    x = np.ones(LARGE)
+    with kg.record() as tape:
+        y = kg.zeros(LARGE, "f8")
+        over(m["positive"], LARGE)(y, x, LARGE)
+        kg.fill(y[:2], 3.0)
+        over(m["positive"], LARGE)(y, x, LARGE)
+    assert tape.nbytes == 0 and all(cell.beginning is None for cell in tape.cells)
+    found = tape.program((x,), (y,))(-x)
+    assert (found[:2] == 3).all() and not found[2:].any()

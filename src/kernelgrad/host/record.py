@@ -194,6 +194,13 @@ class Tape:
             self.streams.setdefault(span.device, set()).add(current_stream(array) or 0)
         return span
 
+    def know_zeros(self, array: Any) -> None:
+        """The same of an array that `kg.zeros` made: programs begin with that."""
+        span = self.know(array)
+        self.zeroed.append(span)
+        for cell in self.cells.cover(span) if span.nbytes else ():
+            cell.is_settled = True
+
     def see(self, array: Any) -> None:
         """Knows an array, and that from now on only recorded steps write it."""
         span = self.know(array)
