@@ -273,7 +273,11 @@ def _copied(array: Any, seed: Any) -> Any:
         return None
     made = zero_like(array)
     of, (_, given) = seen("backward", made), seed_of(seen("backward", array), seed)
-    transfers.move(of.address, given.address, of.nbytes, device_of(of), current_stream(made))
+    devices = device_of(of), device_of(given)
+    device = devices[0] if devices[0] is not None else devices[1]
+    transfers.move(of.address, given.address, of.nbytes, device, current_stream(seed if devices[0] is None else made))
+    if device is not None and None in devices:
+        transfers.synchronize(device)
     return made
 
 
