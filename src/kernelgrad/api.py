@@ -474,7 +474,8 @@ def checkpoint(
     It is called several times with the same k, and must do the same each time (small states are looked at: another
     result is an error); what it writes besides is scratch.
     `numbers`: what changes from step to step, passed on after k: a sequence with an entry for each step, or a function
-    of k. `wrt`: other arrays whose adjoints are wanted. `budget`: bytes for states, as in 1 << 30 or "1 GB".
+    of k. `wrt`: other arrays whose adjoints are wanted. `budget`: bytes for states, as in 1 << 30 or "1 GB". `check`:
+    as of `kg.record`; results and writes of steps are looked at, of None in states below 1 MB.
 
     The result has `.state`, the arrays after the last step; `.backward(*seeds)` with an adjoint for each, None for
     zero, or with one argument that is like the state; then `.grad(array)` of an array of the first state or among
@@ -485,4 +486,6 @@ def checkpoint(
     requests.function("checkpoint", step)
     count = requests.count("n", n)
     size = requests.memory_size("budget", budget)
+    if check is not None:
+        requests.flags(check=check)
     return checkpoint(step, state, count, size, requests.arguments("wrt", wrt), numbers, check)

@@ -104,21 +104,31 @@ _line = _Line()
 
 
 class Steps:
-    """How many of so many steps are done, said every half second."""
+    """How many of so many steps are done, said every half second; gone at the end, be it an error."""
 
     def __init__(self, what: str, total: int):
-        self._what, self._total = what, total
+        self._what, self._total, self._done = what, total, 0
         self._next = time.monotonic() + _AFTER
         self._shown = False
 
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._shown = False
+            _write(_CLEAR)
+
     def at(self, done: int) -> None:
+        self._done = done
+        self.still()
+
+    def still(self) -> None:
+        """What takes time, and is none of the steps."""
         now = time.monotonic()
         if now >= self._next and _is_terminal():
             self._next, self._shown = now + _EVERY, True
-            _write(f"{_CLEAR}kernelgrad: {self._what}: {done:,} of {self._total:,} steps")
-        if self._shown and done >= self._total:
-            self._shown = False
-            _write(_CLEAR)
+            _write(f"{_CLEAR}kernelgrad: {self._what}: {self._done:,} of {self._total:,} steps")
 
 
 # ---- how often ------------------------------------------------------------------------------------------------------

@@ -332,6 +332,41 @@ def test_an_adjoint_that_is_walked_through(body: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("variable", "write"), [("", "((double *)x)[n] = 0;"), ("__device__ double s;", "s = d;"), ("", "*(x + n) = 0;")]
+)
+def test_derivatives_that_write_something_else(variable: str, write: str) -> None:
+    """Into the arguments of a launch, or into variables of the module."""
+    body = f"d_x[n] += 2 * x[n] * d; {write}"
+    const = "" if write.startswith("*") else "const "
+    source = f"""{variable} __device__ double f(const double *x, int n) {{ return x[n] * x[n]; }}
+    namespace clad {{ namespace custom_derivatives {{
+    __device__ void f_pullback({const}double *x, int n, double d, double *d_x) {{ {body} }}
+    }} }}
+    __global__ void k(double *y, const double *x) {{ y[threadIdx.x] = f(x, threadIdx.x); }}"""
+    with pytest.raises(kg.UnsupportedError, match="kernel.cu:3:.*writes to memory here that holds no adjoint"):
+        kg.gradient(kg.compile(source)["k"], "y, x")
+
+
+def test_tangents_that_write() -> None:
+    source = """__device__ double s;
+    __device__ double f(double x) { return x * x; }
+    namespace kernelgrad { namespace custom_derivatives {
+    __device__ double f_tangent(double x, double t) { s = x; return 2 * x * t; }
+    } }
+    __global__ void k(double *y, const double *x) { y[threadIdx.x] = f(x[threadIdx.x]); }"""
+    with pytest.raises(kg.UnsupportedError, match="kernel.cu:4:.*writes to memory here"):
+        kg.jvp(kg.compile(source)["k"], "y, x")
+
+
+def test_kernels_are_no_derivatives() -> None:
+    given = "__global__ void f_pullback(double x, const double *b, double d, double *d_x, double *d_b) { *d_x += d; }"
+    source = """__device__ double f(double x, const double *b) { return x * *b; }
+    __global__ void k(double *y, const double *x) { y[0] = f(x[0], x + 1); }"""
+    with pytest.raises(kg.UnsupportedError, match="'f_pullback' does not fit 'f'.*\n.*__device__ void f_pullback"):
+        kg.gradient(kg.compile(source, custom=[kg.custom_gradient("f", given)])["k"])
+
+
+@pytest.mark.parametrize(
     ("name", "told"), [("g_pullback", "gives 'g' a derivative, and"), ("f_pulback", "is not used")]
 )
 def test_misspelt_names(name: str, told: str) -> None:

@@ -169,3 +169,18 @@ def test_half_precision(module: kg.Module) -> None:
         square(x, y, 64)
     tape.backward(x, torch.ones_like(x))
     assert (tape.grad(x) == 4 * 1.5**3).all()
+
+
+@pytest.mark.parametrize(("of_state", "of_seed"), [(cupy, np), (np, cupy), (cupy, cupy)])
+@pytest.mark.parametrize("n", [0, 3])
+def test_seeds_of_checkpoints_lie_where_they_like(module: kg.Module, of_state: Any, of_seed: Any, n: int) -> None:
+    u = of_state.linspace(0.2, 0.8, 300)
+    seed = of_seed.linspace(1, 2, 300)
+    expected, at = np.linspace(1, 2, 300), np.linspace(0.2, 0.8, 300)
+    for _ in range(n):
+        expected, at = expected * np.cos(at), np.sin(at)
+    found = kg.checkpoint(lambda state, k: module["sine"][2, 256](state[0], 300), u, n)
+    found.backward(seed)
+    assert type(found.grad(u)) is type(u)
+    np.testing.assert_allclose(cupy.asnumpy(found.grad(u)), expected, rtol=1e-12)
+    assert bool((seed == of_seed.linspace(1, 2, 300)).all())

@@ -186,3 +186,45 @@ def test_who_decides(m: Any) -> None:
         "scatter": None,
         "ends": {"n"},
     }
+
+
+@pytest.mark.parametrize("arrays", [4, 40])
+def test_copies_for_programs_make_no_budget_too_small(m: Any, arrays: int) -> None:
+    """The least that a reverse takes is enough; what is kept for programs is within it, many small copies, too."""
+    n = LARGE if arrays == 4 else SMALL // 80
+    x, ys = np.random.default_rng(0).random(n), [np.zeros(n) for _ in range(arrays)]
+
+    def recorded(budget: int) -> Any:
+        for y in ys:
+            y[:] = 0
+        with kg.record(tape_budget=budget, check=False) as tape:
+            for y in ys * 2:
+                over(m["positive"], n)(y, x, n)
+        copies = {id(c.beginning): c.nbytes for c in tape.cells if c.beginning and c.beginning.memory is not None}
+        assert tape.store.peak <= budget + x.nbytes and sum(copies.values()) <= tape.nbytes + SMALL
+        return tape
+
+    enough = 2 * 8 * n * arrays
+    with pytest.raises(kg.TapeError, match=f"it takes {enough:,}"):
+        recorded(1)
+    tape = recorded(enough)
+    with pytest.raises(kg.TapeError, match="may write a part of 'y'.*larger tape_budget"):
+        tape.program((x,), ys)
+    tape.backward(ys[-1], np.ones(n))
+    np.testing.assert_array_equal(tape.grad(x), x > 0)
+    large = recorded(8 * enough)
+    assert (large.program((x,), ys[:1])(-x) == 0).all()
+    large.backward(ys[0], np.ones(n))
+    assert large.nbytes > 0  # what programs need is kept
+
+
+def test_zeros_need_no_copy(m: Any) -> None:
+    x = np.ones(LARGE)
+    with kg.record() as tape:
+        y = kg.zeros(LARGE, "f8")
+        over(m["positive"], LARGE)(y, x, LARGE)
+        kg.fill(y[:2], 3.0)
+        over(m["positive"], LARGE)(y, x, LARGE)
+    assert tape.nbytes == 0 and all(cell.beginning is None for cell in tape.cells)
+    found = tape.program((x,), (y,))(-x)
+    assert (found[:2] == 3).all() and not found[2:].any()

@@ -199,3 +199,121 @@ def test_scratch_of_a_step(module: kg.Module) -> None:
     found.backward(np.ones(N))
     want, _, _ = recorded(module, 15, np.linspace(0.5, 1, N), kappa, [0.1] * 15, np.ones(N))
     np.testing.assert_allclose(found.grad(u), want, rtol=1e-12)
+
+
+NOT_RECORDED: dict[str, Any] = {
+    "nothing": lambda module, u, made: u * u,
+    "what comes after": lambda module, u, made: (module["step"][1, 8](made, u, np.ones(N), 0.1, N), made + u)[1],
+    "what comes before": lambda module, u, made: (module["step"][1, 8](made, u.copy(), np.ones(N), 0.1, N), made)[1],
+    "another shape": lambda module, u, made: u[:3].copy(),
+}
+
+
+@pytest.mark.parametrize("how", NOT_RECORDED)
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_numpy_computes_has_no_reverse(module: kg.Module, how: str, n: int) -> None:
+    """The adjoint would end there, at zero."""
+    u = np.linspace(0.5, 1, N)
+    found = kg.checkpoint(lambda state, k: NOT_RECORDED[how](module, state[0], np.zeros(N)), (u,), n)
+    with pytest.raises(kg.TapeError, match=f"step {n - 1} returned .* that no recorded|step {n - 1} returned what no"):
+        found.backward(np.ones_like(found.state[0]))
+    with pytest.raises(kg.TapeError, match="grad: backward failed"):
+        found.grad(u)
+
+
+def test_what_has_no_adjoint_may_come_from_anywhere(module: kg.Module) -> None:
+    """A time that NumPy adds up; arrays of zeros, of `wrt`, and steps that do nothing."""
+    u, t, kappa = np.linspace(0.5, 1, N), np.zeros(1), np.ones(N)
+
+    def step(state: Any, k: int) -> Any:
+        u, t = state
+        if k == 3:
+            return u, t + 1
+        made = kg.zeros(N, "f8") if k % 2 else np.empty(N)
+        module["step"][1, 8](made, u, kappa, 0.1 + 0.01 * float(t[0]), N)
+        return made, t + 1
+
+    found = kg.checkpoint(step, (u, t), 7, budget=3 * 8 * (N + 1), wrt=[kappa])
+    found.backward(np.ones(N), None)
+    dt = [0.1 + 0.01 * k for k in range(7) if k != 3]
+    want = recorded(module, 6, u, kappa, dt, np.ones(N))
+    np.testing.assert_allclose(found.grad(u), want[0], rtol=1e-12)
+    np.testing.assert_allclose(found.grad(kappa), want[1], rtol=1e-12)
+    assert not found.grad(t).any()
+    with pytest.raises(kg.TapeError, match="step 6 returned an array that no recorded launch wrote"):
+        kg.checkpoint(step, (u, t), 7).backward(np.ones(N), np.ones(1))
+
+
+def test_steps_that_raise(module: kg.Module) -> None:
+    """When they run again; there is no half of a gradient."""
+    u, calls = np.linspace(0.5, 1, N), []
+
+    def step(state: Any, k: int) -> None:
+        calls.append(k)
+        if len(calls) == 7:
+            raise KeyError(k)
+        module["grow"][1, 8](state[0], 0.1, N)
+
+    found = kg.checkpoint(step, u, 5)
+    last = u.copy()
+    with pytest.raises(KeyError):
+        found.backward(np.ones(N))
+    np.testing.assert_array_equal(u, last)
+    with pytest.raises(kg.TapeError, match="grad: backward failed"):
+        found.grad(u)
+    with pytest.raises(KeyError):
+        kg.checkpoint(lambda state, k: {}[k], u, 5)
+
+
+@pytest.mark.parametrize("seed", [2.0, np.array([2.0])])
+def test_seeds_are_copied_where_there_are_no_steps(seed: Any) -> None:
+    u = np.ones(1)
+    found = kg.checkpoint(lambda state, k: None, u, 0)
+    found.backward(seed)
+    found.grad(u)[0] += 1
+    assert seed == 2.0 and found.grad(u).shape == (1,)
+
+
+def test_what_is_looked_at_is_said_by_a_flag(module: kg.Module) -> None:
+    with pytest.raises(kg.ArgumentError, match="check: wants True or False, got 'no'"):
+        kg.checkpoint(lambda state, k: None, np.ones(N), 3, check="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "real", "value"), [("f2", "__half", 6e4), ("f4", "float", 3e38), ("f4", "float", "inf")]
+)
+def test_large_numbers_are_looked_at_without_warnings(dtype: str, real: str, value: Any) -> None:
+    body = "{ y[threadIdx.x] = x[threadIdx.x]; }"
+    text = f"#include <cuda_fp16.h>\n__global__ void pass(const {real} *x, {real} *y) {body}"
+    kernel, u, v = kg.compile(text)["pass"], np.full(256, value, dtype), np.zeros(256, dtype)
+
+    def step(state: Any, k: int) -> Any:
+        kernel[1, 256](*state)
+        return state[::-1]
+
+    found = kg.checkpoint(step, (u, v), 4)
+    found.backward(np.ones(256, dtype), None)
+    assert (found.grad(u) == 1).all()
+
+
+def test_halves_that_differ(module: kg.Module) -> None:
+    """Their sum is larger than any of them can be."""
+    text = "#include <cuda_fp16.h>\n__global__ void add(__half *x, __half a) { x[threadIdx.x] = x[threadIdx.x] + a; }"
+    kernel, u, made = kg.compile(text)["add"], np.full(256, 1e3, "f2"), iter(range(9))
+    found = kg.checkpoint(lambda state, k: kernel[1, 256](state[0], 100.0 * next(made)), u, 2)
+    with pytest.raises(kg.TapeError, match="gives another result"):
+        found.backward(np.ones(256, "f2"))
+
+
+def test_numbers_without_an_adjoint(module: kg.Module) -> None:
+    """Launched, and nothing that has an adjoint comes of it."""
+    u, other = np.ones(N), np.ones(N)
+
+    def step(state: Any, k: int) -> None:
+        module["grow"][1, 8](state[1], 0.1, N)
+
+    found = kg.checkpoint(step, (u, other), 3)
+    found.backward(np.ones(N), None)
+    assert found.grad("grow.rate") == 0.0
+    with pytest.raises(kg.ArgumentError, match="there are 'grow.rate'"):
+        found.grad("grow.dt")

@@ -315,3 +315,30 @@ def test_an_adjoint_whose_name_is_given_away(reverse: Any, lost: bool) -> None:
         cubed(v, u)
     tape.backward(v, np.ones(2))
     np.testing.assert_allclose(tape.grad(u), 3 * u * u)
+
+
+@pytest.mark.parametrize("check", [None, False])
+def test_steps_that_do_something_else_when_they_run_again(check: bool | None) -> None:
+    """Within a budget: random numbers, say."""
+    calls: list[float] = []
+
+    @kg.custom_gradient(updates="w")
+    def noise(w: Any) -> None:
+        calls.append(1.0)
+        w *= len(calls)
+
+    @noise.reverse
+    def _(w: Any, d_w: Any) -> None:
+        d_w *= 2
+
+    w = np.ones(8)
+    with kg.record(tape_budget=3 * 64, check=check) as tape:
+        for _ in range(6):
+            noise(w)
+    if check is None:
+        with pytest.raises(kg.TapeError, match="noise: what it writes is something else when it runs again"):
+            tape.backward(w, np.ones(8))
+        assert (w == 720).all()
+    else:
+        tape.backward(w, np.ones(8))  # nobody looks where nobody wants it
+        assert (tape.grad(w) == 64).all()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -237,3 +239,36 @@ def test_what_cannot_be_fixed_is_refused(module: Any) -> None:
         kg.copy(y, x)
     with pytest.raises(kg.TapeError, match="keep writes the module variable 'total'"):
         tape.program((x,), (y,))
+
+
+def test_memory_that_calls_read_where_it_is_has_an_owner(module: Any) -> None:
+    """A part of an allocation is written: the program has a copy of it all, the rest of which is brought to date."""
+    whole, x, kappa = np.ones(2 * M), np.linspace(0, 1, M), np.ones(M)
+    with kg.record() as tape:
+        s = kg.zeros(1, "f8")
+        loop(module, x, whole[M:], kappa, 0.1, 1)
+        module["square_sum"][2, 64](s, whole, 2 * M)
+    p = tape.program((x,), (s,))
+    held, there = weakref.ref(whole), whole[:M].copy()
+    whole[:M] = 3.0
+    before = p(x)
+    assert before[0] == pytest.approx(s[0] + 8 * M)
+    del whole, tape, s
+    gc.collect()
+    assert held() is not None and p(x) == before
+    del p
+    assert held() is None and there.all()
+
+
+def test_outputs_that_were_changed_unseen(module: Any) -> None:
+    """What they held when the recording ended, no recorded step has made."""
+    x, v, kappa = np.linspace(0, 1, M), np.zeros(M), np.ones(M)
+    with kg.record() as tape:
+        loop(module, x, v, kappa, 0.1, 1)
+        v += 1
+    with pytest.raises(kg.TapeError, match="program: the memory of 'output' was changed"):
+        tape.program((x,), (v,))
+    with kg.record() as tape:
+        loop(module, x, v, kappa, 0.1, 1)
+    v += 1  # after it: that is no part of the program
+    assert tape.program((x,), (v,))(x)[1] == pytest.approx(v[1] - 1)

@@ -80,6 +80,7 @@ class Linearity:
         self.of = {p.value: NUMBER for p in function.params}
         self.of |= {seed: Linear(frozenset((k,))) for k, seed in enumerate(seeds)}
         self.contents: dict[Value, Linear] = {}  # of local arrays
+        self.locals = frozenset(op.result for op in walk(body) if isinstance(op, Alloca))
         self.changed = True
         while self.changed:
             self.changed = False
@@ -191,6 +192,9 @@ class Linearity:
     def check(self, op: Op) -> None:
         if isinstance(op, Atomic) and op.kind in ("add", "sub") and self.memory.of(op.ptr) <= self.adjoints:
             return
+        if isinstance(op, Store) and not self.memory.of(op.ptr) <= self.adjoints | self.locals:
+            problem = "a custom derivative writes to memory here that holds no adjoint"
+            raise UnsupportedError(problem, op.span, _HINT)
         if not isinstance(op, _ALLOWED):
             raise UnsupportedError(f"a '{type(op).__name__.lower()}' in a custom derivative", op.span, _HINT)
         decides = {If: "a branch", For: "the length of a loop", Offset: "an address"}.get(type(op))

@@ -173,7 +173,7 @@ class CustomDerivatives:
             returned = self.types.returned(given.cursor.result_type, at)
         except UnsupportedError:
             return False
-        if result is None:
+        if result is None or self.unit.function_kind(given.cursor) == "kernel":
             return False
         if given.mode == "pullback":
             return returned is None and adjoints_of_pullback(own, result, theirs) is not None

@@ -14,6 +14,8 @@ from ..runtime.arrays import ArrayView, view
 from ..runtime.streams import current_stream
 from . import transfers
 
+_NUMBA = ("numba", "numba_cuda")
+
 
 def seen(what: str, array: Any) -> ArrayView:
     """The memory of an array that is whole."""
@@ -44,18 +46,26 @@ def _empty_like(array: Any) -> Any:
         return torch.empty(array.shape, dtype=array.dtype, device=array.device)
     if package == "cupy":
         return sys.modules["cupy"].empty(array.shape, array.dtype)
-    if package == "numba":
-        cuda: Any = sys.modules["numba.cuda"]
-        return cuda.device_array(array.shape, array.dtype)
+    if package in _NUMBA:
+        return _on_numba(array.shape, array.dtype)
     found = seen("grad", array)
     if device_of(found) is None and isinstance(found.dtype, np.dtype):
         return np.empty(found.shape, found.dtype)
     raise ArgumentError(f"grad: cannot make an array like {type(array).__name__}")
 
 
+def _on_numba(shape: tuple[int, ...], dtype: Any) -> Any:
+    cuda: Any = sys.modules["numba.cuda"]
+    return cuda.device_array(shape, dtype)
+
+
 def zero_like(array: Any) -> Any:
     """The same, of zeros."""
-    made, found = empty_like(array)
+    return _zeroed(_empty_like(array))
+
+
+def _zeroed(made: Any) -> Any:
+    found = seen("zeros", made)
     transfers.zero(found.address, found.nbytes, device_of(found), current_stream(made))
     return made
 
@@ -86,6 +96,9 @@ def _zeros(shape: tuple[int, ...], dtype: Any, like: Any) -> Any:
         return np.zeros(shape, np.float32 if dtype is None else dtype)
     if torch is not None and isinstance(like, torch.Tensor):
         return torch.zeros(shape, dtype=dtype or like.dtype, device=like.device)
-    if type(like).__module__.partition(".")[0] == "cupy":
+    package = type(like).__module__.partition(".")[0]
+    if package == "cupy":
         return sys.modules["cupy"].zeros(shape, dtype or like.dtype)
-    raise ArgumentError(f"zeros: like= wants an array of NumPy, CuPy or PyTorch, got {type(like).__name__}")
+    if package in _NUMBA:
+        return _zeroed(_on_numba(shape, dtype or like.dtype))
+    raise ArgumentError(f"zeros: like= wants an array of NumPy, CuPy, PyTorch or Numba, got {type(like).__name__}")

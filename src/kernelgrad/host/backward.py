@@ -68,6 +68,10 @@ class Backward:
             self.shadows.seed(span, array.dtype, given)
 
     def run(self) -> None:
+        with self._progress:
+            self._run()
+
+    def _run(self) -> None:
         self._save_final()
         segments = self.store.segments
         try:
@@ -204,6 +208,7 @@ class Backward:
     def _run_again(self, base: Segment, start: int, end: int, exact: Segment | None = None) -> None:
         """`base` captures what it has not; `exact` what each step overwrites and reverses read."""
         for number in range(start, end):
+            self._progress.still()
             step = self.steps[number]
             written = self.cells.covers(step.writes)
             if exact is not None:

@@ -8,12 +8,15 @@ same elements, or to others before anyone reads it: so is v of a stencil, whose 
 says which elements these are: the kernel, its shape, its addresses and the numbers that decide where it stores. There
 is none where contents of memory decide. Before the first write that has no pattern, or another one after somebody has
 read, the array is copied: what the patterns so far write needs no beginning, and the rest is as it was.
+
+Reverses need none of these copies. Within a budget they are made where there is room, and given up before the recording
+would fail for lack of it: who asks for a program is told then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ..runtime.scratch import Scratch
 from .fingerprints import SMALL
@@ -24,8 +27,9 @@ from .versions import Store
 _SHARE = 4  # of what is left of a budget, for a copy of what is not small
 
 
-class Beginning(NamedTuple):
-    """A copy of memory from `start` on; none where there was no room for it."""
+@dataclass
+class Beginning:
+    """A copy of memory from `start` on; none where there is no room for it."""
 
     memory: Scratch | None
     start: int
@@ -34,10 +38,10 @@ class Beginning(NamedTuple):
 
 
 class Beginnings:
-    """`store`: pays for copies of what is not small."""
+    """`store`: pays for copies. A few small ones are free."""
 
     def __init__(self, store: Store):
-        self._store = store
+        self._store, self._free = store, SMALL
 
     def before(self, step: Step, cells: Iterable[Cell]) -> None:
         """Before a step writes cells."""
@@ -58,12 +62,15 @@ class Beginnings:
         name = next(
             (s.name for s in step.writes if s.address < cell.end and cell.start < s.address + s.nbytes), "array"
         )
-        memory = None
-        if cell.nbytes <= SMALL or self._has_room(cell.nbytes):
-            memory = Scratch(cell.nbytes, cell.device, step.stream).copy_from(cell.start)
-        cell.beginning, cell.is_settled = Beginning(memory, cell.start, step.name, name), True
-        if memory is not None and cell.nbytes > SMALL:
-            self._store.keep(cell.nbytes)
+        made = cell.beginning = Beginning(None, cell.start, step.name, name)
+        cell.is_settled = True
+        if cell.nbytes <= self._free:
+            self._free -= cell.nbytes
+        elif self._has_room(cell.nbytes):
+            self._store.lend(made, cell.nbytes)
+        else:
+            return
+        made.memory = Scratch(cell.nbytes, cell.device, step.stream).copy_from(cell.start)
 
     def _has_room(self, nbytes: int) -> bool:
         return self._store.budget is None or nbytes <= self._store.room // _SHARE

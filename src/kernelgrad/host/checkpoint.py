@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from ..errors import ArgumentError, TapeError
 from ..progress import Steps
 from ..runtime.arrays import ArrayView
 from ..runtime.recording import RECORDER
-from ..runtime.scratch import Scratch, read_bytes
+from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream
 from . import transfers
 from .arguments import find_number
@@ -24,11 +21,11 @@ from .fingerprints import LIMITS
 from .record import Tape
 from .revolve import next_checkpoint
 from .states import fitted, leaves, rebuilt
+from .steps import ArgumentStep
+from .summaries import Summary, differ, summary
 
 State = tuple[Any, ...]
 Step = Callable[..., Any]
-
-_FLOATS = (np.dtype("f8"), np.dtype("f4"), np.dtype("f2"))
 
 
 class Checkpoint:
@@ -60,34 +57,53 @@ class Results:
 
     def __init__(self, n: int, limit: int):
         self._last, self._limit = n - 1, limit
-        self._found: dict[int, list[tuple[float, float] | None]] = {}
+        self._found: dict[int, list[Summary | None]] = {}
 
     def look(self, state: State, k: int) -> None:
         found = [self._summary(array, k) for array in state]
-        if any(map(_differ, self._found.setdefault(k, found), found)):
+        if any(map(differ, self._found.setdefault(k, found), found)):
             problem = f"step {k} gives another result when it runs again"
             raise TapeError(f"checkpoint: {problem}: what a step passes on to the next is part of the state")
 
-    def _summary(self, array: Any, k: int) -> tuple[float, float] | None:
-        """A sum with random weights, and how far off it may be."""
-        view = seen("checkpoint", array)
-        device = device_of(view)
-        if view.dtype not in _FLOATS or view.nbytes > self._limit or (device is not None and k != self._last):
-            return None
-        numbers = np.frombuffer(read_bytes(view.address, view.nbytes, device), view.dtype)
-        allowed = np.sqrt(np.finfo(numbers.dtype).eps) * np.abs(numbers).sum(dtype="f8")
-        weights = np.resize(_weights(), len(numbers)).astype(numbers.dtype)
-        found = np.dot(numbers, weights)
-        return (float(found), float(allowed)) if np.isfinite(found) else None
+    def _summary(self, array: Any, k: int) -> Summary | None:
+        found = seen("checkpoint", array)
+        return None if device_of(found) is not None and k != self._last else summary(found, self._limit)
 
 
-def _differ(once: tuple[float, float] | None, again: tuple[float, float] | None) -> bool:
-    return once is not None and again is not None and abs(once[0] - again[0]) > once[1]
+class Origins:
+    """Where a step's results come from: recorded steps, its state or `wrt`. What NumPy made has no reverse."""
 
+    def __init__(self, tape: Tape, state: State, wrt: State, k: int):
+        self._tape, self._k = tape, k
+        self._given = [seen("checkpoint", array) for array in (*state, *wrt)]
+        self._state = self._given[: len(state)]
 
-@cache
-def _weights() -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.random.default_rng(2).uniform(0.5, 1.5, 4099)
+    def check(self, after: State, adjoints: list[tuple[Any, Any]]) -> None:
+        """That no adjoint but zero gets to what nobody recorded."""
+        made = [seen("checkpoint", array) for array in after]
+        is_used = any(self._is_used(array, made) for array in self._state)
+        for array, adjoint in adjoints:
+            if (is_used and self._is_recorded(seen("checkpoint", array))) or _is_zero(adjoint):
+                continue
+            problem = (
+                "an array that no recorded launch wrote" if is_used else "what no recorded launch made of its state"
+            )
+            hint = "what NumPy and other packages compute has no reverse here: use kernels, kg.copy and kg.fill"
+            raise TapeError(f"checkpoint: step {self._k} returned {problem}: {hint}")
+
+    def _is_used(self, array: ArrayView, made: list[ArrayView]) -> bool:
+        """By a recorded step, or passed on."""
+        cells = self._tape.cells.within(array.address, array.nbytes)
+        return any(cell.first for cell in cells) or any(_meet(array, other) for other in made)
+
+    def _is_recorded(self, array: ArrayView) -> bool:
+        known = self._tape.cells.known(array.address, array.nbytes) if array.nbytes else ()
+        zeroed = [(span.address, span.nbytes) for span in self._tape.zeroed]
+        given = zeroed + [(other.address, other.nbytes) for other in self._given]
+        return known is not None and all(
+            cell.is_written or any(at <= cell.start and cell.end <= at + nbytes for at, nbytes in given)
+            for cell in known
+        )
 
 
 class Checkpointed:
@@ -105,10 +121,12 @@ class Checkpointed:
         if self._slots < 1:
             raise TapeError(f"checkpoint: a budget of {budget:,} bytes, and the state has {first.nbytes:,}")
         self._sums: dict[tuple[Any, str], float] = {}
+        self._launched: dict[Any, None] = {}
         self._adjoints: list[Any] | None = None
         self._of_arrays: list[Any] = []
         self._used, self._results = False, Results(n, LIMITS[check])
-        self._last = self._run(self._first, 0, n, n)
+        with Steps("checkpoint", n) as progress:
+            self._last = self._run(self._first, 0, n, n, progress.at)
 
     @property
     def state(self) -> Any:
@@ -120,9 +138,8 @@ class Checkpointed:
         """Of the checkpoints."""
         return sum(checkpoint.nbytes for checkpoint in self._checkpoints)
 
-    def _run(self, state: State, start: int, end: int, reversed_from: int) -> State:
+    def _run(self, state: State, start: int, end: int, reversed_from: int, progress: Callable[[int], None]) -> State:
         """Advances to the end, and leaves checkpoints on the way: all steps before `reversed_from` will be reversed."""
-        progress = Steps("checkpoint", end)
         planned = self._next(start, reversed_from)
         for k in range(start, end):
             if k == planned:
@@ -130,7 +147,7 @@ class Checkpointed:
                 planned = self._next(k, reversed_from)
             state = self._one(state, k)
             self._results.look(state, k)
-            progress.at(k + 1)
+            progress(k + 1)
         return state
 
     def _next(self, start: int, end: int) -> int:
@@ -165,29 +182,27 @@ class Checkpointed:
             seeds = fitted("the seeds are", self._like, seeds[0])
         if len(seeds) != len(self._last):
             raise ArgumentError(f"backward: the state has {len(self._last)} arrays, got {len(seeds)} seeds")
-        for array, seed in zip(self._last, seeds, strict=True):
-            if seed is not None:
-                seed_of(seen("backward", array), seed)
+        adjoints, self._of_arrays = list(map(_copied, self._last, seeds)), [None] * len(self._wrt)
         self._used = True
         final = Checkpoint(self._n, self._last)
-        self._adjoints, self._of_arrays = list(seeds), [None] * len(self._wrt)
-        progress = Steps("backward", self._n)
         try:
-            for k in range(self._n - 1, -1, -1):
-                self._reverse(self._state_before(k), k)
-                progress.at(self._n - k)
+            with Steps("backward", self._n) as progress:
+                for k in range(self._n - 1, -1, -1):
+                    adjoints = self._reverse(self._state_before(k, progress), k, adjoints)
+                    progress.at(self._n - k)
         finally:
             final.restore()
             self._checkpoints = []
+        self._adjoints = adjoints
 
-    def _state_before(self, k: int) -> State:
+    def _state_before(self, k: int, progress: Steps) -> State:
         while self._checkpoints[-1].number > k:
             self._checkpoints.pop()
         last = self._checkpoints[-1]
-        return self._run(last.restore(), last.number, k, k + 1)
+        return self._run(last.restore(), last.number, k, k + 1, lambda _: progress.still())
 
-    def _reverse(self, state: State, k: int) -> None:
-        assert self._adjoints is not None
+    def _reverse(self, state: State, k: int, adjoints: list[Any]) -> list[Any]:
+        """The adjoints before a step, of those after it."""
         tape = Tape(None, self._check)
         with tape:
             for array in (*state, *self._wrt):
@@ -195,16 +210,20 @@ class Checkpointed:
             after = self._one(state, k)
         self._require_unwritten(tape, k)
         self._results.look(after, k)
+        pairs = [pair for pair in zip(after, adjoints, strict=True) if pair[1] is not None]
+        Origins(tape, state, self._wrt, k).check(after, pairs)
         for array in after:
             tape.know(array)
-        tape.backward([pair for pair in zip(after, self._adjoints, strict=True) if pair[1] is not None])
+        tape.backward(pairs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parts of the state may be overwritten before they are read
-            self._adjoints = [_adjoint(tape, array) for array in state]
+            before = [_adjoint(tape, array) for array in state]
             for number, array in enumerate(self._wrt):
                 self._of_arrays[number] = _sum(self._of_arrays[number], tape.grad(array))
         for name, value in tape.numbers().items():
             self._sums[name] = self._sums.get(name, 0.0) + value
+        self._launched |= {step.kernel: None for step in tape.steps if isinstance(step, ArgumentStep)}
+        return before
 
     def _require_unwritten(self, tape: Tape, k: int) -> None:
         """Checkpoints have no copies of `wrt`."""
@@ -216,9 +235,9 @@ class Checkpointed:
     def grad(self, of: Any) -> Any:
         """The adjoint of an array of the first state, of one of `wrt`, or of a number by its name, "step.dt"."""
         if self._adjoints is None:
-            raise TapeError("grad: call backward(...) first")
+            raise TapeError("grad: backward failed" if self._used else "grad: call backward(...) first")
         if isinstance(of, str):
-            return self._sums[find_number(of, {kernel: None for kernel, _ in self._sums})]
+            return self._sums.get(find_number(of, self._launched), 0.0)
         asked = seen("grad", of)
         for array, adjoint in (
             *zip(self._first, self._adjoints, strict=True),
@@ -237,6 +256,29 @@ def _require_apart(arrays: State, k: int) -> None:
     for (start, nbytes), (behind, _) in pairwise(ordered):
         if behind < start + nbytes:
             raise ArgumentError(f"checkpoint: before step {k} two arrays of the state, or of wrt, share memory")
+
+
+def _meet(a: ArrayView, b: ArrayView) -> bool:
+    return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes
+
+
+def _is_zero(array: Any) -> bool:
+    found = seen("backward", array)
+    return transfers.is_zero(found.address, found.nbytes, device_of(found), current_stream(array))
+
+
+def _copied(array: Any, seed: Any) -> Any:
+    """A seed as an array of ours, like what it is the adjoint of."""
+    if seed is None:
+        return None
+    made = zero_like(array)
+    of, (_, given) = seen("backward", made), seed_of(seen("backward", array), seed)
+    devices = device_of(of), device_of(given)
+    device = devices[0] if devices[0] is not None else devices[1]
+    transfers.move(of.address, given.address, of.nbytes, device, current_stream(seed if devices[0] is None else made))
+    if device is not None and None in devices:
+        transfers.synchronize(device)
+    return made
 
 
 def _check_numbers(numbers: Any, n: int) -> None:

@@ -55,7 +55,7 @@ def zeros(shape: Any, dtype: Any, like: Any) -> Any:
     made = zeros_like(shape, dtype, like)
     tape = RECORDER.get()
     if isinstance(tape, Tape):
-        tape.zeroed.append(tape.know(made))
+        tape.know_zeros(made)
     return made
 
 

@@ -27,6 +27,7 @@ from .memory_map import Span
 from .record import Tape
 from .shadow_memory import ShadowMemory
 from .steps import Step
+from .summaries import Summary, differ, summary
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -113,6 +114,7 @@ class CustomStep(Step):
         self.function, self.args, self.name = function, args, function.name
         self._tape = weakref.ref(tape)  # which has this step
         self.returned: Any = None
+        self._made: list[Summary | None] = []  # what it wrote, where it may be run again
         names = function.signature.parameters
         self.views: dict[str, ArrayView] = {
             name: seen(self.name, value) for name, value in zip(names, args, strict=True) if view(value) is not None
@@ -149,9 +151,16 @@ class CustomStep(Step):
             self.returned = self.function.function(*self.args)
         finally:
             RECORDER.reset(token)
+        if tape.store.budget is not None:
+            limit = tape.watcher.limit  # on a GPU nobody waits for results
+            self._made = [summary(self.views[s.name], limit) if s.device is None else None for s in self.writes]
 
     def run_again(self, stream: int | None) -> None:
         self.function.function(*self.args)
+        looked_at = [(span, once) for span, once in zip(self.writes, self._made, strict=False) if once is not None]
+        if any(differ(once, summary(self.views[span.name], span.nbytes)) for span, once in looked_at):
+            problem = "what it writes is something else when it runs again, within a tape_budget"
+            raise TapeError(f"{self.name}: {problem}: have all that it depends on among its arguments")
 
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
         if not shadows.is_active(self.writes):

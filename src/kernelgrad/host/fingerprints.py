@@ -69,7 +69,7 @@ class Watcher:
     """`limit`: bytes of the largest range that gets a fingerprint."""
 
     def __init__(self, cells: MemoryMap, limit: int):
-        self._cells, self._limit = cells, limit
+        self._cells, self.limit = cells, limit
         self._tensors = VersionCounts(cells)
         self.slots: dict[int, Slots] = {}
 
@@ -131,7 +131,7 @@ class Watcher:
         cell.print = found
 
     def _print(self, cell: Cell) -> int | None:
-        if cell.device is not None or cell.nbytes > self._limit:
+        if cell.device is not None or cell.nbytes > self.limit:
             return None
         return fingerprint(cell.start, cell.nbytes)
 
@@ -145,7 +145,7 @@ class Watcher:
     def _device_prints(self, step: Step) -> Iterable[DevicePrint]:
         """On a GPU, of what the reverse reads and nobody counts the writes to."""
         for span in step.reread if step.device is not None else ():
-            if span.nbytes <= self._limit and span.device is not None and not step.is_counted(span):
+            if span.nbytes <= self.limit and span.device is not None and not step.is_counted(span):
                 slots = self.slots.setdefault(span.device, Slots(span.device))
                 slot = slots.print(span.address, span.nbytes, step.stream)
                 yield DevicePrint(span.name, span.address, span.nbytes, span.device, slot)

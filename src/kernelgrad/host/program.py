@@ -43,9 +43,9 @@ class Program:
 
     def __init__(self, tape: Tape, inputs: Sequence[Any], outputs: Sequence[Any]):
         self.inputs = [tape.known("program", array) for array in inputs]
-        self.outputs = [tape.known("program", array) for array in outputs]
+        self.outputs = [tape.known_at_end("program", array) for array in outputs]
         self._like = tuple(inputs), tuple(outputs)
-        self.budget, self._cells = tape.store.budget, tape.cells
+        self.budget = tape.store.budget
         self._given_stream: list[int | None] = []
         self.device = _device(tape)
         if self.device is not None:
@@ -55,6 +55,7 @@ class Program:
         self._check_beginnings(tape)
         self.memory = Memory([Place(*run, self.stream) for run in self._runs(tape)])
         self._start = self._beginning(tape)
+        self._owners = self._read_in_place(tape)
         self.steps = [step for step in (self._moved(step) for step in tape.steps) if step is not None]
         trace = Trace(self.device)
         with trace.open():
@@ -138,6 +139,16 @@ class Program:
                     trace.move(at, cell.start, cell.nbytes, self.device)
         self._kept = trace
         return made_list(trace)
+
+    def _read_in_place(self, tape: Tape) -> list[Any]:
+        """Who owns memory that each call copies from where it is: nobody else may have it after the tape."""
+        arrays = {(a.address, a.nbytes): a for step in tape.steps for a, _ in step.arrays if a.nbytes}
+        found = {}
+        for (address, nbytes), array in arrays.items():
+            kept = (cell for cell in tape.cells.within(address, nbytes) if not cell.is_written)
+            if any(self.memory.find(cell.start, cell.nbytes) is not None for cell in kept):
+                found[id(array.owner)] = array.owner
+        return [*found.values(), *(array for _, array in tape.owners)]
 
     def _moved(self, step: Step) -> Step | None:
         moved = self.memory.moved
@@ -308,7 +319,7 @@ def fitting(what: str, arrays: Sequence[Any], like: list[ArrayView]) -> list[Arr
 
 
 def _fitting(what: str, array: Any, of: ArrayView) -> ArrayView:
-    found = seen("program", array)
+    found = seen(f"program: {what}", array)
     if found.dtype != of.dtype or found.shape != of.shape:
         raise ArgumentError(
             f"program: {what} is {found.dtype} of shape {found.shape}, and was {of.dtype} of shape {of.shape} when it"

@@ -194,6 +194,13 @@ class Tape:
             self.streams.setdefault(span.device, set()).add(current_stream(array) or 0)
         return span
 
+    def know_zeros(self, array: Any) -> None:
+        """The same of an array that `kg.zeros` made: programs begin with that."""
+        span = self.know(array)
+        self.zeroed.append(span)
+        for cell in self.cells.cover(span) if span.nbytes else ():
+            cell.is_settled = True
+
     def see(self, array: Any) -> None:
         """Knows an array, and that from now on only recorded steps write it."""
         span = self.know(array)
@@ -211,6 +218,7 @@ class Tape:
         self.steps, self._shadows = [], None
         for cell in self.cells:
             cell.beginning = None
+        self.store.give_up()
         self.store.clear()
 
     # ---- afterwards
@@ -237,7 +245,7 @@ class Tape:
         if self._state != "recorded":
             raise TapeError(f"backward: the tape cannot be reversed: {self._state}")
         refuse_while_recording("backward of another tape")
-        seeds = [seed_of(self._output(array), given) for array, given in pairs(outputs, seed)]
+        seeds = [seed_of(self._as_it_ended("backward", array), given) for array, given in pairs(outputs, seed)]
         self.watcher.look_at_the_end()
         run, self._shadows = Backward(self, keep), None
         self._state = "it was reversed already, without keep=True"
@@ -252,10 +260,11 @@ class Tape:
                 self.store.clear()
         self._shadows = run.shadows
 
-    def _output(self, array: Any) -> ArrayView:
-        found = self._whole("backward", array)
+    def _as_it_ended(self, what: str, array: Any) -> ArrayView:
+        """The memory of an array in which recorded steps, and nobody else, left what was there at the end."""
+        found = self._whole(what, array)
         if any(start < found.address + found.nbytes and found.address < end for start, end in self._changed):
-            raise unseen("backward", "output", "was changed since the last recorded step that used it")
+            raise unseen(what, "output", "was changed since the last recorded step that used it")
         return found
 
     def grad(self, of: Any) -> Any:
@@ -287,6 +296,11 @@ class Tape:
         if isinstance(array, Variable):
             raise ArgumentError(f"{what}: '{array.name}' is a module variable, no array")
         return self._whole(what, array)
+
+    def known_at_end(self, what: str, array: Any) -> ArrayView:
+        """The same of an output."""
+        self.known(what, array)
+        return self._as_it_ended(what, array)
 
     @property
     def shadows(self) -> ShadowMemory | None:

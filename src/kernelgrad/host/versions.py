@@ -20,7 +20,7 @@ when the recording ends: until then nothing is saved any more (`is_short`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..errors import TapeError
 from ..runtime.scratch import Scratch, Slabs
@@ -90,6 +90,12 @@ class Streams:
         return None if device is None else self._streams.get(device, 0)
 
 
+class Copy(Protocol):
+    """What has a copy of memory, and may lose it."""
+
+    memory: Scratch | None
+
+
 class Store:
     """The segments of a recording. `budget`: bytes, None without end."""
 
@@ -102,6 +108,7 @@ class Store:
         self.reserved = 0  # of the budget: for what memory holds when the reverse begins
         self.is_short = False  # of memory, see Note [Too small a budget]
         self._kept = 0  # bytes of tapes and logs
+        self._lent: list[tuple[Copy, int]] = []  # that can be done without
 
     @property
     def current(self) -> Segment:
@@ -153,7 +160,7 @@ class Store:
         """What a step has written, where it must not run again."""
         log, nbytes = Segment(step, exact=False), sum(cell.nbytes for cell in cells)
         self._kept += nbytes
-        while self.room < nbytes and (self._thin() or self._merge()):
+        while self.room < nbytes and (self._thin() or self._merge() or self.give_up()):
             pass
         self.save(log, step, cells, stream)
         return log
@@ -162,6 +169,19 @@ class Store:
         """A launch made a tape of its own."""
         self._kept += tape_bytes
         self.take(tape_bytes)
+
+    def lend(self, copy: Copy, nbytes: int) -> None:
+        """For a copy that the reverse does not need."""
+        self._lent.append((copy, nbytes))
+        self.take(nbytes)
+
+    def give_up(self) -> bool:
+        """All such copies; whether there was one."""
+        lent, self._lent = self._lent, []
+        for copy, nbytes in lent:
+            copy.memory = None
+            self.nbytes -= nbytes
+        return bool(lent)
 
     def take(self, nbytes: int) -> None:
         self.nbytes += nbytes
@@ -190,7 +210,7 @@ class Store:
         if self.current.nbytes > (self.budget - self.reserved) // _SHARE:
             self._open(step + 1)
         while self.room < 0 and not self.is_short:
-            if not self._thin() and not self._merge():
+            if not (self._thin() or self._merge() or self.give_up()):
                 if self.current.length == 0 or len(self.current.pieces) == 0:
                     self.clear()
                     self.is_short = True
@@ -230,7 +250,7 @@ class Store:
     def clear(self) -> None:
         self.segments = [Segment(0)]
         self._unused.clear()
-        self.nbytes = 0
+        self.nbytes = sum(nbytes for _, nbytes in self._lent)
 
 
 def thin(segment: Segment) -> list[Piece]:
