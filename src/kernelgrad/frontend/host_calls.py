@@ -14,6 +14,7 @@ from ..ir.types import I8, I64, U8, U64, Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
 from .expressions import effect, place, value
+from .literals import string_place
 from .lowering import FunctionLowering as Fn
 from .visiting import children_of, walk
 
@@ -80,6 +81,13 @@ def _emit(fn: Fn, c: Cursor, name: str, args: list[Value], result: Type | None) 
         fn.b.effect(HostCall, name, tuple(args))
         return None
     return fn.b.emit(HostCall, name, tuple(args), type=result)
+
+
+def throw(fn: Fn, c: Cursor) -> None:
+    """Ends the program; told is the text that the exception has, if it is there."""
+    texts = [k for k in walk(c) if k.kind == Kind.STRING_LITERAL]
+    args = [fn.generic(fn.b.decay(string_place(fn, texts[0]).ptr))] if texts else []
+    _emit(fn, c, "throw", args, None)
 
 
 def _success(fn: Fn, target: Cursor) -> Value | None:
