@@ -148,12 +148,14 @@ int main() {
         cudaMalloc(&on[k], 16);
         cudaMemcpy(on[k], h[k], 16, cudaMemcpyHostToDevice);
     }
+    auto twice = [&](auto derivative, double x) { return 2 * derivative.execute(x, 5.0); };
+    printf("%g %g\n", twice(by_x, 2.0), twice(by_y, 2.0));
     launch(clad::gradient(doubled), on[0], on[1], on[2], on[3]);
     cudaMemcpy(db, on[3], 16, cudaMemcpyDeviceToHost);
     printf("%g %g\n", db[0], db[1]);
 }
 """
-PASSED_TOLD = ["20 4", "60 8", "96 144", "20 4", "96", "4 12"]
+PASSED_TOLD = ["20 4", "60 8", "96 144", "20 4", "96", "40 8", "4 12"]
 
 STRUCTS = r"""
 struct Inner { float scale; int count; double bias[2]; };

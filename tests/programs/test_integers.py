@@ -109,6 +109,8 @@ def test_host_functions(name: str, type: str, dtype: Any) -> None:
 
 
 REFUSED = r"""#include <stdio.h>
+__device__ int kept[2];
+__global__ void rows(int **of) {}
 __global__ void copied(int *out, const int *in) { out[threadIdx.x] = in[threadIdx.x]; }
 void run(int *out, int *in) {
     copied<<<1, 2>>>(out, in);
@@ -131,13 +133,18 @@ void run(int *out, int *in) {
         "copied<<<in[0], 1>>>(out, in);",
         "cudaMemset(out, 0, in[0]);",
         "((short *)out)[0] = 1;",
+        "cudaMemcpyToSymbol(kept, in, 8);",
+        "int **table; cudaMallocManaged(&table, 8); table[0] = out; rows<<<1, 1>>>(table);",
+        "unsigned *bits = (unsigned *)out; copied<<<1, 1>>>((int *)bits, in); bits[0] = 1;",
     ],
 )
 def test_more_than_sums_and_products_on_the_host(line: str) -> None:
     args = [np.array(values, np.int32) for values in ([0, 0], [1, 1], [1, 1], [0, 0])]
+    source = REFUSED.replace("LINE", line)
+    number = 1 + [text.strip() for text in source.splitlines()].index(line)
     with pytest.raises(KernelGradError, match="integer") as caught:
-        kg.gradient(kg.compile(REFUSED.replace("LINE", line))["run"], "out, in").execute(*args, device="cpu")
-    assert ":5:" in str(caught.value) and "use float" in str(caught.value)
+        kg.gradient(kg.compile(source)["run"], "out, in").execute(*args, device="cpu")
+    assert f":{number}:" in str(caught.value) and "use float" in str(caught.value)
 
 
 def test_integers_must_be_named_and_adjoints_may_be_doubles() -> None:

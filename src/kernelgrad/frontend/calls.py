@@ -69,7 +69,8 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if passes is not None:
         call_registered(fn, passes, arguments, span)
         return None
-    return call_function(fn, body, arguments, span, handles_passed(body, c.get_arguments(), fn.handles))
+    given = list(c.get_arguments())[_is_operator_call(c) and target.kind != Kind.FUNCTION_DECL :]
+    return call_function(fn, body, arguments, span, handles_passed(body, given, fn.handles))
 
 
 def _ends_a_number(c: Cursor) -> bool:

@@ -380,6 +380,9 @@ class Interpreter:
     def _registered(self, op: Registered) -> None:
         from .registered import run
 
+        if self.machine.has_reals:
+            problem = "passes of one's own, in a program that is differentiated by integers: not supported"
+            raise UnsupportedError(problem, op.span, HINT)
         with told_at(op.span):
             run(self, op)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import pipeline
+from ..analysis.roots import holds_pointers
 from ..autodiff.integers import HINT, MORE, as_reals, is_integer
 from ..errors import Span, UnsupportedError
 from ..host import transfers
@@ -23,6 +24,7 @@ from ..ir.types import F64, Pointer, Scalar, Type
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView
 from ..runtime.config import Launch
+from ..runtime.variables import Variable
 from .machine import Recording
 from .memory import Allocation, Memory, write_bytes
 from .real_buffers import as_integers
@@ -76,6 +78,8 @@ class RealRecording(Recording):
             if found.dtype != dtype:
                 raise UnsupportedError("integers that are differentiated by are used as another type", span, HINT)
             return found
+        if isinstance(argument.owner, Variable):
+            raise UnsupportedError("integers that are differentiated by, in a variable of the device", span, HINT)
         dtype = np.dtype(dtype)
         reals = self.memory.allocate(argument.nbytes // dtype.itemsize * 8, _kind(argument), span)
         reals.owner = (reals.owner, argument.owner)
@@ -133,7 +137,7 @@ class RealRecording(Recording):
         return build(type, 0, leaf)
 
     def _check_kind(self, twin: Twin, type: Any, span: Span) -> None:
-        if not is_integer(type) or type.size != twin.dtype.itemsize:
+        if not is_integer(type) or _dtype(type) != twin.dtype:
             raise UnsupportedError(MORE, span, HINT)
 
     def store(self, address: int, value: Any, type: Type, span: Span) -> None:
@@ -205,6 +209,7 @@ class RealRecording(Recording):
     def launch(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], span: Span) -> None:
         params = kernel.function.params
         given = dict(zip((p.name for p in params), args, strict=True))
+        self._check_tables(kernel, given, span)
         names = frozenset(name for name, arg in given.items() if self._is_real(arg, span))
         if not names:
             super().launch(kernel, launch, args, span)
@@ -218,6 +223,18 @@ class RealRecording(Recording):
         super().launch(variant, launch, tuple(given[p.name] for p in params), span)
         for twin in twins:
             self.show(twin, span)
+
+    def _check_tables(self, kernel: Kernel, given: dict[str, Any], span: Span) -> None:
+        """Pointers that a kernel finds in memory may lead to integers that have twins."""
+        for param in kernel.function.params:
+            type = param.type.pointee if isinstance(param.type, Pointer) else None
+            if (
+                type is not None
+                and given[param.name] is not None
+                and (isinstance(type, Pointer) or holds_pointers(type))
+            ):
+                problem = f"'{param.name}' leads to pointers, in a program that is differentiated by integers"
+                raise UnsupportedError(f"{problem}: not supported", span, HINT)
 
     def _is_real(self, arg: Any, span: Span) -> bool:
         if isinstance(arg, dict | list):
