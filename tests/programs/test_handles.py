@@ -124,3 +124,12 @@ def test_helpers() -> None:
     to[0] = 1
     module["on_the_host"](to, device="cpu")
     assert to[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["__global__", ""])
+def test_objects_with_a_destructor_are_not_made_zero(kind: str) -> None:
+    text = "struct S { double x; __host__ __device__ ~S() {} };\n"
+    text += f"{kind} void run(S *s) {{ {'' if kind else 'cudaDeviceSynchronize();'}\nclad::zero_init(*s);\n}}"
+    with pytest.raises(kg.UnsupportedError, match="zero_init of an object with a destructor") as caught:
+        kg.compile(CLAD + text)["run"]
+    assert caught.value.span.line == 5

@@ -22,11 +22,13 @@
 #pragma clang force_cuda_host_device begin
 namespace clad {
 // All of a value is zero: of what has elements, each of them.
+void __kg_unsupported_zero();
+template <class T> void zero_init(T &value);
 template <class T> auto __kg_zero(T &value, int) -> decltype((void)value.begin(), (void)value.end()) {
-  for (auto &element : value) element = {};
+  for (auto &element : value) clad::zero_init(element);
 }
 template <class T> void __kg_zero(T &value, long) {
-  static_assert(__is_trivially_destructible(T), "clad::zero_init wants a type that is trivially destructible");
+  if constexpr (!__is_trivially_destructible(T)) __kg_unsupported_zero();
   unsigned char *at = (unsigned char *)&value;
   for (size_t k = 0; k < sizeof(T); ++k) at[k] = 0;
 }
