@@ -221,9 +221,12 @@ def compile_kernel(module: Module, name: str) -> Module:
 
 
 def is_program(module: Module, name: str) -> bool:
-    """Whether a function, or one that it calls, does what only host code does. Kernels that it launches do not."""
+    """Whether a function, or one that it calls, does what only host code does. Kernels that it launches do not.
+    `main` is the program, whatever it does."""
     if module.functions[name].kind != "host":
         return False
+    if name == "main":
+        return True
     waiting, seen = [name], {name}
     while waiting:
         for op in walk(module.functions[waiting.pop()].body):

@@ -73,7 +73,6 @@ def test_told_at_its_line(told: str) -> None:
 REFUSED = {
     "'fact' calls itself: recursion": "int fact(int n) { return n < 2 ? 1 : n * fact(n - 1); }  // here\n"
     "int run(int n) { cudaDeviceSynchronize(); return fact(n); }",
-    "exceptions are not supported": "int run(int n) { cudaDeviceSynchronize();\nif (n) throw n;  // here\nreturn 0; }",
     "CUDA graphs are not supported": "int run(int n) { cudaGraph_t g; cudaStream_t s; cudaStreamCreate(&s);\n"
     "cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);  // here\nreturn 0; }",
     "threads of the host are not supported": "#include <thread>\n"
@@ -82,8 +81,6 @@ REFUSED = {
     "int run(int n) { cudaDeviceSynchronize();\nMPI_Barrier(n);  // here\nreturn 0; }",
     "'cublasDdot' has no body here": 'extern "C" int cublasDdot(double *x);\n'
     "int run(double *x) { cudaDeviceSynchronize();\nreturn cublasDdot(x);  // here\n}",
-    "exceptions are not supported in host functions": "int run(int n) { cudaDeviceSynchronize();\n"
-    "try {  // here\nn = 1; } catch (int e) { n = 2; } return n; }",
     "'value' is virtual": "struct A { virtual int value() { cudaDeviceSynchronize(); return 1; } };\n"
     "int run(A *a) { cudaDeviceSynchronize();\nreturn a->value();  // here\n}",
     "goto is not supported": "int run(int n) { cudaDeviceSynchronize();\ngoto end;  // here\nend: return n; }",
@@ -99,6 +96,47 @@ def test_refused_at_its_line(told: str) -> None:
     with pytest.raises(kg.UnsupportedError, match=re.escape(told)) as caught:
         kg.compile(source)["run"]
     assert caught.value.span.line == line
+
+
+THROWS = """
+#include <stdexcept>
+struct Error { int code; };
+__global__ void scale(double *x, double by) { x[threadIdx.x] *= by * by; }
+double checked(double by) {
+  if (by < 0) throw std::runtime_error("negative");
+  if (by > 9) throw Error{1};
+  return by;
+}
+double run(double *x, double by, int n) {
+  double *d = nullptr, sum = 0;
+  if (cudaMalloc(&d, n * sizeof(double)) != cudaSuccess) throw Error{2};
+  try {
+    cudaMemcpy(d, x, n * sizeof(double), cudaMemcpyHostToDevice);
+    scale<<<1, n>>>(d, checked(by));
+    cudaMemcpy(x, d, n * sizeof(double), cudaMemcpyDeviceToHost);
+    for (int i = 0; i < n; i++) sum += x[i];
+    if (n == 1) return -sum;
+  } catch (const std::exception &e) {
+    return 0;
+  } catch (...) {
+    throw;
+  }
+  cudaFree(d);
+  return sum;
+}"""
+
+
+def test_exceptions_that_nothing_throws() -> None:
+    """Programs are what they are without; what is thrown ends them at its line, though something would catch it."""
+    run = kg.compile(THROWS)["run"]
+    x, d_x, d_by = np.array([1.0, 2.0]), np.zeros(2), np.zeros(1)
+    assert run(x.copy(), 3.0, 2, device="cpu") == 27 and run(x[:1].copy(), 3.0, 1, device="cpu") == -9
+    kg.gradient(run).execute(x, 3.0, 2, d_x, d_by, device="cpu")
+    assert d_x.tolist() == [9, 9] and d_by[0] == 18
+    for by, line, told in ((-1.0, 6, "throws an exception: negative"), (10.0, 7, "throws an exception")):
+        with pytest.raises(kg.ProgramError, match=told) as caught:
+            run(x, by, 2, device="cpu")
+        assert caught.value.span.line == line
 
 
 def test_memory_is_freed_where_a_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:

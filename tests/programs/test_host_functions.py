@@ -68,6 +68,20 @@ def test_two_arrays_in_turn() -> None:
     assert a.tolist() == x.tolist() and b.tolist() == y.tolist()
 
 
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("1",), 7), (("1", "2"), 0), (("1", "2", "3"), 8)])
+def test_main_gives_zero_where_it_ends(words: tuple[str, ...], code: int) -> None:
+    """Also where all that it returns elsewhere is one and the same."""
+    source = """
+    #include <stdio.h>
+    int main(int argc, char **argv) {
+        if (argc == 2) { printf("two"); return 7; }
+        for (int i = 0; i < argc; i++) if (i == 3) return 8;
+    }"""
+    assert kg.compile(source)["main"](*words, device="cpu") == code
+    once = "int main(int argc, char **argv) { if (argc > 1) { return 7; } }"
+    assert kg.compile(once)["main"](*words, device="cpu") == (7 if words else 0)
+
+
 def test_main_prints(capsys: pytest.CaptureFixture[str]) -> None:
     source = (
         SQUARE

@@ -23,7 +23,9 @@ HEAD = """
 #include <thrust/sort.h>
 #include <thrust/sequence.h>
 #include <thrust/functional.h>
+#include <thrust/adjacent_difference.h>
 #include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/permutation_iterator.h>
 #include <thrust/execution_policy.h>
 struct Saxpy { double a; __host__ __device__ double operator()(double x, double y) const { return a * x * y + y; } };
 struct Square { __host__ __device__ double operator()(double x) const { return x * x; } };
@@ -93,6 +95,41 @@ CASES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
            }""",
         "x, y",
         (numbers(8), numbers(8, seed=2), 8),
+    ),
+    "by key": (
+        """void run(double *x, double *y, double start, int n) {
+             int keys[9] = {3, 3, 1, 4, 4, 4, 1, 1, 0}, kept[9];
+             thrust::device_vector<int> k(keys, keys + n), j(n);
+             thrust::device_vector<double> v(x, x + n), sums(n), to(n);
+             auto end = thrust::reduce_by_key(k.begin(), k.end(), v.begin(), j.begin(), sums.begin());
+             long count = end.first - j.begin();
+             if (count != end.second - sums.begin() || count != 5) return;
+             thrust::inclusive_scan_by_key(k.begin(), k.end(), v.begin(), to.begin(), thrust::equal_to<int>(),
+                                           thrust::multiplies<double>());
+             thrust::exclusive_scan_by_key(thrust::device, k.begin(), k.end(), to.begin(), v.begin(), start);
+             thrust::reduce_by_key(keys, keys + n, x, kept, y, thrust::equal_to<int>(), thrust::multiplies<double>());
+             thrust::exclusive_scan_by_key(keys, keys + n, x, x);
+             thrust::inclusive_scan_by_key(keys + 2, keys + n, y + 2, y + 2);
+             for (int i = 0; i < n; i++) { x[i] += v[i] * sums[i % count]; y[i] *= kept[0] * j[1] * x[i]; }
+           }""",
+        "x, y, start",
+        (numbers(9), numbers(9, seed=1), 0.3, 9),
+    ),
+    "neighbours and permutations": (
+        """void run(double *x, double *y, int n) {
+             int places[7] = {4, 0, 6, 1, 1, 5, 2};
+             thrust::device_vector<int> at(places, places + n);
+             thrust::device_vector<double> v(x, x + n), w(n, 0.5);
+             thrust::adjacent_difference(v.begin(), v.end(), v.begin(), thrust::multiplies<double>());
+             thrust::adjacent_difference(v.begin(), v.end(), w.begin() + 0);
+             thrust::adjacent_difference(thrust::host, x, x + n, x);
+             auto of = thrust::make_permutation_iterator(w.begin(), at.begin());
+             thrust::transform(of, of + n, v.begin(), Square());
+             double sum = thrust::reduce(of, of + 3);
+             for (int i = 0; i < n; i++) y[i] += v[i] * w[n - 1 - i] * x[i] + sum;
+           }""",
+        "x, y",
+        (numbers(7), numbers(7, seed=1), 7),
     ),
     "raw pointers, policies, lambdas and counters": (
         """void run(double *x, double *y, int n) {
@@ -178,24 +215,3 @@ def test_gradients_that_host_code_asks_for_by_vectors(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "0 9 0.5 2 4.5 30\n"
     with pytest.raises(kg.UnsupportedError, match="gives an object other memory"):
         module["main"]("grow", device="cpu")
-
-
-def test_adjoints_of_structs_by_value_are_refused() -> None:
-    text = """
-    #include "clad/Differentiator/Differentiator.h"
-    struct Affine { double a, b; };
-    double apply(double x, Affine f) { cudaDeviceSynchronize(); return f.a * x + f.b; }
-    int main() {
-        Affine f = {2, 3}, d_f = {0, 0};
-        double d_x = 0;
-        auto h = clad::gradient(apply, "x");
-        h.execute(4, f, &d_x);
-        if (d_x != 2) return 1;
-        auto g = clad::gradient(apply);
-        g.execute(4, f, &d_x, &d_f);  // here
-    }
-    """
-    with pytest.raises(kg.UnsupportedError, match="'f' is a struct passed by value") as caught:
-        kg.compile(text)["main"](device="cpu")
-    assert caught.value.span.line == 12
-    assert kg.compile(text.split("auto g")[0] + "return 0; }")["main"](device="cpu") == 0

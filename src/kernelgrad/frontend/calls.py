@@ -14,7 +14,7 @@ from .clang import Cursor, Kind
 from .derivatives import derivative
 from .expressions import condition, effect, place, value
 from .host_calls import REFUSED_ON_HOST, host_call, launch
-from .in_source import is_made_by_clad, request_of
+from .in_source import Handles, handles_passed, is_made_by_clad, request_of
 from .intrinsics import INTRINSICS, REFUSED
 from .literals import constant_of, string_text
 from .lowering import FunctionLowering as Fn
@@ -40,7 +40,7 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if clang.statement_class(c) == clang.KERNEL_CALL:
         _launch(fn, c, target)
         return None
-    request = request_of(fn.unit, c)
+    request = request_of(fn.unit, c, fn.handles)
     if request is not None:
         return derivative(fn, c, request)
     if is_made_by_clad(c):
@@ -69,7 +69,8 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     if passes is not None:
         call_registered(fn, passes, arguments, span)
         return None
-    return call_function(fn, body, arguments, span)
+    given = list(c.get_arguments())[_is_operator_call(c) and target.kind != Kind.FUNCTION_DECL :]
+    return call_function(fn, body, arguments, span, handles_passed(body, given, fn.handles))
 
 
 def _ends_a_number(c: Cursor) -> bool:
@@ -99,8 +100,10 @@ def _launch(fn: Fn, c: Cursor, target: Cursor) -> None:
     launch(fn, c, kernel)
 
 
-def call_function(fn: Fn, target: Cursor, arguments: list[Value], span: Span) -> Value | None:
-    name = _lowered(fn, target, span)
+def call_function(
+    fn: Fn, target: Cursor, arguments: list[Value], span: Span, handles: Handles | None = None
+) -> Value | None:
+    name = _lowered(fn, target, span, handles)
     callee = fn.module.functions[name]
     fitted = []
     for argument, param in zip(arguments, callee.params, strict=True):
@@ -113,10 +116,10 @@ def call_function(fn: Fn, target: Cursor, arguments: list[Value], span: Span) ->
     return fn.b.emit(Call, name, tuple(fitted), type=callee.result_type)
 
 
-def _lowered(fn: Fn, target: Cursor, span: Span) -> str:
+def _lowered(fn: Fn, target: Cursor, span: Span, handles: Handles | None = None) -> str:
     """The IR function; what the prelude's own code cannot do is the fault of the call into it."""
     try:
-        return fn.module.function(target, span)
+        return fn.module.function(target, span, handles)
     except UnsupportedError as error:
         if error.span.source.name.startswith(str(prelude_dir())):
             raise UnsupportedError(error.message, span, error.hint) from error

@@ -10,6 +10,7 @@ from . import clang
 from .clang import Cursor
 from .expressions import place, value
 from .in_source import Argument, Request
+from .lifetimes import ends
 from .lowering import FunctionLowering as Fn
 from .types import is_reference
 
@@ -27,6 +28,7 @@ def derivative(fn: Fn, c: Cursor, request: Request) -> Value | None:
     callee = fn.module.functions[name]
     args, shadows = list[Value](), list[Value]()
     for argument, param in zip(request.arguments, callee.params, strict=True):
+        _check_struct(fn, argument, param.type)
         _check_pointee(fn, argument, param.type)
         args.append(_given(fn, argument, param.type))
         if argument.shadow is not None:
@@ -103,6 +105,21 @@ def _given(fn: Fn, argument: Argument, type: Type) -> Value:
     if is_reference(argument.parameter.type) and not _is_pointer(argument.value):
         return fn.generic(place(fn, argument.value).ptr)
     return _fitted(fn, argument.value, _rvalue(fn, argument.value), type, f"'{argument.parameter.spelling}'")
+
+
+def _check_struct(fn: Fn, argument: Argument, type: Type) -> None:
+    if not isinstance(type, Struct):
+        return
+    problem = f"'{argument.parameter.spelling}' is a struct passed by value"
+    if not fn.on_host and argument.activity == "dup":
+        hint = "pass a pointer to it, or name the other parameters"
+        raise fn.unsupported(
+            argument.shadow or argument.value, f"{problem}: an adjoint of it is not supported here", hint
+        )
+    if fn.on_host and ends(fn, type):
+        raise fn.unsupported(
+            argument.value, f"{problem}, which the function destroys: not supported", "pass a reference"
+        )
 
 
 def _check_pointee(fn: Fn, argument: Argument, type: Type) -> None:

@@ -15,7 +15,7 @@ def exits(c: Cursor) -> frozenset[str]:
     """The exits the statement may take out of itself."""
     if c.kind in _EXITS:
         return frozenset((_EXITS[c.kind],))
-    if not c.kind.is_statement():
+    if not c.kind.is_statement() or c.kind == Kind.CXX_CATCH_STMT:
         return _NOTHING
     inside = _NOTHING.union(*(exits(child) for child in children_of(c)))
     if c.kind in _LOOPS:

@@ -431,6 +431,14 @@ def _delete_value(fn: Fn, c: Cursor) -> None:
     delete(fn, c)
 
 
+def _throw_value(fn: Fn, c: Cursor) -> None:
+    from .host_calls import throw
+
+    if not fn.on_host:
+        raise fn.unsupported(c, *_EXCEPTIONS)
+    throw(fn, c)
+
+
 def _statement_expression(fn: Fn, c: Cursor) -> Value:
     raise fn.unsupported(c, "statement expressions are not supported")
 
@@ -439,7 +447,6 @@ _ALLOCATION = ("allocation on the device is not supported", "use a local array o
 _EXCEPTIONS = ("exceptions are not supported in device code", None)
 FUNCTION_POINTER = ("a pointer to a function is not supported", "call the function by its name, or pass a functor")
 REFUSED: dict[Kind, tuple[str, str | None]] = {
-    Kind.CXX_THROW_EXPR: _EXCEPTIONS,
     Kind.CXX_TRY_STMT: _EXCEPTIONS,
     Kind.CXX_DYNAMIC_CAST_EXPR: ("dynamic_cast is not supported", "use a template"),
     Kind.CXX_TYPEID_EXPR: ("typeid is not supported", None),
@@ -447,6 +454,7 @@ REFUSED: dict[Kind, tuple[str, str | None]] = {
 }
 
 _VALUES: dict[Kind, Callable[[Fn, Cursor], Value | None]] = {
+    Kind.CXX_THROW_EXPR: _throw_value,
     Kind.INTEGER_LITERAL: literal,
     Kind.FLOATING_LITERAL: literal,
     Kind.CHARACTER_LITERAL: literal,

@@ -14,6 +14,7 @@ from ..ir.types import I8, I64, U8, U64, Array, Pointer, Struct, Type
 from . import clang
 from .clang import Cursor, Kind
 from .expressions import effect, place, value
+from .literals import string_place
 from .lowering import FunctionLowering as Fn
 from .visiting import children_of, walk
 
@@ -80,6 +81,13 @@ def _emit(fn: Fn, c: Cursor, name: str, args: list[Value], result: Type | None) 
         fn.b.effect(HostCall, name, tuple(args))
         return None
     return fn.b.emit(HostCall, name, tuple(args), type=result)
+
+
+def throw(fn: Fn, c: Cursor) -> None:
+    """Ends the program; told is the text that the exception has, if it is there."""
+    texts = [k for k in walk(c) if k.kind == Kind.STRING_LITERAL]
+    args = [fn.generic(fn.b.decay(string_place(fn, texts[0]).ptr))] if texts else []
+    _emit(fn, c, "throw", args, None)
 
 
 def _success(fn: Fn, target: Cursor) -> Value | None:
@@ -305,6 +313,7 @@ _REASONS = {
         "cudaGraphExecDestroy cudaGraphDestroy"
     ),
     "an order of one's own is not supported: sort by less or greater": "__kg_unsupported_order",
+    "clad::zero_init of an object with a destructor is not supported": "__kg_unsupported_zero",
     "threads of the host are not supported": "__kg_unsupported_thread pthread_create cudaLaunchHostFunc",
     "MPI is not supported": (
         "MPI_Init MPI_Finalize MPI_Send MPI_Recv MPI_Isend MPI_Irecv MPI_Bcast MPI_Reduce MPI_Allreduce MPI_Barrier "

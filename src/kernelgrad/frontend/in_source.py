@@ -11,7 +11,7 @@ covers, for those who rewrite the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +23,10 @@ from .literals import literal_text
 from .types import is_reference
 from .unit import Unit
 from .visiting import children_of, walk
+
+# Clad's handles that parameters get: by the parameter, where they were made
+Handles = Mapping[int, Cursor]
+_NONE: Handles = {}
 
 Mode = Literal["reverse", "forward", "augmented", "backward"]
 Activity = Literal["dup", "out", "const"]
@@ -109,7 +113,7 @@ def extent(cursor: Cursor) -> Extent:
     return Extent(start.file.name if start.file is not None else "", start.offset, end.offset)
 
 
-def request_of(unit: Unit, call: Cursor) -> Request | None:
+def request_of(unit: Unit, call: Cursor, handles: Handles = _NONE) -> Request | None:
     """What a call asks for; None of one that asks for no derivative."""
     target = call.referenced
     if target is None or call.kind != Kind.CALL_EXPR:
@@ -121,7 +125,7 @@ def request_of(unit: Unit, call: Cursor) -> Request | None:
         _check_halves(unit, found)
         return found
     if target.kind == Kind.CXX_METHOD and target.spelling in _EXECUTES and _is_clad(target.semantic_parent):
-        return _Clad(unit, call, target.spelling).request()
+        return _Clad(unit, call, target.spelling, handles).request()
     return None
 
 
@@ -182,13 +186,38 @@ _KNOWN_HALVES = "halves of reverses"
 def is_made_by_clad(call: Cursor) -> bool:
     """Whether it is `clad::gradient(...)` or one of the others, which give something to execute."""
     target = call.referenced
-    return target is not None and target.kind == Kind.FUNCTION_DECL and _is_clad(target)
+    return target is not None and target.kind == Kind.FUNCTION_DECL and is_handle(target.result_type)
 
 
 def is_handle(type: clang.Type) -> bool:
     """Whether it is what those return."""
     declaration = type.get_canonical().get_declaration()
     return declaration.spelling == "CladFunction" and _is_clad(declaration)
+
+
+def made_by(handle: Cursor, handles: Handles = _NONE) -> Cursor | None:
+    """The `clad::gradient(...)` that an expression is, or that the variable was set to which it names."""
+    for _ in range(8):
+        bare = _first(handle)
+        if bare.kind == Kind.CALL_EXPR and is_made_by_clad(bare):
+            return bare
+        target = bare.referenced if bare.kind == Kind.DECL_REF_EXPR else None
+        if target is not None and clang.identity(target) in handles:
+            return handles[clang.identity(target)]
+        start = clang.initializer(target) if target is not None and target.kind == Kind.VAR_DECL else None
+        handle = start if start is not None else children_of(bare)[0] if children_of(bare) else bare
+    return None
+
+
+def handles_passed(function: Cursor, arguments: Iterable[Cursor], handles: Handles) -> Handles:
+    """Which parameters of a function get what `clad::gradient(...)` gives, and from which."""
+    pairs = zip(function.get_arguments(), arguments, strict=False)
+    found = ((p, made_by(a, handles)) for p, a in pairs if is_handle(_referred(p.type)))
+    return {clang.identity(p): made for p, made in found if made is not None}
+
+
+def _referred(type: clang.Type) -> clang.Type:
+    return type.get_pointee() if is_reference(type) else type
 
 
 def requests(unit: Unit, scope: Cursor) -> Iterator[Request]:
@@ -331,9 +360,9 @@ class _Enzyme:
 class _Clad:
     """`g.execute(...)`, where `g` is a variable that was set to `clad::gradient(...)`, or that itself."""
 
-    def __init__(self, unit: Unit, call: Cursor, how: str):
+    def __init__(self, unit: Unit, call: Cursor, how: str, handles: Handles):
         self.unit, self.call, self.how = unit, call, how
-        self.made = self._made()
+        self.made = self._made(handles)
         given = list(self.made.get_arguments())
         name = self.made.referenced.spelling
         if name not in _CLAD:
@@ -348,19 +377,17 @@ class _Clad:
     def refused(self, problem: str, hint: str | None = None, at: Cursor | None = None) -> UnsupportedError:
         return UnsupportedError(problem, self.unit.span(at if at is not None else self.call), hint)
 
-    def _made(self) -> Cursor:
+    def _made(self, handles: Handles) -> Cursor:
         callee = children_of(self.call)[0]
         if self.how == "operator()":
             callee = next(iter(self.call.get_arguments()), callee)
-        for _ in range(8):
-            bare = _first(callee)
-            if bare.kind == Kind.CALL_EXPR and is_made_by_clad(bare):
-                return bare
-            target = bare.referenced if bare.kind == Kind.DECL_REF_EXPR else None
-            start = clang.initializer(target) if target is not None and target.kind == Kind.VAR_DECL else None
-            callee = start if start is not None else children_of(bare)[0] if children_of(bare) else bare
-        problem = "what is executed here must be a variable that was set to clad::gradient(...) where it is declared"
-        raise self.refused(problem)
+        found = made_by(callee, handles)
+        if found is None:
+            problem = (
+                "what is executed here must be a variable that was set to clad::gradient(...) where it is declared"
+            )
+            raise self.refused(f"{problem}, or a parameter that is given one")
+        return found
 
     def _listed(self, given: Cursor | None) -> tuple[str, ...]:
         """The parameters by name; all of them where none is named."""
@@ -413,10 +440,8 @@ class _Clad:
         return tuple(self._argument(p, v, by_name.get(p.spelling)) for p, v in zip(params, values, strict=True))
 
     def _argument(self, parameter: Cursor, value: Cursor, shadow: Cursor | None) -> Argument:
-        if shadow is not None and parameter.type.get_canonical().kind == TypeKind.RECORD:
-            problem = f"'{parameter.spelling}' is a struct passed by value: an adjoint of it is not supported here"
-            raise self.refused(problem, "pass a pointer to it, or name the other parameters", at=shadow)
-        is_number = not _is_pointer(parameter) and not _is_float(parameter.type)
+        is_record = parameter.type.get_canonical().kind == TypeKind.RECORD
+        is_number = not _is_pointer(parameter) and not _is_float(parameter.type) and not is_record
         if shadow is None or is_number:  # of an integer that is passed by value, which Clad gives an adjoint
             return Argument(parameter, "const", value)
         return Argument(parameter, "dup", value, shadow)

@@ -6,10 +6,11 @@ lowered by the functions in `expressions`, `calls`, `initialize` and `statements
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import ParseError, SourceError, Span, UnsupportedError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _METHODS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION, Kind.DESTRUCTOR)
 _SPECIAL = (Kind.CONSTRUCTOR, Kind.DESTRUCTOR)
+Key = int | tuple[int, ...]  # a declaration, with the handles that it gets
+Handles = Mapping[int, Cursor]  # of derivatives (`in_source`), by parameter
 _FOR_HOST = 1 << 72  # of a `__host__ __device__` function that host code calls: it is a function of its own there
 
 
@@ -57,8 +60,8 @@ class Lowering:
         self.functions: dict[str, Function] = {}
         self.globals: dict[str, Global] = {}
         self.reached: list[Cursor] = []  # the functions that were lowered
-        self._names: dict[int, str] = {}  # declaration -> IR name
-        self._in_progress: list[int] = []
+        self._names: dict[Key, str] = {}  # declaration -> IR name
+        self._in_progress: list[Key] = []
         self._devices = 0  # kernels and device functions among these
         self._registered: dict[int, tuple[Cursor, ...]] | None = None  # those that the source gives passes of
         self.dynamic: list[Cursor] = []  # variables of the host that code gives their first values
@@ -67,10 +70,13 @@ class Lowering:
     def module(self) -> Module:
         return Module(self.functions, self.globals, self.types.structs)
 
-    def function(self, cursor: Cursor, at: Span) -> str:
-        """The IR name of a C++ function, lowering it unless that was done before."""
+    def function(self, cursor: Cursor, at: Span, handles: Handles | None = None) -> str:
+        """The IR name of a C++ function, lowering it unless that was done before. One that gets derivatives to execute
+        is a function of its own for each of them."""
         for_host = bool(self._in_progress) and self.on_host and self.unit.is_for_both(cursor)
-        key = identity(cursor) | (_FOR_HOST if for_host else 0)
+        own = identity(cursor) | (_FOR_HOST if for_host else 0)
+        given = (number for param, made in (handles or {}).items() for number in (param, int(made.data[1])))
+        key: Key = (own, *given) if handles else own
         if key in self._in_progress:
             raise UnsupportedError(
                 f"'{cursor.spelling}' calls itself: recursion is not supported", at, "rewrite the recursion as a loop"
@@ -84,7 +90,7 @@ class Lowering:
             parent = cursor.semantic_parent
             closure = self.closures.get(identity(parent)) if parent is not None else None
             with _blamed_on(at):
-                self.functions[name] = FunctionLowering(self, cursor, name, closure).run()
+                self.functions[name] = FunctionLowering(self, cursor, name, closure, handles or {}).run()
             self._in_progress.pop()
             self._devices -= device
         return self._names[key]
@@ -140,8 +146,16 @@ class Closure:
 class FunctionLowering:
     """One function body. `variables` maps declarations to where they live; `b` builds."""
 
-    def __init__(self, module: Lowering, cursor: Cursor, name: str, closure: Closure | None):
+    def __init__(
+        self,
+        module: Lowering,
+        cursor: Cursor,
+        name: str,
+        closure: Closure | None,
+        handles: Handles = MappingProxyType({}),
+    ):
         self.module, self.cursor, self.name, self.closure = module, cursor, name, closure
+        self.handles = handles
         self.types, self.unit = module.types, module.unit
         self.span = self.unit.span(cursor)
         self.b = Builder(self.span)
@@ -171,7 +185,7 @@ class FunctionLowering:
             result_type = None if self.cursor.kind in _SPECIAL else self.lower_return_type()
             self.returned = self.variable(BOOL, "returned", self.constant(False, BOOL))
             if result_type is not None:
-                self.result = self.b.alloca(result_type, "result")
+                self.result = self.variable(result_type, "result", self._unless_returned(result_type))
             if self.cursor.kind == Kind.CONSTRUCTOR:
                 from .initialize import member_initializers
 
@@ -185,6 +199,10 @@ class FunctionLowering:
         bounds = self.unit.launch_bounds(self.cursor)
         ops = (*self._started(), *self.b.ops)
         return Function(self.name, self.kind, params, Block((), ops, results), self.span, bounds)
+
+    def _unless_returned(self, type: Type) -> Value | None:
+        """What a function gives whose end is reached: `main` is the only one that may come there, and gives 0."""
+        return self.constant(0, type) if self.on_host and self.cursor.spelling == "main" else None
 
     def _started(self) -> list[Op]:
         """What comes before the body: of the function that Python calls, also first values of variables."""

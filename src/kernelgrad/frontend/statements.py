@@ -332,6 +332,13 @@ def _loop_statement(fn: Fn, c: Cursor) -> None:
     lower_loop(fn, c)
 
 
+def _try(fn: Fn, c: Cursor) -> None:
+    """What is thrown ends a program, told at its line: what would catch it never runs."""
+    if not fn.on_host:
+        _refuse(*REFUSED[Kind.CXX_TRY_STMT])(fn, c)
+    sequence(fn, children_of(c)[:1])
+
+
 def _switch(fn: Fn, c: Cursor) -> None:
     from .switch import lower_switch
 
@@ -358,4 +365,6 @@ _STATEMENTS: dict[Kind, Callable[[Fn, Cursor], None]] = {
     Kind.LABEL_STMT: _refuse("labels and goto are not supported", "use a loop with break or continue"),
     Kind.ASM_STMT: _refuse("inline PTX is not supported", "use the CUDA intrinsic that stands for the instruction"),
     **{kind: _refuse(*reason) for kind, reason in REFUSED.items()},
+    Kind.CXX_TRY_STMT: _try,
+    Kind.CXX_THROW_EXPR: effect,
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.integers import are_integers
 from ..derivatives.asked.settings import has_derivative, names_in
 from ..errors import ArgumentError, LaunchError
 from ..host import transfers
@@ -18,6 +19,8 @@ from ..runtime.recording import refuse_while_recording
 from ..runtime.signature import c_signature
 from .function import Call, HostFunction
 from .machine import Recording
+from .real_buffers import RealAdjoint
+from .real_integers import RealRecording
 from .values import Cell
 
 
@@ -28,6 +31,7 @@ class HostGradient:
         """`owned`: memory of objects will have adjoints, too."""
         self.target, self.budget = target, budget
         self.listed = () if owned and not parameters else _listed(target, parameters)
+        self.integers = tuple(p.name for p in target.function.params if p.name in self.listed and are_integers(p.type))
         self._told = ""
 
     @property
@@ -72,7 +76,7 @@ class HostGradient:
         own, given = self._separate(args, adjoints)
         tape = Tape(self.budget, False)
         with Call(self.target, own, device) as call:
-            machine = Recording(call.memory, tape)
+            machine = self._machine(call, tape, given)
             call.track(self.listed, machine)
             with tape:
                 for allocation in call.arguments.values():
@@ -88,8 +92,20 @@ class HostGradient:
                 result = call.run(machine)
             self._told = tape.explain()
             self._reverse(tape, call, given, result, seed, owned)
+            if isinstance(machine, RealRecording):
+                machine.end(self.target.function.span)
             call.bring_back()
         return result.number if isinstance(result, Cell) else result
+
+    def _machine(self, call: Call, tape: Tape, given: dict[str, Any]) -> Recording:
+        integers = [name for name in self.integers if given[name] is not None and name in call.arguments]
+        if not integers:
+            return Recording(call.memory, tape)
+        machine = RealRecording(call.memory, tape)
+        for name in integers:
+            twin = machine.follow(call.arguments[name].start, call.dtypes[name], self.target.function.span)
+            _know(tape, twin.reals.start, twin.reals.nbytes, twin.reals.device)
+        return machine
 
     def _separate(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         count, names = len(self.target.function.params), self.adjoint_names
@@ -112,6 +128,9 @@ class HostGradient:
         given = dict(_each(given))
         places = {name: self._place(name, call) for name in given}
         views = {name: self._adjoint(name, places[name], value) for name, value in given.items() if value is not None}
+        reals = {name: RealAdjoint(views[name]) for name in self.integers if name in views}
+        for name, real in reals.items():
+            places[name], views[name] = self._real_place(places[name], call), real.view
         for k, (place, adjoint) in enumerate(owned):
             places[f"[{k}]"], views[f"[{k}]"] = place, adjoint
         seeds: list[tuple[ArrayView, Any]] = [(places[name], adjoint) for name, adjoint in views.items()]
@@ -127,6 +146,14 @@ class HostGradient:
             on = adjoint.device[1] if isinstance(adjoint.device, tuple) else device
             transfers.move(adjoint.address, found.address, place.nbytes, on, 0 if on is not None else None)
         call.machine.synchronize()
+        for real in reals.values():
+            real.put_back()
+
+    def _real_place(self, place: ArrayView, call: Call) -> ArrayView:
+        assert isinstance(call.machine, RealRecording)
+        twin = call.machine.twin(place.address)
+        assert twin is not None
+        return call.machine.view(twin, place.address, place.nbytes, self.target.function.span)
 
     def _place(self, name: str, call: Call) -> ArrayView:
         """The memory of a listed parameter, as an array."""
@@ -141,7 +168,9 @@ class HostGradient:
         found = view(given)
         if found is None:
             raise ArgumentError(f"{self.target.name}: d_{name}: wants an array, got {given.__class__.__name__}")
-        if found.dtype != place.dtype or found.nbytes != place.nbytes:
+        in_doubles = name in self.integers and found.dtype == np.dtype("f8")
+        size = np.dtype("f8" if in_doubles else place.dtype).itemsize if isinstance(place.dtype, np.dtype) else 2
+        if (found.dtype != place.dtype and not in_doubles) or found.nbytes != place.shape[0] * size:
             wanted = f"an array of {place.shape[0]} {place.dtype}"
             raise ArgumentError(f"{self.target.name}: d_{name}: wants {wanted}, got {found.dtype} of {found.shape}")
         if not found.contiguous or not found.writable:
@@ -173,7 +202,7 @@ def _listed(target: HostFunction, parameters: Any) -> tuple[str, ...]:
     for name in listed:
         if name not in params:
             raise ArgumentError(f"{target.name} has no parameter '{name}'\n  {shown}")
-        if not _can_be_listed(params[name].type):
+        if not _can_be_listed(params[name].type) and not are_integers(params[name].type):
             kind = params[name].c_type
             raise ArgumentError(f"parameter '{name}' ({kind}) holds no floating-point numbers\n  {shown}")
     if not listed:

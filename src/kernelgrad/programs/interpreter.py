@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..analysis.fold import evaluate, wrap
+from ..autodiff.integers import ARITHMETIC, HINT, MORE, is_integer, keeps_integers
 from ..errors import ProgramError, Span, UnsupportedError
 from ..ir.ops import (
     Aggregate,
@@ -102,7 +103,7 @@ class Interpreter:
         if self._native(op):
             return
         carried = [self.values[v] for v in op.inits]
-        for k in range(self._plain(op.lower), self._plain(op.upper), op.step):
+        for k in range(self._decided(op.lower, op.span), self._decided(op.upper, op.span), op.step):
             carried = self._block(op.body, (k, *carried))
         self._bind(op, carried)
 
@@ -154,21 +155,22 @@ class Interpreter:
     def _result(self, at: int, type: Type, span: Span) -> Any:
         if self.machine.recorded and isinstance(type, Scalar) and type.is_float:
             return Cell(at, type)
-        if isinstance(type, Scalar):
-            from .memory import read_bytes
-
-            return unpack(read_bytes(at, type.size), type)
-        return self.machine.load(at, type, span)
+        return self.machine.result(at, type) if isinstance(type, Scalar) else self.machine.load(at, type, span)
 
     # ---- arithmetic that waits
 
     def _needs_waiting(self, op: Op) -> bool:
         if _waits_itself(op):
-            return isinstance(op, Apply) and not _is_number(op.result.type) and self._uses_waiting(op)
+            return isinstance(op, Apply) and not self._may_wait(op) and self._uses_waiting(op)
         return isinstance(op, If | For | While) or self._uses_waiting(op)
 
     def _uses_waiting(self, op: Op) -> bool:
         return any(self.values.get(v) is _LATER for v in operands(op))
+
+    def _may_wait(self, op: Apply) -> bool:
+        if is_integer(op.result.type):
+            return self.machine.has_reals and op.fn in ARITHMETIC
+        return _is_number(op.result.type)
 
     def _wait(self, op: Op) -> bool:
         """Whether it is arithmetic of recorded floats, and now waits."""
@@ -190,6 +192,12 @@ class Interpreter:
     def _plain(self, value: Value) -> Any:
         return plain(self.values[value])
 
+    def _decided(self, value: Value, span: Span) -> Any:
+        """A number that decides what is done, and where."""
+        if self.machine.has_reals and _is_real_integer(self.values[value]):
+            raise UnsupportedError(MORE, span, HINT)
+        return plain(self.values[value])
+
     def _constant(self, op: Constant) -> None:
         self.values[op.result] = op.value
 
@@ -197,11 +205,16 @@ class Interpreter:
         self.values[op.result] = zero(op.result.type)
 
     def _apply(self, op: Apply) -> None:
-        if _is_number(op.result.type) and self._wait(op):
+        if self._may_wait(op) and self._wait(op):
             return
         given = [self.values[v] for v in op.args]
         if op.fn == "select":
             self.values[op.result] = given[1] if given[0] else given[2]
+            return
+        if self.machine.has_reals and any(_is_real_integer(v) for v in given):
+            if op.fn != "convert" or not keeps_integers(op.args[0].type, op.result.type):
+                raise UnsupportedError(MORE, op.span, HINT)
+            self.values[op.result] = given[0]
             return
         if any(isinstance(v, Symbol) for v in given):
             raise ProgramError("the host has no address of a device variable", op.span, "use cudaMemcpyFromSymbol")
@@ -270,7 +283,7 @@ class Interpreter:
         self.values[op.result] = self.state.address_of(self.program.variable(op.name), self.memory)
 
     def _offset(self, op: Offset) -> None:
-        base, index = self.values[op.ptr], self._plain(op.index)
+        base, index = self.values[op.ptr], self._decided(op.index, op.span)
         assert isinstance(op.ptr.type, Pointer)
         if isinstance(base, Symbol):
             if index:
@@ -309,7 +322,7 @@ class Interpreter:
     # ---- launches and calls
 
     def _launch(self, op: KernelLaunch) -> None:
-        numbers = [self._plain(v) for v in op.config]
+        numbers = [self._decided(v, op.span) for v in op.config]
         kernel = self.program.kernel(op.kernel)
         if 0 in numbers[:6]:  # CUDA refuses it with an error code, and goes on
             warnings.warn(f"{op.span}: a launch of no blocks or threads: nothing runs", stacklevel=2)
@@ -351,6 +364,9 @@ class Interpreter:
     def _call(self, op: HostCall) -> None:
         from .calls import CALLS
 
+        if not any(kind in op.fn for kind in ("print", "ostream")):
+            for value in op.args:
+                self._decided(value, op.span)
         with told_at(op.span):
             result = CALLS[op.fn](self, op, *(self._plain(v) for v in op.args))
         if op.results:
@@ -364,6 +380,9 @@ class Interpreter:
     def _registered(self, op: Registered) -> None:
         from .registered import run
 
+        if self.machine.has_reals:
+            problem = "passes of one's own, in a program that is differentiated by integers: not supported"
+            raise UnsupportedError(problem, op.span, HINT)
         with told_at(op.span):
             run(self, op)
 
@@ -394,6 +413,12 @@ def _share_memory(args: tuple[Any, ...]) -> bool:
         return True
     places = sorted((a.address, a.nbytes) for a in args if isinstance(a, ArrayView))
     return any(start + nbytes > other for (start, nbytes), (other, _) in pairwise(places))
+
+
+def _is_real_integer(value: Any) -> bool:
+    from .real_integers import RealInteger
+
+    return isinstance(value, RealInteger)
 
 
 def _is_recorded(value: Any) -> bool:

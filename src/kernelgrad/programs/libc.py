@@ -312,6 +312,12 @@ def _abort(run: Any, op: HostCall) -> None:
     raise ProgramError("the program called abort()", op.span)
 
 
+def _throw(run: Any, op: HostCall, text: int = 0) -> None:
+    told = f": {text_at(run, text, op)}" if text else ""
+    hint = "what catches exceptions is not run: they end the program"
+    raise ProgramError(f"the program throws an exception{told}", op.span, hint)
+
+
 def _own(name: str, result: Any, *types: Any, texts: tuple[int, ...] = ()) -> Handler:
     """The C library's own function. `texts`: arguments that are read as text."""
 
@@ -374,6 +380,7 @@ LIBC: dict[str, Handler] = {
     "getpid": _own("getpid", _INT),
     "exit": _exit,
     "abort": _abort,
+    "throw": _throw,
     "fopen": _fopen,
     "fclose": _own("fclose", _INT, _AT),
     "feof": _own("feof", _INT, _AT),

@@ -30,6 +30,7 @@ class Machine:
     """Runs at once. All work of a GPU goes to one stream, in the order of the program."""
 
     recorded = False
+    has_reals = False  # integers that are differentiated by, as `real_integers` has them
 
     def __init__(self, memory: Memory):
         self.memory = memory
@@ -55,6 +56,10 @@ class Machine:
         address = int(self._arenas[-1].ctypes.data) + self._used
         self._used += 16
         return Cell(address, type)
+
+    def result(self, at: int, type: Scalar) -> Any:
+        """A number that a stretch has put into a cell."""
+        return unpack(read_bytes(at, type.size), type)
 
     # ---- bytes
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LaunchError
+from ..errors import LaunchError, ProgramError, Span
 from ..host import transfers
 from ..runtime.arrays import ArrayView
 from ..runtime.scratch import Scratch
 
-_EXACT = float(1 << 53)
+_DOUBLE = np.dtype("f8")
+_EXACT = 1 << 53  # integers that doubles hold
 
 
 class RealBuffers:
@@ -34,7 +35,32 @@ class RealBuffers:
     def put_back(self) -> None:
         for array, memory in self._made:
             numbers = np.frombuffer(memory.read(), np.float64)
-            if not np.all(np.abs(numbers) <= _EXACT):
-                raise LaunchError("an integer that is differentiated by has grown past what a double holds")
-            self._back.append(np.ascontiguousarray(numbers.astype(np.int64).astype(array.dtype)))
+            self._back.append(as_integers(numbers, np.dtype(array.dtype)))
             transfers.move(array.address, self._back[-1].ctypes.data, array.nbytes, self.device, 0)
+
+
+class RealAdjoint:
+    """The adjoint of integers as doubles, in place of an array of the same integers, or of doubles."""
+
+    def __init__(self, given: ArrayView):
+        self.given = given
+        self._device = given.device[1] if isinstance(given.device, tuple) else None
+        data = transfers.read(given.address, given.nbytes, self._device, 0).view(given.dtype)
+        self._numbers = np.ascontiguousarray(data.astype(_DOUBLE))
+        self.view = transfers.raw(self._numbers.ctypes.data, self._numbers.nbytes, _DOUBLE, None)
+
+    def put_back(self) -> None:
+        dtype = self.given.dtype
+        found = self._numbers if dtype == _DOUBLE else as_integers(self._numbers, np.dtype(dtype))
+        transfers.move(self.given.address, found.ctypes.data, found.nbytes, self._device, 0)
+        if self._device is not None:
+            transfers.synchronize(self._device)
+
+
+def as_integers(reals: Any, dtype: np.dtype[Any], span: Span | None = None) -> Any:
+    """What doubles stand for."""
+    limits = np.iinfo(dtype)
+    if not np.all((max(limits.min, -_EXACT) <= reals) & (reals <= min(limits.max, _EXACT))):
+        problem = f"an integer that is differentiated by has grown past what {dtype} holds"
+        raise LaunchError(problem) if span is None else ProgramError(problem, span)
+    return np.ascontiguousarray(reals.astype(np.int64 if dtype.kind == "i" else np.uint64).astype(dtype))

@@ -3,7 +3,8 @@ a plain one, each by the object that Python code has for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,15 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import pipeline
+from ..analysis.roots import holds_pointers
 from ..autodiff.integers import are_integers, as_reals
-from ..derivatives.asked.settings import has_derivative, make_settings
+from ..derivatives.asked.settings import has_derivative, is_active, make_settings
 from ..derivatives.device_function import DeviceFunction, FunctionGradient, as_kernel
 from ..derivatives.gradient import Gradient
 from ..derivatives.jvp import make_tangent
 from ..derivatives.module_variables import with_variables
 from ..errors import UnsupportedError
-from ..ir.ops import Derivative, Function, Param
-from ..ir.types import Pointer, Scalar, Struct, Type
+from ..host import transfers
+from ..ir.ops import Derivative, Function, Module, Param
+from ..ir.types import Array, Pointer, Scalar, Struct, Type
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView
 from ..runtime.config import make_launch
@@ -69,9 +72,9 @@ class _Request:
         asked = [p for p in self.passed if p.activity != "const"]
         self.integers = [p for p in asked if are_integers(p.param.type)]
         self.owned = [pair for p in asked if p.shadow for pair in self.pairs(p)]
-        self.listed = [p for p in asked if has_derivative(p.param.type) or (op.config and p in self.integers)]
-        if self.integers and not op.config:
-            problem = f"'{self.integers[0].param.name}' holds integers, by which kernels alone are differentiated"
+        self.listed = [p for p in asked if has_derivative(p.param.type) or p in self.integers]
+        if self.integers and op.mode != "reverse":
+            problem = f"'{self.integers[0].param.name}' holds integers, by which there is reverse mode alone"
             raise UnsupportedError(problem, op.span, "use float or double")
         if self.owned and (op.config or op.mode != "reverse" or not self.is_program):
             problem = f"an object with memory of its own has adjoints in gradients of host functions alone: '{op.fn}'"
@@ -144,27 +147,40 @@ class _Request:
         found: Gradient = self.made("kernel", self.kernel_gradient)
         launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6])
         stream = None if self.at.memory.device is None else 0
-        reals = RealBuffers(self.at.memory.device)
-
-        def real(p: Passed, array: Any) -> Any:
-            return reals.of(array) if p in self.integers else array
-
-        args = [real(p, self.argument(p, False)) for p in self.passed]
-        adjoints = [real(p, self.adjoint(p, False)) for p in self.listed]
-        found[launch.grid, launch.block, launch.shared_bytes, stream](*args, *adjoints)
-        if self.integers:
-            reals.put_back()
-            self.at.machine.synchronize()
+        with self.reals(self.at.memory.device) as real:
+            args = [real(p, self.argument(p, False)) for p in self.passed]
+            adjoints = [real(p, self.adjoint(p, False)) for p in self.listed]
+            found[launch.grid, launch.block, launch.shared_bytes, stream](*args, *adjoints)
         return []
+
+    @contextmanager
+    def reals(self, device: int | None) -> Iterator[Callable[[Passed, Any], Any]]:
+        """Has integers as doubles for the length of a call."""
+        if self.integers and self.shares:
+            problem = "integers that are differentiated by share memory with others that are passed: not supported"
+            raise UnsupportedError(problem, self.op.span, "use float or double")
+        buffers = RealBuffers(device)
+        yield lambda p, array: buffers.of(array) if p in self.integers else array
+        if self.integers:
+            buffers.put_back()
+            self.at.machine.synchronize()
 
     def kernel_gradient(self) -> Gradient:
         kernel = self.program.kernel(self.op.fn)
         if self.integers:
-            function = as_reals(kernel.function, [p.param.name for p in self.integers])
-            module = pipeline.compile_kernel(replace(kernel.module, functions={kernel.name: function}), kernel.name)
-            kernel = Kernel(kernel.name, module, kernel.variable)
+            kernel = Kernel(kernel.name, self.real(kernel.module, kernel.name), kernel.variable)
         of = with_variables(kernel, self.names) if kernel.module.globals else kernel
         return Gradient(of, self.settings(of.function))
+
+    def real(self, module: Module, name: str) -> Module:
+        """With doubles for the integers that are asked for: all of the caller's that it writes must be among them."""
+        asked = {p.param.name for p in self.integers}
+        made = as_reals(module, name, asked)
+        if made.names != asked:
+            more = ", ".join(sorted(made.names - asked))
+            problem = f"'{more}' gets numbers that are computed from integers that are differentiated by"
+            raise UnsupportedError(problem, self.op.span, f"differentiate by {more}, too")
+        return pipeline.compile_kernel(made.module, name)
 
     # ---- functions
 
@@ -176,7 +192,12 @@ class _Request:
             outs += [] if own is None else [own]
             adjoints.append(own if own is not None else self.adjoint(p, not self.is_program))
         args = [self.argument(p, not self.is_program) for p in self.passed]
-        self.execute(args, adjoints)
+        if self.is_program:
+            self.execute(args, adjoints)
+            return [float(own[0]) for own in outs]
+        with self.reals(None) as real:
+            pairs = zip(self.listed, adjoints, strict=True)
+            self.execute([real(p, a) for p, a in zip(self.passed, args, strict=True)], [real(p, a) for p, a in pairs])
         return [float(own[0]) for own in outs]
 
     def execute(self, args: list[Any], adjoints: list[Any]) -> None:
@@ -207,6 +228,7 @@ class _Request:
     def device_function(self) -> DeviceFunction:
         lowered, name = self.program.lowered, self.op.fn
         module = pipeline.compile_kernel(lowered, name)
+        module = self.real(module, name) if self.integers else module
         function = module.functions[name]
         wrapped = replace(module, functions={name: as_kernel(function)})
         return DeviceFunction(function, Kernel(name, wrapped, lambda v: self.program.make_variable(module.globals[v])))
@@ -248,15 +270,26 @@ class _Request:
     def argument(self, p: Passed, on_host: bool) -> Any:
         if isinstance(p.param.type, Scalar):
             return plain(p.value)
-        if on_host or not self.is_program or not isinstance(p.param.type, Pointer):
+        if on_host or not self.is_program:
             return self.at.argument(p.value, p.param.type, self.op.span, on_host)
-        return self.memory(p.value, p.param.type)
+        return self.anywhere(p.value, p.param.type)
+
+    def anywhere(self, value: Any, type: Type) -> Any:
+        """An argument of a program, which has pointers to any memory."""
+        if isinstance(type, Struct):
+            pairs = zip(type.fields, value, strict=True)
+            return {field.name: self.anywhere(part, field.type) for field, part in pairs}
+        if isinstance(type, Array):
+            return [self.anywhere(part, type.element) for part in value]
+        return self.memory(value, type) if isinstance(type, Pointer) else plain(value)
 
     def adjoint(self, p: Passed, on_host: bool) -> Any:
         """As large as what it is of."""
         type = p.param.type if isinstance(p.param.type, Pointer) else Pointer(p.param.type)
         if not p.shadow:
             return None
+        if isinstance(p.param.type, Struct):
+            return self.struct(p.shadow, p.param.type)
         if not isinstance(p.param.type, Pointer):
             return self.number(p, type)
         found = self.at.argument(p.shadow, type, self.op.span, on_host) if not self.is_program else None
@@ -272,6 +305,25 @@ class _Request:
         found = self.memory(p.shadow, type)
         size = type.pointee.size
         return found._replace(nbytes=size, shape=(1,))
+
+    def struct(self, address: int, type: Struct) -> Any:
+        """The adjoint of a struct that is passed by value: a struct of adjoints. Kernels take one without pointers as
+        it lies in memory."""
+        if not self.is_program and not holds_pointers(type):
+            return self.memory(address, Pointer(type))._replace(nbytes=type.size, shape=(1,))
+        active = [f for f in type.fields if is_active(f.type)]
+        return {f.name: self.part(address + f.offset, f.type) for f in active}
+
+    def part(self, address: int, type: Type) -> Any:
+        if isinstance(type, Struct):
+            return self.struct(address, type)
+        if isinstance(type, Array):
+            return [self.part(address + k * type.element.size, type.element) for k in range(type.count)]
+        if not isinstance(type, Pointer):
+            return self.memory(address, Pointer(type))._replace(nbytes=type.size, shape=(1,))
+        found = self.at.memory.at(address, self.op.span, "passes")
+        kept = transfers.read(address, 8, found.device, 0)
+        return self.memory(int.from_bytes(kept.tobytes(), "little"), type)
 
     def memory(self, address: Any, type: Type) -> Any:
         """Wherever it lies."""

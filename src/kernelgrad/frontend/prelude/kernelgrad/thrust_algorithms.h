@@ -331,6 +331,5 @@ KG_WITH_POLICY(gather)
 KG_WITH_POLICY(scatter)
 KG_WITH_POLICY(sort)
 KG_WITH_POLICY(sort_by_key)
-#undef KG_WITH_POLICY
 
 }  // namespace thrust

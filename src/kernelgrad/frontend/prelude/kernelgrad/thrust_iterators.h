@@ -40,6 +40,19 @@ template <class F, class I> transform_iterator<F, I> make_transform_iterator(I o
   return transform_iterator<F, I>(of, function);
 }
 
+// Elements in the order of indices.
+template <class I, class M> struct permutation_iterator {
+  I _of;
+  M _map;
+  __host__ __device__ permutation_iterator(I of, M map) : _of(of), _map(map) {}
+  __host__ __device__ decltype(auto) operator[](long k) const { return _of[_map[k]]; }
+  permutation_iterator operator+(long k) const { return permutation_iterator(_of, _map + k); }
+  long operator-(const permutation_iterator &other) const { return _map - other._map; }
+};
+template <class I, class M> permutation_iterator<I, M> make_permutation_iterator(I of, M map) {
+  return permutation_iterator<I, M>(of, map);
+}
+
 // Two iterators and what is made of their elements.
 template <class I, class J, class F> struct __kg_both {
   I _a;
@@ -63,6 +76,13 @@ template <class F, class I> struct __kg_place<transform_iterator<F, I>> {
     return transform_iterator<F, decltype(__kg_place<I>::raw(it._of))>(__kg_place<I>::raw(it._of), it._function);
   }
 };
+template <class I, class M> struct __kg_place<permutation_iterator<I, M>> {
+  static constexpr bool on_device = __kg_place<I>::on_device || __kg_place<M>::on_device;
+  static auto raw(permutation_iterator<I, M> it) {
+    return permutation_iterator<decltype(__kg_place<I>::raw(it._of)), decltype(__kg_place<M>::raw(it._map))>(
+        __kg_place<I>::raw(it._of), __kg_place<M>::raw(it._map));
+  }
+};
 template <class I> struct __kg_value {
   typedef typename I::value_type type;
 };
@@ -71,6 +91,12 @@ template <class T> struct __kg_value<T *> {
 };
 template <class T> struct __kg_value<device_ptr<T>> {
   typedef std::remove_const_t<T> type;
+};
+template <class I, class M> struct __kg_value<permutation_iterator<I, M>> {
+  typedef typename __kg_value<I>::type type;
+};
+template <class F, class I> struct __kg_value<transform_iterator<F, I>> {
+  typedef std::decay_t<decltype(std::declval<F>()(std::declval<typename __kg_value<I>::type>()))> type;
 };
 template <class I> auto __kg_raw(I it) { return __kg_place<I>::raw(it); }
 template <class... I> constexpr bool __kg_any_on_device = (__kg_place<I>::on_device || ...);

@@ -1,1 +1,1 @@
-#include "../kernelgrad/thrust_algorithms.h"
+#include "../kernelgrad/thrust_segments.h"

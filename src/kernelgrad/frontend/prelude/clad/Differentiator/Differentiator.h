@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ArrayRef.h"
+#include "RestoreTracker.h"
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -20,6 +21,27 @@
 
 #pragma clang force_cuda_host_device begin
 namespace clad {
+// All of a value is zero: of what has elements, each of them.
+void __kg_unsupported_zero();
+template <class T> void zero_init(T &value);
+template <class T> auto __kg_zero(T &value, int) -> decltype((void)value.begin(), (void)value.end()) {
+  for (auto &element : value) clad::zero_init(element);
+}
+template <class T> void __kg_zero(T &value, long) {
+  if constexpr (!__is_trivially_destructible(T)) __kg_unsupported_zero();
+  unsigned char *at = (unsigned char *)&value;
+  for (size_t k = 0; k < sizeof(T); ++k) at[k] = 0;
+}
+template <class T> void zero_init(T &value) {
+  if constexpr (std::is_arithmetic<T>::value || std::is_pointer<T>::value)
+    value = 0;
+  else
+    __kg_zero(value, 0);
+}
+template <class T> void zero_init(T *values, size_t count) {
+  for (size_t k = 0; k < count; ++k) clad::zero_init(values[k]);
+}
+
 enum opts : unsigned { use_enzyme = 256, vector_mode = 512, enable_tbr = 1024, disable_tbr = 2048 };
 
 // What is to be executed is known where it is declared: it is not assigned to. The value of a derivative is that of the

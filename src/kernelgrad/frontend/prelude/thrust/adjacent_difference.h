@@ -1,0 +1,1 @@
+#include "../kernelgrad/thrust_segments.h"
