@@ -40,7 +40,9 @@ _INVARIANT = Pass("invariant", "transforms.invariant", (For, While))
 def in_form(function: Function, module: Module, options: Options) -> Function:
     """The function in the form that reversal knows."""
     facts = options.facts
-    refuse_volatile(function)
+    refuse_fences(function)
+    volatile = Pass("volatile", "transforms.volatile_accesses", (Load, Store), (not facts.ragged,))
+    function = applied(volatile, function, module)
     if facts.passed:
         function = applied(Pass("decided", "transforms.decided", (), (facts.passed,)), function, module)
     function = applied(_LOCAL_ARRAYS, applied(_CAS_LOOPS, function, module), module)
@@ -56,13 +58,9 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     return applied(Pass("converge", "transforms.converge", (Warp, Barrier), (not facts.ragged,)), function, module)
 
 
-def refuse_volatile(function: Function) -> None:
+def refuse_fences(function: Function) -> None:
     """Refuses cooperation that has no reverse here."""
     for op in walk(function.body):
-        if isinstance(op, Load | Store) and op.volatile:
-            raise UnsupportedError(
-                "volatile memory has no gradient", op.span, "drop `volatile` and put __syncwarp() between the steps"
-            )
         if isinstance(op, Fence) and op.scope != "block":
             reason = "a fence passes values between blocks inside one launch: that has no gradient"
             raise UnsupportedError(reason, op.span, "use two launches")
