@@ -431,8 +431,20 @@ def _delete_value(fn: Fn, c: Cursor) -> None:
     delete(fn, c)
 
 
-def _statement_expression(fn: Fn, c: Cursor) -> Value:
-    raise fn.unsupported(c, "statement expressions are not supported")
+def _statement_expression(fn: Fn, c: Cursor) -> Value | None:
+    """GNU's `({ ...; value; })`."""
+    from .exits import exits
+    from .statements import sequence
+
+    (body,) = children_of(c)
+    statements = children_of(body)
+    if fn.on_host or exits(body):
+        what = "in host code" if fn.on_host else "that is left by a jump"
+        raise fn.unsupported(c, f"a statement expression {what} is not supported", "write it as a function")
+    if c.type.get_canonical().kind == clang.TypeKind.VOID:
+        return sequence(fn, statements)
+    sequence(fn, statements[:-1])
+    return value(fn, statements[-1])
 
 
 _ALLOCATION = ("allocation on the device is not supported", "use a local array or pass a buffer")
