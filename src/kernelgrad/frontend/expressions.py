@@ -442,7 +442,8 @@ def _statement_expression(fn: Fn, c: Cursor) -> Value | None:
         what = "in host code" if fn.on_host else "that is left by a jump"
         raise fn.unsupported(c, f"a statement expression {what} is not supported", "write it as a function")
     if c.type.get_canonical().kind == clang.TypeKind.VOID:
-        return sequence(fn, statements)
+        sequence(fn, statements)
+        return None
     sequence(fn, statements[:-1])
     return value(fn, statements[-1])
 

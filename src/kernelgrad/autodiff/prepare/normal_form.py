@@ -17,7 +17,9 @@ from ...ir.ops import (
     Function,
     Leave,
     Load,
+    Member,
     Module,
+    PtrCast,
     Store,
     Warp,
     While,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _CAS_LOOPS = Pass("cas_loops", "transforms.cas_loops", (Atomic,))
+_BIT_MOVES = Pass("bit_moves", "transforms.bit_moves", (PtrCast, Member, "bitcast"))
 _LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca,))
 _ROTATE = Pass("rotate", "transforms.rotate", (While,))
 _INVARIANT = Pass("invariant", "transforms.invariant", (For, While))
@@ -42,7 +45,7 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     facts = options.facts
     refuse_fences(function)
     volatile = Pass("volatile", "transforms.volatile_accesses", (Load, Store), (not facts.ragged,))
-    function = applied(volatile, function, module)
+    function = applied(_BIT_MOVES, applied(volatile, function, module), module)
     if facts.passed:
         function = applied(Pass("decided", "transforms.decided", (), (facts.passed,)), function, module)
     function = applied(_LOCAL_ARRAYS, applied(_CAS_LOOPS, function, module), module)
