@@ -136,12 +136,15 @@ def test_phases_on_an_unlisted_buffer() -> None:
 
 
 REFUSED = {
-    "volatile memory has no gradient": """
+    "volatile memory that a launch both reads and writes": """
+        __global__ void k(volatile double* y, const double* x, int n) {
+          y[threadIdx.x] = x[threadIdx.x];
+          y[threadIdx.x] += y[threadIdx.x + 16];
+        }""",
+    "volatile memory that a launch both": """
         __global__ void k(double* y, const double* x, int n) {
-          volatile __shared__ double s[64];
-          s[threadIdx.x] = x[threadIdx.x];
-          s[threadIdx.x] += s[threadIdx.x + 16];
-          y[threadIdx.x] = s[threadIdx.x];
+          y[threadIdx.x] = x[threadIdx.x];
+          atomicAdd(&y[0], x[1] * *(volatile double *)&y[1]);
         }""",
     "passes values between blocks": """
         __device__ int done;

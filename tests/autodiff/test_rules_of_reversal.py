@@ -78,17 +78,14 @@ def test_4_printf_runs_once(capfd: pytest.CaptureFixture[str]) -> None:
     assert d_x.all()
 
 
-def test_4_volatile_loads_are_not_repeated() -> None:
-    """Of inactive memory; that of active memory is refused."""
+def test_4_volatile_memory_that_is_only_read() -> None:
+    """As any other: nobody writes it while the launch runs. Where somebody may, it is refused."""
     target = kernel(
         "int i = threadIdx.x; double s = x[i]; for (int j = 0; j < 3; j++) {"
         " double w = *(volatile const double *)(weights + j); s = s * w * s; } y[i] = s;",
         "double *y, const double *x, const double *weights",
     )
-    try:
-        agrees(target, "y, x", 4, np.zeros(4), np.linspace(0.5, 1.2, 4), np.linspace(0.5, 1.2, 4))
-    except kg.UnsupportedError as error:
-        assert "volatile" in str(error)
+    agrees(target, "y, x", 4, np.zeros(4), np.linspace(0.5, 1.2, 4), np.linspace(0.5, 1.2, 4))
 
 
 def test_4_loads_stay_behind_their_guard() -> None:

@@ -1,3 +1,3 @@
 __global__ void k(int* y) {
-  y[0] = ({ int t = 1; t + 1; });  // error: UnsupportedError: statement expressions are not supported // at: ({ int t = 1; t + 1; })
+  y[0] = ({ if (y[1]) return; 2; });  // error: UnsupportedError: a statement expression that is left by a jump is not supported // at: ({ if (y[1]) return; 2; })
 }

@@ -29,7 +29,7 @@ from ..runtime.buffer_checks import check_overlap
 from ..runtime.config import Launch, make_launch
 from ..runtime.signature import c_signature, user_params
 from ..runtime.variables import Variable
-from ..transforms import widen
+from ..transforms import bit_moves, widen
 from ..transforms.erase_custom import custom_places
 from .perturb import Piece, Vector, make_piece
 
@@ -233,7 +233,9 @@ class _Copied(Variable):
 
 
 def _widened(kernel: Kernel) -> tuple[Kernel, dict[str, _Copied]]:
-    module = widen.run(kernel.module, kernel.name, cut_pointers(kernel.function))
+    function = bit_moves.run(kernel.function, kernel.module)
+    moved = replace(kernel.module, functions={**kernel.module.functions, kernel.name: function})
+    module = widen.run(moved, kernel.name, cut_pointers(function))
     variables = {
         name: _Copied(kernel.variable(name), declared.type, declared)
         for name, declared in module.globals.items()

@@ -33,7 +33,7 @@ from ..runtime.launch_memory import LaunchMemory
 from ..runtime.recording import is_recorded
 from ..runtime.scratch import Scratch
 from ..runtime.signature import c_signature, declare, user_params
-from ..transforms import cas_loops, rotate
+from ..transforms import bit_moves, cas_loops, rotate
 from .asked.settings import Names, check_outputs, has_derivative, names_in
 from .device_function import DeviceFunction, read_result, result_memory
 from .module_variables import with_variables
@@ -70,7 +70,7 @@ class Code:
 
     @deeply
     def __init__(self, kernel: Kernel, listed: tuple[str, ...], report_nan: bool = False):
-        function = cas_loops.run(kernel.function, kernel.module)
+        function = bit_moves.run(cas_loops.run(kernel.function, kernel.module), kernel.module)
         self.internal = _flowing(function, kernel.module, listed)
         made = jvp(function, kernel.module, (*listed, *self.internal), report_nan)
         self.tests = made.tests

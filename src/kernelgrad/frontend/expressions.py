@@ -439,8 +439,21 @@ def _throw_value(fn: Fn, c: Cursor) -> None:
     throw(fn, c)
 
 
-def _statement_expression(fn: Fn, c: Cursor) -> Value:
-    raise fn.unsupported(c, "statement expressions are not supported")
+def _statement_expression(fn: Fn, c: Cursor) -> Value | None:
+    """GNU's `({ ...; value; })`."""
+    from .exits import exits
+    from .statements import sequence
+
+    (body,) = children_of(c)
+    statements = children_of(body)
+    if fn.on_host or exits(body):
+        what = "in host code" if fn.on_host else "that is left by a jump"
+        raise fn.unsupported(c, f"a statement expression {what} is not supported", "write it as a function")
+    if c.type.get_canonical().kind == clang.TypeKind.VOID:
+        sequence(fn, statements)
+        return None
+    sequence(fn, statements[:-1])
+    return value(fn, statements[-1])
 
 
 _ALLOCATION = ("allocation on the device is not supported", "use a local array or pass a buffer")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..errors import UnsupportedError
 from ..ir.builder import Builder
 from ..ir.ops import AtomicKind, Barrier, BarrierReduce, Fence, Scope, Trap, Value, Warp
-from ..ir.types import BOOL, I32, I64, U32, U64, Type
+from ..ir.types import BOOL, I32, I64, U32, U64, Array, Pointer, Struct, Type, element_types
 from .intrinsics_rows import Effect, Emit, Intrinsic, truth
 
 # ---- atomics
@@ -37,6 +38,25 @@ def _atomic(kind: AtomicKind, scope: Scope) -> Emit:
 def _shuffle(fn: str) -> Emit:
     def emit(b: Builder, mask: Value, value: Value, lane: Value, width: Value) -> Value:
         return b.emit(Warp, fn, (mask, value, lane, width), type=value.type)
+
+    return Emit(emit)
+
+
+def _shuffle_parts(fn: str) -> Emit:
+    """Of any type, as groups and CUB shuffle: a struct field by field, and what is narrow as an int."""
+    shuffle = _shuffle(fn).emit
+
+    def emit(b: Builder, mask: Value, value: Value, lane: Value, width: Value) -> Value:
+        type = value.type
+        if isinstance(type, Pointer) or (isinstance(type, Struct) and type.is_union):
+            what = "a union" if isinstance(type, Struct) else "a pointer"
+            raise UnsupportedError(f"{what} is shuffled", b.span, "shuffle the index it stands for, or its parts")
+        if isinstance(type, Struct | Array):
+            parts = (b.extract(value, k) for k in range(len(element_types(type))))
+            return b.aggregate(type, tuple(emit(b, mask, part, lane, width) for part in parts))
+        if type.size >= 4 or type.kind == "float":
+            return shuffle(b, mask, value, lane, width)
+        return b.convert(shuffle(b, mask, b.convert(value, I32), lane, width), type)
 
     return Emit(emit)
 
@@ -91,6 +111,7 @@ THREAD_ROWS: dict[str, Intrinsic] = {
     **{name + suffix: _atomic(kind, scope) for name, kind in _ATOMICS.items() for suffix, scope in _SCOPES.items()},
     "__shfl_sync": _shuffle("shfl_idx"),
     **{f"__shfl_{kind}_sync": _shuffle(f"shfl_{kind}") for kind in ("up", "down", "xor")},
+    **{f"__kg_shfl_{kind}": _shuffle_parts(f"shfl_{kind}") for kind in ("idx", "up", "down", "xor")},
     **{f"__{kind}_sync": _vote(f"vote_{kind}", BOOL) for kind in ("any", "all", "uni")},
     "__ballot_sync": _vote("vote_ballot", U32),
     "__activemask": Emit(lambda b: b.emit(Warp, "activemask", (), type=U32)),

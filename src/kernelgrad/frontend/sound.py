@@ -172,9 +172,11 @@ class _Cutter:
                 self.sound.verdicts.append(flaw)
 
     def _place(self, error: Diagnostic) -> tuple[str, int] | None:
-        """Where to cut: of an error inside an instance of a template, at what asked for the instance."""
-        requests = [note for note in error.children if _REQUEST.search(note.spelling)]
-        for where in [note.location for note in reversed(requests)] + [error.location]:
+        """Where to cut: of an error inside an instance of a template, at what asked for the instance; of one in our own
+        headers, at what uses them."""
+        notes = list(error.children)
+        requests = [note for note in notes if _REQUEST.search(note.spelling)]
+        for where in (error_or_note.location for error_or_note in (*reversed(requests), error, *notes)):
             if where.file is not None and self._is_users(where.file.name):
                 return where.file.name, where.offset
         return None

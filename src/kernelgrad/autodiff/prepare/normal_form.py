@@ -17,7 +17,9 @@ from ...ir.ops import (
     Function,
     Leave,
     Load,
+    Member,
     Module,
+    PtrCast,
     Store,
     Warp,
     While,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _CAS_LOOPS = Pass("cas_loops", "transforms.cas_loops", (Atomic,))
+_BIT_MOVES = Pass("bit_moves", "transforms.bit_moves", (PtrCast, Member, "bitcast"))
 _LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca,))
 _ROTATE = Pass("rotate", "transforms.rotate", (While,))
 _INVARIANT = Pass("invariant", "transforms.invariant", (For, While))
@@ -40,7 +43,9 @@ _INVARIANT = Pass("invariant", "transforms.invariant", (For, While))
 def in_form(function: Function, module: Module, options: Options) -> Function:
     """The function in the form that reversal knows."""
     facts = options.facts
-    refuse_volatile(function)
+    refuse_fences(function)
+    volatile = Pass("volatile", "transforms.volatile_accesses", (Load, Store), (not facts.ragged,))
+    function = applied(_BIT_MOVES, applied(volatile, function, module), module)
     if facts.passed:
         function = applied(Pass("decided", "transforms.decided", (), (facts.passed,)), function, module)
     function = applied(_LOCAL_ARRAYS, applied(_CAS_LOOPS, function, module), module)
@@ -56,13 +61,9 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     return applied(Pass("converge", "transforms.converge", (Warp, Barrier), (not facts.ragged,)), function, module)
 
 
-def refuse_volatile(function: Function) -> None:
+def refuse_fences(function: Function) -> None:
     """Refuses cooperation that has no reverse here."""
     for op in walk(function.body):
-        if isinstance(op, Load | Store) and op.volatile:
-            raise UnsupportedError(
-                "volatile memory has no gradient", op.span, "drop `volatile` and put __syncwarp() between the steps"
-            )
         if isinstance(op, Fence) and op.scope != "block":
             reason = "a fence passes values between blocks inside one launch: that has no gradient"
             raise UnsupportedError(reason, op.span, "use two launches")

@@ -15,7 +15,7 @@ from ...analysis.roots import Memory, holds_pointers
 from ...analysis.structure import Place, Structure
 from ...errors import Span
 from ...ir.builder import pointee
-from ...ir.ops import Atomic, Call, For, Function, Global, Module, Op, Param, Print, Value, Warp, While
+from ...ir.ops import Atomic, Call, For, Function, Global, Module, Op, Param, Print, PtrCast, Value, Warp, While
 from ...ir.traverse import kinds, operands, uses, walk
 from ...ir.types import I64, Pointer, Scalar
 from ...locks import cached_property
@@ -152,6 +152,10 @@ def make_planned(function: Function, module: Module, options: Options) -> Planne
         from ..refusals.bits import refuse_bits
 
         refuse_bits(function, memory, activity)
+    if PtrCast in held:
+        from ..refusals.bits import refuse_odd_steps
+
+        refuse_odd_steps(function, memory, activity)
     decided, winners = SharedWinners(function), Winners()
     if Atomic in held:
         from ..winners import global_memory, shared_memory

@@ -15,6 +15,7 @@ from ...ir.builder import pointee
 from ...ir.ops import Aggregate, Apply, Atomic, Extract, Function, Insert, Load, Op, Store, Value, Warp, While
 from ...ir.traverse import blocks, control_flows, walk
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
+from ...transforms.bit_moves import odd_steps
 from ..calculus.activity import Activity
 from ..calculus.views import apart, held, leaves
 
@@ -32,6 +33,14 @@ def refuse_bits(function: Function, memory: Memory, activity: Activity, zeros: f
         work.changed = False
         for op in ops:
             work.op(op)
+
+
+def refuse_odd_steps(function: Function, memory: Memory, activity: Activity) -> None:
+    """Steps through half-precision numbers that lead elsewhere among their adjoints (see `transforms/bit_moves`)."""
+    for op, root in odd_steps(function, memory):
+        if root in activity.roots:
+            reason = f"a pointer steps through the half-precision numbers in '{root.name}' as through something else"
+            raise UnsupportedError(reason, op.span, "step in numbers of its type, then cast the pointer")
 
 
 class _Bits:

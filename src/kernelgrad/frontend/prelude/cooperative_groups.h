@@ -65,15 +65,17 @@ struct coalesced_group {
   int all(int predicate) const { return __all_sync(_mask, predicate); }
   unsigned int ballot(int predicate) const { return pack(__ballot_sync(_mask, predicate)); }
   template <class T> T shfl(T value, unsigned int rank) const {
-    return __shfl_sync(_mask, value, (int)details::nth_lane(_mask, rank % size()));
+    return __kg_shfl_idx(_mask, value, (int)details::nth_lane(_mask, rank % size()), 32);
   }
   template <class T> T shfl_down(T value, unsigned int delta) const {
     unsigned int rank = thread_rank() + delta;
-    return __shfl_sync(_mask, value, (int)(rank < size() ? details::nth_lane(_mask, rank) : details::lane()));
+    int lane = (int)(rank < size() ? details::nth_lane(_mask, rank) : details::lane());
+    return __kg_shfl_idx(_mask, value, lane, 32);
   }
   template <class T> T shfl_up(T value, unsigned int delta) const {
     unsigned int rank = thread_rank();
-    return __shfl_sync(_mask, value, (int)(rank >= delta ? details::nth_lane(_mask, rank - delta) : details::lane()));
+    int lane = (int)(rank >= delta ? details::nth_lane(_mask, rank - delta) : details::lane());
+    return __kg_shfl_idx(_mask, value, lane, 32);
   }
   template <class T> unsigned int match_any(T value) const { return pack(__match_any_sync(_mask, value)); }
 
@@ -102,14 +104,14 @@ template <unsigned int tile, class Parent = void> struct thread_block_tile {
   static int any(int predicate) { return __any_sync(mask(), predicate); }
   static int all(int predicate) { return __all_sync(mask(), predicate); }
   static unsigned int ballot(int predicate) { return shift(__ballot_sync(mask(), predicate)); }
-  template <class T> static T shfl(T value, int rank) { return __shfl_sync(mask(), value, rank, (int)tile); }
+  template <class T> static T shfl(T value, int rank) { return __kg_shfl_idx(mask(), value, rank, (int)tile); }
   template <class T> static T shfl_up(T value, unsigned int delta) {
-    return __shfl_up_sync(mask(), value, delta, (int)tile);
+    return __kg_shfl_up(mask(), value, delta, (int)tile);
   }
   template <class T> static T shfl_down(T value, unsigned int delta) {
-    return __shfl_down_sync(mask(), value, delta, (int)tile);
+    return __kg_shfl_down(mask(), value, delta, (int)tile);
   }
-  template <class T> static T shfl_xor(T value, int lanes) { return __shfl_xor_sync(mask(), value, lanes, (int)tile); }
+  template <class T> static T shfl_xor(T value, int lanes) { return __kg_shfl_xor(mask(), value, lanes, (int)tile); }
   template <class T> static unsigned int match_any(T value) { return shift(__match_any_sync(mask(), value)); }
   template <class T> static unsigned int match_all(T value, int &predicate) {
     return shift(__match_all_sync(mask(), value, &predicate));

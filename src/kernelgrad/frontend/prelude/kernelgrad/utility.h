@@ -19,6 +19,14 @@ template <class T> constexpr void swap(T &a, T &b) {
 template <class T, size_t n> constexpr void swap(T (&a)[n], T (&b)[n]) {
   for (size_t k = 0; k < n; ++k) swap(a[k], b[k]);
 }
+template <class T, size_t n> constexpr T *begin(T (&a)[n]) { return a; }
+template <class T, size_t n> constexpr T *end(T (&a)[n]) { return a + n; }
+template <class T, size_t n> constexpr T *data(T (&a)[n]) { return a; }
+template <class T, size_t n> constexpr size_t size(const T (&)[n]) { return n; }
+template <class C> constexpr auto begin(C &c) -> decltype(c.begin()) { return c.begin(); }
+template <class C> constexpr auto end(C &c) -> decltype(c.end()) { return c.end(); }
+template <class C> constexpr auto data(C &c) -> decltype(c.data()) { return c.data(); }
+template <class C> constexpr auto size(const C &c) -> decltype(c.size()) { return c.size(); }
 template <class T, class U = T> constexpr T exchange(T &x, U &&next) {
   T old = static_cast<T &&>(x);
   x = static_cast<U &&>(next);

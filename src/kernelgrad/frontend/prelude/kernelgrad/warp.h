@@ -26,6 +26,12 @@ KG_SHUFFLE(unsigned long long)
 KG_SHUFFLE(float)
 KG_SHUFFLE(double)
 
+// Of any type, field by field: what groups and CUB shuffle.
+template <class T> T __kg_shfl_idx(unsigned int mask, T value, int lane, int width);
+template <class T> T __kg_shfl_up(unsigned int mask, T value, unsigned int delta, int width);
+template <class T> T __kg_shfl_down(unsigned int mask, T value, unsigned int delta, int width);
+template <class T> T __kg_shfl_xor(unsigned int mask, T value, int lane_mask, int width);
+
 int __any_sync(unsigned int mask, int predicate);
 int __all_sync(unsigned int mask, int predicate);
 int __uni_sync(unsigned int mask, int predicate);

@@ -1,0 +1,2 @@
+#include "../kernelgrad/cub_device.h"
+#include "../kernelgrad/cub_items.h"

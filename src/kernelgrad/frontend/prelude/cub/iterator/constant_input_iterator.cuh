@@ -1,0 +1,1 @@
+#include "../../kernelgrad/cub_device.h"

@@ -1,0 +1,539 @@
+"""Numbers that are moved as the bits of others, moved as what they are: for derivatives, which bits do not have.
+
+    uint4 v = *(const uint4 *)(x + 8 * i);             becomes
+    const __half2 *h = (const __half2 *)&v;            eight halves, loaded and stored
+
+Memory has one type of numbers: that of the parameter that points to it, else the narrowest float that it is accessed
+as. An access as something wider, or as an integer, moves a pack of them. Memory and the values between which packs are
+moved make up a class; if all its values are only moved (loaded, stored, chosen, shuffled, carried by loops, taken for
+the number that they are), each becomes an array of numbers, and pointers to its memory count in numbers. A class in
+which one is computed with stays as it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..analysis.roots import UNKNOWN, Memory, analyse
+from ..ir.builder import Builder
+from ..ir.ops import (
+    Aggregate,
+    Alloca,
+    Apply,
+    Atomic,
+    Block,
+    Constant,
+    Extract,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Insert,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Undef,
+    Value,
+    Warp,
+    While,
+)
+from ..ir.traverse import operands, rebuild, walk, with_body
+from ..ir.types import BF16, F16, F32, F64, I64, Array, Pointer, Scalar, Struct, Type, element_types
+from . import simplify
+
+_CODES = {F16: "e", F32: "f", F64: "d"}
+_HALVES = {F16, BF16}
+_SHUFFLES = ("shfl_idx", "shfl_up", "shfl_down", "shfl_xor")
+
+
+def run(function: Function, module: Module) -> Function:
+    memory = analyse(function)
+    mixed = any(_is_mixed(root, types) for root, types in _accessed(function, memory).items())
+    if not mixed and not any(odd_steps(function, memory)):
+        return function
+    undefined = {op.result for op in walk(function.body) if isinstance(op, Undef)}
+    split = simplify.run(with_body(function, _split(function.body, undefined, {})), module)
+    classes = _Classes(split, analyse(split))
+    if not classes.found:
+        return function
+    return simplify.run(_Retyped(classes).function(split), module)
+
+
+def _leaves(type: Type) -> Iterator[Scalar]:
+    if isinstance(type, Scalar):
+        yield type
+    elif isinstance(type, Struct | Array):
+        for part in dict.fromkeys(element_types(type)):
+            yield from _leaves(part)
+
+
+def _accessed(function: Function, memory: Memory) -> dict[Value, set[Scalar]]:
+    """As what numbers memory is loaded and stored."""
+    found: dict[Value, set[Scalar]] = defaultdict(set)
+    for op in walk(function.body):
+        if isinstance(op, Load | Store):
+            types = set(_leaves(op.result.type if isinstance(op, Load) else op.value.type))
+            for root in memory.of(op.ptr):
+                found[root] |= types
+    return found
+
+
+def _declared(root: Value) -> set[Scalar]:
+    return set(_leaves(root.type.pointee)) if isinstance(root.type, Pointer) else set()
+
+
+def _is_mixed(root: Value, accessed: set[Scalar]) -> bool:
+    """Whether memory that holds floats is accessed as something else."""
+    types = accessed | _declared(root)
+    return root is not UNKNOWN and any(t.is_float for t in types) and bool(accessed - _declared(root))
+
+
+def odd_steps(function: Function, memory: Memory) -> Iterator[tuple[Op, Value]]:
+    """Pointers that step through half-precision numbers as through something else, with the memory: the adjoints of
+    these are floats, so that the same step leads elsewhere among them."""
+    for op in walk(function.body):
+        if isinstance(op, Offset | Member):
+            for root in memory.of(op.ptr):
+                if _is_odd(_pointee(op.ptr), root):
+                    yield op, root
+
+
+def _is_odd(type: Type, root: Value) -> bool:
+    declared = _declared(root)
+    if declared.isdisjoint(_HALVES):
+        return False
+    return set(_leaves(type)) != declared if len(declared) == 1 else type not in set(_parts_of(_pointee(root)))
+
+
+def _parts_of(type: Type) -> Iterator[Type]:
+    yield type
+    if isinstance(type, Struct | Array):
+        for part in dict.fromkeys([type.element] if isinstance(type, Array) else element_types(type)):
+            yield from _parts_of(part)
+
+
+# ---- one number at a time
+
+
+def _split(block: Block, undefined: set[Value], mapping: dict[Value, Value]) -> Block:
+    """With loads and stores of structs and arrays as those of their numbers, and none of what is undefined. `mapping`:
+    what was loaded, as it is now."""
+    ops: list[Op] = []
+    for op in block.ops:
+        op = rebuild(op, lambda v: mapping.get(v, v), lambda inner: _split(inner, undefined, mapping))
+        b = Builder(op.span)
+        if isinstance(op, Load) and _is_split(op.result.type) and not op.volatile:
+            mapping[op.result] = _loaded(b, op.ptr, op.result.type)
+            ops += b.ops
+        elif isinstance(op, Store) and _is_split(op.value.type) and not op.volatile:
+            _stored(b, op.ptr, op.value)
+            ops += b.ops
+        elif not (isinstance(op, Store) and op.value in undefined and not op.volatile):
+            ops.append(op)
+    return Block(block.args, tuple(ops), tuple(mapping.get(v, v) for v in block.results))
+
+
+def _is_split(type: Type) -> bool:
+    return isinstance(type, Array) or (isinstance(type, Struct) and not type.is_union)
+
+
+def _part(b: Builder, ptr: Value, k: int) -> Value:
+    assert isinstance(ptr.type, Pointer)
+    return b.member(ptr, k) if isinstance(ptr.type.pointee, Struct) else b.offset(b.decay(ptr), b.constant(k, I64))
+
+
+def _loaded(b: Builder, ptr: Value, type: Type) -> Value:
+    if not _is_split(type):
+        return b.load(ptr)
+    assert isinstance(type, Struct | Array)
+    return b.aggregate(type, tuple(_loaded(b, _part(b, ptr, k), t) for k, t in enumerate(element_types(type))))
+
+
+def _stored(b: Builder, ptr: Value, value: Value) -> None:
+    if not _is_split(value.type):
+        b.store(ptr, value)
+        return
+    assert isinstance(value.type, Struct | Array)
+    for k in range(len(element_types(value.type))):
+        _stored(b, _part(b, ptr, k), b.extract(value, k))
+
+
+# ---- classes
+
+
+@dataclass
+class _Class:
+    roots: set[Value] = field(default_factory=set)
+    packs: set[Value] = field(default_factory=set)
+    number: Scalar | None = None
+    is_fixed: bool = False
+
+
+class _Classes:
+    """`found`: the number of each pack, and of each pointer to memory that packs are moved through."""
+
+    def __init__(self, function: Function, memory: Memory):
+        self.memory = memory
+        self.ops = list(walk(function.body))
+        self.accesses = [op for op in self.ops if isinstance(op, Load | Store)]
+        self.params = {p.value for p in function.params}
+        self.groups = list(_flowing(self.ops))
+        self.definitions = {result: op for op in self.ops for result in op.results}
+        self.number = self._numbers(_accessed(function, memory))
+        self.odd = {root for _, root in odd_steps(function, memory)}
+        self.found: dict[Value, Scalar] = {}
+        for _ in range(8):  # a class may give memory another number, which makes more values packs
+            classes = self._united()
+            if not self._renumbered(classes):
+                break
+        else:
+            return
+        for class_ in classes:
+            if not class_.packs and self.odd.isdisjoint(class_.roots):
+                continue
+            pointers = {ptr for ptr, roots in memory.roots.items() if not roots.isdisjoint(class_.roots)}
+            if self._is_moved(class_) and self._is_counted(pointers, class_):
+                assert class_.number is not None
+                self.found.update(dict.fromkeys(class_.packs | pointers, class_.number))
+
+    def _numbers(self, accessed: dict[Value, set[Scalar]]) -> dict[Value, Scalar | None]:
+        """What memory holds, as far as it can be told by itself; None for integers, which may be packs."""
+        found: dict[Value, Scalar | None] = {}
+        for root, types in accessed.items():
+            floats = [t for t in (_declared(root) if self._is_given(root) else types) if t.is_float]
+            found[root] = min(floats, key=lambda t: t.size) if floats else None
+        return found
+
+    def _is_given(self, root: Value) -> bool:
+        """Whether its type cannot be changed: all but a thread's own memory."""
+        return not isinstance(self.definitions.get(root), Alloca)
+
+    def _united(self) -> list[_Class]:
+        union = _Union()
+        for op in self.accesses:
+            roots = sorted(self.memory.of(op.ptr), key=id)
+            union.join(roots)
+            value = op.result if isinstance(op, Load) else op.value
+            if any(self.number.get(root) != value.type for root in roots):
+                union.join([*roots, value])
+        packs = {v for v in union.members() if v not in self.number}
+        changed = True
+        while changed:
+            changed = False
+            for group in self.groups:
+                if not packs.isdisjoint(group):
+                    changed |= not packs.issuperset(group)
+                    packs.update(group)
+                    union.join(group)
+        return [self._class(members) for members in union.classes()]
+
+    def _class(self, members: list[Value]) -> _Class:
+        roots = {m for m in members if m in self.number}
+        given = {self.number[r] for r in roots if self._is_given(r)}
+        own = {n for r in roots if not self._is_given(r) and (n := self.number[r]) is not None}
+        class_ = _Class(roots, set(members) - roots)
+        candidates = given or own
+        class_.is_fixed = None in given or len(given) > 1 or UNKNOWN in roots
+        class_.is_fixed |= any(len(_declared(r)) > 1 for r in roots if self._is_given(r))
+        class_.number = min((n for n in candidates if n is not None), key=lambda n: n.size, default=None)
+        return class_
+
+    def _renumbered(self, classes: list[_Class]) -> bool:
+        changed = False
+        for class_ in classes:
+            if class_.is_fixed or class_.number is None:
+                continue
+            for root in class_.roots:
+                changed |= self.number[root] != class_.number
+                self.number[root] = class_.number
+        return changed
+
+    # ---- whether all of a class is only moved
+
+    def _is_moved(self, class_: _Class) -> bool:
+        if class_.number is None or class_.is_fixed:
+            return False
+        number, packs = class_.number, class_.packs
+        if not all(_holds(v.type, number) for v in packs) or any(p in self.params for p in packs):
+            return False
+        atomics = (
+            op for op in self.ops if isinstance(op, Atomic) and not self.memory.of(op.ptr).isdisjoint(class_.roots)
+        )
+        if any(op.result.type != number for op in atomics):
+            return False
+        made = (self.definitions.get(v) for v in packs)
+        if not all(op is None or self._makes(op, number, packs) for op in made):
+            return False
+        return all(self._uses(op, class_) for op in self.ops if not packs.isdisjoint(operands(op)))
+
+    def _is_counted(self, pointers: set[Value], class_: _Class) -> bool:
+        """Whether each of the pointers can count in numbers."""
+        assert class_.number is not None
+        size = class_.number.size
+        if not all(isinstance(p.type, Pointer) and self.memory.of(p) <= class_.roots for p in pointers):
+            return False
+        return all(_counts(op, pointers, size) for op in self.ops if not pointers.isdisjoint(operands(op)))
+
+    @staticmethod
+    def _makes(op: Op, number: Scalar, packs: set[Value]) -> bool:
+        match op:
+            case Load() | Undef() | If() | For() | While() | Apply("select") | Aggregate() | Extract() | Insert():
+                return True
+            case Constant():
+                return op.result.type != BF16
+            case Apply("bitcast" | "convert", (arg,)):
+                return arg in packs or (op.fn == "bitcast" and arg.type == number)
+            case Warp(fn):
+                return fn in _SHUFFLES
+        return False
+
+    @staticmethod
+    def _uses(op: Op, class_: _Class) -> bool:
+        match op:
+            case Load() | Store() | If() | For() | While() | Aggregate() | Extract() | Insert():
+                return True
+            case Apply("select", (cond, *_)):
+                return cond not in class_.packs
+            case Apply("bitcast" | "convert", (_,)):
+                return op.result in class_.packs or (op.fn == "bitcast" and op.result.type == class_.number)
+            case Warp(fn, (_, _, *others)):
+                return fn in _SHUFFLES and class_.packs.isdisjoint(others)
+        return False
+
+
+def _counts(op: Op, pointers: set[Value], size: int) -> bool:
+    match op:
+        case Offset(ptr, _):
+            return _pointee(ptr).size % size == 0
+        case Member(ptr, index):
+            struct_ = _pointee(ptr)
+            return isinstance(struct_, Struct) and struct_.fields[index].offset % size == 0
+        case Load():
+            return isinstance(op.result.type, Scalar)
+        case Store(_, value):
+            return value not in pointers and isinstance(value.type, Scalar)
+        case Apply("select"):
+            return True
+        case PtrCast() | Atomic() | If() | For() | While():
+            return True
+    return False
+
+
+def _pointee(ptr: Value) -> Type:
+    assert isinstance(ptr.type, Pointer)
+    return ptr.type.pointee
+
+
+def _holds(type: Type, number: Scalar) -> bool:
+    if isinstance(type, Struct):
+        whole = sum(f.type.size for f in type.fields) == type.size  # nothing between the fields
+        return whole and not type.is_union and all(_holds(f.type, number) for f in type.fields)
+    if isinstance(type, Array):
+        return _holds(type.element, number)
+    return isinstance(type, Scalar) and type.kind != "bool" and type.size % number.size == 0
+
+
+def _flowing(ops: Iterable[Op]) -> Iterator[tuple[Value, ...]]:
+    """Values that are one pack or none."""
+    for op in ops:
+        match op:
+            case Apply("select", (_, a, b)):
+                yield op.result, a, b
+            case Apply("bitcast" | "convert", (a,)) if _is_recast(op.result.type, a.type):
+                yield op.result, a
+            case Warp(fn, (_, value, *_)) if fn in _SHUFFLES:
+                yield op.result, value
+            case Aggregate(args):
+                yield op.result, *args
+            case Extract(aggregate, _):
+                yield op.result, aggregate
+            case Insert(aggregate, value, _):
+                yield op.result, aggregate, value
+            case If(_, then, orelse):
+                yield from zip(op.results, then.results, orelse.results, strict=True)
+            case For(_, _, inits, _, body):
+                yield from zip(op.results, inits, body.args[1:], body.results, strict=True)
+            case While(inits, before, body):
+                yield from zip(inits, before.args, body.results, strict=True)
+                yield from zip(op.results, before.results[1:], body.args, strict=True)
+
+
+def _is_recast(a: Type, b: Type) -> bool:
+    """Integers of one size: the same bits."""
+    return isinstance(a, Scalar) and isinstance(b, Scalar) and a.size == b.size and not (a.is_float or b.is_float)
+
+
+class _Union:
+    def __init__(self) -> None:
+        self._parent: dict[Value, Value] = {}
+
+    def _find(self, value: Value) -> Value:
+        while (above := self._parent.setdefault(value, value)) is not value:
+            self._parent[value] = self._parent[above]
+            value = above
+        return value
+
+    def join(self, values: Iterable[Value]) -> None:
+        first: Value | None = None
+        for value in values:
+            root = self._find(value)
+            first = root if first is None else first
+            self._parent[root] = self._find(first)
+
+    def members(self) -> Iterable[Value]:
+        return self._parent
+
+    def classes(self) -> list[list[Value]]:
+        found: dict[Value, list[Value]] = defaultdict(list)
+        for value in self._parent:
+            found[self._find(value)].append(value)
+        return list(found.values())
+
+
+# ---- packs as arrays
+
+
+class _Retyped:
+    def __init__(self, classes: _Classes):
+        self.number = classes.found
+        self._values: dict[Value, Value] = {}
+
+    def function(self, function: Function) -> Function:
+        b = Builder(function.span)
+        for param in function.params:
+            if param.value in self.number:
+                self._values[param.value] = self._counting(b, param.value)
+        body = self.block(function.body)
+        return with_body(function, Block(body.args, (*b.ops, *body.ops), body.results))
+
+    def _counting(self, b: Builder, ptr: Value, old: Value | None = None) -> Value:
+        """A pointer as one to numbers. `old`: whose place it takes."""
+        type = (old or ptr).type
+        assert isinstance(type, Pointer)
+        return b.cast_pointer(ptr, Pointer(self.number[old or ptr], type.space))
+
+    def value(self, v: Value) -> Value:
+        number = self.number.get(v)
+        if number is None:
+            return self._values.get(v, v)
+        if v not in self._values:
+            new: Type = Array(number, v.type.size // number.size)
+            if isinstance(v.type, Pointer):
+                new = Pointer(number, v.type.space)
+            self._values[v] = Value(new, v.name)
+        return self._values[v]
+
+    def block(self, block: Block) -> Block:
+        ops = [new for op in block.ops for new in self.op(op)]
+        return Block(tuple(map(self.value, block.args)), tuple(ops), tuple(map(self.value, block.results)))
+
+    def op(self, op: Op) -> list[Op]:
+        b = Builder(op.span)
+        match op:
+            case Alloca() | GlobalRef() | PtrCast() | Offset() | Member() if op.result in self.number:
+                self._values[op.result] = self._pointer(b, op)
+            case Load(ptr) if op.result in self.number:
+                self._put(b, op.result, [b.load(at) for at in self._places(b, ptr, op.result)])
+            case Store(ptr, value) if value in self.number:
+                for k, at in enumerate(self._places(b, ptr, value)):
+                    b.store(at, b.extract(self.value(value), k))
+            case Undef() if op.result in self.number:
+                self._put(b, op.result, [b.undef(t) for t in self._types(op.result)])
+            case Constant(constant) if op.result in self.number:
+                numbers = _unpacked(constant, op.result.type, self.number[op.result])
+                self._put(
+                    b, op.result, [b.constant(n, t) for n, t in zip(numbers, self._types(op.result), strict=True)]
+                )
+            case Aggregate(args) if op.result in self.number:
+                self._put(b, op.result, [part for a in args for part in self._parts(b, a)])
+            case Extract(aggregate, index) if op.result in self.number:
+                first = self._at(aggregate, index)
+                self._put(b, op.result, self._parts(b, aggregate)[first : first + len(self._types(op.result))])
+            case Insert(aggregate, value, index) if op.result in self.number:
+                parts, first = self._parts(b, aggregate), self._at(aggregate, index)
+                parts[first : first + len(self._types(value))] = self._parts(b, value)
+                self._put(b, op.result, parts)
+            case Apply("select", (cond, yes, no)) if op.result in self.number:
+                pairs = zip(self._parts(b, yes), self._parts(b, no), strict=True)
+                self._put(b, op.result, [b.apply("select", cond, x, y) for x, y in pairs])
+            case Apply("bitcast" | "convert", (arg,)) if op.result in self.number or arg in self.number:
+                self._recast(b, op, arg)
+            case Warp(fn, (mask, value, *rest)) if op.result in self.number:
+                shuffled = [b.emit(Warp, fn, (mask, part, *rest), type=part.type) for part in self._parts(b, value)]
+                self._put(b, op.result, shuffled)
+            case _:
+                results = tuple(map(self.value, op.results))
+                return [rebuild(op, self.value, self.block, results=results)]
+        return b.ops
+
+    def _pointer(self, b: Builder, op: Op) -> Value:
+        number = self.number[op.result]
+        match op:
+            case Alloca():
+                memory = b.alloca(Array(number, _pointee(op.result).size // number.size), op.result.name)
+                return self._counting(b, memory, op.result)
+            case PtrCast(ptr):
+                return self._counting(b, self.value(ptr), op.result)
+            case Offset(ptr, index):
+                scale = _pointee(ptr).size // number.size
+                if scale != 1:
+                    index = b.apply("mul", b.convert(self.value(index), I64), b.constant(scale, I64))
+                return b.offset(self.value(ptr), self.value(index))
+            case Member(ptr, k):
+                fields = _pointee(ptr).fields  # type: ignore[union-attr]
+                at = fields[k].offset // number.size
+                return b.offset(self.value(ptr), b.constant(at, I64)) if at else self.value(ptr)
+        b.add(op)
+        return self._counting(b, op.result)
+
+    def _types(self, pack: Value) -> list[Type]:
+        number = self.number[pack]
+        return [number] * (pack.type.size // number.size)
+
+    def _places(self, b: Builder, ptr: Value, pack: Value) -> list[Value]:
+        first = self.value(ptr)
+        return [b.offset(first, b.constant(k, I64)) if k else first for k in range(len(self._types(pack)))]
+
+    def _at(self, aggregate: Value, index: int) -> int:
+        """Where a part begins, in numbers."""
+        type = aggregate.type
+        nbytes = type.fields[index].offset if isinstance(type, Struct) else index * type.element.size  # type: ignore[union-attr]
+        return nbytes // self.number[aggregate].size
+
+    def _parts(self, b: Builder, pack: Value) -> list[Value]:
+        return [b.extract(self.value(pack), k) for k in range(len(self._types(pack)))]
+
+    def _put(self, b: Builder, pack: Value, parts: list[Value]) -> None:
+        new = self.value(pack)
+        made = b.aggregate(new.type, tuple(parts))  # type: ignore[arg-type]
+        b.ops[-1] = replace(b.ops[-1], results=(new,))
+        assert made is not new
+
+    def _recast(self, b: Builder, op: Op, arg: Value) -> None:
+        if op.result not in self.number:
+            self._values[op.result] = b.extract(self.value(arg), 0)
+        elif arg not in self.number:
+            self._put(b, op.result, [self.value(arg)])
+        else:
+            self._put(b, op.result, self._parts(b, arg))
+
+
+def _unpacked(constant: Any, type: Type, number: Scalar) -> list[float]:
+    """The numbers whose bits a constant has."""
+    assert isinstance(type, Scalar)
+    if type.is_float:
+        data = struct.pack("<" + _CODES[type], constant)
+    else:
+        data = (int(constant) % (1 << type.bits)).to_bytes(type.size, "little")
+    parts = [data[at : at + number.size] for at in range(0, type.size, number.size)]
+    if number == BF16:  # the upper half of a float
+        return [struct.unpack("<f", b"\0\0" + part)[0] for part in parts]
+    return [struct.unpack("<" + _CODES[number], part)[0] for part in parts]

@@ -1,0 +1,123 @@
+"""Volatile accesses as plain ones, for reversal: what they say of other threads is said by barriers, or refused.
+
+    volatile float *v = shared;                        becomes
+    v[t] += v[t + 16];                                 a = shared[t] + shared[t + 16]; __syncwarp(); shared[t] = a;
+
+Warp-synchronous code takes the lanes of a warp to be in step, and its shared arrays are volatile so that each statement
+reaches memory: between two accesses, of which one is a store, the lanes meet. Where they all come by, the mask is the
+whole warp, else those that are active. Memory that outlives the launch is volatile for no reason if the launch only
+reads or only writes it, as far as can be seen; what one thread stores there and another may wait for has no reverse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..analysis.machine import FULL_WARP
+from ..analysis.roots import UNKNOWN, Memory, analyse
+from ..analysis.uniform import warp_uniform_values
+from ..errors import UnsupportedError
+from ..ir.builder import Builder
+from ..ir.ops import Alloca, Barrier, Block, For, Function, If, Leave, Load, Module, Op, Store, Value, Warp, While
+from ..ir.traverse import descend, walk, with_body
+from ..ir.types import U32, Pointer
+
+
+def run(function: Function, module: Module, whole_rows: bool) -> Function:
+    """`whole_rows`: the rows of the function's blocks are whole warps."""
+    volatile = [op for op in walk(function.body) if isinstance(op, Load | Store) and op.volatile]
+    if not volatile:
+        return function
+    _refuse(function, [op for op in volatile if not _is_shared(op)])
+    uniform = warp_uniform_values(function, whole_rows)
+    return with_body(function, _Plain(uniform).block(function.body, not _leave_apart(function.body, uniform)))
+
+
+def _is_shared(op: Load | Store) -> bool:
+    assert isinstance(op.ptr.type, Pointer)
+    return op.ptr.type.space == "shared"
+
+
+def _refuse(function: Function, accesses: list[Load | Store]) -> None:
+    """Refuses memory of the device that the launch both reads and writes: by an atomic, too."""
+    memory = analyse(function)
+    read = frozenset[Value]().union(*(memory.of(load.ptr) for load in memory.loads))
+    passed = read & memory.written()
+    own = {op.result for op in walk(function.body) if isinstance(op, Alloca)}
+    for op in accesses:
+        roots = memory.of(op.ptr) - own
+        if not roots.isdisjoint(passed) or (UNKNOWN in roots and _has_both(memory)):
+            raise UnsupportedError(
+                "volatile memory that a launch both reads and writes has no gradient",
+                op.span,
+                "drop `volatile`, and put a barrier between what threads write and others read",
+            )
+
+
+def _has_both(memory: Memory) -> bool:
+    return bool(memory.stores and memory.loads)
+
+
+def _leave_apart(block: Block, uniform: set[Value], together: bool = True) -> bool:
+    """Whether a lane may return before the others of its warp."""
+
+    def leaves(op: Op) -> bool:
+        if isinstance(op, Leave):
+            return not together
+        if isinstance(op, If) and op.exits and op.cond not in uniform:
+            return True
+        return any(_leave_apart(b, uniform, together and _go_together(op, uniform)) for b in _blocks(op))
+
+    return any(map(leaves, block.ops))
+
+
+def _blocks(op: Op) -> tuple[Block, ...]:
+    match op:
+        case If(_, then, orelse):
+            return then, orelse
+        case For(body=body):
+            return (body,)
+        case While(before=before, body=body):
+            return before, body
+    return ()
+
+
+def _go_together(op: Op, uniform: set[Value]) -> bool:
+    match op:
+        case If(cond):
+            return cond in uniform
+        case For(lower, upper):
+            return lower in uniform and upper in uniform
+        case While(before=before):
+            return before.results[0] in uniform
+    return True
+
+
+class _Plain:
+    def __init__(self, uniform: set[Value]):
+        self.uniform = uniform
+
+    def block(self, block: Block, whole: bool) -> Block:
+        """`whole`: all lanes of a warp come to it together."""
+        ops: list[Op] = []
+        loads = False  # only, since the last barrier of this block
+        for op in block.ops:
+            if isinstance(op, Load | Store) and op.volatile:
+                if _is_shared(op):
+                    if not (loads and isinstance(op, Load)):
+                        ops += _barrier(op, whole)
+                    loads = isinstance(op, Load)
+                op = replace(op, volatile=False)
+            elif inner := _blocks(op):
+                together = whole and _go_together(op, self.uniform)
+                op = descend(op, lambda b, together=together: self.block(b, together))  # type: ignore[misc]
+                loads = loads and not any(isinstance(o, Load | Store) for b in inner for o in walk(b))
+            ops.append(op)
+        return Block(block.args, tuple(ops), block.results)
+
+
+def _barrier(access: Op, whole: bool) -> list[Op]:
+    b = Builder(access.span)
+    mask = b.constant(FULL_WARP, U32) if whole else b.emit(Warp, "activemask", (), type=U32)
+    b.effect(Barrier, "warp", (mask,))
+    return b.ops
