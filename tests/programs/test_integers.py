@@ -82,3 +82,20 @@ def test_host_functions_of_integers_are_refused() -> None:
     call = "clad::gradient(by_host).execute(fives, ones, fives, ones)"
     with pytest.raises(KernelGradError, match=r"(?s)holds integers.*use float"):
         kg.compile(TEXT.replace("CALL", call))["main"](device="cpu")
+
+
+def test_arrays_of_one_allocation(capsys: Any) -> None:
+    """What they share they share as doubles, too: the sums, and adjoints of both, beside each other."""
+    call = (
+        "cudaFree(a); cudaMalloc(&a, 64); cudaMemset(a, 0, 64); cudaMemcpy(a, fives, 16, cudaMemcpyHostToDevice);"
+        "cudaMemcpy(a + 12, ones, 16, cudaMemcpyHostToDevice);"
+        'clad::gradient(sums, "out, in").execute_kernel(1, 4, a + 4, a, 4, a + 12, a + 8); show(a, 16, "%d ")'
+    )
+    kg.compile(TEXT.replace("CALL", call))["main"](device="cpu")
+    assert capsys.readouterr().out.startswith("5 5 5 5 9 9 9 9 2 2 2 2 0 0 0 0 \n")
+
+
+def test_other_types_in_one_allocation_are_refused() -> None:
+    call = "clad::gradient(add).execute_kernel(1, 4, a, a + 1, (int *)((char *)a + 2), db)"
+    with pytest.raises(KernelGradError, match="lie in one allocation"):
+        kg.compile(TEXT.replace("CALL", call))["main"](device="cpu")

@@ -144,13 +144,15 @@ class _Request:
         found: Gradient = self.made("kernel", self.kernel_gradient)
         launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6])
         stream = None if self.at.memory.device is None else 0
-        reals = RealBuffers(self.at.memory.device)
-
-        def real(p: Passed, array: Any) -> Any:
-            return reals.of(array) if p in self.integers else array
-
-        args = [real(p, self.argument(p, False)) for p in self.passed]
-        adjoints = [real(p, self.adjoint(p, False)) for p in self.listed]
+        args = [self.argument(p, False) for p in self.passed]
+        adjoints = [self.adjoint(p, False) for p in self.listed]
+        given = list(zip((*self.passed, *self.listed), (*args, *adjoints), strict=True))
+        integers = [array for p, array in given if p in self.integers]
+        reals = RealBuffers(self.at.memory.device, integers, (a for p, a in given if p not in self.integers))
+        args, adjoints = (
+            [reals.of(array) if p in self.integers else array for p, array in zip(of, arrays, strict=True)]
+            for of, arrays in ((self.passed, args), (self.listed, adjoints))
+        )
         found[launch.grid, launch.block, launch.shared_bytes, stream](*args, *adjoints)
         if self.integers:
             reals.put_back()
