@@ -70,8 +70,9 @@ def _joined(arrays: list[ArrayView]) -> list[ArrayView]:
         if last is None or array.address >= last.address + last.nbytes:
             found.append(array)
             continue
-        if array.dtype != last.dtype or (array.address - last.address) % array.dtype.itemsize:
+        size = np.dtype(array.dtype).itemsize
+        if array.dtype != last.dtype or (array.address - last.address) % size:
             raise LaunchError("integers of several types, which are differentiated by, lie in one allocation")
         nbytes = max(last.nbytes, array.address + array.nbytes - last.address)
-        found[-1] = last._replace(nbytes=nbytes, shape=(nbytes // array.dtype.itemsize,))
+        found[-1] = last._replace(nbytes=nbytes, shape=(nbytes // size,))
     return found
