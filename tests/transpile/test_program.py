@@ -173,3 +173,11 @@ def test_refused(problem: str) -> None:
     with pytest.raises(KernelGradError, match=problem) as error:
         transpiled(kg.compile(REFUSED[problem].replace("ASK;", "__enzyme_augmentfwd(f, x, d);"), name="refused.cu"))
     assert "refused.cu" in str(error.value)
+
+
+def test_spaces_of_web_pages_become_plain_ones() -> None:
+    """clang takes them for spaces, nvcc for letters; what is quoted stays."""
+    text = TEMPLATE + "__global__ void k(double *x, double *d) {\N{NO-BREAK SPACE}__enzyme_autodiff(f, x, d); }\n"
+    text += 'const char *name = "a\N{NO-BREAK SPACE}b";\n'
+    written = transpiled(kg.compile(text, name="page.cu"))
+    assert "(double *x, double *d) { " in written and '"a\N{NO-BREAK SPACE}b"' in written
