@@ -4,6 +4,7 @@ plain nvcc, with host functions for gradients, or with the derivatives that a pr
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,22 +16,34 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         text = options.run(options)
+        _write(text if text.endswith("\n") or not text else f"{text}\n", getattr(options, "output", None))
     except KernelGradError as error:
         print(error, file=sys.stderr)
         return 1
-    text = text if text.endswith("\n") else f"{text}\n"
-    if getattr(options, "output", None) is None:
-        print(text, end="")
-    else:
-        options.output.write_text(text)
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
+
+
+def _write(text: str, target: Path | None) -> None:
+    if target is None:
+        print(text, end="", flush=True)
+        return
+    try:
+        target.write_text(text)
+    except OSError as error:
+        raise KernelGradError(f"cannot write {target}: {error.strerror}") from error
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kernelgrad", description=__doc__)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("file", type=Path, help="a .cu file")
+    shared.add_argument("file", type=Path, help="a .cu file, or - for what comes in")
     shared.add_argument("-I", dest="include_dirs", action="append", default=[], metavar="DIR")
     shared.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME[=VALUE]")
     shared.add_argument("--std", default="c++17")
@@ -39,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.set_defaults(run=_list)
 
     dump = commands.add_parser("dump", parents=[shared], help="print a kernel's IR")
-    dump.add_argument("kernel", help="such as saxpy, ns::f, 'scale<float, 4>'")
+    dump.add_argument("kernel", nargs="?", help="such as saxpy, ns::f, 'scale<float, 4>'")
     dump.add_argument("--after", metavar="PASS", help="the stage to show (default: the last); see --stages")
     dump.add_argument("--stages", action="store_true", help="list the stages instead")
     dump.set_defaults(run=_dump)
@@ -85,24 +98,43 @@ def _add_diff(diff: argparse.ArgumentParser) -> None:
     diff.add_argument("--assign", metavar="NAMES", help="pure inputs whose adjoints are written, not added to")
     diff.add_argument("--may-alias", action="store_true", help="arguments may share memory")
     diff.add_argument("--unique", metavar="NAMES", help="index buffers that hold no value twice, as you promise")
+    diff.add_argument("--deterministic", action="store_true", help="adjoints that are bitwise the same from run to run")
+    diff.add_argument("--tape-budget", metavar="BYTES", help="checkpoints long loops within so much, such as '1 GB'")
     diff.set_defaults(run=_diff)
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from . import __version__
+
+        print(f"kernelgrad {__version__}")
+        parser.exit()
+
+
 def _extents(text: str) -> tuple[int, int, int]:
-    parts = [int(part) for part in text.replace("x", ",").split(",")]
-    if not 1 <= len(parts) <= 3 or min(parts) < 1:
-        raise ValueError(text)
-    return (*parts, *(1,) * (3 - len(parts)))  # type: ignore[return-value]
+    parts = text.replace("x", ",").split(",")
+    if not 1 <= len(parts) <= 3 or not all(part.strip().isdigit() and int(part) for part in parts):
+        raise argparse.ArgumentTypeError(f"wants one to three positive integers, such as 64 or 16,16, got '{text}'")
+    return (*map(int, parts), *(1,) * (3 - len(parts)))  # type: ignore[return-value]
 
 
 def _module(options: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from .api import load
+    from .api import compile, load
 
-    return load(options.file, include_dirs=options.include_dirs, defines=options.defines, std=options.std)
+    given = {"include_dirs": options.include_dirs, "defines": options.defines, "std": options.std}
+    output = getattr(options, "output", None)
+    if options.file == Path("-"):
+        return compile(sys.stdin.read(), name="stdin.cu", **given)
+    if output is not None and output.exists() and options.file.exists() and output.samefile(options.file):
+        raise KernelGradError(f"-o {output} would overwrite what it is made from: name another file")
+    return load(options.file, **given)
 
 
 def _list(options: argparse.Namespace) -> str:
-    return "\n".join(_module(options).functions)
+    functions = _module(options).functions
+    if not functions:
+        print(f"{options.file}: no functions in it", file=sys.stderr)
+    return "\n".join(functions)
 
 
 def _dump(options: argparse.Namespace) -> str:
@@ -111,6 +143,8 @@ def _dump(options: argparse.Namespace) -> str:
 
     if options.stages:
         return "\n".join(pipeline.STAGES)
+    if options.kernel is None:
+        raise KernelGradError("dump wants the name of a function; `kernelgrad list` prints those of a file")
     wanted = options.after or pipeline.STAGES[-1]
     if wanted not in pipeline.STAGES:
         raise KernelGradError(f"no stage '{wanted}'; there are: {', '.join(pipeline.STAGES)}")
@@ -143,25 +177,46 @@ def _gradient(options: argparse.Namespace) -> str:
 
 def _diff(options: argparse.Namespace) -> str:
     from .api import assume, gradient
-    from .derivatives.gradient import Gradient
+    from .kernel import Kernel
     from .transpile.derivative_file import derivative_file
-    from .transpile.host_function import Shape
 
-    if (options.grid is None) != (options.block is None):
-        raise KernelGradError("--grid and --block go together")
+    shape = _shape(options)
+    kernel = _module(options)[options.kernel]
+    if not isinstance(kernel, Kernel):
+        raise KernelGradError(f"{options.kernel} is not a kernel: {_instead(kernel)}")
     made: Any = gradient(
-        _module(options)[options.kernel],
+        kernel,
         options.wrt,
         primal=not options.no_primal,
         keep=options.keep,
         assign=options.assign,
         may_alias=options.may_alias,
+        tape_budget=options.tape_budget,
+        deterministic=options.deterministic,
         assume=assume(unique=options.unique),
     )
-    if not isinstance(made, Gradient):
-        raise KernelGradError(f"{options.kernel} is not a kernel; `kernelgrad gradient` prints a function's gradient")
-    shape = None if options.grid is None else Shape(options.grid, options.block)
     return derivative_file(made, shape, options.host_wrapper)
+
+
+def _shape(options: argparse.Namespace) -> Any:
+    from .runtime.config import make_launch
+    from .transpile.host_function import Shape
+
+    if (options.grid is None) != (options.block is None):
+        raise KernelGradError("--grid and --block go together")
+    if options.grid is None:
+        return None
+    make_launch(options.grid, options.block)
+    return Shape(options.grid, options.block)
+
+
+def _instead(function: Any) -> str:
+    """What there is for a function that is no kernel."""
+    from .programs.function import HostFunction
+
+    if isinstance(function, HostFunction):
+        return "ask for the derivative of a host function in the file, and use `kernelgrad transpile`"
+    return "`kernelgrad gradient` prints a function's gradient"
 
 
 def _transpile(options: argparse.Namespace) -> str:

@@ -330,3 +330,11 @@ def test_an_assigned_adjoint_is_zero_where_a_guard_keeps_the_rows_from_being_rea
     d_x = np.full(64, np.nan)
     gradient[(2, 2), (4, 4)](np.zeros(64), np.ones(64), 8, 5, np.ones(64), d_x)
     np.testing.assert_array_equal(d_x, [2.0] * 40 + [0.0] * 24)
+
+
+def test_functions_whose_tape_is_counted() -> None:
+    """The launch that counts has a place for the function's value, too."""
+    text = "__device__ double f(double x) { while (x > 1) x = x * 0.5 + sin(x) * 0.1; return x * x; }"
+    f, d_x, h = kg.compile(text)["f"], np.zeros(1), 1e-6
+    kg.gradient(f).execute(7.0, d_x)
+    np.testing.assert_allclose(d_x[0], (f.execute(7 + h) - f.execute(7 - h)) / (2 * h), rtol=1e-6)

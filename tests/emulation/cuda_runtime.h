@@ -11,6 +11,8 @@
 
 #include "cuda_emulation.h"
 
+#define CUDART_VERSION 13000
+
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9, cudaErrorLaunchFailure = 719, cudaErrorUnknown = 999 };
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault
@@ -106,6 +108,27 @@ inline cudaError_t cudaGetDriverEntryPointByVersion(const char *, void **functio
 template <typename T>
 cudaError_t cudaMalloc(T **memory, size_t nbytes) { return emulation::allocate((void **)memory, nbytes); }
 inline cudaError_t cudaMallocAsync(void **memory, size_t nbytes, cudaStream_t) { return emulation::allocate(memory, nbytes); }
+template <typename T>
+cudaError_t cudaMallocManaged(T **memory, size_t nbytes) { return emulation::allocate((void **)memory, nbytes); }
+inline cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                                size_t height, cudaMemcpyKind)
+{
+    for (size_t row = 0; row < height; ++row)
+        std::memmove((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
+    return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t nbytes, size_t offset = 0, int = 0)
+{
+    std::memmove((char *)&symbol + offset, from, nbytes);
+    return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaMemcpyFromSymbol(void *to, const T &symbol, size_t nbytes, size_t offset = 0, int = 0)
+{
+    std::memmove(to, (const char *)&symbol + offset, nbytes);
+    return cudaSuccess;
+}
 inline cudaError_t cudaFree(void *memory) { return emulation::release(memory); }
 inline cudaError_t cudaFreeAsync(void *memory, cudaStream_t) { return emulation::release(memory); }
 inline cudaError_t cudaMemsetAsync(void *memory, int byte, size_t nbytes, cudaStream_t = nullptr)

@@ -488,6 +488,230 @@ int main() {
 }
 """
 
+_TEMPLATES = r"""#include "clad/Differentiator/Differentiator.h"
+#include <cstdio>
+#include <cmath>
+template <typename... A> __device__ void __enzyme_autodiff(A...);
+__device__ int enzyme_dup;
+template <typename T> __device__ void f(const T *x, T *y) { *y = *x * *x * sin(*x); }
+template <typename T, int N> __device__ T g(T x, T y) { T s = 0; for (int i = 0; i < N; i++) s += x * y * y; return s; }
+template <typename T, int N = 1>
+__global__ void grad(T *x, T *dx, T *y, T *dy) {
+    __enzyme_autodiff(f<T>, enzyme_dup, x, dx, enzyme_dup, y, dy);
+    auto of_g = clad::gradient(g<T, N>);
+    of_g.execute(*x, T(3), x + 4, x + 5);
+}
+template <int N> __global__ void square(double *o, const double *i) { o[threadIdx.x] = i[threadIdx.x] * i[0] * N; }
+template <int N> void host(double *m) {
+    auto by = clad::gradient(square<N>, "o, i");
+    by.execute_kernel(1, 2, m, m + 2, m + 4, m + 6);
+}
+struct Method {
+    double *dy;
+    __device__ void run(double *x, double *dx, double *y) const {
+        __enzyme_autodiff(f<double>, enzyme_dup, x, dx, enzyme_dup, y, dy);
+    }
+};
+__global__ void called(double *x) { Method{x + 3}.run(x, x + 1, x + 2); }
+template <typename T> void show(const T *m) {
+    T h[8];
+    cudaMemcpy(h, m, sizeof h, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < 8; i++) printf("%.4f ", h[i]);
+    printf("\n");
+}
+int main() {
+    double h[8] = {2, 0, 0, 1, 0, 0, 0, 0}, of_host[8] = {0, 0, 3, 4, 1, 1, 0, 0}, *m;
+    float s[8] = {2, 0, 0, 1, 0, 0, 0, 0}, *n;
+    cudaMalloc(&m, sizeof h);
+    cudaMalloc(&n, sizeof s);
+    cudaMemcpy(m, h, sizeof h, cudaMemcpyHostToDevice);
+    grad<double, 2><<<1, 1>>>(m, m + 1, m + 2, m + 3);
+    show(m);
+    cudaMemcpy(m, h, sizeof h, cudaMemcpyHostToDevice);
+    grad<double><<<1, 1>>>(m, m + 1, m + 2, m + 3);
+    show(m);
+    cudaMemcpy(n, s, sizeof s, cudaMemcpyHostToDevice);
+    grad<float, 3><<<1, 1>>>(n, n + 1, n + 2, n + 3);
+    show(n);
+    cudaMemcpy(m, of_host, sizeof h, cudaMemcpyHostToDevice);
+    host<2>(m);
+    show(m);
+    cudaMemcpy(m, of_host, sizeof h, cudaMemcpyHostToDevice);
+    host<5>(m);
+    show(m);
+    cudaMemcpy(m, h, sizeof h, cudaMemcpyHostToDevice);
+    called<<<1, 1>>>(m);
+    show(m);
+}
+"""
+
+_MACROS = r"""#include "clad/Differentiator/Differentiator.h"
+#include <cstdio>
+template <typename... A> void __enzyme_autodiff(A...);
+int enzyme_dup;
+#define INNER(...) __enzyme_autodiff(__VA_ARGS__)
+#define CALL(fn, a, b) do { \
+    INNER(fn, enzyme_dup, &a, &d_ ## a, enzyme_dup, &b, &d_ ## b); \
+  } while (0)
+#define OUTER(fn, a, da, b, db) INNER(fn, enzyme_dup, a, da, enzyme_dup, b, db)
+#define GRADIENT clad::gradient(h)
+void f(double *x, double *y) { *y = *x * *x; }
+double h(double x, double y) { return x * x * y; }
+int main() {
+    double x = 3, d_x = 0, y = 0, d_y = 1, a = 0, b = 0, z = 0, d_z = 1;
+    OUTER(f, &x, &d_x,
+          &y, &d_y);
+    CALL(f, y, z);
+    auto g = GRADIENT;
+    g.execute(2, 5, &a, &b);
+    auto by_x = clad::gradient(h, "x");
+    by_x.execute(2, 5, &a);
+    printf("%g %g %g %g %g %g %g\n", d_x, y, d_y, z, d_z, a, b);
+}
+"""
+
+_STRUCTS = r"""#include "clad/Differentiator/Differentiator.h"
+#include <cstdio>
+template <typename... A> __host__ __device__ void __enzyme_autodiff(A...);
+__device__ int enzyme_dup, enzyme_const;
+struct Point { double a, b; int n; };
+struct Sizes { int n, stride; };
+__device__ void f(const Point *p, double *y) { *y = p->a * p->a * p->b * p->n; }
+__device__ void g(Point p, const double *x, double *y) { *y = p.a * *x * *x + p.n; }
+__global__ void in_device(Point *p, double *m, Point c) {
+    __enzyme_autodiff(f, enzyme_dup, p, p + 1, enzyme_dup, m, m + 1);
+    __enzyme_autodiff(g, enzyme_const, c, enzyme_dup, m + 2, m + 3, enzyme_dup, m + 4, m + 5);
+}
+__global__ void scaled(double *out, const double *in, Point s) { out[threadIdx.x] = in[threadIdx.x] * in[0] * s.a; }
+template <typename T, int M> __global__ void spread(T *y, const T *x, Sizes s) {
+    if (threadIdx.x < s.n) y[threadIdx.x * s.stride] = x[threadIdx.x] * x[threadIdx.x] * M;
+}
+__host__ __device__ double twice(double x) { return x * x; }
+namespace clad { namespace custom_derivatives {
+__host__ __device__ void twice_pullback(double x, double d_y, double *d_x) { *d_x += 7 * d_y * x; }
+} }
+double own(double x) { return twice(x) * 3; }
+void run(double *x, double *y, int n) {
+    double *a, *b;
+    cudaMalloc(&a, n * 8);
+    cudaMalloc(&b, 2 * n * 8);
+    cudaMemcpy(a, x, n * 8, cudaMemcpyHostToDevice);
+    Sizes s = {n, 2};
+    spread<double, 3><<<1, n>>>(b, a, s);
+    s.n = 1;
+    spread<double, 5><<<1, n>>>(b, a, s);
+    cudaMemcpy(y, b, 2 * n * 8, cudaMemcpyDeviceToHost);
+    cudaFree(a);
+    cudaFree(b);
+}
+int main() {
+    Point h[2] = {{2, 3, 4}, {0, 0, 0}}, *p;
+    double y[10] = {0, 1, 3, 0, 0, 1, 1, 1, 0, 0}, *m;
+    cudaMalloc(&p, sizeof h);
+    cudaMalloc(&m, sizeof y);
+    cudaMemcpy(p, h, sizeof h, cudaMemcpyHostToDevice);
+    cudaMemcpy(m, y, sizeof y, cudaMemcpyHostToDevice);
+    in_device<<<1, 1>>>(p, m, h[0]);
+    auto by = clad::gradient(scaled, "out, in");
+    by.execute_kernel(dim3(1), dim3(2), m, m + 2, h[0], m + 6, m + 8);
+    cudaMemcpy(h, p, sizeof h, cudaMemcpyDeviceToHost);
+    cudaMemcpy(y, m, sizeof y, cudaMemcpyDeviceToHost);
+    printf("%g %g | ", h[1].a, h[1].b);
+    for (double v : y) printf("%g ", v);
+    double x[3] = {1, 2, 3}, dx[3] = {}, z[6], dz[6] = {1, 1, 1, 1, 1, 1}, d = 0;
+    clad::gradient(run, "x, y").execute(x, z, 3, dx, dz);
+    clad::gradient(own).execute(2, &d);
+    printf("| %g %g %g %g %g %g %g\n", dx[0], dx[1], dx[2], z[0], z[2], z[4], d);
+}
+"""
+
+_LOOPS = r"""#include <cstdio>
+#include <cmath>
+#include <cstdlib>
+template <typename R = void, typename... A> R __enzyme_autodiff(A...);
+int enzyme_const, enzyme_dup, enzyme_out;
+double mixed(double x, const int *kind, int n) {
+    double v = x;
+    for (int i = 0; i < n; i++) {
+        if (kind[i] == 0) v = sin(v) + x;
+        else if (kind[i] == 1) { while (v > 0.5) { v *= 0.6; if (v > 2) v = v * 0.5 + 0.1 * x; } }
+        else { double a[3] = {v, x, v * x}; v = a[i % 3] * a[(i + 1) % 3] + 0.1; }
+    }
+    return v;
+}
+double sum(const double *x, double a, int n) {
+    double s = a;
+    for (int i = 0; i < n && s < 100; i++) { if (x[i] < 0) continue; s = s * x[i] + sqrt(s); }
+    return s;
+}
+__global__ void square(double *y, const double *x) { y[threadIdx.x] = x[threadIdx.x] * x[threadIdx.x]; }
+void run(double *x, double *y, int n, int m) {
+    double *d, *e, *h = (double *)malloc(n * 8);
+    cudaMalloc(&d, n * 8);
+    cudaMalloc(&e, n * 8);
+    for (int i = 0; i < n; i++) { double v = x[i]; for (int k = 0; k < m; k++) v = sin(v) * x[i]; h[i] = v; }
+    cudaMemcpy(d, h, n * 8, cudaMemcpyHostToDevice);
+    square<<<1, n>>>(e, d);
+    cudaMemcpy(h, e, n * 8, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < n; i++) { double v = h[i]; while (v < 10) v = v * 1.5 + x[i]; y[i] = v * v; }
+    free(h);
+    cudaFree(d);
+    cudaFree(e);
+}
+int main() {
+    int kind[7] = {0, 2, 1, 0, 2, 2, 1};
+    for (int k = 1; k < 5; k++)
+        printf("%.5f ", __enzyme_autodiff<double>(mixed, enzyme_out, 0.5 * k, enzyme_const, kind, enzyme_const, 7));
+    double x[5] = {1.5, -1, 2, 0.7, 3}, dx[5] = {}, y[5], dy[5] = {1, 1, 1, 1, 1};
+    double da = __enzyme_autodiff<double>(sum, enzyme_dup, x, dx, enzyme_out, 1.0, enzyme_const, 5);
+    double db = __enzyme_autodiff<double>(sum, enzyme_const, x, enzyme_out, 1.0, enzyme_const, 5);
+    printf("%.5f %.5f\n", da, db);
+    for (double &d : dx) { printf("%.5f ", d); d = 0; }
+    x[1] = 1;
+    __enzyme_autodiff(run, x, dx, y, dy, enzyme_const, 3, enzyme_const, 5);
+    for (int i = 0; i < 3; i++) printf("%.5f %.5f %.5f ", dx[i], y[i], dy[i]);
+    printf("\n");
+}
+"""
+
+_VARIABLES_OF_PROGRAMS = r"""#include <cstdio>
+template <typename... A> void __enzyme_autodiff(A...);
+__constant__ double w[4];
+__device__ double kept[4];
+__constant__ int shift;
+double factor = 2, offsets[4] = {1, 2, 3, 4};
+__global__ void first(double *y, const double *x, int pitch) {
+    int i = threadIdx.x;
+    y[i] = w[i] * x[i / 2 * pitch + (i + shift) % 2] * w[0];
+    kept[i] = y[i] * x[0];
+}
+__global__ void second(double *y, double f) { y[threadIdx.x] *= kept[threadIdx.x] * f; }
+void run(double *x, double *weights, double *out) {
+    double *d, *y, all[4];
+    int one = 1;
+    cudaMalloc(&d, 64);
+    cudaMallocManaged(&y, 32);
+    for (int i = 0; i < 4; i++) offsets[i] = offsets[i] * weights[i];
+    cudaMemcpy2D(d, 32, x, 16, 16, 2, cudaMemcpyHostToDevice);
+    cudaMemcpyToSymbol(w, offsets, 16);
+    cudaMemcpyToSymbol(w, weights + 2, 16, 16);
+    cudaMemcpyToSymbol(shift, &one, sizeof(int));
+    first<<<1, 4>>>(y, d, 4);
+    second<<<1, 4>>>(y, factor);
+    cudaDeviceSynchronize();
+    cudaMemcpyFromSymbol(all, kept, 16, 16);
+    for (int i = 0; i < 4; i++) out[i] = y[i] * (i < 2 ? all[i] : x[i]);
+    cudaFree(d);
+    cudaFree(y);
+}
+int main() {
+    double x[4] = {1, 2, 3, 4}, dx[4] = {}, v[4] = {0.5, 1.5, 2.5, 3.5}, dv[4] = {}, o[4] = {}, d_o[4] = {1, 2, 3, 4};
+    __enzyme_autodiff(run, x, dx, v, dv, o, d_o);
+    for (int i = 0; i < 4; i++) printf("%.3f %.3f %.3f %.3f %.3f ", dx[i], dv[i], o[i], d_o[i], offsets[i]);
+    printf("\n");
+}
+"""
+
 PROGRAMS = {
     "square": Program(
         _SQUARE,
@@ -532,4 +756,26 @@ PROGRAMS = {
     ),
     "launches": Program(_LAUNCHES, "1.0285 14.9730 -23.4231 -3.0094 7.2424 39.990\n3.0237 6.0474 9.0711 74.0810"),
     "passes": Program(_PASSES, "0.6944 8.0862 -27.3765 -17.4640 -0.9614 -2.1060 7.6115 4.2515"),
+    "templates": Program(
+        _TEMPLATES,
+        "2.0000 1.9726 3.6372 0.0000 18.0000 24.0000 0.0000 0.0000\n"
+        "2.0000 1.9726 3.6372 0.0000 9.0000 12.0000 0.0000 0.0000\n"
+        "2.0000 1.9726 3.6372 0.0000 27.0000 36.0000 0.0000 0.0000\n"
+        "18.0000 24.0000 3.0000 4.0000 0.0000 0.0000 20.0000 6.0000\n"
+        "45.0000 60.0000 3.0000 4.0000 0.0000 0.0000 50.0000 15.0000\n"
+        "2.0000 1.9726 3.6372 0.0000 0.0000 0.0000 0.0000 0.0000",
+    ),
+    "macros": Program(_MACROS, "6 9 18 81 0 40 4", ("#define GRADIENT clad::gradient(h)",)),
+    "structs": Program(_STRUCTS, "48 16 | 18 72 3 12 22 0 0 0 36 6 | 10 12 18 5 12 27 42"),
+    "loops": Program(
+        _LOOPS,
+        "0.53808 2.18707 1.65623 1.28680 13.21079 13.21079\n"
+        "6.60539 0.00000 7.12947 20.97212 7.17217 472.37180 215.38789 0.00000 1063.63416 249.81967 0.00000"
+        " 153.30739 168.58061 0.00000",
+    ),
+    "program variables": Program(
+        _VARIABLES_OF_PROGRAMS,
+        "1526.000 5636.500 2.500 0.000 0.500 2.500 63.000 23.625 0.000 3.000"
+        " 753.750 361.000 150.000 0.000 7.500 446.125 517.500 220.500 0.000 14.000",
+    ),
 }

@@ -202,3 +202,25 @@ def test_slips_are_told_at_their_line(told: str) -> None:
     with pytest.raises(KernelGradError, match=re.escape(told)) as caught:
         kg.compile(SLIPS[told])["run"]
     assert f":{line}:" in str(caught.value)
+
+
+@pytest.mark.parametrize("qualifiers", ["", "__host__ __device__"])
+@pytest.mark.parametrize("allocates", ["", "double *p; cudaMalloc(&p, 8); cudaFree(p);"], ids=["plain", "allocates"])
+def test_custom_derivatives_of_functions_for_both(qualifiers: str, allocates: str, capsys: Any) -> None:
+    """What the host calls is another function in the IR than what kernels call: both have the derivative."""
+    text = f"""
+    #include "clad/Differentiator/Differentiator.h"
+    #include <stdio.h>
+    {qualifiers} double f(double x) {{ return x * x; }}
+    namespace clad {{ namespace custom_derivatives {{
+    {qualifiers} void f_pullback(double x, double d_y, double *d_x) {{ *d_x += 7 * d_y * x; }}
+    }} }}
+    double h(double x) {{ {allocates} return f(x) * 3; }}
+    int main() {{ double d = 0; auto g = clad::gradient(h); g.execute(2, &d); printf("%g\\n", d); }}
+    """
+    module = kg.compile(text)
+    module["main"](device="cpu")
+    assert capsys.readouterr().out == "42\n"
+    d_x = np.zeros(1)
+    kg.gradient(module["h"]).execute(2.0, d_x)
+    assert d_x[0] == 42

@@ -90,7 +90,8 @@ class CustomDerivatives:
             if found is not None:
                 at = self.unit.span(function)
                 names = {mode: lowering.function(cursor, at) for mode, cursor in found.modes.items()}
-                done.append(CustomDerivative(lowering.function(function, at), **names))
+                made = (CustomDerivative(name, **names) for name in lowering.names_of(function))
+                done += [one for one in made if one not in done]
         return done
 
     def _refusal(self, functions: list[Cursor]) -> SourceError | None:

@@ -89,7 +89,7 @@ class Request:
     its body. `call`: the whole expression. `made`: Clad's, where the function is named. `configuration`: grid and block
     of a launch, or these, bytes of shared memory and a stream. `seed`: the adjoint of the value, 1 if there is none.
     `tape`: what `backward` gets; `tape_bytes`: how large the caller says that it is, 0 for a pointer to memory of the
-    tape's own. `misuse`: what Clad prints instead of doing it."""
+    tape's own. `misuse`: what Clad prints instead of doing it. `listed`: the parameters that Clad is told."""
 
     by: Literal["enzyme", "clad"]
     mode: Mode
@@ -102,6 +102,7 @@ class Request:
     tape: Cursor | None = None
     tape_bytes: int = 0
     misuse: str | None = None
+    listed: tuple[str, ...] = ()
 
     @property
     def shadows(self) -> tuple[Argument, ...]:
@@ -419,7 +420,10 @@ class _Clad:
             found = tuple[Argument, ...]()
         else:
             found = self._adjoints(given) if self.mode == "reverse" else self._tangent(given)
-        return Request("clad", self.mode, self.function, found, self.call, self.made, configuration, misuse=misuse)
+        return Request(
+            "clad", self.mode, self.function, found, self.call, self.made, configuration,
+            misuse=misuse, listed=self.listed,
+        )  # fmt: skip
 
     def _configured(self, given: list[Cursor]) -> int:
         """How many arguments say how to launch: grid and block, or these, bytes of shared memory and a stream."""

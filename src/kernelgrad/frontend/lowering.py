@@ -95,6 +95,11 @@ class Lowering:
             self._devices -= device
         return self._names[key]
 
+    def names_of(self, cursor: Cursor) -> list[str]:
+        """The IR names of a C++ function that was lowered: one that is for both has one for the host alone, too."""
+        keys = (identity(cursor), identity(cursor) | _FOR_HOST)
+        return [self._names[key] for key in keys if key in self._names]
+
     def passes_of(self, function: Cursor) -> tuple[Cursor, ...] | None:
         """The passes that the source gives for a host function, unless it is they that call it."""
         if self._registered is None:

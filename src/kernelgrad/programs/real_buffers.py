@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,28 +16,65 @@ _DOUBLE = np.dtype("f8")
 _EXACT = 1 << 53  # integers that doubles hold
 
 
-class RealBuffers:
-    """One for each array; what is in them goes back when the launch is done."""
+class _Range(NamedTuple):
+    """Memory that some of the arrays lie in, as it was, and the doubles for it."""
 
-    def __init__(self, device: int | None):
+    start: int
+    before: np.ndarray[Any, Any]
+    memory: Scratch
+
+
+class RealBuffers:
+    """One for the memory of arrays that touch each other, so that what they share they share here, too; what is in
+    them goes back when the launch is done. `others`: arrays that stay as they are."""
+
+    def __init__(self, device: int | None, arrays: Iterable[ArrayView | None], others: Iterable[Any]):
         self.device = device
-        self._made: list[tuple[ArrayView, Scratch]] = []
         self._back: list[Any] = []  # until the copies are done
+        self._ranges = [self._range(a) for a in _joined([a for a in arrays if a is not None])]
+        for other in (o for o in others if isinstance(o, ArrayView)):
+            for one in self._ranges:
+                if one.start < other.address + other.nbytes and other.address < one.start + one.before.nbytes:
+                    raise LaunchError("integers that are differentiated by lie in one allocation with other arrays")
+
+    def _range(self, array: ArrayView) -> _Range:
+        data = transfers.read(array.address, array.nbytes, self.device, 0).view(array.dtype).copy()
+        memory = Scratch(8 * data.size, self.device, 0)
+        memory.write(data.astype(np.float64).tobytes())
+        return _Range(array.address, data, memory)
 
     def of(self, array: ArrayView | None) -> ArrayView | None:
         if array is None:
             return None
-        data = transfers.read(array.address, array.nbytes, self.device, 0).view(array.dtype)
-        memory = Scratch(8 * data.size, self.device, 0)
-        memory.write(data.astype(np.float64).tobytes())
-        self._made.append((array, memory))
-        return transfers.raw(memory.address, 8 * data.size, np.dtype("f8"), self.device, memory)
+        one = next(r for r in self._ranges if r.start <= array.address < r.start + r.before.nbytes)
+        offset, size = array.address - one.start, one.before.itemsize
+        address = one.memory.address + offset // size * 8
+        return transfers.raw(address, array.nbytes // size * 8, np.dtype("f8"), self.device, one.memory)
 
     def put_back(self) -> None:
-        for array, memory in self._made:
-            numbers = np.frombuffer(memory.read(), np.float64)
-            self._back.append(as_integers(numbers, np.dtype(array.dtype)))
-            transfers.move(array.address, self._back[-1].ctypes.data, array.nbytes, self.device, 0)
+        for one in self._ranges:
+            numbers = np.frombuffer(one.memory.read(), np.float64)
+            changed = numbers != one.before.astype(np.float64)
+            now = one.before.copy()
+            now[changed] = as_integers(numbers[changed], now.dtype)
+            self._back.append(now)
+            transfers.move(one.start, now.ctypes.data, now.nbytes, self.device, 0)
+
+
+def _joined(arrays: list[ArrayView]) -> list[ArrayView]:
+    """Those that share memory as one."""
+    found: list[ArrayView] = []
+    for array in sorted(arrays, key=lambda a: a.address):
+        last = found[-1] if found else None
+        if last is None or array.address >= last.address + last.nbytes:
+            found.append(array)
+            continue
+        size = np.dtype(array.dtype).itemsize
+        if array.dtype != last.dtype or (array.address - last.address) % size:
+            raise LaunchError("integers of several types, which are differentiated by, lie in one allocation")
+        nbytes = max(last.nbytes, array.address + array.nbytes - last.address)
+        found[-1] = last._replace(nbytes=nbytes, shape=(nbytes // size,))
+    return found
 
 
 class RealAdjoint:

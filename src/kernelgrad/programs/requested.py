@@ -3,7 +3,7 @@ a plain one, each by the object that Python code has for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -147,23 +147,24 @@ class _Request:
         found: Gradient = self.made("kernel", self.kernel_gradient)
         launch = make_launch(tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6])
         stream = None if self.at.memory.device is None else 0
-        with self.reals(self.at.memory.device) as real:
-            args = [real(p, self.argument(p, False)) for p in self.passed]
-            adjoints = [real(p, self.adjoint(p, False)) for p in self.listed]
-            found[launch.grid, launch.block, launch.shared_bytes, stream](*args, *adjoints)
+        args = [self.argument(p, False) for p in self.passed]
+        adjoints = [self.adjoint(p, False) for p in self.listed]
+        with self.reals(self.at.memory.device, args, adjoints) as given:
+            found[launch.grid, launch.block, launch.shared_bytes, stream](*given)
         return []
 
     @contextmanager
-    def reals(self, device: int | None) -> Iterator[Callable[[Passed, Any], Any]]:
-        """Has integers as doubles for the length of a call."""
-        if self.integers and self.shares:
-            problem = "integers that are differentiated by share memory with others that are passed: not supported"
-            raise UnsupportedError(problem, self.op.span, "use float or double")
-        buffers = RealBuffers(device)
-        yield lambda p, array: buffers.of(array) if p in self.integers else array
-        if self.integers:
-            buffers.put_back()
-            self.at.machine.synchronize()
+    def reals(self, device: int | None, args: list[Any], adjoints: list[Any]) -> Iterator[list[Any]]:
+        """Arguments and adjoints with doubles for the integers among them, for the length of a call."""
+        given = list(zip((*self.passed, *self.listed), (*args, *adjoints), strict=True))
+        if not self.integers:
+            yield [array for _, array in given]
+            return
+        integers = [array for p, array in given if p in self.integers]
+        buffers = RealBuffers(device, integers, (array for p, array in given if p not in self.integers))
+        yield [buffers.of(array) if p in self.integers else array for p, array in given]
+        buffers.put_back()
+        self.at.machine.synchronize()
 
     def kernel_gradient(self) -> Gradient:
         kernel = self.program.kernel(self.op.fn)
@@ -195,9 +196,8 @@ class _Request:
         if self.is_program:
             self.execute(args, adjoints)
             return [float(own[0]) for own in outs]
-        with self.reals(None) as real:
-            pairs = zip(self.listed, adjoints, strict=True)
-            self.execute([real(p, a) for p, a in zip(self.passed, args, strict=True)], [real(p, a) for p, a in pairs])
+        with self.reals(None, args, adjoints) as given:
+            self.execute(given[: len(args)], given[len(args) :])
         return [float(own[0]) for own in outs]
 
     def execute(self, args: list[Any], adjoints: list[Any]) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from .. import pipeline
+from ..autodiff import custom
 from ..backends.cuda.names import in_namespace
-from ..errors import UnsupportedError
+from ..errors import Span, UnsupportedError
 from ..frontend.clang import Cursor, Kind, TypeKind, identity
 from ..frontend.custom_derivatives import CustomDerivatives
 from ..frontend.in_source import Argument, Request
@@ -21,10 +22,11 @@ from ..frontend.types import is_reference
 from ..frontend.unit import Unit
 from ..frontend.visiting import children_of
 from ..ir.ops import Derivative, Function, Module, Value
-from ..ir.types import Scalar
+from ..ir.types import Pointer, Scalar, Type
 from .anywhere import ADD, ADD_TEXT
 from .derived_functions import RESULT, Derived, derived_function, plain_type
 from .kernels import KernelGradients
+from .support import AS
 from .tape_memory import HEAD
 
 TAPE = "_tape"  # the parameter of both halves of a reverse
@@ -56,7 +58,12 @@ class Around:
 
 def _cast(text: str, param: object, derived: Derived) -> str:
     type = param.type  # type: ignore[attr-defined]
-    return text if plain_type(type) or text.startswith("&") else f"({derived.types.spell(type)}){text}"
+    return text if plain_type(type) or text.startswith("&") else converted(text, type, derived.types.spell(type))
+
+
+def converted(text: str, type: Type, spelled: str) -> str:
+    """A value of the source's type as one of the generated text's, which is laid out alike."""
+    return f"({spelled}){text}" if isinstance(type, Pointer) else f"kg::as<{spelled}>({text})"
 
 
 class Functions:
@@ -66,7 +73,7 @@ class Functions:
         self.unit, self.words, self.kernels = unit, words, kernels
         self._texts: dict[str, None] = {}
         self._halves: dict[str, str] = {}  # activities of functions whose passes are apart
-        self._reserved: dict[str, str] = {}
+        self._reserved: dict[object, str] = {}
         self._names: dict[str, str] = {}  # of derived functions, and their texts
         self._around: dict[str, str] = {}  # by text, the name
         self.called: dict[str, None] = {}  # functions of the program, by what is generated
@@ -78,6 +85,9 @@ class Functions:
         if any(ADD in line for line in around.after):
             self._texts.setdefault("".join(in_namespace([ADD_TEXT])))
 
+    def need_conversions(self) -> None:
+        self._texts = dict.fromkeys(("#include <cstring>\n" + "".join(in_namespace([AS])), *self._texts))
+
     def fresh(self, name: str) -> str:
         found, number = name, 1
         while found in self.words:
@@ -86,23 +96,18 @@ class Functions:
         self.words.add(found)
         return found
 
-    def reserved(self, name: str) -> str:
-        """The same name each time."""
-        if name not in self._reserved:
-            self._reserved[name] = self.fresh(name)
-        return self._reserved[name]
+    def reserved(self, key: object, name: str) -> str:
+        """The same name each time for the same thing."""
+        if key not in self._reserved:
+            self._reserved[key] = self.fresh(name)
+        return self._reserved[key]
 
     # ---- derived functions
 
     def derived(self, request: Request, on_host: bool) -> tuple[Derived, Function]:
         """The derivative that a request asks for, and the primal."""
         span = self.unit.span(request.call)
-        lowering = Lowering(self.unit)
-        name = lowering.function(request.function, span)
-        custom = CustomDerivatives(self.unit, lowering.reached)
-        if custom.refusal is not None or custom.of or custom.probes:
-            raise custom.refusal or UnsupportedError("functions with custom derivatives cannot be transpiled yet", span)
-        module = lowering.module()
+        module, name = self._lowered(request, span)
         primal = module.functions[name]
         args = tuple(Value(p.type) for p in primal.params)
         activity = ",".join(a.activity for a in request.arguments)
@@ -121,6 +126,21 @@ class Functions:
         made = self._apart(derived_function(module, op, same, on_host, own))
         self._texts.setdefault(made.text)
         return made, primal
+
+    def _lowered(self, request: Request, span: Span) -> tuple[Module, str]:
+        """What is differentiated and what it calls, with the derivatives that the source gives of these."""
+        lowering = Lowering(self.unit)
+        name = lowering.function(request.function, span)
+        given = CustomDerivatives(self.unit, lowering.reached)
+        if given.probes:
+            problem = "a custom derivative that is a template cannot be transpiled"
+            raise UnsupportedError(problem, span, "write it for the types that are used")
+        if given.refusal is not None:
+            raise given.refusal
+        if not given.of:
+            return lowering.module(), name
+        customs = given.lowered(lowering)
+        return custom.run(lowering.module(), customs), name
 
     def _recorded(self, module: Module, op: Derivative) -> Derived:
         """Of a host function that allocates or launches."""
@@ -150,6 +170,8 @@ class Functions:
         self._need(found)
         if not on_host:  # variables of the file, which all device code sees
             found.given |= {p.name: f"&{p.variable}" for p in derived.params if p.variable in derived.variables}
+        if any(not isinstance(p.type, Pointer) and not plain_type(p.type) for p in derived.params):
+            self.need_conversions()
         missing = next((p for p in derived.params if p.name not in found.given), None)
         if missing is not None:
             problem = f"the derivative of '{primal.name}' takes '{missing.name}' besides, and cannot be transpiled yet"
@@ -191,8 +213,8 @@ class Functions:
 
     # ---- Enzyme's calls
 
-    def call(self, request: Request, on_host: bool, source: Source, place: Place) -> str:
-        """What the call of a request is replaced by."""
+    def call(self, request: Request, on_host: bool, source: Source, place: Place) -> tuple[str, str]:
+        """What the call of a request is replaced by: a function, and its arguments."""
         derived, primal = self.derived(request, on_host)
         around = self.around(request, primal, derived, on_host)
         cursors = (*(a.value for a in request.arguments), *(a.shadow for a in request.arguments))
@@ -201,7 +223,7 @@ class Functions:
             nbytes = HEAD + -(-derived.frame // 16) * 16
             values.append(f"(unsigned char *)malloc({nbytes})" if on_host else place(nbytes))
         name = self._named(request, around, derived, on_host)
-        return f"{name}({', '.join(values)})"
+        return name, ", ".join(values)
 
     def _named(self, request: Request, around: Around, derived: Derived, on_host: bool) -> str:
         """The derived function itself where it takes what the call gives, else one around it."""

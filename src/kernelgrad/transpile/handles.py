@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..errors import UnsupportedError
 from ..frontend.in_source import Argument, Request
 from ..frontend.unit import Unit
 from ..ir.types import Struct
 from .derived_functions import plain_type
-from .functions import Functions, declare
+from .functions import Functions, converted, declare
 from .host_function import HostFunction, Shape
 from .kernels import KernelGradients
 
@@ -38,11 +37,12 @@ class Handle:
 
 def handle_of(request: Request, on_host: bool, functions: Functions, kernels: KernelGradients, unit: Unit) -> Handle:
     """With what one call of it needs."""
-    name = functions.reserved(f"{request.function.spelling}_{_NAMES[request.mode]}")
+    key = unit.qualified_name(request.function), request.mode, request.listed
+    name = functions.reserved(key, f"{request.function.spelling}_{_NAMES[request.mode]}")
     if request.misuse is not None:
         members = _misused(request)
     elif request.configuration:
-        members = _launched(request, kernels.of(request), unit)
+        members = _launched(request, kernels.of(request), functions)
     else:
         members = _executed(request, on_host, functions)
     asked = "gradient" if request.mode == "reverse" else "differentiate"
@@ -70,17 +70,16 @@ def _misused(request: Request) -> dict[str, str]:
     return _member(head, [f'printf("{request.misuse}\\n");'])
 
 
-def _launched(request: Request, function: HostFunction, unit: Unit) -> dict[str, str]:
+def _launched(request: Request, function: HostFunction, functions: Functions) -> dict[str, str]:
     """`execute_kernel` with and without shared memory and a stream."""
-    span = unit.span(request.call)
     own = [(a.parameter.type.spelling, a.parameter.spelling) for a in request.arguments]
     adjoints = [(_adjoint_type(a), f"d_{a.parameter.spelling}") for a in request.shadows]
     given = []
     for (_, name), param in zip((*own, *adjoints), function.params, strict=True):
-        if isinstance(param.type, Struct):
-            raise UnsupportedError(f"'{param.name}', a struct that is passed by value, cannot be transpiled yet", span)
         spelled = function.types.spell(param.type, param.const)
-        given.append(name if plain_type(param.type) else f"({spelled}){name}")
+        given.append(name if plain_type(param.type) else converted(name, param.type, spelled))
+        if isinstance(param.type, Struct):
+            functions.need_conversions()
     addresses = list[str]()
     for param in function.variables:
         address = f"{param.name}_address"

@@ -315,4 +315,5 @@ def _refuse(variant: Variant) -> None:
     elif variant.options.facts.gathered or variant.options.facts.vector is not None:
         reason = "this form of the gradient"
     if reason is not None:
-        raise UnsupportedError(f"{reason} cannot be written as a host function yet", function.span)
+        hint = "say of which shape launches are, by --grid and --block; else launch the gradient from Python"
+        raise UnsupportedError(f"{reason} cannot be written as a host function", function.span, hint)

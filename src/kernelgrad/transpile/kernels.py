@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from ..backends.cuda import kernel_name
 from ..derivatives.asked.settings import make_settings
 from ..derivatives.gradient import Gradient
+from ..derivatives.module_variables import with_variables
 from ..errors import ArgumentError, Span, UnsupportedError
 from ..frontend import clang
 from ..frontend.clang import Cursor, Kind
 from ..frontend.in_source import Request
 from ..frontend.unit import Unit
 from ..frontend.visiting import children_of
+from ..host.kernel_facts import KernelFacts
 from ..kernel import Kernel
 from .derivative_file import INCLUDE, form, kernel_texts
 from .host_function import HostFunction, Shape
@@ -36,6 +38,7 @@ class KernelGradients:
         self.module, self.unit = module, unit
         self._shapes: dict[Key, set[Shape | None]] = {}
         self._made: dict[Key, HostFunction] = {}
+        self._facts: dict[str, KernelFacts] = {}
 
     def note(self, request: Request) -> None:
         """A launch that will be asked for."""
@@ -48,36 +51,48 @@ class KernelGradients:
         """The host function for a request."""
         key = self._key(request)
         if key not in self._made:
-            if any(other == key[0] for other, _ in self._made):
-                problem = f"two gradients of '{key[0]}' with respect to other parameters cannot be transpiled yet"
-                raise UnsupportedError(problem, self.unit.span(request.call))
-            self._made[key] = self._host_function(*key, request)
+            others = sum(other == key[0] and listed != ("",) for other, listed in self._made)
+            called = f"launch_{kernel_name(key[0])}_grad_{others + 1}" if others else ""
+            self._made[key] = self._host_function(*key, request, called)
         return self._made[key]
 
     def recorded(self, name: str, span: Span) -> HostFunction:
         """That of a launch in a host function that is differentiated: by all that has a derivative, for any launch."""
         key = name, ("",)
         if key not in self._made:
-            self._made[key] = self._made_for(name, None, None, span, f"launch_{kernel_name(name)}_recorded")
+            self._made[key] = self._made_for(
+                name, self.facts(name).listed, None, span, f"launch_{kernel_name(name)}_recorded"
+            )
         return self._made[key]
 
-    def _made_for(
-        self, name: str, listed: tuple[str, ...] | None, shape: Shape | None, span: Span, called: str = ""
-    ) -> HostFunction:
+    def facts(self, name: str) -> KernelFacts:
+        if name not in self._facts:
+            self._facts[name] = KernelFacts(self._kernel(name))
+        return self._facts[name]
+
+    def _kernel(self, name: str) -> Kernel:
         kernel = self.module[name]
         assert isinstance(kernel, Kernel)
         if kernel.refusal is not None:
             raise kernel.refusal
+        return kernel
+
+    def _made_for(
+        self, name: str, listed: tuple[str, ...] | None, shape: Shape | None, span: Span, called: str = ""
+    ) -> HostFunction:
+        kernel = self._kernel(name)
+        if kernel.module.globals:
+            kernel = with_variables(kernel, listed)
         try:
             settings = make_settings(kernel.function, listed, "joint", None, None, False, None)
         except ArgumentError as error:
             raise UnsupportedError(str(error), span) from error
         return HostFunction(form(Gradient(kernel, settings), shape), shape, name=called)
 
-    def _host_function(self, name: str, listed: tuple[str, ...], request: Request) -> HostFunction:
+    def _host_function(self, name: str, listed: tuple[str, ...], request: Request, called: str) -> HostFunction:
         span = self.unit.span(request.call)
         shapes = self._shapes.get((name, listed), {None})
-        function = self._made_for(name, listed, next(iter(shapes)) if len(shapes) == 1 else None, span)
+        function = self._made_for(name, listed, next(iter(shapes)) if len(shapes) == 1 else None, span, called)
         for buffer in function.sizes:
             problem = f"the gradient of '{name}' needs memory as large as '{buffer}', whose size is not known here"
             raise UnsupportedError(problem, span, f"list '{buffer}', or use `kernelgrad diff --host-wrapper`")
@@ -88,14 +103,38 @@ class KernelGradients:
         functions = list(self._made.values())
         if not functions:
             return []
-        kernels = dict.fromkeys(text for function in functions for text in kernel_texts(function))
+        kernels, hosts = dict[str, str](), list[str]()
+        for function in functions:
+            texts = dict(zip((kernel_name(k.name) for k in function.kernels), kernel_texts(function), strict=True))
+            others = _renamed(texts, kernels)
+            kernels |= {others.get(name, name): _with_names(text, others) for name, text in texts.items()}
+            hosts.append(_with_names(function.text.replace("\ncudaError_t ", "\nstatic cudaError_t ", 1), others))
         includes = {f"#include <{name}>\n" for name in INCLUDES} | {
-            i for text in kernels for i in INCLUDE.findall(text)
+            i for text in kernels.values() for i in INCLUDE.findall(text)
         }
-        plain = [_CONSTANTS.sub("", INCLUDE.sub("", text)).lstrip("\n") for text in kernels]
+        plain = [_CONSTANTS.sub("", INCLUDE.sub("", text)).lstrip("\n") for text in kernels.values()]
         plain = [text.replace('extern "C" __global__', "static __global__") for text in plain]
-        hosts = [function.text.replace("\ncudaError_t ", "\nstatic cudaError_t ", 1) for function in functions]
         return ["".join(sorted(includes)), *filter(None, [support_for(hosts)]), *plain, *hosts]
+
+
+def _renamed(texts: dict[str, str], known: dict[str, str]) -> dict[str, str]:
+    """Other names for kernels of which there is another one of that name."""
+    found = {}
+    for name, text in texts.items():
+        number, other = 1, name
+        while known.get(other, _with_names(text, {name: other})) != _with_names(text, {name: other}):
+            number += 1
+            other = f"{name}_{number}"
+        if other != name:
+            found[name] = other
+    return found
+
+
+def _with_names(text: str, names: dict[str, str]) -> str:
+    """With other names of kernels."""
+    for old, new in names.items():
+        text = re.sub(rf"\b{re.escape(old)}(?=\(|<<<|, shared)", new, text)
+    return text
 
 
 def constant_shape(request: Request) -> Shape | None:

@@ -7,6 +7,7 @@ are functions of their own, with gradients of their own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ from ..ir.ops import (
     KernelLaunch,
     Load,
     Member,
+    Module,
     Offset,
     Op,
     Param,
@@ -68,8 +70,9 @@ _PLAIN = (
 
 
 class Skeleton:
-    """`stretch_function`: the name and the inputs of a function for operations, by what they give and which values have
-    cells; `launch_function`, `registered_function`: the names of functions that do that."""
+    """`module`: the function's, with its variables. `stretch_function`: the name and the inputs of a function for
+    operations, by what they give and which values have cells; `launch_function`, `registered_function`: the names of
+    functions that do that."""
 
     def __init__(
         self,
@@ -78,8 +81,9 @@ class Skeleton:
         stretch_function: Callable[[tuple[Op, ...], tuple[Value, ...], set[Value]], tuple[str, tuple[Value, ...]]],
         launch_function: Callable[[KernelLaunch], str],
         registered_function: Callable[[Registered], str],
+        module: Module,
     ):
-        self.function = function
+        self.function, self.module = function, module
         self._stretch_function = stretch_function
         self._launch_function, self._registered_function = launch_function, registered_function
         self.of: dict[Value, Value] = {}
@@ -175,6 +179,8 @@ class Skeleton:
                 self._host("store", (self._value(op.ptr), self._cell(op.value)), None)
             case Alloca():
                 self._alloca(op)
+            case GlobalRef():
+                self._variable(op)
             case _:
                 self._plain(op)
 
@@ -226,8 +232,7 @@ class Skeleton:
 
     def _plain(self, op: Op) -> None:
         if not isinstance(op, (*_PLAIN, Print)):
-            what = "a variable" if isinstance(op, GlobalRef) else f"'{type(op).__name__}'"
-            raise _not_yet(f"{what} of the program, in a host function that is differentiated,", op.span)
+            raise _not_yet(f"'{type(op).__name__}', in a host function that is differentiated,", op.span)
         touched = (*op.results, *([op.value] if isinstance(op, Store) else []))
         if any(isinstance(v.type, Struct | Array) and _holds_numbers(v.type) for v in touched):
             raise _not_yet("a struct with floating-point numbers that is copied by host code", op.span)
@@ -244,6 +249,16 @@ class Skeleton:
         size = self.b.constant(type.size, U64)
         made = self.b.emit(HostCall, f"{TAPE}.host", (size,), type=op.result.type, name=op.result.name)
         self.of[op.result] = made
+
+    def _variable(self, op: GlobalRef) -> None:
+        """Of the program, which its own text names."""
+        declared, scope = self.module.globals[op.name], op.name.rpartition("::")[0]
+        is_named = re.fullmatch(r"[A-Za-z_][\w:]*", op.name) is not None
+        if not is_named or scope in self.module.functions or declared.space == "shared":
+            problem = "a static variable of a function, in a host function that is differentiated,"
+            raise _not_yet(problem, op.span, "declare it outside of the function")
+        method = "variable" if declared.space == "host" else "symbol"
+        self.of[op.result] = self.b.emit(HostCall, f"{TAPE}.{method}(::{op.name}", (), type=op.result.type)
 
     # ---- control
 
@@ -287,8 +302,9 @@ class Skeleton:
         config = tuple(self._value(v) for v in op.config[:7])
         args = []
         for value in op.args:
-            if isinstance(value.type, Struct | Array):
-                raise _not_yet("a struct that a host function passes to a kernel by value", op.span)
+            if isinstance(value.type, Struct | Array) and _holds_numbers(value.type):
+                problem = "a struct with floating-point numbers that a host function passes to a kernel by value"
+                raise _not_yet(problem, op.span, "pass the numbers themselves, or a pointer to them")
             args.append(self._passed(value))
         self.b.effect(HostCall, self._launch_function(op), (*config, *args))
 
@@ -311,19 +327,44 @@ def _allocate(method: str) -> Callable[[Skeleton, HostCall], None]:
     return allocate
 
 
-def _copy(at: Skeleton, op: HostCall) -> None:
-    """What kind of numbers it copies, the pointers tell."""
-    to, of, nbytes = op.args[:3]
+def _copied(at: Skeleton, op: HostCall, to: Value, of: Value) -> str:
+    """What kind of numbers a copy is of, the pointers tell: what is called for that."""
     kinds = {k for k in (at.pointed(to), at.pointed(of)) if k is not None}
     if not kinds:
-        raise _not_yet("a copy of which neither end tells what it holds", op.span)
+        raise _not_yet("a copy of which neither end tells what it holds", op.span, "pass pointers of the type it has")
     numbers = {k for k in kinds if k.is_float}
-    if len(numbers) > 1:
-        raise UnsupportedError("a copy between memory of different floating-point types", op.span)
-    method = "copy" if not numbers else f"copy_of<{_SPELLED[next(iter(numbers)).name]}>"
+    if len(numbers) > 1 or not {k.name for k in numbers} <= _SPELLED.keys():
+        raise UnsupportedError("a copy between memory of different floating-point types, or of halves", op.span)
+    return "copy" if not numbers else f"copy_of<{_SPELLED[next(iter(numbers)).name]}>"
+
+
+def _copy(at: Skeleton, op: HostCall) -> None:
+    to, of, nbytes = op.args[:3]
+    method = _copied(at, op, to, of)
     at._host(method, tuple(at._value(v) for v in (to, of, nbytes)), None)
     if op.results:
         at.of[op.result] = at._value(to)
+
+
+def _copy_rows(at: Skeleton, op: HostCall) -> None:
+    to, to_pitch, of, of_pitch, width, height = op.args[:6]
+    method = _copied(at, op, to, of).replace("copy", "copy_rows", 1)
+    at._host(method, tuple(at._value(v) for v in (to, to_pitch, of, of_pitch, width, height)), None)
+
+
+def _copy_symbol(first: bool) -> Callable[[Skeleton, HostCall], None]:
+    """`first`: the variable is the first argument, which is copied to; else the second."""
+
+    def copy(at: Skeleton, op: HostCall) -> None:
+        to, of, nbytes = op.args[:3]
+        method = _copied(at, op, to, of)
+        ends = [at._value(to), at._value(of)]
+        if len(op.args) > 3:
+            k = 0 if first else 1
+            ends[k] = at.b.offset(at.b.cast_pointer(ends[k], Pointer(U8)), at._value(op.args[3]))
+        at._host(method, (*ends, at._value(nbytes)), None)
+
+    return copy
 
 
 def _fill(at: Skeleton, op: HostCall) -> None:
@@ -348,9 +389,13 @@ def _handle(at: Skeleton, op: HostCall) -> None:
 _SPELLED = {"f32": "float", "f64": "double"}
 _CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
     **dict.fromkeys(("cudaMalloc", "cudaMallocAsync"), _allocate("device")),
+    "cudaMallocManaged": _allocate("managed"),
     **dict.fromkeys(("malloc", "calloc", "cudaMallocHost", "cudaHostAlloc"), _allocate("host")),
     **dict.fromkeys(("free", "cudaFree", "cudaFreeAsync", "cudaFreeHost"), _method("release", 1)),
     **dict.fromkeys(("cudaMemcpy", "cudaMemcpyAsync", "memcpy", "memmove"), _copy),
+    **dict.fromkeys(("cudaMemcpy2D", "cudaMemcpy2DAsync"), _copy_rows),
+    **dict.fromkeys(("cudaMemcpyToSymbol", "cudaMemcpyToSymbolAsync"), _copy_symbol(True)),
+    **dict.fromkeys(("cudaMemcpyFromSymbol", "cudaMemcpyFromSymbolAsync"), _copy_symbol(False)),
     **dict.fromkeys(("cudaMemset", "cudaMemsetAsync", "memset"), _fill),
     **dict.fromkeys(
         ("cudaDeviceSynchronize", "cudaThreadSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"),
@@ -364,8 +409,9 @@ _CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
 }
 
 
-def _not_yet(what: str, span: Span) -> UnsupportedError:
-    return UnsupportedError(f"{what} cannot be transpiled yet", span, "kg.gradient(module[...]) runs it from Python")
+def _not_yet(what: str, span: Span, hint: str = "") -> UnsupportedError:
+    instead = "kg.gradient(module[...]) runs it from Python"
+    return UnsupportedError(f"{what} cannot be transpiled", span, f"{hint}; {instead}" if hint else instead)
 
 
 def _inside(op: Op) -> list[Op]:

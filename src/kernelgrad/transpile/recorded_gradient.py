@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from .. import pipeline
@@ -11,7 +12,7 @@ from ..backends.cuda import emit, kernel_name
 from ..backends.cuda.emit import types_of
 from ..backends.cuda.names import in_namespace
 from ..errors import Span, UnsupportedError
-from ..host.kernel_facts import PRINTS, why_it_varies
+from ..host.kernel_facts import PRINTS, KernelFacts, why_it_varies
 from ..ir.builder import Builder
 from ..ir.ops import ADJOINT, Block, Derivative, Function, KernelLaunch, Module, Op, Param, Registered, Value
 from ..ir.traverse import clone, free_values
@@ -24,6 +25,7 @@ from .host_function import HostFunction
 from .kernels import KernelGradients
 from .recorded_function import TAPE, Skeleton
 from .recording_text import INCLUDES, RECORDING
+from .support import AS
 
 _RECORDING = f"Recording &{TAPE}"
 
@@ -42,7 +44,8 @@ class RecordedGradient:
         self.listed = [p for p, activity in pairs if activity != "const" and holds_floats(_content(p.type))]
 
     def derived(self) -> Derived:
-        skeleton = Skeleton(self.function, [p.name for p in self.listed], self._stretch, self._launch, self._registered)
+        names = [p.name for p in self.listed]
+        skeleton = Skeleton(self.function, names, self._stretch, self._launch, self._registered, self.module)
         recorded = skeleton.recorded(f"{self.name}_recorded")
         alone = Module({recorded.name: recorded}, {}, self.module.structs)
         types = types_of(alone, recorded.name)
@@ -60,7 +63,8 @@ class RecordedGradient:
         gradient = self._gradient(recorded, params, listed, types)
         pieces = [_plainly(piece) for piece in (*self.texts.values(), text)]
         includes = {f"#include <{name}>\n" for name in INCLUDES} | {i for t in pieces for i in INCLUDE.findall(t)}
-        whole = "".join(in_namespace([RECORDING, *(INCLUDE.sub("", t) for t in pieces), gradient]))
+        alike = [AS] if any("Alike<" in t for t in pieces) else []
+        whole = "".join(in_namespace([RECORDING, *alike, *(INCLUDE.sub("", t) for t in pieces), gradient]))
         head = "".join(sorted(includes))
         return Derived(f"kg::{self.name}_grad", tuple(params), listed, head + whole, types, 0, frozenset())
 
@@ -120,17 +124,17 @@ class RecordedGradient:
         plain = pipeline.for_target(plain, name, pipeline.CUDA_FUNCTION)
         types = types_of(plain, name)
         params = [(types.declare(p.type, p.name), p.name) for p in function.params]
-        used = [p for p, v in zip(function.params, inputs, strict=False) if _is_memory(p, v, cells)]
+        used = {p.name: p.name for p, v in zip(function.params, inputs, strict=False) if _is_memory(p, v, cells)}
         written = written_params(plain.functions[name])
         read = {p.name for p in parameters_of(plain.functions[name], written) if p.read}
         pieces = [function_text(emit(plain, name), "static", op, bare=True)]
-        lines = [_run_again(used, read, written)] if used else [f"{TAPE}.record(nullptr, true);"]
+        lines = [_run_again(used, read, written, _place(function.span))] if used else [f"{TAPE}.record(nullptr, true);"]
         call = ", ".join(given for _, given in params)
         lines.append(f"{name}({call});")
         if any(a == "dup" for a in activity):
             made = derived_function(module, op, False, True, frozenset())
             if len(used) > 1:
-                lines.insert(0, _apart(used, written, str(function.span).split(": ")[0]))
+                lines.insert(0, _apart(used, written, _place(function.span)))
             pieces.append(made.text)
             order = {q.name: p for p, q in made.listed.items()}
             given = [f"{TAPE}.shadow({order[p.name]})" if p.name in order else p.name for p in made.params]
@@ -154,23 +158,32 @@ class RecordedGradient:
         made: HostFunction = self.kernels.recorded(kernel, span)
         primal = made.variant.kernel
         _refuse_varying(kernel, self.module.functions[kernel], span)
-        types, shown = made.types, primal.function.params
-        parameters = {p.name: p for p in primal.parameters}
+        facts = self.kernels.facts(kernel)
+        _refuse_variables(facts, span)
+        where = _place(span)
+        types, shown = made.types, [p for p in primal.function.params if p.variable is None]
         scalars = [p for p in shown if isinstance(p.type, Scalar) and p.type.is_float]
-        memory = [p for p in shown if isinstance(p.type, Pointer)]
+        memory = {p.name: p.name for p in shown if isinstance(p.type, Pointer)}
+        memory |= {name: f"{TAPE}.symbol(::{name})" for name in facts.variables}
         params = [types.declare(Pointer(p.type) if p in scalars else p.type, p.name) for p in shown]
         config = "unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz"
-        read = {p.name for p in memory if parameters[p.name].read}
+        structs = {p.name for p in shown if isinstance(p.type, Struct)}
         values = [f"*{p.name}" if p in scalars else p.name for p in shown]
-        lines = ["const dim3 kg_grid(gx, gy, gz), kg_block(bx, by, bz);", _run_again(memory, read, primal.written)]
-        lines.append(_apart(memory, primal.written, str(span).split(": ")[0]))
-        lines.append(f"::{primal.function.called}<<<kg_grid, kg_block, kg_shared>>>({', '.join(values)});")
+        primal_values = [f"Alike<decltype({v})>{{{v}}}" if v in structs else v for v in values]
+        lines = [
+            "const dim3 kg_grid(gx, gy, gz), kg_block(bx, by, bz);",
+            _run_again(memory, facts.reads, facts.writes, where),
+        ]
+        lines.append(_apart(memory, facts.writes, where))
+        lines.append(f"::{primal.function.called}<<<kg_grid, kg_block, kg_shared>>>({', '.join(primal_values)});")
         lines.append(f"{TAPE}.check(cudaGetLastError());")
-        given = [f"*{p.name}" if p in scalars else p.name for p in shown]
-        for param in shown:
-            if param.name in made.variant.derivative.adjoints:
-                given.append(f"{TAPE}.{'owe' if param in scalars else 'shadow'}({param.name})")
-        given += [f"{TAPE}.room({buffer})" for buffer in made.sizes]
+        given = list(values)
+        for of, adjoint in made.variant.derivative.adjoints.items():
+            owes = any(p.name == of for p in scalars)
+            shadow = f"{TAPE}.{'owe' if owes else 'shadow'}({memory.get(of, of)})"
+            given.append(shadow if of not in facts.variables else f"({types.spell(adjoint.type)}){shadow}")
+        given += [f"({types.spell(p.type, p.const)}){TAPE}.symbol(::{p.variable})" for p in made.variables]
+        given += [f"{TAPE}.room({memory[buffer]})" for buffer in made.sizes]
         how = "" if made.shape is not None else "kg_grid, kg_block, "
         reverse = f"{TAPE}.check({made.name}({how}kg_shared, nullptr, {', '.join(given)}));"
         lines.append(f"{TAPE}.reverses([=, &{TAPE}] {{ {reverse} }});")
@@ -198,7 +211,9 @@ class RecordedGradient:
             passed += [own, f"{TAPE}.shadow({own})"] if param.name in memory else [own]
         keeps = bool(forward.body.results)
         call = f"::{op.augmented}({', '.join(passed)});"
-        lines = [f"{TAPE}.run_again({{}}, {{{', '.join(memory)}}}, false);", f"auto kept = {call}" if keeps else call]
+        where = f'"{_place(op.span)}"'
+        lines = [f"{TAPE}.run_again({{}}, {{{', '.join(memory)}}}, {where}, false);"]
+        lines.append(f"auto kept = {call}" if keeps else call)
         reverse = f"::{op.reverse}({', '.join((*passed, *(['kept'] if keeps else [])))});"
         result = self.module.functions[op.reverse].result_type
         parts = [f".{field.name}" for field in result.fields] if isinstance(result, Struct) else [""]
@@ -237,15 +252,29 @@ def _refuse_varying(name: str, kernel: Function, span: Span) -> None:
         raise UnsupportedError(reason, span, "kg.gradient(module[...]) of the host function keeps what it needs")
 
 
-def _run_again(memory: list[Param], read: set[str], written: frozenset[str]) -> str:
-    loads = ", ".join(p.name for p in memory if p.name in read)
-    stores = ", ".join(p.name for p in memory if p.name in written)
-    return f"{TAPE}.run_again({{{loads}}}, {{{stores}}});"
+def _refuse_variables(facts: KernelFacts, span: Span) -> None:
+    for name in facts.variables:
+        if name in facts.writes and name not in facts.listed:
+            problem = f"'{name}', a variable without derivatives that a kernel writes, in what is differentiated,"
+            raise UnsupportedError(f"{problem} cannot be transpiled", span, "pass it to the kernel as a pointer")
+    if facts.supplied is not None:
+        raise UnsupportedError("floating-point numbers behind a pointer to something else", facts.supplied.span)
 
 
-def _apart(memory: list[Param], written: frozenset[str], where: str) -> str:
-    others = ", ".join(p.name for p in memory if p.name not in written)
-    stores = ", ".join(p.name for p in memory if p.name in written)
+def _place(span: Span) -> str:
+    return str(span).split(": ")[0]
+
+
+def _run_again(memory: dict[str, str], read: Collection[str], written: Collection[str], where: str) -> str:
+    """`memory`: what leads there, by name."""
+    loads = ", ".join(text for name, text in memory.items() if name in read)
+    stores = ", ".join(text for name, text in memory.items() if name in written)
+    return f'{TAPE}.run_again({{{loads}}}, {{{stores}}}, "{where}");'
+
+
+def _apart(memory: dict[str, str], written: Collection[str], where: str) -> str:
+    others = ", ".join(text for name, text in memory.items() if name not in written)
+    stores = ", ".join(text for name, text in memory.items() if name in written)
     return f'{TAPE}.apart({{{others}}}, {{{stores}}}, "{where}");'
 
 

@@ -26,7 +26,7 @@ struct Recording {
     struct Block {
         char *start;
         size_t nbytes;       // not known of memory of the host's that was given
-        bool on_device, own, reread;
+        bool on_device, own, reread, managed;
         char *shadow;        // made when it is needed, or given
         int writers;
     };
@@ -54,6 +54,7 @@ struct Recording {
     std::vector<Owed> owed;
     char *cells = nullptr;
     size_t used = 0;
+    bool has_managed = false; // memory that both the host and kernels use
     const void *result = nullptr;
 
     Recording() = default;
@@ -73,13 +74,14 @@ struct Recording {
 
     char *add_block(void *start, size_t nbytes, bool is_on_device, bool own, void *shadow = nullptr)
     {
-        blocks[(char *)start] = Block{(char *)start, nbytes, is_on_device, own, false, (char *)shadow, 0};
+        blocks[(char *)start] = Block{(char *)start, nbytes, is_on_device, own, false, false, (char *)shadow, 0};
         return (char *)start;
     }
-    char *allocate(size_t nbytes, bool is_on_device)
+    char *allocate(size_t nbytes, bool is_on_device, bool is_managed = false)
     {
         void *memory = nullptr;
-        if (is_on_device) check(cudaMalloc(&memory, nbytes > 0 ? nbytes : 1));
+        if (is_managed) check(cudaMallocManaged(&memory, nbytes > 0 ? nbytes : 1));
+        else if (is_on_device) check(cudaMalloc(&memory, nbytes > 0 ? nbytes : 1));
         else memory = std::calloc(nbytes > 0 ? nbytes : 1, 1);
         (is_on_device ? on_device : on_host).push_back(memory);
         return (char *)memory;
@@ -87,6 +89,27 @@ struct Recording {
     char *device(size_t nbytes) { return add_block(allocate(nbytes, true), nbytes, true, true); }
     char *host(size_t nbytes) { return add_block(allocate(nbytes, false), nbytes, false, true); }
     char *host(size_t count, size_t nbytes) { return host(count * nbytes); }
+    char *managed(size_t nbytes)
+    {
+        char *memory = add_block(allocate(nbytes, true, true), nbytes, true, true);
+        has_managed = blocks[memory].managed = true;
+        return memory;
+    }
+    // Variables of the program: of the device, and of the host.
+    template <typename T>
+    void *symbol(const T &variable)
+    {
+        void *address = nullptr;
+        check(cudaGetSymbolAddress(&address, variable));
+        if (blocks.count((char *)address) == 0) add_block(address, sizeof(T), true, false);
+        return address;
+    }
+    template <typename T>
+    void *variable(const T &variable)
+    {
+        if (blocks.count((char *)&variable) == 0) add_block((void *)&variable, sizeof(T), false, false);
+        return (void *)&variable;
+    }
     void release(const void *) {}
     void result_is(const void *cell) { result = cell; }
 
@@ -112,13 +135,23 @@ struct Recording {
                 before->second.nbytes = start - before->first;
         }
         add_block(start, nbytes, is_on_device, false, shadow);
+        if (!is_on_device || found.type != cudaMemoryTypeManaged) return;
+        has_managed = blocks[start].managed = true;
+        if (shadow == nullptr) return;
+        check(cudaPointerGetAttributes(&found, shadow));
+        if (found.type != cudaMemoryTypeManaged)
+            throw std::runtime_error("the adjoint of managed memory must lie in managed memory, too");
     }
     static cudaError_t range_of(unsigned long long *base, size_t *nbytes, const void *memory)
     {
         void *function = nullptr;
         cudaDriverEntryPointQueryResult found;
-        cudaError_t error =
-            cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 12000, cudaEnableDefault, &found);
+        const char *name = "cuMemGetAddressRange";
+#if CUDART_VERSION >= 12050
+        cudaError_t error = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+#else
+        cudaError_t error = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
+#endif
         if (error != cudaSuccess || function == nullptr) return cudaErrorUnknown;
         auto range = (int (*)(unsigned long long *, size_t *, unsigned long long))function;
         return range(base, nbytes, (unsigned long long)memory) == 0 ? cudaSuccess : cudaErrorInvalidValue;
@@ -143,7 +176,7 @@ struct Recording {
         if (block.shadow == nullptr) {
             if (block.nbytes == unknown)
                 throw std::runtime_error("values go through memory of the host that has no adjoint: give it one");
-            block.shadow = allocate(block.nbytes, block.on_device);
+            block.shadow = allocate(block.nbytes, block.on_device, block.managed);
             if (block.on_device) check(cudaMemset(block.shadow, 0, block.nbytes));
         }
         return (T *)(block.shadow + ((char *)memory - block.start));
@@ -210,7 +243,7 @@ struct Recording {
     }
     // A step that writes somewhere behind pointers, and may run again.
     void run_again(std::initializer_list<const void *> read, std::initializer_list<const void *> written,
-                   bool again = true)
+                   const char *where, bool again = true)
     {
         record(nullptr, again);
         for (const void *memory : read)
@@ -220,7 +253,8 @@ struct Recording {
             Block &block = block_of(memory);
             bool is_last = ++block.writers > 1 && !block.own && again;
             if (block.nbytes == unknown && (block.reread || is_last))
-                throw std::runtime_error("memory of the host is overwritten, and how large it is is not known");
+                throw std::runtime_error(std::string(where) + ": memory of the caller's on the host is overwritten, "
+                                         "whose size is not known: use memory that the function allocates");
             if (block.reread) save(block.start, block.nbytes, block.on_device);
             block.reread = false;
         }
@@ -254,6 +288,17 @@ struct Recording {
             add<T>(d_from, d_to, nbytes / sizeof(T), block_of(from), block_of(to));
             zero(shadow((char *)to), nbytes, block_of(to).on_device);
         });
+    }
+    void copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height)
+    {
+        for (size_t row = 0; row < height; ++row)
+            copy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
+    }
+    template <typename T>
+    void copy_rows_of(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height)
+    {
+        for (size_t row = 0; row < height; ++row)
+            copy_of<T>((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
     }
     static void zero(char *memory, size_t nbytes, bool is_on_device)
     {
@@ -300,6 +345,7 @@ struct Recording {
     }
     void settle()
     {
+        if (has_managed) synchronize();
         for (const Owed &one : owed) {
             char bytes[8];
             check(cudaMemcpy(bytes, one.cell, one.wide ? 8 : 4, cudaMemcpyDeviceToHost));

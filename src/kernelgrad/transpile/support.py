@@ -114,6 +114,29 @@ cudaError_t allow_shared(Kernel *kernel, size_t nbytes)
 }
 """
 
+AS = once(
+    "as",
+    """\
+// The same bytes as another type.
+template <typename To, typename From>
+__host__ __device__ To as(const From &from)
+{
+    static_assert(sizeof(To) == sizeof(From), "laid out alike");
+    To to;
+    memcpy((void *)&to, (const void *)&from, sizeof(To));
+    return to;
+}
+
+// The same bytes as whatever type is wanted.
+template <typename From>
+struct Alike {
+    From from;
+    template <typename To>
+    operator To() const { return as<To>(from); }
+};
+""",
+)
+
 _PIECES = {"scratch": SCRATCH, "trips": TRIPS, "counts": COUNTS, "allow_shared": ALLOW_SHARED}
 _WORDS = {"scratch": "kg::Scratch", "trips": "kg::trips", "counts": "kg::Counts", "allow_shared": "kg::allow_shared"}
 INCLUDES = ("algorithm", "cstddef", "vector", "cuda_runtime.h")

@@ -19,6 +19,7 @@ from ..frontend.text import tokens
 from ..frontend.unit import Unit, declarations
 from ..frontend.visiting import children_of, walk
 from .edits import Edits
+from .instances import template_of
 
 HEAD = 16  # bytes before each frame: where the tapes that are not used yet are counted
 TYPE = "kg::Tapes"
@@ -98,6 +99,9 @@ class TapeMemory:
             problem = "a tape behind a pointer is made once by each thread, and this is in a loop"
             hint = "use enzyme_allocated, with a place for each iteration"
             raise UnsupportedError(problem, self.unit.span(request), hint)
+        if template_of(function) is not None or function.kind != Kind.FUNCTION_DECL:
+            problem = "a tape behind a pointer, of a template or a method, cannot be transpiled"
+            raise UnsupportedError(problem, self.unit.span(request), "use enzyme_allocated, with its sizeof")
         found = self._of.setdefault(_start(function), _Function(function))
         offset, found.own = found.own, found.own + nbytes
         return f"{self.name}.make({offset})"

@@ -86,7 +86,8 @@ def make_settings(
     for name in listed:
         _check_listed(name, params, function)
     if not listed:
-        raise ArgumentError(f"nothing to differentiate: no floating-point parameter\n  {c_signature(function)}")
+        reason = "no floating-point parameter" if parameters is None else "no parameter is named"
+        raise ArgumentError(f"nothing to differentiate: {reason}\n  {c_signature(function)}")
     if len(set(listed)) != len(listed):
         raise ArgumentError(f"a parameter is listed twice in '{', '.join(listed)}'")
     kept, assigned = names_in(keep, function.params), names_in(assign, function.params)

@@ -19,6 +19,7 @@ from ...runtime.integers import KnownLaunch, integers_of
 from ...runtime.launch import BoundArguments
 from ...runtime.launch_memory import LaunchMemory
 from ...runtime.scratch import Scratch, available_bytes, is_captured
+from ..choice.binding import RESULT
 from ..choice.variant import Variant
 from .argument_copies import copy_variables, on_copies
 from .buffers import THREADS, Bytes, Expression, Memory, Need, Number, Sized, Value, supply
@@ -185,6 +186,9 @@ def _count(
     if stores:
         bound = on_copies(kernel.function, bound, placement, stream, own)
         copy_variables(variant.kernel, placement, stream, own)
+    for param in kernel.function.params:
+        if param.variable == RESULT:  # a function's value, which nobody wants of this launch
+            own.add(RESULT, Scratch(_item_size(param), placement.cuda, stream))
     kinds = len(variant.stack_types) + len(variant.logged)
     blocks = _threads(launch) // _block_threads(launch)
     counts = own.add("_counts", Scratch(8 * blocks * kinds, placement.cuda, stream).zero())
