@@ -82,7 +82,7 @@ def spread(starts: Iterable[int]) -> list[tuple[int, int]] | None:
 def executions(sums: Sums) -> Executions:
     """The same launch's, made once."""
     if not isinstance(sums.executions, Executions):
-        sums.executions = Executions(sums.structure, sums.shape, sums.known, sums.unique)
+        sums.executions = Executions(sums.structure, sums.shape, sums.known, sums.promised)
     return sums.executions
 
 
