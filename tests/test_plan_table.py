@@ -11,7 +11,7 @@ import pytest
 import kernelgrad as kg
 from kernelgrad.explain.counted import Counts, counts
 from kernelgrad.runtime.config import make_launch
-from plan_table import Written, pairs, tiled
+from plan_table import Written, pairs, segmented, tiled
 from plan_tiles import SIDE
 
 PAIRS = {(kernel, edit): made for kernel, edit, made in pairs()}
@@ -23,8 +23,10 @@ def cost(written: Written) -> Counts:
     kernel: Any = kg.compile(written.text)["k"]
     names = [p.name for p in kernel.function.params if p.variable is None]
     inputs = names[1 : len(written.sizes)]
-    gradient = kg.gradient(kernel, [names[0], *inputs], primal=False, keep=names[0], assign=inputs)
-    args = (*(np.empty(size, np.float32) for size in written.sizes), *written.numbers)
+    promised = kg.assume(**dict(written.promised))
+    gradient = kg.gradient(kernel, [names[0], *inputs], primal=False, keep=names[0], assign=inputs, assume=promised)
+    indices = (np.empty(size, np.int32) for size in written.indices)
+    args = (*(np.empty(size, np.float32) for size in written.sizes), *indices, *written.numbers)
     launch = make_launch(written.grid, written.block, written.shared)
     return counts(gradient.planned(launch, args, {}, on_gpu=True))
 
@@ -45,6 +47,12 @@ def test_two_tiles_in_dynamic_memory_meet_once_more() -> None:
     base, dynamic = cost(tiled("tiled")), cost(tiled("dynamic"))
     assert (dynamic.atomics, dynamic.shared, dynamic.tape) == (base.atomics, base.shared, base.tape)
     assert dynamic.barriers <= base.barriers + SIDE // 16
+
+
+def test_promised_segments_need_no_atomics() -> None:
+    base = segmented("rows")
+    assert cost(base).atomics == 0 and cost(base).tape == 0
+    assert cost(base._replace(promised=())).atomics > 0
 
 
 def test_the_table_is_long() -> None:

@@ -163,7 +163,7 @@ def gradient(
         from .derivatives.device_function import DeviceFunction, FunctionGradient
 
         given = {"primal": not primal, "keep": keep, "assign": assign, "shorter": shorter, "may_alias": may_alias,
-                 "deterministic": deterministic, "assume": assume and assume.unique,
+                 "deterministic": deterministic, "assume": assume is not None and assume.is_given,
                  "report_nan": report_nan}  # fmt: skip
         if not isinstance(target, DeviceFunction):
             return _gradient_of_other(target, parameters, tape_budget, [n for n, value in given.items() if value])
@@ -246,13 +246,24 @@ def _warn_if_zero(made: Differentiated) -> None:
         warnings.warn(f"{made.shown.name}: {problem}", stacklevel=4)  # past `compiling`
 
 
-def assume(*, unique: str | Sequence[str] | None = None) -> Promises:
+def assume(
+    *,
+    unique: str | Sequence[str] | None = None,
+    disjoint: str | tuple[str, str] | list[str | tuple[str, str]] | None = None,
+    multiple: Mapping[str, int] | None = None,
+    within: Mapping[str, tuple[int, int]] | None = None,
+    results: str | Sequence[str] | None = None,
+) -> Promises:
     """Promises for `kg.gradient` and `kg.split`, which make faster code of them. `unique="idx"`: the index buffer idx
     holds no value twice among the elements that a launch reads, so that `x[idx[i]]` is another element for another i.
-    Only `g.check(...)` tests it: where a promise is broken, adjoints are wrong."""
-    from .derivatives.asked.promises import Promises, names_of
+    `disjoint=("offset", "count")`: the segments from offset[s] to offset[s] + count[s] do not overlap;
+    `disjoint="row"`: nor do those from row[s] to row[s + 1]. `multiple={"n": 32}`, `within={"n": (1, 1024)}`: what
+    divides an integer, or all that a buffer of integers holds, and from where to where it goes, both included.
+    `results="y"`: the output y still holds what the kernel wrote there when a gradient with primal=False runs.
+    Only `g.check(...)` tests them: where a promise is broken, adjoints are wrong."""
+    from .derivatives.asked.promises import make_promises
 
-    return Promises(names_of(unique))
+    return make_promises(unique, disjoint, multiple, within, results)
 
 
 @overload

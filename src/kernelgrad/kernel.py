@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import pipeline, requests
+from .analysis.promises import NONE, Promises
 from .errors import ArgumentError, LaunchError, SourceError, UnsupportedError
 from .ir.ops import Function, Param
 from .ir.ops import Module as IRModule
@@ -102,9 +103,9 @@ class Kernel:
         placement: Placement,
         supplied: SuppliedByName,
         seed: int | None,
-        unique: tuple[str, ...] = (),
+        promises: Promises = NONE,
     ) -> CheckReport:
-        """`unique`: buffers that are promised to hold no value twice among what is read of them."""
+        """`promises`: of what is read of the arguments."""
         from .runtime.check import check_cpu
 
         refuse_while_recording(f"{self.function.called}.check, which runs the kernel,")
@@ -115,7 +116,7 @@ class Kernel:
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
         config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes)
         arguments = self._with_variables(self.cpu_module, bound, config, None, supplied)
-        return check_cpu(self.cpu_module, self.name, config, arguments, seed, unique)
+        return check_cpu(self.cpu_module, self.name, config, arguments, seed, promises)
 
     def with_fixed_constants(self) -> Kernel:
         """The same kernel, whose `__constant__` variables hold what they hold now, whatever becomes of them."""

@@ -60,6 +60,7 @@ KERNEL = (
     Pass("simplify", "transforms.simplify"),
     Pass("conditions", "transforms.conditions", (While,)),
     Pass("walks", "transforms.walks", (While,)),
+    Pass("do_loops", "transforms.do_loops", (While,)),
     Pass("loops", "transforms.loops", (While,)),
     Pass("distances", "transforms.distances", (For,)),
     Pass("spaces", "transforms.spaces"),

@@ -12,7 +12,8 @@ N = 1 << 16
 
 
 class Written(NamedTuple):
-    """A kernel `k`, its launch, and the sizes of its arrays or its numbers, in the order of its parameters."""
+    """A kernel `k`, its launch, and the sizes of its arrays, of floats and then of indices, and its numbers, in the
+    order of its parameters. `promised`: what `kg.assume` is given of them."""
 
     text: str
     grid: Any
@@ -20,6 +21,8 @@ class Written(NamedTuple):
     sizes: tuple[int, ...]
     numbers: tuple[int, ...]
     shared: int = 0
+    indices: tuple[int, ...] = ()
+    promised: tuple[tuple[str, Any], ...] = ()
 
 
 # ---- one element an execution ---------------------------------------------------------------------------------------
@@ -71,6 +74,18 @@ FRAMES: dict[str, tuple[str, str, Any, Any]] = {
         256,
     ),
     "grid-stride, while": (f"int i = {INDEX}; while (i < n) {{", "i += gridDim.x * blockDim.x; }", SOME, 256),
+    "grid-stride, do": (
+        f"int i = {INDEX}; if (i < n) do {{",
+        "i += gridDim.x * blockDim.x; } while (i < n);",
+        SOME,
+        256,
+    ),
+    "grid-stride, break": (
+        f"int i = {INDEX}; for (;;) {{ if (i >= n) break;",
+        "i += gridDim.x * blockDim.x; }",
+        SOME,
+        256,
+    ),
     "grid-stride, constant": ("for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += 32 * 256) {", "}", SOME, 256),
     "four a thread": (
         "for (int j = 0; j < 4; ++j) { int i = blockIdx.x * 1024 + j * 256 + threadIdx.x; if (i < n) {",
@@ -250,6 +265,30 @@ def scanned(name: str) -> Written:
     return Written(SCANS[name], N // 256, 256, (N,) * 2, (N,))
 
 
+# ---- ragged segments, which do not overlap as promised --------------------------------------------------------------
+
+SEGMENT = f"int s = {INDEX}; if (s >= n) return; float a = 0;"
+FROM_ROW = "int b = row[s], e = row[s + 1];"
+SEGMENTS: dict[str, str] = {
+    "rows": f"{SEGMENT} for (int k = row[s]; k < row[s + 1]; ++k) a += x[k] * x[k]; y[s] = a;",
+    "named ends": f"{SEGMENT} {FROM_ROW} for (int k = b; k < e; k++) {{ float v = x[k]; a += v * v; }} y[s] = a;",
+    "a length": f"{SEGMENT} {FROM_ROW} for (int j = 0; j < e - b; ++j) a += x[b + j] * x[b + j]; y[s] = a;",
+    "a pointer": f"{SEGMENT} {FROM_ROW} for (const float *p = x + b; p < x + e; ++p) a += *p * *p; y[s] = a;",
+    "while": f"{SEGMENT} {FROM_ROW} while (b < e) {{ a += x[b] * x[b]; b++; }} y[s] = a;",
+    "backwards": f"{SEGMENT} {FROM_ROW} for (int k = e - 1; k >= b; --k) a += x[k] * x[k]; y[s] = a;",
+    "offset and count": f"{SEGMENT} {FROM_ROW} for (int j = 0; j < count[s]; ++j) a += x[b + j] * x[b + j]; y[s] = a;",
+    "to offset and count": f"{SEGMENT} {FROM_ROW} for (int k = b; k < b + count[s]; ++k) a += x[k] * x[k]; y[s] = a;",
+}
+
+
+def segmented(name: str) -> Written:
+    text = (
+        f"__global__ void k(float *y, const float *x, const int *row, const int *count, int n) {{ {SEGMENTS[name]} }}"
+    )
+    promised = (("disjoint", ("row", "count") if "count" in name else "row"),)
+    return Written(text, FLAT // 16, 256, (N // 16, N), (N // 16,), 0, (N // 16 + 1, N // 16), promised)
+
+
 # ---- edits of any text ----------------------------------------------------------------------------------------------
 
 
@@ -292,7 +331,7 @@ def pairs() -> Iterator[tuple[str, str, Callable[[], tuple[Written, Written]]]]:
                 yield name, frame, lambda n=name, f=frames, b=base, o=frame: (rowed(n, f[b]), rowed(n, f[o]))  # type: ignore[misc]
         for edit in LEXICAL:
             yield name, edit, lambda n=name, e=edit: _edited(rowed(n, ROW_FRAMES["block"]), e)  # type: ignore[misc]
-    for names, made in ((PRODUCTS, tiled), (REGISTERS, in_registers), (SCANS, scanned)):
+    for names, made in ((PRODUCTS, tiled), (REGISTERS, in_registers), (SCANS, scanned), (SEGMENTS, segmented)):
         base, *others = names
         for other in others:
             yield base, other, lambda m=made, b=base, o=other: (m(b), m(o))  # type: ignore[misc]

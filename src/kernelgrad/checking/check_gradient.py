@@ -215,7 +215,11 @@ class OfGradient(Subject):
 
 
 def _in_double(settings: Settings, function: Function) -> Settings:
-    options = {"deterministic": settings.deterministic, "promises": settings.promises, "shorter": settings.shorter}
+    options = {
+        "deterministic": settings.deterministic,
+        "promises": settings.promises.of_inputs,
+        "shorter": settings.shorter,
+    }
     asked = (settings.mode, settings.kept, settings.assigned, settings.may_alias, settings.tape_budget)
     return make_settings(function, settings.shown, *asked, **options)  # type: ignore[arg-type]
 

@@ -188,16 +188,19 @@ class Gradient(Differentiated):
     def check(
         self, grid: Any, block: Any, *args: Any, shared: Any = 0, seed: int | None = None, **adjoints: Any
     ) -> Any:
-        """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel."""
+        """Runs the gradient on the CPU, watched, as `kernel.check` does for a kernel; also tells broken promises."""
+        from .kept_promises import broken_results
+
         launch = make_launch(grid, block, shared, of=self.kernel.name)
         steps, placement, own = self._prepare(launch, args, adjoints)
-        unique, seed = self.settings.promises.unique, requests.seed(seed)
+        promises, seed = self.settings.promises, requests.seed(seed)
+        broken = broken_results(self.kernel, self.settings, launch, self.separate(args, adjoints)[0])
         reports = [
-            kernel.check_bound(launch, bound, placement, supplied, seed, unique)
+            kernel.check_bound(launch, bound, placement, supplied, seed, promises)
             for kernel, bound, launch, supplied in steps
         ]
         own.finish()
-        return replace(reports[-1], findings=tuple(f for report in reports for f in report.findings))
+        return replace(reports[-1], findings=(*broken, *(f for report in reports for f in report.findings)))
 
     def buffers_read(self, launch: Launch, args: tuple[Any, ...]) -> frozenset[str] | None:
         """The kernel's parameters and variables that such a launch reads; None where that is not known. `args`: with

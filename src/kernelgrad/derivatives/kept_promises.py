@@ -17,10 +17,12 @@ from ..ir.types import Array, Pointer, Type
 from ..kernel import Kernel
 from ..launches.memory.saved_buffers import Saved, changing, save
 from ..runtime.arguments import Placement
+from ..runtime.config import Launch
 from ..runtime.findings import Act, Finding
 from ..runtime.launch import BoundArguments
 from ..runtime.reach import alone
 from ..runtime.signature import user_params
+from .asked.settings import Settings
 
 _NOBODY = (0, 0, 0)
 
@@ -79,6 +81,38 @@ class Promised:
             differs = np.flatnonzero(old != new) if old.size == new.size else [0]
             if len(differs):
                 yield path, int(differs[0]) // size, old.size // size
+
+
+def broken_results(kernel: Kernel, settings: Settings, launch: Launch, args: tuple[Any, ...]) -> tuple[Finding, ...]:
+    """Of a reverse alone, the first element of each output that does not hold what the kernel makes of the other
+    arguments, as promised; but for rounding, since it may have run elsewhere."""
+    names = settings.promises.results if settings.mode == "reverse" else ()
+    if not names:
+        return ()
+    copies = tuple(arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args)
+    kernel[launch.grid, launch.block, launch.shared_bytes](*copies)
+    found = []
+    for param, given, made in zip(user_params(kernel.function), args, copies, strict=True):
+        if param.name in names and isinstance(given, np.ndarray):
+            rounding = 64 * float(np.finfo(given.dtype).eps) ** 0.75
+            far = np.abs(given.ravel() - made.ravel()) > rounding * (np.abs(made.ravel()) + 1)
+            wrong = np.flatnonzero(far | (np.isnan(given.ravel()) != np.isnan(made.ravel())))
+            found += [_unlike(kernel.function, param.name, int(k), given, made, len(wrong)) for k in wrong[:1]]
+    return tuple(found)
+
+
+def _unlike(function: Function, name: str, index: int, given: Any, made: Any, cases: int) -> Finding:
+    act = Act(_written_at(function, name), "read", name, index, given.size, _NOBODY, _NOBODY)
+    values = f"{given.ravel()[index]:.6g}, where the kernel writes {made.ravel()[index]:.6g}"
+    return Finding(
+        "promise", act, None, cases, problem=f"'{name}' does not hold the results: '{name}[{index}]' is {values}"
+    )
+
+
+def _written_at(function: Function, name: str) -> Span:
+    memory = analyse(function)
+    roots = named_roots(function, memory, (name,))
+    return next((op.span for op in memory.stores if memory.of(op.ptr) & roots), function.span)  # type: ignore[attr-defined]
 
 
 def _finding(function: Function, path: str, index: int, elements: int) -> Finding:

@@ -181,8 +181,8 @@ class Forward(Differentiated):
         if not watched:
             kernel.run(launch, bound, tape.placement, own.supplied, constants)
             return ()
-        unique = self.settings.promises.unique
-        return kernel.check_bound(launch, bound, tape.placement, own.supplied, seed, unique).findings
+        promises = self.settings.promises
+        return kernel.check_bound(launch, bound, tape.placement, own.supplied, seed, promises).findings
 
     # ---- what is taped, and what is copied (Note [Saving])
 

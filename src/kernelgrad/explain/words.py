@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
+from ..analysis.promises import told_apart
 from ..autodiff.accumulate.choice import HOLDS, Accumulation
 from ..autodiff.prepare.prepared import Prepared
 from ..autodiff.reverse import Derivation
@@ -82,10 +83,21 @@ def _variants(gradient: Derivation) -> list[str]:
 
 def _promises(prepared: Prepared) -> list[str]:
     """What rests on them, and which of them are of no use."""
-    used = prepared.accumulation.promised
+    used, promises = prepared.accumulation.promised, prepared.options.promises
     rows = [f"'{name}' is updated plainly: {HOLDS.format(p)}" for name, found in used.items() for p in found]
-    idle = sorted(set(prepared.options.unique) - {p for found in used.values() for p in found})
-    return rows + [f"'{name}' holds no value twice, but no update becomes plain by that" for name in idle]
+    rows += [
+        f"{load.span}: {load.result.shown or 'this'} is read from '{_names(prepared, load)}', which holds the results"
+        for load in prepared.plan.held.values()
+    ]
+    read = {_names(prepared, load) for load in prepared.plan.held.values()}
+    rows += [f"'{n}' holds the results, but nothing is had by reading it" for n in promises.results if n not in read]
+    telling = {p for found in used.values() for p in found}
+    rows += [f"{told}, but no update becomes plain by that" for told in told_apart(promises) if told not in telling]
+    return rows
+
+
+def _names(prepared: Prepared, load: Load) -> str:
+    return ", ".join(sorted(r.name or "?" for r in prepared.memory.of(load.ptr)))
 
 
 def _updates(prepared: Prepared, in_strips: Collection[str]) -> list[str]:
@@ -93,7 +105,7 @@ def _updates(prepared: Prepared, in_strips: Collection[str]) -> list[str]:
     for load in prepared.memory.loads:
         if prepared.plan.has_adjoint(load):
             how = _how(prepared.accumulation, load)
-            names = ", ".join(sorted(r.name or "?" for r in prepared.memory.of(load.ptr)))
+            names = _names(prepared, load)
             why = prepared.accumulation.reasons.get(id(load), "")
             if str(load.span) in in_strips:
                 why += "; on a GPU, lanes that share addresses add up eight iterations at a time"

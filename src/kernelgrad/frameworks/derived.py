@@ -18,7 +18,7 @@ from ..derivatives.gradient import Gradient
 from ..derivatives.jvp import Tangent
 from ..derivatives.second_order.kinds import tangent_of_gradient
 from ..derivatives.second_order.second_order import SecondOrder
-from ..errors import SourceError, UnsupportedError
+from ..errors import ArgumentError, SourceError, UnsupportedError
 from ..host.kernel_facts import PRINTS, why_it_varies
 from ..kernel import Kernel
 from ..launches.memory.saved_buffers import read_by
@@ -50,6 +50,11 @@ class Derived:
     """The derivatives of a kernel in these roles."""
 
     def __init__(self, kernel: Kernel, roles: Roles, options: Options):
+        if options.promises is not None and options.promises.results:
+            problem = "an operator's backward is not given its outputs"
+            raise ArgumentError(
+                f"assume: results is not for operators: {problem}; kg.gradient(..., primal=False) takes it"
+            )
         self.kernel, self.roles, self.options = kernel, roles, options
         self.listed = (*(n for n in roles.outputs if roles[n].floating), *roles.active_inputs)
         self._reverses: dict[bool, Reverse] = {}

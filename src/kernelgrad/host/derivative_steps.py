@@ -266,6 +266,6 @@ def _gradient_of(target: Gradient | Tangent) -> SecondOrder:
     asked, function = target.settings, target.kernel.function
     plain = make_settings(
         function, asked.shown, "joint", None, None, asked.may_alias, asked.tape_budget, asked.deterministic,
-        asked.promises, shorter=asked.shorter,
+        asked.promises.of_inputs, shorter=asked.shorter,
     )  # fmt: skip
     return gradient_of_gradient(target if plain == asked else Gradient(target.kernel, plain), None)

@@ -25,6 +25,7 @@ def form_for_any(forms: Forms) -> Variant:
         apart_in_turn=False,
         ragged=_parts_ragged_warps(forms),
         unkept=frozenset(forms.settings.kept),
+        unheld=frozenset(forms.settings.promises.results),
     )
     return forms.variant(None, facts)
 

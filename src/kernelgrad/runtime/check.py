@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..analysis.promises import NONE, Promises
 from ..cache import Recent, digest
+from ..ir.layout import param_layout
 from ..ir.ops import Apply, Load, Module, Op, Store, Value, called
 from ..ir.printer import print_module
 from ..ir.traverse import operands, walk
+from ..ir.types import Scalar
 from ..locks import cached_property
-from . import races, repeats
+from . import promised_values, races
 from .cpu import ENTRY_TYPE, LaunchStatus, kernel_failure, pack_launch, unflatten, volume
 from .findings import Act, Findings
 from .findings import CheckReport as CheckReport
 from .launch import BoundArguments, LaunchConfig
+from .layouts import scalar_dtype
 from .races import Log
 
 if TYPE_CHECKING:
@@ -47,11 +51,11 @@ def check_cpu(
     config: LaunchConfig,
     arguments: BoundArguments,
     seed: int | None = None,
-    unique: tuple[str, ...] = (),
+    promises: Promises = NONE,
 ) -> CheckReport:
-    """Run the kernel watched. `seed` shuffles the order of blocks, and of threads within each. `unique`: buffers that
-    are promised to hold no value twice among what is read of them."""
-    return _Check(module, kernel, config, arguments, seed, unique).report()
+    """Run the kernel watched. `seed` shuffles the order of blocks, and of threads within each. `promises`: of what is
+    read of the arguments."""
+    return _Check(module, kernel, config, arguments, seed, promises).report()
 
 
 class _Context(ctypes.Structure):
@@ -81,10 +85,10 @@ class _Check:
         config: LaunchConfig,
         arguments: BoundArguments,
         seed: int | None,
-        unique: tuple[str, ...],
+        promises: Promises,
     ):
         self.module, self.kernel, self.config, self.arguments = module, kernel, config, arguments
-        self.unique = unique
+        self.promises = promises
         self.ops: list[Op] = list(walk(module.functions[kernel].body))
         self.code, self.entry, self.keep_alive = _load(module, kernel)
         self.random = None if seed is None else np.random.default_rng(seed)
@@ -113,7 +117,7 @@ class _Check:
             self.report_outside(log.at(outside))
             inside = log.at(~outside)
             self.report_unwritten(inside)
-            looked_up.append(repeats.first_reads(inside.at(self.is_promised(inside))))
+            looked_up.append(promised_values.first_reads(inside.at(self.is_promised(inside))))
             visible = inside.at(~self.is_local(inside))
             self.report_conflicts(visible, races.conflicts_in_blocks(visible))
             summaries.append(races.summary(visible.at(~self.is_scratch(visible))))
@@ -121,7 +125,8 @@ class _Check:
             everything = Log.joined(summaries)
             self.report_conflicts(everything, races.conflicts_between_blocks(everything))
         if looked_up:
-            self.report_repeated(Log.joined(looked_up))
+            self.report_broken(Log.joined(looked_up))
+        self.report_wrong_numbers()
         return CheckReport(self.module.functions[self.kernel].called, self.findings.merged())
 
     def batches(self) -> Iterator[tuple[Log, np.ndarray[Any, Any]]]:
@@ -201,7 +206,7 @@ class _Check:
         return log.address - start < np.uint64(self.scratch_bytes - self.shared_bytes)
 
     def is_promised(self, log: Log) -> np.ndarray[Any, Any]:
-        numbers = [k for k, name in enumerate(self.region_names) if name in self.unique]
+        numbers = [k for k, name in enumerate(self.region_names) if name in self.promises.buffers]
         return np.isin(log.region, numbers)
 
     @cached_property
@@ -261,16 +266,52 @@ class _Check:
             one, other = sorted(acts, key=lambda act: (act.span.line, act.span.column))
             self.findings.add("race", one, other, int(count))
 
-    def report_repeated(self, log: Log) -> None:
-        for name in self.unique:
-            numbers = [k for k, region in enumerate(self.region_names) if region == name]
-            reads = log.at(np.isin(log.region, numbers))
-            buffer = next(b for b in self.arguments.buffers if b.name == name)
-            param = next(p for p in self.module.functions[self.kernel].params if p.name == name)
-            found = repeats.find(reads, buffer, param.type)
+    def report_broken(self, log: Log) -> None:
+        """Promises that what was read does not keep."""
+        promises, held = self.promises, {name: self.held(log, name) for name in self.promises.buffers}
+        for name in promises.unique:
+            found = None if held[name] is None else promised_values.repeated(held[name])
             if found is not None:
-                one, other = (self.act(reads, row) for row in found.rows)
+                one, other = (self.act(log, row) for row in found.rows)
                 self.findings.add("promise", one, other, found.values, found.value)
+        for segments in promises.disjoint:
+            begin, count = held[segments.begin], held.get(segments.count or "")
+            if begin is not None and (segments.count is None or count is not None):
+                self.report_case(log, promised_values.overlapping(segments, begin, count))
+        for name, number in promises.multiple:
+            if held.get(name) is not None:
+                self.report_case(log, promised_values.no_multiple(held[name], name, number))
+        for name, ends in promises.within:
+            if held.get(name) is not None:
+                self.report_case(log, promised_values.outside(held[name], name, ends))
+
+    def held(self, log: Log, name: str) -> Any:
+        """What was read of a buffer; nothing of what is none."""
+        numbers = [k for k, region in enumerate(self.region_names) if region == name]
+        rows = np.flatnonzero(np.isin(log.region, numbers))
+        buffer = next((b for b in self.arguments.buffers if b.name == name), None)
+        type = next((p.type for p in self.module.functions[self.kernel].params if p.name == name), None)
+        found = None if buffer is None or type is None else promised_values.held(log.at(rows), buffer, type)
+        return None if found is None else found._replace(rows=rows[found.rows])
+
+    def report_case(self, log: Log, found: promised_values.Broken | None) -> None:
+        if found is not None:
+            one, *others = (self.act(log, row) for row in found.rows)
+            self.findings.add("promise", one, others[0] if others else None, found.cases, problem=found.problem)
+
+    def report_wrong_numbers(self) -> None:
+        """Promises about integers among the arguments."""
+        function, promises = self.module.functions[self.kernel], self.promises
+        multiple, within = dict(promises.multiple), dict(promises.within)
+        for param, start in zip(function.params, param_layout(function)[0], strict=False):
+            if param.name in multiple.keys() | within.keys() and isinstance(param.type, Scalar):
+                data = self.arguments.packed[start : start + param.type.size]
+                value = int(np.frombuffer(data, scalar_dtype(param.type))[0])
+                told = (multiple.get(param.name), within.get(param.name))
+                problem = promised_values.wrong_number(param.name, value, *told)
+                if problem is not None:
+                    act = Act(function.span, "read", param.name, 0, 1, (0, 0, 0), (0, 0, 0))
+                    self.findings.add("promise", act, None, 1, problem=problem)
 
     def shown(self, name: str) -> str:
         """What the user calls memory."""

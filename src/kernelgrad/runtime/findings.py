@@ -35,13 +35,14 @@ class Act:
 @dataclass(frozen=True)
 class Finding:
     """`act` is the access at fault; of a race, `other` is the access it conflicts with. `count`: how often. Of a
-    promise, both read the `value` that was to occur once; or `act` reads what was not to change."""
+    promise, both read the `value` that was to occur once; or `act` reads what was not to change; or see `problem`."""
 
     kind: Kind
     act: Act
     other: Act | None = None
     count: int = 1
     value: int | None = None
+    problem: str = ""
 
     @property
     def span(self) -> Span:
@@ -50,6 +51,8 @@ class Finding:
     @property
     def message(self) -> str:
         act, other = self.act, self.other
+        if self.problem:
+            return f"a promise is broken: {self.problem}"
         if self.kind == "promise" and other is not None:
             places = f"{act.place}, read by {act.who}, and in {other.place}, read by {other.who}"
             return f"a promise is broken: '{act.buffer}' holds a value twice: {self.value} is in {places}"
@@ -107,10 +110,12 @@ class Findings:
 
     _found: dict[tuple[object, ...], Finding] = field(default_factory=dict)
 
-    def add(self, kind: Kind, act: Act, other: Act | None, count: int, value: int | None = None) -> None:
-        key = (kind, act.span, act.verb, act.buffer, other and (other.span, other.verb))
+    def add(
+        self, kind: Kind, act: Act, other: Act | None, count: int, value: int | None = None, problem: str = ""
+    ) -> None:
+        key = (kind, act.span, act.verb, act.buffer, other and (other.span, other.verb), problem)
         known = self._found.get(key)
-        found = Finding(kind, act, other, count, value)
+        found = Finding(kind, act, other, count, value, problem)
         self._found[key] = found if known is None else replace(known, count=known.count + count)
 
     def merged(self) -> tuple[Finding, ...]:

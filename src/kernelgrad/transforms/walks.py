@@ -9,7 +9,7 @@ branch moves is its start and a distance; one that is set to something else stay
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -159,7 +159,7 @@ class _Walks:
             b.add(Offset(loop.inits[k], distance, results=(block.args[k],), span=loop.span))
         self.noted(b.ops)
         for op in block.ops:
-            self.compared(b, op, {block.args[k]: k for k in walking}, distances, loop)
+            self.compared(b, op, {block.args[k]: (distances[k], loop.inits[k]) for k in walking})
         results = list(block.results)
         for f, (k, step) in forwarded.items():
             results[1 + f] = _total(b, step.indices, distances[k])
@@ -173,7 +173,7 @@ class _Walks:
         for f, distance in distances.items():
             b.add(Offset(loop.inits[forwarded[f][0]], distance, results=(block.args[f],), span=loop.span))
         for op in block.ops:
-            b.add(op)
+            self.compared(b, op, {block.args[f]: (distances[f], loop.inits[forwarded[f][0]]) for f in forwarded})
         results = list(block.results)
         for k, found in following.items():
             assert found is not None
@@ -184,18 +184,26 @@ class _Walks:
 
     # ---- conditions
 
-    def compared(self, b: Builder, op: Op, walking: dict[Value, int], distances: dict[int, Value], loop: While) -> None:
-        """`p < end` compares how far both are from where p began."""
+    def compared(self, b: Builder, op: Op, walking: dict[Value, tuple[Value, Value]]) -> None:
+        """`p < end` compares how far both are from where p began; so does `++p < end`, that much further on.
+        `walking`: how far each pointer is, and from where."""
         if isinstance(op, Apply) and op.fn in _FLIPPED:
             left, right = op.args
             for value, bound, fn in ((left, right, op.fn), (right, left, _FLIPPED[op.fn])):
-                k = walking.get(value)
-                if k is not None and bound not in walking and bound.type == value.type:
-                    end = self.distance(b, bound, loop.inits[k], fn)
+                step = self.walked(value, walking)
+                if step is not None and self.walked(bound, walking) is None and bound.type == value.type:
+                    far, start = walking[step.base]
+                    end = self.distance(b, bound, start, fn)
                     if end is not None:
-                        b.add(Apply(fn, (distances[k], end), results=op.results, span=op.span))
+                        here = _total(b, step.indices, far)
+                        b.add(Apply(fn, (here, end), results=op.results, span=op.span))
                         return
         b.add(op)
+
+    def walked(self, value: Value, walking: Container[Value]) -> _Step | None:
+        """Which of the pointers that walk it is, some elements on."""
+        steps = self.steps(value) if isinstance(value.type, Pointer) else ()
+        return next((step for step in steps if step.base in walking), None)
 
     def distance(self, b: Builder, pointer: Value, start: Value, fn: str) -> Value | None:
         """How far a pointer is from the start, as an integer that whole distances compare with alike."""

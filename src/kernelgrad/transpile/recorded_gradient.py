@@ -257,8 +257,8 @@ def _refuse_variables(facts: KernelFacts, span: Span) -> None:
         if name in facts.writes and name not in facts.listed:
             problem = f"'{name}', a variable without derivatives that a kernel writes, in what is differentiated,"
             raise UnsupportedError(f"{problem} cannot be transpiled", span, "pass it to the kernel as a pointer")
-    if facts.supplied is not None:
-        raise UnsupportedError("floating-point numbers behind a pointer to something else", facts.supplied.span)
+    if facts.unlisted is not None:
+        raise UnsupportedError("floating-point numbers behind a pointer to something else", facts.unlisted.span)
 
 
 def _place(span: Span) -> str:

@@ -23,6 +23,22 @@ LOOP = "for (int j = 0; j < n; ++j) { " + STEP + "} "
 OUT = "for (int d = 0; d < D; ++d) o[r * D + d] = acc[d] / l; "
 RAW = "for (int d = 0; d < D; ++d) o[r * D + d] = acc[d] + 0.1 * l; "
 
+# The same with branches, and with guards for maxima of nothing.
+ADD = "double p = exp(s - m); l += p; for (int d = 0; d < D; ++d) acc[d] += p * v[j * D + d]; "
+BRANCH = SCORE + (
+    "if (s > m) { double c = exp(m - s); l *= c; for (int d = 0; d < D; ++d) acc[d] *= c; m = s; } " + ADD
+)
+NOTHING = START.replace("-1e30", "-INFINITY")
+SOME = "if ((j + r) % 4 < 2) s = -INFINITY; "  # rows begin with nothing
+EMPTY = LOOP.replace("double mn", SOME + "double mn")
+IF_NOT_EMPTY = EMPTY.replace("c = exp(m - mn), p = exp(s - mn);", "c = 0, p = 0; "
+    "if (m != -INFINITY) c = exp(m - mn); if (mn != -INFINITY) p = exp(s - mn);")  # fmt: skip
+
+
+def branching(step: str) -> str:
+    return "for (int j = 0; j < n; ++j) { " + step + "} "
+
+
 # A kernel's work for row r, from qr[D] and the n rows of k and v to o[D].
 FREE = {
     "attention": START + LOOP + OUT,
@@ -61,6 +77,22 @@ FREE = {
         "double c = exp(m - mn); l *= c; for (int d = 0; d < D; ++d) acc[d] *= c; for (int i = 0; i < 2; ++i) { "
         "int j = b + i < n ? b + i : n - 1; double p = exp(t[i] - mn); l += p; "
         "for (int d = 0; d < D; ++d) acc[d] += p * v[j * D + d]; } m = mn; } " + OUT,
+    "a branch": START + branching(BRANCH) + OUT,
+    "a branch, not divided": START + branching(BRANCH) + RAW + "o[r * D] += m * m; ",
+    "a branch from nothing": NOTHING + branching(BRANCH) + OUT,
+    "a branch the other way": START + branching(BRANCH.replace("if (s > m) {", "if (s <= m) { } else {")) + OUT,
+    "a branch with a start": GIVEN + branching(BRANCH) + RAW,
+    "a factor by a branch": START + branching(
+        SCORE + "double c = 1; if (s > m) { c = exp(m - s); m = s; } double p = exp(s - m); l = l * c + p; "
+        "acc[0] = acc[0] * c + p * v[j]; ") + RAW,
+    "a branch with a factor": START + branching(BRANCH.replace("exp(m - s)", "exp((m - s) * w)").replace(
+        "exp(s - m)", "exp((s - m) * w)")) + RAW,
+    "guarded scales": NOTHING + LOOP.replace("c = exp(m - mn)", "c = m == -INFINITY ? 0 : exp(m - mn)") + OUT,
+    "guarded terms": NOTHING + EMPTY.replace("c = exp(m - mn), p = exp(s - mn)", "c = mn == -INFINITY ? 1 : "
+        "exp(m - mn), p = mn == -INFINITY ? 0 : exp(s - mn)") + RAW,
+    "a safe maximum": NOTHING + EMPTY.replace("c = exp(m - mn), p = exp(s - mn)", "safe = mn == -INFINITY ? 0 : mn, "
+        "c = exp(m - safe), p = exp(s - safe)") + RAW,
+    "guards as branches": NOTHING + IF_NOT_EMPTY + RAW,
 }  # fmt: skip
 
 # What is needed of a loop in which one of the conditions does not hold is kept, and right.
@@ -92,6 +124,29 @@ KEPT = {
         "o[r * D] = m * m; ",
     "the last but one": "double m = -1e30, z = 0; for (int j = 0; j < n; ++j) { " + SCORE + "z = m; m = fmax(m, s); } "
         "o[r * D] = m * w; o[r * D + 1] = z < -1e20 ? w : z * z; ",
+    "a branch that adds": START + branching(BRANCH.replace("l *= c;", "l = l * c + 0.1;")) + RAW,
+    "a branch by another scale": START + branching(BRANCH.replace("exp(m - s)", "exp(0.5 * (m - s))")) + RAW,
+    "a branch by another number": START + branching(BRANCH.replace("exp(m - s)", "exp(m - 1.1 * s)")) + RAW,
+    "a branch that leaves a sum": START + branching(BRANCH.replace("l *= c; ", "")) + RAW,
+    "a branch that forgets": START + branching(BRANCH.replace("l *= c;", "l = 0;")) + RAW,
+    "a branch with a factor of its own": START + branching(BRANCH.replace("l *= c;", "l *= c * v[j];")) + RAW,
+    "a branch that uses what it takes": START + branching(BRANCH.replace("l *= c;", "l *= c * s;")) + RAW,
+    "a branch too late": START + branching(BRANCH.replace("if (s > m)", "if (s > m + 0.5)")) + RAW,
+    "a branch the wrong way": START.replace("-1e30", "0.1") + branching(BRANCH.replace("s > m", "s < m")) + RAW,
+    "a guard of another number": START + LOOP.replace("c = exp(m - mn)", "c = m == -1e30 ? 0.5 : exp(m - mn)") + RAW,
+    "guarded, but no maximum": NOTHING + "m = 0.3; " + branching(SCORE + "double mn = j == 1 ? -INFINITY : fmax(m, s); "
+        "double safe = mn == -INFINITY ? 0 : mn, c = exp(m - safe), p = exp(s - safe); l = l * c + p; m = mn; ") + RAW,
+    "guarded, and more added": NOTHING + branching(SCORE + SOME + "double mn = fmax(m, s), t = v[j], "
+        "c = m == -INFINITY ? 0 : exp(m - mn), p = mn == -INFINITY ? 0 : exp(s - mn) + exp(t - mn); "
+        "l = l * c + p; m = mn; ") + RAW,
+    "guarded, and something": NOTHING + EMPTY.replace("c = exp(m - mn), p = exp(s - mn)",
+        "c = m == -INFINITY ? 1 : exp(m - mn), p = mn == -INFINITY ? 0.5 : exp(s - mn)") + RAW,
+    "guards around more": NOTHING + "double z = 0; " + IF_NOT_EMPTY.replace("p = exp(s - mn);", "{ p = exp(s - mn); "
+        "z += v[j] * v[j]; }") + RAW + "o[r * D] += z; ",
+    "a start that is guarded away": GIVEN + "m = -INFINITY; " + LOOP.replace(
+        "c = exp(m - mn)", "c = m == -INFINITY ? 0.5 : exp(m - mn)") + RAW,
+    "a start lost by a guard": GIVEN + "m = -INFINITY; " + LOOP.replace(
+        "c = exp(m - mn)", "c = m == -INFINITY ? 0 : exp(m - mn)") + RAW,
     "a maximum of sums": START + LOOP.replace("fmax(m, s)", "fmax(m, fmax(s, 0.1 * l))") + RAW,
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from ...ir.types import Pointer, Scalar, Struct, Type
 from ..fold import evaluate as fold
 from ..fold import limits
 from ..machine import WARP
+from ..promises import NOTHING, Promised
 from ..structure import Place, Structure
 
 Known = Callable[[Value], int | float | bool | None]
@@ -123,10 +124,10 @@ class Sums:
     """Finds the form of integers and addresses in one launch. `extents`: how many values a basis takes; None for a
     loop whose number of iterations is not known. `most`: of such a loop, at most how many. `wrapping`: counters of such
     loops in whose multiples unsigned or narrowed numbers may wrap around. `loops`: whose iterations a basis counts.
-    `unique`: index buffers that hold no value twice, as promised."""
+    `promised`: what the user promises of index buffers."""
 
-    def __init__(self, structure: Structure, shape: Shape, known: Known, unique: frozenset[Value] = frozenset()):
-        self.structure, self.shape, self.known, self.unique = structure, shape, known, unique
+    def __init__(self, structure: Structure, shape: Shape, known: Known, promised: Promised = NOTHING):
+        self.structure, self.shape, self.known, self.promised = structure, shape, known, promised
         self.extents: dict[Basis, int | None] = {}
         self.most: dict[Basis, int] = {}
         self.wrapping: set[Basis] = set()

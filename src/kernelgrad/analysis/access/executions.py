@@ -83,7 +83,7 @@ def spread(starts: Iterable[int]) -> list[tuple[int, int]] | None:
 def executions(sums: Sums) -> Executions:
     """The same launch's, made once."""
     if not isinstance(sums.executions, Executions):
-        sums.executions = Executions(sums.structure, sums.shape, sums.known, sums.unique)
+        sums.executions = Executions(sums.structure, sums.shape, sums.known, sums.promised)
     return sums.executions
 
 
@@ -192,16 +192,24 @@ class Executions(Sums):
     def _of_loop(self, loop: For | While) -> set[Guard]:
         from .loop_bounds import End, ends_of
 
-        if isinstance(loop, For):
-            ends = [End(loop.body.args[0], (loop.upper,), 0)] if loop.step > 0 else []
-        else:
-            ends = ends_of(loop, self.structure)
+        if isinstance(loop, For) and loop.step < 0:
+            return self._of_countdown(loop)
+        ends = [End(loop.body.args[0], (loop.upper,), 0)] if isinstance(loop, For) else ends_of(loop, self.structure)
         found = set()
         for value, bounds, more in ends:
             small, large = self.of(value), self.common(bounds)
-            if small is not None and large is not None and small.terms and not large.terms:
-                found.add(Guard(small, large.const + more))
+            if small is not None and large is not None and small.terms:
+                # `d < n - t`, of pointers that walk to an end, is `d + t < n`.
+                found.add(Guard(small.plus(Affine(0, large.terms), -1), large.const + more))
         return found
+
+    def _of_countdown(self, loop: For) -> set[Guard]:
+        """By how far it goes down, where that is the same for all threads."""
+        counter, high, low = loop.body.args[0], self.of(loop.lower), self.of(loop.upper)
+        far = None if high is None or low is None or self.of(counter) is None else high.plus(low, -1)
+        if far is None or far.terms:
+            return set()
+        return {Guard(Affine(0, ((counter, -loop.step),)), far.const)}
 
 
 _LONGEST = 1 << 62  # iterations, of loops that have a bound

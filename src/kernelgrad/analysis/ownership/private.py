@@ -20,6 +20,7 @@ from ...ir.traverse import walk
 from ...ir.types import I64
 from ..access.affine import Access, Affine, Basis, Guard, Shape, Sums
 from ..access.executions import Digit, determined, executions, extent, leaps, spread
+from ..promises import NOTHING, Promised
 from ..roots import Memory
 from ..structure import Place, Structure
 from .exclusive import Place as SharedPlace
@@ -61,7 +62,7 @@ def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place]
 
 def _promised(sums: Sums, memory: Memory) -> Sums:
     """Over all executions, with what is promised of index buffers."""
-    if not sums.unique:
+    if not sums.promised.tells_apart:
         return executions(sums)
     from .promises import promised
 
@@ -69,7 +70,7 @@ def _promised(sums: Sums, memory: Memory) -> Sums:
 
 
 def _settled(accesses: list[Access], sums: Sums) -> list[Access] | None:
-    if not sums.unique:
+    if not sums.promised.tells_apart:
         return accesses
     from .promises import settled
 
@@ -201,10 +202,10 @@ _TYPICAL = {"thread_idx": (32, 4, 2), "block_idx": (64, 8, 4)}
 _TYPICAL_NUMBER = 4099  # of elements along an axis: more than the typical launch has threads there
 
 
-def typical(structure: Structure, function: Function, unique: frozenset[Value] = frozenset()) -> Sums:
+def typical(structure: Structure, function: Function, promised: Promised = NOTHING) -> Sums:
     """A launch like those the kernel is made for: along the axes it asks for, on large enough buffers."""
-    own = {p.value for p in function.params}
-    return Sums(structure, typical_shape(function), lambda v: _TYPICAL_NUMBER if v in own else None, unique)
+    numbers = {p.value: promised.by_name.number(p.name, _TYPICAL_NUMBER) for p in function.params}
+    return Sums(structure, typical_shape(function), numbers.get, promised)
 
 
 def typical_shape(function: Function) -> Shape:

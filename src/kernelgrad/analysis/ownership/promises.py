@@ -1,4 +1,5 @@
-"""What the user promises of index buffers: `kg.assume(unique="idx")`, idx holds no value twice where a launch reads it.
+"""What the user promises of index buffers: `kg.assume(unique="idx")`, idx holds no value twice where a launch reads it;
+`disjoint=("offset", "count")`, see `segments`.
 
 Then `x[idx[i]]` touches an element twice only where i is the same, and so does `x[idx[row] * width + col]` as long as
 col stays below width: two accesses meet where they would meet if idx held 0, 1, 2 and so on. Hence the proofs about
@@ -10,25 +11,29 @@ into the next row. A buffer that the kernel writes says nothing.
 
 from __future__ import annotations
 
-from ...ir.ops import Apply, Atomic, Load, Member, Offset, PtrCast, Store, Value
-from ...ir.types import I64, Pointer, Scalar, Type
+from ...ir.ops import Apply, Atomic, For, Load, Member, Offset, PtrCast, Store, Value, While
+from ...ir.types import I32, I64, Pointer, Scalar, Type
 from ..access.affine import Access, Affine, Basis, Guard, Looked, Sums
 from ..access.executions import Executions, executions
 from ..fold import limits
+from ..promises import Promised, Promises, told_disjoint, told_unique
 from ..roots import Memory
 from ..structure import Structure
+from .segments import without_segments
 
 
 def promised(sums: Sums, memory: Memory) -> Sums:
     """The sums over all executions, which know what promised buffers hold, where there are any."""
-    unwritten = sums.unique - memory.written()
+    unwritten = sums.promised.looked_up - memory.written()
     return _Lookups(sums, memory, unwritten) if unwritten else executions(sums)
 
 
 class _Lookups(Executions):
-    def __init__(self, sums: Sums, memory: Memory, unique: frozenset[Value]):
-        super().__init__(sums.structure, sums.shape, sums.known, unique)
-        self.memory = memory
+    """`looked_up`: buffers of which what they hold has a name, by where it is. `within`: the ends of that."""
+
+    def __init__(self, sums: Sums, memory: Memory, looked_up: frozenset[Value]):
+        super().__init__(sums.structure, sums.shape, sums.known, sums.promised)
+        self.memory, self.looked_up, self.within = memory, looked_up, dict(sums.promised.within)
 
     def _compute(self, value: Value) -> Affine | None:
         op = self.structure.definition.get(value)
@@ -36,7 +41,7 @@ class _Lookups(Executions):
 
     def _looked_up(self, load: Load) -> Affine | None:
         roots, type = self.memory.of(load.ptr), load.result.type
-        if len(roots) != 1 or not roots <= self.unique or not isinstance(type, Scalar):
+        if len(roots) != 1 or not roots <= self.looked_up or not isinstance(type, Scalar):
             return None
         (root,) = roots
         assert isinstance(root.type, Pointer)
@@ -68,10 +73,38 @@ class _Lookups(Executions):
             return False
         low, high = self.range(Affine(sum_.const, tuple((b, c) for b, c in sum_.terms if not isinstance(b, Looked))))
         for looked, coefficient in _looked(sum_):
-            ends = [coefficient * end for end in limits(looked.type)]
+            ends = [coefficient * end for end in self._range_of(looked, high)]
             low, high = low + min(ends), high + max(ends)
         least, most = limits(type)
         return high - low < 1 << 64 if type.bits == 64 else least <= low and high <= most
+
+    def _range_of(self, looked: Looked, more: int) -> tuple[int, int]:
+        """From where to where it goes, with so much added. Segments begin at indices, not before them, and an int holds
+        what a block adds to them: beyond that, it would index before all of them."""
+        least, most = self.within.get(looked.root, limits(looked.type))
+        if any(looked.root in pair for pair in self.promised.segments):
+            least, most = max(0, least), min(most, limits(I32)[1] - max(0, more)) if looked.type.bits == 32 else most
+        return least, most
+
+    # ---- guards
+
+    def _from_comparison(self, fn: str, left: Value, right: Value, found: set[Guard]) -> None:
+        """Also between what buffers hold, and with it: `k < offset[s + 1]`."""
+        super()._from_comparison(fn, left, right, found)
+        if fn in ("gt", "ge"):
+            fn, left, right = {"gt": "lt", "ge": "le"}[fn], right, left
+        self._below(self.of(left), self.of(right), int(fn == "le"), found)
+
+    def _of_loop(self, loop: For | While) -> set[Guard]:
+        found = super()._of_loop(loop)
+        if isinstance(loop, For) and loop.step < 0:
+            self._below(self.of(loop.upper), self.of(loop.body.args[0]), 0, found)
+        return found
+
+    def _below(self, small: Affine | None, large: Affine | None, more: int, found: set[Guard]) -> None:
+        if small is not None and large is not None and (_looked(small) or _looked(large)):
+            apart = small.plus(large, -1)
+            found.add(Guard(Affine(0, apart.terms), more - apart.const))
 
 
 def _looked(sum_: Affine) -> list[tuple[Looked, int]]:
@@ -85,7 +118,7 @@ def settled(accesses: list[Access], sums: Sums) -> list[Access] | None:
     """The accesses as if promised buffers held 0, 1, 2 and so on; None where that would not tell who meets whom."""
     found: list[Access] | None = accesses
     while found and any(_looked(access.address) for access in found):
-        found = _without_lookup(found, sums)
+        found = without_segments(found, sums) or _without_lookup(found, sums)
     return found
 
 
@@ -93,7 +126,10 @@ def _without_lookup(accesses: list[Access], sums: Sums) -> list[Access] | None:
     lookups = [_looked(access.address) for access in accesses]
     if {len(found) for found in lookups} != {1} or len({(b.root, c) for ((b, c),) in lookups}) != 1:
         return None
-    ((_, row),) = lookups[0]
+    ((looked, each),) = lookups[0]
+    if looked.root not in sums.promised.unique:
+        return None
+    row = each * dict(sums.promised.multiple).get(looked.root, 1)
     rests = [access.address.plus(Affine(0, tuple(found)), -1) for access, found in zip(accesses, lookups, strict=True)]
     ends = [_reach(rest, access, sums) for rest, access in zip(rests, accesses, strict=True)]
     known = [end for end in ends if end is not None]
@@ -164,19 +200,26 @@ def _bounded(rest: Affine, row: int, sums: Sums) -> Affine:
 # ---- what is told of it -------------------------------------------------------------------------------------------
 
 
-def relied_on(memory: Memory, structure: Structure, unique: frozenset[Value]) -> dict[str, tuple[str, ...]]:
-    """For each buffer, the promised ones whose values are among its indices: no proof does without the promise."""
+def relied_on(memory: Memory, structure: Structure, promised: Promised) -> dict[str, tuple[str, ...]]:
+    """For each buffer, in words, what is promised of those whose values are among its indices: no proof does without
+    that."""
     names = {root: name for name, root in memory.global_names.items()}
     found: dict[str, set[str]] = {}
-    for op in (*memory.loads, *memory.stores) if unique else ():
+    for op in (*memory.loads, *memory.stores):
         assert isinstance(op, Load | Store | Atomic)
-        behind = _behind(op.ptr, memory, structure, unique)
+        behind = _behind(op.ptr, memory, structure, promised.looked_up)
         for root in memory.of(op.ptr) if behind else ():
-            found.setdefault(names.get(root, root.name or ""), set()).update(behind)
+            found.setdefault(names.get(root, root.name or ""), set()).update(_told(promised.by_name, behind))
     return {name: tuple(sorted(promises)) for name, promises in found.items()}
 
 
-def _behind(ptr: Value, memory: Memory, structure: Structure, unique: frozenset[Value]) -> set[str]:
+def _told(promises: Promises, names: set[str]) -> list[str]:
+    unique = [told_unique(name) for name in promises.unique if name in names]
+    return unique + [told_disjoint(segments) for segments in promises.disjoint if segments.begin in names]
+
+
+def _behind(ptr: Value, memory: Memory, structure: Structure, promised: frozenset[Value]) -> set[str]:
+    """The names of the buffers that an address is computed from: the bounds of loops are not asked for."""
     found, seen, todo = set[str](), set[Value](), [ptr]
     while todo:
         value = todo.pop()
@@ -190,7 +233,15 @@ def _behind(ptr: Value, memory: Memory, structure: Structure, unique: frozenset[
                 todo.append(base)
             case Apply(_, args):
                 todo += args
-            case Load(inner) if memory.of(inner) <= unique:
+            case Load(inner) if memory.of(inner) <= promised:
                 found |= {root.name or "" for root in memory.of(inner)}
                 todo.append(inner)
+            case None:
+                todo += _counted_from(value, structure)
     return found
+
+
+def _counted_from(value: Value, structure: Structure) -> list[Value]:
+    """What a loop starts with where a value is its counter, or carried."""
+    place = structure.home.get(value)
+    return list(structure.argument_sources(value)) if place is not None and isinstance(place.owner, For | While) else []

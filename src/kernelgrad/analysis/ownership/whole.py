@@ -146,6 +146,7 @@ class _Covering:
 
     def count(self, sum_: Affine, unit: int) -> int | None:
         """Where the first lies after the last, if the sum takes all multiples of a unit from 0 on, each once."""
+        sum_ = self._upwards(sum_)
         steps = self._steps(sum_)
         if sum_.const or steps is None:
             return None
@@ -157,6 +158,15 @@ class _Covering:
             starts.append((basis, coefficient))
             covered = self._cut(coefficient * extent, starts, sum_)
         return None if covered == inf else int(covered)
+
+    def _upwards(self, sum_: Affine) -> Affine:
+        """What is counted down, counted up from the other end, where no guard cuts it off."""
+        guarded = {basis for guard in self.unused for basis in guard.sum.coefficients}
+        for basis, step in sum_.terms:
+            extent = self.extents[basis]
+            if step < 0 and extent is not None and basis not in guarded and not isinstance(basis, Part):
+                sum_ = sum_.plus(Affine((extent - 1) * step, ((basis, -2 * step),)))
+        return sum_
 
     def _cut(self, covered: float, starts: list[tuple[Basis, int]], sum_: Affine) -> float:
         """By guards of the upper digits."""

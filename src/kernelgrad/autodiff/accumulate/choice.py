@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome
     from .gather.pattern import Gather
 
-HOLDS = "'{}' holds no value twice, as promised"
+HOLDS = "{}, as promised"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Facts:
     adjoints. `wide`: memory to whose cells so much is added that it is added to doubles (see `prepare/double_cells`).
     `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in
     strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints are consumed, on
-    copies. `taped`: buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
+    copies. `unheld`: the same of outputs that are promised to hold the results: those are not read then. `taped`:
+    buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
     a copy of all. `block`: its shape, where loops depend on it. `passed`: branches around barriers that all blocks take
     or none. `tuning`: its shape, for what its threads add up together. `vector`: threads do several neighbouring
     elements each. `alone`: there is one thread. `inlined`: it is part of a thread of another kernel, whose own is what
@@ -61,6 +62,7 @@ class Facts:
     gathered: frozenset[Gather] = frozenset()
     strips: bool = False
     unkept: frozenset[str] = frozenset()
+    unheld: frozenset[str] = frozenset()
     taped: frozenset[str] = frozenset()
     block: tuple[int, int, int] | None = None
     passed: frozenset[Outcome] = frozenset()
@@ -139,10 +141,10 @@ def plan_updates(
     plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
     gathered = {gather.name: gather for gather in facts.gathered}
     names = {root: name for name, root in memory.global_names.items()}
-    if sums.unique:
+    if sums.promised.tells_apart:
         from ...analysis.ownership.promises import relied_on
 
-        plan.promised = {n: found for n, found in relied_on(memory, structure, sums.unique).items() if n in private}
+        plan.promised = {n: found for n, found in relied_on(memory, structure, sums.promised).items() if n in private}
     for store in memory.stores:
         roots = memory.of(store.ptr) & active if isinstance(store, Store) else frozenset()
         if any(not _is_local(r, structure) and place_of(store, names.get(r, r.name or "")) not in apart for r in roots):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from ...analysis.promises import NONE, NOTHING, Promised, Promises
 from ...analysis.roots import UNKNOWN, Memory, leads_on, named_roots
 from ...ir.ops import Function, Value
 from ..accumulate.choice import USUAL, Facts
@@ -31,9 +32,15 @@ class Options:
     facts: Facts = USUAL
     silent: bool = False
     deterministic: bool = False
-    unique: tuple[str, ...] = ()  # buffers that hold no value twice, as the user promises
+    promises: Promises = NONE  # of the user's
     changing: frozenset[str] = frozenset()  # buffers that may hold something else when the reverse of a split runs
     report_nan: bool = False  # see Note [Finite tests] in autodiff/sweep/finite_tests.py
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The outputs that hold the results, as promised: each element by one store."""
+        alone = self.mode == "reverse" or self.silent
+        return tuple(n for n in self.promises.results if n not in self.facts.unheld) if alone else ()
 
     @property
     def partials(self) -> bool:
@@ -58,7 +65,7 @@ class Options:
             ragged=facts.ragged,
             apart_in_turn=facts.apart_in_turn,
         )
-        return replace(self, kept=(), unique=(), facts=kept)
+        return replace(self, kept=(), promises=replace(NONE, results=self.results), facts=kept)
 
 
 def changing_roots(function: Function, memory: Memory, options: Options) -> frozenset[Value]:
@@ -82,6 +89,6 @@ def early_loads(function: Function, memory: Memory, options: Options) -> Early |
     return find_early(loads, function, memory, options.may_alias, typical)
 
 
-def unique_roots(function: Function, options: Options) -> frozenset[Value]:
-    """The buffers that the user promises something of, unless others may share their memory."""
-    return frozenset(p.value for p in function.params if p.name in options.unique and not options.may_alias)
+def promised_roots(function: Function, options: Options) -> Promised:
+    """What the user promises of buffers, unless others may share their memory."""
+    return NOTHING if options.may_alias else options.promises.of_roots(function)

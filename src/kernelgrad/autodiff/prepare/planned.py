@@ -11,11 +11,12 @@ from ...analysis import structure as structure_analysis
 from ...analysis.access.affine import Sums
 from ...analysis.ownership.exclusive import Place as SharedPlace
 from ...analysis.ownership.private import private_roots, stores_apart, typical
+from ...analysis.promises import Promises
 from ...analysis.roots import Memory, holds_pointers
 from ...analysis.structure import Place, Structure
 from ...errors import Span
 from ...ir.builder import pointee
-from ...ir.ops import Atomic, Call, For, Function, Global, Module, Op, Param, Print, PtrCast, Value, Warp, While
+from ...ir.ops import Atomic, Call, For, Function, Global, Load, Module, Op, Param, Print, PtrCast, Value, Warp, While
 from ...ir.traverse import kinds, operands, uses, walk
 from ...ir.types import I64, Pointer, Scalar
 from ...locks import cached_property
@@ -26,7 +27,7 @@ from ..calculus.shadows import SHARED_BYTES, Shadowed, add_shadows, is_dynamic
 from ..saving.plan import Plan
 from ..saving.planner import Task, make_plan
 from ..winners.winners import SharedWinners, Winners
-from .options import Options, changing_roots, early_loads, unique_roots
+from .options import Options, changing_roots, early_loads, promised_roots
 
 
 class SharedShadows(NamedTuple):
@@ -115,13 +116,13 @@ class Planned:
         return found
 
     def typically_owned(self, options: Options) -> TypicallyOwned:
-        key = options.unique
+        key = options.promises
         if key not in self._owned:
             self._owned[key] = TypicallyOwned(self, options)
         return self._owned[key]
 
     @cached_property
-    def _owned(self) -> dict[tuple[str, ...], TypicallyOwned]:
+    def _owned(self) -> dict[Promises, TypicallyOwned]:
         return {}
 
     @cached_property
@@ -146,6 +147,11 @@ class Planned:
 
 def make_planned(function: Function, module: Module, options: Options) -> Planned:
     memory = memory_analysis.analyse(function)
+    if options.results:
+        from ..saving import held_results
+
+        function = held_results.arranged(function, memory, held_results.roots_of(function, options.results))
+        memory = memory_analysis.analyse(function)
     activity = activity_of(function, memory, options)
     held = kinds(function.body)
     if "bitcast" in held or not _is_seen_as_declared(memory):
@@ -258,8 +264,13 @@ def _task(
         structure.home[param] = structure.launch
     changing, early = changing_roots(function, memory, options), early_loads(function, memory, options)
     alias, refill = options.may_alias, options.facts.refill
-    reruns = not options.facts.stacks
-    return Task(function, structure, memory, activity, shadow, alias, refill, winners, choices, changing, early, reruns)
+    held: dict[int, Load] = {}
+    if options.silent and options.results:
+        from ..saving import held_results
+
+        held = held_results.find(structure, memory, activity, held_results.roots_of(function, options.results))
+    more = (changing, early, not options.facts.stacks, held)
+    return Task(function, structure, memory, activity, shadow, alias, refill, winners, choices, *more)
 
 
 def _checked_plan(task: Task, shadowed: Shadowed, options: Options) -> Plan:
@@ -313,7 +324,7 @@ class TypicallyOwned:
 
     def __init__(self, planned: Planned, options: Options):
         self.planned = planned
-        self.sums: Sums = typical(planned.structure, planned.function, unique_roots(planned.function, options))
+        self.sums: Sums = typical(planned.structure, planned.function, promised_roots(planned.function, options))
 
     @cached_property
     def private(self) -> frozenset[str]:

@@ -89,6 +89,7 @@ class Copier:
         return self.loop(loop, taping=True)
 
     def plain(self, op: Op) -> None:
+        op = self.plan.held.get(id(op), op)
         if self.effects:
             if id(op) not in self.plan.silent:
                 self.real(op)

@@ -161,14 +161,18 @@ class _Rewrite:
         raw = {k: Value(end.type, end.name) for k, end in ends.items()}
         renamed = {end: raw[k] for k, end in ends.items()}
         op = replace(op, results=tuple(renamed.get(v, v) for v in op.results))
-        for k in chosen:  # branches say what they took, too
-            at = op.results.index(raw[k])
-            if isinstance(op, If):
-                op = self.telling(op, at, args[k])
+        outside = {k: self.outside(op, op.results.index(raw[k]), args[k]) for k in chosen}
+        told = [k for k in chosen if isinstance(op, If) and outside[k] is None]
+        for k in told:  # branches say what they took, too
+            assert isinstance(op, If)
+            op = self.telling(op, op.results.index(raw[k]), args[k])
         b.add(op)
-        for number_of, k in enumerate(chosen):
-            if isinstance(op, If):
-                extra = len(op.results) - 2 * (len(chosen) - number_of)
+        for k in chosen:
+            if isinstance(op, If) and (found := outside[k]) is not None:
+                other, of_then = found
+                taken = op.cond if of_then else b.apply("not", op.cond)
+            elif isinstance(op, If):
+                extra = len(op.results) - 2 * (len(told) - told.index(k))
                 taken, other = op.results[extra : extra + 2]
             else:
                 taken, other = self.choice(b, op, args[k])
@@ -180,6 +184,26 @@ class _Rewrite:
             following[k] = last
 
     # ---- what was taken, and whether
+
+    def outside(self, op: Op, at: int, arg: Value) -> tuple[Value, bool] | None:
+        """What a branch takes in one side, and leaves in the other, where that is there before it; and in which. The
+        reverse then need not know which way the branch went."""
+        if not isinstance(op, If):
+            return None
+        sides = (op.then, op.orelse)
+        for side, other in (sides, sides[::-1]):
+            value, made = side.results[at], {v for inner in walk(side) for v in inner.results}
+            named = self.definition.get(value)
+            if (
+                value in made
+                and isinstance(named, Apply)
+                and named.fn == "convert"
+                and named.args[0].type == value.type
+            ):
+                value = named.args[0]
+            if other.results[at] is arg and value is not arg and value not in made:
+                return value, side is op.then
+        return None
 
     def telling(self, op: If, at: int, arg: Value) -> If:
         """The branch with two more results: whether it replaced value `at`, and by what."""

@@ -42,6 +42,7 @@ class Plan:
     counts: dict[int, Value] = field(default_factory=dict)  # While -> its number of iterations, a value of its block
     reversed_ops: set[int] = field(default_factory=set)  # operations that have an adjoint
     silent: frozenset[int] = frozenset()  # operations that the forward sweep leaves out
+    held: Mapping[int, Load] = field(default_factory=dict)  # operations whose results are loaded instead
     inductions: dict[Value, Induction | Cycle] = field(default_factory=dict)  # loop arguments known in every iteration
     choices: dict[Value, Value] = field(default_factory=dict)  # of maxima and minima that are kept, by their results
     refilled: dict[int, list[Tile]] = field(default_factory=dict)  # block -> tiles filled again before its reverse

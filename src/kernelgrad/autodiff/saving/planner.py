@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...analysis.roots import Memory, Roots
 from ...analysis.structure import Place, Structure
 from ...ir.functions import REPLACED
-from ...ir.ops import Apply, Atomic, Block, For, Function, If, Op, Value, While
+from ...ir.ops import Apply, Atomic, Block, For, Function, If, Load, Op, Value, While
 from ...ir.traverse import blocks, kinds, operands, walk
 from ...ir.types import I64
 from ..calculus.activity import Activity
@@ -27,7 +27,7 @@ class Task:
     """What is to be planned. `shadow`: of pointers. `choices`: of maxima and minima, by their results. `changing`:
     memory that may hold something else when the reverse runs, and of which there is no copy. `early`: loads of what
     memory held before the kernel, where the reverse finds that again, if it does at all. `reruns`: whether loops
-    may be run again before their reverse, which fills the tape then."""
+    may be run again before their reverse, which fills the tape then. `held`: see `held_results`."""
 
     function: Function
     structure: Structure
@@ -41,6 +41,7 @@ class Task:
     changing: Roots = frozenset()
     early: Early | None = None
     reruns: bool = True
+    held: Mapping[int, Load] = field(default_factory=dict)
 
 
 def make_plan(task: Task) -> Plan:
@@ -75,9 +76,11 @@ class Planner:
         self.winners, self.saved, self.reruns = task.winners, saved, task.reruns
         early = task.early.loads if task.early is not None else frozenset[int]()
         self.again = Again(task.structure, task.memory, task.may_alias, task.changing, early)
+        self.again.held = task.held
         self.plan = Plan(
             task.structure, slice_of=lambda values, op, inner=frozenset(): self.again.trace(values, op, inner).seen
         )
+        self.plan.held = task.held
         self.needs = Needs(self.plan, task.memory, task.activity, task.shadow, task.winners)
         self.plan.wanted_of = self.needs.inside
         choose_tiles(self.again, task.refill)
@@ -232,6 +235,8 @@ class Planner:
         op = self.structure.definition.get(value)
         if op is None:
             return self.argument_inputs(value, place)
+        if id(op) in self.again.held:
+            return tuple(operands(self.again.held[id(op)]))
         if self.must_keep(value, op, place):
             return None
         if isinstance(op, If | For | While):

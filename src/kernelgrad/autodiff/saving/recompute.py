@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.roots import UNKNOWN, Memory, Roots
@@ -28,13 +28,14 @@ class Trace(NamedTuple):
 class Again:
     """`tiles`: shared arrays that are there, or filled again, when the reverse of their block runs. `changing`: memory
     that may hold something else by then, whoever wrote it (rule 25). `early`: loads of what memory held before the
-    kernel, and holds again."""
+    kernel, and holds again. `held`: for operations whose results outputs still hold, the loads of them."""
 
     def __init__(self, structure: Structure, memory: Memory, may_alias: bool, changing: Roots, early: frozenset[int]):
         self.structure, self.memory, self.may_alias = structure, memory, may_alias
         self.changing, self.early = changing, early
         self.written = memory.written()
         self.tiles: dict[Value, Tile] = {}
+        self.held: Mapping[int, Load] = {}
 
     def tile_of(self, op: Op | None) -> Tile | None:
         """The tile that a load reads."""
@@ -64,6 +65,8 @@ class Again:
                 outside[value] = None
             elif op is None:
                 todo += self.structure.argument_sources(value)
+            elif id(op) in self.held:
+                todo += operands(self.held[id(op)])
             elif id(op) not in inner and self.is_source(op, place):
                 bad = True
             elif isinstance(op, Apply) and op.fn in REPLACED:

@@ -12,7 +12,8 @@ from .plan import Plan
 
 
 def reread(plan: Plan, memory: Memory, structure: Structure) -> Roots:
-    loads = (structure.definition.get(value) for value in _values(plan, structure))
+    made = (structure.definition.get(value) for value in _values(plan, structure))
+    loads = (plan.held.get(id(op), op) for op in made)
     return frozenset(root for op in loads if isinstance(op, Load) for root in memory.of(op.ptr))
 
 

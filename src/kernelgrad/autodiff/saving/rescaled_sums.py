@@ -16,6 +16,7 @@ that have no derivatives of their own: else the reverse would need what they hel
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ...errors import Span
@@ -25,6 +26,8 @@ from ...ir.traverse import descend, operands, walk, with_body
 from ...ir.types import Scalar
 from ...locks import cached_property
 from ..calculus.activity import Activity
+from .branch_scales import arranged, defined
+from .empty_maxima import Maximum
 from .forward_sweep import carried_args
 from .in_reverse import made_from
 from .scale_degrees import EXPONENTIALS, Degree, Degrees, Dependence, Labels
@@ -36,12 +39,16 @@ _FACTORS = {"mul": (0, 1), "mul_rn": (0, 1), "fma": (0, 1), "div": (0,), "fast_d
 class Rescaled:
     """A loop, the value that scales what it carries, and the degrees of that."""
 
-    def __init__(self, loop: For | While, index: int, activity: Activity, constants: dict[Value, Constant]):
-        self.loop, self.activity = loop, activity
-        self.labels = Labels(loop, index)
+    def __init__(self, given: For | While, index: int, activity: Activity, constants: dict[Value, Constant]):
+        self.loop, self.activity = arranged(given, index), activity
+        loop, self.labels = self.loop, Labels(self.loop, index)
+        self.fresh = set() if loop is given else defined(loop.body) - defined(given.body)  # of these activity knows not
         self.dependence = Dependence(self.labels)
         self.degrees = Degrees(self.labels, self.dependence)
         self.degrees.constants = constants
+        self.maximum = Maximum(self.labels, self.degrees.definition, self.degrees.number)
+        if self._scales() and self._adds_below_maximum:
+            self.degrees.alias, self.degrees.is_nothing = self.maximum.alias, self._is_nothing
         self.carried: dict[int, Degree] = {}
 
     @property
@@ -62,6 +69,25 @@ class Rescaled:
 
     def is_scale(self, op: Op) -> bool:
         return isinstance(op, Apply) and op.fn in EXPONENTIALS and op.args[0] in self.dependence.found
+
+    @cached_property
+    def _adds_below_maximum(self) -> bool:
+        """Whether guards for maxima of nothing make no difference (see `empty_maxima`)."""
+        scales = [op for op in walk(self.loop.body) if isinstance(op, Apply) and self.is_scale(op)]
+        added = [op for op in scales if not self._is_of_labels(op.args[0])]
+        starts = (v for k, v in enumerate(self.loop.inits) if k != self.labels.index and _is_float(v))
+        return all(map(self.degrees.is_zero, starts)) and self.maximum.bounds(added)
+
+    def _is_of_labels(self, exponent: Value) -> bool:
+        op = self.degrees.definition.get(exponent)
+        if exponent in self.labels.all or self.maximum.alias(exponent) is not None:
+            return True
+        known = ("sub", "sub_rn", "add", "add_rn", "neg", "mul", "mul_rn")
+        return (
+            isinstance(op, Apply)
+            and op.fn in known
+            and all(self._is_of_labels(arg) or self.degrees.number(arg) is not None for arg in op.args)
+        )
 
     # ---- what is done with sums and their terms
 
@@ -88,6 +114,10 @@ class Rescaled:
         """A sum or a term: what is not in the reverse what it was."""
         return value in self._terms
 
+    def are_terms(self, values: Iterable[Value]) -> bool:
+        """Whether all of them are nothing where a term is nothing."""
+        return all(map(self._is_scaled, values))
+
     @cached_property
     def _terms(self) -> set[Value]:
         scales = {op.results[0] for op in walk(self.loop.body) if self.is_scale(op)}
@@ -99,7 +129,7 @@ class Rescaled:
 
     def _is_steady(self, value: Value) -> bool:
         """A factor without a derivative in the reverse."""
-        return value not in self.activity or self.is_one(value)
+        return (value not in self.activity and value not in self.fresh) or self.is_one(value)
 
     def _is_start_known(self, k: int) -> bool:
         """Whether what value k begins with is nothing, or in the end only scaled: by no other factors, and in no other
@@ -115,7 +145,35 @@ class Rescaled:
     def is_one(self, value: Value) -> bool:
         """A factor that is 1 in the reverse."""
         op = self.degrees.definition.get(value)
-        return op is not None and self.is_scale(op) and self.cancels(op)
+        return (op is not None and self.is_scale(op) and self.cancels(op)) or self.is_chosen_one(value)
+
+    def is_chosen_one(self, value: Value) -> bool:
+        """The same, of what is chosen: `s > m ? exp(m - s) : 1`."""
+        op = self.degrees.definition.get(value)
+        match op:
+            case If():
+                k = op.results.index(value)
+                sides = (op.then.results[k], op.orelse.results[k])
+            case Apply("select", (_, *sides)):
+                pass
+            case _:
+                return False
+        given = [self.degrees.number(side) for side in sides]
+        cond = op.cond if isinstance(op, If) else op.args[0]
+        guarded = [n is not None and self._is_guard(cond, k == 0) for k, n in enumerate(given)]
+        ones = (n == 1.0 or g or self.is_one(v) for n, g, v in zip(given, guarded, sides, strict=True))
+        return all(ones) and None in given
+
+    def _is_guard(self, cond: Value, of_then: bool) -> bool:
+        return self._adds_below_maximum and self.maximum.is_guard(cond, of_then)
+
+    def _is_nothing(self, cond: Value, of_then: bool, other: Value) -> bool:
+        """A side that stands for a factor of what is nothing yet."""
+        return self._is_guard(cond, of_then) and self.is_one(other)
+
+    def is_guarded(self, cond: Value) -> bool:
+        """Whether a condition asks for a maximum of nothing, so that it may ask of the last one."""
+        return self._adds_below_maximum and self.maximum.tested(cond) is not None
 
     def cancels(self, op: Op) -> bool:
         """Whether an exponential is of differences of labels alone: 1 where all of them are the same."""
@@ -130,7 +188,7 @@ class Rescaled:
 
     def _is_pure(self, value: Value) -> bool:
         """Made of labels and their factors alone."""
-        if value in self.labels.all:
+        if value in self.labels.all or self.degrees.alias(value) is not None:
             return True
         op = self.degrees.definition.get(value)
         if value not in self.dependence.found or not isinstance(op, Apply):
@@ -248,8 +306,34 @@ class _Rewrite:
             if self.of.is_scale(op):
                 self.scale(b, op)
             else:
-                b.add(descend(op, self.block))
+                self.chosen(b, descend(op, self.block))
         return Block(block.args, tuple(b.ops), block.results)
+
+    def chosen(self, b: Builder, op: Op) -> None:
+        """An operation; factors that it chooses are 1 in the reverse, whatever was chosen."""
+        ones = [v for v in op.results if self.of.is_chosen_one(v)] if isinstance(op, If | Apply) else []
+        op = self.guarded(b, op)
+        raw = {v: Value(v.type, v.name) for v in ones}
+        b.add(replace(op, results=tuple(raw.get(v, v) for v in op.results)) if raw else op)
+        for value, found in raw.items():
+            one = b.constant(1.0, value.type)
+            b.add(Apply("in_reverse", (found, one, self.labels.arg), results=(value,), span=op.span))
+
+    def guarded(self, b: Builder, op: Op) -> Op:
+        """A choice that asks whether the last maximum is one of nothing, where it asks that of another."""
+        if not isinstance(op, If | Apply) or not self.of.are_terms(op.results):
+            return op
+        if isinstance(op, If) and self.of.is_guarded(op.cond):
+            return replace(op, cond=self.asked(b, op.cond))
+        if isinstance(op, Apply) and op.fn == "select" and self.of.is_guarded(op.args[0]):
+            return replace(op, args=(self.asked(b, op.args[0]), *op.args[1:]))
+        return op
+
+    def asked(self, b: Builder, cond: Value) -> Value:
+        op = self.of.degrees.definition[cond]
+        assert isinstance(op, Apply)
+        args = (self.asked(b, v) if op.fn == "not" else self.pinned(b, v) for v in op.args)
+        return b.apply(op.fn, *args)
 
     def scale(self, b: Builder, op: Op) -> None:
         assert isinstance(op, Apply)
@@ -268,7 +352,8 @@ class _Rewrite:
             return value
         op = self.of.degrees.definition[value]
         assert isinstance(op, Apply)
-        args = tuple(self.pinned(b, arg) for arg in op.args)
+        guarded = op.fn == "select" and self.of.is_guarded(op.args[0])
+        args = tuple(self.asked(b, v) if guarded and v is op.args[0] else self.pinned(b, v) for v in op.args)
         return b.apply(op.fn, *args, type=value.type, name=value.name)
 
     # ---- after it

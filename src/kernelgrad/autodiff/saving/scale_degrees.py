@@ -10,7 +10,7 @@ that it has in the exponent, a number times values from outside of the loop. Pro
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ...ir.ops import Apply, Block, Constant, For, If, Op, Value, While
 from ...ir.traverse import blocks, operands, walk
@@ -115,6 +115,9 @@ class Degrees:
         self.inside |= {a for op in walk(labels.loop.body) for b in blocks(op) for a in b.args}
         self.constants: dict[Value, Constant] = {}
         self.assumed: dict[Value, Degree] = {}
+        self.alias: Callable[[Value], Value | None] = lambda value: None  # the label that a value stands for
+        # Whether a side of a choice, besides the other, is for where nothing has been added yet.
+        self.is_nothing: Callable[[Value, bool, Value], bool] = lambda cond, of_then, other: False
         self._known: dict[Value, Degree | None] = {}
 
     def of_loop(self) -> dict[int, Degree] | None:
@@ -184,7 +187,7 @@ class Degrees:
             exponent = self.exponent(args[0])
             return None if exponent is None else plus({}, exponent, EXPONENTIALS[fn])
         if fn == "select":
-            return self._alike(args[1], args[2])
+            return _same(*self._of_sides(*args))
         if fn in _UNCHANGED:
             return self.of(args[0])
         if fn in _SUMS:
@@ -208,7 +211,7 @@ class Degrees:
     def _of_if(self, op: If, value: Value) -> Degree | None:
         """Each side by its own label, the result by what the branch makes of both."""
         k = op.results.index(value)
-        left, right = self.of(op.then.results[k]), self.of(op.orelse.results[k])
+        left, right = self._of_sides(op.cond, op.then.results[k], op.orelse.results[k])
         if left is None or right is None:
             return None
         for result, then, orelse in zip(op.results, op.then.results, op.orelse.results, strict=True):
@@ -216,7 +219,27 @@ class Degrees:
                 found = _same(self._moved(left, then, result), self._moved(right, orelse, result))
                 if found and self._is_by(found, result):
                     return found
+                found = self._of_both((left, right), (then, orelse), result)
+                if found is not None:
+                    return found
         return _same(left, right)
+
+    def _of_sides(self, cond: Value, then: Value, orelse: Value) -> tuple[Degree | None, Degree | None]:
+        """The degrees of both sides of a choice."""
+        return (
+            _ANY if self.is_nothing(cond, True, orelse) else self.of(then),
+            _ANY if self.is_nothing(cond, False, then) else self.of(orelse),
+        )
+
+    def _of_both(self, sides: tuple[Degree, Degree], labels: tuple[Value, Value], result: Value) -> Degree | None:
+        """A degree that is that of either side, where the branch's label is the side's: `s > m ? exp(m - s) : 1`."""
+        if any(side is _ANY for side in sides):
+            return None
+        for side, label in zip(sides, labels, strict=True):
+            found = self._relabelled(side, label, result)
+            if all(_equal(_merged(found, result, own), s) for s, own in zip(sides, labels, strict=True)):
+                return found
+        return None
 
     def _moved(self, degree: Degree, old: Value, new: Value) -> Degree:
         return degree if degree is _ANY else self._relabelled(degree, old, new)
@@ -246,6 +269,8 @@ class Degrees:
         """The labels that a sum is made of, each times what; {} where there are none."""
         if value in self.labels.all:
             return {(value, ()): 1.0}
+        if (label := self.alias(value)) is not None:
+            return {(label, ()): 1.0}
         if value not in self.depending:
             return {}
         op = self.definition.get(value)
@@ -275,19 +300,26 @@ class Degrees:
             return None
         if not part:
             return {}
-        constant = self._constant(factor)
+        constant = self.number(factor)
         if constant is not None:
             return {key: number * constant for key, number in part.items() if constant}
         if factor in self.inside:
             return None
         return {(label, tuple(sorted((*fs, factor), key=id))): number for (label, fs), number in part.items()}
 
-    def _constant(self, value: Value) -> float | None:
+    def number(self, value: Value) -> float | None:
         op = self.definition.get(value) or self.constants.get(value)
         return float(op.value) if isinstance(op, Constant) else None
 
     def is_zero(self, value: Value) -> bool:
-        return self._constant(value) == 0.0
+        return self.number(value) == 0.0
+
+
+def _merged(degree: Degree, old: Value, new: Value) -> Degree:
+    """With a label for another, that may be there, too."""
+    moved = {key: number for key, number in degree.items() if key[0] is old}
+    rest = {key: number for key, number in degree.items() if key[0] is not old}
+    return plus(rest, {(new, factors): number for (_, factors), number in moved.items()})
 
 
 def _same(one: Degree | None, other: Degree | None) -> Degree | None:

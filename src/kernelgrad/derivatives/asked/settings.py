@@ -12,7 +12,7 @@ from ...errors import ArgumentError
 from ...ir.ops import Function, Param
 from ...ir.types import Array, Pointer, Struct, Type
 from ...runtime.signature import c_signature, user_params
-from .promises import NONE, Promises, check_promises
+from .promises import NONE, Promises, check_promises, described
 from .promises import Names as Names
 from .promises import names_in as names_in
 from .promises import names_of as names_of
@@ -44,7 +44,7 @@ class Settings:
         told += [f'{name}="{", ".join(given)}"' for name, given in names.items() if given]
         told += [f"{name}=True" for name, given in flags.items() if given]
         told += [f"tape_budget={self.tape_budget}"] if self.tape_budget is not None else []
-        told += [f'assume=kg.assume(unique="{", ".join(self.promises.unique)}")'] if self.promises.unique else []
+        told += [described(self.promises)] if self.promises != NONE else []
         return ", ".join(told)
 
 

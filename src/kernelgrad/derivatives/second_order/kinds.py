@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...analysis import roots as memory_analysis
@@ -28,6 +29,9 @@ HVP = Style("hvp", "_hvp", _PRODUCT)
 
 def tangent_of_gradient(gradient: Gradient, parameters: Names) -> SecondOrder:
     """`t[grid, block](*arguments, *adjoints, *tangents)`, with a tangent for each listed parameter and adjoint."""
+    if gradient.settings.promises.results:  # what is read there would have tangents, too
+        asked = gradient.settings
+        gradient = Gradient(gradient.kernel, replace(asked, promises=asked.promises.of_inputs))
     adjoints = dict(zip(gradient.settings.shown, gradient.adjoint_names, strict=True))
     names = _Fresh(gradient.kernel, adjoints.values())
     listed = _listed(parameters, gradient.kernel.function, adjoints, gradient.signature)

@@ -16,7 +16,7 @@ from ...analysis.ownership.private import places_of, private_roots
 from ...analysis.tuning import Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
 from ...autodiff.calculus.shadows import holds_halves, is_dynamic
-from ...autodiff.prepare.options import unique_roots
+from ...autodiff.prepare.options import promised_roots
 from ...autodiff.prepare.planned import of_stores
 from ...autodiff.prepare.prepared import Prepared
 from ...deep import deeply
@@ -104,11 +104,12 @@ class Chooser:
 
     def _find(self, launch: KnownLaunch, known: Known, sizes: Mapping[str, int], assigned: tuple[str, ...]) -> Found:
         usual, prepared = self.options.facts, self.prepared
-        unique = unique_roots(prepared.function, self.options)
-        sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, unique)
+        promised = promised_roots(prepared.function, self.options)
+        sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, promised)
         if usual.alone:
             wide = self._wide(launch, sums, frozenset(sizes), sizes, launch.parts)
-            return Found(replace(usual, unkept=self.variant.unkept(sums), wide=wide))
+            unkept, unheld = self.variant.unkept(sums), self.variant.unheld(sums)
+            return Found(replace(usual, unkept=unkept, unheld=unheld, wide=wide))
         private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
         exclusive, apart = of_stores(prepared.planned, sums)
         plan, may_alias = prepared.accumulation, self.options.may_alias
@@ -137,6 +138,7 @@ class Chooser:
             overwritten=frozenset(written | {c.gather.name for c in chosen if c.gather.writes}),
             strips=self._is_long(launch, known),
             unkept=self.variant.unkept(sums),
+            unheld=self.variant.unheld(sums),
             copied=crowded,
             wide=wide,
             gathered=frozenset(c.gather for c in chosen),

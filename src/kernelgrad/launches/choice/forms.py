@@ -70,8 +70,8 @@ class Forms:
         if facts is not None:
             return self._variant(listed, facts)
         usual = self._variant(listed, self.usual)
-        unkept = usual.typically_unkept
-        return self._variant(listed, replace(self.usual, unkept=unkept)) if unkept else usual
+        unkept, unheld = usual.typically_unkept, usual.typically_unheld
+        return self._variant(listed, replace(self.usual, unkept=unkept, unheld=unheld)) if unkept | unheld else usual
 
     def _listed(self, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
         listed = self.settings.listed if wanted is None else wanted
@@ -97,7 +97,7 @@ class Forms:
             settings.may_alias,
             facts,
             deterministic=settings.deterministic,
-            unique=settings.promises.unique,
+            promises=settings.promises,
             changing=settings.changing,
             report_nan=settings.report_nan,
         )

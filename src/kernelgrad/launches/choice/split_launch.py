@@ -26,7 +26,7 @@ from ...analysis.ownership.private import typical
 from ...autodiff.costs.plan_effects import has_numbers, is_idle, loops_openly
 from ...autodiff.costs.plan_work import planned_work
 from ...autodiff.costs.work import Work, work
-from ...autodiff.prepare.options import unique_roots
+from ...autodiff.prepare.options import promised_roots
 from ...errors import KernelGradError, UnsupportedError
 from ...ir.ops import Barrier, BarrierReduce, For, Function, GlobalRef, Value, Warp, While
 from ...ir.traverse import kinds, walk
@@ -178,11 +178,11 @@ class InTwo:
     def _zeroed(self, joint: Variant, shape: Shape | None, known: Known) -> tuple[str, ...]:
         """The outputs whose adjoints the kernel zeroes, so that the reverse only reads them."""
         prepared = joint.derivative.prepared
-        unique = unique_roots(prepared.function, joint.options)
+        promised = promised_roots(prepared.function, joint.options)
         sums = (
-            typical(prepared.structure, prepared.function, unique)
+            typical(prepared.structure, prepared.function, promised)
             if shape is None
-            else Sums(prepared.structure, shape, known, unique)
+            else Sums(prepared.structure, shape, known, promised)
         )
         return tuple(name for name in kept_outputs(prepared, sums) if name not in self.forms.settings.kept)
 

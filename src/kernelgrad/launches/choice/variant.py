@@ -15,7 +15,7 @@ from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of, typical
 from ...autodiff.accumulate.choice import HOLDS
 from ...autodiff.calculus.shadows import SHARED_BYTES, is_dynamic
-from ...autodiff.prepare.options import Options, unique_roots
+from ...autodiff.prepare.options import Options, promised_roots
 from ...autodiff.prepare.prepared import Derivations
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
@@ -285,8 +285,28 @@ class Variant:
     def typically_unkept(self) -> frozenset[str]:
         """Those of a launch like the ones the kernel is made for."""
         prepared = self.derivative.prepared
-        unique = unique_roots(prepared.function, self.options)
-        return self.unkept(typical(prepared.structure, prepared.function, unique)) if self.options.kept else frozenset()
+        promised = promised_roots(prepared.function, self.options)
+        kept = self.options.kept
+        return self.unkept(typical(prepared.structure, prepared.function, promised)) if kept else frozenset()
+
+    @cached_property
+    def typically_unheld(self) -> frozenset[str]:
+        prepared = self.derivative.prepared
+        if not self.options.promises.results:
+            return frozenset()
+        promised = promised_roots(prepared.function, self.options)
+        return self.unheld(typical(prepared.structure, prepared.function, promised))
+
+    def unheld(self, sums: Sums) -> frozenset[str]:
+        """The outputs that hold the results, as promised, but where an element may be stored more than once."""
+        if not self.options.promises.results:
+            return frozenset()
+        from ...analysis.ownership.single_stores import is_stored_once
+
+        prepared, places = self.derivative.prepared, places_of(self.derivative.prepared.structure)
+        roots = {p.name: p.value for p in prepared.function.params}
+        names = self.options.promises.results
+        return frozenset(n for n in names if not is_stored_once(roots[n], prepared.memory, places, sums))
 
     def unkept(self, sums: Sums) -> frozenset[str]:
         """The outputs to be kept whose adjoints the reverse takes, perhaps more than once."""
