@@ -250,6 +250,7 @@ def test_integers_and_shapes_by_functions() -> None:
 def test_numbers_may_be_part_of_the_code() -> None:
     x, w, a = inputs()
     close(WEIGHTED(x, w, 2), weighted(x, w, 2))
+    close(jax.jit(WEIGHTED)(x, w, 2), weighted(x, w, 2))
     close(WEIGHTED(a=2.5, w=w, x=x), weighted(x, w, 2.5))
     close(WEIGHTED(np.asarray(x), np.asarray(w), np.float64(a)), weighted(x, w, a))
     close(jax.grad(lambda a: WEIGHTED(x, w, a).sum())(jnp.ones((1,))), weighted(x, w, 1.0).sum()[None])
@@ -459,6 +460,7 @@ def make(name: str, *args: Any, **settings: Any) -> kg.jax.Op:
 
 F32 = np.ones(3, np.float32)
 F64 = np.ones(3)
+BY_CONTENTS = op("weighted", {"y": "x"}, grid=lambda x, **_: x[0].astype(int))
 
 
 @pytest.mark.parametrize(
@@ -480,6 +482,12 @@ F64 = np.ones(3)
         (lambda: make("stateful", {"y": "x"}), "UnsupportedError", "reads the variable 'STATE'"),
         (lambda: op("product", {"z": "x"}), "ArgumentError", "how many blocks there are does not follow"),
         (lambda: kg.jax.op("weighted"), "ArgumentError", "kg.jax.op"),
+        (lambda: WEIGHTED(F64, F64, 10**400), "ArgumentError", r"'a' \(double\) wants a number"),
+        (
+            lambda: jax.jit(BY_CONTENTS)(F64, F64, 1.0),
+            "ArgumentError",
+            "weighted: grid= has to be known when .* traced",
+        ),
     ],
 )
 def test_refusals(call: Any, error: str, words: str) -> None:

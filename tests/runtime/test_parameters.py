@@ -101,7 +101,8 @@ def test_how_they_are_shown() -> None:
     assert repr(g).endswith('float *d_in); primal=False, keep="out", assign="in", deterministic=True>')
     assert isinstance(g, kg.Gradient) and isinstance(K, kg.Kernel)
     assert "<td>in</td><td>const float *</td><td>float32</td><td>yes</td><td></td>" in K._repr_html_()
-    assert "<details>" in g._repr_html_() and "&lt;" in g._repr_html_()
+    for made in (g, kg.jvp(K), kg.hvp(K)):
+        assert "<details>" in made._repr_html_() and "&lt;" in made._repr_html_()
     assert "<li><code>__global__ void k(" in MODULE._repr_html_()
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = kg.nothing

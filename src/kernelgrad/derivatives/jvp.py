@@ -209,6 +209,11 @@ class Tangent(Differential):
     def __repr__(self) -> str:
         return f"<jvp {self.signature}{'; report_nan=True' if self.report_nan else ''}>"
 
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
+
     def __getitem__(self, key: Any) -> Callable[..., None]:
         launch = parse_launch(key, self.name)
         return lambda *args, **keywords: self._launch(launch, args, keywords)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from .. import requests
 from ..errors import ArgumentError
 from ..kernel import Kernel
+from ..runtime.notebook import kernel_html
 from ..runtime.signature import c_signature
 from .roles import Roles
 from .sizes import extent_of
 
 Extent = Any  # an integer, a tuple of up to three, or a function of the arguments that gives one
+_REST = "; it takes the rest of them as **_, as in lambda x, **_: x.shape[0]"
 Shape = Any  # the name of an array whose shape it has, a tuple, or a function of the arguments that gives one
 
 
@@ -29,20 +32,6 @@ def infer(kernel: Kernel, roles: Roles, sizes: Mapping[str, Any]) -> Inferred:
         return Inferred()
     arrays = tuple(name for name in extent.arrays if name in roles.arrays)
     return Inferred(extent.size, extent.size if arrays and extent.size not in sizes else None, arrays)
-
-
-def check(kernel: Kernel, roles: Roles, outputs: Mapping[str, Shape], sizes: Mapping[str, Any]) -> None:
-    signature = c_signature(kernel.function)
-    if not roles.arrays:
-        raise ArgumentError(f"{kernel.name}: an operator takes at least one array\n  {signature}")
-    for name, shape in outputs.items():
-        if isinstance(shape, str) and shape not in roles.arrays:
-            raise ArgumentError(
-                f"outputs: '{name}' cannot be like '{shape}', which is no array that goes in\n  {signature}"
-            )
-    for name in sizes:
-        if name not in roles.integers:
-            raise ArgumentError(f"sizes: '{name}' is no integer parameter\n  {signature}")
 
 
 class Asked:
@@ -78,6 +67,30 @@ class Asked:
                 raise ArgumentError(f"{self.kernel.name}: {shapes}, and {self._extent.inferred} is the size of both")
         return counts[first]
 
+    def _value(self, what: str, given: Any, named: Mapping[str, Any]) -> Any:
+        """A number, or what a function of the user's says."""
+        if not callable(given):
+            return given
+        try:
+            return given(**named)
+        except Exception as error:
+            place = f"{self.kernel.name}: the function {what} raised {type(error).__name__}: {error}"
+            raise ArgumentError(f"{place}\nhelp: it is called with {', '.join(named)} by name{_REST}") from error
+
+    def _three(self, what: str, given: Extent, named: Mapping[str, Any]) -> list[Any]:
+        found = self._value(f"{what}=", given, named)
+        parts = list(found) if isinstance(found, tuple | list) else [found]
+        if not 1 <= len(parts) <= 3:
+            raise requests.wrong(f"{self.kernel.name}: {what}", "an integer or a tuple of 1 to 3 of them", found)
+        return parts + [1] * (3 - len(parts))
+
+    def _made_shape(self, name: str, shape: Shape, named: Mapping[str, Any]) -> list[Any]:
+        """Of an output."""
+        if isinstance(shape, str):
+            return list(named[shape].shape)
+        found = self._value(f'outputs["{name}"]', shape, named)
+        return extents(f"{self.kernel.name}: the shape of '{name}'", found)
+
     def _refused(self, name: str, wants: str, shown: str) -> ArgumentError:
         return ArgumentError(
             f"{self.kernel.name}: parameter '{name}' ({self._roles[name].c_type}) {wants}, got {shown}"
@@ -98,15 +111,22 @@ class Asked:
         blocks = f"(({self._extent.size} + block - 1) // block), inferred" if self._grid is None else told(self._grid)
         return "\n".join(lines) + f"\n  grid {blocks}, block {told(self._block)}>"
 
+    def _repr_html_(self) -> str:
+        return kernel_html(repr(self), self._roles.parameters)
 
-def value_of(given: Any, named: Mapping[str, Any]) -> Any:
-    return given(**named) if callable(given) else given
+
+def extents(what: str, given: Any) -> list[Any]:
+    """Of an array's shape: an integer or several, which may be symbols."""
+    parts = list(given) if isinstance(given, tuple | list) else [given]
+    if not all([_is_extent(part) for part in parts]):  # noqa: C419 PyTorch traces this
+        raise requests.wrong(what, "an integer from 0 on or a tuple of them", given)
+    return parts
 
 
-def three(given: Extent, named: Mapping[str, Any]) -> list[Any]:
-    found = value_of(given, named)
-    parts = list(found) if isinstance(found, tuple | list) else [found]
-    return parts + [1] * (3 - len(parts))
+def _is_extent(part: Any) -> bool:
+    if isinstance(part, bool | float | str):
+        return False
+    return part >= 0 if isinstance(part, int) else hasattr(part, "__index__")
 
 
 def told(given: Any) -> str:

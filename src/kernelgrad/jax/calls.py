@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple
 from ..frameworks.derived import Derived
 from ..frameworks.numbers import by_pointer
 from ..frameworks.roles import Roles, roles_of
+from ..frameworks.settings import Fill
 from ..kernel import Kernel
 from ..locks import COMPILING, cached_property
 
 Kind = Literal["value", "tangent", "backward", "second", "bend"]
 Role = Literal["cotangent", "tangent", "along", "primal"]
 Shape = tuple[int, ...]
-Fill = float | int | None
 
 HALVES = ("float16", "bfloat16")
 

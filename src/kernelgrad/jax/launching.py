@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InternalError, TapeError
+from ..frameworks.settings import Fill
 from ..ir.layout import param_layout
 from ..ir.types import BF16, F16, F32, F64
 from ..kernel import Kernel
@@ -24,7 +25,7 @@ from ..runtime.placing import ALIGNED, Place, Relocatable, Traced, dtype_of, pla
 from ..runtime.recording import RECORDER
 from ..runtime.scratch import Scratch
 from ..runtime.tracing import Filled, LiveNumber, Moved
-from .calls import Call, Fill, Kind, Role, Slot
+from .calls import Call, Kind, Role, Slot
 
 _FLOATS = {"float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64}
 

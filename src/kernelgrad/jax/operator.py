@@ -15,19 +15,22 @@ from .. import requests
 from ..api import of_cupy
 from ..derivatives.asked.promises import Promises
 from ..errors import ArgumentError
-from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, three, value_of
+from ..frameworks.asked import Asked, Extent, Inferred, Shape
 from ..frameworks.derived import Derived, Options
-from ..frameworks.roles import Roles, roles_of
+from ..frameworks.roles import Roles
+from ..frameworks.settings import Fill, options_of, settle
 from ..host.program import Program as Recorded
 from ..kernel import Kernel
 from ..locks import COMPILING
 from ..runtime.config import make_launch
 from . import formulas  # noqa: F401 registers the derivatives of the primitives
-from .calls import Call, Family, Fill, Slot
+from .calls import Call, Family, Slot
 from .primitives import alike, bind
 
 if TYPE_CHECKING:
     from .recorded import ProgramOp
+
+_HUGE = 2**1024  # and more is no floating-point number
 
 
 class Op(Asked):
@@ -67,7 +70,7 @@ class Op(Asked):
                 {name: int(named[name].size) for name in self._extent.arrays}
             )
         for key, size in self._sizes.items():
-            named[key] = size(**named) if callable(size) else size
+            named[key] = self._value(f'sizes["{key}"]', size, named)
         call, arrays = self._call(named)
         found = bind("value", call, alike(arrays))
         return found[0] if len(found) == 1 else tuple(found)
@@ -86,24 +89,25 @@ class Op(Asked):
         return call, list(given.values())
 
     def _launch(self, named: Mapping[str, Any]) -> tuple[int, ...]:
-        block = three(self._block, named)
-        grid = self._blocks(named, block) if self._grid is None else three(self._grid, named)
-        shared = value_of(self._shared, named)
+        block = self._three("block", self._block, named)
+        grid = self._blocks(named, block) if self._grid is None else self._three("grid", self._grid, named)
+        shared = self._value("shared=", self._shared, named)
+        for what, parts in (("grid", grid), ("block", block), ("shared", [shared])):
+            if any(isinstance(part, jax.core.Tracer) for part in parts):
+                raise self._untraceable(f"{what}=", "let it depend on shapes and static arguments of jax.jit alone")
         if 0 in grid:  # of the extent of an empty array
             return (0, 0, 0, *block, shared)
-        launch = make_launch(tuple(grid), tuple(block), shared)
+        launch = make_launch(tuple(grid), tuple(block), shared, of=self.kernel.name)
         return (*launch.grid, *launch.block, launch.shared_bytes)
 
     def _blocks(self, named: Mapping[str, Any], block: list[Any]) -> list[Any]:
         assert self._extent.size is not None
-        return [(self._integer(self._extent.size, named[self._extent.size]) + block[0] - 1) // block[0], 1, 1]
+        threads = block[0] or 1  # none is refused where launches are checked
+        return [(self._integer(self._extent.size, named[self._extent.size]) + threads - 1) // threads, 1, 1]
 
     def _shape(self, name: str, shape: Shape, named: Mapping[str, Any]) -> tuple[int, ...]:
         self._check_dtype(name)
-        if isinstance(shape, str):
-            return tuple(named[shape].shape)
-        found = value_of(shape, named)
-        return tuple(map(operator.index, found if isinstance(found, tuple | list) else [found]))
+        return tuple(map(operator.index, self._made_shape(name, shape, named)))
 
     # ---- arguments
 
@@ -127,27 +131,31 @@ class Op(Asked):
 
     def _number(self, name: str, value: Any) -> Any:
         """A float where it is part of the code, else an array of no dimensions."""
-        if isinstance(value, int | float) and not isinstance(value, bool | np.generic):
+        is_huge = isinstance(value, int) and abs(value) >= _HUGE
+        if isinstance(value, int | float) and not isinstance(value, bool | np.generic) and not is_huge:
             return float(value)
         if isinstance(value, jax.Array | np.ndarray | np.floating):
             array = jnp.asarray(value)
-            if array.size == 1 and jnp.issubdtype(array.dtype, jnp.floating):
+            is_integer = array.weak_type and jnp.issubdtype(array.dtype, jnp.integer)  # a Python number, traced
+            if array.size == 1 and (is_integer or jnp.issubdtype(array.dtype, jnp.floating)):
                 dtype = jax.dtypes.canonicalize_dtype(jnp.dtype(self._family.dtype(name)))
                 return array.reshape(()).astype(dtype)
         raise self._refuse(name, "wants a number or a floating-point array of one element", value)
 
     def _integer(self, name: str, value: Any) -> int:
         if isinstance(value, jax.core.Tracer):
-            problem = "has to be known when the operator is traced: launches depend on it"
-            hint = "make it a static argument of jax.jit, or give sizes={...}"
             parameter = f"parameter '{name}' ({self._roles[name].c_type})"
-            raise ArgumentError(f"{self.kernel.name}: {parameter} {problem}\nhelp: {hint}")
+            raise self._untraceable(parameter, "make it a static argument of jax.jit, or give sizes={...}")
         if self._roles[name].dtype == "bool":
             return bool(value)
         try:
             return operator.index(value)
         except TypeError:
             raise self._refuse(name, "wants an integer", value) from None
+
+    def _untraceable(self, what: str, hint: str) -> ArgumentError:
+        problem = "has to be known when the operator is traced: launches depend on it"
+        return ArgumentError(f"{self.kernel.name}: {what} {problem}\nhelp: {hint}")
 
     def _refuse(self, name: str, wants: str, got: Any) -> ArgumentError:
         is_array = isinstance(got, jax.Array | np.ndarray)
@@ -211,16 +219,10 @@ def op(
         requests.no_options("kg.jax.op", kernel, *(part or None for part in given))
         return program_op(kernel)
     kernel = _kernel(kernel)
-    outputs, sizes = dict(outputs or {}), dict(sizes or {})
-    roles = roles_of(kernel, outputs)
-    check(kernel, roles, outputs, sizes)
-    fills = {name: (fill or {}).get(name, 0) for name in outputs}
-    requests.flags(report_nan=report_nan)
-    options = Options(deterministic, requests.memory_size("tape_budget", tape_budget), assume, report_nan)
-    extent = infer(kernel, roles, sizes)
-    if grid is None and extent.size is None:
-        raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")
-    return Op(_family(kernel, roles, options, fills), outputs, grid, block, shared, sizes, extent)
+    settled = settle(kernel, outputs, grid, block, shared, sizes, fill)
+    options = options_of(kernel, deterministic, tape_budget, None, assume, report_nan)
+    family = _family(kernel, settled.roles, options, settled.fills)
+    return Op(family, settled.outputs, grid, block, shared, settled.sizes, settled.extent)
 
 
 def _kernel(given: Any) -> Kernel:

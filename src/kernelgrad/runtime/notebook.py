@@ -11,11 +11,12 @@ _YES = {True: "yes", False: ""}
 
 
 def kernel_html(signature: str, parameters: Sequence[Parameter]) -> str:
-    """The signature, and a row for each parameter."""
+    """The signature, which may have several lines, and a row for each parameter."""
     heads = ("parameter", "C type", "dtype", "read", "written")
     rows = [(p.name, p.c_type, p.dtype or "", _YES[p.read], _YES[p.written]) for p in parameters]
     table = _row("th", heads) + "".join(_row("td", row) for row in rows)
-    return f"<code>{escape(signature)}</code><table>{table}</table>"
+    tag = "pre" if "\n" in signature else "code"
+    return f"<{tag}>{escape(signature)}</{tag}><table>{table}</table>"
 
 
 def gradient_html(signature: str, source: str) -> str:

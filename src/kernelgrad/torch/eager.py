@@ -24,7 +24,7 @@ from ..runtime.config import Launch
 from ..runtime.replay import Replay, Replays
 from ..runtime.tracing import fill_placeholder
 from .calls import Call, Maybe, Tensor
-from .launching import lending, make_launch_of, plain
+from .launching import in_memory, is_plain_memory, lending, make_launch_of, plain
 
 if TYPE_CHECKING:
     from .registration import Registered
@@ -222,7 +222,7 @@ class Eager:
             {n: list(shape) for n, shape in zip(roles.outputs, shapes, strict=True)},
             list(launch),
         )
-        plan = Plan(make_launch_of(tuple(launch)), tensors[0].device, wanted, call)
+        plan = Plan(make_launch_of(tuple(launch), self.launcher.kernel.name), tensors[0].device, wanted, call)
         kept = [k for k, name in enumerate(roles.arrays) if name in needed]
         plan.saved, plan.kept = (*kept, *range(len(roles.arrays), len(tensors))), len(kept)
         plan.made = tuple(self._made(name, shape, arrays) for name, shape in call.shapes.items())
@@ -246,8 +246,7 @@ class Eager:
     def value(self, plan: Plan, tensors: Sequence[Any], numbers: Sequence[Any]) -> Any:
         count = len(self.roles.arrays)
         pool: list[Any] = [
-            a if a.is_contiguous() and not a.is_neg() else a.detach().resolve_neg().contiguous()
-            for a in tensors[:count]
+            a if is_plain_memory(a) else self._in_memory(k, a.detach()) for k, a in enumerate(tensors[:count])
         ]
         for k in self._updated:
             pool[k] = tensors[k].detach().clone(memory_format=torch.contiguous_format)
@@ -264,6 +263,10 @@ class Eager:
             self._fill_outputs([([*pool, *numbers, *plan.integers])[k] for k in self._order])
         results = self._results
         return pool[results[0]] if len(results) == 1 else tuple([pool[k] for k in results])
+
+    def _in_memory(self, place: int, array: Tensor) -> Tensor:
+        self.launcher.check_layout(self.roles.arrays[place], array)
+        return in_memory(array)
 
     def _slowly(self, launch: Launch, args: tuple[Any, ...]) -> None:
         with torch.no_grad(), lending():
@@ -415,7 +418,8 @@ def _slowly(gradient: Any, launch: Launch, tape_bytes: int | None, args: tuple[A
 
 def _copied(tensor: Maybe) -> Tensor:
     assert tensor is not None
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
+    strided = tensor if tensor.layout is torch.strided else tensor.to_dense()
+    return strided.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _node_of(name: str) -> Callable[..., Any]:

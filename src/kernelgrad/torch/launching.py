@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from ..errors import UnsupportedError
+from ..errors import ArgumentError, UnsupportedError
 from ..frameworks.derived import Derived
 from ..frameworks.roles import Roles
+from ..frameworks.settings import Fill
 from ..ir.ops import Atomic
 from ..ir.traverse import walk
 from ..ir.types import Scalar
@@ -25,7 +26,7 @@ from ..runtime.config import Launch, make_launch
 from ..runtime.scratch import LENDER
 from .calls import Call, Maybe, Tensor
 
-Fill = float | int | None
+_STRIDED = torch.strided
 
 
 class Launcher:
@@ -46,7 +47,7 @@ class Launcher:
     def value(self, call: Call) -> tuple[Tensor, ...]:
         device = _device(call)
         made = self._outputs(call, device) | {n: _copy(call.arrays[n]) for n in self.roles.updated}
-        if launch := _launch_of(call):
+        if launch := self._launch_of(call):
             self.before_value(device)
             arrays = {**{n: plain(a) for n, a in call.arrays.items()}, **made}
             self.kernel._launch(launch, self._arguments(call, arrays), {})
@@ -58,7 +59,7 @@ class Launcher:
         results = {n: self._zeros(n, call.shapes[n], device) for n in self._float_outputs}
         for name in self._updated:
             results[name] = self._start(name, given[name], call, device)
-        if launch := _launch_of(call):
+        if launch := self._launch_of(call):
             self.before_derivative()
             pure = {n: self._like(n, given[n], device) for n in self.roles.pure_inputs}
             everything = results | pure
@@ -69,7 +70,7 @@ class Launcher:
 
     def backward(self, grads: Sequence[Maybe], call: Call, wanted: Sequence[str]) -> tuple[Tensor, ...]:
         device = _device(call, grads)
-        launch = _launch_of(call)
+        launch = self._launch_of(call)
         adjoints = self._adjoints(grads, call, wanted, device, torch.empty if launch else torch.zeros)
         if launch:
             self.before_derivative()
@@ -86,7 +87,7 @@ class Launcher:
         """The tangents of the backward's results along tangents of the inputs."""
         device, roles, listed = _device(call, (*grads, *along)), self.roles, self.derived.listed
         found = {name: self._wide(self._start(name, None, call, device)) for name in listed}
-        if launch := _launch_of(call):
+        if launch := self._launch_of(call):
             self.before_derivative()
             seeds = dict(zip(roles.active_results, grads, strict=True))
             moved = dict(zip(roles.active_inputs, along, strict=True))
@@ -97,6 +98,14 @@ class Launcher:
             self.derived.second._launch(launch, order, {})
         narrow = {name: gradient.to(self.dtypes[name]) for name, gradient in found.items()}
         return self._gradients(narrow, call, wanted, device)
+
+    def check_layout(self, name: str, array: Tensor) -> None:
+        if array.layout is not _STRIDED:
+            place = f"{self.kernel.name}: parameter '{name}' ({self.roles[name].c_type})"
+            raise ArgumentError(f"{place} wants a dense tensor, got one of {array.layout}: pass x.to_dense()")
+
+    def _launch_of(self, call: Call) -> Launch | None:
+        return make_launch_of(tuple(call.launch), self.kernel.name)
 
     # ---- arguments
 
@@ -238,10 +247,19 @@ def _device(call: Call, others: Sequence[Maybe] = ()) -> Any:
 
 
 def plain(tensor: Maybe) -> Maybe:
-    """Contiguous, without lazy negation."""
-    if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
-        return tensor
-    return tensor.resolve_neg().contiguous()
+    """Dense and contiguous, in memory: without lazy negation, and no zeros of which there is none."""
+    return tensor if tensor is None or is_plain_memory(tensor) else in_memory(tensor)
+
+
+def is_plain_memory(tensor: Tensor) -> bool:
+    strided = tensor.layout is _STRIDED and tensor.is_contiguous()
+    return strided and not tensor.is_neg() and not tensor._is_zerotensor()
+
+
+def in_memory(tensor: Tensor) -> Tensor:
+    if tensor.layout is not _STRIDED:
+        tensor = tensor.to_dense()
+    return torch.zeros_like(tensor) if tensor._is_zerotensor() else tensor.resolve_neg().contiguous()
 
 
 def _copy(tensor: Maybe) -> Tensor:
@@ -249,13 +267,9 @@ def _copy(tensor: Maybe) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _launch_of(call: Call) -> Launch | None:
-    """None where there are no threads: the extent of an empty tensor."""
-    return make_launch_of(tuple(call.launch))
-
-
 @lru_cache(256)
-def make_launch_of(numbers: tuple[int, ...]) -> Launch | None:
+def make_launch_of(numbers: tuple[int, ...], of: str) -> Launch | None:
+    """None where there are no threads: the extent of an empty tensor. `of`: the kernel's name, for errors."""
     if 0 in numbers[:3]:
         return None
-    return make_launch(numbers[:3], numbers[3:6], numbers[6])
+    return make_launch(numbers[:3], numbers[3:6], numbers[6], of=of)

@@ -12,20 +12,20 @@ from .. import requests
 from ..api import of_cupy
 from ..derivatives.asked.promises import Promises
 from ..errors import ArgumentError, InternalError
-from ..frameworks.asked import Asked, Extent, Inferred, Shape, check, infer, three, value_of
-from ..frameworks.derived import Options
-from ..frameworks.roles import roles_of
+from ..frameworks.asked import Asked, Extent, Inferred, Shape
+from ..frameworks.settings import Fill, options_of, settle
 from ..host.program import Program as Recorded
 from ..ir import serial
 from ..kernel import Kernel
 from .eager import TENSORS, Plan, is_plain
-from .launching import Fill
 from .registration import Registered, register
 
 if TYPE_CHECKING:
     from .recorded import ProgramOp
 
 _PLANS = 256
+_NUMBERS = (float, int, torch.SymFloat, torch.SymInt)
+_INTEGERS = (int, torch.SymInt, torch.SymBool)
 
 
 class Op(Asked):
@@ -113,15 +113,19 @@ class Op(Asked):
             named[key] = value
         for key in self._roles.numbers:
             number = named[key]
-            if isinstance(number, torch.Tensor) and (number.numel() != 1 or not number.is_floating_point()):
+            if not _is_number(number):
                 raise self._refuse(key, "wants a number or a floating-point tensor of one element", number)
         for key in self._roles.arrays:
             if not isinstance(named[key], torch.Tensor):
                 raise self._refuse(key, "wants a tensor", named[key])
+            self._registered.launcher.check_layout(key, named[key])
         if names is self._names and self._extent.inferred is not None:
             named[self._extent.inferred] = self._same_size({name: named[name].numel() for name in self._extent.arrays})
         for key, size in self._sizes.items():
-            named[key] = size(**named) if callable(size) else size
+            named[key] = self._value(f'sizes["{key}"]', size, named)
+        for key in self._roles.integers:
+            if not isinstance(named[key], _INTEGERS) and not hasattr(named[key], "__index__"):
+                raise self._refuse(key, "wants an integer", named[key])
         return named
 
     def _arguments(self, named: dict[str, Any]) -> list[Any]:
@@ -139,23 +143,18 @@ class Op(Asked):
 
     def _shapes(self, named: Mapping[str, Any]) -> list[list[Any]]:
         """Of the outputs."""
-        return [self._shape(shape, named) for _, shape in self._outputs]
+        return [self._made_shape(name, shape, named) for name, shape in self._outputs]
 
     def _launch_numbers(self, named: Mapping[str, Any]) -> list[Any]:
         """Grid, block, bytes of shared memory."""
-        block = three(self._block, named)
-        grid = self._blocks(named, block) if self._grid is None else three(self._grid, named)
-        return [*grid, *block, value_of(self._shared, named)]
+        block = self._three("block", self._block, named)
+        grid = self._blocks(named, block) if self._grid is None else self._three("grid", self._grid, named)
+        return [*grid, *block, self._value("shared=", self._shared, named)]
 
     def _blocks(self, named: Mapping[str, Any], block: list[Any]) -> list[Any]:
         assert self._extent.size is not None
-        return [(named[self._extent.size] + block[0] - 1) // block[0], 1, 1]
-
-    def _shape(self, shape: Shape, named: Mapping[str, Any]) -> list[Any]:
-        if isinstance(shape, str):
-            return list(named[shape].shape)
-        found = shape(**named) if callable(shape) else shape
-        return list(found) if isinstance(found, tuple | list) else [found]
+        threads = block[0] or 1  # none is refused where launches are checked
+        return [(named[self._extent.size] + threads - 1) // threads, 1, 1]
 
     def _refuse(self, name: str, wants: str, got: Any) -> ArgumentError:
         shown = f"a tensor of shape {tuple(got.shape)}" if isinstance(got, torch.Tensor) else type(got).__name__
@@ -177,6 +176,7 @@ class Op(Asked):
             "tape_budget": options.tape_budget,
             "tape_bytes": options.tape_bytes,
             "assume": options.promises,
+            "report_nan": options.report_nan,
         }
         return _unpickled, (kernel.name, serial.dump(kernel.module), dict(self._outputs), settings)
 
@@ -263,17 +263,16 @@ def op(
         requests.no_options("kg.torch.op", kernel, *(part or None for part in given))
         return program_op(kernel)
     kernel = _kernel(kernel)
-    outputs, sizes = dict(outputs or {}), dict(sizes or {})
-    roles = roles_of(kernel, outputs)
-    check(kernel, roles, outputs, sizes)
-    fills = {name: (fill or {}).get(name, 0) for name in outputs}
-    requests.flags(report_nan=report_nan)
-    budget, room = requests.memory_size("tape_budget", tape_budget), requests.memory_size("tape_bytes", tape_bytes)
-    options = Options(deterministic, budget, assume, report_nan, room)
-    extent = infer(kernel, roles, sizes)
-    if grid is None and extent.size is None:
-        raise ArgumentError(f"{kernel.name}: how many blocks there are does not follow from its text: give grid=...")
-    return Op(register(kernel, roles, options, fills), outputs, grid, block, shared, sizes, extent)
+    settled = settle(kernel, outputs, grid, block, shared, sizes, fill)
+    options = options_of(kernel, deterministic, tape_budget, tape_bytes, assume, report_nan)
+    registered = register(kernel, settled.roles, options, settled.fills)
+    return Op(registered, settled.outputs, grid, block, shared, settled.sizes, settled.extent)
+
+
+def _is_number(given: Any) -> bool:
+    if isinstance(given, torch.Tensor):
+        return bool(given.numel() == 1 and given.is_floating_point())
+    return isinstance(given, _NUMBERS) or hasattr(given, "__float__")
 
 
 def _kernel(given: Any) -> Kernel:

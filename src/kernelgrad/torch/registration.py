@@ -12,12 +12,13 @@ from ..errors import ArgumentError
 from ..frameworks.batches import in_batch
 from ..frameworks.derived import Derived, Options
 from ..frameworks.roles import Roles, roles_of
+from ..frameworks.settings import Fill
 from ..kernel import Kernel
 from ..locks import COMPILING
 from .calls import Call, Layout, Maybe, Tensor
 from .eager import Eager
 from .formulas import FORMULAS, Formulas, autograd_of
-from .launching import Fill, Launcher, lending
+from .launching import Launcher, lending
 from .mapping import rule_of
 
 KINDS = ("value", "tangent", "backward", "second")
@@ -148,6 +149,17 @@ class Registered:
                 wants, parameter = self.launcher.dtypes[name], self.roles[name]
                 place = f"{self.kernel.name}: parameter '{name}' ({parameter.c_type})"
                 raise ArgumentError(f"{place} wants a tensor of {wants}, got one of {array.dtype}")
+        self._check_devices(call)
+
+    def _check_devices(self, call: Call) -> None:
+        """One for all arrays; numbers are fetched from where they are, which must be somewhere."""
+        (first, where), *others = [(name, array.device) for name, array in call.arrays.items() if array is not None]
+        given = [(name, tensor.device) for name, tensor in call.tensors.items() if tensor is not None]
+        others += [(name, device) for name, device in given if "meta" in (device.type, where.type)]
+        for name, device in others:
+            if device != where:
+                problem = f"'{first}' is on {where}, '{name}' on {device}"
+                raise ArgumentError(f"{self.kernel.name}: {problem}: bring tensors to one device, as in x.to(...)")
 
     def _autocast(self, device: str) -> Callable[..., Any]:
         """Under autocast, tensors come as the kernel wants them."""

@@ -90,6 +90,11 @@ class SecondOrder:
     def __repr__(self) -> str:
         return f"<{self.style.what} {self.signature}>"
 
+    def _repr_html_(self) -> str:
+        from ...runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
+
     def __getitem__(self, key: Any) -> Callable[..., None]:
         return self._launchers[key]
 

@@ -1,0 +1,104 @@
+"""Tensors of all kinds as inputs of operators and as gradients that come back to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kernelgrad as kg
+
+torch = pytest.importorskip("torch")
+from torch_kernels import MODULE, elementwise, random, weighted  # noqa: E402
+
+WEIGHTED = elementwise("weighted", {"y": "x"})
+GROW = elementwise("grow")
+
+
+def close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def reference(x: Any) -> Any:
+    return weighted(x, x, 1.5)
+
+
+def lazily_negated() -> Any:
+    return torch.view_as_complex(random(5, 2, grad=False)).conj().imag
+
+
+def without_memory() -> Any:
+    return torch._efficientzerotensor((5,), dtype=torch.float64)
+
+
+SEEDS = {
+    "expanded": lambda: random(1, grad=False).expand(5),
+    "lazily negated": lazily_negated,
+    "zeros without memory": without_memory,
+    "sparse": lambda: torch.tensor([0.0, 1.0, 0.0, 0.0, 2.0], dtype=torch.float64).to_sparse(),
+}
+
+
+@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("again", [False, True])
+def test_gradients_that_come(name: str, again: bool) -> None:
+    for op, plain in ((lambda x: WEIGHTED(x, x, 1.5), reference), (GROW, lambda x: torch.exp(x) * x)):
+        x, seed = random(5), SEEDS[name]()
+        dense = seed.to_dense() if seed.is_sparse else torch.zeros_like(seed) + seed
+        if again:  # launches come again, with memory
+            torch.autograd.grad(op(x), x, dense)
+        close(*[torch.autograd.grad(f(x), x, s)[0] for f, s in ((op, seed), (plain, dense))])
+
+
+@pytest.mark.parametrize("make", [lazily_negated, without_memory])
+def test_inputs_that_lie_nowhere_as_they_are(make: Any) -> None:
+    x = make()
+    for _ in range(2):
+        close(WEIGHTED(x, x, 1.5), reference(x))
+        close(GROW(x), torch.exp(x) * x)
+
+
+def test_inputs_must_be_dense() -> None:
+    sparse = torch.ones(3, dtype=torch.float64).to_sparse()
+    for _ in range(2):
+        with pytest.raises(kg.ArgumentError, match="'x' .* wants a dense tensor, got one of torch.sparse_coo"):
+            WEIGHTED(sparse, sparse, 1.0)
+        WEIGHTED(random(3), random(3), 1.0)
+
+
+def test_inputs_must_be_in_one_place() -> None:
+    x, nowhere = random(3), torch.empty(3, dtype=torch.float64, device="meta")
+    with pytest.raises(kg.ArgumentError, match="weighted: 'x' is on cpu, 'w' on meta: bring tensors to one device"):
+        WEIGHTED(x, nowhere, 1.0)
+    with pytest.raises(kg.ArgumentError, match="weighted: 'x' is on cpu, 'a' on meta"):
+        WEIGHTED(x, x, nowhere[0])
+    assert WEIGHTED(nowhere, nowhere, nowhere[0]).device.type == "meta"
+
+
+def make(name: str, *args: Any, **settings: Any) -> kg.torch.Op:
+    return kg.torch.op(MODULE[name], *args, **{"grid": 1, "block": 1, **settings})
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: make("weighted", {"x": "w"}), kg.ArgumentError, "'x' is no array that the kernel writes"),
+        (lambda: make("weighted", {"z": "w"}), kg.ArgumentError, "'z' is no parameter"),
+        (lambda: make("weighted", {"y": "n"}), kg.ArgumentError, "'y' cannot be like 'n'"),
+        (lambda: make("weighted", {"y": "x"}, sizes={"a": 1}), kg.ArgumentError, "'a' is no integer parameter"),
+        (lambda: make("stateful", {"y": "x"}), kg.UnsupportedError, "reads the variable 'STATE'"),
+        (lambda: kg.torch.op(MODULE, grid=1, block=1), kg.ArgumentError, "got a module"),
+        (lambda: WEIGHTED(random(3)), kg.ArgumentError, "wants x, w, a, got 1 by position"),
+        (lambda: WEIGHTED(random(3), random(3), b=1), kg.ArgumentError, "got 2 by position and b by name"),
+        (lambda: WEIGHTED(3, random(3), 1.0), kg.ArgumentError, r"'x' \(const double \*\) wants a tensor, got int"),
+        (
+            lambda: WEIGHTED(random(3), random(3), random(3)),
+            kg.ArgumentError,
+            "'a'.*floating-point tensor of one element, got",
+        ),
+        (lambda: WEIGHTED(random(3).float(), random(3), 1.0), kg.ArgumentError, "'x'.*float64.*got a float32"),
+    ],
+)
+def test_errors(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
