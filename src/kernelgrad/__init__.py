@@ -40,6 +40,8 @@ from .errors import (
 from .module import Module
 
 if TYPE_CHECKING:
+    from . import jax as jax
+    from . import torch as torch
     from .derivatives.gradient import Gradient
     from .kernel import Kernel
     from .runtime.parameters import Parameter

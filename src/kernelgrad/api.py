@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from . import requests
 from .errors import ArgumentError, KernelGradError
@@ -113,6 +113,34 @@ def _of_raw(code: str, name: str, options: tuple[str, ...]) -> Any:
     found = {flag: [w.removeprefix(flag) for w in words if w.startswith(flag)] for flag in ("-D", "-I", "-std=")}
     std = (found["-std="] or ["c++17"])[-1]
     return compile(code, include_dirs=found["-I"], defines=found["-D"], std=std, name=f"{name}.cu")[name]
+
+
+class GradientSettings(TypedDict, total=False):
+    """The keywords of `gradient`."""
+
+    primal: bool
+    keep: Names
+    assign: Names
+    shorter: Names
+    may_alias: bool
+    tape_budget: int | str | None
+    deterministic: bool
+    assume: Promises | None
+    report_nan: bool
+
+
+@overload
+def gradient(target: Kernel, parameters: Names = None, **settings: Unpack[GradientSettings]) -> Gradient: ...
+@overload
+def gradient(
+    target: DeviceFunction, parameters: Names = None, **settings: Unpack[GradientSettings]
+) -> FunctionGradient: ...
+@overload
+def gradient(target: HostFunction, parameters: Names = None, **settings: Unpack[GradientSettings]) -> HostGradient: ...
+@overload
+def gradient(target: Gradient | Tangent) -> SecondOrder: ...
+@overload
+def gradient(target: Program) -> ProgramGradient: ...
 
 
 @compiling

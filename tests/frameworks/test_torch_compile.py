@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +108,21 @@ def test_exported_programs_with_any_size_are_saved_and_loaded() -> None:
     file.seek(0)
     x = random(70, grad=False)
     close(torch.export.load(file).module()(x), weighted(x, x, 2.0) + 1)
+
+
+def test_programs_that_are_compiled_ahead_of_time(tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("PyTorch needs a C++ compiler for this")
+
+    class Model(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return WEIGHTED(x, 2 * x, 2.0)
+
+    shapes = ({0: torch.export.Dim("n", min=2)},)
+    program = torch.export.export(Model(), (random(5, grad=False),), dynamic_shapes=shapes)
+    file = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+    loaded, x = torch._inductor.aoti_load_package(file), random(70, grad=False)
+    close(loaded(x), weighted(x, 2 * x, 2.0))
 
 
 def test_a_wrong_dtype_is_said_when_the_graph_is_made() -> None:
