@@ -19,6 +19,7 @@ from torch_kernels import MODULE, blocks, elementwise, numel, random, weighted  
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*torch._prims_common.check:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
 ]
 WEIGHTED = elementwise("weighted", {"y": "x"})
 W, A = random(5, grad=False, seed=1), random(1, grad=False)[0]
