@@ -62,7 +62,7 @@ class Chooser:
     def find(self, launch: KnownLaunch, sizes: Mapping[str, int], assigned: tuple[str, ...]) -> Found:
         """`sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero."""
         known = launch.answers(self.variant.kernel.function)
-        kind = launch.grid, launch.block, launch.shared_bytes, tuple(sizes.items()), launch.ways
+        kind = launch.grid, launch.block, launch.shared_bytes, tuple(sizes.items()), launch.ways, launch.parts
         found = self._found.get((kind, tuple(map(known, self.relevant.parts))))
         if found is None:
             looking = Looking(known)
