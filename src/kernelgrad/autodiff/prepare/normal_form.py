@@ -44,8 +44,10 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     """The function in the form that reversal knows."""
     facts = options.facts
     refuse_fences(function)
-    volatile = Pass("volatile", "transforms.volatile_accesses", (Load, Store), (not facts.ragged,))
-    function = applied(_BIT_MOVES, applied(volatile, function, module), module)
+    if any(isinstance(op, Load | Store) and op.volatile for op in walk(function.body)):
+        volatile = Pass("volatile", "transforms.volatile_accesses", (), (not facts.ragged,))
+        function = applied(volatile, function, module)
+    function = applied(_BIT_MOVES, function, module)
     if facts.passed:
         function = applied(Pass("decided", "transforms.decided", (), (facts.passed,)), function, module)
     function = applied(_LOCAL_ARRAYS, applied(_CAS_LOOPS, function, module), module)
