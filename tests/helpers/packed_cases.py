@@ -58,6 +58,18 @@ CASES = {
         "__half h[8]; *(float4 *)h = ((const float4 *)x)[i]; for (int j = 0; j < 8; ++j) h[j] = h[j] * h[j];"
         " ((float4 *)y)[i] = *(float4 *)h;"
     ),
+    "memcpy": Case(
+        "__half h[8]; memcpy(h, x + 8 * i, 16); for (int j = 0; j < 8; ++j) h[j] *= h[j]; memcpy(y + 8 * i, h, 16);"
+    ),
+    "memcpy of others": Case(
+        "uint4 v; memcpy(&v, x + 8 * i, sizeof v); __half2 h[4]; memcpy(&h, &v, sizeof h);"
+        f"{_SQUARES} memcpy(&v, h, sizeof v); memcpy(&y[8 * i], &v, sizeof v);"
+    ),
+    "memcpy of bits": Case(
+        "for (int j = 0; j < 4; ++j) { unsigned bits; memcpy(&bits, &x[4 * i + j], 4); float v; memcpy(&v, &bits, 4);"
+        " v *= v; memcpy(y + 4 * i + j, &v, sizeof(float)); }",
+        "float",
+    ),
     "union": Case(
         "union { uint4 v; __half2 h[4]; } u; u.v = ((const uint4 *)x)[i]; __half2 *h = u.h;"
         f"{_SQUARES} ((uint4 *)y)[i] = u.v;"

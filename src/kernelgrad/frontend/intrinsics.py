@@ -25,6 +25,7 @@ _REASONS = {
     ),
     "allocation on the device is not supported": "malloc free",
     "grid-wide synchronisation is not supported": "__kg_unsupported_grid_sync",
+    "clad::zero_init of an object with a destructor is not supported": "__kg_unsupported_zero",
     "textures are not supported": "tex1Dfetch tex1D tex2D tex3D tex1DLayered tex2DLayered",
     "surfaces are not supported": "surf2Dread surf2Dwrite surf3Dwrite",
     "cuRAND is not supported: generate the random numbers before the launch and pass them in": (
