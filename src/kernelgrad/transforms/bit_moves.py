@@ -401,10 +401,34 @@ class _Union:
 # ---- packs as arrays
 
 
+@dataclass(frozen=True)
+class _Spot:
+    """`base + index + const`, in numbers."""
+
+    base: Value
+    index: Value | None = None
+    const: int = 0
+
+    def plus(self, b: Builder, index: Value | None, const: int) -> _Spot:
+        if index is None or self.index is None:
+            return _Spot(self.base, index or self.index, self.const + const)
+        total = b.apply("add", b.convert(self.index, I64), b.convert(index, I64))
+        return _Spot(self.base, total, self.const + const)
+
+    def pointer(self, b: Builder) -> Value:
+        if self.index is None:
+            return b.offset(self.base, b.constant(self.const, I64)) if self.const else self.base
+        index = self.index
+        if self.const:
+            index = b.apply("add", b.convert(index, I64), b.constant(self.const, I64))
+        return b.offset(self.base, index)
+
+
 class _Retyped:
     def __init__(self, classes: _Classes):
-        self.number = classes.found
+        self.number, self.definitions = classes.found, classes.definitions
         self._values: dict[Value, Value] = {}
+        self._spots: dict[Value, _Spot] = {}  # by the old pointers
 
     def function(self, function: Function) -> Function:
         b = Builder(function.span)
@@ -480,27 +504,39 @@ class _Retyped:
             case Alloca():
                 memory = b.alloca(Array(number, _pointee(op.result).size // number.size), op.result.name)
                 return self._counting(b, memory, op.result)
+            case PtrCast(ptr) if ptr.type.space == op.result.type.space:  # type: ignore[union-attr]
+                self._spots[op.result] = self._spot(ptr)
+                return self.value(ptr)
             case PtrCast(ptr):
                 return self._counting(b, self.value(ptr), op.result)
-            case Offset(ptr, index):
-                scale = _pointee(ptr).size // number.size
-                if scale != 1:
-                    index = b.apply("mul", b.convert(self.value(index), I64), b.constant(scale, I64))
-                return b.offset(self.value(ptr), self.value(index))
-            case Member(ptr, k):
-                fields = _pointee(ptr).fields  # type: ignore[union-attr]
-                at = fields[k].offset // number.size
-                return b.offset(self.value(ptr), b.constant(at, I64)) if at else self.value(ptr)
+            case Offset() | Member():
+                spot = self._spots[op.result] = self._moved(b, op, number)
+                return spot.pointer(b)
         b.add(op)
         return self._counting(b, op.result)
+
+    def _spot(self, ptr: Value) -> _Spot:
+        return self._spots.get(ptr) or _Spot(self.value(ptr))
+
+    def _moved(self, b: Builder, op: Offset | Member, number: Scalar) -> _Spot:
+        type, spot = _pointee(op.ptr), self._spot(op.ptr)
+        if isinstance(op, Member):
+            return spot.plus(b, None, type.fields[op.index].offset // number.size)  # type: ignore[union-attr]
+        scale, known = type.size // number.size, self.definitions.get(op.index)
+        if isinstance(known, Constant):
+            return spot.plus(b, None, scale * int(known.value))
+        index = self.value(op.index)
+        if scale != 1:
+            index = b.apply("mul", b.convert(index, I64), b.constant(scale, I64))
+        return spot.plus(b, index, 0)
 
     def _types(self, pack: Value) -> list[Type]:
         number = self.number[pack]
         return [number] * (pack.type.size // number.size)
 
     def _places(self, b: Builder, ptr: Value, pack: Value) -> list[Value]:
-        first = self.value(ptr)
-        return [b.offset(first, b.constant(k, I64)) if k else first for k in range(len(self._types(pack)))]
+        spot = self._spot(ptr)
+        return [spot.plus(b, None, k).pointer(b) for k in range(len(self._types(pack)))]
 
     def _at(self, aggregate: Value, index: int) -> int:
         """Where a part begins, in numbers."""
