@@ -70,8 +70,8 @@ def lower(name: str, params: list[Type], result: Type | None) -> tuple[list[Op],
     return builder.ops, value
 
 
-# Not those that clang knows, and the one of any type.
-ELSEWHERE = {n for n in INTRINSICS if n.startswith("__builtin_")} | {"__syncthreads", "__kg_stop"}
+# Not those that clang knows, and those of any type: `__kg_stop`, and shuffles, which test_cub.py has of structs.
+ELSEWHERE = {n for n in INTRINSICS if n.startswith(("__builtin_", "__kg_shfl_"))} | {"__syncthreads", "__kg_stop"}
 OWN_DECLARATION = sorted(set(INTRINSICS) - ELSEWHERE)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import KernelGradError, Span, UnsupportedError
@@ -17,6 +17,7 @@ from ..frontend.in_source import Request, extent
 from ..frontend.text import tokens
 from ..frontend.unit import Unit, declarations
 from ..frontend.visiting import children_of
+from ..locks import cached_property
 from .edits import Edits
 from .functions import Functions, declare
 from .handles import Handle, handle_of
