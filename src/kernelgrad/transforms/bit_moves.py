@@ -12,6 +12,7 @@ which one is computed with stays as it is.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -48,9 +49,10 @@ from ..ir.ops import (
 from ..ir.traverse import operands, rebuild, walk, with_body
 from ..ir.types import BF16, F16, F32, F64, I64, Array, Pointer, Scalar, Struct, Type, element_types
 from . import simplify
+from .half_steps import odd_steps
 
 _CODES = {F16: "e", F32: "f", F64: "d"}
-_HALVES = {F16, BF16}
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 _SHUFFLES = ("shfl_idx", "shfl_up", "shfl_down", "shfl_xor")
 
 
@@ -94,30 +96,6 @@ def _is_mixed(root: Value, accessed: set[Scalar]) -> bool:
     """Whether memory that holds floats is accessed as something else."""
     types = accessed | _declared(root)
     return root is not UNKNOWN and any(t.is_float for t in types) and bool(accessed - _declared(root))
-
-
-def odd_steps(function: Function, memory: Memory) -> Iterator[tuple[Op, Value]]:
-    """Pointers that step through half-precision numbers as through something else, with the memory: the adjoints of
-    these are floats, so that the same step leads elsewhere among them."""
-    for op in walk(function.body):
-        if isinstance(op, Offset | Member):
-            for root in memory.of(op.ptr):
-                if _is_odd(_pointee(op.ptr), root):
-                    yield op, root
-
-
-def _is_odd(type: Type, root: Value) -> bool:
-    declared = _declared(root)
-    if declared.isdisjoint(_HALVES):
-        return False
-    return set(_leaves(type)) != declared if len(declared) == 1 else type not in set(_parts_of(_pointee(root)))
-
-
-def _parts_of(type: Type) -> Iterator[Type]:
-    yield type
-    if isinstance(type, Struct | Array):
-        for part in dict.fromkeys([type.element] if isinstance(type, Array) else element_types(type)):
-            yield from _parts_of(part)
 
 
 # ---- one number at a time
@@ -184,6 +162,7 @@ class _Classes:
         self.memory = memory
         self.ops = list(walk(function.body))
         self.accesses = [op for op in self.ops if isinstance(op, Load | Store)]
+        self.counters = {op.body.args[0] for op in self.ops if isinstance(op, For)}
         self.params = {p.value for p in function.params}
         self.groups = list(_flowing(self.ops))
         self.definitions = {result: op for op in self.ops for result in op.results}
@@ -200,6 +179,7 @@ class _Classes:
             if not class_.packs and self.odd.isdisjoint(class_.roots):
                 continue
             pointers = {ptr for ptr, roots in memory.roots.items() if not roots.isdisjoint(class_.roots)}
+            pointers |= self._nulls(pointers)
             if self._is_moved(class_) and self._is_counted(pointers, class_):
                 assert class_.number is not None
                 self.found.update(dict.fromkeys(class_.packs | pointers, class_.number))
@@ -215,6 +195,19 @@ class _Classes:
     def _is_given(self, root: Value) -> bool:
         """Whether its type cannot be changed: all but a thread's own memory."""
         return not isinstance(self.definitions.get(root), Alloca)
+
+    def _nulls(self, pointers: set[Value]) -> set[Value]:
+        """What leads nowhere and takes the place of one of the pointers, or is compared with it."""
+        found = set[Value]()
+        groups = [group for group in (*self.groups, *_compared(self.ops)) if isinstance(group[0].type, Pointer)]
+        changed = True
+        while changed:
+            met = (v for group in groups if not (pointers | found).isdisjoint(group) for v in group)
+            new = {v for v in met if not self.memory.of(v)} - found
+            new |= {op.ptr for op in map(self.definitions.get, new) if isinstance(op, PtrCast)} - found
+            found |= new
+            changed = bool(new)
+        return found
 
     def _united(self) -> list[_Class]:
         union = _Union()
@@ -269,6 +262,8 @@ class _Classes:
         )
         if any(op.result.type != number for op in atomics):
             return False
+        if not packs.isdisjoint(self.counters):
+            return False
         made = (self.definitions.get(v) for v in packs)
         if not all(op is None or self._makes(op, number, packs) for op in made):
             return False
@@ -280,6 +275,8 @@ class _Classes:
         size = class_.number.size
         if not all(isinstance(p.type, Pointer) and self.memory.of(p) <= class_.roots for p in pointers):
             return False
+        if any(self.found.get(p, class_.number) != class_.number for p in pointers):  # a null of two classes
+            return False
         return all(_counts(op, pointers, size) for op in self.ops if not pointers.isdisjoint(operands(op)))
 
     @staticmethod
@@ -287,8 +284,8 @@ class _Classes:
         match op:
             case Load() | Undef() | If() | For() | While() | Apply("select") | Aggregate() | Extract() | Insert():
                 return True
-            case Constant():
-                return op.result.type != BF16
+            case Constant(value):
+                return op.result.type != BF16 and not any(map(math.isnan, _unpacked(value, op.result.type, number)))
             case Apply("bitcast" | "convert", (arg,)):
                 return arg in packs or (op.fn == "bitcast" and arg.type == number)
             case Warp(fn):
@@ -298,8 +295,10 @@ class _Classes:
     @staticmethod
     def _uses(op: Op, class_: _Class) -> bool:
         match op:
-            case Load() | Store() | If() | For() | While() | Aggregate() | Extract() | Insert():
+            case Load() | Store() | If() | While() | Aggregate() | Extract() | Insert():
                 return True
+            case For(lower, upper):
+                return class_.packs.isdisjoint((lower, upper))
             case Apply("select", (cond, *_)):
                 return cond not in class_.packs
             case Apply("bitcast" | "convert", (_,)):
@@ -322,6 +321,8 @@ def _counts(op: Op, pointers: set[Value], size: int) -> bool:
             return value not in pointers and isinstance(value.type, Scalar)
         case Apply("select"):
             return True
+        case Apply(fn, args) if fn in _COMPARISONS:
+            return pointers.issuperset(args)
         case PtrCast() | Atomic() | If() | For() | While():
             return True
     return False
@@ -364,6 +365,12 @@ def _flowing(ops: Iterable[Op]) -> Iterator[tuple[Value, ...]]:
             case While(inits, before, body):
                 yield from zip(inits, before.args, body.results, strict=True)
                 yield from zip(op.results, before.results[1:], body.args, strict=True)
+
+
+def _compared(ops: Iterable[Op]) -> Iterator[tuple[Value, ...]]:
+    for op in ops:
+        if isinstance(op, Apply) and op.fn in _COMPARISONS:
+            yield op.args
 
 
 def _is_recast(a: Type, b: Type) -> bool:
@@ -440,6 +447,8 @@ class _Retyped:
         match op:
             case Alloca() | GlobalRef() | PtrCast() | Offset() | Member() if op.result in self.number:
                 self._values[op.result] = self._pointer(b, op)
+            case Constant() | Undef() if op.result in self.number and isinstance(op.result.type, Pointer):
+                self._values[op.result] = self._pointer(b, op)
             case Load(ptr) if op.result in self.number:
                 self._put(b, op.result, [b.load(at) for at in self._places(b, ptr, op.result)])
             case Store(ptr, value) if value in self.number:
@@ -491,6 +500,10 @@ class _Retyped:
                 fields = _pointee(ptr).fields  # type: ignore[union-attr]
                 at = fields[k].offset // number.size
                 return b.offset(self.value(ptr), b.constant(at, I64)) if at else self.value(ptr)
+            case Constant(null):
+                return b.constant(null, self.value(op.result).type)
+            case Undef():
+                return b.undef(self.value(op.result).type)
         b.add(op)
         return self._counting(b, op.result)
 
