@@ -12,14 +12,13 @@ which one is computed with stays as it is.
 
 from __future__ import annotations
 
-import struct
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from ..analysis.roots import UNKNOWN, Memory, analyse
-from ..ir.builder import Builder
+from ..ir.builder import Builder, pointee
 from ..ir.ops import (
     Aggregate,
     Alloca,
@@ -30,7 +29,6 @@ from ..ir.ops import (
     Extract,
     For,
     Function,
-    GlobalRef,
     If,
     Insert,
     Load,
@@ -46,11 +44,12 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import operands, rebuild, walk, with_body
-from ..ir.types import BF16, F16, F32, F64, I64, Array, Pointer, Scalar, Struct, Type, element_types
+from ..ir.types import BF16, I64, Array, Pointer, Scalar, Struct, Type, element_types
 from . import simplify
+from .half_steps import odd_steps
+from .packs import Retyped, unpacked
 
-_CODES = {F16: "e", F32: "f", F64: "d"}
-_HALVES = {F16, BF16}
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 _SHUFFLES = ("shfl_idx", "shfl_up", "shfl_down", "shfl_xor")
 
 
@@ -64,7 +63,7 @@ def run(function: Function, module: Module) -> Function:
     classes = _Classes(split, analyse(split))
     if not classes.found:
         return function
-    return simplify.run(_Retyped(classes).function(split), module)
+    return simplify.run(Retyped(classes.found, classes.definitions).function(split), module)
 
 
 def _leaves(type: Type) -> Iterator[Scalar]:
@@ -94,30 +93,6 @@ def _is_mixed(root: Value, accessed: set[Scalar]) -> bool:
     """Whether memory that holds floats is accessed as something else."""
     types = accessed | _declared(root)
     return root is not UNKNOWN and any(t.is_float for t in types) and bool(accessed - _declared(root))
-
-
-def odd_steps(function: Function, memory: Memory) -> Iterator[tuple[Op, Value]]:
-    """Pointers that step through half-precision numbers as through something else, with the memory: the adjoints of
-    these are floats, so that the same step leads elsewhere among them."""
-    for op in walk(function.body):
-        if isinstance(op, Offset | Member):
-            for root in memory.of(op.ptr):
-                if _is_odd(_pointee(op.ptr), root):
-                    yield op, root
-
-
-def _is_odd(type: Type, root: Value) -> bool:
-    declared = _declared(root)
-    if declared.isdisjoint(_HALVES):
-        return False
-    return set(_leaves(type)) != declared if len(declared) == 1 else type not in set(_parts_of(_pointee(root)))
-
-
-def _parts_of(type: Type) -> Iterator[Type]:
-    yield type
-    if isinstance(type, Struct | Array):
-        for part in dict.fromkeys([type.element] if isinstance(type, Array) else element_types(type)):
-            yield from _parts_of(part)
 
 
 # ---- one number at a time
@@ -184,6 +159,7 @@ class _Classes:
         self.memory = memory
         self.ops = list(walk(function.body))
         self.accesses = [op for op in self.ops if isinstance(op, Load | Store)]
+        self.counters = {op.body.args[0] for op in self.ops if isinstance(op, For)}
         self.params = {p.value for p in function.params}
         self.groups = list(_flowing(self.ops))
         self.definitions = {result: op for op in self.ops for result in op.results}
@@ -200,6 +176,7 @@ class _Classes:
             if not class_.packs and self.odd.isdisjoint(class_.roots):
                 continue
             pointers = {ptr for ptr, roots in memory.roots.items() if not roots.isdisjoint(class_.roots)}
+            pointers |= self._nulls(pointers)
             if self._is_moved(class_) and self._is_counted(pointers, class_):
                 assert class_.number is not None
                 self.found.update(dict.fromkeys(class_.packs | pointers, class_.number))
@@ -215,6 +192,19 @@ class _Classes:
     def _is_given(self, root: Value) -> bool:
         """Whether its type cannot be changed: all but a thread's own memory."""
         return not isinstance(self.definitions.get(root), Alloca)
+
+    def _nulls(self, pointers: set[Value]) -> set[Value]:
+        """What leads nowhere and takes the place of one of the pointers, or is compared with it."""
+        found = set[Value]()
+        groups = [group for group in (*self.groups, *_compared(self.ops)) if isinstance(group[0].type, Pointer)]
+        changed = True
+        while changed:
+            met = (v for group in groups if not (pointers | found).isdisjoint(group) for v in group)
+            new = {v for v in met if not self.memory.of(v)} - found
+            new |= {op.ptr for op in map(self.definitions.get, new) if isinstance(op, PtrCast)} - found
+            found |= new
+            changed = bool(new)
+        return found
 
     def _united(self) -> list[_Class]:
         union = _Union()
@@ -269,6 +259,8 @@ class _Classes:
         )
         if any(op.result.type != number for op in atomics):
             return False
+        if not packs.isdisjoint(self.counters):
+            return False
         made = (self.definitions.get(v) for v in packs)
         if not all(op is None or self._makes(op, number, packs) for op in made):
             return False
@@ -280,6 +272,8 @@ class _Classes:
         size = class_.number.size
         if not all(isinstance(p.type, Pointer) and self.memory.of(p) <= class_.roots for p in pointers):
             return False
+        if any(self.found.get(p, class_.number) != class_.number for p in pointers):  # a null of two classes
+            return False
         return all(_counts(op, pointers, size) for op in self.ops if not pointers.isdisjoint(operands(op)))
 
     @staticmethod
@@ -287,8 +281,8 @@ class _Classes:
         match op:
             case Load() | Undef() | If() | For() | While() | Apply("select") | Aggregate() | Extract() | Insert():
                 return True
-            case Constant():
-                return op.result.type != BF16
+            case Constant(value):
+                return op.result.type != BF16 and not any(map(math.isnan, unpacked(value, op.result.type, number)))
             case Apply("bitcast" | "convert", (arg,)):
                 return arg in packs or (op.fn == "bitcast" and arg.type == number)
             case Warp(fn):
@@ -298,8 +292,10 @@ class _Classes:
     @staticmethod
     def _uses(op: Op, class_: _Class) -> bool:
         match op:
-            case Load() | Store() | If() | For() | While() | Aggregate() | Extract() | Insert():
+            case Load() | Store() | If() | While() | Aggregate() | Extract() | Insert():
                 return True
+            case For(lower, upper):
+                return class_.packs.isdisjoint((lower, upper))
             case Apply("select", (cond, *_)):
                 return cond not in class_.packs
             case Apply("bitcast" | "convert", (_,)):
@@ -312,9 +308,9 @@ class _Classes:
 def _counts(op: Op, pointers: set[Value], size: int) -> bool:
     match op:
         case Offset(ptr, _):
-            return _pointee(ptr).size % size == 0
+            return pointee(ptr).size % size == 0
         case Member(ptr, index):
-            struct_ = _pointee(ptr)
+            struct_ = pointee(ptr)
             return isinstance(struct_, Struct) and struct_.fields[index].offset % size == 0
         case Load():
             return isinstance(op.result.type, Scalar)
@@ -322,14 +318,11 @@ def _counts(op: Op, pointers: set[Value], size: int) -> bool:
             return value not in pointers and isinstance(value.type, Scalar)
         case Apply("select"):
             return True
+        case Apply(fn, args) if fn in _COMPARISONS:
+            return pointers.issuperset(args)
         case PtrCast() | Atomic() | If() | For() | While():
             return True
     return False
-
-
-def _pointee(ptr: Value) -> Type:
-    assert isinstance(ptr.type, Pointer)
-    return ptr.type.pointee
 
 
 def _holds(type: Type, number: Scalar) -> bool:
@@ -366,6 +359,12 @@ def _flowing(ops: Iterable[Op]) -> Iterator[tuple[Value, ...]]:
                 yield from zip(op.results, before.results[1:], body.args, strict=True)
 
 
+def _compared(ops: Iterable[Op]) -> Iterator[tuple[Value, ...]]:
+    for op in ops:
+        if isinstance(op, Apply) and op.fn in _COMPARISONS:
+            yield op.args
+
+
 def _is_recast(a: Type, b: Type) -> bool:
     """Integers of one size: the same bits."""
     return isinstance(a, Scalar) and isinstance(b, Scalar) and a.size == b.size and not (a.is_float or b.is_float)
@@ -396,180 +395,3 @@ class _Union:
         for value in self._parent:
             found[self._find(value)].append(value)
         return list(found.values())
-
-
-# ---- packs as arrays
-
-
-@dataclass(frozen=True)
-class _Spot:
-    """`base + index + const`, in numbers."""
-
-    base: Value
-    index: Value | None = None
-    const: int = 0
-
-    def plus(self, b: Builder, index: Value | None, const: int) -> _Spot:
-        if index is None or self.index is None:
-            return _Spot(self.base, index or self.index, self.const + const)
-        total = b.apply("add", b.convert(self.index, I64), b.convert(index, I64))
-        return _Spot(self.base, total, self.const + const)
-
-    def pointer(self, b: Builder) -> Value:
-        if self.index is None:
-            return b.offset(self.base, b.constant(self.const, I64)) if self.const else self.base
-        index = self.index
-        if self.const:
-            index = b.apply("add", b.convert(index, I64), b.constant(self.const, I64))
-        return b.offset(self.base, index)
-
-
-class _Retyped:
-    def __init__(self, classes: _Classes):
-        self.number, self.definitions = classes.found, classes.definitions
-        self._values: dict[Value, Value] = {}
-        self._spots: dict[Value, _Spot] = {}  # by the old pointers
-
-    def function(self, function: Function) -> Function:
-        b = Builder(function.span)
-        for param in function.params:
-            if param.value in self.number:
-                self._values[param.value] = self._counting(b, param.value)
-        body = self.block(function.body)
-        return with_body(function, Block(body.args, (*b.ops, *body.ops), body.results))
-
-    def _counting(self, b: Builder, ptr: Value, old: Value | None = None) -> Value:
-        """A pointer as one to numbers. `old`: whose place it takes."""
-        type = (old or ptr).type
-        assert isinstance(type, Pointer)
-        return b.cast_pointer(ptr, Pointer(self.number[old or ptr], type.space))
-
-    def value(self, v: Value) -> Value:
-        number = self.number.get(v)
-        if number is None:
-            return self._values.get(v, v)
-        if v not in self._values:
-            new: Type = Array(number, v.type.size // number.size)
-            if isinstance(v.type, Pointer):
-                new = Pointer(number, v.type.space)
-            self._values[v] = Value(new, v.name)
-        return self._values[v]
-
-    def block(self, block: Block) -> Block:
-        ops = [new for op in block.ops for new in self.op(op)]
-        return Block(tuple(map(self.value, block.args)), tuple(ops), tuple(map(self.value, block.results)))
-
-    def op(self, op: Op) -> list[Op]:
-        b = Builder(op.span)
-        match op:
-            case Alloca() | GlobalRef() | PtrCast() | Offset() | Member() if op.result in self.number:
-                self._values[op.result] = self._pointer(b, op)
-            case Load(ptr) if op.result in self.number:
-                self._put(b, op.result, [b.load(at) for at in self._places(b, ptr, op.result)])
-            case Store(ptr, value) if value in self.number:
-                for k, at in enumerate(self._places(b, ptr, value)):
-                    b.store(at, b.extract(self.value(value), k))
-            case Undef() if op.result in self.number:
-                self._put(b, op.result, [b.undef(t) for t in self._types(op.result)])
-            case Constant(constant) if op.result in self.number:
-                numbers = _unpacked(constant, op.result.type, self.number[op.result])
-                self._put(
-                    b, op.result, [b.constant(n, t) for n, t in zip(numbers, self._types(op.result), strict=True)]
-                )
-            case Aggregate(args) if op.result in self.number:
-                self._put(b, op.result, [part for a in args for part in self._parts(b, a)])
-            case Extract(aggregate, index) if op.result in self.number:
-                first = self._at(aggregate, index)
-                self._put(b, op.result, self._parts(b, aggregate)[first : first + len(self._types(op.result))])
-            case Insert(aggregate, value, index) if op.result in self.number:
-                parts, first = self._parts(b, aggregate), self._at(aggregate, index)
-                parts[first : first + len(self._types(value))] = self._parts(b, value)
-                self._put(b, op.result, parts)
-            case Apply("select", (cond, yes, no)) if op.result in self.number:
-                pairs = zip(self._parts(b, yes), self._parts(b, no), strict=True)
-                self._put(b, op.result, [b.apply("select", cond, x, y) for x, y in pairs])
-            case Apply("bitcast" | "convert", (arg,)) if op.result in self.number or arg in self.number:
-                self._recast(b, op, arg)
-            case Warp(fn, (mask, value, *rest)) if op.result in self.number:
-                shuffled = [b.emit(Warp, fn, (mask, part, *rest), type=part.type) for part in self._parts(b, value)]
-                self._put(b, op.result, shuffled)
-            case _:
-                results = tuple(map(self.value, op.results))
-                return [rebuild(op, self.value, self.block, results=results)]
-        return b.ops
-
-    def _pointer(self, b: Builder, op: Op) -> Value:
-        number = self.number[op.result]
-        match op:
-            case Alloca():
-                memory = b.alloca(Array(number, _pointee(op.result).size // number.size), op.result.name)
-                return self._counting(b, memory, op.result)
-            case PtrCast(ptr) if ptr.type.space == op.result.type.space:  # type: ignore[union-attr]
-                self._spots[op.result] = self._spot(ptr)
-                return self.value(ptr)
-            case PtrCast(ptr):
-                return self._counting(b, self.value(ptr), op.result)
-            case Offset() | Member():
-                spot = self._spots[op.result] = self._moved(b, op, number)
-                return spot.pointer(b)
-        b.add(op)
-        return self._counting(b, op.result)
-
-    def _spot(self, ptr: Value) -> _Spot:
-        return self._spots.get(ptr) or _Spot(self.value(ptr))
-
-    def _moved(self, b: Builder, op: Offset | Member, number: Scalar) -> _Spot:
-        type, spot = _pointee(op.ptr), self._spot(op.ptr)
-        if isinstance(op, Member):
-            return spot.plus(b, None, type.fields[op.index].offset // number.size)  # type: ignore[union-attr]
-        scale, known = type.size // number.size, self.definitions.get(op.index)
-        if isinstance(known, Constant):
-            return spot.plus(b, None, scale * int(known.value))
-        index = self.value(op.index)
-        if scale != 1:
-            index = b.apply("mul", b.convert(index, I64), b.constant(scale, I64))
-        return spot.plus(b, index, 0)
-
-    def _types(self, pack: Value) -> list[Type]:
-        number = self.number[pack]
-        return [number] * (pack.type.size // number.size)
-
-    def _places(self, b: Builder, ptr: Value, pack: Value) -> list[Value]:
-        spot = self._spot(ptr)
-        return [spot.plus(b, None, k).pointer(b) for k in range(len(self._types(pack)))]
-
-    def _at(self, aggregate: Value, index: int) -> int:
-        """Where a part begins, in numbers."""
-        type = aggregate.type
-        nbytes = type.fields[index].offset if isinstance(type, Struct) else index * type.element.size  # type: ignore[union-attr]
-        return nbytes // self.number[aggregate].size
-
-    def _parts(self, b: Builder, pack: Value) -> list[Value]:
-        return [b.extract(self.value(pack), k) for k in range(len(self._types(pack)))]
-
-    def _put(self, b: Builder, pack: Value, parts: list[Value]) -> None:
-        new = self.value(pack)
-        made = b.aggregate(new.type, tuple(parts))  # type: ignore[arg-type]
-        b.ops[-1] = replace(b.ops[-1], results=(new,))
-        assert made is not new
-
-    def _recast(self, b: Builder, op: Op, arg: Value) -> None:
-        if op.result not in self.number:
-            self._values[op.result] = b.extract(self.value(arg), 0)
-        elif arg not in self.number:
-            self._put(b, op.result, [self.value(arg)])
-        else:
-            self._put(b, op.result, self._parts(b, arg))
-
-
-def _unpacked(constant: Any, type: Type, number: Scalar) -> list[float]:
-    """The numbers whose bits a constant has."""
-    assert isinstance(type, Scalar)
-    if type.is_float:
-        data = struct.pack("<" + _CODES[type], constant)
-    else:
-        data = (int(constant) % (1 << type.bits)).to_bytes(type.size, "little")
-    parts = [data[at : at + number.size] for at in range(0, type.size, number.size)]
-    if number == BF16:  # the upper half of a float
-        return [struct.unpack("<f", b"\0\0" + part)[0] for part in parts]
-    return [struct.unpack("<" + _CODES[number], part)[0] for part in parts]

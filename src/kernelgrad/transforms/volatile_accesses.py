@@ -4,9 +4,10 @@
     v[t] += v[t + 16];                                 a = shared[t] + shared[t + 16]; __syncwarp(); shared[t] = a;
 
 Warp-synchronous code takes the lanes of a warp to be in step, and its shared arrays are volatile so that each statement
-reaches memory: between two accesses, of which one is a store, the lanes meet. Where they all come by, the mask is the
-whole warp, else those that are active. Memory that outlives the launch is volatile for no reason if the launch only
-reads or only writes it, as far as can be seen; what one thread stores there and another may wait for has no reverse.
+reaches memory: between two accesses, of which one is a store, the lanes meet, also where only one of the two is
+volatile, and before a branch that some do not take. Where they all come by, the mask is the whole warp, else those that
+are active. Memory that outlives the launch is volatile for no reason if the launch only reads or only writes it, as far
+as can be seen; what one thread stores there and another may wait for has no reverse.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def run(function: Function, module: Module, whole_rows: bool) -> Function:
         return function
     _refuse(function, [op for op in volatile if not _is_shared(op)])
     uniform = warp_uniform_values(function, whole_rows)
-    return with_body(function, _Plain(uniform).block(function.body, not _leave_apart(function.body, uniform)))
+    memory = analyse(function)
+    in_step = frozenset[Value]().union(*(memory.of(op.ptr) for op in volatile if _is_shared(op)))
+    work = _Plain(uniform, memory, in_step)
+    return with_body(function, work.block(function.body, not _leave_apart(function.body, uniform)))
 
 
 def _is_shared(op: Load | Store) -> bool:
@@ -94,26 +98,39 @@ def _go_together(op: Op, uniform: set[Value]) -> bool:
 
 
 class _Plain:
-    def __init__(self, uniform: set[Value]):
-        self.uniform = uniform
+    def __init__(self, uniform: set[Value], memory: Memory, roots: frozenset[Value]):
+        self.uniform, self.memory, self.roots = uniform, memory, roots
 
-    def block(self, block: Block, whole: bool) -> Block:
-        """`whole`: all lanes of a warp come to it together."""
+    def block(self, block: Block, whole: bool, in_step: bool = False) -> Block:
+        """`whole`: all lanes of a warp come to it together. `in_step`: since the last barrier of the source there were
+        volatile accesses; then those that are not take their turns like them."""
         ops: list[Op] = []
-        loads = False  # only, since the last barrier of this block
+        last: type[Op] | None = None  # the kind of the accesses since the last barrier
         for op in block.ops:
-            if isinstance(op, Load | Store) and op.volatile:
-                if _is_shared(op):
-                    if not (loads and isinstance(op, Load)):
+            if isinstance(op, Load | Store):
+                if self._is_shared(op) and (in_step or op.volatile):
+                    if not (last is Load and isinstance(op, Load)):
                         ops += _barrier(op, whole)
-                    loads = isinstance(op, Load)
+                    last, in_step = type(op), True
                 op = replace(op, volatile=False)
-            elif inner := _blocks(op):
+            elif isinstance(op, Barrier):
+                last, in_step = None, False
+            elif accesses := [o for b in _blocks(op) for o in walk(b) if self._is_shared(o)]:
+                volatile = any(o.volatile for o in accesses)  # type: ignore[attr-defined]
                 together = whole and _go_together(op, self.uniform)
-                op = descend(op, lambda b, together=together: self.block(b, together))  # type: ignore[misc]
-                loads = loads and not any(isinstance(o, Load | Store) for b in inner for o in walk(b))
+                if in_step or (volatile and not together):  # what those that do not enter have done is done
+                    ops += _barrier(op, whole)
+                inside = in_step or (volatile and not isinstance(op, If))  # or by the last iteration
+                op = descend(op, lambda b, at=(together, inside): self.block(b, *at))  # type: ignore[misc]
+                last, in_step = Store, in_step or volatile
+            elif _blocks(op):
+                op = descend(op, lambda b: self.block(b, whole))
             ops.append(op)
         return Block(block.args, tuple(ops), block.results)
+
+    def _is_shared(self, op: Op) -> bool:
+        """Whether it is of memory that warps access in step, if not by this access."""
+        return isinstance(op, Load | Store) and not self.memory.of(op.ptr).isdisjoint(self.roots)
 
 
 def _barrier(access: Op, whole: bool) -> list[Op]:

@@ -216,8 +216,22 @@ def is_row(first: Type, second: Type) -> bool:
     """A pointer may change between a type and a row of it: float, float4, an array of floats."""
     if not (holds_any(_NARROW, first) or holds_any(_NARROW, second)):
         return True
+    elements = _element(first), _element(second)
+    if elements[0] == elements[1]:
+        return True
     one, other = sorted((_leaves(first), _leaves(second)), key=len)
-    return one * (len(other) // max(1, len(one))) == other
+    return all(map(_is_whole, elements)) and one * (len(other) // max(1, len(one))) == other
+
+
+def _element(type: Type) -> Type:
+    while isinstance(type, Array):
+        type = type.element
+    return type
+
+
+def _is_whole(type: Type) -> bool:
+    """Whether there is nothing between its numbers: in double precision a gap may be gone."""
+    return type.size == sum(leaf.size for leaf in _leaves(type))
 
 
 def _leaves(type: Type) -> list[Type]:

@@ -12,10 +12,25 @@ from collections.abc import Iterator, Set
 from ...analysis.roots import Memory
 from ...errors import Span, UnsupportedError
 from ...ir.builder import pointee
-from ...ir.ops import Aggregate, Apply, Atomic, Extract, Function, Insert, Load, Op, Store, Value, Warp, While
+from ...ir.ops import (
+    Aggregate,
+    Apply,
+    Atomic,
+    Extract,
+    Function,
+    Insert,
+    Load,
+    Member,
+    Offset,
+    Op,
+    Store,
+    Value,
+    Warp,
+    While,
+)
 from ...ir.traverse import blocks, control_flows, walk
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
-from ...transforms.bit_moves import odd_steps
+from ...transforms.half_steps import odd_steps
 from ..calculus.activity import Activity
 from ..calculus.views import apart, held, leaves
 
@@ -36,11 +51,16 @@ def refuse_bits(function: Function, memory: Memory, activity: Activity, zeros: f
 
 
 def refuse_odd_steps(function: Function, memory: Memory, activity: Activity) -> None:
-    """Steps through half-precision numbers that lead elsewhere among their adjoints (see `transforms/bit_moves`)."""
+    """Steps through half-precision numbers that lead elsewhere among their adjoints (see `transforms/half_steps`)."""
     for op, root in odd_steps(function, memory):
         if root in activity.roots:
-            reason = f"a pointer steps through the half-precision numbers in '{root.name}' as through something else"
-            raise UnsupportedError(reason, op.span, "step in numbers of its type, then cast the pointer")
+            if isinstance(op, Offset | Member):
+                reason = (
+                    f"a pointer steps through the half-precision numbers in '{root.name}' as through something else"
+                )
+                raise UnsupportedError(reason, op.span, "step in numbers of its type, then cast the pointer")
+            reason = f"half-precision numbers in '{root.name}', which is declared otherwise, have no gradient"
+            raise UnsupportedError(reason, op.span, "declare the memory as what it holds")
 
 
 class _Bits:
