@@ -45,6 +45,24 @@ REFUSED = {
 }
 
 
+CONVERTED = {
+    "widened": "((unsigned long long *)y)[i] = ((const unsigned *)x)[i];",
+    "narrowed": "((unsigned *)y)[i] = (unsigned)((const unsigned long long *)x)[i];",
+    "as a number": "((float *)y)[i] = (float)((const int *)x)[i];",
+    "as a mask": "unsigned m = ((const unsigned *)x)[i]; ((unsigned *)y)[i] = __shfl_sync(m, m, 0);",
+}
+
+
+@pytest.mark.parametrize("derive", [kg.gradient, kg.jvp])
+@pytest.mark.parametrize("name", CONVERTED)
+def test_bits_that_are_converted_are_computed_with(name: str, derive: Any) -> None:
+    source = f"__global__ void k(__half *y, const __half *x) {{ int i = threadIdx.x; {CONVERTED[name]} }}"
+    kernel = kg.compile("#include <cuda_fp16.h>\n" + source)["k"]
+    x = np.zeros(128, "e")
+    with pytest.raises(kg.UnsupportedError):
+        derive(kernel, "y, x")[1, 32](x, x.copy(), x.copy(), x.copy())
+
+
 @pytest.mark.parametrize("reason", REFUSED)
 def test_refused(reason: str) -> None:
     source = f"__global__ void k(__half *y, const __half *x) {{ int i = threadIdx.x; {REFUSED[reason]} }}"

@@ -284,7 +284,7 @@ class _Classes:
             case Constant(value):
                 return op.result.type != BF16 and not any(map(math.isnan, unpacked(value, op.result.type, number)))
             case Apply("bitcast" | "convert", (arg,)):
-                return arg in packs or (op.fn == "bitcast" and arg.type == number)
+                return _is_kept(op, arg) and (arg in packs or arg.type == number)
             case Warp(fn):
                 return fn in _SHUFFLES
         return False
@@ -298,10 +298,10 @@ class _Classes:
                 return class_.packs.isdisjoint((lower, upper))
             case Apply("select", (cond, *_)):
                 return cond not in class_.packs
-            case Apply("bitcast" | "convert", (_,)):
-                return op.result in class_.packs or (op.fn == "bitcast" and op.result.type == class_.number)
-            case Warp(fn, (_, _, *others)):
-                return fn in _SHUFFLES and class_.packs.isdisjoint(others)
+            case Apply("bitcast" | "convert", (arg,)):
+                return _is_kept(op, arg) and (op.result in class_.packs or op.result.type == class_.number)
+            case Warp(fn, (mask, _, *others)):
+                return fn in _SHUFFLES and class_.packs.isdisjoint((mask, *others))
         return False
 
 
@@ -312,10 +312,10 @@ def _counts(op: Op, pointers: set[Value], size: int) -> bool:
         case Member(ptr, index):
             struct_ = pointee(ptr)
             return isinstance(struct_, Struct) and struct_.fields[index].offset % size == 0
-        case Load():
-            return isinstance(op.result.type, Scalar)
-        case Store(_, value):
-            return value not in pointers and isinstance(value.type, Scalar)
+        case Load(_, volatile):
+            return not volatile and isinstance(op.result.type, Scalar)
+        case Store(_, value, volatile):
+            return not volatile and value not in pointers and isinstance(value.type, Scalar)
         case Apply("select"):
             return True
         case Apply(fn, args) if fn in _COMPARISONS:
@@ -368,6 +368,11 @@ def _compared(ops: Iterable[Op]) -> Iterator[tuple[Value, ...]]:
 def _is_recast(a: Type, b: Type) -> bool:
     """Integers of one size: the same bits."""
     return isinstance(a, Scalar) and isinstance(b, Scalar) and a.size == b.size and not (a.is_float or b.is_float)
+
+
+def _is_kept(op: Apply, arg: Value) -> bool:
+    """Whether the bits of what is converted stay: a number that becomes another is computed with."""
+    return op.fn == "bitcast" or _is_recast(op.result.type, arg.type)
 
 
 class _Union:
