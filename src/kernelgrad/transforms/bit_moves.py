@@ -43,7 +43,7 @@ from ..ir.ops import (
     Warp,
     While,
 )
-from ..ir.traverse import operands, rebuild, walk, with_body
+from ..ir.traverse import control_flows, operands, rebuild, walk, with_body
 from ..ir.types import BF16, I64, Array, Pointer, Scalar, Struct, Type, element_types
 from . import simplify
 from .half_steps import odd_steps
@@ -350,13 +350,8 @@ def _flowing(ops: Iterable[Op]) -> Iterator[tuple[Value, ...]]:
                 yield op.result, aggregate
             case Insert(aggregate, value, _):
                 yield op.result, aggregate, value
-            case If(_, then, orelse):
-                yield from zip(op.results, then.results, orelse.results, strict=True)
-            case For(_, _, inits, _, body):
-                yield from zip(op.results, inits, body.args[1:], body.results, strict=True)
-            case While(inits, before, body):
-                yield from zip(inits, before.args, body.results, strict=True)
-                yield from zip(op.results, before.results[1:], body.args, strict=True)
+            case _:
+                yield from ((target, *sources) for target, sources in control_flows(op))
 
 
 def _compared(ops: Iterable[Op]) -> Iterator[tuple[Value, ...]]:

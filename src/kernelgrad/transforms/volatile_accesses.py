@@ -20,7 +20,7 @@ from ..analysis.uniform import warp_uniform_values
 from ..errors import UnsupportedError
 from ..ir.builder import Builder
 from ..ir.ops import Alloca, Barrier, Block, For, Function, If, Leave, Load, Module, Op, Store, Value, Warp, While
-from ..ir.traverse import descend, walk, with_body
+from ..ir.traverse import blocks, descend, walk, with_body
 from ..ir.types import U32, Pointer
 
 
@@ -70,20 +70,9 @@ def _leave_apart(block: Block, uniform: set[Value], together: bool = True) -> bo
             return not together
         if isinstance(op, If) and op.exits and op.cond not in uniform:
             return True
-        return any(_leave_apart(b, uniform, together and _go_together(op, uniform)) for b in _blocks(op))
+        return any(_leave_apart(b, uniform, together and _go_together(op, uniform)) for b in blocks(op))
 
     return any(map(leaves, block.ops))
-
-
-def _blocks(op: Op) -> tuple[Block, ...]:
-    match op:
-        case If(_, then, orelse):
-            return then, orelse
-        case For(body=body):
-            return (body,)
-        case While(before=before, body=body):
-            return before, body
-    return ()
 
 
 def _go_together(op: Op, uniform: set[Value]) -> bool:
@@ -115,7 +104,7 @@ class _Plain:
                 op = replace(op, volatile=False)
             elif isinstance(op, Barrier):
                 last, in_step = None, False
-            elif accesses := [o for b in _blocks(op) for o in walk(b) if self._is_shared(o)]:
+            elif accesses := [o for b in blocks(op) for o in walk(b) if self._is_shared(o)]:
                 volatile = any(o.volatile for o in accesses)  # type: ignore[attr-defined]
                 together = whole and _go_together(op, self.uniform)
                 if in_step or (volatile and not together):  # what those that do not enter have done is done
@@ -123,7 +112,7 @@ class _Plain:
                 inside = in_step or (volatile and not isinstance(op, If))  # or by the last iteration
                 op = descend(op, lambda b, at=(together, inside): self.block(b, *at))  # type: ignore[misc]
                 last, in_step = Store, in_step or volatile
-            elif _blocks(op):
+            elif blocks(op):
                 op = descend(op, lambda b: self.block(b, whole))
             ops.append(op)
         return Block(block.args, tuple(ops), block.results)
