@@ -23,6 +23,8 @@ NONE: frozenset[str] = frozenset()
 class GpuArray:
     """A stand-in for CuPy's and Numba's arrays."""
 
+    __array_interface__: Any
+
     def __init__(self, ordinal: int = 0, dtype: Any = "<f4", shape: tuple[int, ...] = (8,), **interface: Any):
         self.ordinal = ordinal
         self.__cuda_array_interface__ = {
@@ -78,6 +80,15 @@ def test_cuda_array_interface() -> None:
     assert seen is not None
     assert (seen.address, seen.nbytes, seen.dtype, seen.device) == (0x7000, 32, np.float32, ("cuda", 1))
     assert seen.contiguous and seen.writable
+
+
+def test_objects_of_one_type_lie_where_each_says() -> None:
+    array = np.zeros(4, np.float32)
+    there, here = GpuArray(), GpuArray()
+    del here.__cuda_array_interface__
+    here.__array_interface__ = array.__array_interface__
+    both = [view(there), view(here)]
+    assert [v.device for v in both if v] == [("cuda", 0), "cpu"]
 
 
 @pytest.mark.parametrize(

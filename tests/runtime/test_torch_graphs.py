@@ -80,3 +80,9 @@ def test_adjoints_in_half_precision_count_too() -> None:
     kg.gradient(HALF, "y, x")[1, 4](y, x, d_y, d_x)
     assert d_x._version > 0
     assert d_x.tolist() == [2.0] * 4
+
+
+def test_and_are_refused_where_they_require_grad() -> None:
+    y, x, d_y = (torch.ones(4, dtype=torch.float16) for _ in range(3))
+    with pytest.raises(kg.ArgumentError, match="'d_x'.*requires grad"):
+        kg.gradient(HALF, "y, x")[1, 4](y, x, d_y, torch.zeros_like(x, requires_grad=True))

@@ -55,39 +55,40 @@ def mark_written(tensors: tuple[Any, ...]) -> None:
 
 def view(obj: Any) -> ArrayView | None:
     """The memory behind an array of any known package; None for what is no array."""
-    kind = type(obj)
-    reader = _readers.get(kind)
-    if reader is None:
-        reader = _find_reader(obj)
-        if reader is None:
-            return None
-        _readers[kind] = reader
-    return reader(obj)
+    reader = _readers.get(type(obj)) or _find_reader(obj)
+    return None if reader is None else reader(obj)
 
 
 _Reader = Callable[[Any], ArrayView | None]
-_readers: dict[type, _Reader] = {}
+_readers: dict[type, _Reader] = {}  # of types whose objects are all read alike
 
 
 def _find_reader(obj: Any) -> _Reader | None:
-    if isinstance(obj, ArrayView):  # memory of our own, or seen before
-        return lambda seen: seen
-    if isinstance(obj, np.ndarray):
-        return _view_numpy
     if isinstance(obj, np.generic):  # NumPy's scalars have the array protocols too, but are values
         return None
-    if _is_a(obj, "torch", "Tensor"):
-        return _view_torch
-    if _is_a(obj, "jax", "Array"):
-        return _view_jax
-    if _is_a(obj, "cupy", "ndarray"):
-        return _view_cupy
+    reader = _package_reader(obj)
+    if reader is not None:
+        _readers[type(obj)] = reader
+        return reader
     protocols: tuple[tuple[str, _Reader], ...] = (
         ("__cuda_array_interface__", _view_cuda_interface),
         ("__dlpack__", _view_dlpack),
         ("__array_interface__", lambda o: _view_numpy(np.asarray(o))),
-    )
+    )  # an object's own: another of its type may be elsewhere
     return next((reader for name, reader in protocols if hasattr(obj, name)), None)
+
+
+def _package_reader(obj: Any) -> _Reader | None:
+    if isinstance(obj, ArrayView):  # memory of our own, or seen before
+        return lambda seen: seen
+    if isinstance(obj, np.ndarray):
+        return _view_numpy
+    packages: tuple[tuple[str, str, _Reader], ...] = (
+        ("torch", "Tensor", _view_torch),
+        ("jax", "Array", _view_jax),
+        ("cupy", "ndarray", _view_cupy),
+    )
+    return next((reader for package, name, reader in packages if _is_a(obj, package, name)), None)
 
 
 def _is_a(obj: Any, package: str, name: str) -> bool:

@@ -67,11 +67,14 @@ def _in_float(param: Param, value: Any, launch: Launch, own: LaunchMemory, kept:
     if not kept:
         mutated = (array.owner,) if array.versioned else ()
         own.after.append(lambda: _convert(F32, half, back, original, count, plain, placement, mutated))
-    if nbytes == array.nbytes:
-        return _Floats(floats, count, placement)
-    address, size = floats.address + 2 * before, 2 * array.nbytes
     return array._replace(
-        address=address, nbytes=size, dtype=np.dtype("f4"), owner=floats, around=(2 * before, 2 * behind)
+        address=floats.address + 2 * before,
+        nbytes=2 * array.nbytes,
+        dtype=np.dtype("f4"),
+        shape=(array.nbytes // half.size,),
+        owner=floats,
+        versioned=False,
+        around=(2 * before, 2 * behind),
     )
 
 
@@ -88,16 +91,6 @@ def _half_type(param: Param, array: ArrayView) -> Scalar | None:
 def _is_laid_out(array: ArrayView, type: Struct) -> bool:
     """Like half2, in a dtype with its fields."""
     return isinstance(array.dtype, np.dtype) and array.dtype.fields is not None and same_layout(array.dtype, type)
-
-
-class _Floats:
-    """Memory of ours as an array of floats."""
-
-    def __init__(self, memory: Scratch, count: int, placement: Placement):
-        interface = {"shape": (count,), "typestr": "<f4", "data": (memory.address, False), "version": 3}
-        self._memory = memory
-        name = "__array_interface__" if placement.cuda is None else "__cuda_array_interface__"
-        setattr(self, name, interface)
 
 
 def _convert(
