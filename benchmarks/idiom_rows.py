@@ -276,6 +276,39 @@ def _lists(n: int) -> list[Idiom]:
     ]  # fmt: skip
 
 
+def _attention(rows: int, n: int) -> list[Idiom]:
+    def row(kernel: str, width: int = 32) -> Idiom:
+        inputs = (rows * width, n * width, n * width)
+        return Idiom(
+            "attention",
+            kernel,
+            "attention.cu",
+            -(-rows // 128),
+            128,
+            inputs[:1],
+            inputs,
+            (rows, n),
+            1.5,
+            needs=(0, 1, 2),
+        )
+
+    return [row("attention_32"), row("attention_64", 64), row("attention_twice"), row("attention_tiles")]
+
+
+def _segments(n: int) -> list[Idiom]:
+    length = np.random.default_rng(6).integers(0, 33, n // 16)
+    start = np.concatenate([[0], np.minimum(np.cumsum(length), n)]).astype(np.int32)
+    start[-1] = n
+    segment = np.repeat(np.arange(n // 16, dtype=np.int32), np.diff(start))
+    rows, some = n // 16, max(1, min(n // 256, 1056))
+    row = partial(Idiom, file="segments.cu", block=256, aim=2.5, inputs=(n,))
+    return [
+        row("segments", "segments_thread", grid=-(-rows // 256), outputs=(rows,), rest=(start, rows)),
+        row("segments", "segments_atomic", grid=some, outputs=(rows,), rest=(segment, n), adds=True),
+        row("sorting", "sort_block", grid=n // 512, outputs=(n,), rest=()),
+    ]
+
+
 # By family: a kernel of kernels/idioms_by_hand.cu, its arguments by name (`d_x` is the adjoint of x; a family's kernels
 # call them by the first one's names), and its grid and block.
 ByHand = tuple[str, str, Callable[[Idiom], tuple[Any, Any]]]
@@ -312,4 +345,6 @@ def idioms(scale: float) -> list[Idiom]:
         *_convolutions(shrunk(512, 2, 16), 32 if scale > 0.01 else 3),
         *_neighbours(n),
         *_lists(shrunk(4 << 20, 1, 1024)),
+        *_attention(shrunk(65536, 2, 128), shrunk(1024, 2, 8)),
+        *_segments(shrunk(16 << 20, 1, 1024)),
     ]
