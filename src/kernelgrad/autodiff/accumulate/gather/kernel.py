@@ -111,7 +111,7 @@ class Emitter:
         self.constants = constants_of(pattern)
         self.params = {p.value for p in pattern.params if p.variable is None}
         ops = list(walk(pattern.body))
-        self.indices = {ops[number].result: axis for number, axis in gather.indices}
+        self.indices = {ops[index.number].result: index for index in gather.indices}
 
     def count_copy(self) -> None:
         self.copied += 1
@@ -329,10 +329,10 @@ class Slice:
         """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
         conditions = [c for k in range(len(self.digits)) for c in self.solve(k)]
         for k, loop in enumerate(self.loops):
-            self.bind(loop.body.args[0], self.counter(loop, self.at["loop", k]))
+            self.bind(loop.body.args[0], self.counter(loop, self.at[Coordinate("loop", k)]))
         guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
         guards = [guard for guard in guards[self.site.bounds * self.inner :] if not self.is_zero_test(guard[0])]
-        self.guarded([] if self.inner else conditions, guards)
+        self.guarded([*([] if self.inner else conditions), *self.threads_exist()], guards)
 
     def solve(self, k: int) -> Iterator[Value]:
         """Finds the coordinate of a digit; yields what must hold for it to be one."""
@@ -350,20 +350,32 @@ class Slice:
 
     def trips(self, coordinate: Coordinate) -> int:
         """The number of iterations, where it is a constant."""
-        found = trips(self.loops[coordinate[1]], self.emitter.constants)
+        found = trips(self.loops[coordinate.number], self.emitter.constants)
         assert found is not None
         return found
 
     def length(self, coordinate: Coordinate) -> Value:
-        kind, k = coordinate
-        if kind == "axis":
-            return self.emitter.number(f"_threads_{k}")
-        b, loop = self.b, self.loops[k]
+        if coordinate.kind == "axis":
+            return self._extent(coordinate.number, coordinate.digit)
+        b, loop = self.b, self.loops[coordinate.number]
         lower, upper = (b.convert(self.value(v), I64) for v in (loop.lower, loop.upper))
         first, last, step = (lower, upper, loop.step) if loop.step > 0 else (upper, lower, -loop.step)
         distance = b.apply("add", b.apply("sub", last, first), b.constant(step - 1, I64))
         trips = b.apply("max", b.apply("div", distance, b.constant(step, I64)), b.constant(0, I64))
         return b.convert(trips, self.type)
+
+    def _extent(self, axis: int, digit: int) -> Value:
+        split = self.emitter.gather.axes[axis] > 1
+        return self.emitter.number(f"_digit_{axis}_{digit}" if split else f"_threads_{axis}")
+
+    def threads_exist(self) -> Iterator[Value]:
+        """That digits in their ranges are those of threads. Inside of the domain that follows from the last digit, if
+        it follows from the element."""
+        b, gather, unsigned = self.b, self.emitter.gather, U64 if self.type == I64 else U32
+        for axis in gather.doubtful:
+            if not self.inner or Coordinate("axis", axis, gather.axes[axis] - 1) in self.site.summed:
+                index = b.convert(self._index(axis), unsigned)
+                yield b.apply("lt", index, b.convert(self.emitter.number(f"_threads_{axis}"), unsigned))
 
     def counter(self, loop: For, at: Value) -> Value:
         b, type = self.b, loop.lower.type
@@ -421,7 +433,9 @@ class Slice:
         op = self.emitter.definition.get(value)
         match op:
             case _ if value in self.emitter.indices:
-                return self.b.convert(self._index(self.emitter.indices[value]), value.type)
+                index = self.emitter.indices[value]
+                at = self._index(index.axis) if index.digit is None else self._digit(index.axis, index.digit)
+                return self.b.convert(at, value.type)
             case None if value in self.emitter.params:
                 return value
             case Builtin(name, axis):
@@ -454,14 +468,27 @@ class Slice:
         outlives = all(r in self.emitter.params for r in roots) and UNKNOWN not in roots
         return bool(roots) and outlives and not roots & self.emitter.written
 
-    def _index(self, axis: int) -> Value:
-        """The thread's index in the kernel's grid; along an axis that is one thread wide there is no coordinate."""
+    def _digit(self, axis: int, digit: int) -> Value:
+        """Of the thread's index in the kernel's grid; along an axis that is one thread wide there is no coordinate."""
         mine = (*self.site.summed, *(solved.coordinate for solved in self.site.solved))
-        if ("axis", axis) not in mine:
+        place = Coordinate("axis", axis, digit)
+        if place not in mine:
             return self.b.constant(0, self.type)
-        if ("axis", axis) not in self.at:
+        if place not in self.at:
             raise NotSliceable
-        return self.at["axis", axis]
+        return self.at[place]
+
+    def _index(self, axis: int) -> Value:
+        """The thread's index in the kernel's grid, by its digits; those of no thread may be too large together."""
+        b, unsigned = self.b, U64 if self.type == I64 else U32
+        first, *others = (self._digit(axis, k) for k in range(self.emitter.gather.axes[axis]))
+        if not others:
+            return first
+        total = b.convert(first, unsigned)
+        for k, digit in enumerate(others, 1):
+            start = b.convert(self.emitter.number(f"_start_{axis}_{k}"), unsigned)
+            total = b.apply("add", total, b.apply("mul", b.convert(digit, unsigned), start))
+        return b.convert(total, self.type)
 
     def _builtin(self, name: str, axis: int) -> Value:
         match name:
