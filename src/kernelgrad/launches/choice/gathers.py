@@ -17,7 +17,7 @@ from ...analysis.ownership.single_stores import is_stored_once
 from ...analysis.structure import analyse
 from ...autodiff.accumulate.choice import USUAL
 from ...autodiff.accumulate.gather.kernel import NotSliceable, cost, gather_function
-from ...autodiff.accumulate.gather.pattern import WIDTH, Box, Finder, Gather
+from ...autodiff.accumulate.gather.pattern import WIDTH, Box, Finder, Gather, by_axes
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations, Prepared
 from ...autodiff.reverse import Derivation
@@ -208,8 +208,8 @@ def launch_of(gather: Gather, box: Box) -> Launch:
         from ...autodiff.accumulate.gather.block_sums import shape_of
 
         return make_launch(math.prod(box.extents) // math.prod(gather.tile), shape_of(gather))
-    block = _BLOCKS[len(box.extents) - 1]
-    *others, last = box.extents
+    *others, last = by_axes(box.extents)
+    block = _BLOCKS[len(others)]
     grid = tuple(-(-n // b) for n, b in zip((*others, -(-last // gather.span)), block, strict=True))
     return make_launch(grid, block)
 

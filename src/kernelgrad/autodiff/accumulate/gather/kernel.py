@@ -43,7 +43,7 @@ from ....ir.types import I32, I64, U32, U64, Pointer, Scalar
 from ....transforms.masks import is_second_run
 from ....transforms.unroll import constants_of, trips
 from .conditions import Coordinate
-from .pattern import WIDTH, Gather, Site
+from .pattern import GRID_AXES, WIDTH, Gather, Site
 from .updates import updates_of
 from .windows import Windows
 
@@ -144,7 +144,7 @@ class Emitter:
         if self.gather.digits == 1 and not self.gather.taps:
             offsets = [self._thread(0, span)]
         else:
-            *others, last = [self._thread(axis) for axis in range(self.gather.digits)]
+            *others, last = self._offsets()
             offsets = [*others, b.apply("mul", last, b.constant(span, self.type)) if span > 1 else last]
         inside = [b.apply("lt", at, self.number(f"_extent_{k}")) for k, at in enumerate(offsets)]
         with b.region() as region:
@@ -156,7 +156,7 @@ class Emitter:
     def _row(self) -> None:
         """There is a thread for each element. `inside`: only the first digit may be outside of the domain."""
         b = self.b
-        digits = [b.apply("add", self.number(f"_first_{k}"), self._thread(k)) for k in range(self.gather.digits)]
+        digits = [b.apply("add", self.number(f"_first_{k}"), at) for k, at in enumerate(self._offsets())]
         with b.region() as tested:
             self._update(digits, self._sums([digits], False)[0])
         if self.gather.part == "border":
@@ -167,6 +167,15 @@ class Emitter:
         after = b.apply("ge", digits[0], self.number("_inner_first_0"))
         before = b.apply("le", digits[0], self.number("_inner_last_0"))
         b.if_(together(b, [after, before]), untested.block(), tested.block())
+
+    def _offsets(self) -> list[Value]:
+        """Of the thread's digits from the first of each; those that the grid has no axis for share its last."""
+        b, digits = self.b, self.gather.digits
+        found = [self._thread(axis) for axis in range(min(digits, GRID_AXES))]
+        for k in range(GRID_AXES - 1, digits - 1):
+            rest, extent = found.pop(), self.number(f"_extent_{k}")
+            found += [b.apply("rem", rest, extent), b.apply("div", rest, extent)]
+        return found
 
     def _thread(self, axis: int, span: int = 1) -> Value:
         """The thread's index in the grid of the gather, or in one of blocks that are `span` times as wide."""

@@ -28,7 +28,8 @@ from .updates import Update, updates_of
 
 Part = Literal["whole", "inside", "border"]
 
-_MOST_DIGITS = 3  # as many as a grid has axes
+_MOST_DIGITS = 5  # batch, channel and three of space
+GRID_AXES = 3
 _MOST_TILE = 16  # sums in the registers of a block's threads
 _FEWEST_TILES = 2 * FILLING_THREADS // 256
 _LONG_TILE = 4096  # executions for each element that are worth a block
@@ -410,7 +411,7 @@ class Finder:
                 if up < reach:
                     return None, False
             first = tuple(low for low, _ in hull)
-        if any(n > most for n, most in zip(extents, _MOST_THREADS, strict=False)):
+        if any(n > most for n, most in zip(by_axes(extents), _MOST_THREADS, strict=False)):
             return None, False
         # Conditions that are tested later may end the box before the bounds do.
         inner = [
@@ -506,13 +507,19 @@ class Finder:
         return next(((axis, None) for axis in whole), None)
 
 
+def by_axes(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a grid whose last axis has all digits that there is none for."""
+    return extents if len(extents) < GRID_AXES else (*extents[: GRID_AXES - 1], math.prod(extents[GRID_AXES - 1 :]))
+
+
 def _span(sites: tuple[Site, ...], box: Box) -> int:
     """Neighbours share loads, and the tests around them; what loops load besides, weights, elements in one row too."""
     if math.prod(box.extents) < _MANY:
         return 1
     if len(box.extents) == 1:
         return _LONG_SPAN if all(site.summed for site in sites) and box.extents[0] >= _LONG_SPAN * _MANY else 1
-    return _SPAN if not any(site.summed for site in sites) and box.extents[-1] >= 8 * _SPAN else 1
+    wide = len(box.extents) <= GRID_AXES and box.extents[-1] >= 8 * _SPAN
+    return _SPAN if wide and not any(site.summed for site in sites) else 1
 
 
 def _sign(read: _Read, owner: Coordinate | None) -> int:
