@@ -150,9 +150,15 @@ class Executions(Sums):
 
     def _whole(self, sum_: Affine) -> Affine:
         """With quotients and remainders that make up what was divided as that: `C * (i / C) + i % C` is i, and
-        `C * (i / C % B) + i % C` is `i % (B * C)`."""
+        `C * (i / C % B) + i % C` is `i % (B * C)`. And `i - C * (i / C)` is `i % C`."""
         terms = sum_.coefficients
         for basis, coefficient in sum_.terms:
+            if isinstance(basis, Part) and _is_taken_away(basis, terms):
+                each = -coefficient // basis.by
+                left = self._divided(basis.of, basis.by, False)
+                if left is not None:
+                    less = Affine(0, ((basis, coefficient),)).plus(basis.of, each)
+                    return self._whole(sum_.plus(less, -1).plus(left, each))
             for lower, total, by in _completed(basis):
                 each = coefficient // by
                 if coefficient % by == 0 and terms.get(lower) == each:
@@ -246,6 +252,13 @@ def _completed(basis: Basis) -> Iterator[tuple[Part, Affine | Part, int]]:
     inner = basis.of.only if isinstance(basis, Part) and not basis.is_quotient else None
     if isinstance(basis, Part) and isinstance(inner, Part) and inner.is_quotient:
         yield remainder(inner.of, inner.by), remainder(inner.of, inner.by * basis.by), inner.by
+
+
+def _is_taken_away(basis: Part, terms: Mapping[Basis, int]) -> bool:
+    """Whether what was divided is there too, as often as the quotient leaves its remainder of it."""
+    each, uneven = divmod(-terms[basis], basis.by)
+    there = all(terms.get(b) == each * factor for b, factor in basis.of.terms)
+    return basis.is_quotient and not uneven and each != 0 and there
 
 
 def extent(basis: Basis, sums: Sums, guards: Iterable[Guard]) -> int | None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...autodiff.accumulate.gather.pattern import Box, Gather
+from ...autodiff.accumulate.gather.pattern import Box, Gather, by_axes
 from ...runtime.config import Launch, make_launch
 
 _FEW = 1 << 15  # elements that are gathered sooner than several kernels are launched
@@ -40,8 +40,8 @@ def _between(box: Box, ranges: tuple[tuple[int, int], ...]) -> Box:
 
 def launch_of(box: Box) -> Launch:
     """Exactly one thread for each element."""
-    block, left = [], _MOST_THREADS
-    for n in box.extents:
+    block, left, extents = [], _MOST_THREADS, by_axes(box.extents)
+    for n in extents:
         block.append(next(width for width in range(min(n, left), 0, -1) if n % width == 0))
         left //= block[-1]
-    return make_launch(tuple(n // width for n, width in zip(box.extents, block, strict=True)), tuple(block))
+    return make_launch(tuple(n // width for n, width in zip(extents, block, strict=True)), tuple(block))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ... import pipeline
 from ...analysis.access.affine import Sums
+from ...analysis.access.executions import Executions, executions
 from ...analysis.machine import ATOMIC_INSTRUCTIONS
 from ...analysis.ownership.exclusive import Place
 from ...analysis.ownership.private import places_of
@@ -16,7 +17,7 @@ from ...analysis.ownership.single_stores import is_stored_once
 from ...analysis.structure import analyse
 from ...autodiff.accumulate.choice import USUAL
 from ...autodiff.accumulate.gather.kernel import NotSliceable, cost, gather_function
-from ...autodiff.accumulate.gather.pattern import WIDTH, Box, Finder, Gather
+from ...autodiff.accumulate.gather.pattern import WIDTH, Box, Finder, Gather, by_axes
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations, Prepared
 from ...autodiff.reverse import Derivation
@@ -92,7 +93,7 @@ class Gathers:
         def known(value: Value) -> Any:
             return sums.known(same[value]) if value in same else None
 
-        own = Sums(analyse(pattern.function, apart=False), sums.shape, known)
+        own = Executions(analyse(pattern.function, apart=False), sums.shape, known)
         finder = Finder(pattern.function, own, in_blocks)
         shadows = {p.name: p.value for p in pattern.function.params}
         found = []
@@ -174,7 +175,9 @@ def _might(name: str, prepared: Prepared, sums: Sums) -> bool:
     loads = [op for op in prepared.memory.loads if root in prepared.memory.of(op.ptr) and prepared.plan.has_adjoint(op)]
     if not loads or root in prepared.memory.written() or not isinstance(root.type, Pointer):
         return False
-    known = all(prepared.memory.of(op.ptr) == {root} and sums.address(op.ptr, root) is not None for op in loads)
+    known = all(
+        prepared.memory.of(op.ptr) == {root} and executions(sums).address(op.ptr, root) is not None for op in loads
+    )
     return known and all(t in (F32, F64) for op in loads for t in _floats(op.result.type))
 
 
@@ -205,8 +208,8 @@ def launch_of(gather: Gather, box: Box) -> Launch:
         from ...autodiff.accumulate.gather.block_sums import shape_of
 
         return make_launch(math.prod(box.extents) // math.prod(gather.tile), shape_of(gather))
-    block = _BLOCKS[len(box.extents) - 1]
-    *others, last = box.extents
+    *others, last = by_axes(box.extents)
+    block = _BLOCKS[len(others)]
     grid = tuple(-(-n // b) for n, b in zip((*others, -(-last // gather.span)), block, strict=True))
     return make_launch(grid, block)
 
@@ -224,4 +227,7 @@ def numbers(box: Box, launch: Launched) -> dict[str, Supplied]:
     for axis in range(3):
         told[f"_threads_{axis}"] = launch.grid[axis] * launch.block[axis]
         told[f"_block_{axis}"], told[f"_grid_{axis}"] = launch.block[axis], launch.grid[axis]
+    for axis, digits in enumerate(box.axes):
+        for k, (start, extent) in enumerate(digits):
+            told[f"_start_{axis}_{k}"], told[f"_digit_{axis}_{k}"] = start, extent
     return {name: Supplied(value % 2**64) for name, value in told.items()}

@@ -26,7 +26,7 @@ def shape_of(gather: Gather) -> tuple[int, int]:
 
 
 def _axes(site: Site) -> list[Coordinate]:
-    return [c for c in site.summed if c[0] == "axis"]
+    return [c for c in site.summed if c.kind == "axis"]
 
 
 class BlockSums(Emitter):
@@ -41,7 +41,7 @@ class BlockSums(Emitter):
         b.span = self.updates[site.number].op.span
         slices = [Slice(self, site, row, own, False) for row, own in zip(rows, variables, strict=True)]
         lanes, *others = _axes(site)
-        loops = [c for c in site.summed if c[0] == "loop"]
+        loops = [c for c in site.summed if c.kind == "loop"]
         self._over(slices, (*loops, *reversed(others), lanes))
         totals = [b.emit(BarrierReduce, "sum", b.load(variable), type=self.element) for variable in variables]
         with b.region() as first:
@@ -87,7 +87,7 @@ class BlockSums(Emitter):
         b, common, inner = self.b, slices[0], self._first_inner(slices[0])
         with common.scope():
             conditions = [c for k in range(len(self.gather.tile or ()), len(common.digits)) for c in common.solve(k)]
-            conditions += self._outer_conditions(common, inner)
+            conditions += [*common.threads_exist(), *self._outer_conditions(common, inner)]
             with b.region() as region, common.scope():
                 for load in self._loads_outside(common, inner):
                     common.value(load.result)
@@ -100,14 +100,14 @@ class BlockSums(Emitter):
         """Where on the way to the read the first loop is whose iterations are elements of the tile."""
         tile = {solved.coordinate for solved in one.site.solved[: len(self.gather.tile or ())]}
         loops = [op for op, _ in one.update.path if isinstance(op, For)]
-        inner = {id(loop) for k, loop in enumerate(loops) if ("loop", k) in tile}
+        inner = {id(loop) for k, loop in enumerate(loops) if Coordinate("loop", k) in tile}
         path = one.update.path
         return next((k for k, (op, _) in enumerate(path) if id(op) in inner), len(path))
 
     def _outer_conditions(self, common: Slice, inner: int) -> list[Value]:
         path = common.update.path[:inner]
         for k, op in enumerate(op for op, _ in path if isinstance(op, For)):
-            common.bind(op.body.args[0], common.counter(op, common.at["loop", k]))
+            common.bind(op.body.args[0], common.counter(op, common.at[Coordinate("loop", k)]))
         guards = [(op.cond, side is op.then) for op, side in path if isinstance(op, If)]
         if not all(common.is_cheap(cond) for cond, _ in guards):
             raise NotSliceable
@@ -138,6 +138,6 @@ class BlockSums(Emitter):
             conditions = [c for k in range(len(self.gather.tile or ())) for c in one.solve(k)]
             for k, loop in enumerate(one.loops):
                 if loop.body.args[0] not in known:
-                    one.bind(loop.body.args[0], one.counter(loop, one.at["loop", k]))
+                    one.bind(loop.body.args[0], one.counter(loop, one.at[Coordinate("loop", k)]))
             guards = [(op.cond, side is op.then) for op, side in one.update.path[inner:] if isinstance(op, If)]
             one.guarded(conditions, [guard for guard in guards if not one.is_zero_test(guard[0])])

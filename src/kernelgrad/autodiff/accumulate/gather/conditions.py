@@ -11,11 +11,22 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from ....analysis.access.affine import Affine, Sums
+from ....analysis.access.axis_digits import AxisDigits, span_of, spans_in
 from ....ir.ops import Apply, For, Op, Value
 from ....ir.types import Scalar
 
-Coordinate = tuple[Literal["axis", "loop"], int]  # an axis of the grid, or a loop around the read, counted from outside
 Range = tuple[int, int]  # both ends included
+
+
+class Coordinate(NamedTuple):
+    """A digit of a thread's index along an axis of the grid (see `axis_digits`), or the iterations of a loop around the
+    read, counted from outside."""
+
+    kind: Literal["axis", "loop"]
+    number: int
+    digit: int = 0
+
+
 Factors = dict[Coordinate, int]
 
 
@@ -27,25 +38,36 @@ class Limit(NamedTuple):
 
 
 class Conditions:
-    """Of one launch."""
+    """Of one launch. `axes`: the digits of the indices along them."""
 
-    def __init__(self, sums: Sums):
-        self.sums = sums
+    def __init__(self, sums: Sums, axes: tuple[AxisDigits, ...]):
+        self.sums, self.axes = sums, axes
 
     def factors(self, sum_: Affine, loops: list[Op]) -> tuple[Factors, int] | None:
         """A sum as multiples of coordinates, and its constant part; None if it is none."""
-        terms = sum_.coefficients
+        factors = self._loop_factors(sum_, loops)
+        if factors is None:
+            return None
+        for axis, digits in enumerate(self.axes):
+            for span, times in spans_in(sum_, axis, self.sums.shape).items():
+                found = digits.factors(span)
+                if found is None:
+                    return None
+                for digit, factor in enumerate(found):
+                    place = Coordinate("axis", axis, digit)
+                    factors[place] = factors.get(place, 0) + times * factor
+        return factors, sum_.const
+
+    def _loop_factors(self, sum_: Affine, loops: list[Op]) -> Factors | None:
+        """None where something is in it besides counters and indices."""
+        counters = {loop.body.args[0]: k for k, loop in enumerate(loops) if isinstance(loop, For)}
         factors: Factors = {}
-        for axis in range(3):
-            grid, block = self.sums.shape.grid[axis], self.sums.shape.block[axis]
-            by_block, by_thread = terms.pop(("block_idx", axis), 0), terms.pop(("thread_idx", axis), 0)
-            if grid > 1 and block > 1 and by_block != by_thread * block:
+        for basis, factor in sum_.terms:
+            if basis in counters:
+                factors[Coordinate("loop", counters[basis])] = factor
+            elif span_of(basis, self.sums.shape) is None:
                 return None
-            factors["axis", axis] = by_thread if block > 1 else by_block
-        for k, loop in enumerate(loops):
-            assert isinstance(loop, For)
-            factors["loop", k] = terms.pop(loop.body.args[0], 0)
-        return None if terms else (factors, sum_.const)
+        return factors
 
     def narrow(
         self, cond: Value, holds: bool, loops: list[Op], ranges: dict[Coordinate, Range], limits: list[Limit]
@@ -104,7 +126,21 @@ class Conditions:
     def _at_most(self, sum_: Affine, most: int, loops: list[Op]) -> Limit | None:
         found = self.factors(sum_, loops)
         factors = {} if found is None else {c: f for c, f in found[0].items() if f}
-        return Limit(factors, most - sum_.const) if factors else None
+        return self._of_last_digit(Limit(factors, most - sum_.const)) if factors else None
+
+    def _of_last_digit(self, limit: Limit) -> Limit:
+        """`i < n` bounds the last digit of i and none besides, where n is a multiple of that one's step."""
+        found = limit.factors
+        first, last = min(found), max(found)
+        if first.kind != "axis" or first[:2] != last[:2] or first == last:
+            return limit
+        starts, each = self.axes[first.number].starts, found[first]
+        digits = [first._replace(digit=k) for k in range(first.digit, last.digit + 1)]
+        step = starts[last.digit] // starts[first.digit]
+        if any(found.get(c) != each * (starts[c.digit] // starts[first.digit]) for c in digits):
+            return limit
+        end = limit.most // abs(each) + (each > 0)  # the sum is less than this, or no less than its opposite
+        return limit if end % step else Limit({last: 1 if each > 0 else -1}, end // step - (each > 0))
 
     def is_bound(
         self, cond: Value, holds: bool, loops: list[Op], summed: tuple[Coordinate, ...], digits: list[Factors]

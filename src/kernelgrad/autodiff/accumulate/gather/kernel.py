@@ -43,7 +43,7 @@ from ....ir.types import I32, I64, U32, U64, Pointer, Scalar
 from ....transforms.masks import is_second_run
 from ....transforms.unroll import constants_of, trips
 from .conditions import Coordinate
-from .pattern import WIDTH, Gather, Site
+from .pattern import GRID_AXES, WIDTH, Gather, Site
 from .updates import updates_of
 from .windows import Windows
 
@@ -111,7 +111,7 @@ class Emitter:
         self.constants = constants_of(pattern)
         self.params = {p.value for p in pattern.params if p.variable is None}
         ops = list(walk(pattern.body))
-        self.indices = {ops[number].result: axis for number, axis in gather.indices}
+        self.indices = {ops[index.number].result: index for index in gather.indices}
 
     def count_copy(self) -> None:
         self.copied += 1
@@ -144,7 +144,7 @@ class Emitter:
         if self.gather.digits == 1 and not self.gather.taps:
             offsets = [self._thread(0, span)]
         else:
-            *others, last = [self._thread(axis) for axis in range(self.gather.digits)]
+            *others, last = self._offsets()
             offsets = [*others, b.apply("mul", last, b.constant(span, self.type)) if span > 1 else last]
         inside = [b.apply("lt", at, self.number(f"_extent_{k}")) for k, at in enumerate(offsets)]
         with b.region() as region:
@@ -156,7 +156,7 @@ class Emitter:
     def _row(self) -> None:
         """There is a thread for each element. `inside`: only the first digit may be outside of the domain."""
         b = self.b
-        digits = [b.apply("add", self.number(f"_first_{k}"), self._thread(k)) for k in range(self.gather.digits)]
+        digits = [b.apply("add", self.number(f"_first_{k}"), at) for k, at in enumerate(self._offsets())]
         with b.region() as tested:
             self._update(digits, self._sums([digits], False)[0])
         if self.gather.part == "border":
@@ -167,6 +167,15 @@ class Emitter:
         after = b.apply("ge", digits[0], self.number("_inner_first_0"))
         before = b.apply("le", digits[0], self.number("_inner_last_0"))
         b.if_(together(b, [after, before]), untested.block(), tested.block())
+
+    def _offsets(self) -> list[Value]:
+        """Of the thread's digits from the first of each; those that the grid has no axis for share its last."""
+        b, digits = self.b, self.gather.digits
+        found = [self._thread(axis) for axis in range(min(digits, GRID_AXES))]
+        for k in range(GRID_AXES - 1, digits - 1):
+            rest, extent = found.pop(), self.number(f"_extent_{k}")
+            found += [b.apply("rem", rest, extent), b.apply("div", rest, extent)]
+        return found
 
     def _thread(self, axis: int, span: int = 1) -> Value:
         """The thread's index in the grid of the gather, or in one of blocks that are `span` times as wide."""
@@ -329,10 +338,10 @@ class Slice:
         """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
         conditions = [c for k in range(len(self.digits)) for c in self.solve(k)]
         for k, loop in enumerate(self.loops):
-            self.bind(loop.body.args[0], self.counter(loop, self.at["loop", k]))
+            self.bind(loop.body.args[0], self.counter(loop, self.at[Coordinate("loop", k)]))
         guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
         guards = [guard for guard in guards[self.site.bounds * self.inner :] if not self.is_zero_test(guard[0])]
-        self.guarded([] if self.inner else conditions, guards)
+        self.guarded([*([] if self.inner else conditions), *self.threads_exist()], guards)
 
     def solve(self, k: int) -> Iterator[Value]:
         """Finds the coordinate of a digit; yields what must hold for it to be one."""
@@ -350,20 +359,32 @@ class Slice:
 
     def trips(self, coordinate: Coordinate) -> int:
         """The number of iterations, where it is a constant."""
-        found = trips(self.loops[coordinate[1]], self.emitter.constants)
+        found = trips(self.loops[coordinate.number], self.emitter.constants)
         assert found is not None
         return found
 
     def length(self, coordinate: Coordinate) -> Value:
-        kind, k = coordinate
-        if kind == "axis":
-            return self.emitter.number(f"_threads_{k}")
-        b, loop = self.b, self.loops[k]
+        if coordinate.kind == "axis":
+            return self._extent(coordinate.number, coordinate.digit)
+        b, loop = self.b, self.loops[coordinate.number]
         lower, upper = (b.convert(self.value(v), I64) for v in (loop.lower, loop.upper))
         first, last, step = (lower, upper, loop.step) if loop.step > 0 else (upper, lower, -loop.step)
         distance = b.apply("add", b.apply("sub", last, first), b.constant(step - 1, I64))
         trips = b.apply("max", b.apply("div", distance, b.constant(step, I64)), b.constant(0, I64))
         return b.convert(trips, self.type)
+
+    def _extent(self, axis: int, digit: int) -> Value:
+        split = self.emitter.gather.axes[axis] > 1
+        return self.emitter.number(f"_digit_{axis}_{digit}" if split else f"_threads_{axis}")
+
+    def threads_exist(self) -> Iterator[Value]:
+        """That digits in their ranges are those of threads. Inside of the domain that follows from the last digit, if
+        it follows from the element."""
+        b, gather, unsigned = self.b, self.emitter.gather, U64 if self.type == I64 else U32
+        for axis in gather.doubtful:
+            if not self.inner or Coordinate("axis", axis, gather.axes[axis] - 1) in self.site.summed:
+                index = b.convert(self._index(axis), unsigned)
+                yield b.apply("lt", index, b.convert(self.emitter.number(f"_threads_{axis}"), unsigned))
 
     def counter(self, loop: For, at: Value) -> Value:
         b, type = self.b, loop.lower.type
@@ -421,7 +442,9 @@ class Slice:
         op = self.emitter.definition.get(value)
         match op:
             case _ if value in self.emitter.indices:
-                return self.b.convert(self._index(self.emitter.indices[value]), value.type)
+                index = self.emitter.indices[value]
+                at = self._index(index.axis) if index.digit is None else self._digit(index.axis, index.digit)
+                return self.b.convert(at, value.type)
             case None if value in self.emitter.params:
                 return value
             case Builtin(name, axis):
@@ -454,14 +477,27 @@ class Slice:
         outlives = all(r in self.emitter.params for r in roots) and UNKNOWN not in roots
         return bool(roots) and outlives and not roots & self.emitter.written
 
-    def _index(self, axis: int) -> Value:
-        """The thread's index in the kernel's grid; along an axis that is one thread wide there is no coordinate."""
+    def _digit(self, axis: int, digit: int) -> Value:
+        """Of the thread's index in the kernel's grid; along an axis that is one thread wide there is no coordinate."""
         mine = (*self.site.summed, *(solved.coordinate for solved in self.site.solved))
-        if ("axis", axis) not in mine:
+        place = Coordinate("axis", axis, digit)
+        if place not in mine:
             return self.b.constant(0, self.type)
-        if ("axis", axis) not in self.at:
+        if place not in self.at:
             raise NotSliceable
-        return self.at["axis", axis]
+        return self.at[place]
+
+    def _index(self, axis: int) -> Value:
+        """The thread's index in the kernel's grid, by its digits; those of no thread may be too large together."""
+        b, unsigned = self.b, U64 if self.type == I64 else U32
+        first, *others = (self._digit(axis, k) for k in range(self.emitter.gather.axes[axis]))
+        if not others:
+            return first
+        total = b.convert(first, unsigned)
+        for k, digit in enumerate(others, 1):
+            start = b.convert(self.emitter.number(f"_start_{axis}_{k}"), unsigned)
+            total = b.apply("add", total, b.apply("mul", b.convert(digit, unsigned), start))
+        return b.convert(total, self.type)
 
     def _builtin(self, name: str, axis: int) -> Value:
         match name:

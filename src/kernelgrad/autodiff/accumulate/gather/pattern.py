@@ -15,7 +15,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ....analysis.access.affine import Basis, Sums
+from ....analysis.access.affine import Affine, Sums
+from ....analysis.access.axis_digits import AxisDigits, digits_for, index_along
 from ....analysis.machine import FILLING_THREADS, VECTOR_BYTES
 from ....ir.builder import pointee
 from ....ir.ops import For, Function, If, Load, Member, Offset, Op, PtrCast, Value
@@ -27,7 +28,8 @@ from .updates import Update, updates_of
 
 Part = Literal["whole", "inside", "border"]
 
-_MOST_DIGITS = 3  # as many as a grid has axes
+_MOST_DIGITS = 5  # batch, channel and three of space
+GRID_AXES = 3
 _MOST_TILE = 16  # sums in the registers of a block's threads
 _FEWEST_TILES = 2 * FILLING_THREADS // 256
 _LONG_TILE = 4096  # executions for each element that are worth a block
@@ -39,6 +41,14 @@ _LONG_SPAN = 8
 _MOST_TAPS = 64
 WIDTH = 256  # threads of a gather's block, where there is one digit
 _MOST_WASTE = 3  # executions that are looked at for each that there is
+
+
+class Index(NamedTuple):
+    """An operation of the pattern, by number, that computes a thread's index along an axis, or one digit of it."""
+
+    number: int
+    axis: int
+    digit: int | None
 
 
 @dataclass(frozen=True)
@@ -71,19 +81,21 @@ class Site:
 
 @dataclass(frozen=True)
 class Gather:
-    """How the adjoint of an input is gathered. `indices`: integers of the pattern that are a thread's index along an
-    axis. `narrow`: 32 bits hold all indices. `span`: so many elements, one behind the other along the last digit, are
-    one thread's; where that is the only digit, they are a block apart. `covers`: every element of the buffer has its
-    digits. `writes`: and gets its adjoint written, not added to. `part`: all of it; or, with a thread for each element
-    and none besides, rows inside of the domain, or some at its border. `contiguous`: the first digit is that of
-    neighbours in memory. `taps`: so many executions, the same for every element, are written out, and a thread's
-    elements are neighbours (see `windows`); 0 where loops run over them. `tile`: so many elements along each of the
-    first digits are a block's, whose threads add up together (see `block_sums`); None where they are threads' own."""
+    """How the adjoint of an input is gathered. `axes`: how many digits the thread's index has along each. `doubtful`:
+    the axes along which digits may be those of no thread, although each is in its range. `indices`: integers of the
+    pattern that are a thread's index along an axis, or one of its digits. `narrow`: 32 bits hold all indices. `span`:
+    so many elements, one behind the other along the last digit, are one thread's; where that is the only digit, they
+    are a block apart. `covers`: every element of the buffer has its digits. `writes`: and gets its adjoint written, not
+    added to. `part`: all of it; or, with a thread for each element and none besides, rows inside of the domain, or some
+    at its border. `contiguous`: the first digit is that of neighbours in memory. `taps`: so many executions, the same
+    for every element, are written out, and a thread's elements are neighbours (see `windows`); 0 where loops run over
+    them. `tile`: so many elements along each of the first digits are a block's, whose threads add up together (see
+    `block_sums`); None where they are threads' own."""
 
     name: str
     sites: tuple[Site, ...]
     digits: int
-    indices: tuple[tuple[int, int], ...]
+    indices: tuple[Index, ...]
     narrow: bool
     span: int
     covers: bool
@@ -92,17 +104,21 @@ class Gather:
     contiguous: bool = False
     taps: int = 0
     tile: tuple[int, ...] | None = None
+    axes: tuple[int, ...] = (1, 1, 1)
+    doubtful: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Box:
     """The digits of a launch: the first of each, how many there are, and their steps in elements. `inner`: between
-    these, all executions of all reads exist, and the bounds around them hold."""
+    these, all executions of all reads exist, and the bounds around them hold. `axes`: the digits of a thread's index
+    along each axis, where they start, and how many values each has where something is read."""
 
     first: tuple[int, ...]
     extents: tuple[int, ...]
     steps: tuple[int, ...]
     inner: tuple[Range, ...]
+    axes: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 class _Read(NamedTuple):
@@ -129,13 +145,14 @@ class Finder:
     def __init__(self, function: Function, sums: Sums, in_blocks: bool = False):
         """`in_blocks`: blocks of threads may add up an element together."""
         self.function, self.sums, self.constants = function, sums, constants_of(function)
-        self.conditions, self.in_blocks = Conditions(sums), in_blocks
-        shape = sums.shape
+        self.in_blocks, shape = in_blocks, sums.shape
         self.threads = tuple(g * b for g, b in zip(shape.grid, shape.block, strict=True))
+        self.conditions = Conditions(sums, tuple(map(AxisDigits, self.threads)))
+        self.reached: dict[Coordinate, Range] = {}
 
     def find(self, name: str, shadow: Value, nbytes: int) -> tuple[Gather, Box] | None:
         updates = updates_of(self.function, shadow)
-        if not updates:
+        if not updates or not self._write_indices(updates, shadow):
             return None
         types = {pointee(u.op.ptr) for u in updates}
         reads = [self._read(update, shadow) for update in updates]
@@ -144,6 +161,7 @@ class Finder:
         (type,) = types
         assert isinstance(type, Scalar)
         found = [read for read in reads if read is not None]
+        self.reached = self._reached(found)
         steps = self._steps(found)
         if not steps or any(s % type.size or r.const % type.size for s in steps for r in found):
             return None
@@ -153,17 +171,40 @@ class Finder:
         chosen, box, covers = placed
         tile = self._tile(chosen, found, box) if self.in_blocks else None
         if tile is not None:
-            return Gather(
-                name, chosen, len(steps), self._indices(), self._is_narrow(nbytes, box), 1, covers, tile=tile
-            ), box
+            return self._gather(name, chosen, nbytes, box, covers, tile=tile), box
         if len(steps) > _MOST_DIGITS or not self._pays(chosen, found, box):
             return None
         if not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
             return None
-        narrow = self._is_narrow(nbytes, box)
-        gather = Gather(name, chosen, len(steps), self._indices(), narrow, _span(chosen, box), covers)
+        gather = self._gather(name, chosen, nbytes, box, covers, span=_span(chosen, box))
         taps = self._taps(chosen, found, box, type)
         return replace(gather, span=VECTOR_BYTES // type.size, contiguous=True, taps=taps) if taps else gather, box
+
+    def _gather(
+        self,
+        name: str,
+        sites: tuple[Site, ...],
+        nbytes: int,
+        box: Box,
+        covers: bool,
+        span: int = 1,
+        tile: tuple[int, ...] | None = None,
+    ) -> Gather:
+        narrow, axes = self._is_narrow(nbytes, box), tuple(len(digits.starts) for digits in self.conditions.axes)
+        gather = Gather(name, sites, len(box.extents), self._indices(), narrow, span, covers, tile=tile)
+        return replace(gather, axes=axes, doubtful=self._doubtful())
+
+    def _write_indices(self, updates: list[Update], shadow: Value) -> bool:
+        """The threads' indices in the digits that addresses of updates are made of, and those of loads besides; False
+        where there are none such."""
+        places = [self.sums.address(update.op.ptr, shadow) for update in updates]
+        loads = {id(load): load for update in updates for load in self._loads(update)}.values()
+        others = [self._address(load) for load in loads]
+        sums = [[sum_ for sum_ in found if sum_ is not None] for found in (places, others)]
+        found = [digits_for(axis, self.sums.shape, *sums) for axis in range(3)]
+        digits = tuple(axis for axis in found if axis is not None)
+        self.conditions = Conditions(self.sums, digits)
+        return len(digits) == len(found)
 
     def _placed(
         self, reads: list[_Read], steps: list[int], nbytes: int, size: int
@@ -191,12 +232,12 @@ class Finder:
         if len(sites) != 1 or sites[0].residue or math.prod(box.extents) >= FILLING_THREADS:
             return None
         ((site,), (read,)) = sites, reads
-        lanes = next((c for c in site.summed if c[0] == "axis"), None)
+        lanes = next((c for c in site.summed if c.kind == "axis"), None)
         executions = math.prod(max(0, high - low + 1) for low, high in read.ranges.values())
         elements, sums = math.prod(box.extents), math.prod(self._length(c, read) for c in site.summed)
         if lanes is None or sums < _LONG_TILE or elements * sums > _MOST_WASTE * executions:
             return None
-        if not all(abs(self._step_of(op, lanes, read.loops)) <= op.result.type.size for op in self._loads(read)):
+        if not all(abs(self._step_of(op, lanes, read.loops)) <= op.result.type.size for op in self._loads(read.update)):
             return None
         tile = self._short_digits(site, read, box)
         return tile if elements // math.prod(tile) >= _FEWEST_TILES else None
@@ -205,15 +246,16 @@ class Finder:
         """Of the first digits, those that loops of constant length run over: their elements are written out."""
         tile = list[int]()
         for solved, extent in zip(site.solved, box.extents, strict=True):
-            loop = read.loops[solved.coordinate[1]] if solved.coordinate and solved.coordinate[0] == "loop" else None
+            at = solved.coordinate
+            loop = read.loops[at.number] if at is not None and at.kind == "loop" else None
             constant = isinstance(loop, For) and trips(loop, self.constants) == extent
             if not constant or math.prod(tile) * extent > _MOST_TILE:
                 break
             tile.append(extent)
         return tuple(tile)
 
-    def _loads(self, read: _Read) -> list[Load]:
-        around = {self.function.body, *(block for _, block in read.update.path)}
+    def _loads(self, update: Update) -> list[Load]:
+        around = {self.function.body, *(block for _, block in update.path)}
         return [op for block in around for op in block.ops if isinstance(op, Load)]
 
     def _taps(self, sites: tuple[Site, ...], reads: list[_Read], box: Box, type: Scalar) -> int:
@@ -222,7 +264,7 @@ class Finder:
             return 0
         total = 0
         for site, read in zip(sites, reads, strict=True):
-            loops = [read.loops[k] for kind, k in site.summed if kind == "loop"]
+            loops = [read.loops[c.number] for c in site.summed if c.kind == "loop"]
             counts = [trips(loop, self.constants) for loop in loops if isinstance(loop, For)]
             if not counts or len(counts) < len(site.summed) or None in counts:
                 return 0
@@ -240,14 +282,34 @@ class Finder:
         if found is None:
             return None
         factors, const = found
-        ranges: dict[Coordinate, Range] = {("axis", a): (0, n - 1) for a, n in enumerate(self.threads) if n > 1}
+        ranges = {
+            Coordinate("axis", axis, k): (0, extent - 1)
+            for axis, digits in enumerate(self.conditions.axes)
+            if digits.threads > 1
+            for k, extent in enumerate(digits.extents)
+        }
         for k, loop in enumerate(loops):
             assert isinstance(loop, For)
-            ranges["loop", k] = (0, (self.sums.extents[loop.body.args[0]] or 1) - 1)
+            ranges[Coordinate("loop", k)] = (0, (self.sums.extents[loop.body.args[0]] or 1) - 1)
         read = _Read(update, {c: f for c, f in factors.items() if f}, const, ranges, dict(ranges), [])
         for cond, holds in read.guards:
             self.conditions.narrow(cond, holds, loops, read.ranges, read.limits)
         return read
+
+    def _reached(self, reads: list[_Read]) -> dict[Coordinate, Range]:
+        """Of indices that have several digits, what these are where something is read."""
+        split = [c for c in reads[0].ranges if c.kind == "axis" and self._is_split(c.number)]
+        ranges = {c: [read.ranges[c] for read in reads] for c in split}
+        return {c: (min(low for low, _ in found), max(high for _, high in found)) for c, found in ranges.items()}
+
+    def _last_digits(self) -> dict[Coordinate, AxisDigits]:
+        axes = enumerate(self.conditions.axes)
+        found = {Coordinate("axis", axis, len(digits.starts) - 1): digits for axis, digits in axes}
+        return {c: digits for c, digits in found.items() if c in self.reached}
+
+    def _doubtful(self) -> tuple[int, ...]:
+        last = self._last_digits().items()
+        return tuple(c.number for c, digits in last if self.reached[c][1] >= digits.complete)
 
     def _is_fixed(self, loop: For) -> bool:
         """Whether all threads of the launch run it equally often, at least once: else no execution exists anywhere."""
@@ -257,8 +319,10 @@ class Finder:
         return (upper.const - lower.const) * loop.step > 0
 
     def _bounds(self, read: _Read, digits: tuple[Solved, ...], summed: tuple[Coordinate, ...]) -> int:
-        """So many conditions, from outside, only bound digits, or coordinates that follow from them."""
+        """So many conditions, from outside, only bound digits, or coordinates that follow from them; or what the sums
+        run over anyway."""
         guards, factors = read.guards, [solved.factors for solved in digits]
+        summed = tuple(c for c in summed if c not in self.reached or (0, self.reached[c][1]) != read.ranges[c])
         return next(
             (k for k, g in enumerate(guards) if not self.conditions.is_bound(*g, read.loops, summed, factors)),
             len(guards),
@@ -266,6 +330,9 @@ class Finder:
 
     def _inner_ranges(self, site: Site, read: _Read) -> tuple[dict[Coordinate, Range], list[Limit]]:
         ranges, limits = dict(read.whole), list[Limit]()
+        for c, digits in self._last_digits().items():
+            if c not in site.summed:
+                ranges[c] = (0, digits.complete - 1)
         for cond, holds in read.guards[: site.bounds]:
             self.conditions.narrow(cond, holds, read.loops, ranges, limits)
         return ranges, limits
@@ -317,7 +384,7 @@ class Finder:
     def _owner(self, read: _Read, step: int) -> Coordinate | None:
         """Of the coordinates that move by a digit's step, the one that follows from it: an axis before a loop."""
         found = [c for c, factor in read.factors.items() if abs(factor) == step]
-        return min(found, key=lambda c: (c[0] == "loop", -read.ranges[c][1], c), default=None)
+        return min(found, key=lambda c: (c.kind == "loop", -read.ranges[c][1], c), default=None)
 
     # ---- the launch
 
@@ -344,14 +411,23 @@ class Finder:
                 if up < reach:
                     return None, False
             first = tuple(low for low, _ in hull)
-        if any(n > most for n, most in zip(extents, _MOST_THREADS, strict=False)):
+        if any(n > most for n, most in zip(by_axes(extents), _MOST_THREADS, strict=False)):
             return None, False
         # Conditions that are tested later may end the box before the bounds do.
         inner = [
             (max(low, start), min(high, start + n - 1))
             for (low, high), start, n in zip(inner, first, extents, strict=True)
         ]
-        return Box(first, extents, tuple(step // size for step in steps), tuple(inner)), whole
+        return Box(first, extents, tuple(step // size for step in steps), tuple(inner), self._axes()), whole
+
+    def _axes(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        return tuple(
+            tuple(
+                (start, self.reached.get(Coordinate("axis", axis, k), (0, 0))[1] + 1)
+                for k, start in enumerate(d.starts)
+            )
+            for axis, d in enumerate(self.conditions.axes)
+        )
 
     def _hull(self, sites: tuple[Site, ...], reads: list[_Read], digit: int) -> Range:
         """Where a digit is whenever anything is read."""
@@ -388,36 +464,52 @@ class Finder:
     def _is_coalesced(self, site: Site, read: _Read) -> bool:
         """Whether neighbouring threads of the gather read neighbouring elements, as those of the kernel may."""
         owner = site.solved[0].coordinate
-        if owner is None or owner == next(c for c in read.ranges if c[0] == "axis"):
+        if owner is None or owner == next(c for c in read.ranges if c.kind == "axis"):
             return True
-        loads = self._loads(read)
+        loads = self._loads(read.update)
         return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
 
     def _step_of(self, load: Load, coordinate: Coordinate, loops: list[Op]) -> float:
-        root = _root(load.ptr, self.sums)
-        address = None if root is None else self.sums.address(load.ptr, root)
+        address = self._address(load)
         found = None if address is None else self.conditions.factors(address, loops)
         return math.inf if found is None else found[0].get(coordinate, 0)
 
+    def _address(self, load: Load) -> Affine | None:
+        root = _root(load.ptr, self.sums)
+        return None if root is None else self.sums.address(load.ptr, root)
+
     def _length(self, coordinate: Coordinate, read: _Read) -> int:
         """How many values the gather goes through."""
-        kind, k = coordinate
-        return self.threads[k] if kind == "axis" else read.ranges[coordinate][1] + 1
+        if coordinate.kind == "axis" and not self._is_split(coordinate.number):
+            return self.threads[coordinate.number]
+        return read.ranges[coordinate][1] + 1
 
-    def _indices(self) -> tuple[tuple[int, int], ...]:
-        """The integers of the pattern that are a thread's index along an axis, by number, with the axis."""
-        wanted: dict[frozenset[tuple[Basis, int]], int] = {}
-        for axis, (grid, block) in enumerate(zip(self.sums.shape.grid, self.sums.shape.block, strict=True)):
-            terms: list[tuple[Basis, int]] = [(("block_idx", axis), block)] if grid > 1 else []
-            terms += [(("thread_idx", axis), 1)] if block > 1 else []
-            if terms:
-                wanted[frozenset(terms)] = axis
+    def _is_split(self, axis: int) -> bool:
+        return len(self.conditions.axes[axis].starts) > 1
+
+    def _indices(self) -> tuple[Index, ...]:
+        """The integers of the pattern that are a thread's index along an axis, or a digit of it."""
         found = []
         for number, op in enumerate(walk(self.function.body)):
             sum_ = self.sums.of(op.result) if len(op.results) == 1 and isinstance(op.result.type, Scalar) else None
-            if sum_ is not None and not sum_.const and frozenset(sum_.terms) in wanted:
-                found.append((number, wanted[frozenset(sum_.terms)]))
+            index = None if sum_ is None or sum_.const or not sum_.terms else self._index(sum_)
+            if index is not None:
+                found.append(Index(number, *index))
         return tuple(found)
+
+    def _index(self, sum_: Affine) -> tuple[int, int | None] | None:
+        """The axis, and the digit if it is one."""
+        found = self.conditions.factors(sum_, [])
+        terms = [] if found is None else [(c, factor) for c, factor in found[0].items() if factor]
+        if len(terms) == 1 and terms[0][1] == 1:
+            return terms[0][0].number, terms[0][0].digit
+        whole = (axis for axis in range(3) if sum_.coefficients == index_along(axis, self.sums.shape))
+        return next(((axis, None) for axis in whole), None)
+
+
+def by_axes(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a grid whose last axis has all digits that there is none for."""
+    return extents if len(extents) < GRID_AXES else (*extents[: GRID_AXES - 1], math.prod(extents[GRID_AXES - 1 :]))
 
 
 def _span(sites: tuple[Site, ...], box: Box) -> int:
@@ -426,7 +518,8 @@ def _span(sites: tuple[Site, ...], box: Box) -> int:
         return 1
     if len(box.extents) == 1:
         return _LONG_SPAN if all(site.summed for site in sites) and box.extents[0] >= _LONG_SPAN * _MANY else 1
-    return _SPAN if not any(site.summed for site in sites) and box.extents[-1] >= 8 * _SPAN else 1
+    wide = len(box.extents) <= GRID_AXES and box.extents[-1] >= 8 * _SPAN
+    return _SPAN if wide and not any(site.summed for site in sites) else 1
 
 
 def _sign(read: _Read, owner: Coordinate | None) -> int:
