@@ -171,6 +171,9 @@ def gradient(
     `NotFiniteError` that points at the first line of the reverse at which a NaN or an infinity arose; it is slower, and
     on a GPU waits for the launch.
 
+    Integers that are named (`int *out, int *in`) are taken as the real numbers that they stand for, where they are only
+    added, subtracted and multiplied; their adjoints are integers like them, or doubles.
+
     An adjoint has its argument's form and size: a number's is an array of one, a struct's a pointer to one struct, that
     of a struct with pointers a struct of adjoints, in which a number's is an array of one. Half-precision buffers take
     half or float adjoints, accumulated in float. `__constant__` and `__device__` variables are listed by their names,
@@ -197,6 +200,7 @@ def gradient(
             return _gradient_of_other(target, parameters, tape_budget, [n for n, value in given.items() if value])
     tape_budget = requests.memory_size("tape_budget", tape_budget)
     requests.derivable(target)
+    integers, target = _real(target, parameters)
     of: Any = _with_variables(target, parameters)
     mode: Any = "joint" if primal else "reverse"
     settings = make_settings(
@@ -206,7 +210,23 @@ def gradient(
     check_outputs(of.function, parameters, settings.shown)
     made = Gradient(of, settings) if isinstance(of, Kernel) else FunctionGradient(of, settings)
     _warn_if_zero(made)
-    return made
+    return made if integers is None else integers(made)
+
+
+def _real(target: Any, parameters: Any) -> tuple[Any, Any]:
+    """Where integers are listed: what makes the gradient by them of that by doubles, and the target with doubles."""
+    from .derivatives.asked.settings import is_of_integers
+    from .ir.types import Pointer
+
+    pointers = (p.type for p in target.function.params if isinstance(p.type, Pointer))
+    if parameters is None or not any(map(is_of_integers, pointers)):
+        return None, target
+    from .programs.integer_gradient import IntegerGradient, listed_integers, real_target
+
+    names = listed_integers(target.function, parameters)
+    if not names:
+        return None, target
+    return lambda made: IntegerGradient(target, made, names), real_target(target, names)
 
 
 def _gradient_of_other(

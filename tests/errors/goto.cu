@@ -1,6 +1,5 @@
 __global__ void k(int* y) {
-  if (y[0]) goto end;  // error: UnsupportedError: goto is not supported // at: goto end
-  y[1] = 1;
-end:
-  y[2] = 1;
+again:
+  y[1] += 1;
+  if (y[1] < y[0]) goto again;  // error: UnsupportedError: goto backwards, or into a block, is not supported // at: goto again
 }

@@ -17,6 +17,7 @@ from find_nvcc import build, nvcc
 from kernelgrad.transpile.derivative_file import derivative_file
 from kernelgrad.transpile.host_function import Shape
 from kernelgrad.transpile.program import transpiled
+from programs_to_transpile import INTEGERS, LOOPS, SHARED, STATICS, STRUCTS
 from transpiled_programs import PROGRAMS
 
 pytestmark = pytest.mark.skipif(nvcc() is None or shutil.which("g++") is None, reason="nvcc is not installed")
@@ -28,6 +29,24 @@ def test_program(name: str, tmp_path: Path) -> None:
     built = build(transpiled(kg.compile(program.text, name=f"{name}.cu")), tmp_path / name, "-arch=native")
     printed = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60).stdout
     assert [line.strip() for line in printed.splitlines()] == program.prints.splitlines()
+
+
+MORE = {
+    "loops": LOOPS,
+    "shared": SHARED,
+    "statics": STATICS,
+    "structs": STRUCTS,
+    "integers": INTEGERS.replace("LINE", ""),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_as_on_the_cpu(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kg.compile(MORE[name], name=f"{name}.cu")["main"](device="cpu")
+    wanted = [float(number) for number in capsys.readouterr().out.split()]
+    built = build(transpiled(kg.compile(MORE[name], name=f"{name}.cu")), tmp_path / name, "-arch=native")
+    printed = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60).stdout
+    np.testing.assert_allclose([float(number) for number in printed.split()], wanted, rtol=1e-5)
 
 
 KERNELS = {
@@ -89,3 +108,39 @@ def _arrays() -> list[np.ndarray[Any, Any]]:
     random = np.random.default_rng(5)
     x, d_out = random.uniform(0.2, 1.2, 256).astype(np.float32), random.uniform(0.5, 1.5, 256).astype(np.float32)
     return [np.zeros(256, np.float32), x, d_out, np.zeros(256, np.float32), np.zeros(1, np.float32)]
+
+
+def test_deterministic_sums(tmp_path: Path) -> None:
+    """The same bits twice, though many threads add to few elements."""
+    text = "__global__ void k(float *y, const float *x, const int *at) { int i = blockIdx.x * 64 + threadIdx.x;"
+    gradient = kg.gradient(kg.compile(text + " y[i] = x[at[i]] * x[0]; }")["k"], "y, x", deterministic=True)
+    call = """
+    extern "C" int call(float *x, int *at, float *d_y, float *d_x)
+    {
+        float *own[4];
+        int *own_at, error = cudaMalloc((void **)&own_at, 1024 * 4);
+        for (float *&p : own) error |= cudaMalloc((void **)&p, 1024 * 4);
+        cudaMemcpy(own[1], x, 8 * 4, cudaMemcpyHostToDevice);
+        cudaMemcpy(own_at, at, 1024 * 4, cudaMemcpyHostToDevice);
+        cudaMemcpy(own[2], d_y, 1024 * 4, cudaMemcpyHostToDevice);
+        cudaMemset(own[3], 0, 8 * 4);
+        error |= launch_k_grad(dim3(16), dim3(64), 0, nullptr, own[0], own[1], own_at, own[2], own[3], 4096, 32);
+        cudaMemcpy(d_x, own[3], 8 * 4, cudaMemcpyDeviceToHost);
+        for (float *p : own) error |= cudaFree(p);
+        return error | cudaFree(own_at) | cudaDeviceSynchronize();
+    }
+    """
+    text = derivative_file(gradient)
+    assert "size_t _d_y_bytes, size_t _d_x_bytes)" in " ".join(text.split())
+    library = ctypes.CDLL(str(build(text + call, tmp_path / "sums", "-arch=native", "-shared", "-Xcompiler", "-fPIC")))
+    random, found = np.random.default_rng(1), []
+    x, d_y = (random.uniform(0.5, 1.5, n).astype(np.float32) for n in (8, 1024))
+    at = random.integers(0, 8, 1024).astype(np.int32)
+    for _ in range(2):
+        d_x = np.zeros(8, np.float32)
+        arrays = (a.ctypes.data_as(ctypes.c_void_p) for a in (x, at, d_y, d_x))
+        assert library.call(*arrays) == 0
+        found.append(d_x)
+    wanted = np.bincount(at, d_y * x[0], 8) + np.eye(8)[0] * float(d_y @ x[at])
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-5)
+    assert found[0].tobytes() == found[1].tobytes()

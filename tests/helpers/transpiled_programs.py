@@ -752,7 +752,7 @@ PROGRAMS = {
     "contraction": Program(
         _CONTRACTION,
         "22 28 49 64 3 7 11 3 7 11 5 5 7 7 9 9 0 0 0 0",
-        ("product_contract_launched(kg_recording, 1u, 1u, 1u, 64u, 1u, 1u, 0ULL, d_C, d_A, d_B, d_dims);",),
+        ("1u, 1u, 1u, 64u, 1u, 1u, 0ULL, d_C, d_A, d_B, d_dims);",),
     ),
     "launches": Program(_LAUNCHES, "1.0285 14.9730 -23.4231 -3.0094 7.2424 39.990\n3.0237 6.0474 9.0711 74.0810"),
     "passes": Program(_PASSES, "0.6944 8.0862 -27.3765 -17.4640 -0.9614 -2.1060 7.6115 4.2515"),

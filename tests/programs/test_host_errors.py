@@ -83,7 +83,6 @@ REFUSED = {
     "int run(double *x) { cudaDeviceSynchronize();\nreturn cublasDdot(x);  // here\n}",
     "'value' is virtual": "struct A { virtual int value() { cudaDeviceSynchronize(); return 1; } };\n"
     "int run(A *a) { cudaDeviceSynchronize();\nreturn a->value();  // here\n}",
-    "goto is not supported": "int run(int n) { cudaDeviceSynchronize();\ngoto end;  // here\nend: return n; }",
     "call through a function pointer": "typedef void (*f)();\n"
     "int run(f g) { cudaDeviceSynchronize();\ng();  // here\n}",
 }

@@ -14,9 +14,8 @@ from host_calls import call_gradient
 import kernelgrad as kg
 from cooperation_cases import CASES, inputs
 from gradient_cases import ALL, adjoints
-from kernelgrad.errors import UnsupportedError
-from kernelgrad.transpile.derivative_file import derivative_file, form
-from kernelgrad.transpile.host_function import HostFunction, Shape
+from kernelgrad.transpile.derivative_file import derivative_file
+from kernelgrad.transpile.host_function import Shape
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
@@ -101,11 +100,3 @@ def test_kept_and_assigned_adjoints() -> None:
     args = [np.zeros(2), np.array([2.0, 3.0])]
     assert call_gradient(gradient, 1, 1, args, [d_y, d_x]) == 0
     np.testing.assert_allclose(d_x, wanted[3])
-
-
-def test_deterministic_sums_are_refused_by_name() -> None:
-    kernel = kg.compile("__global__ void k(float *y, const float *x, const int *at) { y[threadIdx.x] ="
-                        " x[at[threadIdx.x]] * x[0]; }")["k"]  # fmt: skip
-    gradient = kg.gradient(kernel, "y, x", deterministic=True)
-    with pytest.raises(UnsupportedError, match="deterministic sums"):
-        HostFunction(form(gradient, None), None)

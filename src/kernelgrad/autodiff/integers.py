@@ -134,7 +134,7 @@ class _Reals:
             case Apply(fn, args) if fn in ARITHMETIC or fn in ("convert", "select"):
                 if is_integer(op.result.type) and any(a in self.touched for a in args[fn == "select" :]):
                     self.touched.add(op.result)
-        for own, incoming in _joined(op):
+        for own, incoming in joined_values(op):
             if isinstance(own[0].type, Pointer):
                 self.join((*own, *incoming))
             elif is_integer(own[0].type) and any(v in self.touched for v in (*own, *incoming)):
@@ -242,7 +242,7 @@ class _Reals:
         return UnsupportedError(MORE, op.span, HINT)
 
 
-def _joined(op: Op) -> Iterator[tuple[tuple[Value, ...], tuple[Value, ...]]]:
+def joined_values(op: Op) -> Iterator[tuple[tuple[Value, ...], tuple[Value, ...]]]:
     """What a branch or a loop defines that is one number by turns, and what goes into it."""
     match op:
         case If(_, then, orelse):

@@ -59,6 +59,7 @@ from .accumulate.choice import Facts
 from .calculus.activity import holds_floats
 from .calculus.tape import linear_block, linear_thread
 from .forward import jvp
+from .integers import HINT, are_integers
 from .prepare.options import Mode, Options
 from .prepare.prepared import Derivations
 from .reverse import Derivation
@@ -192,7 +193,8 @@ class Requests:
     def reverse(self, op: Derivative, may_alias: bool) -> Made:
         function, module, listed = self.source(op)
         if not listed:
-            raise UnsupportedError(f"nothing to differentiate: no floating-point parameter of '{op.fn}'", op.span)
+            hint = HINT if any(are_integers(p.type) for p in function.params) else None
+            raise UnsupportedError(f"nothing to differentiate: no floating-point parameter of '{op.fn}'", op.span, hint)
         changing = frozenset(p.name for p in function.params) if _MODES[op.mode] == "split" else frozenset[str]()
         facts = replace(_THREAD, taped=changing)
         options = Options(listed, mode=_MODES[op.mode], may_alias=may_alias, facts=facts, changing=changing)

@@ -34,7 +34,7 @@ from ..runtime.recording import is_recorded
 from ..runtime.scratch import Scratch
 from ..runtime.signature import c_signature, declare, user_params
 from ..transforms import bit_moves, cas_loops, rotate
-from .asked.settings import Names, check_outputs, has_derivative, names_in
+from .asked.settings import Names, check_outputs, has_derivative, names_in, no_numbers
 from .device_function import DeviceFunction, read_result, result_memory
 from .module_variables import with_variables
 from .struct_adjoints import completed, named
@@ -316,8 +316,7 @@ def _listed(parameters: Names, known: Mapping[str, Param], interface: Interface)
         if name not in known:
             raise ArgumentError(f"no parameter '{name}'\n  {interface.signature}")
         if not has_derivative(known[name].type):
-            reason = f"parameter '{name}' ({known[name].c_type}) holds no floating-point numbers"
-            raise ArgumentError(f"{reason} and cannot be differentiated\n  {interface.signature}")
+            raise no_numbers(known[name], interface.signature)
     if not listed:
         raise ArgumentError(f"nothing to differentiate\n  {interface.signature}")
     return listed

@@ -21,7 +21,7 @@ from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .prelude import prelude_dir
 from .registered import call_registered
-from .types import is_reference
+from .types import is_function_pointer, is_reference
 from .visiting import children_of, walk
 
 _ZERO_INITIALIZED = 1 << 22  # of a constructor call's raw word: `T()` rather than plain `T x;`
@@ -35,6 +35,8 @@ def call(fn: Fn, c: Cursor) -> Value | None:
     target = _callee(c)
     if _ends_a_number(c):
         return None
+    if (target is None or target.kind in (Kind.PARM_DECL, Kind.VAR_DECL)) and children_of(c):
+        target = _known_function(fn, children_of(c)[0]) or target
     if target is None or target.kind not in _FUNCTION_KINDS:
         raise fn.unsupported(c, "a call through a function pointer is not supported", "call the function by its name")
     if clang.statement_class(c) == clang.KERNEL_CALL:
@@ -70,7 +72,23 @@ def call(fn: Fn, c: Cursor) -> Value | None:
         call_registered(fn, passes, arguments, span)
         return None
     given = list(c.get_arguments())[_is_operator_call(c) and target.kind != Kind.FUNCTION_DECL :]
-    return call_function(fn, body, arguments, span, handles_passed(body, given, fn.handles))
+    return call_function(fn, body, arguments, span, _handles(fn, body, given))
+
+
+def _handles(fn: Fn, body: Cursor, given: list[Cursor]) -> Handles:
+    """The derivatives and functions that parameters get."""
+    found = handles_passed(body, given, fn.handles)
+    if not any(is_function_pointer(p.type) for p in body.get_arguments()):
+        return found
+    from .function_pointers import functions_passed
+
+    return {**found, **functions_passed(body, given, fn.handles)}
+
+
+def _known_function(fn: Fn, c: Cursor) -> Cursor | None:
+    from .function_pointers import known_function
+
+    return known_function(c, fn.handles)
 
 
 def _ends_a_number(c: Cursor) -> bool:
@@ -219,6 +237,8 @@ def _argument(fn: Fn, given: Cursor | None, param: Cursor) -> Value:
     if given is None or clang.statement_class(given) == clang.DEFAULT_ARG or given.kind.is_invalid():
         expression = next(k for k in reversed(children_of(param)) if k.kind.is_expression())
     assert expression is not None
+    if is_function_pointer(param.type) and _known_function(fn, expression) is not None:
+        return fn.zero(fn.types.parameter(param.type, fn.b.span))  # nobody looks at it
     if is_reference(param.type):
         return fn.generic(place(fn, expression).ptr)
     v = value(fn, expression)

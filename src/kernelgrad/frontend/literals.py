@@ -12,6 +12,8 @@ from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .visiting import children_of
 
+LITERAL = "string literal"  # of the host, which no variable is called
+
 
 def literal(fn: Fn, c: Cursor) -> Value:
     number = clang.evaluate(c)
@@ -58,5 +60,6 @@ def string_place(fn: Fn, c: Cursor) -> Place:
     key = hash(data) | 1 << (72 if fn.on_host else 70)
     name = fn.module.global_name(key)
     if name is None:
-        name = fn.module.add_global(Global("string", Array(I8, len(data)), space, data, fn.b.span), key)
+        called = LITERAL if fn.on_host else "string"
+        name = fn.module.add_global(Global(called, Array(I8, len(data)), space, data, fn.b.span), key)
     return Place(fn.b.global_ref(name, Array(I8, len(data)), space))

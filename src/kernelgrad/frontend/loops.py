@@ -9,12 +9,12 @@ from ..ir.ops import Block, Value
 from ..ir.types import BOOL, I32, Array, Struct
 from . import clang
 from .clang import Cursor, Kind, identity
-from .exits import exits
-from .expressions import condition, effect, place
+from .exits import exits, stopping
+from .expressions import condition, effect, place, temporary
 from .initialize import coerce
 from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
-from .statements import any_flag, declare_variable, lower_statement, sequence, start_variable
+from .statements import any_flag, bound, declare_variable, lower_statement, sequence, start_variable
 from .types import is_reference
 from .visiting import children_of
 
@@ -41,7 +41,7 @@ def _loop_statement(
     unroll = fn.pending_unroll()
     ways = exits(body)
     fn.loops.append(_loop_flags(fn, ways))
-    stops = ways & {"break", "return"}
+    stops = stopping(ways)
     storage = declare_variable(fn, variable) if variable is not None else None  # outside: the body sees it too
     with fn.b.region() as before:
         if variable is not None and storage is not None:
@@ -65,7 +65,7 @@ def _do(fn: Fn, c: Cursor) -> None:
     with fn.b.region() as before:
         _start_iteration(fn)
         sequence(fn, [body])
-        goes_on = _loop_condition(fn, ways & {"break", "return"}, test)
+        goes_on = _loop_condition(fn, stopping(ways), test)
     fn.loops.pop()
     fn.at(c)
     fn.b.while_((), before.block((), (goes_on,)), Block((), (), ()), unroll)
@@ -116,7 +116,7 @@ def _range_for(fn: Fn, c: Cursor) -> None:
     ways = exits(body)
     index = fn.variable(I32, "k", fn.constant(0, I32))
     fn.loops.append(_loop_flags(fn, ways))
-    stops = ways & {"break", "return"}
+    stops = stopping(ways)
     with fn.b.region() as before:
         below = fn.b.apply("lt", fn.b.load(index), count)
         goes_on = fn.b.apply("and", below, fn.b.apply("not", any_flag(fn, stops))) if stops else below
@@ -151,7 +151,7 @@ def _own_element(fn: Fn, variable: Cursor, element: Value) -> Value:
 
 def _range(fn: Fn, c: Cursor, container: Cursor) -> tuple[Value, Value]:
     """The address of the first element, and how many there are."""
-    found = place(fn, container).ptr if clang.is_place(container) or fn.on_host else None
+    found = _container(fn, container)
     type = pointee(found) if found is not None else None
     if found is not None and isinstance(type, Array):
         return fn.b.decay(found), fn.constant(type.count, I32)
@@ -166,6 +166,13 @@ def _range(fn: Fn, c: Cursor, container: Cursor) -> tuple[Value, Value]:
         if isinstance(inside, Array):
             return fn.b.decay(fn.b.member(found, 0)), fn.constant(inside.count, I32)
     raise fn.unsupported(c, "a range-based for over something other than an array is not supported")
+
+
+def _container(fn: Fn, c: Cursor) -> Value | None:
+    """Where it is; on the host, a temporary lasts as long as the loop."""
+    if not fn.on_host:
+        return place(fn, c).ptr if clang.is_place(c) else None
+    return bound(fn, c).ptr if clang.is_place(c) else temporary(fn, c, extended=True).ptr
 
 
 _LOOPS: dict[Kind, Callable[[Fn, Cursor], None]] = {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _METHODS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION, Kind.DESTRUCTOR)
 _SPECIAL = (Kind.CONSTRUCTOR, Kind.DESTRUCTOR)
 Key = int | tuple[int, ...]  # a declaration, with the handles that it gets
-Handles = Mapping[int, Cursor]  # of derivatives (`in_source`), by parameter
+Handles = Mapping[int, Cursor]  # of derivatives (`in_source`), and functions (`function_pointers`), by parameter
 _FOR_HOST = 1 << 72  # of a `__host__ __device__` function that host code calls: it is a function of its own there
 
 
@@ -49,6 +49,10 @@ class Flags:
     broke: Value | None = None
     continued: Value | None = None
     is_switch: bool = False
+
+
+def _number(handle: Cursor) -> int:
+    return identity(handle) if handle.kind.is_declaration() else int(handle.data[1])
 
 
 class Lowering:
@@ -75,7 +79,7 @@ class Lowering:
         is a function of its own for each of them."""
         for_host = bool(self._in_progress) and self.on_host and self.unit.is_for_both(cursor)
         own = identity(cursor) | (_FOR_HOST if for_host else 0)
-        given = (number for param, made in (handles or {}).items() for number in (param, int(made.data[1])))
+        given = (number for param, made in (handles or {}).items() for number in (param, _number(made)))
         key: Key = (own, *given) if handles else own
         if key in self._in_progress:
             raise UnsupportedError(
@@ -98,7 +102,7 @@ class Lowering:
     def names_of(self, cursor: Cursor) -> list[str]:
         """The IR names of a C++ function that was lowered: one that is for both has one for the host alone, too."""
         keys = (identity(cursor), identity(cursor) | _FOR_HOST)
-        return [self._names[key] for key in keys if key in self._names]
+        return [name for key, name in self._names.items() if (key[0] if isinstance(key, tuple) else key) in keys]
 
     def passes_of(self, function: Cursor) -> tuple[Cursor, ...] | None:
         """The passes that the source gives for a host function, unless it is they that call it."""
@@ -175,6 +179,7 @@ class FunctionLowering:
         self.returns_reference = is_reference(cursor.result_type)
         # Note [Lifetimes] in `lifetimes`: what is done where the function begins, and objects that are to be destroyed
         self.entry: list[Op] = []
+        self.labels: dict[str, Value] = {}  # ahead, by the ways to them: whether control is on its way there
         self.scopes: list[list[Slot]] = []
         self.temporaries: list[list[Slot]] = []
         self.extended: Cursor | None = None  # the temporary that a reference being declared keeps

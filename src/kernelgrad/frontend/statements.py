@@ -1,4 +1,4 @@
-"""Statements. Every way out of the middle (`return`, `break`, `continue`, fall-through) becomes structured here.
+"""Statements. Each way out of the middle (`return`, `break`, `continue`, `goto`, fall-through) becomes structured here.
 
 An exit sets a bool variable, and what may follow it stands under an If that tests it; where one branch of an `if`
 always leaves, what follows goes into the other branch and no test is needed. Promotion to SSA removes the flags that
@@ -13,13 +13,13 @@ from ..ir.ops import Leave, Value
 from ..ir.types import BOOL, Scalar
 from . import clang
 from .clang import Cursor, Kind, identity
-from .exits import always_exits, exits, if_parts
+from .exits import always_exits, exits, goto, if_parts, label
 from .expressions import REFUSED, condition, effect, place, value
 from .initialize import initialize
 from .literals import constant_of
 from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
-from .types import is_reference
+from .types import is_function_pointer, is_reference
 from .variables import check_storage, global_reference, memory_space
 from .visiting import children_of
 
@@ -28,13 +28,19 @@ def lower_body(fn: Fn, body: Cursor) -> None:
     sequence(fn, [body], tail=fn.kind == "kernel")
 
 
-def sequence(fn: Fn, statements: list[Cursor], tail: bool = False) -> None:
-    """Statements in order. `tail`: the kernel ends after them, so that threads which skip a last `if` are gone."""
+def sequence(fn: Fn, statements: list[Cursor], tail: bool = False, plain: int = 0) -> None:
+    """Statements in order. `tail`: the kernel ends after them, so that threads which skip a last `if` are gone.
+    `plain`: so many of the last are known to be no labels."""
+    new = statements[: len(statements) - plain]
+    labels = [k for k, statement in enumerate(new) if statement.kind == Kind.LABEL_STMT]
+    if labels:
+        _labelled(fn, statements[: labels[-1]], statements[labels[-1]], statements[labels[-1] + 1 :], tail)
+        return
     for k, statement in enumerate(statements):
         rest = statements[k + 1 :]
         has_scope = fn.on_host and _opens_scope(fn, statement)
         if statement.kind == Kind.COMPOUND_STMT and not has_scope:
-            sequence(fn, [*children_of(statement), *rest], tail)
+            sequence(fn, [*children_of(statement), *rest], tail, len(rest))
             return
         ways = exits(statement)
         if has_scope:
@@ -47,8 +53,33 @@ def sequence(fn: Fn, statements: list[Cursor], tail: bool = False) -> None:
         if always_exits(statement):
             return
         if ways and rest:
-            _guarded(fn, ways, lambda rest=rest: sequence(fn, rest, tail))  # type: ignore[misc]
+            _guarded(fn, ways, lambda rest=rest: sequence(fn, rest, tail, len(rest)))  # type: ignore[misc]
             return
+
+
+def _labelled(fn: Fn, before: list[Cursor], c: Cursor, after: list[Cursor], tail: bool) -> None:
+    """What stands before a label, out of which a `goto` may lead there; then what follows it."""
+    way, after = label(c), [*children_of(c), *after]
+    ways = frozenset[str]().union(*(exits(statement) for statement in before))
+    ways -= {label(statement) for statement in before if statement.kind == Kind.LABEL_STMT}
+    if way in ways:
+        fn.labels[way] = in_entry(fn, lambda: fn.b.alloca(BOOL, None))
+        fn.b.store(fn.labels[way], fn.constant(False, BOOL))
+    sequence(fn, before)
+    fn.labels.pop(way, None)
+    if ways - {way}:
+        _guarded(fn, ways - {way}, lambda: sequence(fn, after, tail))
+    else:
+        sequence(fn, after, tail)
+
+
+def in_entry(fn: Fn, make: Callable[[], Value]) -> Value:
+    """A variable of the whole function: what follows a label does not see into what it jumps over."""
+    outer, fn.b.ops = fn.b.ops, fn.entry
+    try:
+        return make()
+    finally:
+        fn.b.ops = outer
 
 
 def _opens_scope(fn: Fn, statement: Cursor) -> bool:
@@ -89,6 +120,7 @@ def _flags(fn: Fn, ways: frozenset[str]) -> list[Value]:
         found.append(fn.loops[-1].broke)
     if "continue" in ways:
         found.append(_loop(fn).continued)
+    found += [fn.labels[way] for way in sorted(ways) if way in fn.labels]
     assert all(f is not None for f in found)
     return [f for f in found if f is not None]
 
@@ -108,7 +140,7 @@ def _if_with_rest(fn: Fn, c: Cursor, rest: list[Cursor], tail: bool) -> bool:
     known = clang.evaluate(test)
     if known is not None:  # also every `if constexpr`
         taken = then if known else orelse
-        sequence(fn, ([taken] if taken is not None else []) + rest, tail)
+        sequence(fn, ([taken] if taken is not None else []) + rest, tail, len(rest))
         return True
     then_leaves, else_leaves = always_exits(then), orelse is not None and always_exits(orelse)
     else_list = [] if orelse is None else [orelse]
@@ -118,9 +150,11 @@ def _if_with_rest(fn: Fn, c: Cursor, rest: list[Cursor], tail: bool) -> bool:
     cond = condition(fn, test)
     span = fn.at(c)
     with fn.b.region() as on_true:
-        sequence(fn, [then, *(rest if absorb and not then_leaves else [])], inner_tail)
+        following = rest if absorb and not then_leaves else []
+        sequence(fn, [then, *following], inner_tail, len(following))
     with fn.b.region() as on_false:
-        sequence(fn, else_list + (rest if absorb and not else_leaves else []), inner_tail)
+        following = rest if absorb and not else_leaves else []
+        sequence(fn, else_list + following, inner_tail, len(following))
     fn.b.span = span
     fn.b.if_(cond, on_true.block(), on_false.block(), exits=left_kernel or (tail and not rest))
     return absorb
@@ -170,6 +204,12 @@ def _continue(fn: Fn, c: Cursor) -> None:
     fn.b.store(continued, fn.constant(True, BOOL))
 
 
+def _goto(fn: Fn, c: Cursor) -> None:
+    if goto(c) not in fn.labels:
+        raise fn.unsupported(c, "goto backwards, or into a block, is not supported", "use a loop")
+    fn.b.store(fn.labels[goto(c)], fn.constant(True, BOOL))
+
+
 # ---- declarations -------------------------------------------------------------------------------------------------
 
 
@@ -188,7 +228,7 @@ def _variable(fn: Fn, c: Cursor) -> None:
     if is_reference(c.type):
         if start is None:
             raise fn.unsupported(c, f"the reference '{c.spelling}' has no initialiser")
-        found = _bound(fn, start)
+        found = bound(fn, start)
         fn.variables[identity(c)] = Place(fn.generic(found.ptr), found.volatile)
         return
     if not fn.on_host:
@@ -197,11 +237,19 @@ def _variable(fn: Fn, c: Cursor) -> None:
         if fn.on_host and c.storage_class == clang.StorageClass.STATIC:
             _static(fn, c)
         return  # its first use finds it
+    if is_function_pointer(c.type) and _leads_to_known(fn, c):
+        return
     if not fn.on_host or not _ending_variable(fn, c):
         start_variable(fn, c, declare_variable(fn, c))
 
 
-def _bound(fn: Fn, start: Cursor) -> Place:
+def _leads_to_known(fn: Fn, c: Cursor) -> bool:
+    from .function_pointers import leads_to_known
+
+    return leads_to_known(c, fn.handles)
+
+
+def bound(fn: Fn, start: Cursor) -> Place:
     """What a reference variable is bound to; on the host, a temporary lasts as long as it."""
     if not fn.on_host:
         return place(fn, start)
@@ -251,7 +299,8 @@ def _variable_array(fn: Fn, c: Cursor) -> None:
 
 
 def declare_variable(fn: Fn, c: Cursor) -> Value:
-    storage = fn.object(fn.types.lower(c.type, fn.at(c)), c.spelling)
+    type = fn.types.lower(c.type, fn.at(c))
+    storage = in_entry(fn, lambda: fn.object(type, c.spelling)) if fn.labels else fn.object(type, c.spelling)
     fn.variables[identity(c)] = Place(storage, _is_volatile(c.type))
     return storage
 
@@ -360,9 +409,9 @@ _STATEMENTS: dict[Kind, Callable[[Fn, Cursor], None]] = {
     Kind.CONTINUE_STMT: _continue,
     Kind.NULL_STMT: _nothing,
     Kind.UNEXPOSED_STMT: _attributed,
-    Kind.GOTO_STMT: _refuse("goto is not supported", "use a loop with break or continue"),
+    Kind.GOTO_STMT: _goto,
+    Kind.LABEL_STMT: lambda fn, c: sequence(fn, [c]),
     Kind.INDIRECT_GOTO_STMT: _refuse("goto is not supported", "use a loop with break or continue"),
-    Kind.LABEL_STMT: _refuse("labels and goto are not supported", "use a loop with break or continue"),
     Kind.ASM_STMT: _refuse("inline PTX is not supported", "use the CUDA intrinsic that stands for the instruction"),
     **{kind: _refuse(*reason) for kind, reason in REFUSED.items()},
     Kind.CXX_TRY_STMT: _try,

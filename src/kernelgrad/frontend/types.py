@@ -267,5 +267,12 @@ def _spelling(type: clang.Type) -> str:
 _SPELLED: dict[str, Scalar] = {"__bf16": BF16, "_Float16": F16, "__fp16": F16}
 
 
+def is_function_pointer(type: clang.Type) -> bool:
+    type = type.get_canonical()
+    if type.kind not in (TypeKind.POINTER, TypeKind.LVALUEREFERENCE):
+        return False
+    return bool(type.get_pointee().get_canonical().kind == TypeKind.FUNCTIONPROTO)
+
+
 def is_reference(type: clang.Type) -> bool:
     return type.get_canonical().kind in REFERENCES

@@ -11,7 +11,7 @@ from . import clang
 from .clang import Cursor, Kind, identity
 from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
-from .types import is_reference
+from .types import is_function_pointer, is_reference
 from .unit import Unit
 from .visiting import children_of, walk
 
@@ -28,6 +28,8 @@ _WARP = 32  # threads, on all devices there are
 
 def variable_place(fn: Fn, target: Cursor, at: Cursor) -> Place:
     """Where the variable `target`, named at `at`, is."""
+    if is_function_pointer(target.type):
+        _refuse_known_function(fn, target, at)
     known = fn.variables.get(identity(target))
     if known is not None:
         return known
@@ -45,6 +47,13 @@ def variable_place(fn: Fn, target: Cursor, at: Cursor) -> Place:
 
         return Place(fn.variable(fn.type(at), None, constant_of(fn, number, fn.type(at))))
     raise fn.unsupported(at, f"'{target.spelling}' cannot be used here")
+
+
+def _refuse_known_function(fn: Fn, target: Cursor, at: Cursor) -> None:
+    from .function_pointers import leads_to_known
+
+    if leads_to_known(target, fn.handles):
+        raise fn.unsupported(at, "a pointer to a function that is more than called and passed on is not supported")
 
 
 def _index_variable(fn: Fn, target: Cursor) -> Value:

@@ -14,13 +14,16 @@ from ..runtime.scratch import Scratch
 
 _DOUBLE = np.dtype("f8")
 _EXACT = 1 << 53  # integers that doubles hold
+# In place of an integer that no double holds. It signals: whatever is computed from it has other bits.
+_INEXACT = np.uint64(0x7FF4_0000_0000_0001)
 
 
 class _Range(NamedTuple):
-    """Memory that some of the arrays lie in, as it was, and the doubles for it."""
+    """Memory that some of the arrays lie in, as it was, as integers and as doubles, and the doubles for it."""
 
     start: int
     before: np.ndarray[Any, Any]
+    numbers: np.ndarray[Any, Any]
     memory: Scratch
 
 
@@ -40,8 +43,9 @@ class RealBuffers:
     def _range(self, array: ArrayView) -> _Range:
         data = transfers.read(array.address, array.nbytes, self.device, 0).view(array.dtype).copy()
         memory = Scratch(8 * data.size, self.device, 0)
-        memory.write(data.astype(np.float64).tobytes())
-        return _Range(array.address, data, memory)
+        numbers = as_doubles(data)
+        memory.write(numbers.tobytes())
+        return _Range(array.address, data, numbers, memory)
 
     def of(self, array: ArrayView | None) -> ArrayView | None:
         if array is None:
@@ -54,7 +58,9 @@ class RealBuffers:
     def put_back(self) -> None:
         for one in self._ranges:
             numbers = np.frombuffer(one.memory.read(), np.float64)
-            changed = numbers != one.before.astype(np.float64)
+            changed = numbers.view(np.uint64) != one.numbers.view(np.uint64)
+            if not changed.any():
+                continue
             now = one.before.copy()
             now[changed] = as_integers(numbers[changed], now.dtype)
             self._back.append(now)
@@ -84,7 +90,7 @@ class RealAdjoint:
         self.given = given
         self._device = given.device[1] if isinstance(given.device, tuple) else None
         data = transfers.read(given.address, given.nbytes, self._device, 0).view(given.dtype)
-        self._numbers = np.ascontiguousarray(data.astype(_DOUBLE))
+        self._numbers = data.copy() if data.dtype == _DOUBLE else as_doubles(data)
         self.view = transfers.raw(self._numbers.ctypes.data, self._numbers.nbytes, _DOUBLE, None)
 
     def put_back(self) -> None:
@@ -95,10 +101,24 @@ class RealAdjoint:
             transfers.synchronize(self._device)
 
 
+def as_doubles(integers: Any) -> Any:
+    """With another number in place of each that no double holds."""
+    numbers = np.ascontiguousarray(integers.astype(_DOUBLE))
+    if integers.dtype.itemsize == 8:
+        inexact = (integers > _EXACT) | (integers < (-_EXACT if integers.dtype.kind == "i" else 0))
+        numbers.view(np.uint64)[inexact] = _INEXACT
+    return numbers
+
+
+def are_inexact(numbers: Any) -> Any:
+    """Which of them stand for integers that no double holds."""
+    return numbers.view(np.uint64) == _INEXACT
+
+
 def as_integers(reals: Any, dtype: np.dtype[Any], span: Span | None = None) -> Any:
     """What doubles stand for."""
     limits = np.iinfo(dtype)
-    if not np.all((max(limits.min, -_EXACT) <= reals) & (reals <= min(limits.max, _EXACT))):
+    if np.isnan(reals).any() or not np.all((max(limits.min, -_EXACT) <= reals) & (reals <= min(limits.max, _EXACT))):
         problem = f"an integer that is differentiated by has grown past what {dtype} holds"
         raise LaunchError(problem) if span is None else ProgramError(problem, span)
     return np.ascontiguousarray(reals.astype(np.int64 if dtype.kind == "i" else np.uint64).astype(dtype))

@@ -27,7 +27,7 @@ from ..runtime.config import Launch
 from ..runtime.variables import Variable
 from .machine import Recording
 from .memory import Allocation, Memory, write_bytes
-from .real_buffers import as_integers
+from .real_buffers import are_inexact, as_doubles, as_integers
 from .values import Cell, build, pack_scalar, parts
 
 _DOUBLE = np.dtype("f8")
@@ -42,11 +42,12 @@ class RealInteger(Cell):
 
 
 class Twin(NamedTuple):
-    """Of an allocation that holds integers of this kind."""
+    """Of an allocation that holds integers of this kind. `inexact`: those that no double held."""
 
     of: Allocation
     dtype: np.dtype[Any]
     reals: Allocation
+    inexact: Any
 
     def at(self, address: int, nbytes: int, span: Span) -> tuple[int, int]:
         """The same elements of the twin."""
@@ -83,10 +84,10 @@ class RealRecording(Recording):
         dtype = np.dtype(dtype)
         reals = self.memory.allocate(argument.nbytes // dtype.itemsize * 8, _kind(argument), span)
         reals.owner = (reals.owner, argument.owner)
-        made = self._twins[argument.start] = Twin(argument, dtype, reals)
-        self._all.append(made)
         data = transfers.read(argument.start, argument.nbytes // dtype.itemsize * dtype.itemsize, argument.device, 0)
-        numbers = data.view(dtype).astype(_DOUBLE)
+        numbers = as_doubles(data.view(dtype))
+        made = self._twins[argument.start] = Twin(argument, dtype, reals, are_inexact(numbers))
+        self._all.append(made)
         transfers.move(reals.start, numbers.ctypes.data, numbers.nbytes, reals.device, 0)
         self.synchronize()
         return made
@@ -109,7 +110,9 @@ class RealRecording(Recording):
         """The integers that the twin's numbers are."""
         count = twin.of.nbytes // twin.dtype.itemsize
         reals = transfers.read(twin.reals.start, 8 * count, twin.reals.device, 0).view(_DOUBLE)
-        integers = as_integers(reals, twin.dtype, span)
+        known = twin.inexact & are_inexact(reals)  # nobody has written there
+        integers = transfers.read(twin.of.start, count * twin.dtype.itemsize, twin.of.device, 0).view(twin.dtype).copy()
+        integers[~known] = as_integers(reals[~known], twin.dtype, span)
         transfers.move(twin.of.start, integers.ctypes.data, integers.nbytes, twin.of.device, 0)
         self.synchronize()
 

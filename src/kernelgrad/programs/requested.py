@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import pipeline
 from ..analysis.roots import holds_pointers
-from ..autodiff.integers import are_integers, as_reals
+from ..autodiff.integers import are_integers
 from ..derivatives.asked.settings import has_derivative, is_active, make_settings
 from ..derivatives.device_function import DeviceFunction, FunctionGradient, as_kernel
 from ..derivatives.gradient import Gradient
@@ -27,6 +27,7 @@ from ..kernel import Kernel
 from ..runtime.arrays import ArrayView
 from ..runtime.config import make_launch
 from ..runtime.layouts import scalar_dtype
+from .integer_gradient import real_module
 from .machine import told_at
 from .memory import read_bytes
 from .real_buffers import RealBuffers
@@ -174,14 +175,9 @@ class _Request:
         return Gradient(of, self.settings(of.function))
 
     def real(self, module: Module, name: str) -> Module:
-        """With doubles for the integers that are asked for: all of the caller's that it writes must be among them."""
-        asked = {p.param.name for p in self.integers}
-        made = as_reals(module, name, asked)
-        if made.names != asked:
-            more = ", ".join(sorted(made.names - asked))
-            problem = f"'{more}' gets numbers that are computed from integers that are differentiated by"
-            raise UnsupportedError(problem, self.op.span, f"differentiate by {more}, too")
-        return pipeline.compile_kernel(made.module, name)
+        """With doubles for the integers that are asked for."""
+        asked = frozenset(p.param.name for p in self.integers)
+        return pipeline.compile_kernel(real_module(module, name, asked, self.op.span), name)
 
     # ---- functions
 

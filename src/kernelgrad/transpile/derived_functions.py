@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from .. import pipeline
@@ -13,8 +14,9 @@ from ..backends.cuda.names import in_namespace, once
 from ..backends.cuda.types import Types
 from ..errors import Span, UnsupportedError
 from ..ir.ops import Derivative, Function, Module, Param
-from ..ir.types import Array, Pointer, Struct, Type
-from . import anywhere, host_stacks
+from ..ir.types import Array, Pointer, Scalar, Struct, Type
+from . import anywhere, device_stacks, host_stacks, integer_memory
+from .integer_memory import EMPTY, INCLUDES, INTEGERS, check_kinds
 
 RESULT = "_result"  # the parameter for a function's value
 _KERNEL = 'extern "C" __global__ void'
@@ -62,6 +64,7 @@ class Derived:
     frame: int
     variables: frozenset[str]
     parts: tuple[str, ...] = ()
+    stacks: tuple[tuple[str, int], ...] = ()  # of the device, with the sizes of what is on them
 
     def renamed(self, name: str) -> Derived:
         """Under another qualified name."""
@@ -74,17 +77,27 @@ class Derived:
         return replace(self, name=name, text=text)
 
 
-def derived_function(module: Module, op: Derivative, may_alias: bool, on_host: bool, own: frozenset[str]) -> Derived:
+def derived_function(
+    module: Module,
+    op: Derivative,
+    may_alias: bool,
+    on_host: bool,
+    own: frozenset[str],
+    integers: Mapping[str, Scalar] = EMPTY,
+) -> Derived:
     """Of a request for the derivative of a function of the module. `own`: the parameters whose shadows are memory of
-    the thread itself; that of its value always is."""
+    the thread itself; that of its value always is. `integers`: the kinds of those that parameters lead to, and which
+    are doubles in the module."""
     requests = requested.Requests(module, pipeline.request_compiler())
     made = requests.of(op, may_alias)
+    kinds = {**integers, **{made.listed[n].name: kind for n, kind in integers.items() if n in made.listed}}
+    check_kinds(integers, module.functions[op.fn])
     if made.stacks:
-        return _with_stacks(requests, made, op, on_host)
+        return _with_stacks(requests, made, op, on_host, own, kinds)
     name = made.names[op.mode]
     alone = _finished(requests, name, op)
     function, ours = alone.functions[name], {made.listed[n].name for n in (*own, RESULT) if n in made.listed}
-    function = _on_host(function, alone) if on_host else anywhere.run(function, frozenset(ours))
+    function = _on_host(function, alone, kinds) if on_host else anywhere.run(function, frozenset(ours))
     text, types = emit(replace(alone, functions={name: function}), name), types_of(alone, name)
     text = _text(text, on_host, op)
     variables = frozenset(requests.extended().globals)
@@ -99,31 +112,55 @@ def _finished(requests: requested.Requests, name: str, op: Derivative) -> Module
     return alone
 
 
-def _on_host(function: Function, module: Module) -> Function:
-    return host_stacks.alone(anywhere.run_alone(function), module)
+def _on_host(function: Function, module: Module, integers: Mapping[str, Scalar]) -> Function:
+    return integer_memory.run(host_stacks.alone(anywhere.run_alone(function), module), integers, "")
 
 
-def _with_stacks(requests: requested.Requests, made: requested.Made, op: Derivative, on_host: bool) -> Derived:
-    """On the host, whose tapes grow."""
-    if not on_host:
-        problem = (
-            f"the derivative of '{op.fn}' keeps values of every iteration of a loop, in memory that launches provide"
-        )
-        hint = "let the loop's bounds be constants, or ask for the kernel's gradient by clad::gradient"
-        raise UnsupportedError(f"{problem}: it cannot be transpiled", op.span, hint)
-    stacks, halves, texts = tuple(n for n, _ in made.stacks), list[Function](), list[str]()
+def _with_stacks(
+    requests: requested.Requests,
+    made: requested.Made,
+    op: Derivative,
+    on_host: bool,
+    own: frozenset[str],
+    integers: Mapping[str, Scalar],
+) -> Derived:
+    """On the host, whose tapes grow; on the device, in memory that launches provide."""
+    stacks, halves, texts, head = tuple(n for n, _ in made.stacks), list[Function](), list[str](), ""
+    ours = frozenset(made.listed[n].name for n in (*own, RESULT) if n in made.listed)
     for name in (made.names["augmented"], made.names["backward"]):
         alone = _finished(requests, name, op)
-        half = _on_host(alone.functions[name], alone)
-        types = types_of(alone, name)
-        text = function_text(emit(replace(alone, functions={name: half}), name), "static", op, bare=True)
-        texts.append(host_stacks.with_stacks(text, half, types, stacks))
+        half, types = alone.functions[name], types_of(alone, name)
+        half = _on_host(half, alone, integers) if on_host else anywhere.run(half, ours)
+        text = emit(replace(alone, functions={name: half}), name)
+        before, own_texts = _half_on_host(text, half, types, stacks, op) if on_host else _half_on_device(text)
+        head += before
+        texts += own_texts
         halves.append(replace(half, name=kernel_name(name)))
     called = f"{kernel_name(op.fn)}_grad"
-    texts.append(host_stacks.in_two(called, (halves[0], halves[1]), types, stacks))
-    params, text = host_stacks.own_params(halves[1], stacks), host_stacks.STACK_TEXT + "".join(in_namespace(texts))
+    both = (halves[0], halves[1])
+    if on_host:
+        texts = [*([INTEGERS] if integers else []), *texts, host_stacks.in_two(called, both, types, stacks)]
+        head += (INCLUDES if integers else "") + host_stacks.STACK_TEXT
+    else:
+        texts = [*device_stacks.declared(stacks), *texts, device_stacks.in_two(called, both, types, stacks)]
+    params = host_stacks.own_params(halves[1], stacks)
     variables, parts = frozenset(requests.extended().globals), tuple(half.name for half in halves)
-    return Derived(f"kg::{called}", params, made.listed, text, types, 0, variables, parts)
+    sizes = () if on_host else tuple((n, type.size) for n, type in made.stacks)
+    text = head + "".join(in_namespace(texts))
+    return Derived(f"kg::{called}", params, made.listed, text, types, 0, variables, parts, sizes)
+
+
+def _half_on_host(
+    text: str, half: Function, types: Types, stacks: tuple[str, ...], op: Derivative
+) -> tuple[str, list[str]]:
+    """What stands before the namespace, and what in it."""
+    return "", [host_stacks.with_stacks(function_text(text, "static", op, bare=True), half, types, stacks)]
+
+
+def _half_on_device(text: str) -> tuple[str, list[str]]:
+    before, body = _parts(text)
+    body, helpers = anywhere.spelled(body)
+    return f"{before}\n\n" if before else "", [*helpers, f"static __device__ void{anywhere.plainly_told(body)}"]
 
 
 def _text(text: str, on_host: bool, op: Derivative) -> str:
@@ -142,6 +179,8 @@ def function_text(text: str, qualifier: str, op: Derivative, bare: bool = False)
     _refuse_device_names(before + body, op)
     found = f"{qualifier} void{body}"
     helpers = [once("unfused", _UNFUSED)] if "unfused_" in body else []
+    if not bare and "as_integer<" in body:
+        before, helpers = INCLUDES + before, [*helpers, INTEGERS]
     if bare:
         return "\n".join(filter(None, (before, *helpers, found)))
     return _together(before, helpers, found)

@@ -12,6 +12,7 @@ from itertools import combinations
 
 from .. import pipeline
 from ..autodiff import custom
+from ..autodiff.integers import HINT
 from ..backends.cuda.names import in_namespace
 from ..errors import Span, UnsupportedError
 from ..frontend.clang import Cursor, Kind, TypeKind, identity
@@ -23,9 +24,12 @@ from ..frontend.unit import Unit
 from ..frontend.visiting import children_of
 from ..ir.ops import Derivative, Function, Module, Value
 from ..ir.types import Pointer, Scalar, Type
+from ..programs.integer_gradient import kinds_of, listed_integers, real_module
 from .anywhere import ADD, ADD_TEXT
 from .derived_functions import RESULT, Derived, derived_function, plain_type
+from .edits import Edits
 from .kernels import KernelGradients
+from .statics import Statics
 from .support import AS
 from .tape_memory import HEAD
 
@@ -34,6 +38,7 @@ _SUFFIX = {"reverse": "grad", "forward": "tangent", "augmented": "augmented", "b
 
 Source = Callable[[Cursor], str]
 Place = Callable[[int], str]  # of a tape with so many bytes, in the text
+Keeping = Callable[[Request, tuple[tuple[str, int], ...]], None]
 
 
 @dataclass
@@ -69,8 +74,10 @@ def converted(text: str, type: Type, spelled: str) -> str:
 class Functions:
     """All of one program. `words`: that occur in it, so that no name is taken twice."""
 
-    def __init__(self, unit: Unit, words: set[str], kernels: KernelGradients):
-        self.unit, self.words, self.kernels = unit, words, kernels
+    def __init__(self, unit: Unit, edits: Edits, words: set[str], kernels: KernelGradients, keeping: Keeping):
+        """`keeping`: is told of requests that keep values on stacks, and which these are."""
+        self.unit, self.words, self.kernels, self.keeping = unit, words, kernels, keeping
+        self.statics = Statics(unit, edits, self.fresh)
         self._texts: dict[str, None] = {}
         self._halves: dict[str, str] = {}  # activities of functions whose passes are apart
         self._reserved: dict[object, str] = {}
@@ -123,9 +130,26 @@ class Functions:
         pairs = zip(request.arguments, primal.params, strict=True)
         own = frozenset(p.name for a, p in pairs if a.shadow is not None and _is_of_thread(a.shadow))
         same = in_halves or may_alias(self.unit, request)
-        made = self._apart(derived_function(module, op, same, on_host, own))
+        integers = self._integers(request, primal, on_host)
+        if integers:
+            module = real_module(pipeline.compile_kernel(module, name), name, frozenset(integers), span)
+        made = self._apart(derived_function(module, op, same, on_host, own, integers))
         self._texts.setdefault(made.text)
+        if made.stacks:
+            self.keeping(request, made.stacks)
         return made, primal
+
+    def _integers(self, request: Request, primal: Function, on_host: bool) -> dict[str, Scalar]:
+        """The kinds of those that Clad's calls name, which are differentiated by."""
+        pairs = zip(request.arguments, primal.params, strict=True)
+        names = frozenset(p.name for a, p in pairs if request.by == "clad" and a.shadow is not None)
+        found = kinds_of(primal, frozenset(n for n in names if n in listed_integers(primal, tuple(names))))
+        if found and (not on_host or request.mode != "reverse"):
+            problem = (
+                f"'{next(iter(found))}' holds integers, by which gradients of kernels and host functions are alone"
+            )
+            raise UnsupportedError(problem, self.unit.span(request.call), HINT)
+        return found
 
     def _lowered(self, request: Request, span: Span) -> tuple[Module, str]:
         """What is differentiated and what it calls, with the derivatives that the source gives of these."""
@@ -150,7 +174,7 @@ class Functions:
             problem = f"'{op.fn}' allocates or launches: of such host functions, gradients alone can be transpiled"
             raise UnsupportedError(problem, op.span, "ask for its gradient")
         module = pipeline.with_requests(module, op.fn)
-        recorded = RecordedGradient(module, op, self.kernels)
+        recorded = RecordedGradient(module, op, self.kernels, self.statics.name)
         made = recorded.derived()
         self.called.update(recorded.called)
         return made

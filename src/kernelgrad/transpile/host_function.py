@@ -4,17 +4,21 @@ them and what comes before and after them, and frees. Printed from the same data
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+from ..autodiff.accumulate.logs import Log, Logged
 from ..autodiff.calculus.shadows import SHARED_BYTES
-from ..backends.cuda import kernel_name, shared_layout
+from ..autodiff.calculus.tape import Stack
+from ..autodiff.integers import HINT
+from ..backends.cuda import emit, kernel_name, shared_layout
 from ..backends.cuda.emit import types_of
 from ..backends.cuda.names import Scope
 from ..backends.cuda.types import Types
 from ..errors import UnsupportedError
-from ..ir.ops import Function, Param
-from ..ir.types import Pointer, Type
+from ..ir.ops import Function, Module, Param
+from ..ir.types import Pointer, Scalar, Type
 from ..kernel import Kernel
 from ..launches.choice.variant import Variant
 from ..launches.memory.additions import Addition
@@ -24,6 +28,7 @@ from ..launches.memory.tape_expressions import tape_elements
 from ..launches.needs import needs_of
 from ..launches.plan import kernels_in_order
 from .expressions import Printer
+from .integer_memory import EMPTY, check_kinds, in_module
 
 _WIDTH = 120
 _LOCALS = ("grid", "block", "shared", "stream", "scratch", "blocks", "block_threads", "counts", "shared_bytes")
@@ -38,19 +43,33 @@ class Shape(NamedTuple):
 
 class HostFunction:
     """`shape`: of the launches that the form is for; without one, they have any. `assigned`: the parameters whose
-    adjoints start at zero."""
+    adjoints start at zero. `integers`: of the kernel's parameters that lead to some which are differentiated by, and
+    are doubles in the variant, the kinds by name (`integer_memory`)."""
 
-    def __init__(self, variant: Variant, shape: Shape | None, assigned: tuple[str, ...] = (), name: str = ""):
+    def __init__(
+        self,
+        variant: Variant,
+        shape: Shape | None,
+        assigned: tuple[str, ...] = (),
+        name: str = "",
+        integers: Mapping[str, Scalar] = EMPTY,
+    ):
         self.variant, self.shape, self.assigned = variant, shape, assigned
         _refuse(variant)
+        check_kinds(integers, variant.kernel.function)
+        adjoints = variant.derivative.adjoints
+        self._integers = {**integers, **{adjoints[n].name: kind for n, kind in integers.items() if n in adjoints}}
+        self._modules: dict[str, Module] = {}
+        self._log_counts: dict[Logged, str] = {}  # how many entries there is room for
         stacks = variant.derivative.stacks
         self.tape = tape_elements(variant.derivative.prepared.plan) if stacks else {}
         # Whether a launch must count what threads keep.
-        self.counts = bool(stacks) and (self.tape is None or any(stack.capacity is None for stack in stacks))
+        by_expression = self.tape is not None and all(stack.capacity is not None for stack in stacks)
+        self.counts = bool(variant.derivative.logs) or not by_expression
         self.reverse = variant.reverse
-        self.types: Types = types_of(self.reverse.cuda_module, self.reverse.name)
+        self.types: Types = types_of(self.module(self.reverse), self.reverse.name)
         self.name = name or f"launch_{kernel_name(self.reverse.name)}"
-        self.params = [p for p in _function(self.reverse).params if p.variable is None]
+        self.params = [p for p in self._function(self.reverse).params if p.variable is None]
         variables = variant.kernel.module.globals
         self.variables = [p for p in self._all_params() if p.variable in variables]
         self._scope = Scope(taken=(self.name, *(kernel_name(k.name) for k in self.kernels)))
@@ -61,8 +80,23 @@ class HostFunction:
         self.printer = Printer(self._names.__getitem__, self._nbytes, self._local.__getitem__)
         self.body = list(self._lines())
 
+    def module(self, kernel: Kernel) -> Module:
+        """As it is in the text."""
+        if not self._integers:
+            return kernel.cuda_module
+        if kernel.name not in self._modules:
+            self._modules[kernel.name] = in_module(kernel.cuda_module, kernel.name, self._integers)
+        return self._modules[kernel.name]
+
+    def text_of(self, kernel: Kernel) -> str | None:
+        """Of a kernel that integers concern."""
+        return emit(self.module(kernel), kernel.name) if self._integers else None
+
+    def _function(self, kernel: Kernel) -> Function:
+        return self.module(kernel).functions[kernel.name]
+
     def _all_params(self) -> Iterator[Param]:
-        found = (p for kernel in self.kernels for p in _function(kernel).params)
+        found = (p for kernel in self.kernels for p in self._function(kernel).params)
         yield from {p.name: p for p in found}.values()
 
     @property
@@ -74,7 +108,19 @@ class HostFunction:
 
     @property
     def additions(self) -> tuple[Addition, ...]:
-        return tuple(sums_after(self.variant, self._sized)) if self.variant.derivative.partials else ()
+        found = sums_after(self.variant, self._sized) if self.variant.derivative.partials else ()
+        return tuple(self._to_integers(a) if a.target in self._integers else a for a in found)
+
+    def _to_integers(self, addition: Addition) -> Addition:
+        """That of sums to an adjoint that holds integers."""
+        kind, kernel = self._integers[addition.target], addition.kernel
+        name = f"{kernel.name}_to_{kind.name}"
+        made = Kernel(
+            name, replace(kernel.module, functions={name: replace(kernel.function, name=name)}), kernel.variable
+        )
+        target = made.cuda_module.functions[name].params[0].name
+        self._modules.setdefault(name, in_module(made.cuda_module, name, {target: kind}))
+        return replace(addition, kernel=made)
 
     @property
     def _sized(self) -> Sized:
@@ -82,6 +128,9 @@ class HostFunction:
         return Sized(grid, block, {})
 
     def _nbytes(self, buffer: str) -> str:
+        if buffer in self._integers:
+            problem = "a gradient by integers that depends on how many they are"
+            raise UnsupportedError(f"{problem} cannot be transpiled", self.variant.kernel.function.span, HINT)
         if buffer not in self.sizes:
             self.sizes[buffer] = self._scope.declare(f"{self._names[buffer]}_bytes")
         return self.sizes[buffer]
@@ -118,6 +167,7 @@ class HostFunction:
         memory = [*self._zeroed(), *self._memory(), *self._shared()]
         launches = [line for kernel, _ in kernels_in_order(self.variant) for line in self._launch(kernel)]
         launches += [line for addition in self.additions for line in self._addition(addition)]
+        launches += [line for log in self.variant.derivative.logs for line in self._sum(log)]
         scratch = self._local["scratch"]
         if self.shape is not None:
             yield from self._constants(self.shape)
@@ -146,7 +196,8 @@ class HostFunction:
 
     def _opening(self) -> Iterator[str]:
         at = self._local
-        if self.variant.derivative.stacks or self.variant.derivative.partials:
+        derivative = self.variant.derivative
+        if derivative.stacks or derivative.partials or derivative.logs:
             grid, block = at["grid"], at["block"]
             yield f"size_t {at['blocks']} = (size_t){grid}.x * {grid}.y * {grid}.z;"
             yield f"size_t {at['block_threads']} = (size_t){block}.x * {block}.y * {block}.z;"
@@ -171,6 +222,9 @@ class HostFunction:
         yield f"auto *{copy} = {scratch}.copy_of({given}, {self._nbytes(adjoint.name)});"
 
     def _need(self, need: Need) -> Iterator[str]:
+        if self._integers and getattr(need, "of", None) in self._integers:
+            problem = "a gradient by integers that copies what they are in"
+            raise UnsupportedError(f"{problem} cannot be transpiled", self.variant.kernel.function.span, HINT)
         if isinstance(need, Alias):
             self._given[need.name] = self._given[need.of]
             return
@@ -199,7 +253,7 @@ class HostFunction:
         found = next((p.type for p in self._all_params() if p.name == name), None)
         if found is None:
             addition = next(a for a in self.additions if name in (a.target, a.memory))
-            found = _function(addition.kernel).params[0].type
+            found = self._function(addition.kernel).params[1 if name == addition.memory else 0].type
         assert isinstance(found, Pointer)
         return found.pointee
 
@@ -208,7 +262,7 @@ class HostFunction:
     def _count(self) -> Iterator[str]:
         kernel, stores = self.variant.counting
         scratch, blocks, counts = (self._local[name] for name in ("scratch", "blocks", "counts"))
-        kinds = len(self.variant.stack_types)
+        kinds = len(self.variant.stack_types) + len(self.variant.logged)
         yield "// First, a launch counts how much each block keeps."
         given = dict(self._given)
         if stores:
@@ -224,9 +278,11 @@ class HostFunction:
         yield f"kg::Counts {counts}({scratch}, {counted}, {blocks}, {kinds});"
         for kind, type in enumerate(self.variant.stack_types):
             yield from self._stack(kind, type)
+        for log in self.variant.derivative.logs:
+            yield from self._log(log, len(self.variant.stack_types) + self.variant.logged.index(log.of))
 
     def _copies(self, kernel: Kernel) -> Iterator[str]:
-        for param in _function(kernel).params:
+        for param in self._function(kernel).params:
             if isinstance(param.type, Pointer) and param.name in self._names:
                 name = self._names[param.name]
                 copy = self._scope.declare(f"{name}_copy", own=True)
@@ -235,22 +291,65 @@ class HostFunction:
 
     def _stack(self, kind: int, type: Type) -> Iterator[str]:
         """The tape of a type, as large as was counted."""
-        scratch, counts, threads = (self._local[name] for name in ("scratch", "counts", "block_threads"))
+        scratch = self._local["scratch"]
         stack = next(s for s in self.variant.derivative.stacks if s.type == type)
         memory = self._declared(stack.memory.name)
         declared, spelled = self.types.declare(Pointer(type), memory), self.types.spell(type)
-        if stack.capacity is not None:
-            capacity = self._declared(stack.capacity.name)
-            yield f"long long {capacity} = {counts}.most({kind});"
-            total = f"{self._local['blocks']} * {threads} * {capacity}"
-        else:
-            assert stack.segments is not None
-            segments = self._declared(stack.segments.name)
-            starts = self._scope.declare(f"{segments}_starts", own=True)
-            yield f"std::vector<long long> {starts} = {counts}.starts({kind}, {threads});"
-            yield f"long long *{segments} = {scratch}.copy_of({starts});"
-            total = f"{starts}.back()"
+        lines, total = self._counted(stack, kind)
+        yield from lines
         yield f"{declared} = {scratch}.get<{spelled}>({total} * sizeof({spelled}));"
+
+    def _counted(self, of: Stack | Log, kind: int) -> tuple[list[str], str]:
+        """Where the threads' parts are, and how much all have together."""
+        scratch, counts, threads = (self._local[name] for name in ("scratch", "counts", "block_threads"))
+        if of.capacity is not None:
+            capacity = self._declared(of.capacity.name)
+            return [
+                f"long long {capacity} = {counts}.most({kind});"
+            ], f"{self._local['blocks']} * {threads} * {capacity}"
+        assert of.segments is not None
+        segments = self._declared(of.segments.name)
+        starts = self._scope.declare(f"{segments}_starts", own=True)
+        made = f"std::vector<long long> {starts} = {counts}.starts({kind}, {threads});"
+        return [made, f"long long *{segments} = {scratch}.copy_of({starts});"], f"{starts}.back()"
+
+    # ---- logs of what is added in order
+
+    def _log(self, log: Log, kind: int) -> Iterator[str]:
+        scratch, at = self._local["scratch"], self._local
+        places, values = self._declared(log.places.name), self._declared(log.values.name)
+        type, where = self.types.spell(log.of.type), self.types.spell(log.of.where)
+        lines, total = self._counted(log, kind)
+        count = self._scope.declare(f"{values}_count", own=True)
+        self._log_counts[log.of] = count
+        yield from (*lines, f"size_t {count} = {total};")
+        none = "" if log.of.variable else ", 0"
+        made = "get" if log.of.variable else "filled"
+        yield f"{where} *{places} = {scratch}.{made}<{where}>({count} * sizeof({where}){none});"
+        yield f"{type} *{values} = {scratch}.get<{type}>({count} * sizeof({type}));"
+        if log.filled is not None:
+            filled, nbytes = self._declared(log.filled.name), f"{at['blocks']} * {at['block_threads']} * 8"
+            yield f"long long *{filled} = {scratch}.filled<long long>({nbytes}, 0);"
+
+    def _sum(self, log: Log) -> Iterator[str]:
+        """What was logged for global memory, added up after the launch."""
+        if log.of.variable:
+            return
+        type, adjoints = self.types.spell(log.of.type), list[str]()
+        for name, param in self.variant.derivative.adjoints.items():
+            of = next(p for p in self.variant.kernel.function.params if p.name == name)
+            nbytes = self._nbytes(param.name) if isinstance(of.type, Pointer) else str(of.type.size)
+            adjoints.append(f"{{({type} *){self._given[param.name]}, {nbytes} / sizeof({type})}}")
+        places, values = (self._given[v.name or ""] for v in (log.places, log.values))
+        given = (
+            self._local["scratch"],
+            places,
+            values,
+            f"(long long){self._log_counts[log.of]}",
+            f"{{{', '.join(adjoints)}}}",
+        )
+        yield from _listed(f"kg::add_logged<{type}>", given, ");").split("\n")
+        yield f"if ({self._local['scratch']}.error != cudaSuccess) return {self._local['scratch']}.error;"
 
     def _declared(self, name: str | None) -> str:
         self._given[name or ""] = self._scope.declare(name or "")
@@ -264,7 +363,7 @@ class HostFunction:
             yield f"size_t {self._local['shared_bytes']} = {own} * {1 + widening};  // its shadow lies behind it"
 
     def _launch(self, kernel: Kernel) -> Iterator[str]:
-        function, at = _function(kernel), self._local
+        function, at = self._function(kernel), self._local
         name, shared = kernel_name(kernel.name), at["shared"]
         if self.variant.doubles_shared and kernel in self.variant.kernels:
             shared = at["shared_bytes"]
@@ -278,7 +377,7 @@ class HostFunction:
         yield f"if ({at['scratch']}.failed(cudaGetLastError())) return {at['scratch']}.error;"
 
     def _addition(self, addition: Addition) -> Iterator[str]:
-        at, (target, memory, *_) = self._local, _function(addition.kernel).params
+        at, (target, memory, *_) = self._local, self._function(addition.kernel).params
         places = ((target, addition.target, addition.target_offset), (memory, addition.memory, addition.memory_offset))
         args = [self._place(*place) for place in places]
         args += [f"(long long)({self.printer.size(number)})" for number in addition.numbers]
@@ -293,11 +392,6 @@ class HostFunction:
         return f"({spelled})({given})" if offset else f"({spelled}){given}"
 
 
-def _function(kernel: Kernel) -> Function:
-    """As it is in the text."""
-    return kernel.cuda_module.functions[kernel.name]
-
-
 def _listed(head: str, parts: Iterable[str], end: str = ")") -> str:
     parts = list(parts)
     line = f"{head}({', '.join(parts)}{end}"
@@ -308,8 +402,8 @@ def _refuse(variant: Variant) -> None:
     """What has no text yet."""
     derivative, function = variant.derivative, variant.kernel.function
     reason = None
-    if derivative.logs:
-        reason = "deterministic sums of what many threads add, which are sorted after the launch,"
+    if derivative.logs and derivative.internal:
+        reason = "deterministic sums of what flows through memory without an adjoint"
     elif derivative.copies or derivative.wide or derivative.coarse is not None:
         reason = "adjoints in replicas or doubles"
     elif variant.options.facts.gathered or variant.options.facts.vector is not None:

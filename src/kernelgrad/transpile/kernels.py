@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING
 
+from ..autodiff.integers import are_integers, as_reals
 from ..backends.cuda import kernel_name
 from ..derivatives.asked.settings import make_settings
 from ..derivatives.gradient import Gradient
@@ -17,8 +19,10 @@ from ..frontend.unit import Unit
 from ..frontend.visiting import children_of
 from ..host.kernel_facts import KernelFacts
 from ..kernel import Kernel
+from ..programs.integer_gradient import kinds_of, listed_integers, real_kernel
 from .derivative_file import INCLUDE, form, kernel_texts
 from .host_function import HostFunction, Shape
+from .integer_memory import integers_text
 from .support import INCLUDES, support_for
 
 if TYPE_CHECKING:
@@ -51,19 +55,39 @@ class KernelGradients:
         """The host function for a request."""
         key = self._key(request)
         if key not in self._made:
-            others = sum(other == key[0] and listed != ("",) for other, listed in self._made)
+            others = sum(other == key[0] and listed[:1] != ("",) for other, listed in self._made)
             called = f"launch_{kernel_name(key[0])}_grad_{others + 1}" if others else ""
             self._made[key] = self._host_function(*key, request, called)
         return self._made[key]
 
-    def recorded(self, name: str, span: Span) -> HostFunction:
-        """That of a launch in a host function that is differentiated: by all that has a derivative, for any launch."""
-        key = name, ("",)
+    def recorded(self, name: str, span: Span, reals: frozenset[str], shares: bool) -> HostFunction:
+        """That of a launch in a host function that is differentiated: by all that has a derivative, for any launch.
+        `reals`: the parameters that lead to integers which are differentiated by. `shares`: arguments may be the same
+        memory."""
+        key = name, ("", *sorted(reals), *(["[shared]"] if shares else []))
         if key not in self._made:
-            self._made[key] = self._made_for(
-                name, self.facts(name).listed, None, span, f"launch_{kernel_name(name)}_recorded"
+            called = f"launch_{kernel_name(name)}_{'recorded_integers' if reals else 'recorded'}"
+            called += "_on_shared" if shares else ""
+            listed = (
+                *self.facts(name).listed,
+                *(p.name for p in self._kernel(name).function.params if p.name in reals),
             )
+            self._made[key] = self._made_for(name, listed, None, span, called, shares)
         return self._made[key]
+
+    def check_known(self, name: str, span: Span) -> None:
+        if name not in self.module:
+            problem = f"'{name.partition('<')[0]}', which a library launches, cannot be transpiled"
+            raise UnsupportedError(problem, span, "kg.gradient(module[...]) runs it from Python")
+
+    def real_params(self, name: str) -> frozenset[str]:
+        """The parameters whose integers can be differentiated by: they are added, subtracted and multiplied alone."""
+        kernel, found = self._kernel(name), set[str]()
+        pointers = frozenset(p.name for p in kernel.function.params if are_integers(p.type))
+        for param in sorted(pointers):
+            with contextlib.suppress(UnsupportedError):  # it is an index, say
+                found |= as_reals(kernel.module, name, (param,)).names
+        return frozenset(found) if found <= pointers else frozenset()
 
     def facts(self, name: str) -> KernelFacts:
         if name not in self._facts:
@@ -78,16 +102,25 @@ class KernelGradients:
         return kernel
 
     def _made_for(
-        self, name: str, listed: tuple[str, ...] | None, shape: Shape | None, span: Span, called: str = ""
+        self,
+        name: str,
+        listed: tuple[str, ...] | None,
+        shape: Shape | None,
+        span: Span,
+        called: str = "",
+        may_alias: bool = False,
     ) -> HostFunction:
         kernel = self._kernel(name)
+        integers = listed_integers(kernel.function, listed)
+        kinds = kinds_of(kernel.function, integers)
+        kernel = real_kernel(kernel, integers) if integers else kernel
         if kernel.module.globals:
             kernel = with_variables(kernel, listed)
         try:
-            settings = make_settings(kernel.function, listed, "joint", None, None, False, None)
+            settings = make_settings(kernel.function, listed, "joint", None, None, may_alias, None)
         except ArgumentError as error:
             raise UnsupportedError(str(error), span) from error
-        return HostFunction(form(Gradient(kernel, settings), shape), shape, name=called)
+        return HostFunction(form(Gradient(kernel, settings), shape), shape, name=called, integers=kinds)
 
     def _host_function(self, name: str, listed: tuple[str, ...], request: Request, called: str) -> HostFunction:
         span = self.unit.span(request.call)
@@ -114,7 +147,8 @@ class KernelGradients:
         }
         plain = [_CONSTANTS.sub("", INCLUDE.sub("", text)).lstrip("\n") for text in kernels.values()]
         plain = [text.replace('extern "C" __global__', "static __global__") for text in plain]
-        return ["".join(sorted(includes)), *filter(None, [support_for(hosts)]), *plain, *hosts]
+        integers = integers_text() if any("_integer" in text for text in plain) else ""
+        return ["".join(sorted(includes)), *filter(None, [support_for(hosts), integers]), *plain, *hosts]
 
 
 def _renamed(texts: dict[str, str], known: dict[str, str]) -> dict[str, str]:

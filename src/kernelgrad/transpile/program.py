@@ -18,6 +18,7 @@ from ..frontend.text import tokens
 from ..frontend.unit import Unit, declarations
 from ..frontend.visiting import children_of
 from ..locks import cached_property
+from .device_stacks import StackLaunches
 from .edits import Edits
 from .functions import Functions, declare
 from .handles import Handle, handle_of
@@ -52,9 +53,11 @@ class _Program:
         self.edits = Edits(self.unit.text)
         words = set(re.findall(r"\w+", self.unit.text))
         self.kernels = KernelGradients(module, self.unit)
-        self.functions = Functions(self.unit, words, self.kernels)
+        self.functions = Functions(self.unit, self.edits, words, self.kernels, self._keeping)
         self.handles: dict[str, Handle] = {}
         self.tapes = TapeMemory(self.unit, self.edits, self.functions.fresh("kg_tapes"))
+        self.stacks = StackLaunches(self.unit, self.edits, self.tapes)
+        self.asking: Cursor | None = None  # the function whose requests are looked at
         self.instances = Instances(self.unit, self.edits, self.functions.fresh)
         self.first: int | None = None  # where the first function that asks begins
 
@@ -71,7 +74,13 @@ class _Program:
         if self.tapes.is_used:
             at = self.edits.line_start(self.tapes.thread(asking))
             self.edits.insert(min(at, self.first), self.tapes.text() + "\n")
-        self.edits.insert(self.first, self._generated())
+        if self.stacks.is_used:
+            self.first = min(self.first, self.edits.line_start(self.stacks.rewrite(asking)))
+        generated = self._generated()
+        statics = self.functions.statics
+        if statics.first is not None:
+            self.edits.insert(min(self.first, statics.first), "".join(statics.texts) + "\n")
+        self.edits.insert(self.first, generated)
         self._headers()
         self._spaces()
         self._check()
@@ -79,6 +88,7 @@ class _Program:
 
     def _function(self, function: Cursor) -> None:
         on_host = self.unit.function_kind(function) == "host"
+        self.asking = function
         for request in in_source.requests(self.unit, function):
             self._check_extent(request)
             at = self.edits.line_start(self._beginning(_outermost(function)))
@@ -87,6 +97,10 @@ class _Program:
                 self._enzyme(request, function, on_host)
             else:
                 self._clad(request, function, on_host)
+
+    def _keeping(self, request: Request, stacks: tuple[tuple[str, int], ...]) -> None:
+        assert self.asking is not None
+        self.stacks.note(self.asking, stacks)
 
     def _beginning(self, declaration: Cursor) -> int:
         """Where a declaration begins; that of an instance is that of its template."""
@@ -134,6 +148,7 @@ class _Program:
     def _generated(self) -> str:
         handles = [handle.text for handle in self.handles.values()]
         pieces = [self._prototypes(), *self.kernels.texts(), *self.functions.texts(), *handles, *self.instances.texts()]
+        pieces += [self.stacks.text()] if self.stacks.is_used else []
         return f"{_DECLARED}{joined(pieces)}\n"
 
     def _prototypes(self) -> str:

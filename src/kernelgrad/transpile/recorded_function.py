@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ..errors import Span, UnsupportedError
+from ..autodiff.integers import is_integer
+from ..errors import Span
+from ..frontend.literals import LITERAL
 from ..ir.builder import Builder
 from ..ir.ops import (
     Aggregate,
@@ -48,8 +50,9 @@ from ..ir.ops import (
 from ..ir.traverse import blocks, operands, rebuild, walk
 from ..ir.types import I8, U8, U64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..programs.regions import Uses, stretch
+from .recorded_calls import call, not_yet
+from .recording_text import TAPE
 
-TAPE = "kg_recording"
 _HOST = (HostCall, KernelLaunch, Derivative, Registered, Print)
 _PLAIN = (
     Constant,
@@ -72,7 +75,7 @@ _PLAIN = (
 class Skeleton:
     """`module`: the function's, with its variables. `stretch_function`: the name and the inputs of a function for
     operations, by what they give and which values have cells; `launch_function`, `registered_function`: the names of
-    functions that do that."""
+    functions that do that. `static_name`: what a static variable of a function is called in the file."""
 
     def __init__(
         self,
@@ -82,8 +85,11 @@ class Skeleton:
         launch_function: Callable[[KernelLaunch], str],
         registered_function: Callable[[Registered], str],
         module: Module,
+        static_name: Callable[[str], str | None],
+        has_integers: bool = False,
     ):
-        self.function, self.module = function, module
+        self.function, self.module, self._static_name = function, module, static_name
+        self.has_integers = has_integers  # that are differentiated by
         self._stretch_function = stretch_function
         self._launch_function, self._registered_function = launch_function, registered_function
         self.of: dict[Value, Value] = {}
@@ -108,20 +114,20 @@ class Skeleton:
             self._op(op)
         self._catch_up()
         for value in self.function.body.results:
-            self._host("result_is", (self._cell(value),), None)
+            self.host("result_is", (self._cell(value),), None)
         body = Block((), tuple(self.b.ops), ())
         return replace(self.function, name=name, kind="kernel", params=tuple(self._params), body=body)
 
     # ---- values
 
-    def _host(self, method: str, args: tuple[Value, ...], type: Type | None) -> Value | None:
+    def host(self, method: str, args: tuple[Value, ...], type: Type | None) -> Value | None:
         name = f"{TAPE}.{method}"
         if type is None:
             self.b.effect(HostCall, name, args)
             return None
         return self.b.emit(HostCall, name, args, type=type)
 
-    def _value(self, value: Value) -> Value:
+    def value(self, value: Value) -> Value:
         """As a plain one; what a cell holds, where a number is only looked at."""
         if value in self.cells:
             return self.b.load(self.cells[value])
@@ -130,12 +136,12 @@ class Skeleton:
     def _cell(self, value: Value) -> Value:
         if value in self.cells:
             return self.cells[value]
-        made = self._host("cell", (self.of[value],), Pointer(value.type))
+        made = self.host("cell", (self.of[value],), Pointer(value.type))
         assert made is not None
         return made
 
     def _new_cell(self, type: Type) -> Value:
-        made = self._host("cell", (self.b.constant(0.0, type),), Pointer(type))
+        made = self.host("cell", (self.b.constant(0.0, type),), Pointer(type))
         assert made is not None
         return made
 
@@ -170,13 +176,13 @@ class Skeleton:
             case Registered():
                 self.b.effect(HostCall, self._registered_function(op), tuple(map(self._passed, op.args)))
             case HostCall():
-                _call(self, op)
+                call(self, op)
             case Load() if _is_number(op.result.type):
-                found = self._host("load", (self._value(op.ptr),), Pointer(op.result.type))
+                found = self.host("load", (self.value(op.ptr),), Pointer(op.result.type))
                 assert found is not None
                 self.cells[op.result] = found
             case Store() if _is_number(op.value.type):
-                self._host("store", (self._value(op.ptr), self._cell(op.value)), None)
+                self.host("store", (self.value(op.ptr), self._cell(op.value)), None)
             case Alloca():
                 self._alloca(op)
             case GlobalRef():
@@ -217,7 +223,7 @@ class Skeleton:
         found = stretch(op)
         if found is None:
             problem = "a loop of the host that follows pointers it finds on its way, with floating-point numbers"
-            raise _not_yet(problem, op.span)
+            raise not_yet(problem, op.span)
         self._catch_up()
         for before in found.before:
             self._op(before)
@@ -232,14 +238,16 @@ class Skeleton:
 
     def _plain(self, op: Op) -> None:
         if not isinstance(op, (*_PLAIN, Print)):
-            raise _not_yet(f"'{type(op).__name__}', in a host function that is differentiated,", op.span)
+            raise not_yet(f"'{type(op).__name__}', in a host function that is differentiated,", op.span)
         touched = (*op.results, *([op.value] if isinstance(op, Store) else []))
         if any(isinstance(v.type, Struct | Array) and _holds_numbers(v.type) for v in touched):
-            raise _not_yet("a struct with floating-point numbers that is copied by host code", op.span)
+            raise not_yet("a struct with floating-point numbers that is copied by host code", op.span)
         if isinstance(op, Store) and not isinstance(op.value.type, Pointer):
             size = self.b.constant(op.value.type.size, U64)
-            self._host("overwrite", (self._value(op.ptr), size), None)
-        new = rebuild(op, self._value, lambda block: block)
+            self.host("overwrite", (self.value(op.ptr), size), None)
+        if self.has_integers and isinstance(op, Load) and is_integer(op.result.type):
+            self.host(f'looks_at("{place_of(op.span)}"', (self.value(op.ptr),), None)
+        new = rebuild(op, self.value, lambda block: block)
         self.b.ops.append(new)
         self.of.update(zip(op.results, new.results, strict=True))
 
@@ -251,14 +259,19 @@ class Skeleton:
         self.of[op.result] = made
 
     def _variable(self, op: GlobalRef) -> None:
-        """Of the program, which its own text names."""
+        """Of the program, which its own text names, or a text that stands in it."""
         declared, scope = self.module.globals[op.name], op.name.rpartition("::")[0]
+        if op.name.startswith(LITERAL) and declared.init is not None:
+            text = "".join(_escaped(byte) for byte in declared.init[:-1])
+            self.of[op.result] = self.b.emit(HostCall, f'{TAPE}.variable("{text}"', (), type=op.result.type)
+            return
+        name = self._static_name(op.name) if declared.space == "host" and scope else None
         is_named = re.fullmatch(r"[A-Za-z_][\w:]*", op.name) is not None
-        if not is_named or scope in self.module.functions or declared.space == "shared":
-            problem = "a static variable of a function, in a host function that is differentiated,"
-            raise _not_yet(problem, op.span, "declare it outside of the function")
+        if name is None and (not is_named or scope in self.module.functions or declared.space == "shared"):
+            problem = "a static variable of a function that starts by code, in a host function that is differentiated,"
+            raise not_yet(problem, op.span, "declare it outside of the function")
         method = "variable" if declared.space == "host" else "symbol"
-        self.of[op.result] = self.b.emit(HostCall, f"{TAPE}.{method}(::{op.name}", (), type=op.result.type)
+        self.of[op.result] = self.b.emit(HostCall, f"{TAPE}.{method}(::{name or op.name}", (), type=op.result.type)
 
     # ---- control
 
@@ -270,9 +283,9 @@ class Skeleton:
         results = tuple(self._result(v) for v in op.results)
         match op:
             case If(cond):
-                new: Op = replace(op, cond=self._value(cond), then=bodies[0], orelse=bodies[1], results=results)
+                new: Op = replace(op, cond=self.value(cond), then=bodies[0], orelse=bodies[1], results=results)
             case For(lower, upper):
-                ends = self._value(lower), self._value(upper)
+                ends = self.value(lower), self.value(upper)
                 new = replace(op, lower=ends[0], upper=ends[1], inits=carried, body=bodies[0], results=results)
             case _:
                 assert isinstance(op, While)
@@ -299,119 +312,24 @@ class Skeleton:
         return region.block(args, results)
 
     def _launch(self, op: KernelLaunch) -> None:
-        config = tuple(self._value(v) for v in op.config[:7])
+        config = tuple(self.value(v) for v in op.config[:7])
         args = []
         for value in op.args:
             if isinstance(value.type, Struct | Array) and _holds_numbers(value.type):
                 problem = "a struct with floating-point numbers that a host function passes to a kernel by value"
-                raise _not_yet(problem, op.span, "pass the numbers themselves, or a pointer to them")
+                raise not_yet(problem, op.span, "pass the numbers themselves, or a pointer to them")
             args.append(self._passed(value))
         self.b.effect(HostCall, self._launch_function(op), (*config, *args))
 
 
-# ---- calls of the host --------------------------------------------------------------------------------------------
+def _escaped(byte: int) -> str:
+    """In a literal; without parentheses, by which calls are told."""
+    is_plain = 32 <= byte < 127 and chr(byte) not in '"\\()?'
+    return chr(byte) if is_plain else f"\\{byte:03o}"
 
 
-def _call(at: Skeleton, op: HostCall) -> None:
-    if op.fn not in _CALLS:
-        raise _not_yet(f"'{op.fn}' in a host function that is differentiated", op.span)
-    _CALLS[op.fn](at, op)
-
-
-def _allocate(method: str) -> Callable[[Skeleton, HostCall], None]:
-    def allocate(at: Skeleton, op: HostCall) -> None:
-        count = 2 if op.fn == "calloc" else 1
-        args = tuple(at._value(v) for v in op.args[:count])
-        at.of[op.result] = at.b.emit(HostCall, f"{TAPE}.{method}", args, type=op.result.type, name=op.result.name)
-
-    return allocate
-
-
-def _copied(at: Skeleton, op: HostCall, to: Value, of: Value) -> str:
-    """What kind of numbers a copy is of, the pointers tell: what is called for that."""
-    kinds = {k for k in (at.pointed(to), at.pointed(of)) if k is not None}
-    if not kinds:
-        raise _not_yet("a copy of which neither end tells what it holds", op.span, "pass pointers of the type it has")
-    numbers = {k for k in kinds if k.is_float}
-    if len(numbers) > 1 or not {k.name for k in numbers} <= _SPELLED.keys():
-        raise UnsupportedError("a copy between memory of different floating-point types, or of halves", op.span)
-    return "copy" if not numbers else f"copy_of<{_SPELLED[next(iter(numbers)).name]}>"
-
-
-def _copy(at: Skeleton, op: HostCall) -> None:
-    to, of, nbytes = op.args[:3]
-    method = _copied(at, op, to, of)
-    at._host(method, tuple(at._value(v) for v in (to, of, nbytes)), None)
-    if op.results:
-        at.of[op.result] = at._value(to)
-
-
-def _copy_rows(at: Skeleton, op: HostCall) -> None:
-    to, to_pitch, of, of_pitch, width, height = op.args[:6]
-    method = _copied(at, op, to, of).replace("copy", "copy_rows", 1)
-    at._host(method, tuple(at._value(v) for v in (to, to_pitch, of, of_pitch, width, height)), None)
-
-
-def _copy_symbol(first: bool) -> Callable[[Skeleton, HostCall], None]:
-    """`first`: the variable is the first argument, which is copied to; else the second."""
-
-    def copy(at: Skeleton, op: HostCall) -> None:
-        to, of, nbytes = op.args[:3]
-        method = _copied(at, op, to, of)
-        ends = [at._value(to), at._value(of)]
-        if len(op.args) > 3:
-            k = 0 if first else 1
-            ends[k] = at.b.offset(at.b.cast_pointer(ends[k], Pointer(U8)), at._value(op.args[3]))
-        at._host(method, (*ends, at._value(nbytes)), None)
-
-    return copy
-
-
-def _fill(at: Skeleton, op: HostCall) -> None:
-    at._host("fill", tuple(at._value(v) for v in op.args[:3]), None)
-    if op.results:
-        at.of[op.result] = at._value(op.args[0])
-
-
-def _method(name: str, count: int) -> Callable[[Skeleton, HostCall], None]:
-    def method(at: Skeleton, op: HostCall) -> None:
-        at._host(name, tuple(at._value(v) for v in op.args[:count]), None)
-
-    return method
-
-
-def _handle(at: Skeleton, op: HostCall) -> None:
-    """Of a stream or an event: everything is done in the default stream."""
-    type = op.result.type
-    at.of[op.result] = at.b.null(type) if isinstance(type, Pointer) else at.b.constant(0, type)
-
-
-_SPELLED = {"f32": "float", "f64": "double"}
-_CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
-    **dict.fromkeys(("cudaMalloc", "cudaMallocAsync"), _allocate("device")),
-    "cudaMallocManaged": _allocate("managed"),
-    **dict.fromkeys(("malloc", "calloc", "cudaMallocHost", "cudaHostAlloc"), _allocate("host")),
-    **dict.fromkeys(("free", "cudaFree", "cudaFreeAsync", "cudaFreeHost"), _method("release", 1)),
-    **dict.fromkeys(("cudaMemcpy", "cudaMemcpyAsync", "memcpy", "memmove"), _copy),
-    **dict.fromkeys(("cudaMemcpy2D", "cudaMemcpy2DAsync"), _copy_rows),
-    **dict.fromkeys(("cudaMemcpyToSymbol", "cudaMemcpyToSymbolAsync"), _copy_symbol(True)),
-    **dict.fromkeys(("cudaMemcpyFromSymbol", "cudaMemcpyFromSymbolAsync"), _copy_symbol(False)),
-    **dict.fromkeys(("cudaMemset", "cudaMemsetAsync", "memset"), _fill),
-    **dict.fromkeys(
-        ("cudaDeviceSynchronize", "cudaThreadSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"),
-        _method("synchronize", 0),
-    ),
-    **dict.fromkeys(("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaEventCreate"), _handle),
-    **dict.fromkeys(
-        ("cudaStreamDestroy", "cudaEventDestroy", "cudaEventRecord", "cudaStreamWaitEvent", "cudaSetDevice"),
-        _method("synchronize", 0),
-    ),
-}
-
-
-def _not_yet(what: str, span: Span, hint: str = "") -> UnsupportedError:
-    instead = "kg.gradient(module[...]) runs it from Python"
-    return UnsupportedError(f"{what} cannot be transpiled", span, f"{hint}; {instead}" if hint else instead)
+def place_of(span: Span) -> str:
+    return str(span).split(": ")[0]
 
 
 def _inside(op: Op) -> list[Op]:

@@ -3,49 +3,75 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from .. import pipeline
 from ..autodiff.calculus.activity import holds_floats
+from ..autodiff.integers import are_integers, is_integer
 from ..backends.cuda import emit, kernel_name
 from ..backends.cuda.emit import types_of
 from ..backends.cuda.names import in_namespace
 from ..errors import Span, UnsupportedError
 from ..host.kernel_facts import PRINTS, KernelFacts, why_it_varies
 from ..ir.builder import Builder
-from ..ir.ops import ADJOINT, Block, Derivative, Function, KernelLaunch, Module, Op, Param, Registered, Value
-from ..ir.traverse import clone, free_values
+from ..ir.ops import (
+    ADJOINT,
+    Block,
+    Derivative,
+    Function,
+    KernelLaunch,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    Param,
+    PtrCast,
+    Registered,
+    Value,
+)
+from ..ir.traverse import clone, free_values, walk
 from ..ir.types import Pointer, Scalar, Struct, Type
+from ..programs.integer_gradient import kinds_of
 from ..runtime.parameters import parameters_of
 from ..runtime.written import written_params
 from .derivative_file import INCLUDE
 from .derived_functions import RESULT, Derived, derived_function, function_text
 from .host_function import HostFunction
+from .integer_memory import check_kinds
 from .kernels import KernelGradients
-from .recorded_function import TAPE, Skeleton
-from .recording_text import INCLUDES, RECORDING
+from .recorded_function import Skeleton
+from .recording_text import INCLUDES, RECORDING, TAPE
 from .support import AS
 
 _RECORDING = f"Recording &{TAPE}"
 
 
 class RecordedGradient:
-    """`kernels`: makes gradients of those that are launched."""
+    """`kernels`: makes gradients of those that are launched. `static_name`: what a static variable of a function is
+    called in the file."""
 
-    def __init__(self, module: Module, op: Derivative, kernels: KernelGradients):
-        self.module, self.op, self.kernels = module, op, kernels
+    def __init__(
+        self, module: Module, op: Derivative, kernels: KernelGradients, static_name: Callable[[str], str | None]
+    ):
+        self.module, self.op, self.kernels, self._static_name = module, op, kernels, static_name
         self.host = pipeline.compile_host(module, op.fn)
         self.function = self.host.functions[op.fn]
         self.name = kernel_name(op.fn)
+        self._definition = {v: o for o in walk(self.function.body) for v in o.results}
         self.texts: dict[str, str] = {}  # of functions, by name
         self.called: dict[str, None] = {}  # functions of the program
         pairs = zip(self.function.params, op.activity.split(","), strict=True)
-        self.listed = [p for p, activity in pairs if activity != "const" and holds_floats(_content(p.type))]
+        asked = [p for p, activity in pairs if activity != "const"]
+        self.integers = [p for p in asked if are_integers(p.type)]
+        self.listed = [p for p in asked if p in self.integers or holds_floats(_content(p.type))]
+        check_kinds(kinds_of(self.function, frozenset(p.name for p in self.integers)), self.function)
 
     def derived(self) -> Derived:
         names = [p.name for p in self.listed]
-        skeleton = Skeleton(self.function, names, self._stretch, self._launch, self._registered, self.module)
+        made = (self._stretch, self._launch, self._registered)
+        skeleton = Skeleton(self.function, names, *made, self.module, self._static_name, bool(self.integers))
         recorded = skeleton.recorded(f"{self.name}_recorded")
         alone = Module({recorded.name: recorded}, {}, self.module.structs)
         types = types_of(alone, recorded.name)
@@ -77,6 +103,7 @@ class RecordedGradient:
             shadow = adjoint.name if adjoint is not None else "nullptr"
             if isinstance(param.type, Pointer):
                 lines.append(f"{TAPE}.given({param.name}, {shadow});")
+                lines += [f"{TAPE}.integers({param.name});"] if param in self.integers else []
                 given.append(param.name)
             elif adjoint is not None:
                 lines.append(f"{spell(Pointer(param.type), f'{param.name}_cell')} = {TAPE}.cell({param.name});")
@@ -128,13 +155,17 @@ class RecordedGradient:
         written = written_params(plain.functions[name])
         read = {p.name for p in parameters_of(plain.functions[name], written) if p.read}
         pieces = [function_text(emit(plain, name), "static", op, bare=True)]
-        lines = [_run_again(used, read, written, _place(function.span))] if used else [f"{TAPE}.record(nullptr, true);"]
+        where = f'"{_place(function.span)}"'
+        lines = [_run_again(used, read, written, where)] if used else [f"{TAPE}.record(nullptr, true);"]
         call = ", ".join(given for _, given in params)
         lines.append(f"{name}({call});")
+        for p in function.params if self.integers else ():
+            if p.name in used and is_integer(_content(p.type)):
+                lines.insert(0, f"{TAPE}.looks_at({where}, {p.name});")
         if any(a == "dup" for a in activity):
             made = derived_function(module, op, False, True, frozenset())
             if len(used) > 1:
-                lines.insert(0, _apart(used, written, _place(function.span)))
+                lines.insert(0, _apart(used, written, where))
             pieces.append(made.text)
             order = {q.name: p for p, q in made.listed.items()}
             given = [f"{TAPE}.shadow({order[p.name]})" if p.name in order else p.name for p in made.params]
@@ -147,38 +178,63 @@ class RecordedGradient:
     # ---- launches
 
     def _launch(self, op: KernelLaunch) -> str:
-        name = self._known(op.kernel, "launched")
+        shares = self._shares(op)
+        name = self._known(op.kernel, "launched_on_shared" if shares else "launched")
         if name not in self.texts:
             self.texts[name] = ""
-            self.texts[name] = self._launch_text(name, op.kernel, op.span)
-        return f"{name}({TAPE}"
+            self.texts[name] = self._launch_text(name, op.kernel, op.span, shares)
+        return f'{name}({TAPE}, "{_place(op.span)}"'
 
-    def _launch_text(self, name: str, kernel: str, span: Span) -> str:
+    def _shares(self, op: KernelLaunch) -> bool:
+        """Whether some of its arguments may be one memory: derived from one pointer, or loaded from one place."""
+        found = [self._root(v) for v in op.args if isinstance(v.type, Pointer)]
+        return len(set(found)) < len(found)
+
+    def _root(self, value: Value) -> object:
+        match self._definition.get(value):
+            case Offset(ptr) | PtrCast(ptr):
+                return self._root(ptr)
+            case Load(ptr):
+                return "load", self._root(ptr)
+            case Member(ptr, index):
+                return "member", self._root(ptr), index
+        return value
+
+    def _launch_text(self, name: str, kernel: str, span: Span, shares: bool) -> str:
         self.called[kernel] = None
-        made: HostFunction = self.kernels.recorded(kernel, span)
+        self.kernels.check_known(kernel, span)
+        reals = self.kernels.real_params(kernel) if self.integers else frozenset[str]()
+        made: HostFunction = self.kernels.recorded(kernel, span, reals, shares)
         primal = made.variant.kernel
         _refuse_varying(kernel, self.module.functions[kernel], span)
         facts = self.kernels.facts(kernel)
         _refuse_variables(facts, span)
-        where = _place(span)
+        where = "kg_where"
         types, shown = made.types, [p for p in primal.function.params if p.variable is None]
         scalars = [p for p in shown if isinstance(p.type, Scalar) and p.type.is_float]
-        memory = {p.name: p.name for p in shown if isinstance(p.type, Pointer)}
+        memory = {path: path for p in shown for path in _pointers(p.type, p.name)}
         memory |= {name: f"{TAPE}.symbol(::{name})" for name in facts.variables}
-        params = [types.declare(Pointer(p.type) if p in scalars else p.type, p.name) for p in shown]
-        config = "unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz"
+        kinds = {p.name: p.type for p in made.params}  # integers are doubles in the variant, and not here
+        params = [types.declare(Pointer(p.type) if p in scalars else kinds[p.name], p.name) for p in shown]
+        config = ", ".join(f"unsigned int kg_{of}{axis}" for of in "gb" for axis in "xyz")
         structs = {p.name for p in shown if isinstance(p.type, Struct)}
         values = [f"*{p.name}" if p in scalars else p.name for p in shown]
         primal_values = [f"Alike<decltype({v})>{{{v}}}" if v in structs else v for v in values]
         lines = [
-            "const dim3 kg_grid(gx, gy, gz), kg_block(bx, by, bz);",
+            "const dim3 kg_grid(kg_gx, kg_gy, kg_gz), kg_block(kg_bx, kg_by, kg_bz);",
             _run_again(memory, facts.reads, facts.writes, where),
         ]
-        lines.append(_apart(memory, facts.writes, where))
+        lines += [] if shares else [_apart(memory, facts.writes, where)]
+        before = list[str]()
+        lines += self._integers_of(made, memory, reals, facts, where)
         lines.append(f"::{primal.function.called}<<<kg_grid, kg_block, kg_shared>>>({', '.join(primal_values)});")
         lines.append(f"{TAPE}.check(cudaGetLastError());")
         given = list(values)
         for of, adjoint in made.variant.derivative.adjoints.items():
+            if of in structs:
+                before += self._struct_of_adjoints(of, adjoint, memory, kinds, span)
+                given.append(f"kg_d_{of}")
+                continue
             owes = any(p.name == of for p in scalars)
             shadow = f"{TAPE}.{'owe' if owes else 'shadow'}({memory.get(of, of)})"
             given.append(shadow if of not in facts.variables else f"({types.spell(adjoint.type)}){shadow}")
@@ -186,10 +242,41 @@ class RecordedGradient:
         given += [f"{TAPE}.room({memory[buffer]})" for buffer in made.sizes]
         how = "" if made.shape is not None else "kg_grid, kg_block, "
         reverse = f"{TAPE}.check({made.name}({how}kg_shared, nullptr, {', '.join(given)}));"
-        lines.append(f"{TAPE}.reverses([=, &{TAPE}] {{ {reverse} }});")
-        head = ", ".join((f"Recording &{TAPE}", config, "size_t kg_shared", *params))
+        lines.append(f"{TAPE}.reverses([=, &{TAPE}] {{ {' '.join((*before, reverse))} }});")
+        head = ", ".join((f"Recording &{TAPE}", "const char *kg_where", config, "size_t kg_shared", *params))
         body = "".join(f"    {line}\n" for line in lines)
         return f"static void {name}({head})\n{{\n{body}}}\n"
+
+    def _struct_of_adjoints(
+        self, of: str, adjoint: Param, memory: dict[str, str], kinds: dict[str, Type], span: Span
+    ) -> Iterator[str]:
+        """The struct `kg_d_x` for a struct of pointers `x`."""
+        if adjoint.type != kinds[of]:
+            problem = f"'{of}', a struct of pointers and numbers that is passed to a kernel in what is differentiated,"
+            raise UnsupportedError(f"{problem} cannot be transpiled", span, "pass what is in it")
+        yield f"auto kg_d_{of} = {of};"
+        for path in memory:
+            if path.startswith(f"{of}.") and holds_floats(_content(_member(kinds[of], path.split(".")[1:]))):
+                yield f"kg_d_{path} = {TAPE}.shadow({path});"
+
+    def _integers_of(
+        self, made: HostFunction, memory: dict[str, str], reals: frozenset[str], facts: KernelFacts, where: str
+    ) -> Iterator[str]:
+        """What a launch does to integers that are differentiated by: some of its parameters have derivatives."""
+        if not self.integers:
+            return
+        params = {p.name: p.type for p in made.variant.kernel.function.params}
+        read, written = (
+            ", ".join(memory[n] for n in memory if n in reals and n in some) for some in (facts.reads, facts.writes)
+        )
+        if any("." in path for path in memory):
+            problem = "a struct of pointers that is passed to a kernel, in what is differentiated by integers,"
+            raise UnsupportedError(f"{problem} cannot be transpiled", made.variant.kernel.function.span)
+        if reals:
+            yield f"{TAPE}.pass_on({{{read}}}, {{{written}}});"
+        for name, text in memory.items():
+            if name not in reals and not (name in params and holds_floats(_content(params[name]))):
+                yield f"{TAPE}.looks_at({where}, {text});"
 
     def _registered(self, op: Registered) -> str:
         name = self._known(op.fn, "registered")
@@ -236,6 +323,27 @@ class RecordedGradient:
         return found
 
 
+def _pointers(type: Type, path: str) -> Iterator[str]:
+    """Where a parameter has pointers: it is one, or they are members."""
+    if isinstance(type, Pointer):
+        yield path
+    elif isinstance(type, Struct):
+        for field in type.fields:
+            yield from _pointers(field.type, f"{path}.{field.name}")
+
+
+def _member(type: Type, names: list[str]) -> Type:
+    for name in names:
+        assert isinstance(type, Struct)
+        type = next(field.type for field in type.fields if field.name == name)
+    return type
+
+
+def _touched(memory: Collection[str], names: Collection[str]) -> list[str]:
+    """Which of it belongs to parameters, or parts of them, of these names."""
+    return [path for path in memory if path in names or path.partition(".")[0] in names]
+
+
 def _content(type: Type) -> Type:
     return type.pointee if isinstance(type, Pointer) else type
 
@@ -267,15 +375,16 @@ def _place(span: Span) -> str:
 
 def _run_again(memory: dict[str, str], read: Collection[str], written: Collection[str], where: str) -> str:
     """`memory`: what leads there, by name."""
-    loads = ", ".join(text for name, text in memory.items() if name in read)
-    stores = ", ".join(text for name, text in memory.items() if name in written)
-    return f'{TAPE}.run_again({{{loads}}}, {{{stores}}}, "{where}");'
+    loads = ", ".join(memory[path] for path in _touched(memory, read))
+    stores = ", ".join(memory[path] for path in _touched(memory, written))
+    return f"{TAPE}.run_again({{{loads}}}, {{{stores}}}, {where});"
 
 
 def _apart(memory: dict[str, str], written: Collection[str], where: str) -> str:
-    others = ", ".join(text for name, text in memory.items() if name not in written)
-    stores = ", ".join(text for name, text in memory.items() if name in written)
-    return f'{TAPE}.apart({{{others}}}, {{{stores}}}, "{where}");'
+    kept = _touched(memory, written)
+    others = ", ".join(text for path, text in memory.items() if path not in kept)
+    stores = ", ".join(memory[path] for path in kept)
+    return f"{TAPE}.apart({{{others}}}, {{{stores}}}, {where});"
 
 
 def _function(

@@ -12,13 +12,21 @@ from __future__ import annotations
 
 from ..backends.cuda.names import once
 
+TAPE = "kg_recording"  # what a recording is called
 _RECORDING = """\
 // Adds up what two places hold, each on the device or the host.
+template <typename T>
+__host__ __device__ bool add_one(T *to, T value) // whether it is what the type holds
+{
+    T before = *to;
+    *to = (T)(before + value);
+    return (T)0.5 != (T)0 || (double)*to == (double)before + (double)value;
+}
 template <typename T>
 __global__ void add_all(T *to, const T *from, size_t n)
 {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
-        to[i] += from[i];
+        if (!add_one(to + i, from[i])) __trap();
 }
 
 // What a host function did, step by step, each with what reverses it. Memory that it frees is freed at the end.
@@ -29,6 +37,7 @@ struct Recording {
         bool on_device, own, reread, managed;
         char *shadow;        // made when it is needed, or given
         int writers;
+        bool reals;          // it holds integers that are differentiated by
     };
     struct Saved {
         char *start;
@@ -74,7 +83,7 @@ struct Recording {
 
     char *add_block(void *start, size_t nbytes, bool is_on_device, bool own, void *shadow = nullptr)
     {
-        blocks[(char *)start] = Block{(char *)start, nbytes, is_on_device, own, false, false, (char *)shadow, 0};
+        blocks[(char *)start] = Block{(char *)start, nbytes, is_on_device, own, false, false, (char *)shadow, 0, false};
         return (char *)start;
     }
     char *allocate(size_t nbytes, bool is_on_device, bool is_managed = false)
@@ -156,10 +165,20 @@ struct Recording {
         auto range = (int (*)(unsigned long long *, size_t *, unsigned long long))function;
         return range(base, nbytes, (unsigned long long)memory) == 0 ? cudaSuccess : cudaErrorInvalidValue;
     }
-    Block &block_of(const void *memory)
+    Block *known(const void *memory)
     {
         auto found = blocks.upper_bound((char *)memory);
-        if (found != blocks.begin() && (char *)memory <= (--found)->first + found->second.nbytes) return found->second;
+        if (found == blocks.begin() || (char *)memory > (--found)->first + found->second.nbytes) return nullptr;
+        return &found->second;
+    }
+    bool is_real(const void *memory)
+    {
+        Block *found = memory == nullptr ? nullptr : known(memory);
+        return found != nullptr && found->reals;
+    }
+    Block &block_of(const void *memory)
+    {
+        if (Block *found = known(memory)) return *found;
         throw std::runtime_error("a host function that is differentiated uses memory that it was not given");
     }
     size_t room(const void *memory)
@@ -240,6 +259,7 @@ struct Recording {
         record(nullptr, false);
         ++block.writers;
         if (block.reread) save((char *)to, nbytes, block.on_device);
+        if (block.reals) reverses([=] { zero(shadow((char *)to), nbytes, block_of(to).on_device); });
     }
     // A step that writes somewhere behind pointers, and may run again.
     void run_again(std::initializer_list<const void *> read, std::initializer_list<const void *> written,
@@ -261,11 +281,15 @@ struct Recording {
     }
     void apart(std::initializer_list<const void *> read, std::initializer_list<const void *> written, const char *where)
     {
-        for (const void *one : written)
-            for (auto others : {read, written})
-                for (const void *other : others)
-                    if (one != nullptr && other != nullptr && one != other && &block_of(one) == &block_of(other))
-                        throw std::runtime_error(std::string(where) + ": arguments share memory that is written");
+        std::vector<const Block *> found; // of what is written, then of the others
+        for (auto list : {written, read})
+            for (const void *memory : list)
+                if (memory != nullptr) found.push_back(&block_of(memory));
+                else if (list.begin() == written.begin()) found.push_back(nullptr);
+        for (size_t one = 0; one < written.size(); ++one)
+            for (size_t other = one + 1; other < found.size(); ++other)
+                if (found[one] != nullptr && found[one] == found[other])
+                    throw std::runtime_error(std::string(where) + ": arguments share memory that is written");
     }
     void reverses(std::function<void()> reverse) { steps.back().reverse = std::move(reverse); }
 
@@ -275,7 +299,10 @@ struct Recording {
     {
         if (nbytes == 0 || to == from) return;
         overwrite(to, nbytes);
-        check(cudaMemcpy(to, from, nbytes, cudaMemcpyDefault));
+        Block *source = known(from);
+        bool on_host = !block_of(to).on_device && source != nullptr && !source->on_device;
+        if (on_host) std::memmove(to, from, nbytes);
+        else check(cudaMemcpy(to, from, nbytes, cudaMemcpyDefault));
     }
     template <typename T>
     void copy_of(void *to, const void *from, size_t nbytes)
@@ -285,9 +312,48 @@ struct Recording {
         reverses([=] {
             settle();
             T *d_from = (T *)shadow((char *)from), *d_to = (T *)shadow((char *)to);
-            add<T>(d_from, d_to, nbytes / sizeof(T), block_of(from), block_of(to));
-            zero(shadow((char *)to), nbytes, block_of(to).on_device);
+            if (block_of(from).on_device || block_of(to).on_device) {
+                add<T>(d_from, d_to, nbytes / sizeof(T), block_of(from), block_of(to));
+                zero((char *)d_to, nbytes, block_of(to).on_device);
+                return;
+            }
+            std::vector<T> own(d_to, d_to + nbytes / sizeof(T)); // which may overlap
+            zero((char *)d_to, nbytes, false);
+            for (size_t i = 0; i < own.size(); ++i) add_here(d_from + i, own[i]);
         });
+    }
+    // Of integers, which may be differentiated by.
+    template <typename T>
+    void copy_integers(void *to, const void *from, size_t nbytes)
+    {
+        if (nbytes == 0 || to == from) return;
+        if (!is_real(from)) return copy(to, from, nbytes);
+        block_of(to).reals = true;
+        copy_of<T>(to, from, nbytes);
+    }
+    template <typename T>
+    void copy_rows_integers(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height)
+    {
+        for (size_t row = 0; row < height; ++row)
+            copy_integers<T>((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
+    }
+    void integers(const void *memory)
+    {
+        if (memory != nullptr) block_of(memory).reals = true;
+    }
+    // A launch that has derivatives by some of its integers: what it writes has them if what it reads has.
+    void pass_on(std::initializer_list<const void *> read, std::initializer_list<const void *> written)
+    {
+        bool some = false;
+        for (const void *memory : read) some = some || is_real(memory);
+        for (const void *memory : written)
+            if (some) integers(memory);
+    }
+    void looks_at(const char *where, const void *memory)
+    {
+        if (is_real(memory))
+            throw std::runtime_error(std::string(where) + ": integers that are differentiated by are more than copied "
+                                     "and passed to kernels that add, subtract and multiply them: use float");
     }
     void copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height)
     {
@@ -306,12 +372,17 @@ struct Recording {
         else std::memset(memory, 0, nbytes);
     }
     template <typename T>
+    static void add_here(T *to, T value)
+    {
+        if (!add_one(to, value)) throw std::runtime_error("an adjoint has grown past what its integer type holds");
+    }
+    template <typename T>
     static void add(T *to, const T *from, size_t n, const Block &target, const Block &source)
     {
         if (!target.on_device) {
             std::vector<T> own(n);
             check(cudaMemcpy(own.data(), from, n * sizeof(T), cudaMemcpyDefault));
-            for (size_t i = 0; i < n; ++i) to[i] += own[i];
+            for (size_t i = 0; i < n; ++i) add_here(to + i, own[i]);
             return;
         }
         T *staged = nullptr;
@@ -356,6 +427,38 @@ struct Recording {
     }
     void synchronize() { check(cudaDeviceSynchronize()); }
 
+    // ---- what the host asks for
+
+    static const char *plainly(const signed char *text) { return (const char *)text; }
+    static const char *plainly(signed char *text) { return (const char *)text; }
+    template <typename T>
+    static T plainly(T value)
+    {
+        return value;
+    }
+    template <typename Function, typename... A>
+    static auto call(Function *function, A... args)
+    {
+        return function(plainly(args)...);
+    }
+    static int current_device()
+    {
+        int device = 0;
+        check(cudaGetDevice(&device));
+        return device;
+    }
+    static int device_count()
+    {
+        int count = 0;
+        check(cudaGetDeviceCount(&count));
+        return count;
+    }
+    static long long nanoseconds()
+    {
+        auto now = std::chrono::steady_clock::now().time_since_epoch();
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    }
+
     // ---- the reverse
 
     void backward()
@@ -393,4 +496,15 @@ struct Recording {
 };
 """
 RECORDING = once("recording", _RECORDING)
-INCLUDES = ("algorithm", "cstdlib", "cstring", "cuda_runtime.h", "functional", "map", "stdexcept", "string", "vector")
+INCLUDES = (
+    "algorithm",
+    "chrono",
+    "cstdlib",
+    "cstring",
+    "cuda_runtime.h",
+    "functional",
+    "map",
+    "stdexcept",
+    "string",
+    "vector",
+)

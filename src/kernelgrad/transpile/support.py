@@ -137,6 +137,7 @@ struct Alike {
 """,
 )
 
+_LOGS = "kg::add_logged"
 _PIECES = {"scratch": SCRATCH, "trips": TRIPS, "counts": COUNTS, "allow_shared": ALLOW_SHARED}
 _WORDS = {"scratch": "kg::Scratch", "trips": "kg::trips", "counts": "kg::Counts", "allow_shared": "kg::allow_shared"}
 INCLUDES = ("algorithm", "cstddef", "vector", "cuda_runtime.h")
@@ -146,4 +147,8 @@ def support_for(texts: Iterable[str]) -> str:
     """The pieces that the texts use, in a namespace of their own."""
     whole = "\n".join(texts)
     used = [once(name, text) for name, text in _PIECES.items() if _WORDS[name] in whole]
+    if _LOGS in whole:
+        from .ordered_logs import ordered_logs
+
+        used.append(once("ordered_logs", ordered_logs()))
     return "".join(in_namespace(used))

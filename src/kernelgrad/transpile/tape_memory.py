@@ -102,13 +102,17 @@ class TapeMemory:
         if template_of(function) is not None or function.kind != Kind.FUNCTION_DECL:
             problem = "a tape behind a pointer, of a template or a method, cannot be transpiled"
             raise UnsupportedError(problem, self.unit.span(request), "use enzyme_allocated, with its sizeof")
-        found = self._of.setdefault(_start(function), _Function(function))
+        found = self._of.setdefault(start(function), _Function(function))
         offset, found.own = found.own, found.own + nbytes
         return f"{self.name}.make({offset})"
 
     @property
     def is_used(self) -> bool:
         return bool(self._of)
+
+    def passes_on(self, function: Cursor) -> bool:
+        """Whether it gets memory for tapes."""
+        return start(function) in self._of
 
     def text(self) -> str:
         return _INCLUDES + "".join(in_namespace([once("tapes", _TEXT)]))
@@ -117,13 +121,13 @@ class TapeMemory:
 
     def thread(self, functions: list[Cursor]) -> int:
         """Gives the parameter to all that need it. The byte before which its type must be known."""
-        uses = [use for f in functions for use in _uses(f)]
+        uses = [use for f in functions for use in uses_in(f)]
         self._find_callers(uses)
         for use in uses:
             needed = self._of.get(use.target)
             if needed is not None:
                 self._pass(use, needed)
-        declared = [d for d in _declarations(self.unit) if _start(d) in self._of or _defined(d) in self._of]
+        declared = [d for d in _declarations(self.unit) if start(d) in self._of or _defined(d) in self._of]
         for declaration in declared:
             self._declare(declaration)
         self._check_launched(uses)
@@ -135,14 +139,14 @@ class TapeMemory:
             size = len(self._of)
             for use in uses:
                 if use.target in self._of and not use.is_launch and use.call is not None:
-                    self._of.setdefault(_start(use.function), _Function(use.function))
+                    self._of.setdefault(start(use.function), _Function(use.function))
 
     def _total(self, at: int) -> int:
         """Bytes of a thread's part; its own requests come first, then what it calls."""
         found = self._of[at]
         if found.total is None:
             found.total = found.own
-            for use in _uses(found.definition):
+            for use in uses_in(found.definition):
                 if use.target in self._of and not use.is_launch and use.call is not None:
                     found.calls[extent(use.call).start] = found.total
                     found.total += self._total(use.target)
@@ -161,13 +165,13 @@ class TapeMemory:
         if _in_loop(use.function, use.call):
             problem = f"'{name}' makes a tape behind a pointer, which a thread does once, and this is in a loop"
             raise UnsupportedError(problem, span, "use enzyme_allocated, with a place for each iteration")
-        self._total(_start(use.function))
-        offset = self._of[_start(use.function)].calls[extent(use.call).start]
+        self._total(start(use.function))
+        offset = self._of[start(use.function)].calls[extent(use.call).start]
         self._first(use.call, list(use.call.get_arguments()), f"{self.name}.at({offset})" if offset else self.name)
 
     def _launch(self, call: Cursor, nbytes: int, span: Span) -> None:
         callee, configuration, *given = children_of(call)
-        how = [c for c in configuration.get_arguments() if not _is_default(c)]
+        how = [c for c in configuration.get_arguments() if not is_default(c)]
         texts = [self._text(c) for c in how]
         if all(map(_is_simple, how)):
             stream = texts[3] if len(texts) > 3 else "nullptr"
@@ -183,7 +187,7 @@ class TapeMemory:
 
     def _first(self, call: Cursor, given: list[Cursor], text: str) -> None:
         """Puts an argument before the others."""
-        given = [g for g in given if not _is_default(g)]
+        given = [g for g in given if not is_default(g)]
         span = self.unit.span(call)
         if given:
             self._insert(extent(given[0]).start, f"{text}, ", span)
@@ -239,7 +243,7 @@ class _Use:
     is_launch: bool
 
 
-def _uses(function: Cursor) -> Iterator[_Use]:
+def uses_in(function: Cursor) -> Iterator[_Use]:
     for cursor, call in _with_calls(function, None):
         target = cursor.referenced if cursor.kind == Kind.DECL_REF_EXPR else None
         if target is not None and target.kind == Kind.FUNCTION_DECL:
@@ -262,13 +266,13 @@ def _declarations(unit: Unit) -> Iterator[Cursor]:
     return (f for f in declarations(unit.tree.cursor) if f.kind in kinds and extent(f).file == unit.name)
 
 
-def _start(function: Cursor) -> int:
+def start(function: Cursor) -> int:
     return extent(function).start
 
 
 def _defined(function: Cursor) -> int:
     definition = function.get_definition()
-    return _start(definition if definition is not None else function)
+    return start(definition if definition is not None else function)
 
 
 def _in_loop(function: Cursor, request: Cursor) -> bool:
@@ -277,7 +281,7 @@ def _in_loop(function: Cursor, request: Cursor) -> bool:
     return any(c.kind in _LOOPS and around(c) for c in walk(function))
 
 
-def _is_default(c: Cursor) -> bool:
+def is_default(c: Cursor) -> bool:
     return clang.statement_class(c) == clang.DEFAULT_ARG
 
 

@@ -10,7 +10,7 @@ from ...autodiff.calculus.activity import holds_floats
 from ...autodiff.prepare.options import Mode
 from ...errors import ArgumentError
 from ...ir.ops import Function, Param
-from ...ir.types import Array, Pointer, Struct, Type
+from ...ir.types import Array, Pointer, Scalar, Struct, Type
 from ...runtime.signature import c_signature, user_params
 from .promises import NONE, Promises, check_promises, described
 from .promises import Names as Names
@@ -119,8 +119,20 @@ def _check_listed(name: str, params: Mapping[str, Param], function: Function) ->
     if name not in params:
         raise ArgumentError(f"{function.name} has no parameter '{name}'\n  {c_signature(function)}")
     if not has_derivative(params[name].type):
-        reason = f"parameter '{name}' ({params[name].c_type}) holds no floating-point numbers"
-        raise ArgumentError(f"{reason} and cannot be differentiated\n  {c_signature(function)}")
+        raise no_numbers(params[name], c_signature(function))
+
+
+def no_numbers(param: Param, signature: str) -> ArgumentError:
+    """A parameter that has no derivative is listed."""
+    reason = f"parameter '{param.name}' ({param.c_type}) holds no floating-point numbers and cannot be differentiated"
+    hint = ": use float or double" if is_of_integers(param.type) else ""
+    return ArgumentError(f"{reason}{hint}\n  {signature}")
+
+
+def is_of_integers(type: Type) -> bool:
+    """Whether it is one, or a pointer to some."""
+    of = type.pointee if isinstance(type, Pointer) else type
+    return isinstance(of, Scalar) and of.kind in ("int", "uint")
 
 
 def check_outputs(function: Function, parameters: Names, listed: tuple[str, ...]) -> None:

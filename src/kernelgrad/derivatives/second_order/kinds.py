@@ -11,7 +11,7 @@ from ...errors import ArgumentError, UnsupportedError
 from ...ir.ops import Function, Param
 from ...kernel import Kernel
 from ...runtime.signature import user_params
-from ..asked.settings import Names, Settings, check_outputs, has_derivative, make_settings, names_in
+from ..asked.settings import Names, Settings, check_outputs, has_derivative, make_settings, names_in, no_numbers
 from ..gradient import Gradient
 from ..jvp import Tangent
 from ..module_variables import with_variables
@@ -135,8 +135,7 @@ def _check_listed(name: str, known: Mapping[str, Param], signature: str) -> None
     if name not in known:
         raise ArgumentError(f"no parameter '{name}'\n  {signature}")
     if not has_derivative(known[name].type):
-        reason = f"parameter '{name}' ({known[name].c_type}) holds no floating-point numbers"
-        raise ArgumentError(f"{reason} and cannot be differentiated\n  {signature}")
+        raise no_numbers(known[name], signature)
 
 
 def _check_outputs(gradient: Gradient, parameters: Names, listed: tuple[str, ...], shown: Mapping[str, str]) -> None:

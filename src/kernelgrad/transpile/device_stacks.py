@@ -1,0 +1,283 @@
+"""Derivatives in device code that keep values of every iteration of a loop: in memory that launches provide, as those
+from Python do (Note [Requests] in `autodiff/requested`, `runtime/tapes`).
+
+A thread's values lie on stacks, one for each type, whose places are in variables of the device. A launch that is
+visible finds out whether all had room; if not, it is undone, by copies of the memory that its arguments lead to, and
+made again with more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..backends.cuda.names import in_namespace, once
+from ..backends.cuda.types import Types
+from ..errors import UnsupportedError
+from ..frontend import clang
+from ..frontend.clang import Cursor, Kind, TypeKind
+from ..frontend.in_source import extent
+from ..frontend.unit import Unit
+from ..frontend.visiting import children_of, walk
+from ..ir.ops import Function, Param
+from ..ir.types import Pointer
+from .edits import Edits
+from .host_stacks import is_of_stacks, own_params
+from .instances import template_of
+from .tape_memory import TapeMemory, is_default, start, uses_in
+
+_STACK = """\
+// Where the threads of a launch keep values of loops: a part for each, of so many.
+struct ThreadStack {
+    void *tape;
+    long long capacity, *tops;
+    unsigned long long *needed; // the most that a thread would have kept
+};
+"""
+_LAUNCH = """\
+// The memory that an argument of a launch leads to, and what was in it.
+struct Before {
+    void *memory, *copy;
+    size_t nbytes;
+
+    template <typename T>
+    static void keep(std::vector<Before> &, const T &) {}
+    template <typename T>
+    static void keep(std::vector<Before> &kept, T *memory)
+    {
+        void *function = nullptr, *copy = nullptr;
+        unsigned long long base = 0;
+        size_t nbytes = 0;
+        cudaDriverEntryPointQueryResult found;
+        const char *name = "cuMemGetAddressRange";
+        if (memory == nullptr) return;
+#if CUDART_VERSION >= 12050
+        cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+#else
+        cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
+#endif
+        auto range = (int (*)(unsigned long long *, size_t *, unsigned long long))function;
+        if (range == nullptr || range(&base, &nbytes, (unsigned long long)memory) != 0) fail("the size of an argument");
+        for (const Before &one : kept)
+            if (one.memory == (void *)base) return;
+        if (cudaMalloc(&copy, nbytes) != cudaSuccess) fail("memory for copies of arguments");
+        cudaMemcpy(copy, (void *)base, nbytes, cudaMemcpyDefault);
+        kept.push_back({(void *)base, copy, nbytes});
+    }
+    template <typename T>
+    static void keep(std::vector<Before> &, const T *) {}
+    [[noreturn]] static void fail(const char *what)
+    {
+        fprintf(stderr, "a launch whose derivatives keep values of loops lacks %s\\n", what);
+        abort();
+    }
+};
+
+// For launches: the memory of a stack, how large its elements are, and the device's variable for it.
+struct StackMemory {
+    size_t size;
+    void *variable;
+    ThreadStack now;
+
+    void make(size_t threads, long long capacity)
+    {
+        void *memory = nullptr;
+        size_t tape = (capacity * size * threads + 15) / 16 * 16;
+        if (cudaMalloc(&memory, tape + 8 * threads + 8) != cudaSuccess) Before::fail("memory for its tapes");
+        char *tops = (char *)memory + tape;
+        now = {memory, capacity, (long long *)tops, (unsigned long long *)(tops + 8 * threads)};
+        cudaMemset(now.needed, 0, 8);
+        cudaMemcpy(variable, &now, sizeof now, cudaMemcpyHostToDevice);
+    }
+    long long used() // and gives it back
+    {
+        unsigned long long needed = 0;
+        cudaMemcpy(&needed, now.needed, 8, cudaMemcpyDeviceToHost);
+        cudaFree(now.tape);
+        return (long long)needed;
+    }
+};
+
+template <typename T>
+struct Plainly {
+    using type = T;
+};
+
+// Launches a kernel whose derivatives keep values of loops, and waits for it.
+template <typename... P>
+void launch_with_stacks(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+                        typename Plainly<P>::type... args)
+{
+    std::vector<StackMemory> stacks = all_stacks();
+    std::vector<long long> rooms(stacks.size(), 64);
+    size_t threads = (size_t)grid.x * grid.y * grid.z * block.x * block.y * block.z;
+    std::vector<Before> before;
+    cudaDeviceSynchronize();
+    (Before::keep(before, args), ...);
+    for (bool fits = false; !fits;) {
+        for (size_t k = 0; k < stacks.size(); ++k) stacks[k].make(threads, rooms[k]);
+        kernel<<<grid, block, shared, stream>>>(args...);
+        fits = true;
+        bool failed = cudaPeekAtLastError() != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess;
+        for (size_t k = 0; k < stacks.size(); ++k) {
+            long long needed = stacks[k].used();
+            fits = fits && (failed || needed <= rooms[k]);
+            rooms[k] = std::max(rooms[k], needed);
+        }
+        for (size_t k = 0; k < before.size() && !fits; ++k)
+            cudaMemcpy(before[k].memory, before[k].copy, before[k].nbytes, cudaMemcpyDefault);
+    }
+    for (const Before &one : before) cudaFree(one.copy);
+}
+"""
+_INCLUDES = "#include <algorithm>\n#include <cstddef>\n#include <cstdio>\n#include <cstdlib>\n#include <vector>\n"
+STACK = once("thread_stack", _STACK)
+
+
+def variable(name: str) -> str:
+    """Of the stack for values of a type, which has this name."""
+    return f"stack_{name}"
+
+
+def declared(stacks: Iterable[str]) -> list[str]:
+    own = [once(variable(n), f"static __device__ ThreadStack {variable(n)};\n") for n in stacks]
+    return [STACK, *own]
+
+
+def in_two(name: str, halves: tuple[Function, Function], types: Types, stacks: tuple[str, ...]) -> str:
+    """The function that runs both halves."""
+    lines = ["bool fits = false;"]
+    for half in halves:
+        given = ", ".join(_given(p, types) if is_of_stacks(p, stacks) else p.name for p in half.params)
+        call = f"{half.name}({given});"
+        lines.append(call if half is halves[0] else f"if (fits) {call}")
+    head = ", ".join(types.declare(p.type, p.name, p.const) for p in own_params(halves[1], stacks))
+    return f"static __device__ void {name}({head})\n{{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+
+
+def _given(param: Param, types: Types) -> str:
+    if param.name == "_fits":
+        return "&fits"
+    _, what, name = param.name.split("_", 2)
+    place = f"{variable(name)}.{what}"
+    return f"({types.spell(param.type, param.const)}){place}" if isinstance(param.type, Pointer) else place
+
+
+class StackLaunches:
+    """Of one program: which kernels come to such derivatives, and their launches."""
+
+    def __init__(self, unit: Unit, edits: Edits, tapes: TapeMemory):
+        self.unit, self.edits, self.tapes = unit, edits, tapes
+        self._asking: dict[int, Cursor] = {}  # functions, by the byte where the definition begins
+        self._stacks: dict[str, int] = {}  # the sizes of what is on them
+
+    def note(self, function: Cursor, stacks: Iterable[tuple[str, int]]) -> None:
+        """A function asks for a derivative with these stacks."""
+        self._asking[start(function)] = function
+        self._stacks.update(stacks)
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self._asking)
+
+    def text(self) -> str:
+        """What launches need."""
+        made = (
+            f"    void *{n}_at = nullptr;\n    cudaGetSymbolAddress(&{n}_at, {variable(n)});\n" for n in self._stacks
+        )
+        listed = ", ".join(f"{{{size}, {name}_at, {{}}}}" for name, size in self._stacks.items())
+        body = "".join(made) + f"    return {{{listed}}};\n"
+        launch = f"static std::vector<StackMemory> all_stacks()\n{{\n{body}}}\n"
+        before, after = _LAUNCH.split("template <typename T>\nstruct Plainly", 1)
+        whole = f"{before}{launch}\ntemplate <typename T>\nstruct Plainly{after}"
+        return _INCLUDES + "".join(in_namespace([*declared(self._stacks), whole]))
+
+    def rewrite(self, functions: list[Cursor]) -> int:
+        """Has launches go through what finds room. The byte before which that must be known."""
+        uses = [use for f in functions for use in uses_in(f)]
+        size = -1
+        while size != len(self._asking):
+            size = len(self._asking)
+            for use in uses:
+                if use.target in self._asking and use.call is not None and not use.is_launch:
+                    self._asking.setdefault(start(use.function), use.function)
+        launched, first = set[int](), min(self._asking)
+        for use in uses:
+            if use.target not in self._asking:
+                continue
+            if use.call is None:
+                raise self._invisible(self._asking[use.target], use.at)
+            if use.is_launch:
+                launched.add(use.target)
+                first = min(first, start(use.function))
+                self._launch(use.call, self._asking[use.target])
+        for at, function in self._asking.items():
+            if self.unit.function_kind(function) == "kernel" and at not in launched:
+                raise self._invisible(function, function)
+        return first
+
+    def _invisible(self, function: Cursor, at: Cursor) -> UnsupportedError:
+        problem = (
+            f"'{function.spelling}' keeps values of loops, for which its launches provide memory: not visible here"
+        )
+        hint = f"launch it in this file as {function.spelling}<<<...>>>(...), or let the loop's bounds be constants"
+        return UnsupportedError(problem, self.unit.span(at), hint)
+
+    def _launch(self, call: Cursor, kernel: Cursor) -> None:
+        span = self.unit.span(call)
+        callee, configuration, *given = children_of(call)
+        how = [self._text(c) for c in configuration.get_arguments() if not is_default(c)]
+        how += ["0", "nullptr"][len(how) - 2 :]
+        used = next(_variables(kernel, set()), None)
+        if used is not None:
+            problem = f"'{kernel.spelling}' keeps values of loops, and uses the variable '{used}'"
+            raise UnsupportedError(f"{problem}: cannot be transpiled", span, "pass it to the kernel as a pointer")
+        hidden = next((p for p in kernel.get_arguments() if _leads_further(p.type)), None)
+        if hidden is not None or any(map(is_default, given)) or template_of(kernel) is not None:
+            what = f"'{hidden.spelling}' leads to pointers" if hidden is not None else "templates and default arguments"
+            problem = f"'{kernel.spelling}' keeps values of loops, and its launches may be made again: {what}"
+            raise UnsupportedError(f"{problem}: cannot be transpiled", span)
+        at = extent(call)
+        if self.edits.covers(at.start) or self.tapes.passes_on(kernel):
+            problem = (
+                f"'{kernel.spelling}' keeps values of loops, and has tapes behind pointers, or is launched in a request"
+            )
+            raise UnsupportedError(f"{problem}: cannot be transpiled", span)
+        args = ", ".join([self._text(callee), *how, *map(self._text, given)])
+        self.edits.replace(at.start, at.end, f"kg::launch_with_stacks({args})")
+
+    def _text(self, cursor: Cursor) -> str:
+        at = extent(cursor)
+        return self.edits.slice(at.start, at.end)
+
+
+def _variables(function: Cursor, seen: set[int]) -> Iterator[str]:
+    """Of the device, which may change: that it uses, or what it calls."""
+    seen.add(start(function))
+    for c in walk(function):
+        target = c.referenced if c.kind == Kind.DECL_REF_EXPR else None
+        if target is None:
+            continue
+        if target.kind == Kind.VAR_DECL and _may_change(target):
+            yield target.spelling
+        definition = target.get_definition() if target.kind == Kind.FUNCTION_DECL else None
+        if definition is not None and start(definition) not in seen and not clang.is_in_prelude(definition):
+            yield from _variables(definition, seen)
+
+
+def _may_change(variable: Cursor) -> bool:
+    of_device = Kind.CUDADEVICE_ATTR in {k.kind for k in children_of(variable)}
+    return of_device and not variable.type.is_const_qualified() and not variable.spelling.startswith("enzyme_")
+
+
+def _leads_further(type: clang.Type) -> bool:
+    """Whether a parameter has pointers behind a pointer, or inside."""
+    type = type.get_canonical()
+    if type.kind == TypeKind.POINTER:
+        pointee = type.get_pointee().get_canonical()
+        return pointee.kind == TypeKind.POINTER or (pointee.kind == TypeKind.RECORD and _holds_pointers(pointee))
+    return type.kind == TypeKind.RECORD and _holds_pointers(type)
+
+
+def _holds_pointers(type: clang.Type) -> bool:
+    fields = [f.type.get_canonical() for f in type.get_fields()]
+    return any(f.kind == TypeKind.POINTER or (f.kind == TypeKind.RECORD and _holds_pointers(f)) for f in fields)

@@ -1,0 +1,148 @@
+"""Calls of the host in functions that are recorded: what stands for them in the text (`recording_text`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..autodiff.integers import HINT
+from ..errors import Span, UnsupportedError
+from ..ir.ops import HostCall, Value
+from ..ir.types import U8, Pointer
+from .integer_memory import SPELLED as INTEGERS
+from .recording_text import TAPE
+
+if TYPE_CHECKING:
+    from .recorded_function import Skeleton
+
+
+def not_yet(what: str, span: Span, hint: str = "") -> UnsupportedError:
+    instead = "kg.gradient(module[...]) runs it from Python"
+    return UnsupportedError(f"{what} cannot be transpiled", span, f"{hint}; {instead}" if hint else instead)
+
+
+def call(at: Skeleton, op: HostCall) -> None:
+    if op.fn not in _CALLS:
+        raise not_yet(f"'{op.fn}' in a host function that is differentiated", op.span)
+    _CALLS[op.fn](at, op)
+
+
+def _allocate(method: str) -> Callable[[Skeleton, HostCall], None]:
+    def allocate(at: Skeleton, op: HostCall) -> None:
+        count = 2 if op.fn == "calloc" else 1
+        args = tuple(at.value(v) for v in op.args[:count])
+        at.of[op.result] = at.b.emit(HostCall, f"{TAPE}.{method}", args, type=op.result.type, name=op.result.name)
+
+    return allocate
+
+
+def _copied(at: Skeleton, op: HostCall, to: Value, of: Value) -> str:
+    """What kind of numbers a copy is of, the pointers tell: what is called for that."""
+    kinds = {k for k in (at.pointed(to), at.pointed(of)) if k is not None}
+    if not kinds:
+        raise not_yet("a copy of which neither end tells what it holds", op.span, "pass pointers of the type it has")
+    numbers = {k for k in kinds if k.is_float}
+    if len(numbers) > 1 or not {k.name for k in numbers} <= _SPELLED.keys():
+        raise UnsupportedError("a copy between memory of different floating-point types, or of halves", op.span)
+    if numbers or not at.has_integers:
+        return "copy" if not numbers else f"copy_of<{_SPELLED[next(iter(numbers)).name]}>"
+    (kind,) = kinds if len(kinds) == 1 else (None,)
+    if kind is None or kind.name not in INTEGERS:
+        raise not_yet("a copy between memory of different integer types, or of small ones", op.span, HINT)
+    return f"copy_integers<{INTEGERS[kind.name]}>"
+
+
+def _copy(at: Skeleton, op: HostCall) -> None:
+    to, of, nbytes = op.args[:3]
+    method = _copied(at, op, to, of)
+    at.host(method, tuple(at.value(v) for v in (to, of, nbytes)), None)
+    if op.results:
+        at.of[op.result] = at.value(to)
+
+
+def _copy_rows(at: Skeleton, op: HostCall) -> None:
+    to, to_pitch, of, of_pitch, width, height = op.args[:6]
+    method = _copied(at, op, to, of).replace("copy", "copy_rows", 1)
+    at.host(method, tuple(at.value(v) for v in (to, to_pitch, of, of_pitch, width, height)), None)
+
+
+def _copy_symbol(first: bool) -> Callable[[Skeleton, HostCall], None]:
+    """`first`: the variable is the first argument, which is copied to; else the second."""
+
+    def copy(at: Skeleton, op: HostCall) -> None:
+        to, of, nbytes = op.args[:3]
+        method = _copied(at, op, to, of)
+        ends = [at.value(to), at.value(of)]
+        if len(op.args) > 3:
+            k = 0 if first else 1
+            ends[k] = at.b.offset(at.b.cast_pointer(ends[k], Pointer(U8)), at.value(op.args[3]))
+        at.host(method, (*ends, at.value(nbytes)), None)
+
+    return copy
+
+
+def _fill(at: Skeleton, op: HostCall) -> None:
+    at.host("fill", tuple(at.value(v) for v in op.args[:3]), None)
+    if op.results:
+        at.of[op.result] = at.value(op.args[0])
+
+
+def _method(name: str, count: int) -> Callable[[Skeleton, HostCall], None]:
+    def method(at: Skeleton, op: HostCall) -> None:
+        at.host(name, tuple(at.value(v) for v in op.args[:count]), None)
+
+    return method
+
+
+def _library(at: Skeleton, op: HostCall) -> None:
+    """A function of the C library that no derivative goes through, by its name."""
+    args = tuple(at.value(v) for v in op.args)
+    call = f"{TAPE}.call(::{op.fn}"
+    if op.results:
+        at.of[op.result] = at.b.emit(HostCall, call, args, type=op.result.type, name=op.result.name)
+    else:
+        at.b.effect(HostCall, call, args)
+
+
+def _query(method: str) -> Callable[[Skeleton, HostCall], None]:
+    def query(at: Skeleton, op: HostCall) -> None:
+        at.of[op.result] = at.b.emit(HostCall, f"{TAPE}.{method}", (), type=op.result.type)
+
+    return query
+
+
+def _handle(at: Skeleton, op: HostCall) -> None:
+    """Of a stream or an event: everything is done in the default stream."""
+    type = op.result.type
+    at.of[op.result] = at.b.null(type) if isinstance(type, Pointer) else at.b.constant(0, type)
+
+
+_SPELLED = {"f32": "float", "f64": "double"}
+_LIBRARY = (
+    "strlen", "strcmp", "strncmp", "strcasecmp", "memcmp", "atoi", "atol", "atoll", "atof", "rand", "srand", "random",
+    "srandom", "drand48", "srand48", "lrand48", "clock", "getpid", "exit", "abort",
+)  # fmt: skip
+_CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
+    **dict.fromkeys(_LIBRARY, _library),
+    "cudaGetDevice": _query("current_device"),
+    "cudaGetDeviceCount": _query("device_count"),
+    "__kg_nanoseconds": _query("nanoseconds"),
+    **dict.fromkeys(("cudaMalloc", "cudaMallocAsync"), _allocate("device")),
+    "cudaMallocManaged": _allocate("managed"),
+    **dict.fromkeys(("malloc", "calloc", "cudaMallocHost", "cudaHostAlloc"), _allocate("host")),
+    **dict.fromkeys(("free", "cudaFree", "cudaFreeAsync", "cudaFreeHost"), _method("release", 1)),
+    **dict.fromkeys(("cudaMemcpy", "cudaMemcpyAsync", "memcpy", "memmove"), _copy),
+    **dict.fromkeys(("cudaMemcpy2D", "cudaMemcpy2DAsync"), _copy_rows),
+    **dict.fromkeys(("cudaMemcpyToSymbol", "cudaMemcpyToSymbolAsync"), _copy_symbol(True)),
+    **dict.fromkeys(("cudaMemcpyFromSymbol", "cudaMemcpyFromSymbolAsync"), _copy_symbol(False)),
+    **dict.fromkeys(("cudaMemset", "cudaMemsetAsync", "memset"), _fill),
+    **dict.fromkeys(
+        ("cudaDeviceSynchronize", "cudaThreadSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"),
+        _method("synchronize", 0),
+    ),
+    **dict.fromkeys(("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaEventCreate"), _handle),
+    **dict.fromkeys(
+        ("cudaStreamDestroy", "cudaEventDestroy", "cudaEventRecord", "cudaStreamWaitEvent", "cudaSetDevice"),
+        _method("synchronize", 0),
+    ),
+}
