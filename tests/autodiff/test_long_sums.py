@@ -73,6 +73,14 @@ def test_sums_of_middling_length(n: int) -> None:
     np.testing.assert_allclose(d_w, [n * np.float64(np.float32(0.3))], rtol=1e-5)
 
 
+def test_a_length_in_a_record() -> None:
+    source = """struct Size { int n; float a; }; __global__ void k(float *y, const float *w, Size size) {
+        float s = 0; for (int j = threadIdx.x; j < size.n; j += blockDim.x) s += w[0] * size.a; y[threadIdx.x] = s; }"""
+    d_w, size = np.zeros(1, "f4"), {"n": N, "a": 1.1}
+    kg.gradient(kg.compile(source)["k"], "y, w")[1, 1](np.zeros(1, "f4"), np.ones(1, "f4"), size, np.ones(1, "f4"), d_w)
+    np.testing.assert_allclose(d_w, [float(np.float32(1.1)) * N], rtol=1e-5)
+
+
 @pytest.mark.parametrize("n", [70_000, 70_001, 70_127, 70_128])
 def test_pieces_end_where_the_loop_ends(n: int) -> None:
     """Each iteration adds another number: all of them, and no other."""

@@ -14,7 +14,7 @@ SOURCE = r"""
 struct Views { double *out; const double *in; int n; };
 struct Scaled { double *out; const double *in; double s; };
 struct Pair { double a; int t; double b; };
-__device__ double weights[3] = {1.0, 2.0, 0.5};
+__device__ double weights[3] = {1.0, 2.0, 0.5}, passing[64];
 template <typename T> __global__ void wave(T *y, const T *x, const T *w, T a, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = sin(a * x[i]) * w[i % 4] * w[0];
@@ -46,6 +46,12 @@ __global__ void records(Pair *y, const Pair *x, Pair p, int n) {
 __global__ void variables(double *y, const double *x, int n) {
     int i = threadIdx.x;
     if (i < n) y[i] = weights[i % 3] * weights[0] * x[i] * x[i];
+}
+__global__ void through(double *y, const double *x, int n) {
+    int i = threadIdx.x;
+    passing[i] = x[i] * x[i];
+    __syncthreads();
+    y[i] = passing[i] * passing[(i + 1) % n];
 }
 __global__ void twice(double *y, const double *x, int n) {
     int i = threadIdx.x;
@@ -233,6 +239,21 @@ def test_memory_of_all_kinds(module: kg.Module) -> None:
     moved = v_w[k] * w[0] + w[k] * v_w[0]
     np.testing.assert_allclose(hv_x, d_y * 2 * (x * moved + v * w[k] * w[0]))
     assert hv_w[1] == pytest.approx(np.sum((d_y * (2 * x * v * w[0] + x * x * v_w[0]))[k == 1]))
+
+
+def test_variables_that_values_pass_through_have_tangents_of_their_size(module: kg.Module) -> None:
+    kernel, x, v, d_y = module["through"], draw(1), draw(2), draw(3)
+    f = x**2 * np.roll(x, -1) ** 2  # y
+    want = d_y * 2 * np.roll(x, -1) ** 2 * v + d_y * 4 * x * np.roll(x * v, -1)
+    d_before, before = np.roll(d_y, 1), np.roll(x, 1)
+    want += d_before * 2 * before**2 * v + d_before * 4 * before * np.roll(v, 1) * x
+    second, y, hv, d_x, d2_x = kg.hvp(kernel, "y, x"), np.zeros(N), np.zeros(N), np.zeros(N), np.zeros(N)
+    assert second.check(1, N, y, x, N, d_y=d_y, v_x=v, hv_x=hv).ok
+    np.testing.assert_allclose(hv, want)
+    np.testing.assert_allclose(y, f)
+    again = kg.gradient(kg.gradient(kernel, "y, x"))
+    assert again.check(1, N, y, x, N, d_y=d_y.copy(), d_x=d_x, d2_x=d2_x, d2_d_x=v).ok
+    np.testing.assert_allclose(d2_x, want)
 
 
 def test_records(module: kg.Module) -> None:

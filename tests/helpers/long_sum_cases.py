@@ -49,6 +49,9 @@ LENGTHS: dict[str, tuple[str, int]] = {
     "a_product_with_the_block": ("for (int j = threadIdx.x; j < n * (int)blockDim.x; j++)", 1 << 22),
     "a_power": ("for (int j = threadIdx.x; j < (1 << (m / 32 + 6)); j++)", 1 << 22),
     "beside_a_hash": ("unsigned h = 7; for (int j = 0; j < n; j += 1 + (h & 1), h *= 4u)", (1 << 22) - 1),
+    "an_odometer": ("int i = 0, q = 0; for (; i < 2048; q == 2047 ? (q = 0, i++) : q++)", 1 << 22),
+    "an_orbit": ("for (unsigned q = 1025; q != 1u; q *= 1025u)", (1 << 22) - 1),
+    "another_product": ("for (int j = threadIdx.x; j < __mul24(m, 8192); j++)", 1 << 22),
     "doubled": ("for (int k = 1; k < n; k *= 2) for (int j = threadIdx.x; j < k; j++)", (1 << 22) - 1),
 }
 

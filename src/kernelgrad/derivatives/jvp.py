@@ -336,7 +336,8 @@ def _fresh(name: str, taken: set[str]) -> str:
 def _size(name: str, primal: Prepared) -> int:
     """The bytes of memory that is not listed."""
     found = sum(b.nbytes for b in primal.bound.buffers if b.name == name)
-    if found or name not in primal.own.supplied:
-        declared = primal.kernel.module.globals.get(name)
-        return declared.type.size if declared is not None else found
-    return primal.own.supplied[name].nbytes
+    if not found and name in primal.own.supplied:
+        return primal.own.supplied[name].nbytes
+    passed = {p.name: p.variable for p in primal.kernel.function.params}
+    variable = passed.get(name, name if name in primal.kernel.module.globals else None)
+    return found if variable is None else primal.kernel.variable(variable).type.size

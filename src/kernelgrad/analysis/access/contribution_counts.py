@@ -1,7 +1,7 @@
 """How many times a launch's threads may add to one sum: what is known of its loops from its integers.
 
-A counted loop whose ends lie between known numbers is no longer than these are apart. Of others the length is taken
-from the largest number that decides about it: an argument, a constant, what was computed from such.
+A counted loop whose ends lie between known numbers is no longer than these are apart, nor is one that an integer ends
+that goes on by known numbers. What is not known to be short may be as long as a launch lasts.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...ir.ops import Apply, Block, Builtin, For, Function, If, Load, Op, Value, While
+from ...ir.ops import Apply, Block, For, Function, If, Op, Value, While
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import Scalar
 from ..structure import Structure
 from ..trip_counts import Amount, Trips
 from .affine import Shape
-from .ranges import Indices, Ranges
+from .ranges import Indices, Range, Ranges
 
 LONG = 1 << 12  # additions to one sum of floats that keep enough of its digits
 _LONG_IF_EVER = 1 << 16  # the same, where a loop's length is in memory and only bounded by what a launch can do
-_GEOMETRIC = ("shr", "shl", "div", "mul")
+_ORDERED = ("lt", "le", "gt", "ge", "ne")
+_GEOMETRIC = {"shr": 1, "shl": 1, "div": 2, "mul": 2}  # from which number on
 _BITS = 64.0
 _LONGEST = float(1 << 38)  # iterations of all threads of a launch together
 
@@ -76,64 +77,91 @@ class Lengths:
         return self.known(self.params.get(name)) if found is None else found
 
     def guess(self, loop: For | While) -> float:
-        """Of a loop whose threads begin at different places, or that is not counted: the largest number that its ends
-        come from, shared among the threads where its step is a block or the grid. What depends on memory may be as
-        long as a launch of its size lasts."""
+        """Of a loop whose ends are not known: as long as a launch of its size lasts, unless one condition of all that
+        must hold says less."""
         if isinstance(loop, For):
-            return self.guess_from(loop, (loop.lower, loop.upper))
-        return min(self.guess_from(loop, (condition,)) for condition in self.conditions(loop.before.results[0]))
+            return self.endless(loop)
+        found = [n for c in self.conditions(loop) if (n := self.bound(loop, c)) is not None]
+        return min(found) if found else self.endless(loop)
 
-    def conditions(self, value: Value) -> Iterator[Value]:
-        """All of which must hold."""
+    def endless(self, loop: For | While) -> float:
+        self.open.add(loop)
+        return max(1.0, _LONGEST / math.prod(self.extents.values()))
+
+    def conditions(self, loop: While) -> Iterator[Value]:
+        """All of which must hold: as they are computed before an iteration, or at the end of the one before."""
+        todo = [loop.before.results[0]]
+        for value in todo:
+            op = self.definition.get(value)
+            if isinstance(op, Apply) and op.fn == "and":
+                todo += op.args
+            elif value in loop.before.args:
+                todo += (v for v in (loop.body.results[loop.before.args.index(value)],) if v not in todo)
+            else:
+                yield value
+
+    def bound(self, loop: While, condition: Value) -> float | None:
+        """At most, where a loop goes on while an integer that it moves one way has not come to a number: None where
+        either is not known."""
+        op = self.definition.get(condition)
+        if not isinstance(op, Apply) or op.fn not in _ORDERED or not all(map(_is_integer, op.args)):
+            return None
+        for value, end in (op.args, op.args[::-1]):
+            moved, limit = self.moved(loop, value), self.ranges.of(end)
+            if moved is not None and limit is not None:
+                found = self.distance(loop, moved, limit)
+                return _BITS if found is None and self.is_geometric(loop, moved, op.fn) else found
+        return None
+
+    def moved(self, loop: While, value: Value) -> int | None:
+        """Which of the integers that a loop carries is compared, before or after it is changed, or with a number
+        added."""
+        passed = dict(zip(loop.body.args, loop.before.results[1:], strict=True))
+        todo = [value]
+        for found in todo:
+            first = passed.get(found, found)
+            if first in loop.before.args:
+                return loop.before.args.index(first)
+            match self.plain(first):
+                case Apply(fn, (arg, by)) if fn in ("add", "sub", *_GEOMETRIC) and self.ranges.of(by) is not None:
+                    todo.append(arg)
+                case Apply("add", (by, arg)) if self.ranges.of(by) is not None:
+                    todo.append(arg)
+        return None
+
+    def distance(self, loop: While, k: int, limit: Range) -> float | None:
+        """Iterations of an integer that goes on by something, between the numbers that it begins and ends with."""
+        again, start = self.plain(loop.body.results[k]), self.ranges.of(loop.inits[k])
+        if start is None or not isinstance(again, Apply) or again.fn not in ("add", "sub"):
+            return None
+        for arg, by in (again.args, again.args[::-1]):
+            step = self.ranges.of(by)
+            if step is not None and step[0] * step[1] > 0 and self.moved(loop, arg) == k and self.is_carried(loop, arg):
+                most = max(abs(limit[1] - start[0]), abs(start[1] - limit[0])) + max(map(abs, step))
+                return most / min(map(abs, step)) + 1
+        return None
+
+    def is_carried(self, loop: While, value: Value) -> bool:
+        return value in loop.body.args or value in loop.before.args
+
+    def is_geometric(self, loop: While, k: int, compared: str) -> bool:
+        """Whether it is shifted: as many times as it has bits. One that grows may miss a number and go round."""
+        match self.plain(loop.body.results[k]):
+            case Apply(fn, (arg, by)) if fn in _GEOMETRIC and self.is_carried(loop, self.through(arg)):
+                known = self.ranges.of(by)
+                return known is not None and known[0] >= _GEOMETRIC[fn] and (compared != "ne" or fn in ("shr", "div"))
+        return False
+
+    def plain(self, value: Value) -> Op | None:
+        return self.definition.get(self.through(value))
+
+    def through(self, value: Value) -> Value:
+        """Without conversions between integers."""
         op = self.definition.get(value)
-        if isinstance(op, Apply) and op.fn == "and":
-            for arg in op.args:
-                yield from self.conditions(arg)
-        else:
-            yield value
-
-    def guess_from(self, loop: For | While, first: tuple[Value, ...]) -> float:
-        ends = self.slice(first)
-        ops = [self.definition.get(v) for v in ends]
-        if any(isinstance(op, Load) for op in ops) or any(_is_float(v) for v in ends):
-            self.open.add(loop)
-            return max(1.0, _LONGEST / math.prod(self.extents.values()))
-        if isinstance(loop, While) and self.is_geometric(loop, ends):
-            return _BITS
-        steps = self.slice(tuple(self.steps(loop, ends)))
-        names = {op.name for op in map(self.definition.get, steps) if isinstance(op, Builtin)}
-        shared = math.prod(n for name, n in self.extents.items() if name in names)
-        return max((abs(n) for r in map(self.ranges.of, ends) if r is not None for n in r), default=0) / shared
-
-    def steps(self, loop: For | While, ends: set[Value]) -> Iterator[Value]:
-        """What a loop goes on by, and by what distances were divided to count its iterations."""
-        for value in ends:
-            match self.definition.get(value):
-                case Apply("div", (_, by)):
-                    yield by
-        for arg, again in self.changing(loop, ends) if isinstance(loop, While) else ():
-            match self.definition.get(again):
-                case Apply("add" | "sub", args) if arg in args:
-                    yield from (v for v in args if v is not arg)
-
-    def changing(self, loop: While, ends: set[Value]) -> Iterator[tuple[Value, Value]]:
-        """The integers that a loop's end depends on and that it changes, in its body and after."""
-        passed = dict(zip(loop.before.results[1:], loop.body.args, strict=True))
-        for first, again in zip(loop.before.args, loop.body.results, strict=True):
-            arg = passed.get(first, first)
-            if first in ends and again is not arg and _is_integer(again):
-                yield arg, again
-
-    def is_geometric(self, loop: While, ends: set[Value]) -> bool:
-        """Whether all that it ends by are integers that it shifts: as many times as these have bits."""
-        found = [self.is_shifted(again) for _, again in self.changing(loop, ends)]
-        return bool(found) and all(found)
-
-    def is_shifted(self, value: Value) -> bool:
-        op = self.definition.get(value)
-        while isinstance(op, Apply) and op.fn == "convert":
-            op = self.definition.get(op.args[0])
-        return isinstance(op, Apply) and op.fn in _GEOMETRIC
+        while isinstance(op, Apply) and op.fn == "convert" and _is_integer(op.args[0]):
+            value = op.args[0]
+            op = self.definition.get(value)
+        return value
 
     def slice(self, values: tuple[Value, ...]) -> set[Value]:
         """What they are computed from."""

@@ -12,7 +12,7 @@ from ...analysis.access.affine import Sums
 from ...analysis.ownership.exclusive import Place as SharedPlace
 from ...analysis.ownership.private import private_roots, stores_apart, typical
 from ...analysis.promises import Promises
-from ...analysis.roots import Memory, holds_pointers
+from ...analysis.roots import Memory, holds_pointers, named_roots
 from ...analysis.structure import Place, Structure
 from ...errors import Span
 from ...ir.builder import pointee
@@ -274,18 +274,20 @@ def _task(
 
 
 def _checked_plan(task: Task, shadowed: Shadowed, options: Options) -> Plan:
-    plan, function, memory = make_plan(task), task.function, task.memory
-    if options.mode != "joint":
-        from ..refusals.unsaved import refuse_shadow_pointers, refuse_tape
+    function, memory = task.function, task.memory
+    if options.mode == "split":
+        from ..refusals.unsaved import split_plan
 
-        if options.mode == "reverse":
-            from ...analysis.ownership.loads_before_stores import Before
+        plan = split_plan(task, shadowed.of.values(), named_roots(function, memory, options.changing))
+    else:
+        plan = make_plan(task)
+    if options.mode == "reverse":
+        from ...analysis.ownership.loads_before_stores import Before
+        from ..refusals.unsaved import refuse_tape
 
-            numbers = task.early.numbers if task.early else None
-            before = Before(function, memory, options.may_alias, numbers)
-            refuse_tape(plan, task.structure, before, options.facts.apart_in_turn)
-        else:
-            refuse_shadow_pointers(plan, task.structure, shadowed.of.values())
+        numbers = task.early.numbers if task.early else None
+        before = Before(function, memory, options.may_alias, numbers)
+        refuse_tape(plan, task.structure, before, options.facts.apart_in_turn)
     if options.silent:
         outputs = set(_outputs(memory))
         plan.silent = frozenset(id(op) for op in walk(function.body) if isinstance(op, Print) or op in outputs)

@@ -1,15 +1,21 @@
-"""Refuses plans of a reverse alone (`primal=False`) that would need a tape, which only a forward sweep fills."""
+"""Plans of a reverse alone (`primal=False`) that would need a tape, which only a forward sweep fills, are refused, and
+those of two launches that would need pointers on the tape."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import NoReturn
 
 from ...analysis.ownership.loads_before_stores import Before
+from ...analysis.roots import UNKNOWN as ANYWHERE
+from ...analysis.roots import Roots, holds_pointers
 from ...analysis.structure import Place, Structure
 from ...errors import UNKNOWN, Span, UnsupportedError
-from ...ir.ops import Load, Value, While
+from ...ir.ops import Load, Op, Value, While
 from ...ir.traverse import walk
 from ..saving.plan import Plan
+from ..saving.planner import Task, make_plan
 from ..saving.recompute import dependencies
 
 
@@ -60,15 +66,30 @@ def _first_overwritten(before: Before) -> Span:
     return next((op.span for op in map(before.store_before, before.memory.loads) if op is not None), UNKNOWN)
 
 
-def refuse_shadow_pointers(plan: Plan, structure: Structure, shadows: Iterable[Value]) -> None:
-    """The forward launch of a split knows no shadows, so pointers into them cannot go on its tape."""
-    known = set(shadows)
-    for key, frame in plan.taped.items():
-        for value in frame:
-            if value in known:
-                owner = structure.places[key].owner
-                raise UnsupportedError(
-                    f"split: the pointer '{(value.name or '').removeprefix('_d_')}' changes inside a loop",
-                    owner.span if owner is not None else UNKNOWN,
-                    "use kernelgrad.gradient, which runs forward and reverse in one launch",
-                )
+def split_plan(task: Task, shadows: Iterable[Value], altered: Roots) -> Plan:
+    """Without pointers on the tape that mean nothing to another launch: what is read through them is kept instead.
+    `altered`: memory that may hold something else then, or lie elsewhere."""
+    memory, known = task.memory, set(shadows)
+    lasting = memory.lasting() - altered
+    if not memory.escaped <= lasting:
+        lasting -= {ANYWHERE}
+    while True:
+        plan = make_plan(task)
+        pointers = [(v, key) for key, frame in plan.taped.items() for v in frame if holds_pointers(v.type)]
+        lost = [(v, key) for v, key in pointers if v in known or not memory.of(v) <= lasting]
+        roots = frozenset[Value]().union(*(memory.of(v) - lasting for v, _ in lost if v not in known))
+        if roots <= task.changing:
+            for value, key in lost:
+                _refuse_pointer(value, task.structure.places[key].owner)
+            return plan
+        task = replace(task, changing=task.changing | roots)
+
+
+def _refuse_pointer(value: Value, owner: Op | None) -> NoReturn:
+    """The forward launch of a split knows no shadows; a thread's own memory, and a block's, are gone after it; what may
+    change is read from a copy."""
+    raise UnsupportedError(
+        f"split: the pointer '{(value.name or '').removeprefix('_d_')}' changes inside a loop",
+        owner.span if owner is not None else UNKNOWN,
+        "use kernelgrad.gradient, which runs forward and reverse in one launch",
+    )

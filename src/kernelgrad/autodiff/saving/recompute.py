@@ -89,7 +89,8 @@ class Again:
             tile = self.tile_of(op)
             if tile is not None and tile.contains(place):
                 return False
-            return op.volatile or not (id(op) in self.early or self._unwritten(op.ptr))
+            early = id(op) in self.early and self.memory.of(op.ptr).isdisjoint(self.changing)
+            return op.volatile or not (early or self._unwritten(op.ptr))
         if isinstance(op, Builtin):
             return is_clock(op)
         return not isinstance(op, (*OF_OPERANDS, Alloca, *NESTING))
@@ -131,13 +132,13 @@ def choose_tiles(again: Again, refill: bool) -> None:
         from ...analysis.tiles import find_tiles
 
         for root, tile in find_tiles(again.memory, again.structure).items():
-            if tile.stays or (refill and _can_fill(again, tile)):
+            if root not in again.changing and (tile.stays or (refill and _can_fill(again, tile))):
                 again.tiles[root] = tile
     if any(isinstance(again.structure.definition.get(root), Alloca) for root in again.written):
         from ...analysis.tiles import find_own
 
         for tile in find_own(again.memory, again.structure):
-            if tile.stays or _can_fill(again, tile):
+            if tile.root not in again.changing and (tile.stays or _can_fill(again, tile)):
                 again.tiles[tile.root] = tile
 
 

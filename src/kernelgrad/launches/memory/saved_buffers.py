@@ -21,10 +21,9 @@ from typing import Any
 
 from ...analysis.roots import analyse, holds_pointers, named_roots
 from ...autodiff.prepare.options import Options, changing_roots, early_loads
-from ...autodiff.refusals.unsaved import refuse_shadow_pointers
+from ...autodiff.refusals.unsaved import split_plan
 from ...autodiff.saving import tape_capacity
 from ...autodiff.saving.plan import Plan
-from ...autodiff.saving.planner import make_plan
 from ...autodiff.saving.reread import reread
 from ...derivatives.asked.promises import Names, names_in
 from ...errors import ArgumentError, UnsupportedError
@@ -224,9 +223,10 @@ class Choice:
         options: Options = replace(self.options, facts=replace(self.options.facts, taped=taped), mode="split")
         changing = changing_roots(task.function, task.memory, options)
         early = early_loads(task.function, task.memory, options)
+        altered = named_roots(task.function, task.memory, options.changing)
         try:
-            plan = make_plan(replace(task, changing=changing, early=early))
-            refuse_shadow_pointers(plan, task.structure, self.prepared.shadowed.of.values())
+            return split_plan(
+                replace(task, changing=changing, early=early), self.prepared.shadowed.of.values(), altered
+            )
         except UnsupportedError:
             return None
-        return plan
