@@ -112,9 +112,17 @@ class Lengths:
                 case Apply("div", (_, by)):
                     yield by
         for arg, again in self.changing(loop, ends) if isinstance(loop, While) else ():
-            match self.definition.get(again):
-                case Apply("add" | "sub", args) if arg in args:
-                    yield from (v for v in args if v is not arg)
+            match self.definition.get(self.unconverted(again)):
+                case Apply("add" | "sub", args) if arg in (found := [self.unconverted(v) for v in args]):
+                    yield from (v for v in found if v is not arg)
+
+    def unconverted(self, value: Value) -> Value:
+        """What it was before conversions between wide integers: `i += blockDim.x` adds unsigned numbers."""
+        op = self.definition.get(value)
+        while isinstance(op, Apply) and op.fn == "convert" and all(map(_is_wide, (*op.args, op.result))):
+            (value,) = op.args
+            op = self.definition.get(value)
+        return value
 
     def changing(self, loop: While, ends: set[Value]) -> Iterator[tuple[Value, Value]]:
         """The integers that a loop's end depends on and that it changes, in its body and after."""
@@ -168,6 +176,10 @@ class _Answers(Mapping[Value, int]):
 
 def _is_integer(value: Value) -> bool:
     return isinstance(value.type, Scalar) and value.type.kind in ("int", "uint")
+
+
+def _is_wide(value: Value) -> bool:
+    return _is_integer(value) and isinstance(value.type, Scalar) and value.type.bits >= 32
 
 
 def _is_float(value: Value) -> bool:
