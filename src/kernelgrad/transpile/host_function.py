@@ -310,7 +310,7 @@ def _refuse(variant: Variant) -> None:
     reason = None
     if derivative.logs:
         reason = "deterministic sums of what many threads add, which are sorted after the launch,"
-    elif derivative.copies or derivative.wide or derivative.coarse is not None:
+    elif derivative.copies or derivative.wide or variant.options.facts.cells or derivative.coarse is not None:
         reason = "adjoints in replicas or doubles"
     elif variant.options.facts.gathered or variant.options.facts.vector is not None:
         reason = "this form of the gradient"
