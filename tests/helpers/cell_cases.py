@@ -21,6 +21,11 @@ BODIES = {
     "weights": "if (i >= n) return; T s = 0; for (int k = 0; k < c; ++k) s += w[k] * x[i] * T(k); y[i] = s * s;",
     "shuffles": "T v = i < n ? x[i] * w[i % c] : T(0); v += __shfl_xor_sync(__activemask(), v, 0);"
     " if (i < n) y[i] = v * v;",
+    # Threads that return before others meet, the first ones among them: what they do at the end must wait for those.
+    "early": "__shared__ T s[1024]; if ((t < 3 && threads > 3) || i >= n) return; s[t] = x[i] * w[i % c];"
+    " __syncthreads(); y[i] = s[t] * s[t];",
+    "early talk": "if (i >= n || t % 64 < 3) return; T v = x[i] * w[i % c];"
+    " v += T(0.5) * __shfl_sync(0xffffffff, v, t % 32); y[i] = v * v;",
     "again": "if (i < n) { y[i] = x[i] * w[i % c]; y[i] = y[i] * y[i]; }",
     "walk": "if (i >= n) return; const S *p = w; T s = 0; while (p != w + c) { s += x[i] * *p; ++p; } y[i] = sin(s);",
     "branches": "if (i >= n) return; if (i % 3 == 0) y[i] = w[0] * x[i]; else if (i % 3 == 1) y[i] = w[c] * w[c];"
@@ -32,8 +37,15 @@ BODIES = {
     " if (i < n) y[i] = s[t] * s[t / 2];",
     "anywhere": "if (i < n) y[i] = x[i] * w[(int)(x[i] * 9) - 2];",
     "rows": "if (i < n) { T s = 0, v = x[i]; for (int j = 0; j < 2; ++j) { T f = sin(v * T(j + 1)); ROW } y[i] = s; }",
+    # Of one remainder, unrolled, one copy is a constant and the other a column.
+    "unrolled": "for (; i < n; i += all) { T v = x[i]; for (int k = 0; k < 2; ++k) v = sin(v * w[(i * k) % 4]);"
+    " y[i] = v; }",
+    "perhaps": "const T *p = nullptr; if (i < n && x[i] > T(0.5)) p = w + 1;"
+    " if (i < n) y[i] = p ? x[i] * p[i % c] : x[i];",
     # Beside the six: w is in the middle of more.
     "outside": "if (i < n) y[i] = x[i] * w[i % 10 - 2] * w[(int)(x[i] * 8) - 1];",
+    "walk outside": "if (i >= n) return; T v = 0; for (const S *p = w - 3; p < w + 9; p += 1 + i % 2) v += *p * x[i];"
+    " y[i] = sin(v);",
 }
 # Of 1, 33, 96, 1024 threads; with one row and several, a plane and a room; too large and too small for what there is.
 LAUNCHES: list[Launch] = [
@@ -72,7 +84,7 @@ def threads_of(launch: Launch) -> int:
 def elements(name: str, launch: Launch) -> int:
     """More than threads where they go in strides; else a few less."""
     threads = threads_of(launch)
-    return 3 * threads + 5 if name in ("columns", "one") else max(1, threads - 3)
+    return 3 * threads + 5 if name in ("columns", "one", "unrolled") else max(1, threads - 3)
 
 
 def arguments(n: int, real: Any, c: int = 5) -> list[Any]:

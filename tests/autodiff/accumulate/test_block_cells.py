@@ -83,7 +83,7 @@ def test_in_a_split() -> None:
     np.testing.assert_allclose(d_w, expected[1][3:9], rtol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["lookup", "return", "tile", "weights"])
+@pytest.mark.parametrize("name", ["lookup", "return", "tile", "weights", "early", "early talk"])
 def test_watched(name: str) -> None:
     """In shuffled orders: nothing is touched by two threads at once."""
     n = elements(name, (9, 33))
@@ -94,6 +94,24 @@ def test_watched(name: str) -> None:
         report = gradient.check(9, 33, *viewed(given), seed=2)
     assert not report.findings, report
     np.testing.assert_allclose(given[7], expected[1], rtol=1e-11)
+
+
+@pytest.mark.parametrize("left", [0, 64])
+def test_returns_of_none(left: int) -> None:
+    """Who returns waits for the others at the end. Where nobody does, the launch has no such branch."""
+    text = source("early talk").replace("i >= n || t % 64 < 3", "i >= n")
+    found = []
+    for plan in ("as launched", CELLS):
+        with forced(plan):
+            gradient: Any = kg.gradient(kg.compile(text)["k"], "y, x, w")
+            given = arguments(6400, np.float64)
+            given[3] -= left
+            gradient[100, 64](*viewed(given))
+        found.append(given[6:])
+    decided = [facts for _, facts in gradient.forms.made if facts.passed]
+    assert bool(decided) == (left == 0) and chosen(gradient) == {"w"}
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11)
 
 
 REFUSED = {
@@ -190,7 +208,9 @@ def test_compiles(name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
-@pytest.mark.parametrize("name", ["columns", "lookup", "outside", "tile", "rows"])
+@pytest.mark.parametrize(
+    "name", ["columns", "lookup", "outside", "walk outside", "tile", "early", "early talk", "rows"]
+)
 def test_as_text(name: str) -> None:
     """The CUDA text, compiled by g++ against an emulation."""
     launch, in_rows = (9, 96), name == "rows"
