@@ -65,6 +65,13 @@ _ON_GPU: Forced = [
     ("schedule.coarsen.block_rows", "_FEWEST", 32),
     _ways(on_gpu=True),
 ]
+_CELLS: Forced = [
+    ("launches.choice.block_cells", "_FEW_ADDITIONS", 0),
+    ("launches.choice.block_cells", "_ADDITIONS", 0),
+    ("launches.choice.block_cells", "RESIDENT_THREADS", 512),
+    ("autodiff.sweep.reverse_sweep", "RESIDENT_THREADS", 512),
+    _ways(on_gpu=True),
+]
 
 PLANS: dict[str, Forced] = {
     "as launched": [],
@@ -77,6 +84,7 @@ PLANS: dict[str, Forced] = {
     "long sums": _PIECES,
     "many blocks": _CROWDED,
     "as on a GPU": [*_ON_GPU, *_CROWDED],
+    "in cells of blocks": _CELLS,
     "in two on a GPU": [*_ON_GPU, *_IN_TWO, *_GATHERED, *_WIDE],
 }
 

@@ -129,6 +129,38 @@ def mapped(name: str, frame: str) -> Written:
     return Written(text, grid, block, (N,) * params.count("*"), (N,))
 
 
+# ---- small inputs that all threads read: many elements, so that few blocks are worth starting -----------------------
+
+MANY, CELLS = 1 << 24, 256
+SMALL: dict[str, str] = {
+    "bias": "y[@] = gelu(x[@] + w[@ % 256]);",
+    "weights": "float v = x[@], s = 0; for (int k = 0; k < 24; ++k) s += w[k * 7] * sinf(v * k); y[@] = s;",
+    "table": "int k = (int)(x[@] * 255.0f); y[@] = x[@] * w[k < 0 ? 0 : k > 255 ? 255 : k];",
+}
+SMALL_EDITS: dict[str, Callable[[str], str]] = {
+    "a bias by bits": lambda body: body.replace("@ % 256", "@ & 255"),
+    "a loop of pointers": lambda body: body.replace(
+        "for (int k = 0; k < 24; ++k) s += w[k * 7] * sinf(v * k);",
+        "const float *p = w; for (int k = 0; k < 24; ++k, p += 7) s += *p * sinf(v * k);",
+    ),
+    "min and max": lambda body: body.replace("k < 0 ? 0 : k > 255 ? 255 : k", "min(max(k, 0), 255)"),
+    "a helper": lambda body: re.sub(r"\bw\[([^\]]*)\]", r"look(w, \1)", body),
+}
+LOOK = "__device__ float look(const float *w, int k) { return w[k]; }"
+OTHER_BLOCKS = ("other blocks", "four a thread", "four a thread, unrolled", "four neighbours a thread")
+
+
+def small(name: str, frame: str, edit: Callable[[str], str] = lambda body: body) -> Written:
+    before, after, grid, block = FRAMES[frame]
+    few = grid == SOME
+    grid = SOME * 16 if few else (grid[0] * 16, grid[1] * 16) if isinstance(grid, tuple) else grid * (MANY // N)
+    before = before.replace("32 * 256", "512 * 256")
+    body = edit(SMALL[name]).replace("@", "i")
+    params = "float *y, const float *x, const float *w, int n"
+    text = f"{HELPERS}{PLACE}{LOOK}\n__global__ void k({params}) {{ {before} {body} {after} }}"
+    return Written(text, grid, block, (MANY, MANY, CELLS), (MANY,))
+
+
 # ---- rows -----------------------------------------------------------------------------------------------------------
 
 ROWS, COLUMNS = 256, 512
@@ -324,6 +356,13 @@ def pairs() -> Iterator[tuple[str, str, Callable[[], tuple[Written, Written]]]]:
             yield name, frame, lambda n=name, f=frame: (mapped(n, "early return"), mapped(n, f))  # type: ignore[misc]
         for edit in LEXICAL:
             yield name, edit, lambda n=name, e=edit: _edited(mapped(n, "early return"), e)  # type: ignore[misc]
+    for name in SMALL:
+        for frame in (f for f in list(FRAMES)[1:] if f not in OTHER_BLOCKS):
+            yield name, frame, lambda n=name, f=frame: (small(n, "early return"), small(n, f))  # type: ignore[misc]
+        for edit, change in SMALL_EDITS.items():
+            if change(SMALL[name]) != SMALL[name] and "@" in change(SMALL[name]):
+                base = small(name, "early return")
+                yield name, edit, lambda n=name, e=change, b=base: (b, small(n, "early return", e))  # type: ignore[misc]
     for name in ROW_BODIES:
         for frames in (ROW_FRAMES, TREES):
             base, *others = frames

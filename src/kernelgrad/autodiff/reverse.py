@@ -29,6 +29,7 @@ from .sweep.reverse_sweep import Number, Sweep
 from .winners.winners import WonBuffer
 
 if TYPE_CHECKING:
+    from .accumulate.block_cells import Cells
     from .accumulate.fewer_blocks import Coarse
     from .accumulate.logs import Log
     from .accumulate.replicas import Copies
@@ -58,7 +59,8 @@ class Derivation:
     """`adjoints`: for each listed parameter, in order, the parameter that takes its adjoint. `internal`: shadows of
     unlisted buffers through which derivatives flow, by the buffer's name. `partials`: where each warp leaves its sum
     of a number's adjoint. `shared`: the shadow of each shared variable that has one. `wide`: doubles that stand for the
-    adjoint of a parameter. `shared_widening`: how often the bytes of dynamic shared memory go into its shadow's."""
+    adjoint of a parameter. `cells`: of each block. `shared_widening`: how often the bytes of dynamic shared memory go
+    into its shadow's."""
 
     prepared: Prepared
 
@@ -70,6 +72,8 @@ class Derivation:
         self.wide: dict[str, Param] = planned.given.wide
         self.shared_widening: int = planned.shared.widening
         self.shared: dict[str, Global] = {**planned.shared.of, **planned.decided.variables}
+        self.cells: dict[str, Cells] = planned.given.cells
+        self.shared |= {own.variable.name: own.variable for own in self.cells.values()}
         params = {p.name: p for p in planned.source.params}
         self.numbers = {name: p for name, p in self.adjoints.items() if is_number(params[name])}
         sums = partial_sums(self.numbers, params, planned.activity) if self.prepared.options.partials else {}
@@ -163,6 +167,7 @@ def _fill_first(emitter: Sweep, planned: Planned) -> None:
         shared_memory.fill_bids(emitter.prologue, planned.decided.bids, cooperate.fill_together)
     for own in given.copies.values():
         own.emit(emitter.outside)
+    emitter.stores.cells = given.cells
     emitter.spread = frozenset(own.pointer for own in given.copies.values())
 
 
@@ -179,6 +184,7 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
     ordered += tuple(p for own in given.copies.values() for p in own.params)
     ordered += tuple(given.wide.values())
+    ordered += tuple(own.length for own in given.cells.values())
     if emitter.coarse is not None:
         ordered += emitter.coarse.extents
     if emitter.tests is not None:

@@ -18,7 +18,8 @@ from ..analysis.machine import WARP
 from ..analysis.trip_counts import Amount
 from ..autodiff.costs.traffic import ATOMIC, KINDS, TAPE, Counter, Sample, Traffic
 from ..backends.cuda.neighbours import ROWS, neighbours
-from ..ir.ops import Atomic, Barrier, BarrierReduce, Function, Op, Warp
+from ..ir.ops import Atomic, Barrier, BarrierReduce, Block, Function, If, Op, Warp
+from ..ir.traverse import walk
 from ..ir.types import Pointer
 from ..launches.memory.buffers import Value as Given
 from ..launches.memory.tape_memory import tape_total
@@ -83,20 +84,33 @@ class _Counter(Counter):
                 return self._atomic(op, super().op(op, weight, threads), once)
         return super().op(op, weight, threads)
 
+    def branches(self, op: If, weight: Numbers, threads: Threads) -> Traffic:
+        """What has no cell of the block is added elsewhere (see `block_cells`): that is rare."""
+        inside = threads.value(op.cond) is None and _adds_to(op.then, "shared") and _adds_to(op.orelse, "global")
+        return self.block(op.then, weight, threads) if inside else super().branches(op, weight, threads)
+
     def _atomic(self, op: Atomic, found: Traffic, once: Amount) -> Traffic:
         """Of lanes that are all at one place, one adds for all; in rows, each for some."""
+        kind = _ADDS
         if not found.keys() & {ATOMIC, TAPE}:
             assert isinstance(op.ptr.type, Pointer)
-            return {**found, _SHARED: once} if op.ptr.type.space == "shared" else found
+            kind = _SHARED
+            if op.ptr.type.space != "shared":
+                return found
         if not op.together or not self.is_uniform(op):
-            return {**found, _ADDS: once}
+            return {**found, kind: once}
         exchanged = 1.0 if op in self.in_rows else math.log2(WARP)
-        part = {kind: amount.times(1 / WARP) for kind, amount in found.items()}
-        return {**part, _ADDS: once.times(1 / WARP), _LANES: once.times(exchanged)}
+        part = {moved: amount.times(1 / WARP) for moved, amount in found.items()}
+        return {**part, kind: once.times(1 / WARP), _LANES: once.times(exchanged)}
 
     def is_uniform(self, op: Atomic) -> bool:
         addresses = [self.sums.address(op.ptr, root) for root in self.memory.of(op.ptr)]
         return all(a is not None and not any(_moves(b) for b in a.coefficients) for a in addresses)
+
+
+def _adds_to(block: Block, space: str) -> bool:
+    atomics = [op.ptr.type for op in walk(block) if isinstance(op, Atomic)]
+    return bool(atomics) and all(isinstance(type, Pointer) and type.space == space for type in atomics)
 
 
 def _moves(basis: Basis) -> bool:

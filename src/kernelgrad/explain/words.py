@@ -78,6 +78,11 @@ def _variants(gradient: Derivation) -> list[str]:
     rows = sorted(f"{span}: unrolled for each shape of block" for span in spans)
     if gradient.only_sums:
         rows.append("on a GPU, of very many blocks a few thousand are started, and each does the sums of many")
+    if gradient.cells and gradient.coarse is not None:
+        rows.append(
+            "of very many blocks as many are started as the device holds at once, and each does the work of many"
+        )
+    rows += sorted(f"{span}: the same in all turns of a thread" for span, _ in prepared.options.facts.columns)
     return rows
 
 
@@ -124,6 +129,9 @@ def _how(plan: Accumulation, load: Load) -> str:
         return f"logged, and added {shared if plan.logged[id(load)] else _AFTERWARDS}"
     if id(load) in plan.gathered:
         return "gathered by a launch of its own"
+    if id(load) in plan.in_block:
+        wide = "doubles" if plan.in_block[id(load)].wide else "cells"
+        return f"added up by each block, in {wide} in shared memory"
     return "atomicAdd" if plan.is_atomic(load) else "plain +="
 
 

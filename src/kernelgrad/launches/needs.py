@@ -10,7 +10,7 @@ from ..autodiff.calculus.shadows import SHARED_BYTES
 from ..ir.ops import SEGMENT
 from .memory import started_grid
 from .memory.buffers import Expression, Need, Number, SharedBytes, Sized, Value
-from .memory.double_cells import wide_adjoints
+from .memory.double_cells import cell_lengths, wide_adjoints
 from .memory.partial_sums import partial_sums
 from .memory.replicas import replicas
 from .memory.tape_memory import shadows, tape_needs
@@ -36,6 +36,7 @@ def needs_of(
         *partial_sums(variant, at),
         *replicas(variant),
         *wide_adjoints(variant),
+        *cell_lengths(variant),
         *started_grid.launch_extents(variant),
         *segments,
         *tape_needs(variant, tape),

@@ -282,6 +282,12 @@ def _widen(plan: LaunchPlan, at: Preparation) -> None:
     add_wide(plan.variant, at.bound, at.launch, at.placement, at.stream, at.own)
 
 
+def _tell_lengths(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.double_cells import add_lengths
+
+    add_lengths(plan.variant, at.bound, at.placement, at.stream, at.own)
+
+
 def _renumber(plan: LaunchPlan, at: Preparation) -> None:
     from .memory.buffers import supply
     from .memory.started_grid import launch_extents
@@ -329,6 +335,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.derivative.partials, _sum_up),
     (lambda plan: plan.variant.derivative.copies, _copy),
     (lambda plan: plan.variant.derivative.wide, _widen),
+    (lambda plan: plan.variant.derivative.cells, _tell_lengths),
     (lambda plan: plan.renumbers, _renumber),
     (lambda plan: plan.segment is not None, _cut),
     (lambda plan: plan.variant.places, _keep),

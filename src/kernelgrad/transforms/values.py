@@ -127,6 +127,10 @@ class Values:
                 return self.cast(op, ptr)
             case PtrDiff(left, right) if left is right:
                 return self.constant(0, I64)
+            case PtrDiff(left, right):
+                moved = self.definitions.get(left)
+                if isinstance(moved, Offset) and moved.ptr is right:
+                    return self.pure(Apply("convert", (moved.index,), results=(Value(I64),), span=op.span))
         return None
 
     def folded(self, op: Apply) -> Value | None:

@@ -404,7 +404,7 @@ def _refuse(variant: Variant) -> None:
     reason = None
     if derivative.logs and derivative.internal:
         reason = "deterministic sums of what flows through memory without an adjoint"
-    elif derivative.copies or derivative.wide or derivative.coarse is not None:
+    elif derivative.copies or derivative.wide or variant.options.facts.cells or derivative.coarse is not None:
         reason = "adjoints in replicas or doubles"
     elif variant.options.facts.gathered or variant.options.facts.vector is not None:
         reason = "this form of the gradient"

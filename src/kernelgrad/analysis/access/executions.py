@@ -281,6 +281,16 @@ def _most(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int:
     return max(0, most)
 
 
+def greatest(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int | None:
+    """The greatest value of a sum that is never negative; None where that, or its end, is not known."""
+    endless = any(b in sums.wrapping or (sums.extents[b] is None and b not in sums.most) for b, _ in sum_.terms)
+    parts = (b.of for b, _ in sum_.terms if isinstance(b, Part))
+    if any(greatest(of, sums, guards) is None for of in parts) or sums.range(sum_, _LONGEST)[0] < 0:
+        return None
+    bounded = any(guard.sum.coefficients == sum_.coefficients for guard in guards)
+    return _most(sum_, sums, guards) if bounded or not endless else None
+
+
 def determined(bases: Iterable[Basis], sums: Sums, guards: set[Guard]) -> set[Basis]:
     """All that follows from these: a quotient and a remainder tell what was divided, and that its own digits."""
     found, more = set[Basis](), set(bases)

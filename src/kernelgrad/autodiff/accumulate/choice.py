@@ -21,6 +21,8 @@ from ...ir.ops import Alloca, Load, Store, Value
 
 if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome
+    from ...analysis.access.thread_columns import Column
+    from .block_cells import InBlock
     from .gather.pattern import Gather
 
 HOLDS = "{}, as promised"
@@ -37,7 +39,9 @@ class Facts:
     of whose elements are read once each, so that their adjoints can be written instead of cleared first and added
     to. `read_last`: by where, reads after all others of an input that read each element once: they write, others add.
     `copied`: small inputs that very many threads read: each block adds to one of several copies of their
-    adjoints. `wide`: memory to whose cells so much is added that it is added to doubles (see `prepare/double_cells`).
+    adjoints. `cells`: small inputs of whose adjoints each block has cells in shared memory (see `block_cells`).
+    `columns`: remainders that a thread has all the time (see `analysis/access/thread_columns`). `wide`: memory to whose
+    cells so much is added that it is added to doubles (see `prepare/double_cells`).
     `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in
     strips. `unkept`: outputs to be kept whose elements may be stored more than once: their adjoints are consumed, on
     copies. `unheld`: the same of outputs that are promised to hold the results: those are not read then. `taped`:
@@ -58,6 +62,8 @@ class Facts:
     overwritten: frozenset[str] = frozenset()
     read_last: frozenset[Place] = frozenset()
     copied: frozenset[str] = frozenset()
+    cells: frozenset[InBlock] = frozenset()
+    columns: frozenset[Column] = frozenset()
     wide: frozenset[str] = frozenset()
     gathered: frozenset[Gather] = frozenset()
     strips: bool = False
@@ -82,12 +88,12 @@ _LOCAL = "a local array of this thread"
 def on_cores(facts: Facts) -> Facts:
     """The same on a CPU, whose few cores hardly wait for each other, and where a block's sum costs less than those of
     its warps. Each core has copies of what many threads add to (Note [Worker sums] in backends/cpu/worker_sums.py)."""
-    return replace(facts, partials=False, copied=frozenset(), tuning=facts.tuning.on_cpu)
+    return replace(facts, partials=False, copied=frozenset(), cells=frozenset(), tuning=facts.tuning.on_cpu)
 
 
 def in_one_kernel(facts: Facts, listed: frozenset[str]) -> Facts:
     """The same without what the launcher adds to the adjoints of the listed parameters after the kernel."""
-    return replace(facts, partials=False, copied=frozenset(), wide=facts.wide - listed)
+    return replace(facts, partials=False, copied=frozenset(), cells=frozenset(), wide=facts.wide - listed)
 
 
 @dataclass
@@ -105,6 +111,7 @@ class Accumulation:
     together: set[int] = field(default_factory=set)  # of the atomic ones, those that a warp may make as one
     writes: set[int] = field(default_factory=set)  # loads whose adjoint is written, not added to
     gathered: set[int] = field(default_factory=set)  # loads whose update another launch makes
+    in_block: dict[int, InBlock] = field(default_factory=dict)  # loads whose update is made to cells of the block
     copied: set[int] = field(default_factory=set)  # loads whose update is made to one of several copies
     promised: dict[str, tuple[str, ...]] = field(default_factory=dict)  # for private buffers: by promises of which
 
@@ -119,6 +126,8 @@ class Accumulation:
         reason = self.reasons.get(id(op), "").partition("; ")[0]
         if self.is_logged(op):
             return f"{reason}: logged, to be added in a fixed order"
+        if id(op) in self.in_block:
+            return f"{reason}: added up in shared memory, which the block adds once when it is done"
         if id(op) in self.copied:
             return f"{reason}: of several copies, each is some blocks' alone; they are added up after the launch"
         if reason == _LOCAL:
@@ -173,7 +182,10 @@ def plan_updates(
             plan.reasons[id(load)] = "other threads may read the element too"
             if any(root.name in facts.copied for root in roots):
                 plan.copied.add(id(load))
-            if all(_lanes_agree(load, root, sums) for root in roots):
+            own = next((own for own in facts.cells for root in roots if own.name == root.name), None)
+            if own is not None:
+                plan.in_block[id(load)] = own
+            if all(_lanes_agree(load, root, sums) for root in roots) and not (own is not None and own.apart):
                 plan.together.add(id(load))
                 plan.reasons[id(load)] += "; one for a warp whose lanes all read the same"
         if any(names.get(root, root.name) in facts.wide or f"shared {names.get(root)}" in facts.wide for root in roots):

@@ -28,19 +28,19 @@ _TURNS = 8  # for each block at least: with fewer, some have to wait for those t
 _UNROLLED = 4
 _SHORT = 64  # operations of a turn that may be unrolled
 _MOST_BLOCKS = 1 << 31  # so that their numbers fit an unsigned int, the last one's successor too
-_INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
+INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
 
 Extents = tuple[int, int, int]
 
 
-def blocks_for(block: Extents) -> int:
-    """How many blocks of that shape are started."""
-    return max(1, _THREADS // math.prod(block))
+def blocks_for(block: Extents, threads: int | None = None) -> int:
+    """How many blocks of that shape are started. `threads`: of all of them, where that is not as usual."""
+    return max(1, (threads or _THREADS) // math.prod(block))
 
 
-def pays(grid: Extents, block: Extents) -> bool:
+def pays(grid: Extents, block: Extents, threads: int | None = None, turns: int | None = None) -> bool:
     """Whether the launch has so many blocks that each of those started has enough to do."""
-    return _TURNS * blocks_for(block) <= math.prod(grid) < _MOST_BLOCKS
+    return (turns or _TURNS) * blocks_for(block, threads) <= math.prod(grid) < _MOST_BLOCKS
 
 
 def only_sums(ops: Iterable[Op], updates: Collection[Op] = ()) -> bool:
@@ -56,7 +56,7 @@ def is_alone(op: Op) -> bool:
         case Load(_, volatile):
             return not volatile
         case Builtin(name, _):
-            return name in _INDICES
+            return name in INDICES
         case GlobalRef():
             return isinstance(op.result.type, Pointer) and op.result.type.space != "shared"
     return not isinstance(op, (*MEETINGS, Atomic, Call, Print))
@@ -64,9 +64,14 @@ def is_alone(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class Coarse:
-    """`extents`: of the launch's grid, parameters; along the first axis alone, or along all three."""
+    """`extents`: of the launch's grid, parameters; along the first axis alone, or along all three. `threads`: that are
+    started, where those are not as many as usual."""
 
     extents: tuple[Param, ...]
+    threads: int | None = None
+
+    def blocks_for(self, block: Extents) -> int:
+        return blocks_for(block, self.threads)
 
     def emit(self, b: Builder, work: tuple[Op, ...]) -> None:
         """The loop around the work of a block."""
@@ -87,8 +92,8 @@ class Coarse:
         b.while_((first,), test, turn, _unrolling(work))
 
 
-def coarse(axes: int) -> Coarse:
-    return Coarse(tuple(Param(Value(I64, f"_grid_{axis}"), "long long") for axis in "xyz"[:axes]))
+def coarse(axes: int, threads: int | None = None) -> Coarse:
+    return Coarse(tuple(Param(Value(I64, f"_grid_{axis}"), "long long") for axis in "xyz"[:axes]), threads)
 
 
 def _indices(b: Builder, block: Value, extents: list[Value]) -> list[Value]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from ..calculus.activity import Activity
 from ..calculus.shadows import adjoint_c_type, adjoint_type, shadow_name, wide_type
 
 if TYPE_CHECKING:
+    from .block_cells import Cells, InBlock
     from .replicas import Copies
 
 
@@ -21,18 +22,26 @@ if TYPE_CHECKING:
 class AdjointParams:
     """`adjoints`: of the listed parameters. `internal`: of unlisted buffers through which derivatives flow. `copies`:
     of adjoints that many threads update. `wide`: doubles that are added to in place of an adjoint (see
-    `prepare/double_cells`). All by the parameter's name. `pointers`: where a pointer's shadow begins."""
+    `prepare/double_cells`). `cells`: of each block. All by the parameter's name. `pointers`: where a pointer's shadow
+    begins."""
 
     adjoints: dict[str, Param]
     internal: dict[str, Param]
     copies: dict[str, Copies]
     pointers: dict[Value, Value]
     wide: dict[str, Param] = field(default_factory=dict)
+    cells: dict[str, Cells] = field(default_factory=dict)
 
 
 def adjoint_params(
-    function: Function, activity: Activity, listed: Sequence[str], copied: frozenset[str], wide: frozenset[Value]
+    function: Function,
+    activity: Activity,
+    listed: Sequence[str],
+    copied: frozenset[str],
+    wide: frozenset[Value],
+    in_block: Collection[InBlock] = (),
 ) -> AdjointParams:
+    """`in_block`: those of which each block has cells."""
     params = {p.name: p for p in function.params}
     widened = {p.name for p in function.params if p.value in wide}
     adjoints = {name: _adjoint_param(params[name], params) for name in listed}
@@ -45,7 +54,13 @@ def adjoint_params(
     pointers = {params[name].value: p.value for name, p in both.items() if not is_number(params[name])}
     pointers |= {params[name].value: own.pointer for name, own in copies.items()}
     pointers |= {params[name].value: own.value for name, own in doubles.items()}
-    return AdjointParams(adjoints, internal, copies, pointers, doubles)
+    cells: dict[str, Cells] = {}
+    if in_block:
+        from .block_cells import cells_of
+
+        cells = cells_of(in_block, adjoints, {own.name: pointers[params[own.name].value] for own in in_block})
+        pointers |= {params[name].value: own.pointer for name, own in cells.items()}
+    return AdjointParams(adjoints, internal, copies, pointers, doubles, cells)
 
 
 def _copies(

@@ -118,17 +118,17 @@ def _cell(type: Type) -> Type:
 def _zero_together(b: Builder, base: Value, cell: Type, count: Value) -> None:
     """In cells of the memory's own type, so that forward mode sees no bits of floats."""
     cells = b.cast_pointer(base, Pointer(cell, "shared"))
-    _together(b, count, lambda k: zero_fill(b, b.offset(cells, k)))
+    together(b, count, lambda k: zero_fill(b, b.offset(cells, k)))
 
 
 def fill_together(b: Builder, base: Value, nbytes: Value, word: int = 0) -> None:
     """for (k = thread; k < words; k += threads) base[k] = word: 32-bit words, to which shared variables are padded."""
     words = b.cast_pointer(base, Pointer(U32, "shared"))
     count = b.apply("div", b.apply("add", nbytes, b.constant(3, I64)), b.constant(4, I64))
-    _together(b, count, lambda k: b.store(b.offset(words, k), b.constant(word, U32)))
+    together(b, count, lambda k: b.store(b.offset(words, k), b.constant(word, U32)))
 
 
-def _together(b: Builder, count: Value, work: Callable[[Value], object]) -> None:
+def together(b: Builder, count: Value, work: Callable[[Value], object]) -> None:
     """for (k = thread; k < count; k += threads) work(k)"""
     x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
     threads = b.apply("mul", b.apply("mul", x, y), z, name="~threads")

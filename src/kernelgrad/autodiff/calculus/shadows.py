@@ -57,9 +57,10 @@ class _Pass:
         shared: dict[str, Global],
         shared_bytes: Value,
         wide: frozenset[Value],
+        in_block: frozenset[Value],
     ):
         self.memory, self.active, self.shared, self.shared_bytes = memory, active, shared, shared_bytes
-        self.wide = wide
+        self.wide, self.in_block = wide, in_block
         self.of: dict[Value, Value] = dict(params)
         self.top: list[Op] = []  # shadows of local arrays
 
@@ -140,7 +141,9 @@ class _Pass:
         return (value,)
 
     def type_of(self, value: Value) -> Type:
-        return wide_type(value.type) if self.memory.of(value) & self.wide else adjoint_type(value.type)
+        roots = self.memory.of(value)
+        type = wide_type(value.type) if roots & self.wide else adjoint_type(value.type)
+        return replace(type, space="shared") if isinstance(type, Pointer) and roots & self.in_block else type
 
     def alloca(self, op: Alloca) -> None:
         """In the function's own block wherever the array is: a pointer that the forward sweep kept and one that the
@@ -211,10 +214,11 @@ def add_shadows(
     shared: dict[str, Global],
     shared_bytes: Value,
     wide: frozenset[Value] = frozenset(),
+    in_block: frozenset[Value] = frozenset(),
 ) -> Shadowed:
     """`params`: the shadow of each active pointer parameter; `shared`: the shadow of each shared variable; `wide`: the
-    memory whose shadow is in double precision."""
-    work = _Pass(memory, active, params, shared, shared_bytes, wide)
+    memory whose shadow is in double precision; `in_block`: that whose shadow is in shared memory."""
+    work = _Pass(memory, active, params, shared, shared_bytes, wide, in_block)
     ops: list[Op] = []
     for op in function.body.ops:
         made = work.op(op)

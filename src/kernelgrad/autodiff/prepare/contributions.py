@@ -12,17 +12,19 @@ Loops that do not change the address are left out where their additions go to a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...analysis.access.affine import Affine, Basis, Sums
+from ...analysis.access.affine import Affine, Basis, Part, Sums
 from ...analysis.access.contribution_counts import Lengths
+from ...analysis.access.executions import Executions
 from ...analysis.machine import LOOP_SUMS
 from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of
 from ...analysis.structure import Place
 from ...analysis.uniform import uniform_values
+from ...ir.builder import pointee
 from ...ir.effects import MEETINGS
 from ...ir.ops import Alloca, Apply, Atomic, For, GlobalRef, Load, Member, Offset, Op, PtrCast, Store, Value, While
 from ...ir.traverse import blocks, operands, walk
@@ -79,12 +81,20 @@ class _Inside:
 
 class Contributions:
     """Of one launch. `private`: memory whose elements are touched by one thread each. `lanes`: how many threads add up
-    together where they add to the same cell."""
+    together where they add to the same cell. `of_block`: those of one block alone."""
 
-    def __init__(self, prepared: Prepared, sums: Sums, lengths: Lengths, private: frozenset[str], lanes: int = 1):
+    def __init__(
+        self,
+        prepared: Prepared,
+        sums: Sums,
+        lengths: Lengths,
+        private: frozenset[str],
+        lanes: int = 1,
+        of_block: bool = False,
+    ):
         self.structure, self.memory, self.plan = prepared.structure, prepared.memory, prepared.plan
         self.function, self.accumulation = prepared.function, prepared.accumulation
-        self.sums, self.lengths, self.lanes = sums, lengths, lanes
+        self.sums, self.lengths, self.lanes, self.of_block = sums, lengths, lanes, of_block
         self.places = places_of(prepared.structure)
         self._inside: dict[For | While, _Inside] = {}
         self._filled: dict[For | While, set[Value]] = {}
@@ -97,8 +107,24 @@ class Contributions:
         return uniform_values(self.function)
 
     def to(self, root: Value) -> Count:
-        loads = (op for op in self.memory.loads if root in self.memory.of(op.ptr) and self.plan.has_adjoint(op))
-        return sum((self.by(op, root) for op in loads), Count())
+        return sum((self.by(op, root) for op in self.loads(root)), Count())
+
+    def loads(self, root: Value) -> list[Load]:
+        return [op for op in self.memory.loads if root in self.memory.of(op.ptr) and self.plan.has_adjoint(op)]
+
+    def most(self, root: Value) -> float:
+        """Of `to`, with loads apart that are never at the same cell: `w[16 * j]` and `w[16 * j + 1]`."""
+        loads = self.loads(root)
+        found = [self.sums.address(op.ptr, root) for op in loads]
+        addresses = [address for address in found if address is not None]
+        if len(addresses) < len(loads) or any(op.result.type != pointee(root) for op in loads):
+            return self.to(root).most
+        step = math.gcd(*(c for address in addresses for _, c in address.terms))
+        classes: dict[int, float] = {}
+        for op, address in zip(loads, addresses, strict=True):
+            rest = address.const % step if step else address.const
+            classes[rest] = classes.get(rest, 0.0) + self.by(op, root).most
+        return max(classes.values(), default=0.0)
 
     def by(self, load: Load, root: Value) -> Count:
         place = self.places[id(load)]
@@ -112,7 +138,8 @@ class Contributions:
             return Count(threads * math.prod(loops.values()), math.prod(loops.values()), everything)
         own: dict[Basis, int] = {b: n for b, n in axes.items() if not fixed or b in _THREAD}
         digits = self.digits(address, load.result.type.size, own, {} if fixed else loops)
-        others = [n for basis, n in axes.items() if basis not in digits and root not in self.private]
+        left = _shared_out(axes, digits)
+        others = [n for basis, n in left.items() if basis not in digits and root not in self.private]
         again = [n for loop, n in loops.items() if loop not in digits]
         low = min(0, self.sums.range(address)[0])
         lanes = self.lanes if others and self.is_of_warp(load, address, place) else 1
@@ -120,8 +147,13 @@ class Contributions:
 
     def is_of_warp(self, load: Load, address: Affine, place: Place) -> bool:
         """Whether the lanes of a warp add up what they have before one of them adds it for all."""
-        whole = self.sums.shape.block[0] % self.lanes == 0 and ("thread_idx", 0) not in address.coefficients
-        return whole and id(load) in self.accumulation.together and self.sums.only_guards(place) is not None
+        whole = self.sums.shape.block[0] % self.lanes == 0 and not moves_along(address, ("thread_idx", 0))
+        return whole and id(load) in self.accumulation.together and self.is_of_all(place)
+
+    def is_of_all(self, place: Place) -> bool:
+        """Whether the lanes of a warp are there together, but for the last of them or the last time."""
+        in_loops = isinstance(self.sums, Executions) and self.sums.exact_guards(place) is not None
+        return in_loops or self.sums.only_guards(place) is not None
 
     # ---- who executes a load
 
@@ -129,7 +161,7 @@ class Contributions:
         """The indices by which the threads differ that may touch the same memory, and how many values each has."""
         if isinstance(self.structure.definition.get(root), Alloca):
             return {}
-        names = ("thread_idx",) if is_shared(root) else ("thread_idx", "block_idx")
+        names = ("thread_idx",) if is_shared(root) or self.of_block else ("thread_idx", "block_idx")
         fixed = self.sums.fixed(place)
         extents = {(name, axis): self.sums.shape.extent(name, axis) for name in names for axis in range(3)}
         return {basis: n for basis, n in extents.items() if n > 1 and basis not in fixed}
@@ -244,12 +276,37 @@ class Contributions:
         reach = float(size)
         for basis, coefficient in sorted(address.terms, key=lambda term: abs(term[1])):
             loop = self.sums.loops.get(basis)
-            what, number = (basis, axes.get(basis)) if loop is None else (loop, loops.get(loop))
+            what, number = (basis, self.values(basis, axes)) if loop is None else (loop, loops.get(loop))
             if number is None or abs(coefficient) < reach or basis in self.sums.wrapping:
                 continue
             found.add(what)
             reach += abs(coefficient) * (number - 1)
         return found
+
+    def values(self, basis: Basis, axes: dict[Basis, int]) -> int | None:
+        """How many an index has, or a part of one; None of what is none of them."""
+        if isinstance(basis, Part):
+            return self.sums.extents[basis] if not self.sums.wrapping.intersection(basis.of.coefficients) else None
+        return axes.get(basis)
+
+
+def moves_along(address: Affine, basis: Basis) -> bool:
+    """Whether an index is in an address, or in what a part of it is of."""
+    return any(b == basis or (isinstance(b, Part) and moves_along(b.of, basis)) for b, _ in address.terms)
+
+
+def _shared_out(axes: dict[Basis, int], digits: Collection[Basis | For | While]) -> dict[Basis, int]:
+    """How many values of each index lead to the same cell: of one that an address has a part of, and of no other index
+    that is not known by then, `t % 32` leaves every 32nd, and `t / 32` leaves 32."""
+    found = dict(axes)
+    for part in (digit for digit in digits if isinstance(digit, Part)):
+        open_ = [(b, c) for b, c in part.of.terms if b in axes and b not in digits]
+        if len(open_) == 1 and open_[0][1] > 0:
+            ((basis, coefficient),) = open_
+            step = part.by // math.gcd(coefficient, part.by)
+            alike = -(-part.by // coefficient) if part.is_quotient else -(-axes[basis] // step)
+            found[basis] = min(found[basis], alike)
+    return found
 
 
 def _outwards(place: Place | None) -> Iterator[Place]:

@@ -50,6 +50,9 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     function = applied(_BIT_MOVES, function, module)
     if facts.passed:
         function = applied(Pass("decided", "transforms.decided", (), (facts.passed,)), function, module)
+    if facts.columns:
+        columns = Pass("thread_columns", "transforms.thread_columns", (), (facts.columns,))
+        function = applied(columns, function, module)
     function = applied(_LOCAL_ARRAYS, applied(_CAS_LOOPS, function, module), module)
     if facts.block is not None:
         shape = Pass("shape", "transforms.block_shape:with_shape", (), (facts.block, options.mode == "reverse"))
@@ -81,6 +84,7 @@ def _predicated(function: Function, module: Module, options: Options) -> Functio
     facts = options.facts
     numbers = any(is_number(p) for p in function.params if p.name in options.listed)
     meets_at_end = numbers and not (facts.alone or facts.inlined)
+    meets_at_end = meets_at_end or bool(facts.cells)
     # What is logged at a barrier of the block belongs to all of its threads (see `logs`): none may be gone.
     meets_at_end = meets_at_end or (options.deterministic and any(map(has_barrier, function.body.ops)))
     if not predicate.is_needed(function, meets_at_end):

@@ -54,6 +54,8 @@ class Options:
         kept = Facts(
             refill=facts.refill,
             copied=facts.copied,
+            cells=facts.cells,
+            columns=facts.columns,
             wide=facts.wide,
             strips=facts.strips,
             taped=facts.taped,

@@ -18,7 +18,7 @@ from ...errors import Span
 from ...ir.builder import pointee
 from ...ir.ops import Atomic, Call, For, Function, Global, Load, Module, Op, Param, Print, PtrCast, Value, Warp, While
 from ...ir.traverse import kinds, operands, uses, walk
-from ...ir.types import I64, Pointer, Scalar
+from ...ir.types import F64, I64, Pointer, Scalar
 from ...locks import cached_property
 from ..accumulate.parameters import AdjointParams, adjoint_params
 from ..calculus import activity as activity_analysis
@@ -174,14 +174,16 @@ def make_planned(function: Function, module: Module, options: Options) -> Planne
         winners = Winners(global_memory.find_won_buffers(function, memory, activity, options.may_alias), decided.won)
     options = _suited(options, function, memory, winners)
     wide = _wide_roots(function, memory, activity, options.facts.wide)
-    given = adjoint_params(function, activity, options.listed, options.facts.copied, wide)
+    given = adjoint_params(function, activity, options.listed, options.facts.copied, wide, options.facts.cells)
     shared = _shared_shadows(module, memory, activity, wide)
+    in_block = frozenset(p.value for p in function.params if p.name in given.cells)
     chosen, choices = function, dict[Value, Value]()
     if not held.isdisjoint(("max", "min")):
         from ..saving.branch_bits import with_choices
 
         chosen, choices = with_choices(function, activity)
-    shadowed = add_shadows(chosen, memory, activity.roots, given.pointers, shared.of, shared.nbytes, wide)
+    doubles = (wide - in_block) | _in_double(given)
+    shadowed = add_shadows(chosen, memory, activity.roots, given.pointers, shared.of, shared.nbytes, doubles, in_block)
     pointers = (*given.pointers.values(), shared.nbytes)
     task = _task(shadowed, activity, pointers, options, winners, choices)
     plan = _checked_plan(task, shadowed, options)
@@ -191,6 +193,12 @@ def make_planned(function: Function, module: Module, options: Options) -> Planne
         refuse_unsupported(task.function, plan, activity)
     parts = (task.structure, task.memory, activity, plan, task, winners, decided, given, shared)
     return Planned(options, function, shadowed, *parts)
+
+
+def _in_double(given: AdjointParams) -> frozenset[Value]:
+    """The parameters of whose adjoints each block has cells in double precision."""
+    wide = {own.pointer for own in given.cells.values() if pointee(own.pointer) == F64}
+    return frozenset(root for root, pointer in given.pointers.items() if pointer in wide)
 
 
 def _is_seen_as_declared(memory: Memory) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...analysis.machine import FULL_WARP
 from ...errors import UnsupportedError
@@ -17,6 +18,9 @@ from ..accumulate.logs import Logged, Logs
 from ..calculus.activity import holds_floats
 from ..calculus.shadows import ZERO, adjoint_type, shadow_name, zero_fill
 from ..calculus.tape import part_types
+
+if TYPE_CHECKING:
+    from ..accumulate.block_cells import Cells
 
 
 class Adjoints:
@@ -122,6 +126,7 @@ _TAKEN = "consumed, by one of the threads that may have stored the element"
 class MemoryAdjoints:
     def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value], logs: Logs):
         self.b, self.adjoints, self.accumulation, self.kept, self.logs = b, adjoints, accumulation, kept, logs
+        self.cells: dict[str, Cells] = {}  # of the block, in shared memory
 
     def load(self, op: Load, shadow: Value) -> None:
         """A read in the primal is an update in the adjoint."""
@@ -133,6 +138,9 @@ class MemoryAdjoints:
         plan = self.accumulation
         if plan.is_logged(op):
             return partial(self._log, plan.logged[id(op)])
+        own = plan.in_block.get(id(op))
+        if own is not None and not own.inside:
+            return partial(self._in_block, self.cells[own.name], id(op) in plan.together)
         if id(op) in plan.together:
             return self._together
         if plan.is_atomic(op):
@@ -248,6 +256,9 @@ class MemoryAdjoints:
         """Zeros too: a warp adds up among its lanes if all of them are there."""
         op = Atomic("add", ptr, (adjoint,), together=True, results=(Value(adjoint.type),), span=self.b.span)
         self.b.add(op)
+
+    def _in_block(self, cells: Cells, together: bool, ptr: Value, adjoint: Value) -> None:
+        cells.update(self.b, ptr, adjoint, self._together if together else self._update, self._update)
 
     def add_block_sum(self, ptr: Value, adjoint: Value) -> None:
         """One update per block; all threads are here."""

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...analysis.machine import FULL_WARP
+from ...analysis.machine import FULL_WARP, RESIDENT_THREADS
 from ...analysis.structure import Place
 from ...errors import UnsupportedError
 from ...ir.builder import Builder
@@ -127,7 +127,7 @@ class Sweep:
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
         self.scopes: list[dict[Value, Value]] = [{}]
         axes = prepared.options.facts.coarse
-        self.coarse = coarse(axes) if axes else None
+        self.coarse = coarse(axes, RESIDENT_THREADS if facts.cells else None) if axes else None
         self.outside = Builder()  # what a block does once, however many it does the work of
         self.spread: frozenset[Value] = frozenset()  # adjoints of which there are copies
         self.only_sums = False  # the adjoints of numbers or of a few elements, and nothing else to write
@@ -135,7 +135,7 @@ class Sweep:
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
         numbers = [n for n in numbers if n.value in self.activity]
-        self.meets_at_end = (bool(numbers) and not self.alone) or self.logs.has_phases
+        self.meets_at_end = (bool(numbers) and not self.alone) or self.logs.has_phases or bool(self.stores.cells)
         for number in numbers:
             self.adjoints.create(number.value, f"{shadow_name(number.value.name)}_sum")
         with self.b.region() as work:
@@ -159,6 +159,8 @@ class Sweep:
         """What a block has to do; or, if that is only sums and there are many blocks, what many of them have."""
         beside = self.mode == "split" or self.tape.stacks or self.logs.all
         everything = (*self.prologue.ops, *work)
+        if self.stores.cells:
+            return self.add_to_cells(work, everything, bool(beside))
         updates = self.block_constant(everything)
         self.only_sums = bool(sums or updates) and not beside and only_sums(everything, updates)
         if self.coarse is not None and self.only_sums:
@@ -167,6 +169,20 @@ class Sweep:
         else:
             self.coarse = None
             self.b.ops += work
+
+    def add_to_cells(self, work: list[Op], everything: tuple[Op, ...], beside: bool) -> None:
+        """What a block has to do, or many of them have, between clearing its cells and adding them."""
+        from ..accumulate.block_cells import add_up, can_take_turns, clear
+
+        cells = self.stores.cells.values()
+        clear(self.outside, cells)
+        if self.coarse is not None and not beside and can_take_turns(everything):
+            self.coarse.emit(self.b, everything)
+            self.prologue.ops.clear()
+        else:
+            self.coarse = None
+            self.b.ops += work
+        add_up(self.b, cells)
 
     def block_constant(self, ops: tuple[Op, ...]) -> set[Op]:
         """The updates of adjoints that have copies, if all updates are such, of elements that are every block's."""

@@ -1,6 +1,7 @@
 """Atomic additions to neighbouring numbers. Devices of compute capability 9.0 and newer add two or four floats, as the
 parts of a `float4` are, in one access. Of eight and more, as the rows of weights that all threads share, a warp whose
-lanes are all at the same place gives each lane some to add up: one exchange for each number instead of five."""
+lanes are all at the same place gives each lane some to add up: one exchange for each number instead of five. In shared
+memory, where nothing is added two or four at a time, that alone."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from ...ir.traverse import blocks, descend, uses, walk, with_body
 from ...ir.types import F32, F64, I32, I64, Pointer, Struct, Type
 
 ROWS = (32, 16, 8)  # how many elements the lanes of a warp add up together
-SIZES: dict[Type, tuple[int, ...]] = {F32: (*ROWS, 4, 2), F64: ROWS}  # how many are added at a time
+# How many are added at a time, by the memory's space and what it holds.
+SIZES: dict[tuple[str, Type], tuple[int, ...]] = {
+    ("global", F32): (*ROWS, 4, 2),
+    ("global", F64): ROWS,
+    ("shared", F32): ROWS,
+    ("shared", F64): ROWS,
+}
 
 
 @dataclass(frozen=True)
@@ -26,12 +33,17 @@ class Neighbours:
 
     @property
     def helper(self) -> str:
-        return f"warp_add_{len(self.adds)}"
+        return f"{'cells' if _space(self.last) == 'shared' else 'warp'}_add_{len(self.adds)}"
 
     @property
     def helpers(self) -> tuple[str, ...]:
         """With what that calls."""
-        return (self.helper, "add_four") if len(self.adds) in ROWS else (self.helper,)
+        return (self.helper, "add_four") if len(self.adds) in ROWS and _space(self.last) != "shared" else (self.helper,)
+
+
+def _space(op: Atomic) -> str:
+    assert isinstance(op.ptr.type, Pointer)
+    return op.ptr.type.space
 
 
 class _Place(NamedTuple):
@@ -82,7 +94,7 @@ class _Finder:
             places = {id(op): self._place(op.ptr) for op in run}
             for part in _parted(run, places):
                 at = {places[id(op)].bytes: op for op in part}
-                for numbers in _consecutive(sorted(at), part[0].result.type):
+                for numbers in _consecutive(sorted(at), part[0]):
                     adds = tuple(at[n] for n in numbers)
                     yield Neighbours(adds, next(op for op in reversed(part) if op in adds))
 
@@ -98,13 +110,15 @@ class _Finder:
         yield run
 
     def _is_addition(self, op: Op) -> bool:
-        if not isinstance(op, Atomic) or not op.together or op.result.type not in SIZES or self.used.get(op.result):
+        if not isinstance(op, Atomic) or not op.together or self.used.get(op.result):
             return False
-        return isinstance(op.ptr.type, Pointer) and op.ptr.type.space == "global"
+        return (_space(op), op.result.type) in SIZES
 
     def _goes_before(self, op: Op, run: list[Atomic]) -> bool:
         """Whether the additions may as well come after it."""
         if isinstance(op, Load):
+            if {*map(_space, run)} == {"shared"} and isinstance(op.ptr.type, Pointer) and op.ptr.type.space == "global":
+                return not op.volatile
             root = self.params.get(self._place(op.ptr).root)
             added = [self.params.get(self._place(add.ptr).root) for add in run]
             apart = [p is not None and p.restrict for p in (root, *added)]
@@ -150,11 +164,11 @@ def _parted(run: list[Atomic], places: Mapping[int, _Place]) -> Iterator[list[At
         yield list(part.values())
 
 
-def _consecutive(places: list[int], type: Type) -> Iterator[list[int]]:
-    """Runs of places that are next to each other, from the left, as long as can be."""
-    k = 0
+def _consecutive(places: list[int], op: Atomic) -> Iterator[list[int]]:
+    """Runs of places that are next to each other, from the left, as long as can be. `op`: what is done there."""
+    k, type = 0, op.result.type
     while k < len(places):
-        for size in SIZES[type]:
+        for size in SIZES[_space(op), type]:
             found = places[k : k + size]
             if len(found) == size and found[-1] - found[0] == (size - 1) * type.size:
                 yield found

@@ -156,8 +156,9 @@ __device__ inline void warp_add_{count}(float *address, {", ".join(f"float {v}" 
 """
 
 
-def _warp_row(count: int) -> str:
-    """`warp_add` for many neighbours: where all lanes have the same address, a lane adds up each element, or two do."""
+def _warp_row(count: int, shared: bool = False) -> str:
+    """`warp_add` for many neighbours: where all lanes have the same address, a lane adds up each element, or two do.
+    `shared`: in shared memory, which knows no additions to several at once."""
     names = [f"v{k}" for k in range(count)]
     rest = (
         ""
@@ -167,9 +168,25 @@ def _warp_row(count: int) -> str:
                 parts[0] += __shfl_xor_sync(active, parts[0], distance);
             }}"""
     )
-    return f"""// Adds atomically to {count} neighbours. Where all lanes have the same address, each adds up some.
+    singly = f"""
+#pragma unroll
+    for (unsigned int j = 0; j < {count}; j += 4) {{
+        add_four(address + j, parts[j], parts[j + 1], parts[j + 2], parts[j + 3]);
+    }}"""
+    if shared:
+        singly = f"""
+#pragma unroll
+    for (unsigned int j = 0; j < {count}; ++j) {{
+        if (parts[j] != T(0)) {{
+            atomicAdd(address + j, parts[j]);
+        }}
+    }}"""
+    name, where = (
+        ("cells_add", f"{count} neighbours in shared memory") if shared else ("warp_add", f"{count} neighbours")
+    )
+    return f"""// Adds atomically to {where}. Where all lanes have the same address, each adds up some.
 template <typename T>
-__device__ void warp_add_{count}(T *address, {", ".join(f"T {v}" for v in names)})
+__device__ void {name}_{count}(T *address, {", ".join(f"T {v}" for v in names)})
 {{
     T parts[{count}] = {{{", ".join(names)}}};
     unsigned long long mine = (unsigned long long)address;
@@ -193,11 +210,7 @@ __device__ void warp_add_{count}(T *address, {", ".join(f"T {v}" for v in names)
             }}
             return;
         }}
-    }}
-#pragma unroll
-    for (unsigned int j = 0; j < {count}; j += 4) {{
-        add_four(address + j, parts[j], parts[j + 1], parts[j + 2], parts[j + 3]);
-    }}
+    }}{singly}
 }}
 """
 
@@ -392,6 +405,7 @@ __device__ void add_four(T *address, T a, T b, T c, T d)
     "warp_add_8": _warp_row(8),
     "warp_add_16": _warp_row(16),
     "warp_add_32": _warp_row(32),
+    **{f"cells_add_{count}": _warp_row(count, shared=True) for count in (8, 16, 32)},
     "lanes_alike": """// Of how many neighbouring lanes, 32, 16 or 8, all have the same value; else 1.
 template <typename T>
 __device__ unsigned int lanes_alike(T value)

@@ -61,6 +61,7 @@ def supplied_names(function: Function, derivation: Derivation) -> set[str]:
         yield from derivation.partials.values()
         yield from (p for own in derivation.copies.values() for p in own.params)
         yield from derivation.wide.values()
+        yield from (own.length for own in derivation.cells.values())
         yield from (derivation.coarse.extents if derivation.coarse is not None else ())
         yield from (p for stack in derivation.stacks for p in stack.params)
         yield from (p for log in derivation.logs for p in log.params)
@@ -148,6 +149,8 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
         adjoint = derivative.adjoints[name].name
         yield copies.memory.name, f"{COPIES} * {copies.length.name} elements, {_ZEROED}; to be added to {adjoint} after"
         yield copies.length.name, f"the number of elements of {name}"
+    for name, cells in derivative.cells.items():
+        yield cells.length.name, f"the number of elements of {name}: each block has a cell of each"
     for axis, param in zip("xyz", derivative.coarse.extents if derivative.coarse is not None else (), strict=False):
         yield param.name, f"gridDim.{axis} of the kernel's launch: fewer blocks do its work"
     if derivative.tests is not None:

@@ -15,7 +15,7 @@ from ...analysis.ownership.exclusive import Place, place_of
 from ...analysis.ownership.private import places_of, private_roots
 from ...analysis.tuning import Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
-from ...autodiff.calculus.shadows import holds_halves, is_dynamic
+from ...autodiff.calculus.shadows import adjoint_type, holds_halves, is_dynamic
 from ...autodiff.prepare.options import promised_roots
 from ...autodiff.prepare.planned import of_stores
 from ...autodiff.prepare.prepared import Prepared
@@ -79,7 +79,22 @@ class Chooser:
         facts = in_one_kernel(found.facts, frozenset(self.options.listed)) if launch.ways.single else found.facts
         facts = on_cores(facts) if launch.ways.on_cpu else facts
         coarse = self._coarse_axes(launch, facts) if launch.ways.on_gpu else 0
-        return found._replace(facts=self._in_registers(replace(facts, coarse=coarse)))
+        registers = self._in_registers(replace(facts, coarse=coarse, **self._without_cells))
+        if not launch.ways.on_gpu or not facts.cells:
+            return found._replace(facts=registers)
+        return found._replace(facts=self._in_cells(facts, registers, launch))
+
+    @cached_property
+    def _without_cells(self) -> dict[str, Any]:
+        return {"cells": frozenset(), "columns": frozenset(), "passed": self.options.facts.passed}
+
+    def _in_cells(self, facts: Facts, others: Facts, launch: KnownLaunch) -> Facts:
+        """Where blocks add up in shared memory: `others` if registers hold the sums."""
+        if others.coarse and self._form(others).derivative.coarse is not None:
+            return others
+        from .block_cells import for_launch
+
+        return for_launch(facts, self.prepared, launch)
 
     def _in_registers(self, facts: Facts) -> Facts:
         """Where few blocks do the work of all, their threads add up in registers what they add to copies: floats can
@@ -121,12 +136,14 @@ class Chooser:
         own = frozenset[str]() if may_alias else private
         written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}
         last = {n: _read_last(n, sizes[n], prepared, sums) for n in assigned if n in own - written}
-        few = (n for n in sizes if n not in private | gathered | launch.parts)
+        common = {n: nbytes for n, nbytes in sizes.items() if n not in private | gathered}
+        few = (n for n in common if n not in launch.parts)
         crowded = frozenset(n for n in few if self._is_crowded(n, sizes[n], launch))
         wide = frozenset[str]()
         if not may_alias:
             elsewhere, spread = launch.parts | gathered | written, None if launch.ways.on_cpu else crowded
             wide = self._wide(launch, sums, private, sizes, elsewhere, spread)
+        in_block = self._cells(launch, sums, private, common)
         facts = replace(
             usual,
             private=None if may_alias or private == plan.private else private,
@@ -140,12 +157,30 @@ class Chooser:
             unkept=self.variant.unkept(sums),
             unheld=self.variant.unheld(sums),
             copied=crowded,
+            **in_block,
             wide=wide,
             gathered=frozenset(c.gather for c in chosen),
             tuning=replace(self._tuning(launch), long_sums=self._has_long_loops(launch, known)),
             ragged=self._is_ragged(launch.block),
         )
         return Found(facts, chosen)
+
+    def _cells(
+        self, launch: KnownLaunch, sums: Sums, private: frozenset[str], sizes: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """The small buffers of whose adjoints blocks have cells in shared memory, and what else is known then: at which
+        columns of them threads stay, and which early returns are made."""
+        small = {n: nbytes for n, nbytes in sizes.items() if self._is_small(n, nbytes, halves=True)}
+        if not small or not launch.ways.on_gpu or self.options.mode == "split":
+            return {}
+        from .block_cells import Candidates
+
+        candidates = Candidates(self.prepared, self.variant.kernel.function, launch, sums, private)
+        cells = candidates.chosen(small, sizes)
+        if not cells:
+            return {}
+        passed = self.options.facts.passed | candidates.passed()
+        return {"cells": cells, "columns": candidates.columns(cells), "passed": passed}
 
     def _wide(
         self,
@@ -213,17 +248,23 @@ class Chooser:
 
     def _is_crowded(self, name: str, nbytes: int, launch: KnownLaunch) -> bool:
         """Whether so many threads update so few elements that they would wait for each other."""
+        size = self._is_small(name, nbytes)
+        blocks = math.prod(launch.grid)
+        return bool(size) and blocks >= _MANY_BLOCKS and blocks * math.prod(launch.block) >= _CROWD * (nbytes // size)
+
+    def _is_small(self, name: str, nbytes: int, halves: bool = False) -> int:
+        """The size of an element of a small buffer, of whose adjoint there may be copies; 0 of others. `halves`: those
+        in half precision too, whose adjoints are floats."""
         prepared, adjoint = self.prepared, self.derivation.adjoints.get(name)
         if self.options.may_alias or self.options.deterministic or adjoint is None:
-            return False
+            return 0
         root = next(p.value for p in prepared.function.params if p.name == name)
         type = root.type.pointee if isinstance(root.type, Pointer) else None
         read = any(root in prepared.memory.of(op.ptr) for op in prepared.memory.loads if prepared.plan.has_adjoint(op))
+        type = adjoint_type(type) if halves and type is not None else type
         if not read or root in prepared.memory.written() or type not in (F32, F64):
-            return False
-        blocks = math.prod(launch.grid)
-        few = nbytes <= _SMALL_BUFFER and blocks * math.prod(launch.block) >= _CROWD * (nbytes // type.size)
-        return few and blocks >= _MANY_BLOCKS
+            return 0
+        return type.size if nbytes <= _SMALL_BUFFER else 0
 
     def _is_long(self, launch: KnownLaunch, known: Known) -> bool:
         """Whether the tape is so large that running loops again costs less, or to count it takes a launch."""

@@ -98,7 +98,7 @@ class Variant:
         refilled = frozenset(tile.variable for tile in tiles if tile.barrier is not None)
         tuning = replace(self.options.facts.tuning, refilled=refilled)
         tuning = replace(tuning, each=tuning.each if each is None else each)
-        only_sums = self.derivative.coarse is not None
+        only_sums = self.derivative.coarse is not None and self.derivative.only_sums
         adjoints = gathering | {SHARED_BYTES}
         return pipeline.finish_derivative(function, known, shadows, gathering, tuning, only_sums, adjoints)
 

@@ -1,5 +1,5 @@
 """Doubles in place of a parameter's adjoint (see `autodiff/prepare/double_cells`), and adding them to what the user
-gave."""
+gave; and of how many elements blocks have cells (see `autodiff/accumulate/block_cells`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from ...runtime.launch import BoundArguments
 from ...runtime.launch_memory import LaunchMemory
 from ...runtime.scratch import Scratch
 from ..choice.variant import Variant
-from .buffers import Bytes, Expression, Memory, Need
+from .buffers import Bytes, Expression, Memory, Need, supply
+from .buffers import Value as Number
+from .tape_memory import sized
 
 _BLOCK = 256
 
@@ -39,16 +41,34 @@ class _Floats(NamedTuple):
 def wide_adjoints(variant: Variant) -> list[Need]:
     """Doubles in place of adjoints; `add_wide` makes them."""
     derivative, found = variant.derivative, list[Need]()
-    roots = {p.name: p.value for p in derivative.prepared.function.params}
+    roots = _roots(variant)
     for name, param in derivative.wide.items():
-        adjoint = derivative.adjoints[name]
-        count: Expression = Bytes(adjoint.name) // pointee(adjoint.value).size
-        if isinstance(roots[name].type, Pointer):
-            count = count.at_most(Bytes(name) // pointee(roots[name]).size)
-        nbytes = count * pointee(param.value).size
+        nbytes = _count(variant, name) * pointee(param.value).size
         fill = None if roots[name] in derivative.prepared.memory.written() else 0
         found.append(Memory(param.name, nbytes, fill, f"doubles for the adjoint of '{name}'"))
     return found
+
+
+def cell_lengths(variant: Variant) -> list[Need]:
+    cells = variant.derivative.cells.items()
+    return [Number(own.length.name, _count(variant, name), f"elements of '{name}'") for name, own in cells]
+
+
+def _roots(variant: Variant) -> dict[str, Value]:
+    return {p.name: p.value for p in variant.derivative.prepared.function.params}
+
+
+def _count(variant: Variant, name: str) -> Expression:
+    """The elements of an adjoint, which may be shorter than its buffer."""
+    adjoint, root = variant.derivative.adjoints[name], _roots(variant)[name]
+    count: Expression = Bytes(adjoint.name) // pointee(adjoint.value).size
+    return count.at_most(Bytes(name) // pointee(root).size) if isinstance(root.type, Pointer) else count
+
+
+def add_lengths(
+    variant: Variant, bound: BoundArguments, placement: Placement, stream: int | None, own: LaunchMemory
+) -> None:
+    supply(cell_lengths(variant), sized(flat_launch(1, 1, stream), bound), placement, stream, own)
 
 
 def add_wide(

@@ -87,7 +87,7 @@ def _floats(type: Type, offset: int = 0) -> Iterator[tuple[Scalar, int]]:
 def _parts(variant: Variant) -> Expression:
     """How many sums are left: one of each warp, or of each block that is started in place of many."""
     if variant.derivative.coarse is not None:
-        return started_blocks()
+        return started_blocks(variant.derivative.coarse)
     return BLOCKS * BLOCK_THREADS.rounded_up(32)
 
 

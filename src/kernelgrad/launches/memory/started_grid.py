@@ -4,7 +4,7 @@ kernel is told of the launch's own."""
 
 from __future__ import annotations
 
-from ...autodiff.accumulate.fewer_blocks import blocks_for
+from ...autodiff.accumulate.fewer_blocks import Coarse
 from ...runtime.integers import Extents
 from ...schedule.vectorize.rewrite import GRID
 from ..choice.variant import Variant
@@ -25,14 +25,14 @@ def launch_extents(variant: Variant) -> list[Need]:
     return found
 
 
-def started_blocks() -> StartedBlocks:
-    return StartedBlocks(blocks_for)
+def started_blocks(coarse: Coarse) -> StartedBlocks:
+    return StartedBlocks(coarse.blocks_for)
 
 
 def started(variant: Variant, grid: Extents, block: Extents) -> tuple[Extents, Extents]:
     """The grid and block of such a launch."""
     if variant.derivative.coarse is not None:
-        grid = (blocks_for(block), 1, 1)
+        grid = (variant.derivative.coarse.blocks_for(block), 1, 1)
     vector = variant.options.facts.vector
     if vector is None:
         return grid, block

@@ -1,0 +1,184 @@
+"""Which adjoints of a launch each block adds up in shared memory (see autodiff/accumulate/block_cells.py).
+
+What decides is how many additions there are in memory that all blocks share. Without cells, that is each of them, or
+one for a warp whose lanes agree; with cells, as many as there are cells, for each block that is started. Additions in
+shared memory are cheap beside those, but they are compare-and-swap loops in either precision, so that lanes of a warp
+that may be at the same cell add up first. Where most additions would go elsewhere all the same, the launch keeps the
+form in which threads do several rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+from ...analysis.access.affine import Shape, Sums
+from ...analysis.access.contribution_counts import Lengths
+from ...analysis.access.executions import Executions, executions, greatest
+from ...analysis.access.outcomes import Outcome, outcomes
+from ...analysis.access.thread_columns import Column, remainders_in, thread_columns
+from ...analysis.machine import RESIDENT_THREADS, WARP
+from ...analysis.ownership.private import places_of
+from ...analysis.structure import analyse
+from ...autodiff.accumulate.block_cells import InBlock, can_take_turns, capacity
+from ...autodiff.accumulate.choice import Facts
+from ...autodiff.accumulate.fewer_blocks import blocks_for, pays
+from ...autodiff.calculus.shadows import adjoint_type
+from ...autodiff.prepare.contributions import Contributions, Count, moves_along
+from ...autodiff.prepare.double_cells import settled
+from ...autodiff.prepare.prepared import Prepared
+from ...ir.builder import pointee
+from ...ir.ops import Barrier, Function, If, Load, Value, Warp
+from ...ir.traverse import holds, walk
+from ...ir.types import F32, Pointer
+from ...runtime.integers import KnownLaunch
+
+ENABLED = True
+COLUMNS = True  # remainders that a thread has all the time are computed once
+MOST_BYTES = 1 << 14  # of all cells of a block: many blocks fit a multiprocessor
+FLOATS = 256  # equal ones, after the addition of which a sum of floats is off by 5e-6 at most
+_TURNS = 4  # for each block that is started, at least
+_ADDITIONS = 4  # to a cell by each block that is started, on average at least
+_MOST_STARTED = 1 << 14  # blocks: so many would wait for each other at the same addresses
+_FEW_ADDITIONS = 1 << 16  # that are not worth clearing cells for
+_ELSEWHERE = 1 << 14  # bytes of shared memory that a gradient has without cells
+
+
+class Turns(NamedTuple):
+    """How many blocks are started, and the work of how many of the launch each does at most."""
+
+    blocks: int
+    each: int
+
+
+def turns(prepared: Prepared, launch: KnownLaunch) -> Turns:
+    blocks = math.prod(launch.grid)
+    if not _takes_turns(prepared) or not pays(launch.grid, launch.block, RESIDENT_THREADS, _TURNS):
+        return Turns(blocks, 1)
+    started = blocks_for(launch.block, RESIDENT_THREADS)
+    return Turns(started, -(-blocks // started))
+
+
+def _takes_turns(prepared: Prepared) -> bool:
+    """Whether its gradient may do so, which is made of what it does and of additions."""
+    alone = not prepared.sites and not any(prepared.plan.taped.values())
+    return alone and can_take_turns(prepared.function.body.ops)
+
+
+class Candidates:
+    """Small inputs in one launch. `source`: the kernel as it is before it is made ready for reversal: what is found
+    there of a place in the source holds for all that is made of it."""
+
+    def __init__(self, prepared: Prepared, source: Function, launch: KnownLaunch, sums: Sums, private: frozenset[str]):
+        self.prepared, self.source, self.launch, self.private = prepared, source, launch, private
+        self.sums = executions(sums)
+        self.turns = turns(prepared, launch)
+        self.places = places_of(prepared.structure)
+        self.roots = {p.name: p.value for p in prepared.function.params}
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        shape = Shape(self.launch.grid, self.launch.block)
+        return Lengths(self.prepared.function, self.prepared.structure, shape, self.sums.known)
+
+    def chosen(self, sizes: Mapping[str, int], others: Iterable[str]) -> frozenset[InBlock]:
+        """Those that are added to so often that cells of each block pay, smallest first as long as they fit. `others`:
+        what is added to in memory all the same."""
+        if not ENABLED or not sizes or _shared_bytes(self.prepared, self.launch) > _ELSEWHERE:
+            return frozenset()
+        counted = Contributions(self.prepared, self.sums, self.lengths, self.private, WARP)
+        counts = {name: counted.to(self.roots[name]) for name in {*sizes, *others}}
+        found, left = dict[str, InBlock](), MOST_BYTES
+        for name, nbytes in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
+            own = self._cells(name, nbytes // pointee(self.roots[name]).size, counts[name])
+            needed = 0 if own is None else own.capacity * (8 if own.wide else self._element_size(name))
+            if own is not None and needed <= left:
+                found[name] = own
+                left -= needed
+        inside = sum(counts[name].total for name in found)
+        outside = sum(count.total for name, count in counts.items() if name not in found)
+        return frozenset(found.values()) if inside >= outside else frozenset()
+
+    def columns(self, chosen: Iterable[InBlock]) -> frozenset[Column]:
+        """Of addresses in these."""
+        counted = Contributions(self.prepared, self.sums, self.lengths, self.private)
+        pointers = [load.ptr for own in chosen for load in counted.loads(self.roots[own.name])]
+        wanted = remainders_in(pointers, self.sums) if COLUMNS else set()
+        return thread_columns(self.source, wanted, self.of_source) if wanted else frozenset()
+
+    def passed(self) -> frozenset[Outcome]:
+        """Early returns that nobody makes, or all: who waits for the others at the end does not talk to them before."""
+        exits = (op for op in walk(self.source.body) if isinstance(op, If) and op.exits and holds(op, Warp, Barrier))
+        return outcomes(self.source, tuple(exits), self.of_source)
+
+    @cached_property
+    def of_source(self) -> Executions:
+        shape = Shape(self.launch.grid, self.launch.block)
+        return Executions(analyse(self.source, apart=False), shape, self.sums.known)
+
+    def _element_size(self, name: str) -> int:
+        return pointee(self.prepared.planned.given.adjoints[name].value).size
+
+    def _cells(self, name: str, count: int, additions: Count) -> InBlock | None:
+        root = self.roots[name]
+        if not count or not self._pays(additions, count) or not self._is_alone(root):
+            return None
+        of_block = Contributions(self.prepared, self.sums, self.lengths, self.private, WARP, of_block=True)
+        narrow = adjoint_type(pointee(root)) == F32
+        wide = narrow and of_block.most(root) * self.turns.each > FLOATS
+        wide_total = narrow and (wide or self.turns.blocks > FLOATS)
+        if wide_total and not self._can_be_wide(root):
+            return None
+        loads = of_block.loads(root)
+        inside = all(self._is_inside(load, root, count) for load in loads)
+        apart = all(self._are_apart(load, root) for load in loads)
+        if self.turns.each > 1 and not apart:  # a warp adds once: less than what a block pays for doing several's work
+            return None
+        return InBlock(name, capacity(count), wide, wide_total, inside, apart)
+
+    def _pays(self, count: Count, cells: int) -> bool:
+        each, blocks = min(count.most, count.total / cells), self.turns.blocks
+        return count.total >= _FEW_ADDITIONS and each >= _ADDITIONS * blocks and blocks < _MOST_STARTED
+
+    def _can_be_wide(self, root: Value) -> bool:
+        prepared = self.prepared
+        return root in settled({root}, prepared.function, prepared.memory, prepared.activity.roots)
+
+    def _is_alone(self, root: Value) -> bool:
+        """Whether no pointer may point to it or to something else."""
+        of = self.prepared.memory.of
+        values = (v for op in walk(self.prepared.function.body) for v in op.results if isinstance(v.type, Pointer))
+        return all(of(v) == {root} for v in values if root in of(v))
+
+    def _is_inside(self, load: Load, root: Value, count: int) -> bool:
+        address, size = self.sums.address(load.ptr, root), pointee(root).size
+        if address is None or any(c % size for _, c in address.terms) or address.const % size:
+            return False
+        index = type(address)(address.const // size, tuple((b, c // size) for b, c in address.terms))
+        most = greatest(index, self.sums, self.sums.guards(self.places[id(load)]))
+        return most is not None and most + load.result.type.size // size <= count
+
+    def _are_apart(self, load: Load, root: Value) -> bool:
+        address = self.sums.address(load.ptr, root)
+        return address is not None and moves_along(address, ("thread_idx", 0))
+
+
+def _shared_bytes(prepared: Prepared, launch: KnownLaunch) -> int:
+    """With those of shadows."""
+    roots = prepared.memory.global_names.values()
+    shared = [r.type for r in roots if isinstance(r.type, Pointer) and r.type.space == "shared"]
+    dynamic = launch.shared_bytes * (1 + prepared.planned.shared.widening)
+    return dynamic + sum(type.pointee.size for type in shared)
+
+
+def for_launch(facts: Facts, prepared: Prepared, launch: KnownLaunch) -> Facts:
+    """With as many blocks as are worth starting; those do one thing after the other."""
+    few = turns(prepared, launch).each > 1
+    axes = (1 if launch.grid[1:] == (1, 1) else 3) if few else 0
+    names = {own.name for own in facts.cells}
+    wide = facts.wide - names | {own.name for own in facts.cells if own.wide_total}
+    tuning = replace(facts.tuning, each=1)
+    return replace(facts, coarse=axes, copied=facts.copied - names, wide=wide, tuning=tuning)

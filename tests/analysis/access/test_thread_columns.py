@@ -1,0 +1,83 @@
+"""Remainders that a thread has all the time: which they are, in launches of every kind, and that they are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from cell_cases import run
+from every_plan import forced
+from kernelgrad.analysis.access.affine import Shape, Sums
+from kernelgrad.analysis.access.executions import executions
+from kernelgrad.analysis.access.thread_columns import remainders_in, thread_columns
+from kernelgrad.analysis.structure import analyse
+from kernelgrad.ir.ops import Load
+from kernelgrad.ir.traverse import walk
+
+I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
+STRIDE = f"{I} for (; i < n; i += gridDim.x * blockDim.x)"
+COLUMN = "__device__ int column(int i, int c) { return i % c; }"
+# A kernel's body, a launch, n and c, and the forms: what is left of a sum, and its divisor.
+CASES: dict[str, tuple[str, Any, int, int, list[Any]]] = {
+    "strides": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 64, [(0, (1, 0, 0), 64)]),
+    "a part of a block": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 16, [(0, (1, 0, 0), 16)]),
+    "several blocks": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 128, []),
+    "no divisor of strides": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 48, []),
+    "no divisor of blocks": (f"{I} if (i < n) y[i] = w[i % c];", (8, 96), 700, 64, []),
+    "blocks": (f"{I} if (i < n) y[i] = w[i % c];", (8, 96), 700, 48, [(0, (1, 0, 0), 48)]),
+    "bits": (f"{STRIDE} y[i] = w[i & 15];", (8, 64), 4000, 0, [(0, (1, 0, 0), 16)]),
+    "other bits": (f"{STRIDE} y[i] = w[i & 20];", (8, 64), 4000, 0, []),
+    "shifted": (f"{STRIDE} y[i] = w[(i + 3) % c];", (8, 64), 4000, 64, [(3, (1, 0, 0), 64)]),
+    "before the first": (f"{STRIDE} y[i] = w[(i - 3) % c + 2];", (8, 64), 4000, 64, []),
+    "backwards": (f"{STRIDE} y[i] = w[(5000 - i) % c];", (8, 64), 4000, 64, []),
+    "multiples": (f"{STRIDE} y[i] = w[(3 * i) % c];", (8, 64), 4000, 64, [(0, (3, 0, 0), 64)]),
+    "unsigned that may wrap": (
+        "for (unsigned i = threadIdx.x; i != n; i += 4096u * 48) y[i] = w[i % c];",
+        (1, 64),
+        4000,
+        48,
+        [],
+    ),
+    "data": (f"{STRIDE} y[i] = w[k[i] % c];", (8, 64), 4000, 64, []),
+    "a function twice": (f"{STRIDE} y[i] = w[column(i, c)] * w[column(i / 2, c)];", (8, 64), 4000, 64, []),
+    "rows and columns": (
+        "for (int r = blockIdx.x * blockDim.y + threadIdx.y; r < n; r += gridDim.x * blockDim.y)"
+        " y[r * 8 + threadIdx.x] = w[(r * 8 + threadIdx.x) % c];",
+        (4, (8, 4)),
+        500,
+        32,
+        [(0, (1, 8, 0), 32)],
+    ),
+    "of the thread alone": (f"{I} if (i < n) y[i] = w[threadIdx.x % c];", (8, 64), 512, 16, []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forms(name: str) -> None:
+    body, (grid, block), n, c, wanted = CASES[name]
+    head = "__global__ void k(float *y, const float *w, const int *k, int n, int c)"
+    function = kg.compile(f"{COLUMN} {head} {{ {body} }}")["k"].function
+    values = {p.value: {"n": n, "c": c}.get(p.name) for p in function.params}
+    sides = block if isinstance(block, tuple) else (block, 1)
+    sums = Sums(analyse(function, True), Shape((grid, 1, 1), (*sides, 1)), values.get)
+    pointers = [op.ptr for op in walk(function.body) if isinstance(op, Load)]
+    wanted_at = remainders_in(pointers, executions(sums))
+    found = thread_columns(function, wanted_at, executions(sums))
+    assert [form for _, form in found] == wanted
+
+
+@pytest.mark.parametrize("c", [1, 2, 4, 5])
+@pytest.mark.parametrize("launch", [(8, 64), (3, 128), (11, (8, 4)), ((2, 3), (4, 4, 2)), (1, 1), (5, 33)], ids=str)
+def test_values(launch: Any, c: int) -> None:
+    for n in (3001, 17):
+        expected = run("columns", launch, n, np.float64, c=c)
+        with forced("in cells of blocks"):
+            got = run("columns", launch, n, np.float64, c=c)
+        threads = int(np.prod(launch[1]))
+        some = any(facts.columns for _, facts in got[2].forms.made)
+        assert some == (threads % c == 0 and launch != (1, 1) and n == 3001) or n == 17
+        for one, other in zip(got[:2], expected[:2], strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-11)
