@@ -23,6 +23,7 @@ _LONG_IF_EVER = 1 << 16  # the same, where a loop's length is in memory and only
 _ORDERED = ("lt", "le", "gt", "ge", "ne")
 _GEOMETRIC = {"shr": 1, "shl": 1, "div": 2, "mul": 2}  # from which number on
 _BITS = 64.0
+_WRAPS = 1 << 31  # unsigned numbers that may stand for negative ones
 _LONGEST = float(1 << 38)  # iterations of all threads of a launch together
 
 
@@ -119,7 +120,8 @@ class Lengths:
         passed = dict(zip(loop.body.args, loop.before.results[1:], strict=True))
         todo = [value]
         for found in todo:
-            first = passed.get(found, found)
+            first = self.unconverted(found)
+            first = self.unconverted(passed.get(first, first))
             if first in loop.before.args:
                 return loop.before.args.index(first)
             match self.plain(first):
@@ -136,7 +138,9 @@ class Lengths:
             return None
         for arg, by in (again.args, again.args[::-1]):
             step = self.ranges.of(by)
-            if step is not None and step[0] * step[1] > 0 and self.moved(loop, arg) == k and self.is_carried(loop, arg):
+            if step is None or step[0] * step[1] <= 0 or max(step) >= _WRAPS:
+                continue
+            if self.moved(loop, arg) == k and self.is_carried(loop, self.unconverted(arg)):
                 most = max(abs(limit[1] - start[0]), abs(start[1] - limit[0])) + max(map(abs, step))
                 return most / min(map(abs, step)) + 1
         return None
@@ -151,6 +155,14 @@ class Lengths:
                 known = self.ranges.of(by)
                 return known is not None and known[0] >= _GEOMETRIC[fn] and (compared != "ne" or fn in ("shr", "div"))
         return False
+
+    def unconverted(self, value: Value) -> Value:
+        """Without conversions between wide integers: `i += blockDim.x` adds unsigned numbers."""
+        op = self.definition.get(value)
+        while isinstance(op, Apply) and op.fn == "convert" and all(map(_is_wide, (*op.args, op.result))):
+            (value,) = op.args
+            op = self.definition.get(value)
+        return value
 
     def plain(self, value: Value) -> Op | None:
         return self.definition.get(self.through(value))
@@ -198,8 +210,8 @@ def _is_integer(value: Value) -> bool:
     return isinstance(value.type, Scalar) and value.type.kind in ("int", "uint")
 
 
-def _is_float(value: Value) -> bool:
-    return isinstance(value.type, Scalar) and value.type.is_float
+def _is_wide(value: Value) -> bool:
+    return _is_integer(value) and value.type.size >= 4
 
 
 def _carried(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
