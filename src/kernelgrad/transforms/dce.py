@@ -49,7 +49,11 @@ def run(function: Function, module: Module) -> Function:
 def eliminate(body: Block, names: Mapping[Value, str] | None = None, shared: bool = False) -> Block:
     """The body without dead code; results of operations that are in `names` get that name. `shared`: without what is
     stored in shared variables and never read, and what lanes exchange for nobody, too."""
-    return _Rebuild(_Needs(body, shared), names or {}).block(body)
+    if body.is_lean and not names and not shared:
+        return body
+    lean = _Rebuild(_Needs(body, shared), names or {}).block(body)
+    object.__setattr__(lean, "is_lean", True)  # all that is left is needed by what is left
+    return lean
 
 
 class _Needs:
