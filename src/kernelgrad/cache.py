@@ -109,8 +109,6 @@ class DiskCache:
         root = cache_root()
         if root is None:
             raise FileNotFoundError("no cache folder")
-        if make:
-            root.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as open_folders:
             folder: _Folder | None = None
             for name in (str(root), self.kind, key[:2]):
@@ -129,14 +127,20 @@ class _Folder:
     @contextmanager
     def opened(cls, name: str, inside: _Folder | None, make: bool) -> Iterator[_Folder]:
         path = name if inside is None else os.path.join(inside._path, name)
-        if make:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
         if not _IN_FOLDER:
+            if make:
+                _make_folder(path)
             yield cls(path, None)
             return
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if inside is None else os.O_NOFOLLOW)
-        descriptor = os.open(name, flags, dir_fd=None if inside is None else inside._descriptor)
+        place = None if inside is None else inside._descriptor
+        try:
+            descriptor = os.open(name, flags, dir_fd=place)
+        except FileNotFoundError:
+            if not make:
+                raise
+            _make_folder(path)
+            descriptor = os.open(name, flags, dir_fd=place)
         try:
             _require_ours(os.fstat(descriptor), path)
             yield cls(path, descriptor)
@@ -175,6 +179,13 @@ class _Folder:
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK if self._descriptor is not None else os.O_BINARY  # type: ignore[attr-defined]
         path = name if self._descriptor is not None else os.path.join(self._path, name)
         return os.open(path, flags, 0o600, dir_fd=self._descriptor)
+
+
+def _make_folder(path: str) -> None:
+    """Nobody else's; those around it are the user's own."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
 
 
 def _require_ours(status: os.stat_result, path: str) -> None:

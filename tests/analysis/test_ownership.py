@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from functools import cache
+from types import CodeType
 from typing import NamedTuple
 
 import numpy as np
@@ -70,7 +72,7 @@ class Case(NamedTuple):
                         i, step, end = x, 8, 24
                 while i < end:
                     scope = {**self.numbers, "i": i}
-                    found.append((g * wide * deep + t, int(eval(self.address.replace("/", "//"), {}, scope))))
+                    found.append((g * wide * deep + t, _value(self.address, scope)))
                     if not step:
                         break
                     i += step
@@ -143,9 +145,14 @@ _SPELLED = {"blockIdx.x": "bx", "threadIdx.x": "x", "threadIdx.y": "y", "blockDi
 
 
 def _value(text: str, scope: dict[str, int]) -> int:
+    return int(eval(_code(text), {}, scope))
+
+
+@cache
+def _code(text: str) -> CodeType:
     for one, other in {**_SPELLED, "gridDim.x": "gdx", "/": "//"}.items():
         text = text.replace(one, other)
-    return int(eval(text, {}, scope))
+    return compile(text, "<address>", "eval")
 
 
 def rows(seed: int) -> Rows:

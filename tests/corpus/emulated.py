@@ -77,7 +77,7 @@ def _compile(text: str) -> ctypes.CDLL | str:
         file, library = Path(folder, "cases.cpp"), Path(folder, "cases.so")
         file.write_text(f'#include "{run_text._precompiled()}"\n{text}')
         include = f"-I{Path(run_text.__file__).parent}"
-        command = ["g++", *run_text._FLAGS, "-shared", include, "-o", str(library), str(file)]
+        command = ["g++", *run_text._FLAGS, "-shared", include, "-o", str(library), str(file), str(run_text._threads())]
         built = subprocess.run(command, capture_output=True, text=True)
         return f"{built.stderr[:3000]}\n{text}" if built.returncode else ctypes.CDLL(str(library))
 

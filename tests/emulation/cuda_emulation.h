@@ -8,15 +8,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <cfenv>
-#include <map>
-#include <memory>
-#include <stdexcept>
-#include <string>
-#include <tuple>
-#include <ucontext.h>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 #define __global__
 #define __device__
@@ -63,87 +58,36 @@ namespace emulation {
 constexpr unsigned int warp_width = 32;
 constexpr size_t stack_bytes = 128 * 1024;
 
-struct Meeting {
-    std::vector<bool> arrived;
-    unsigned long generation = 0;
-};
-
-struct Fiber {
-    ucontext_t context;
-    std::unique_ptr<char[]> stack{new char[stack_bytes]};
+// What device code sees of its thread, and of the block that runs.
+struct Thread {
     uint3 thread{};
     unsigned int index = 0;
-    bool alive = false;
-    bool waits = false;    // for other threads
-    int asks = 0;          // the line of the __activemask it stands at, or 0
-    unsigned int with = 0; // the lanes that came there with it, once that is known
+    const char *stack = nullptr;
 };
 
 struct Block {
-    std::vector<std::unique_ptr<Fiber>> fibers;
-    ucontext_t scheduler;
-    Fiber *current = nullptr;
+    Thread *current = nullptr;
     uint3 index{};
     dim3 size, grid;
-    unsigned int live = 0, count = 0;
-    bool progress = false;
-    std::string error;
-    // One meeting for the block, and one for each set of lanes of a warp that meet under a mask.
-    Meeting barrier;
-    std::map<std::pair<unsigned int, unsigned int>, Meeting> warps;
-    std::vector<unsigned long long> exchange;
-    std::vector<int> predicates;
-    void (*run)(void *) = nullptr;
-    void *arguments = nullptr;
+    unsigned int count = 0;
+    unsigned long long *exchange = nullptr; // one for each lane of each warp
+    int *predicates = nullptr;              // one for each thread
 };
 
-inline Block block;
-alignas(1024) inline unsigned char dynamic_shared[256 * 1024];
+extern Block block;
+extern unsigned char dynamic_shared[256 * 1024];
 
-[[noreturn]] inline void fail(const std::string &what) { throw std::runtime_error(what); }
-
-inline void yield() { swapcontext(&block.current->context, &block.scheduler); }
-
-inline bool is_live(unsigned int thread) { return thread < block.count && block.fibers[thread]->alive; }
-
-// Waits until every live thread for which `takes_part` holds has come here.
-template <typename Test>
-void meet(Meeting &meeting, Test takes_part)
-{
-    Fiber *self = block.current;
-    meeting.arrived.resize(block.count);
-    meeting.arrived[self->index] = true;
-    block.progress = true;
-    unsigned long generation = meeting.generation;
-    self->waits = true;
-    while (meeting.generation == generation) {
-        bool complete = true;
-        for (unsigned int k = 0; k < block.count && complete; ++k)
-            complete = !takes_part(k) || !is_live(k) || meeting.arrived[k];
-        if (complete) {
-            ++meeting.generation;
-            for (unsigned int k = 0; k < block.count; ++k)
-                if (meeting.arrived[k]) block.fibers[k]->waits = false;
-            meeting.arrived.assign(block.count, false);
-            block.progress = true;
-        } else {
-            yield();
-        }
-    }
-}
-
-inline void block_barrier() { meet(block.barrier, [](unsigned int) { return true; }); }
+// Of `cuda_emulation_threads.cpp`, which is compiled once for all texts.
+[[noreturn]] void fail(const char *what);
+bool is_live(unsigned int thread);
+void block_barrier();
+void warp_barrier(unsigned int mask);
+unsigned int active_lanes(int line);
+// Runs the blocks of a grid, in each of whose threads `run` is called. What failed, or null.
+const char *run_grid(dim3 grid, dim3 size, void (*run)(void *), void *arguments);
 
 inline unsigned int lane() { return block.current->index % warp_width; }
 inline unsigned int warp() { return block.current->index / warp_width; }
-
-inline void warp_barrier(unsigned int mask)
-{
-    if (!(mask >> lane() & 1)) fail("a warp function without its own lane in the mask");
-    unsigned int own = warp();
-    meet(block.warps[{own, mask}],
-         [=](unsigned int k) { return k / warp_width == own && (mask >> k % warp_width & 1); });
-}
 
 // Gives `value` to the other lanes of the mask, and `read` a function from lane to value.
 template <typename T, typename Read>
@@ -168,85 +112,6 @@ inline unsigned int live_lanes()
     return mask;
 }
 
-// As if lanes waited for each other as long as they can: when each lane of the warp has ended, waits in a meeting or asks
-// for the mask, those that ask where this one does go on together.
-inline unsigned int active_lanes(int line)
-{
-    Fiber *self = block.current;
-    self->asks = line;
-    self->with = 0;
-    block.progress = true;
-    while (!self->with) {
-        unsigned int lanes = 0;
-        bool settled = true;
-        for (unsigned int k = 0; k < warp_width; ++k) {
-            unsigned int thread = warp() * warp_width + k;
-            if (!is_live(thread)) continue;
-            Fiber &other = *block.fibers[thread];
-            settled = settled && (other.asks || other.waits);
-            lanes |= (unsigned int)(other.asks == line) << k;
-        }
-        if (settled) {
-            for (unsigned int k = 0; k < warp_width; ++k)
-                if (lanes >> k & 1) {
-                    Fiber &other = *block.fibers[warp() * warp_width + k];
-                    other.with = lanes;
-                    other.asks = 0;
-                }
-            block.progress = true;
-        } else {
-            yield();
-        }
-    }
-    return self->with;
-}
-
-inline void enter()
-{
-    try {
-        block.run(block.arguments);
-    } catch (const std::exception &e) {
-        if (block.error.empty()) block.error = e.what();
-    }
-    block.current->alive = false;
-    --block.live;
-    block.progress = true;
-    swapcontext(&block.current->context, &block.scheduler);
-}
-
-inline void run_block()
-{
-    block.count = block.size.x * block.size.y * block.size.z;
-    block.live = block.count;
-    block.barrier = Meeting{};
-    block.warps.clear();
-    block.exchange.assign((block.count + warp_width - 1) / warp_width * warp_width, 0);
-    block.predicates.assign(block.count, 0);
-    while (block.fibers.size() < block.count) block.fibers.emplace_back(new Fiber);
-    for (unsigned int k = 0; k < block.count; ++k) {
-        Fiber &fiber = *block.fibers[k];
-        fiber.index = k;
-        fiber.thread = {k % block.size.x, k / block.size.x % block.size.y, k / block.size.x / block.size.y};
-        fiber.alive = true;
-        fiber.waits = false;
-        fiber.asks = 0;
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.get();
-        fiber.context.uc_stack.ss_size = stack_bytes;
-        fiber.context.uc_link = nullptr;
-        makecontext(&fiber.context, enter, 0);
-    }
-    while (block.live && block.error.empty()) {
-        block.progress = false;
-        for (unsigned int k = 0; k < block.count && block.error.empty(); ++k) {
-            if (!block.fibers[k]->alive) continue;
-            block.current = block.fibers[k].get();
-            swapcontext(&block.scheduler, &block.current->context);
-        }
-        if (!block.progress) block.error = "deadlock: threads wait at different barriers";
-    }
-}
-
 template <typename... Arguments, size_t... k>
 void call(void (*kernel)(Arguments...), const unsigned char *packed, const size_t *offsets, std::index_sequence<k...>)
 {
@@ -269,22 +134,11 @@ const char *launch(void (*kernel)(Arguments...), const unsigned int *grid, const
         const unsigned char *packed;
         const size_t *offsets;
     } arguments{kernel, packed, offsets};
-    block.run = [](void *p) {
+    auto run = [](void *p) {
         Call &c = *(Call *)p;
         call(c.kernel, c.packed, c.offsets, std::index_sequence_for<Arguments...>{});
     };
-    block.arguments = &arguments;
-    block.grid = dim3(grid[0], grid[1], grid[2]);
-    block.size = dim3(size[0], size[1], size[2]);
-    block.error.clear();
-    for (unsigned int z = 0; z < grid[2]; ++z)
-        for (unsigned int y = 0; y < grid[1]; ++y)
-            for (unsigned int x = 0; x < grid[0]; ++x) {
-                block.index = {x, y, z};
-                run_block();
-                if (!block.error.empty()) return block.error.c_str();
-            }
-    return nullptr;
+    return run_grid(dim3(grid[0], grid[1], grid[2]), dim3(size[0], size[1], size[2]), run, &arguments);
 }
 
 template <typename To, typename From>
@@ -311,7 +165,7 @@ inline void __trap() { emulation::fail("trap"); }
 // Memory of the thread itself: atomics on it are plain operations here, as all are.
 inline unsigned int __isLocal(const void *p)
 {
-    const char *stack = emulation::block.current->stack.get();
+    const char *stack = emulation::block.current->stack;
     return (const char *)p >= stack && (const char *)p < stack + emulation::stack_bytes;
 }
 
@@ -334,7 +188,7 @@ int emulate_vote(int predicate, int start, Combine combine)
 {
     auto &block = emulation::block;
     block.predicates[block.current->index] = predicate;
-    std::vector<bool> took_part(block.count);
+    bool took_part[1024];
     for (unsigned int k = 0; k < block.count; ++k) took_part[k] = emulation::is_live(k);
     emulation::block_barrier();
     int result = start;

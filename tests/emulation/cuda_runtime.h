@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <map>
 
 #include "cuda_emulation.h"
@@ -51,19 +50,9 @@ struct Configured {
 
     void operator()(Parameters... arguments) const
     {
-        std::function<void()> run = [&] { kernel(arguments...); };
-        block.run = [](void *p) { (*(std::function<void()> *)p)(); };
-        block.arguments = &run;
-        block.grid = grid;
-        block.size = size;
-        block.error.clear();
-        for (unsigned int z = 0; z < grid.z; ++z)
-            for (unsigned int y = 0; y < grid.y; ++y)
-                for (unsigned int x = 0; x < grid.x; ++x) {
-                    block.index = {x, y, z};
-                    run_block();
-                    if (!block.error.empty()) return (void)(last_error = cudaErrorLaunchFailure);
-                }
+        auto run = [&] { kernel(arguments...); };
+        auto call = [](void *p) { (*(decltype(run) *)p)(); };
+        if (run_grid(grid, size, call, &run)) last_error = cudaErrorLaunchFailure;
     }
 };
 

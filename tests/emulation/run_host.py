@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from run_text import _AS_ARRAY, _DYNAMIC, _FLAGS, _HERE, _LINK, _packed, _precompiled
+from run_text import _AS_ARRAY, _DYNAMIC, _FLAGS, _HERE, _LINK, _packed, _precompiled, _threads
 
 _LAUNCH = re.compile(r"([\w:]+(?:<[^<>;]*>)?)\s*<<<(.*?)>>>", re.S)
 _CALL = """
@@ -82,7 +82,7 @@ def _compile(text: str, target: Path, flags: list[str]) -> None:
     source = _LAUNCH.sub(r"emulation::configured(\1, \2)", source)
     file = target.with_suffix(".cpp")
     file.write_text(f'#include "{_precompiled("cuda_runtime.h")}"\n#line 1 "file.cu"\n{source}')
-    command = ["g++", *_FLAGS, *flags, f"-I{_HERE}", "-o", str(target), str(file)]
+    command = ["g++", *_FLAGS, *flags, f"-I{_HERE}", "-o", str(target), str(file), str(_threads())]
     built = subprocess.run(command, capture_output=True, text=True)
     if built.returncode:
         raise AssertionError(f"g++ refuses the text:\n{built.stderr[:3000]}\n{text}")

@@ -92,6 +92,14 @@ def _precompiled(name: str = "cuda_emulation.h") -> Path:
     return header
 
 
+@cache
+def _threads() -> Path:
+    """What runs the threads, compiled."""
+    target = _precompiled().parent / "threads.o"
+    subprocess.run(["g++", *_FLAGS, "-c", str(_HERE / "cuda_emulation_threads.cpp"), "-o", str(target)], check=True)
+    return target
+
+
 def _launcher(kernel: str) -> str:
     return f"emulation_launch_{kernel}"
 
@@ -106,7 +114,7 @@ def _build(text: str) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
         file, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
         file.write_text(f'#include "{_precompiled()}"\n#line 1 "kernel.cu"\n{source}{"".join(launchers)}')
-        command = ["g++", *_FLAGS, *_LINK, f"-I{_HERE}", "-o", str(library), str(file)]
+        command = ["g++", *_FLAGS, *_LINK, f"-I{_HERE}", "-o", str(library), str(file), str(_threads())]
         built = subprocess.run(command, capture_output=True, text=True)
         if built.returncode:
             raise AssertionError(f"g++ refuses the emitted text:\n{built.stderr[:3000]}\n{text}")

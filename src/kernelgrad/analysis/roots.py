@@ -33,12 +33,13 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import walk
-from ..ir.types import U8, Array, Pointer, Struct, Type
+from ..ir.types import U8, Array, Pointer, Scalar, Struct, Type
 
 UNKNOWN = Value(U8, "unknown memory")
 
 Roots = frozenset[Value]
 _NONE: Roots = frozenset()
+_NESTING = frozenset((If, For, While))
 
 
 def holds_pointers(type: Type) -> bool:
@@ -110,6 +111,8 @@ def analyse(function: Function) -> Memory:
 def _visit(block: Block, memory: Memory) -> bool:
     changed = False
     for op in block.ops:
+        if type(op) not in _NESTING and len(op.results) == 1 and type(op.result.type) is Scalar:
+            continue  # most operations: a number, which leads nowhere
         for target, sources in _flows(op, memory):
             found = memory.of(target).union(*sources)
             if found != memory.of(target):

@@ -11,6 +11,7 @@ from . import clang, expressions, literals
 from .clang import Cursor
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
+from .operators import numeric
 from .visiting import children_of
 
 
@@ -37,7 +38,7 @@ def _cast_same(fn: Fn, c: Cursor, inner: Cursor) -> Value | None:
 def _cast_numeric(fn: Fn, c: Cursor, inner: Cursor) -> Value:
     v = expressions.value(fn, inner)
     fn.at(c)
-    return expressions.numeric(fn, v, fn.type(c))
+    return numeric(fn, v, fn.type(c))
 
 
 def _cast_decay(fn: Fn, c: Cursor, inner: Cursor) -> Value:
@@ -69,7 +70,7 @@ def _cast_integer_to_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
 
 
 def _cast_address(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    return expressions.numeric(fn, fn.b.apply("address", expressions.value(fn, inner), type=U64), fn.type(c))
+    return numeric(fn, fn.b.apply("address", expressions.value(fn, inner), type=U64), fn.type(c))
 
 
 def _cast_base(fn: Fn, c: Cursor, inner: Cursor) -> Value:

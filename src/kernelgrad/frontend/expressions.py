@@ -7,20 +7,16 @@ from collections.abc import Callable
 from ..errors import ParseError
 from ..ir.builder import pointee
 from ..ir.ops import Value
-from ..ir.types import BOOL, I32, I64, Array, Pointer, Scalar, Struct, Type
+from ..ir.types import BOOL, Array, Pointer, Struct
 from . import clang
 from .casts import cast_place, cast_value, operand_of
 from .clang import Cursor, Kind
 from .literals import constant_of, literal, null, string_place
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
+from .operators import ARITHMETIC, as_index, binary, numeric, pointer_binary, promoted, step
 from .variables import variable_place
 from .visiting import children_of
-
-_ARITHMETIC = {"*": "mul", "/": "div", "%": "rem", "+": "add", "-": "sub", "<<": "shl", ">>": "shr"}
-_ARITHMETIC |= {"&": "and", "^": "xor", "|": "or"}
-_COMPARE = {"<": "lt", ">": "gt", "<=": "le", ">=": "ge", "==": "eq", "!=": "ne"}
-
 
 # A volatile object named for nothing is still read; an assignment to one is not a read of it.
 _READ_WHEN_DISCARDED = (Kind.DECL_REF_EXPR, Kind.MEMBER_REF_EXPR, Kind.ARRAY_SUBSCRIPT_EXPR, Kind.PAREN_EXPR)
@@ -89,11 +85,6 @@ def condition(fn: Fn, c: Cursor) -> Value:
     return fn.to_bool(value(fn, c))
 
 
-def numeric(fn: Fn, v: Value, type: Type) -> Value:
-    """A conversion between arithmetic types."""
-    return fn.to_bool(v) if type == BOOL else fn.b.convert(v, type)
-
-
 # ---- names --------------------------------------------------------------------------------------------------------
 
 
@@ -159,12 +150,7 @@ def _subscript(fn: Fn, c: Cursor) -> Place:
     if not isinstance(pointer.type, Pointer):
         pointer, index = index, pointer
     fn.at(c)
-    return Place(fn.b.offset(pointer, _index(fn, index)))
-
-
-def _index(fn: Fn, v: Value) -> Value:
-    """What a pointer moves by. Of bools and small integers, clang's tree does not show the promotion."""
-    return fn.b.convert(v, promoted(v.type))
+    return Place(fn.b.offset(pointer, as_index(fn, index)))
 
 
 # ---- operators ----------------------------------------------------------------------------------------------------
@@ -176,7 +162,7 @@ def _unary_value(fn: Fn, c: Cursor) -> Value | None:
         target = place(fn, operand)
         old = fn.load(target)
         fn.at(c)
-        fn.store(target, _step(fn, old, 1 if operator == "p++" else -1))
+        fn.store(target, step(fn, old, 1 if operator == "p++" else -1))
         return old
     if operator == "&":
         return fn.generic(place(fn, operand).ptr)
@@ -200,29 +186,9 @@ def _unary_place(fn: Fn, c: Cursor) -> Place:
     if operator in ("++", "--"):
         target = place(fn, operand)
         fn.at(c)
-        fn.store(target, _step(fn, fn.load(target), 1 if operator == "++" else -1))
+        fn.store(target, step(fn, fn.load(target), 1 if operator == "++" else -1))
         return target
     return place(fn, operand)
-
-
-def _step(fn: Fn, old: Value, by: int) -> Value:
-    """`old + by`, in the promoted type, as C++ has it."""
-    if isinstance(old.type, Pointer):
-        return fn.b.offset(old, fn.constant(by, I64))
-    wide = promoted(old.type)
-    result = fn.b.apply("add", fn.b.convert(old, wide), constant_of(fn, by, wide) if by > 0 else _minus_one(fn, wide))
-    return fn.b.convert(result, old.type)
-
-
-def _minus_one(fn: Fn, type: Type) -> Value:
-    assert isinstance(type, Scalar)
-    return constant_of(fn, (1 << type.bits) - 1 if type.kind == "uint" else -1, type)
-
-
-def promoted(type: Type) -> Type:
-    """C++'s integer promotion."""
-    small = isinstance(type, Scalar) and not type.is_float and type.bits < 32
-    return I32 if small else type
 
 
 def _binary_value(fn: Fn, c: Cursor) -> Value | None:
@@ -234,30 +200,6 @@ def _binary_value(fn: Fn, c: Cursor) -> Value | None:
         effect(fn, left)
         return value_or_none(fn, right)
     return binary(fn, c, operator, value(fn, left), value(fn, right))
-
-
-def binary(fn: Fn, c: Cursor, operator: str, a: Value, b: Value) -> Value:
-    """An operator on values that clang has already brought to their common type."""
-    fn.at(c)
-    if isinstance(a.type, Pointer) or isinstance(b.type, Pointer):
-        return _pointer_binary(fn, c, operator, a, b)
-    if operator in _COMPARE:
-        return fn.b.apply(_COMPARE[operator], a, b)
-    if operator not in _ARITHMETIC or not isinstance(a.type, Scalar):
-        raise fn.unsupported(c, f"operator '{operator}' is not supported here")
-    return fn.b.apply(_ARITHMETIC[operator], a, b)
-
-
-def _pointer_binary(fn: Fn, c: Cursor, operator: str, a: Value, b: Value) -> Value:
-    if isinstance(b.type, Pointer) and not isinstance(a.type, Pointer):
-        a, b = b, a
-    if isinstance(b.type, Pointer):
-        assert isinstance(a.type, Pointer)
-        b = fn.b.cast_pointer(b, a.type)
-        if operator in _COMPARE:
-            return fn.b.apply(_COMPARE[operator], a, b)
-        return fn.b.pointer_difference(a, b)
-    return fn.b.offset(a, _index(fn, b) if operator == "+" else fn.b.apply("neg", fn.b.convert(b, I64)))
 
 
 def _short_circuit(fn: Fn, operator: str, left: Cursor, right: Cursor) -> Value:
@@ -295,11 +237,11 @@ def _compound_assignment(fn: Fn, c: Cursor) -> Place:
     fn.at(c)
     old = fn.load(target)
     if isinstance(old.type, Pointer):
-        fn.store(target, _pointer_binary(fn, c, operator, old, operand))
+        fn.store(target, pointer_binary(fn, c, operator, old, operand))
         return target
     # The right side already has the type of the computation, except for shifts.
     wide = promoted(old.type) if operator in ("<<", ">>") else operand.type
-    result = fn.b.apply(_ARITHMETIC[operator], numeric(fn, old, wide), operand)
+    result = fn.b.apply(ARITHMETIC[operator], numeric(fn, old, wide), operand)
     fn.store(target, numeric(fn, result, old.type))
     return target
 

@@ -12,10 +12,11 @@ from ..ir.types import BOOL, I32, Array, Field, Pointer, Scalar, Struct, Type, e
 from . import clang
 from .casts import operand_of
 from .clang import Cursor, Kind, identity
-from .expressions import numeric, place, value
+from .expressions import place, value
 from .literals import string_text
 from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
+from .operators import numeric
 from .types import is_reference
 from .visiting import children_of, fields_of
 

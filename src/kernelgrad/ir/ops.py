@@ -42,6 +42,7 @@ class Block:
     results: tuple[Value, ...]
     found_kinds: frozenset[Kind] | None = field(default=None, init=False, repr=False)  # for `traverse.kinds`
     is_simple: bool = field(default=False, init=False, repr=False)  # a body in which `simplify` found nothing to do
+    is_lean: bool = field(default=False, init=False, repr=False)  # a body in which `dce` would find nothing
 
 
 Kind = type["Op"] | str  # of operations, and of pure functions by their names

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..deep import deeply
 from ..errors import Span
@@ -23,19 +23,16 @@ from .traverse import attribute_fields, block_fields, operand_fields
 from .types import Struct
 
 
-class Names:
+class Names(dict[Value, str]):
     """A unique printable name for each value of a function, from its source name where it has one."""
 
     def __init__(self) -> None:
-        self._names: dict[Value, str] = {}
         self._taken: dict[str, int] = {}
         self._unnamed = 0
 
-    def __call__(self, value: Value) -> str:
-        name = self._names.get(value)
-        if name is None:
-            name = self._names[value] = self._fresh(value.name)
-        return f"%{name}"
+    def __missing__(self, value: Value) -> str:
+        name = self[value] = f"%{self._fresh(value.name)}"
+        return name
 
     def _fresh(self, hint: str | None) -> str:
         if hint is None:
@@ -45,6 +42,29 @@ class Names:
         count = self._taken.get(hint, 0)
         self._taken[hint] = count + 1
         return hint if count == 0 else f"{hint}.{count}"
+
+
+class _Form(NamedTuple):
+    """How the operations of a kind are printed: their word, and their fields."""
+
+    word: str
+    operands: tuple[str, ...]
+    attributes: tuple[tuple[str, str], ...]
+    blocks: tuple[str, ...]
+
+
+def _form(kind: type[Op]) -> _Form:
+    attributes = tuple((name, f" {name}=") for name in attribute_fields(kind))
+    return _Form(kind.__name__.lower(), operand_fields(kind), attributes, block_fields(kind))
+
+
+class _Forms(dict[type[Op], _Form]):
+    def __missing__(self, kind: type[Op]) -> _Form:
+        found = self[kind] = _form(kind)
+        return found
+
+
+_FORMS = _Forms()
 
 
 @deeply
@@ -72,7 +92,7 @@ def print_function(function: Function) -> str:
 def _param(param: Any, names: Names) -> str:
     flags = "".join(f" {flag}" for flag in ("const", "restrict", "own") if getattr(param, flag))
     flags += f" variable={json.dumps(param.variable)}" if param.variable else ""
-    return f"{names(param.value)}: {param.type} {json.dumps(param.c_type)}{flags}"
+    return f"{names[param.value]}: {param.type} {json.dumps(param.c_type)}{flags}"
 
 
 def _struct(struct: Struct) -> str:
@@ -93,16 +113,16 @@ def _body(block: Block, names: Names, depth: int, lines: list[str]) -> None:
     for op in block.ops:
         _op(op, names, depth, lines)
     if block.results:
-        lines.append(f"{pad}yield({', '.join(map(names, block.results))})")
+        lines.append(f"{pad}yield({', '.join(map(names.__getitem__, block.results))})")
 
 
 def _op(op: Op, names: Names, depth: int, lines: list[str]) -> None:
-    pad, kind = "  " * depth, type(op)
-    groups = [_operand(getattr(op, name), names) for name in operand_fields(kind)]
-    attrs = "".join(f" {name}={_attribute(getattr(op, name))}" for name in attribute_fields(kind))
+    pad, form = "  " * depth, _FORMS[type(op)]
+    used = ", ".join([_operand(getattr(op, name), names) for name in form.operands])
+    attrs = "".join([shown + _attribute(getattr(op, name)) for name, shown in form.attributes])
     target = f"{_typed(op.results, names)} = " if op.results else ""
-    head = f"{pad}{target}{kind.__name__.lower()}({', '.join(groups)}){attrs}"
-    for name in block_fields(kind):
+    head = f"{pad}{target}{form.word}({used}){attrs}"
+    for name in form.blocks:
         lines.append(head + " {")
         _body(getattr(op, name), names, depth + 1, lines)
         head = f"{pad}}}"
@@ -110,7 +130,8 @@ def _op(op: Op, names: Names, depth: int, lines: list[str]) -> None:
 
 
 def _attribute(value: Any) -> str:
-    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+    shown = _SHOWN.get(type(value))
+    return json.dumps(value) if shown is None else shown(value)
 
 
 @lru_cache(4096)
@@ -119,12 +140,15 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
+_SHOWN: dict[type, Callable[[Any], str]] = {str: _quoted, bool: ("false", "true").__getitem__, int: int.__repr__}
+
+
 def _operand(part: Value | tuple[Value, ...], names: Names) -> str:
-    return f"[{', '.join(map(names, part))}]" if isinstance(part, tuple) else names(part)
+    return f"[{', '.join(map(names.__getitem__, part))}]" if isinstance(part, tuple) else names[part]
 
 
 def _typed(values: Iterable[Value], names: Names) -> str:
-    return ", ".join(f"{names(v)}: {v.type}" for v in values)
+    return ", ".join([f"{names[v]}: {v.type}" for v in values])
 
 
 def _span(span: Span) -> str:

@@ -16,14 +16,12 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import Source, Span
-from . import ops as ops_module
 from .ops import Block, Function, Global, Module, Op, Param, Value
-from .traverse import attribute_fields, block_fields, blocks, operand_fields
+from .traverse import OPERATIONS, attribute_fields, block_fields, blocks, operand_fields
 from .types import SCALARS, Array, Field, Pointer, Scalar, Struct, Type
 
-_OPS: dict[str, type[Op]] = {
-    name: c for name, c in vars(ops_module).items() if isinstance(c, type) and issubclass(c, Op) and c is not Op
-}
+_OPS: dict[str, type[Op]] = {kind.__name__: kind for kind in OPERATIONS if kind is not Op}
+_FIELDS = {k: (name, operand_fields(k), attribute_fields(k), block_fields(k)) for name, k in _OPS.items()}
 _PARAM = tuple(f.name for f in fields(Param) if f.init and f.name != "value")
 _GLOBAL = tuple(f.name for f in fields(Global) if f.name not in ("type", "init", "span"))
 _FUNCTION = tuple(f.name for f in fields(Function) if f.name not in ("params", "body", "span"))
@@ -132,11 +130,11 @@ class _Writer:
         return [self._uses(block.args), [self.op(op) for op in block.ops], self._uses(block.results)]
 
     def op(self, op: Op) -> Any:
-        kind = type(op)
-        used = [self._operand(getattr(op, name)) for name in operand_fields(kind)]
-        plain = [_plain(getattr(op, name)) for name in attribute_fields(kind)]
-        regions = [self._blocks[getattr(op, name)] for name in block_fields(kind)]
-        return [kind.__name__, self.span(op.span), used, plain, regions, self._uses(op.results)]
+        name, operands, attributes, blocks = _FIELDS[type(op)]
+        used = [self._operand(getattr(op, field)) for field in operands]
+        plain = [_plain(getattr(op, field)) for field in attributes]
+        regions = [self._blocks[getattr(op, field)] for field in blocks]
+        return [name, self.span(op.span), used, plain, regions, self._uses(op.results)]
 
     def _operand(self, part: Value | tuple[Value, ...]) -> Any:
         return self._uses(part) if isinstance(part, tuple) else self._values[part]

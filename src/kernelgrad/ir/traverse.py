@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from operator import attrgetter, is_
 from typing import Any
 
+from . import ops as ops_module
 from .ops import Apply, Block, For, Function, Global, If, Kind, Op, Undef, Value, While
 from .types import Array, Pointer, Struct, Type
 
@@ -52,6 +53,26 @@ class _Shapes(dict[type[Op], _Shape]):
 
 
 _SHAPES = _Shapes()
+OPERATIONS = [kind for kind in vars(ops_module).values() if isinstance(kind, type) and issubclass(kind, Op)]
+
+
+class _OperandReaders(dict[type[Op], Callable[[Op], Values]]):
+    def __missing__(self, kind: type[Op]) -> Callable[[Op], Values]:
+        found = self[kind] = _SHAPES[kind].values_of
+        return found
+
+
+class _RegionReaders(dict[type[Op], Callable[[Op], Blocks] | None]):
+    """None of kinds that have no regions: of most operations, nothing is asked but that."""
+
+    def __missing__(self, kind: type[Op]) -> Callable[[Op], Blocks] | None:
+        shape = _SHAPES[kind]
+        found = self[kind] = shape.blocks_of if shape.blocks else None
+        return found
+
+
+_OPERANDS = _OperandReaders()
+_REGIONS = _RegionReaders()
 
 
 def operand_fields(kind: type[Op]) -> tuple[str, ...]:
@@ -68,22 +89,23 @@ def attribute_fields(kind: type[Op]) -> tuple[str, ...]:
 
 def operands(op: Op) -> Values:
     """The values an operation uses itself, in order; not those its regions use."""
-    return _SHAPES[type(op)].values_of(op)
+    return _OPERANDS[type(op)](op)
 
 
 def blocks(op: Op) -> Blocks:
-    return _SHAPES[type(op)].blocks_of(op)
+    regions = _REGIONS[type(op)]
+    return () if regions is None else regions(op)
 
 
 def walk(block: Block) -> Iterator[Op]:
     """Every operation in the block and in its nested blocks, outer before inner, in program order."""
-    todo = [iter(block.ops)]
+    todo, regions_of = [iter(block.ops)], _REGIONS
     while todo:
         for op in todo[-1]:
             yield op
-            shape = _SHAPES[type(op)]
-            if shape.blocks:
-                todo += [iter(b.ops) for b in reversed(shape.blocks_of(op))]
+            regions = regions_of[type(op)]
+            if regions is not None:
+                todo += [iter(b.ops) for b in reversed(regions(op))]
                 break
         else:
             todo.pop()
@@ -94,7 +116,7 @@ def kinds(block: Block) -> frozenset[Kind]:
     once for each block, which never changes: whoever asks at every level of a nest does not walk it at every level."""
     todo = [block]
     while todo:
-        inner = [b for op in todo[-1].ops for b in blocks(op)]
+        inner = _inner_blocks(todo[-1])
         missing = [b for b in inner if b.found_kinds is None]
         if missing:
             todo += missing
@@ -104,6 +126,12 @@ def kinds(block: Block) -> frozenset[Kind]:
         object.__setattr__(done, "found_kinds", _own_kinds(done).union(*nested))
     assert block.found_kinds is not None
     return block.found_kinds
+
+
+def _inner_blocks(block: Block) -> list[Block]:
+    """Those of its operations."""
+    regions_of = _REGIONS
+    return [b for op in block.ops if (regions := regions_of[type(op)]) is not None for b in regions(op)]
 
 
 def _own_kinds(block: Block) -> frozenset[Kind]:
@@ -119,41 +147,47 @@ def holds(op: Op, *wanted: type[Op]) -> bool:
 def uses(block: Block) -> dict[Value, int]:
     """How often each value is used in the block, nested blocks and block results included."""
     count: dict[Value, int] = {}
-
-    def visit(b: Block) -> None:
-        for op in b.ops:
-            for value in operands(op):
-                count[value] = count.get(value, 0) + 1
-            for inner in blocks(op):
-                visit(inner)
-        for value in b.results:
-            count[value] = count.get(value, 0) + 1
-
-    visit(block)
+    _count_uses(block, count)
     return count
+
+
+def _count_uses(block: Block, count: dict[Value, int]) -> None:
+    known, operands_of, regions_of = count.get, _OPERANDS, _REGIONS
+    for op in block.ops:
+        kind = type(op)
+        for value in operands_of[kind](op):
+            count[value] = known(value, 0) + 1
+        regions = regions_of[kind]
+        if regions is not None:
+            for inner in regions(op):
+                _count_uses(inner, count)
+    for value in block.results:
+        count[value] = known(value, 0) + 1
 
 
 def free_values(block: Block) -> tuple[Value, ...]:
     """Values used in the block (or nested) but defined outside it, in order of first use."""
-    defined: set[Value] = set()
     free: dict[Value, None] = {}
-
-    def use(values: tuple[Value, ...]) -> None:
-        for value in values:
-            if value not in defined:
-                free.setdefault(value)
-
-    def visit(b: Block) -> None:
-        defined.update(b.args)
-        for op in b.ops:
-            use(operands(op))
-            for inner in blocks(op):
-                visit(inner)
-            defined.update(op.results)
-        use(b.results)
-
-    visit(block)
+    _find_free(block, set(), free)
     return tuple(free)
+
+
+def _find_free(block: Block, defined: set[Value], free: dict[Value, None]) -> None:
+    operands_of, regions_of = _OPERANDS, _REGIONS
+    defined.update(block.args)
+    for op in block.ops:
+        kind = type(op)
+        for value in operands_of[kind](op):
+            if value not in defined:
+                free[value] = None
+        regions = regions_of[kind]
+        if regions is not None:
+            for inner in regions(op):
+                _find_free(inner, defined, free)
+        defined.update(op.results)
+    for value in block.results:
+        if value not in defined:
+            free[value] = None
 
 
 def control_flows(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
@@ -200,15 +234,7 @@ def rebuild(op: Op, value: Callable[[Value], Value], block: Callable[[Block], Bl
     values = shape.values_of(op)
     mapped = tuple(map(value, values))
     if mapped != values:
-        at = 0
-        for name in shape.operands:
-            if name in shape.groups:
-                end = at + len(getattr(op, name))
-                changes.setdefault(name, mapped[at:end])
-            else:
-                end = at + 1
-                changes.setdefault(name, mapped[at])
-            at = end
+        changes = _by_field(op, shape, mapped) | changes
     for name in shape.blocks:
         inner = getattr(op, name)
         mapped_block = block(inner)
@@ -229,13 +255,33 @@ def descend(op: Op, block: Callable[[Block], Block]) -> Op:
     return _changed(op, changes) if changes else op
 
 
+def _by_field(op: Op, shape: _Shape, values: Values) -> dict[str, Any]:
+    """What the fields of an operation hold that has these operands."""
+    found: dict[str, Any] = {}
+    at = 0
+    for name in shape.operands:
+        if name in shape.groups:
+            end = at + len(getattr(op, name))
+            found[name] = values[at:end]
+        else:
+            end = at + 1
+            found[name] = values[at]
+        at = end
+    return found
+
+
 def _changed(op: Op, changes: dict[str, Any]) -> Op:
     """`dataclasses.replace`, in half its time."""
     copy: Op = object.__new__(type(op))
     for name, get, put in _SHAPES[type(op)].slots:
         put(copy, changes[name] if name in changes else get(op))
-    copy.__post_init__()
+    results = copy.results
+    if len(results) == 1:  # as `Op.__post_init__` has it
+        _PUT_RESULT(copy, results[0])
     return copy
+
+
+_PUT_RESULT: Callable[[Op, Value], None] = vars(Op)["result"].__set__
 
 
 def _is_same(old: Any, new: Any) -> bool:
@@ -247,15 +293,19 @@ def _is_same(old: Any, new: Any) -> bool:
 
 def substitute(block: Block, mapping: dict[Value, Value]) -> Block:
     """The block with every use of a mapped value replaced (definitions stay)."""
+    return _substituted(block, mapping) if mapping else block
 
-    def value(v: Value) -> Value:
-        return mapping.get(v, v)
 
-    def inner(b: Block) -> Block:
-        ops = tuple(rebuild(op, value, inner) for op in b.ops)
-        return Block(b.args, ops, tuple(map(value, b.results)))
-
-    return inner(block) if mapping else block
+def _substituted(block: Block, mapping: dict[Value, Value]) -> Block:
+    mapped = mapping.get
+    is_kept, operands_of, regions_of = mapping.keys().isdisjoint, _OPERANDS, _REGIONS
+    ops = [
+        op
+        if is_kept(operands_of[type(op)](op)) and regions_of[type(op)] is None
+        else rebuild(op, lambda v: mapped(v, v), lambda b: _substituted(b, mapping))
+        for op in block.ops
+    ]
+    return with_ops(block, ops, tuple(map(mapped, block.results, block.results)))
 
 
 Copier = Callable[[Op], Op]
@@ -264,29 +314,36 @@ Copier = Callable[[Op], Op]
 def clone(block: Block, mapping: dict[Value, Value], each: Callable[[Op, Copier], Iterable[Op]] | None = None) -> Block:
     """A copy of the block that defines fresh values; `mapping` gives outside values and is extended with the copies.
     `each`: what stands for an operation instead of its copy, which it may make."""
+    return _Cloner(mapping, each).block(block)
 
-    def fresh(v: Value) -> Value:
-        mapping[v] = copy = Value(v.type, v.name)
+
+class _Cloner:
+    def __init__(self, mapping: dict[Value, Value], each: Callable[[Op, Copier], Iterable[Op]] | None):
+        self.mapping, self.each = mapping, each
+        self.mapped = mapping.get
+
+    def fresh(self, v: Value) -> Value:
+        self.mapping[v] = copy = Value(v.type, v.name)
         return copy
 
-    def value(v: Value) -> Value:
-        return mapping.get(v, v)
-
-    def inner(b: Block) -> Block:
-        args = tuple(map(fresh, b.args))
-        copies: list[Op] = []
-        if each is None:
-            copies.extend(map(copy_op, b.ops))
+    def block(self, b: Block) -> Block:
+        args = tuple(map(self.fresh, b.args))
+        if self.each is None:
+            copies = list(map(self.op, b.ops))
         else:
-            for op in b.ops:
-                copies.extend(each(op, copy_op))
-        return Block(args, tuple(copies), tuple(map(value, b.results)))
+            copies = [copy for op in b.ops for copy in self.each(op, self.op)]
+        return Block(args, tuple(copies), tuple(map(self.mapped, b.results, b.results)))
 
-    def copy_op(op: Op) -> Op:
-        # Always a new object, also where nothing in it is: analyses tell operations apart by identity.
-        return _changed(rebuild(op, value, inner), {"results": tuple(map(fresh, op.results))})
-
-    return inner(block)
+    def op(self, op: Op) -> Op:
+        """Always a new object, also where nothing in it is: analyses tell operations apart by identity."""
+        shape = _SHAPES[type(op)]
+        values = shape.values_of(op)
+        mapped = tuple(map(self.mapped, values, values))
+        changes = _by_field(op, shape, mapped) if mapped != values else {}
+        for name in shape.blocks:
+            changes[name] = self.block(getattr(op, name))
+        changes["results"] = tuple(map(self.fresh, op.results))
+        return _changed(op, changes)
 
 
 def with_ops(block: Block, ops: Iterable[Op], results: Values | None = None, args: Values | None = None) -> Block:

@@ -95,7 +95,10 @@ class Pointer:
         return hash((self.pointee, self.space))
 
     def __str__(self) -> str:
-        return f"ptr<{self.pointee}, {self.space}>"
+        shown: str | None = self.__dict__.get("_shown")
+        if shown is None:  # made once: values are printed with their types
+            shown = self.__dict__["_shown"] = f"ptr<{self.pointee}, {self.space}>"
+        return shown
 
 
 @dataclass(frozen=True, eq=False)

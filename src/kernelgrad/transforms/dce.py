@@ -40,6 +40,8 @@ from ..ir.traverse import blocks, operands, rebuild, with_body, with_ops
 from ..ir.types import Array, Pointer
 
 _PLAIN = frozenset(PURE) - frozenset(ADDRESSES)  # needed where their results are, and no more to it
+_REGIONS = frozenset((If, For, While))
+_TAKEN_APART = _REGIONS | {BarrierReduce}  # parts of which may be needed
 
 
 def run(function: Function, module: Module) -> Function:
@@ -49,7 +51,11 @@ def run(function: Function, module: Module) -> Function:
 def eliminate(body: Block, names: Mapping[Value, str] | None = None, shared: bool = False) -> Block:
     """The body without dead code; results of operations that are in `names` get that name. `shared`: without what is
     stored in shared variables and never read, and what lanes exchange for nobody, too."""
-    return _Rebuild(_Needs(body, shared), names or {}).block(body)
+    if body.is_lean and not names and not shared:
+        return body
+    lean = _Rebuild(_Needs(body, shared), names or {}).block(body)
+    object.__setattr__(lean, "is_lean", True)  # all that is left is needed by what is left
+    return lean
 
 
 class _Needs:
@@ -74,16 +80,19 @@ class _Needs:
             self._follow(self._queue.pop())
 
     def _index(self, block: Block, parent: Op | None) -> None:
+        parents, definitions = self._parent, self._definition
         for arg in block.args:
             if parent is not None:
                 self._definition[arg] = parent
         for op in block.ops:
-            self._parent[op] = parent
+            parents[op] = parent
             for result in op.results:
-                self._definition[result] = op
-            if type(op) in _PLAIN:
+                definitions[result] = op
+            kind = type(op)
+            if kind in _PLAIN:
                 continue
-            self._flows(op)
+            if kind in _REGIONS:
+                self._flows(op)
             self._classify(op)
             for inner in blocks(op):
                 self._index(inner, op)
@@ -143,15 +152,7 @@ class _Needs:
         ops = self.ops
         while op is not None and op not in ops:
             ops.add(op)
-            match op:
-                case For():
-                    self._need((op.lower, op.upper))
-                case While():
-                    self._need(op.before.results[:1])
-                case BarrierReduce():
-                    pass  # threads meet, whether they want the result or not
-                case _:
-                    self._need(operands(op))
+            self._need(_deciding(op) if type(op) in _TAKEN_APART else operands(op))
             op = self._parent[op]
 
     def _need(self, values: tuple[Value, ...]) -> None:
@@ -167,14 +168,29 @@ class _Needs:
             return  # a parameter
         if definition not in self.ops:
             self._need_op(definition)
-        if isinstance(definition, BarrierReduce):
-            self._need((definition.value,))
+        kind = type(definition)
+        if kind in _PLAIN:
+            return
+        if kind is BarrierReduce:
+            self._need((definition.value,))  # type: ignore[attr-defined]
         if value in self._sources:
             self._need(self._sources[value])
         if self._stores:
             name = definition.name if isinstance(definition, GlobalRef) else None
             for store in (*self._stores.pop(value, ()), *(self._stores.pop(name, ()) if name else ())):
                 self._need_op(store)
+
+
+def _deciding(op: Op) -> tuple[Value, ...]:
+    """What decides whether, and how often, what is in an operation runs."""
+    match op:
+        case If(cond):
+            return (cond,)
+        case For():
+            return op.lower, op.upper
+        case While():
+            return op.before.results[:1]
+    return ()  # threads meet, whether they want the result or not
 
 
 class _Rebuild:
@@ -194,7 +210,8 @@ class _Rebuild:
 
     def block(self, block: Block, args: list[bool] | None = None, results: list[bool] | None = None) -> Block:
         """`args` and `results` say which to keep; None for all."""
-        kept = [self.op(op) for op in block.ops if op in self.needs.ops]
+        needed, as_it_is = self.needs.ops, not self.names and not self.replaced
+        kept = [op if as_it_is and type(op) not in _TAKEN_APART else self.op(op) for op in block.ops if op in needed]
         left = tuple(map(self.use, _keep(block.results, results)))
         return with_ops(block, kept, left, _keep(block.args, args))
 
