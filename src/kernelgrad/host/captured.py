@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import CodeType
 from typing import Any
 
@@ -24,9 +25,7 @@ def _captured(function: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(code, CodeType):
         return  # it does not tell
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        try:
+        with suppress(ValueError):  # a name that has no value yet
             yield name, cell.cell_contents
-        except ValueError:
-            pass  # a name that has no value yet
     names = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
     yield from ((name, function.__globals__[name]) for name in sorted(names) if name in function.__globals__)
