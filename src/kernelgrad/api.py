@@ -239,6 +239,7 @@ def _gradient_of_other(
     from .programs.function import HostFunction
 
     if isinstance(target, Program):
+        requests.no_options("gradient", target, parameters, asked or None, tape_budget)
         return _of_program(target)
     if isinstance(target, HostFunction):
         requests.derivable(target)

@@ -26,8 +26,22 @@ ALONE = """early_return carried_nonlinearly while_break_do zero_trips in_place_m
 TOGETHER = """tree_sum tiled_product shuffles early_return double_buffered_scan histogram_in_shared_memory
     views_of_bytes dynamic_array_of_structs bitonic_sort layer_norm lanes_leave_by_data group_sum shared_total"""
 
+# Its gradient is planned for blocks of rows: threads that take their index apart, and loops that read shared memory.
+DIGITS = """__global__ void digits(double *y, const double *x, int n) {
+    __shared__ double a[2][4];
+    int r = threadIdx.x / 4, c = threadIdx.x % 4, at = blockIdx.x * 8 + threadIdx.x;
+    a[r][c] = x[at];
+    __syncthreads();
+    double s = 0;
+    for (int q = 0; q < 4; ++q) s += a[r][q] * a[(q + c) % 2][q];
+    y[at] = s * s;
+}"""
+
 
 def subject(name: str, together: bool) -> Map:
+    if name == "digits":
+        rng = np.random.default_rng(3)
+        return Map(kg.compile(DIGITS)[name], ("y", "x"), (2, 8), (rng.uniform(-1, 1, 16), rng.uniform(-1, 1, 16), 16))
     if together:
         case = cooperation_cases.CASES[name]
         y, x, _ = cooperation_cases.inputs(3)
@@ -37,7 +51,7 @@ def subject(name: str, together: bool) -> Map:
 
 
 SUBJECTS = [pytest.param(n, False, id=n) for n in ALONE.split()]
-SUBJECTS += [pytest.param(n, True, id=f"{n}_together") for n in TOGETHER.split()]
+SUBJECTS += [pytest.param(n, True, id=f"{n}_together") for n in ("digits", *TOGETHER.split())]
 
 
 @pytest.mark.parametrize(("name", "together"), SUBJECTS, scope="module")

@@ -233,3 +233,18 @@ def test_integers_among_the_outputs() -> None:
         y = jax.numpy.ones(N)
         assert kg.jax.op(made)(y)[1][0] == N
         np.testing.assert_array_equal(jax.grad(lambda y: kg.jax.op(made)(y)[0].sum())(y), 2 * y)
+
+
+def test_operators_are_no_steps() -> None:
+    """A recording would take what they give for something new."""
+    kernel = kg.compile("""__global__ void square(double *y, const double *x, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] * x[i];
+    }""")["square"]
+    torch = pytest.importorskip("torch")
+    x = torch.ones(4, dtype=torch.float64)
+    op = kg.torch.op(kernel, outputs={"y": "x"})
+    for _ in range(2):
+        assert (op(x) == 1).all()
+        with kg.record(), pytest.raises(kg.TapeError, match="an operator of PyTorch.* cannot be recorded"):
+            op(x)

@@ -85,3 +85,23 @@ def test_within_a_budget() -> None:
     }""")["k"]
     made = kg.gradient(kg.gradient(kernel, "y, x", tape_budget=1 << 20))
     on_both(made, (4, 128), (np.zeros(512), np.random.default_rng(0).uniform(-1, 1, 512), 512, 1000))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_that_are_planned_as_rows(kind: str) -> None:
+    """The gradient that is derived is for blocks of several rows, and so must the launch be."""
+    kernel = kg.compile("""__global__ void k(double *y, const double *x, int n) {
+        __shared__ double a[32][32], b[32][32];
+        int r = threadIdx.x / 32, c = threadIdx.x % 32;
+        double s = 0;
+        for (int t = 0; t < n / 32; ++t) {
+            a[r][c] = x[r * n + t * 32 + c];
+            b[r][c] = x[(t * 32 + r) * 32 + c];
+            __syncthreads();
+            for (int q = 0; q < 32; ++q) s += a[r][q] * b[q][c];
+            __syncthreads();
+        }
+        y[r * 32 + c] = s * s;
+    }""")["k"]
+    x = np.random.default_rng(4).uniform(-1, 1, 2048)
+    on_both(KINDS[kind](kernel, "y, x"), (1, 1024), (np.zeros(1024), x, 64))

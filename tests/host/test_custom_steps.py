@@ -342,3 +342,65 @@ def test_steps_that_do_something_else_when_they_run_again(check: bool | None) ->
     else:
         tape.backward(w, np.ones(8))  # nobody looks where nobody wants it
         assert (tape.grad(w) == 64).all()
+
+
+HELD = np.zeros(N)
+
+
+@kg.custom_gradient(writes="v")
+def times_held(v: Any, u: Any) -> None:
+    v[:] = u * HELD
+
+
+@times_held.reverse
+def _(v: Any, u: Any, d_v: Any, d_u: Any) -> None:
+    d_u += HELD * d_v
+
+
+@pytest.mark.parametrize("name", ["HELD", "held", "u"])
+def test_arrays_that_steps_write_are_arguments(name: str) -> None:
+    """Nobody would bring back what such an array held, and its adjoint would be lost: in a global, in a closure, in a
+    launch."""
+    held, others = np.zeros(N), [np.zeros(N)]
+    used = {"HELD": HELD, "held": held, "u": others[0]}[name]
+
+    @kg.custom_gradient(writes="v")
+    def times(v: Any, u: Any) -> None:
+        v[:] = u * held
+
+    @kg.custom_gradient(writes="v")
+    def launched(v: Any, u: Any) -> None:
+        CUBE[1, 32](v, others[0], N)
+
+    times.reverse(lambda v, u, d_v, d_u: None)
+    launched.reverse(lambda v, u, d_v, d_u: None)
+    step = {"HELD": times_held, "held": times, "u": launched}[name]
+    u, v = np.linspace(0.1, 1, N), np.zeros(N)
+    with kg.record() as tape:
+        CUBE[1, 32](used, u, N)
+        step(v, u)
+        CUBE[1, 32](used, v, N)
+    with pytest.raises(kg.TapeError, match=f"'{name}', which recorded steps write .* not among its arguments"):
+        tape.backward(used, np.ones(N))
+
+
+def test_arrays_that_no_step_writes_are_constants() -> None:
+    HELD[:] = np.arange(N)
+    u, v, w = np.linspace(0.1, 1, N), np.zeros(N), np.zeros(N)
+    with kg.record() as tape:
+        times_held(v, u)
+        CUBE[1, 32](w, HELD, N)
+    tape.backward(v, np.ones(N))
+    np.testing.assert_array_equal(tape.grad(u), np.arange(N))
+
+
+@pytest.mark.parametrize("pack", [list, tuple, lambda arrays: {"a": arrays}])
+def test_arrays_in_containers_are_refused(pack: Any) -> None:
+    @kg.custom_gradient(writes="v")
+    def product(v: Any, us: Any) -> None:
+        raise AssertionError
+
+    product.reverse(lambda v, us, d_v: None)
+    u, v = np.ones(N), np.zeros(N)
+    with kg.record(), pytest.raises(kg.ArgumentError, match="'us' holds arrays"):
+        product(v, pack((u, u)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -272,3 +273,33 @@ def test_outputs_that_were_changed_unseen(module: Any) -> None:
         loop(module, x, v, kappa, 0.1, 1)
     v += 1  # after it: that is no part of the program
     assert tape.program((x,), (v,))(x)[1] == pytest.approx(v[1] - 1)
+
+
+def test_threads_take_turns(module: Any) -> None:
+    """A program has one memory, its gradient too."""
+    n = 2000
+    u, v, kappa = np.zeros(n), np.zeros(n), np.ones(n)
+    with kg.record() as tape:
+        for _ in range(10):
+            module["heat"][(n + 255) // 256, 256](v, u, kappa, n, 0.1)
+            u, v = v, u
+    program = tape.program((u, kappa), (u,))
+    gradient, seed = kg.gradient(program), np.ones(n)
+    inputs = [np.random.default_rng(k).uniform(0, 1, n) for k in range(4)]
+    alone = [(program(x, kappa), *gradient(x, kappa, seed)) for x in inputs]
+
+    def wrong(k: int) -> int:
+        found = [(program(inputs[k], kappa), *gradient(inputs[k], kappa, seed)) for _ in range(15)]
+        return sum(not np.array_equal(a, b) for each in found for a, b in zip(each, alone[k], strict=True))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(wrong, range(4))) == [0] * 4
+
+
+@pytest.mark.parametrize("options", [{"parameters": "u"}, {"primal": False}, {"tape_budget": 1000}])
+def test_a_programs_gradient_has_no_options(module: Any, options: dict[str, Any]) -> None:
+    u, v = np.zeros(8), np.zeros(8)
+    with kg.record() as tape:
+        module["heat"][1, 8](v, u, np.ones(8), 8, 0.1)
+    with pytest.raises(kg.ArgumentError, match="options are for kernels and functions"):
+        kg.gradient(tape.program((u, v), (v,)), **options)

@@ -314,3 +314,23 @@ def test_reversed_once_unless_kept(k: Any) -> None:
     assert tape.nbytes == 0
     with pytest.raises(kg.TapeError, match="reversed already"):
         tape.backward(x, np.ones(N))
+
+
+@pytest.mark.parametrize("at", ["0-d", "view"])
+def test_a_number_is_watched(at: str) -> None:
+    """Its adjoint at a point is what the launches after it give."""
+    wave = kg.compile("""__global__ void wave(double *y, const double *x, double a, int n) {
+        int i = threadIdx.x;
+        if (i < n) y[i] = sin(a * x[i]);
+    }""")["wave"]
+    x, y, z, numbers = np.linspace(0.1, 1, 6), np.zeros(6), np.zeros(6), np.array([0.3, 0.7])
+    a = np.array(0.7) if at == "0-d" else numbers[1:].reshape(())
+    with kg.record() as tape:
+        first = tape.watch(a)
+        wave[1, 8](y, x, a, 6)
+        point = tape.watch(a if at == "0-d" else numbers)
+        wave[1, 8](z, y, a, 6)
+    for keep in (True, False):
+        tape.backward(z, np.ones(6), keep=keep)
+        np.testing.assert_allclose(np.atleast_1d(tape.grad(point))[-1], (np.cos(0.7 * y) * y).sum(), rtol=1e-12)
+        np.testing.assert_allclose(tape.grad(first), tape.grad(a), rtol=1e-12)

@@ -22,10 +22,12 @@ from ..runtime.recording import RECORDER
 from ..runtime.streams import current_stream
 from . import transfers
 from .arrays import device_of, seen, zero_like
+from .captured import captured_arrays
 from .lost_adjoints import lost_parameters
 from .memory_map import Span
 from .record import Tape
 from .shadow_memory import ShadowMemory
+from .states import leaves
 from .steps import Step
 from .summaries import Summary, differ, summary
 
@@ -115,10 +117,15 @@ class CustomStep(Step):
         self._tape = weakref.ref(tape)  # which has this step
         self.returned: Any = None
         self._made: list[Summary | None] = []  # what it wrote, where it may be run again
+        self.read_inside: dict[Span, None] = {}  # by launches, and no argument
         names = function.signature.parameters
         self.views: dict[str, ArrayView] = {
             name: seen(self.name, value) for name, value in zip(names, args, strict=True) if view(value) is not None
         }
+        for name, value in zip(names, args, strict=True):
+            if name not in self.views and any(view(part) is not None for part in leaves(value)):
+                problem = f"'{name}' holds arrays, whose adjoints its reverse would not get"
+                raise ArgumentError(f"{self.name}: {problem}: pass each as an argument of its own")
         for name in (*function.writes, *function.updates):
             if name not in self.views:
                 raise ArgumentError(f"{self.name}: '{name}' is written, and wants an array")
@@ -165,6 +172,7 @@ class CustomStep(Step):
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
         if not shadows.is_active(self.writes):
             return
+        self._check_captured()
         floats = self._floats
         arguments = dict(zip(self.function.signature.parameters, self.args, strict=True))
         shared = self._find_shared()
@@ -182,6 +190,18 @@ class CustomStep(Step):
                 self._add(shadows, self.spans[name], floats[name], adjoint)
             else:
                 self._put_back(shadows, self.spans[name], floats[name], adjoint)
+
+    def _check_captured(self) -> None:
+        """What it reads besides its arguments is not as it was, where steps write it, and has no adjoint here."""
+        tape, functions = self._tape(), (self.function.function, self.function.reverse_function)
+        assert tape is not None
+        found = [_span(*pair) for f in functions if f is not None for pair in captured_arrays(f)]
+        own = set(tape.cells.covers(self.spans.values()))
+        for span in (*found, *self.read_inside):
+            cells = tape.cells.within(span.address, span.nbytes)
+            if any(cell.is_written and cell not in own for cell in cells):
+                problem = f"it uses '{span.name}', which recorded steps write and which is not among its arguments"
+                raise TapeError(f"{self.name}: {problem}: pass it, so that its reverse gets it as it was")
 
     def _find_shared(self) -> set[str]:
         """Arrays that are read and share memory: each has a part of the adjoint there, and these are added."""
@@ -222,8 +242,13 @@ class _Inside:
     def launch(self, kernel: Any, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         bound, placement = kernel.bind(args, keywords)
         for buffer in bound.buffers:
-            if buffer.name.partition(".")[0].partition("[")[0] in kernel.written and buffer.nbytes:
-                self.check(kernel.name, Span(buffer.name, buffer.address, buffer.nbytes, placement.cuda))
+            span = Span(buffer.name, buffer.address, buffer.nbytes, placement.cuda)
+            if not buffer.nbytes:
+                continue
+            if buffer.name.partition(".")[0].partition("[")[0] in kernel.written:
+                self.check(kernel.name, span)
+            else:
+                self.step.read_inside[span] = None
         kernel.run(launch, bound, placement, {})
 
     def derivative(self, target: Any, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:

@@ -64,7 +64,7 @@ class Program:
         self._list = made_list(trace)
         self._trace = trace
         self._used: tuple[int | None, Any] = 0, None  # the stream of the last call, and its owner
-        self._lock = make_lock()
+        self.lock = make_lock()  # threads take turns: there is one memory
 
     def __repr__(self) -> str:
         return f"<program of {len(self.steps):,} steps, {len(self.inputs)} inputs, {len(self.outputs)} outputs>"
@@ -184,25 +184,26 @@ class Program:
     # ---- calls
 
     def __call__(self, *arrays: Any) -> Any:
-        self.begin(arrays)
-        self.run(self._list)
-        found = tuple(
-            [self.result(like, self.memory.moved(out)) for like, out in zip(self._like[1], self.outputs, strict=True)]
-        )
+        pairs = zip(self._like[1], self.outputs, strict=True)
+        with self.lock:
+            self.begin(arrays)
+            self.run(self._list)
+            found = tuple([self.result(like, self.memory.moved(out)) for like, out in pairs])
         return found[0] if len(found) == 1 else found
 
     def write(self, arrays: Sequence[Any], results: Sequence[Any]) -> None:
         """A call whose outputs go to arrays that are there already."""
         targets = fitting("output", results, self.outputs)
-        self.begin(arrays)
-        self.run(self._list)
-        for target, out in zip(targets, self.outputs, strict=True):
-            self.move(target.address, self.memory.moved(out).address, target.nbytes, device_of(out))
+        with self.lock:
+            self.begin(arrays)
+            self.run(self._list)
+            for target, out in zip(targets, self.outputs, strict=True):
+                self.move(target.address, self.memory.moved(out).address, target.nbytes, device_of(out))
 
     @contextmanager
     def alone(self, stream: int | None) -> Iterator[None]:
-        """For whoever calls it from several threads, and on streams of another package: a program has one memory."""
-        with self._lock:
+        """For whoever calls it on streams of another package."""
+        with self.lock:
             self._given_stream.append(stream)
             try:
                 yield

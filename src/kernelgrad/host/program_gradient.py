@@ -68,10 +68,11 @@ class ProgramGradient:
         return self._shadows.view(span, moved.dtype)
 
     def __call__(self, *arrays: Any) -> Any:
-        self._run(arrays)
         pairs = zip(self.program.like_inputs, self._adjoints, strict=True)
-        found = tuple([None if adjoint is None else self.program.result(like, adjoint) for like, adjoint in pairs])
-        self._add_numbers(found)
+        with self.program.lock:
+            self._run(arrays)
+            found = tuple([None if adjoint is None else self.program.result(like, adjoint) for like, adjoint in pairs])
+            self._add_numbers(found)
         return found[0] if len(found) == 1 else found
 
     def write(self, arrays: Sequence[Any], results: Sequence[Any]) -> None:
@@ -79,11 +80,12 @@ class ProgramGradient:
         program = self.program
         pairs = zip(results, program.inputs, strict=True)
         targets = [None if result is None else fitting("adjoint", [result], [of])[0] for result, of in pairs]
-        self._run(arrays)
-        for target, adjoint in zip(targets, self._adjoints, strict=True):
-            if target is not None and adjoint is not None:
-                program.move(target.address, adjoint.address, target.nbytes, device_of(adjoint))
-        self._add_numbers(tuple(results))
+        with program.lock:
+            self._run(arrays)
+            for target, adjoint in zip(targets, self._adjoints, strict=True):
+                if target is not None and adjoint is not None:
+                    program.move(target.address, adjoint.address, target.nbytes, device_of(adjoint))
+            self._add_numbers(tuple(results))
 
     def _run(self, arrays: Sequence[Any]) -> None:
         program, count = self.program, len(self.program.inputs)

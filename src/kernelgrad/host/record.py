@@ -328,7 +328,7 @@ class Tape:
         as it was when the program was made, or with zeros if `kg.zeros` made it inside; an error where a step reads it
         before any step writes it. A launch may write a part of an array: the rest begins as it was recorded (Note
         [Beginnings] in host/beginnings.py). What Python decided while it was recorded, from results that it read back,
-        stays as it was decided: nobody can know. Not thread-safe: a program has one memory."""
+        stays as it was decided: nobody can know. Threads that call it take turns: a program has one memory."""
         from .program import Program
 
         if self._state == "recording":

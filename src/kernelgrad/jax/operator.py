@@ -23,6 +23,7 @@ from ..host.program import Program as Recorded
 from ..kernel import Kernel
 from ..locks import COMPILING
 from ..runtime.config import make_launch
+from ..runtime.recording import refuse_while_recording
 from . import formulas  # noqa: F401 registers the derivatives of the primitives
 from .calls import Call, Family, Slot
 from .primitives import alike, bind
@@ -57,6 +58,7 @@ class Op(Asked):
         return self._family.name
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
+        refuse_while_recording("an operator of JAX, whose results JAX keeps the derivatives of,")
         names = self._all_names if len(args) + len(keywords) == len(self._all_names) else self._names
         named = dict(zip(names, args, strict=False))
         is_new = all(key in names and key not in named for key in keywords)

@@ -173,7 +173,7 @@ class SecondOrder:
         (step,) = plan.prepare(Preparation(launch.on(stream), planned.bound, placement, stream, own))
         code = self._code(gradient, step.kernel, tuple(values))
         given = self._unconsumed(plan, {**_by_slot(code, adjoints), **values}, stand_ins)
-        primal = Prepared(step.kernel, launch, step.bound, placement, own)
+        primal = Prepared(step.kernel, step.launch, step.bound, placement, own)
         arguments = (*own_args, *(given[slot] for slot in code.order))
         bound, _ = code.kernel.bind(arguments)
         sized, _ = supplied(code.tangent, primal)
