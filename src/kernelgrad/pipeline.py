@@ -271,10 +271,7 @@ def finish_derivative(
 
     def compute() -> Module:
         verify(emitted, "autodiff")
-        sums = Pass("sums", "transforms.sums", (For, While), (gathering, only_sums))
-        clean = for_target(
-            emitted, function.name, (*((UNROLLED_UPDATES,) if only_sums else ()), *DERIVATIVE, sums, *ARRANGED)
-        )
+        clean = _cleaned(emitted, function.name, gathering, only_sums)
         tuned = _tuned(clean, function.name, tuning, gathering)
         zeros = (Pass("masks", "transforms.masks", (), (adjoints,)),) if adjoints else ()
         pieces = Pass("sum_pieces", "transforms.sum_pieces", (), (shadows | gathering,))
@@ -286,6 +283,21 @@ def finish_derivative(
 
     told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {sorted(adjoints)}"
     return _remembered(emitted, f"derivative {function.name} {told}", compute)
+
+
+def _cleaned(emitted: Module, name: str, gathering: frozenset[str], only_sums: bool = False) -> Module:
+    sums = Pass("sums", "transforms.sums", (For, While), (gathering, only_sums))
+    return for_target(emitted, name, (*((UNROLLED_UPDATES,) if only_sums else ()), *DERIVATIVE, sums, *ARRANGED))
+
+
+@compiling
+@deeply
+def cleaned_derivative(function: Function, module: Module, gathering: frozenset[str]) -> Module:
+    """A function that autodiff emitted, after the first of the passes that finish it: nothing is tuned yet, and no test
+    for zeros is there."""
+    emitted = Module({function.name: function}, module.globals, module.structs)
+    told = f"cleaned {function.name} {sorted(gathering)}"
+    return _remembered(emitted, told, lambda: _cleaned(emitted, function.name, gathering))
 
 
 @compiling

@@ -124,7 +124,7 @@ def _moved(planned: Planned, threads: int, unknown: dict[str, str]) -> list[Traf
         {kind: amount.times(threads) for kind, amount in column.items()}
         for column in _columns(planned.gradient.kernel, plan.variant, shape, scalars, unknown, then)
     ]
-    for kernel, own, supplied in plan.gathers:
+    for kernel, own, supplied in (*plan.gathers, *plan.keys):
         told = {**scalars, **{name: given.value for name, given in supplied.items()}}
         moved = traffic(kernel.function, set(), Shape(own.grid, own.block), told, unknown)
         for kind, amount in moved.items():

@@ -13,6 +13,7 @@ from .memory.buffers import Expression, Need, Number, SharedBytes, Sized, Value
 from .memory.double_cells import wide_adjoints
 from .memory.partial_sums import partial_sums
 from .memory.replicas import replicas
+from .memory.row_memory import row_memory
 from .memory.tape_memory import shadows, tape_needs
 from .memory.winner_memory import winner_needs
 
@@ -36,6 +37,7 @@ def needs_of(
         *partial_sums(variant, at),
         *replicas(variant),
         *wide_adjoints(variant),
+        *row_memory(variant),
         *started_grid.launch_extents(variant),
         *segments,
         *tape_needs(variant, tape),

@@ -68,6 +68,7 @@ class Chooser:
             looking = Looking(known)
             found = self._suited(self._find(launch, looking, sizes, assigned), launch)
             found = found._replace(facts=self._with_early_loads(found.facts, launch, looking))
+            found = found._replace(facts=self._exchanging(found.facts, launch, looking))
             self.relevant.add(looking.asked)
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
@@ -80,6 +81,14 @@ class Chooser:
         facts = on_cores(facts) if launch.ways.on_cpu else facts
         coarse = self._coarse_axes(launch, facts) if launch.ways.on_gpu else 0
         return found._replace(facts=self._in_registers(replace(facts, coarse=coarse)))
+
+    def _exchanging(self, facts: Facts, launch: KnownLaunch, known: Known) -> Facts:
+        """With loops that are exchanged for the threads, where that pays."""
+        if not launch.ways.on_gpu or not self._has_loops:
+            return facts
+        from .exchanging import may_exchange, with_exchange
+
+        return with_exchange(self._form, facts, launch, known) if may_exchange(self.variant, launch) else facts
 
     def _in_registers(self, facts: Facts) -> Facts:
         """Where few blocks do the work of all, their threads add up in registers what they add to copies: floats can
