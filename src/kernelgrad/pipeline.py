@@ -261,11 +261,13 @@ def finish_derivative(
     tuning: Tuning = PLAIN,
     only_sums: bool = False,
     adjoints: frozenset[str] = frozenset(),
+    filled: frozenset[str] = frozenset(),
 ) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
     through which the user sees adjoints. `gathering`: all memory in which adjoints are added up. `tuning`: what is
     known of its launches. `only_sums`: that is all its loop does, which may take several turns at a time. `adjoints`:
-    the memory of adjoints, if those of zero are to stay zero."""
+    the memory of adjoints, if those of zero are to stay zero. `filled`: shared variables that it fills before it reads
+    them, in every iteration."""
     COUNTS.finished += 1
     emitted = Module({function.name: function}, module.globals, module.structs)
 
@@ -273,7 +275,7 @@ def finish_derivative(
         verify(emitted, "autodiff")
         clean = _cleaned(emitted, function.name, gathering, only_sums)
         tuned = _tuned(clean, function.name, tuning, gathering)
-        zeros = (Pass("masks", "transforms.masks", (), (adjoints,)),) if adjoints else ()
+        zeros = (Pass("masks", "transforms.masks", (), (adjoints, filled)),) if adjoints else ()
         pieces = Pass("sum_pieces", "transforms.sum_pieces", (), (shadows | gathering,))
         late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((UNROLLED_LOADS,) if only_sums else ()))
         last = Pass("zeros", "transforms.stores:positive_zeros", (Store,), (shadows,))
@@ -281,7 +283,7 @@ def finish_derivative(
         _check_addresses(result.functions[function.name])
         return result
 
-    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {sorted(adjoints)}"
+    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {sorted(adjoints)} {sorted(filled)}"
     return _remembered(emitted, f"derivative {function.name} {told}", compute)
 
 

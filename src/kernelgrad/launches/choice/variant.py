@@ -100,7 +100,8 @@ class Variant:
     def _finished_keys(self, function: Function, variables: dict[str, Global], left: frozenset[str]) -> Module:
         module = replace(self._known, globals={**self._known.globals, **variables})
         shadows, adding = self._shadows, self._adding
-        return pipeline.finish_derivative(function, module, shadows, adding, adjoints=adding | left)
+        adjoints, filled = adding | left, frozenset(variables)
+        return pipeline.finish_derivative(function, module, shadows, adding, adjoints=adjoints, filled=filled)
 
     def _laid_out(self, module: Module) -> Module:
         """For threads that do several elements each, or warps that do the work of several blocks."""

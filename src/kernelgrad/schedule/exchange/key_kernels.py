@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...analysis.block_interpreter.lanes import Update, added, copy_block
-from ...analysis.machine import VECTOR_BYTES
+from ...analysis.machine import VECTORS
 from ...autodiff.calculus.shadows import ZERO
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Block, Builtin, Function, Global, If, Load, Op, Value
 from ...ir.traverse import blocks, operands, rebuild, settle, walk
-from ...ir.types import F32, F64, I32, I64, U32, Array, Scalar
+from ...ir.types import F32, F64, I32, I64, U32, Array, Pointer, Scalar
 from .row_exchange import Dependence, Part
-from .row_kernels import IN_GRID, Indices, Left, Told, first_of, got, kept_as, keys_of, linear, put
+from .row_kernels import IN_GRID, Indices, Left, Told, as_was, first_of, got, kept_as, keys_of, linear, put
 
 BLOCK = 128  # threads
 _SHARED = 24 << 10  # bytes of a block, for what is wanted of rows
@@ -135,6 +135,8 @@ class KeysKernel:
     def thread_of(self, at: Indices, row: Value) -> Value:
         """Its number among all threads of the kernel's launch, 64 bits wide."""
         b, size = self.b, self.told32("_threads_of_block")
+        if not self.part.axes:
+            return b.convert(row, I64)
         block = linear(b, at, IN_GRID)
         thread = b.apply("rem", row, size)
         wide = b.apply("mul", b.convert(block, I64), b.convert(size, I64))
@@ -171,10 +173,17 @@ class KeysKernel:
                 b.store(most, b.apply("max", b.load(most), b.apply("add", begin, count)))
             b.if_(b.apply("gt", count, self.const(0)), some.block())
         b.for_(b.apply("add", self.first, self.thread), self.last, (), BLOCK, body.block((row,)))
-        lowest = b.emit(BarrierReduce, "min", b.load(least), BLOCK, type=I32)
-        highest = b.emit(BarrierReduce, "min", b.apply("neg", b.load(most)), BLOCK, type=I32)
+        lowest = self.least_of_block(b.load(least))
+        highest = b.apply(
+            "sub", self.const(_MOST), self.least_of_block(b.apply("sub", self.const(_MOST), b.load(most)))
+        )
         above = b.apply("ge", self.key, lowest)
-        return b.apply("and", above, b.apply("lt", self.key, b.apply("neg", highest)), name="~here")
+        return b.apply("and", above, b.apply("lt", self.key, highest), name="~here")
+
+    def least_of_block(self, value: Value) -> Value:
+        """Of numbers that are not negative: the reduction is one of numbers without a sign."""
+        found = self.b.emit(BarrierReduce, "min", self.b.convert(value, U32), BLOCK, type=U32)
+        return self.b.convert(found, I32)
 
     def early(self, here: Value) -> dict[Value, Value]:
         """What depends on the key alone, and what is the same for all: loads, and what is made of them, only if a row
@@ -289,7 +298,7 @@ class KeysKernel:
     def work(self, row: Value, shared: _Shared, early: dict[Value, Value], sums: dict[int, Value]) -> None:
         """Of one iteration of a row."""
         b, part = self.b, self.part
-        given = {**early, **{v: got(b, shared.place(v, row), v) for v in part.wanted}}
+        given = {**early, **shared.of_row(row)}
         again = Copies(b, self.known, self.at, given)
         for op in part.again:
             again.value(op.results[0])
@@ -319,31 +328,37 @@ class KeysKernel:
             for update in self.part.updates:
                 atomic, ptr = update.atomic, copies.value(update.ptr)
                 total = b.convert(b.load(sums[id(atomic)]), update.value.type)
-                added_ = Atomic("add", ptr, (total,), atomic.scope, results=(Value(total.type),), span=atomic.span)
+                added_ = Atomic(
+                    "add", ptr, (total,), atomic.scope, True, results=(Value(total.type),), span=atomic.span
+                )
                 b.add(added_)
         b.if_(here, some.block())
 
 
 class _Shared:
-    """What is wanted of some rows, in shared memory: of one row after the other."""
+    """What is wanted of some rows, in shared memory: of one row after the other, in as much as a thread can load at
+    once."""
 
     def __init__(self, kernel: KeysKernel):
         self.kernel, self.b = kernel, kernel.b
-        self.slots: dict[Value, tuple[str, int]] = {}
-        groups: dict[tuple[Scalar, bool], list[Value]] = {}
+        self.groups: dict[str, list[Value]] = {}
+        self.types: dict[str, tuple[Scalar, int]] = {}  # and how many numbers a row has
+        found: dict[tuple[Scalar, bool], list[Value]] = {}
         for value in kernel.part.wanted:
-            groups.setdefault((kept_as(value), value in kernel.adjoints), []).append(value)
-        self.widths: dict[str, tuple[Scalar, int]] = {}
-        for (type, is_adjoint), values in groups.items():
+            found.setdefault((kept_as(value), value in kernel.adjoints), []).append(value)
+        for (type, is_adjoint), values in found.items():
             name = self.fresh(f"_of_rows_{'d_' if is_adjoint else ''}{type.name}")
-            self.slots.update((v, (name, k)) for k, v in enumerate(values))
-            self.widths[name] = type, _padded(len(values), type)
+            self.groups[name] = values
+            self.types[name] = type, -(-len(values) // _together(type)) * _together(type)
+        self.slots = {v: (name, k) for name, values in self.groups.items() for k, v in enumerate(values)}
         self.keys = self.fresh("_keys_of_rows")
-        self.widths[self.keys] = I32, 2
-        nbytes = sum(type.size * width for type, width in self.widths.values())
+        self.types[self.keys] = I32, 2
+        nbytes = sum(type.size * width for type, width in self.types.values())
         self.rows = max(8, min(_MOST_ROWS, 2 ** int(math.log2(max(1, _SHARED // nbytes)))))
-        for name, (type, width) in self.widths.items():
-            kernel.variables[name] = Global(name, Array(type, width * self.rows), "shared")
+        for name, (type, width) in self.types.items():
+            vector = type if name == self.keys else VECTORS.get(type, type)
+            array = Array(vector, width * self.rows * type.size // vector.size)
+            kernel.variables[name] = Global(name, array, "shared")
 
     def fresh(self, name: str) -> str:
         while name in self.kernel.taken:
@@ -351,11 +366,15 @@ class _Shared:
         self.kernel.taken.add(name)
         return name
 
+    def first(self, name: str) -> Value:
+        return self.b.decay(self.b.global_ref(name, self.kernel.variables[name].type, "shared"))
+
     def at(self, name: str, row: Value, slot: int) -> Value:
-        b, variable = self.b, self.kernel.variables[name]
-        index = b.apply("mul", row, b.constant(self.widths[name][1], I32))
+        """Of a number."""
+        b, (type, width) = self.b, self.types[name]
+        index = b.apply("mul", row, b.constant(width, I32))
         index = b.apply("add", index, b.constant(slot, I32)) if slot else index
-        return b.offset(b.decay(b.global_ref(name, variable.type, "shared")), index)
+        return b.offset(b.cast_pointer(self.first(name), Pointer(type, "shared")), index)
 
     def place(self, value: Value, row: Value) -> Value:
         name, slot = self.slots[value]
@@ -367,11 +386,28 @@ class _Shared:
     def count(self, row: Value) -> Value:
         return self.at(self.keys, row, 1)
 
+    def of_row(self, row: Value) -> dict[Value, Value]:
+        """All that is there of a row."""
+        found: dict[Value, Value] = {}
+        for name, values in self.groups.items():
+            each = _together(self.types[name][0])
+            whole = len(values) // each * each
+            numbers = [n for k in range(whole // each) for n in self.several(name, row, k)]
+            numbers += [self.b.load(self.at(name, row, k)) for k in range(whole, len(values))]
+            found.update((v, as_was(self.b, n, v)) for v, n in zip(values, numbers, strict=True))
+        return found
 
-def _padded(count: int, type: Scalar) -> int:
-    """Rows begin where a thread can load as much as it can at once."""
-    each = VECTOR_BYTES // type.size
-    return -(-count // each) * each if count > 1 else count
+    def several(self, name: str, row: Value, k: int) -> list[Value]:
+        b, (type, width) = self.b, self.types[name]
+        each = _together(type)
+        index = b.apply("mul", row, b.constant(width // each, I32))
+        loaded = b.load(b.offset(self.first(name), b.apply("add", index, b.constant(k, I32))))
+        return [b.extract(loaded, n) for n in range(each)] if each > 1 else [loaded]
+
+
+def _together(type: Scalar) -> int:
+    """Numbers that a thread loads at once."""
+    return VECTORS[type].size // type.size if type in VECTORS else 1
 
 
 def _bare(op: If) -> If:

@@ -193,7 +193,8 @@ class _Sorting:
         for op in part.loop.body.ops:
             if op in part.needs.ops and (is_pure(op) or isinstance(op, Load)):
                 self.sort(op)
-        left = [op for op in part.needs.ops if not (op.results and op.results[0] in self.early | self.rows)]
+        before = {*part.early, *part.own}
+        left = [op for op in walk(part.loop.body) if op in part.needs.ops and op not in before]
         values = [v for op in left for v in (operands(op) if not isinstance(op, Atomic) else op.args)]
         values += [v for op in left if op not in part.needs.bare for b in blocks(op) for v in b.results]
         return all(self.want(v) for v in values) and all(self.want_address(u.ptr) for u in part.updates)

@@ -77,7 +77,11 @@ def put(b: Builder, place: Value, value: Value) -> None:
 
 def got(b: Builder, place: Value, of: Value) -> Value:
     """`of`: the value that was put there."""
-    found = b.load(place, name=of.name)
+    return as_was(b, b.load(place, name=of.name), of)
+
+
+def as_was(b: Builder, found: Value, of: Value) -> Value:
+    """`of`: the value that was left."""
     return b.apply("ne", found, b.constant(0, I32)) if of.type == BOOL else b.convert(found, of.type)
 
 
