@@ -81,3 +81,51 @@ __global__ void matmul_plain(float *c, const float *a, const float *b, int n)
     for (int k = 0; k < n; ++k) sum += a[row * n + k] * b[k * n + col];
     c[row * n + col] = sum;
 }
+
+// Online softmax, a row a thread.
+template <int D> __device__ void attend(float *o, const float *q, const float *k, const float *v, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float acc[D], own[D], m = -1e30f, l = 0.0f;
+    for (int d = 0; d < D; ++d) {
+        acc[d] = 0.0f;
+        own[d] = q[i * D + d];
+    }
+    for (int j = 0; j < n; ++j) {
+        float s = 0.0f;
+        for (int d = 0; d < D; ++d) s += own[d] * k[j * D + d];
+        float top = fmaxf(m, s), c = expf(m - top), p = expf(s - top);
+        l = l * c + p;
+        for (int d = 0; d < D; ++d) acc[d] = acc[d] * c + p * v[j * D + d];
+        m = top;
+    }
+    for (int d = 0; d < D; ++d) o[i * D + d] = acc[d] / l;
+}
+
+__global__ void attention_32(float *o, const float *q, const float *k, const float *v, int n) { attend<32>(o, q, k, v, n); }
+
+__global__ void attention_64(float *o, const float *q, const float *k, const float *v, int n) { attend<64>(o, q, k, v, n); }
+
+// The softmax of rows that are computed twice, with a mask of what comes later and a scale.
+__global__ void attention_causal(float *out, const float *Q, const float *K, const float *V, int length, float scale)
+{
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < length) {
+        float own[32], sum[32] = {}, top = -INFINITY, total = 0.0f;
+        for (int d = 0; d < 32; ++d) own[d] = scale * Q[row * 32 + d];
+        for (int j = 0; j <= row; ++j) {
+            float s = 0.0f;
+            for (int d = 0; d < 32; ++d) s += own[d] * K[j * 32 + d];
+            top = fmaxf(top, s);
+        }
+        for (int j = 0; j <= row; ++j) {
+            float s = 0.0f;
+            for (int d = 0; d < 32; ++d) s += own[d] * K[j * 32 + d];
+            float p = expf(s - top);
+            total += p;
+            for (int d = 0; d < 32; ++d) sum[d] += p * V[j * 32 + d];
+        }
+        for (int d = 0; d < 32; ++d) out[row * 32 + d] = sum[d] / total;
+    }
+}
