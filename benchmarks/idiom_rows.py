@@ -138,16 +138,6 @@ def _products(n: int) -> list[Idiom]:
     ]
 
 
-def _attention(n: int) -> list[Idiom]:
-    def row(kernel: str, width: int, *rest: Any) -> Idiom:
-        cells = n * width
-        return Idiom(
-            "attention", kernel, "products.cu", -(-n // 128), 128, (cells,), (cells,) * 3, rest, 1.5, needs=(0, 1, 2)
-        )
-
-    return [row("attention_32", 32, n), row("attention_64", 64, n), row("attention_causal", 32, n, 0.17)]
-
-
 def _layers(n: int) -> list[Idiom]:
     some, flat = max(1, min(n // 256, 1056)), n // 256
     return [
@@ -318,7 +308,6 @@ def idioms(scale: float) -> list[Idiom]:
         *_pools_and_losses(n),
         *_embeddings(shrunk(65536, 1, 8), 1024 if scale > 0.01 else 96, shrunk(50304, 1, 16)),
         *_products(shrunk(2048, 3, 64)),
-        *_attention(shrunk(16384, 2, 128)),
         *_layers(shrunk(4 << 20, 1, 1024)),
         *_convolutions(shrunk(512, 2, 16), 32 if scale > 0.01 else 3),
         *_neighbours(n),

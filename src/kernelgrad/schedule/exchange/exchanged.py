@@ -14,12 +14,14 @@ from ...analysis.roots import Memory
 from ...analysis.roots import analyse as roots_of
 from ...autodiff.accumulate.gather.kernel import cost
 from ...deep import deeply
-from ...ir.ops import Block, For, Function, Global, Module, Value
-from ...ir.traverse import operands
+from ...ir.ops import Atomic, Block, For, Function, Global, Module, Value
+from ...ir.traverse import operands, walk
 from ...locks import cached_property
+from ...transforms import loads, simplify, sums
+from ...transforms.unroll import constants_of, copies_of, trips, unroll
 from . import taken_once
 from .key_kernels import BLOCK, KeysKernel
-from .row_exchange import Dependence, Part, find, merged
+from .row_exchange import Dependence, Part, find, loops_of, merged
 from .row_kernels import Buffer, Left, count_of, first_of, rows_function
 from .row_values import left_by_rows
 
@@ -28,8 +30,11 @@ _MOST_OF_ONE = 208  # that a part alone may have
 _UPDATE = 10  # instructions that an addition takes whose lanes add up first
 _MOST_LEFT = 64  # bytes of a row
 _ENOUGH = 1 << 24  # additions that are saved
+_FEWEST = BLOCK  # keys: a thread has one
 _CHUNKS = (128, 1024)  # rows that a block sums up: a float can hold as many
 _MOST_NUMBER = 2**31 - 1
+_SHORT = 64  # iterations that are written out
+_MOST_COPIES = 1 << 13  # operations
 _MOST_GRID = 65535
 
 Dim3 = tuple[int, int, int]
@@ -37,10 +42,10 @@ Groups = tuple[tuple[int, ...], ...]  # the numbers of parts that launches have 
 
 
 class Keys(NamedTuple):
-    """Those of a loop in one launch: the least counter, and how many there are."""
+    """Those of a loop in one launch: the first counter, and how many there are."""
 
     first: int
-    count: int
+    number: int
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Exchangeable:
     """What can be exchanged in a function. `memory`: the parameters that hold adjoints."""
 
     def __init__(self, function: Function, module: Module, memory: frozenset[str]):
-        self.function, self.module = taken_once.run(function), module
+        self.function, self.module = taken_once.run(_written_out(function, module, memory)), module
         self.memory = memory
         self.parts = find(self.function)
         self._known: dict[For, Dependence] = {}
@@ -107,11 +112,14 @@ class Exchangeable:
 
     def pays(self, part: Part, keys: Keys, rows: int) -> bool:
         """Less is computed again than additions by all rows take, and there is enough of that."""
-        if registers(part) > _MOST_OF_ONE or keys.count * rows * len(part.updates) < _ENOUGH:
+        if keys.number < _FEWEST or keys.number * rows * len(part.updates) < _ENOUGH:
+            return False
+        if registers(part) > _MOST_OF_ONE:
             return False
         own = {id(op) for op in (*part.early, *part.own)}
         work = Block((), tuple(op for op in part.loop.body.ops if op in part.needs.ops and id(op) not in own), ())
-        return cost(work) < _UPDATE * len(part.updates)
+        started = -(-keys.number // BLOCK) * BLOCK
+        return cost(work) * started < _UPDATE * len(part.updates) * keys.number
 
     # ---- launches
 
@@ -140,13 +148,13 @@ class Exchangeable:
         assert keys is not None
         kept = _product(tuple(grid[a] for a in part.axes))
         rows = _product(grid) * _product(block) // kept
-        blocks = -(-keys.count // BLOCK) * kept
+        blocks = -(-keys.number // BLOCK) * kept
         chunk = min(max(rows * blocks * BLOCK // (4 * FILLING_THREADS), _CHUNKS[0]), _CHUNKS[1])
         chunk = max(-(-chunk // BLOCK) * BLOCK, -(-rows // _MOST_GRID))
         told = {"_chunk": chunk, "_rows": rows, "_threads": _product(grid) * _product(block)}
         told |= {f"_block_{a}": block[a] for a in range(3)} | {f"_grid_{a}": grid[a] for a in range(3)}
         told["_threads_of_block"] = _product(block)
-        return KeysLaunch((-(-keys.count // BLOCK), -(-rows // chunk), kept), told)
+        return KeysLaunch((-(-keys.number // BLOCK), -(-rows // chunk), kept), told)
 
     def told(self, groups: Groups, grid: Dim3, block: Dim3, numbers: Callable[[str], int | None]) -> dict[str, int]:
         """What all of them are told, and the rows' launch: of each loop, its keys."""
@@ -155,7 +163,7 @@ class Exchangeable:
             part = next(p for p in self.parts if p.loop is loop)
             keys = self.keys(part, grid, block, numbers)
             assert keys is not None
-            found |= {first_of(number): keys.first % 2**64, count_of(number): keys.count}
+            found |= {first_of(number): keys.first % 2**64, count_of(number): keys.number}
         return found
 
     # ---- code
@@ -206,3 +214,19 @@ def _product(extents: tuple[int, ...]) -> int:
     for extent in extents:
         total *= extent
     return total
+
+
+def _written_out(function: Function, module: Module, memory: frozenset[str]) -> Function:
+    """With the short loops in which long ones add to elements written out, so that registers can hold the sums."""
+    constants, chosen = constants_of(function), set[int]()
+    for loop, _ in loops_of(function.body):
+        inner = [op for op in walk(loop.body) if isinstance(op, For)]
+        short = [op for op in inner if (trips(op, constants) or _SHORT + 1) <= _SHORT]
+        adding = any(isinstance(op, Atomic) for found in short for op in walk(found.body))
+        copies = sum(copies_of(op, trips(op, constants) or 0) for op in short)
+        is_long = (trips(loop, constants) or _SHORT + 1) > _SHORT
+        chosen |= {id(op) for op in short} if is_long and adding and copies <= _MOST_COPIES else set()
+    if not chosen:
+        return function
+    plain = simplify.run(unroll(function, lambda op: id(op) in chosen), module)
+    return sums.at_most(simplify.run(loads.run(plain, module), module), module, memory, _SHORT)

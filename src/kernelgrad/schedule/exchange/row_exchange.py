@@ -127,18 +127,18 @@ def find(function: Function) -> list[Part]:
     memory, found = roots_of(function), list[Part]()
     if any(isinstance(op, Store | Atomic) and UNKNOWN in memory.of(op.ptr) for op in walk(function.body)):
         return []
-    for loop, path in _loops(function.body):
+    for loop, path in loops_of(function.body):
         found += _parts(Dependence(function, memory, loop), path)
     return found
 
 
-def _loops(block: Block, path: tuple[tuple[If, bool], ...] = ()) -> Iterator[tuple[For, tuple[tuple[If, bool], ...]]]:
+def loops_of(block: Block, path: tuple[tuple[If, bool], ...] = ()) -> Iterator[tuple[For, tuple[tuple[If, bool], ...]]]:
     for op in block.ops:
         if isinstance(op, For):
             yield op, path
         elif isinstance(op, If):
-            yield from _loops(op.then, (*path, (op, True)))
-            yield from _loops(op.orelse, (*path, (op, False)))
+            yield from loops_of(op.then, (*path, (op, True)))
+            yield from loops_of(op.orelse, (*path, (op, False)))
 
 
 def _parts(known: Dependence, path: tuple[tuple[If, bool], ...]) -> Iterator[Part]:
