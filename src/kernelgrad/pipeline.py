@@ -312,6 +312,15 @@ def vectorized(module: Module, vector: Vectorization) -> Module:
     return for_target(module, name, (Pass("vector", lambda f, m: run(f, m, vector)), *WIDENED))
 
 
+@compiling
+@deeply
+def with_wide_loads(module: Module, aligned: frozenset[str]) -> Module:
+    """A finished derivative that loads neighbours together from buffers that begin at multiples of 16 bytes."""
+    wide = Pass("wide_loads", "schedule.vectorize.neighbour_loads", (Load,), (aligned,))
+    (name,) = module.functions
+    return for_target(module, name, (wide, Pass("tidy", "transforms.simplify")))
+
+
 def in_tiles(module: Module, tuning: Tuning) -> Module:
     """With what the compiler must know of the launches, where warps are to do the work of several blocks."""
     if tuning.block is None or tuning.row == 1:

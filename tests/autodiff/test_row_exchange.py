@@ -13,6 +13,7 @@ import kernelgrad as kg
 from derived import kernel_of
 from every_plan import forced
 from kernelgrad.backends.cuda import kernel_name
+from kernelgrad.explain.counted import counts
 from kernelgrad.ir.layout import param_layout
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig
@@ -125,3 +126,59 @@ def test_attention_by_its_formula() -> None:
     d_s = p * (d_o @ v.T - (d_o * (p @ v)).sum(1, keepdims=True))
     for found, expected in zip(adjoints, (d_s @ k, d_s.T @ q, p.T @ d_o), strict=True):
         np.testing.assert_allclose(found, expected.ravel(), rtol=1e-9, atol=1e-11)
+
+
+def planned_on_gpu(source: str, rows: int, n: int, **options: Any) -> Any:
+    arrays = [np.zeros(count * 32, np.float32) for count in (rows, rows, n, n)]
+    made = kg.gradient(kg.compile(source.replace("#define D 4", "#define D 32"))["kernel"], "o, q, k, v", **options)
+    return made.planned(make_launch(-(-rows // 128), 128), (*arrays, n, rows), {}, on_gpu=True)
+
+
+def test_what_is_chosen() -> None:
+    """Large launches of attention have no atomics in loops, and a few numbers of each row in memory."""
+    planned = planned_on_gpu(EXCHANGED["floats"].source, 16384, 1024, primal=False, keep=["o"])
+    found = counts(planned)
+    rows, keys = planned.plan.steps
+    assert (rows.role, keys.role) == ("kernel", "keys") and found.tape == 0
+    assert found.atomics == 2 * 32 * 1024 * keys.grid[1] and keys.grid[1] <= 64
+    assert sum(b.count * b.type.size for b in planned.plan.variant.exchanged.buffers) <= 32
+    assert "_of_rows" in keys.kernel.source and "atomicAdd" not in rows.kernel.source
+    for other in ({"deterministic": True}, {"may_alias": True}, {"report_nan": True}):
+        steps = planned_on_gpu(EXCHANGED["floats"].source, 16384, 1024, **other).plan.steps
+        assert all(step.role != "keys" for step in steps)
+    assert len(planned_on_gpu(EXCHANGED["floats"].source, 256, 100).plan.steps) == 1
+
+
+def test_explained() -> None:
+    case = EXCHANGED["online"]
+    with forced("exchanged"):
+        text = kg.gradient(kernel_of(case.source, "kernel"), "o, q, k, v").explain(
+            case.grid, case.block, *case.arguments()
+        )
+    assert "loops exchanged for threads" in text and "kernel_grad_keys: grid 1" in text
+    assert "which sums up what all threads would add in it (4 times)" in text and "go round" not in text
+
+
+def test_the_same_text_twice() -> None:
+    """In the order of the source, not of a set."""
+    case = EXCHANGED["two passes"]
+    with forced("exchanged"):
+        texts = [
+            kg.gradient(kg.compile(case.source)["kernel"], "o, q, k, v").source_for(
+                case.grid, case.block, *case.arguments()
+            )
+            for _ in range(2)
+        ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", ["floats", "two passes by a pointer", "causal, n rows"])
+def test_nvrtc(name: str) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from kernelgrad.runtime.cuda import compile_only
+
+    case = EXCHANGED[name]
+    with forced("exchanged"):
+        made = kg.gradient(kernel_of(case.source, "kernel"), "o, q, k, v", primal=False)
+        for step in made.planned(make_launch(case.grid, case.block), tuple(case.arguments()), {}).plan.steps:
+            assert compile_only(step.kernel.source, "sm_80")

@@ -70,15 +70,19 @@ class Variant:
     @cached_property
     def _modules(self) -> tuple[Module, ...]:
         """The functions after all passes that do not depend on how many elements a thread does."""
+        if self.base is not None:
+            return self.base._modules
         if self.options.facts.exchanged:
             return (self._finished(self.exchanged.rows),)
-        return self.base._modules if self.base is not None else tuple(map(self._finished, self._functions))
+        return tuple(map(self._finished, self._functions))
 
     # ---- loops that are exchanged for threads
 
     @cached_property
     def exchangeable(self) -> Exchangeable:
         """What could be exchanged of its code; there is one function."""
+        if self.base is not None:
+            return self.base.exchangeable
         from ...schedule.exchange.exchanged import Exchangeable
 
         (function,), adding = self._functions, self._adding
@@ -87,7 +91,7 @@ class Variant:
 
     @cached_property
     def exchanged(self) -> Exchanged:
-        return self.exchangeable.code(self.options.facts.exchanged)
+        return self.base.exchanged if self.base is not None else self.exchangeable.code(self.options.facts.exchanged)
 
     @cached_property
     def keys_kernels(self) -> tuple[Kernel, ...]:
@@ -95,7 +99,12 @@ class Variant:
         if not self.options.facts.exchanged:
             return ()
         left = frozenset(buffer.name for buffer in self.exchanged.buffers if buffer.adjoint)
-        return tuple(self._as_kernel(f, self._finished_keys(f, own, left)) for f, own in self.exchanged.keys)
+        finished = ((f, self._finished_keys(f, own, left)) for f, own in self.exchanged.keys)
+        return tuple(self._as_kernel(f, self._with_wide_loads(module)) for f, module in finished)
+
+    def _with_wide_loads(self, module: Module) -> Module:
+        aligned = self.options.facts.aligned
+        return pipeline.with_wide_loads(module, aligned) if aligned else module
 
     def _finished_keys(self, function: Function, variables: dict[str, Global], left: frozenset[str]) -> Module:
         module = replace(self._known, globals={**self._known.globals, **variables})
@@ -108,7 +117,7 @@ class Variant:
         facts = self.options.facts
         if facts.vector is not None:
             return pipeline.vectorized(module, facts.vector)
-        return pipeline.in_tiles(module, facts.tuning)
+        return pipeline.in_tiles(self._with_wide_loads(module), facts.tuning)
 
     @cached_property
     def binder(self) -> Kernel:
