@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...autodiff.accumulate.choice import Facts
-from ...ir.ops import Atomic
-from ...ir.traverse import walk
+from ...ir.ops import Atomic, Barrier, BarrierReduce, Warp
+from ...ir.traverse import kinds, walk
 from ...kernel import Kernel
 from ...runtime.arguments import Supplied
 from ...runtime.config import Launch, make_launch
@@ -29,7 +29,14 @@ def may_exchange(variant: Variant, launch: KnownLaunch) -> bool:
     asked = options.may_alias or options.deterministic or options.report_nan or options.mode == "split"
     if not ways.on_gpu or ways.single or asked or launch.segment is not None or options.facts.alone:
         return False
-    return math.prod(launch.grid) * math.prod(launch.block) <= _MOST_THREADS and variant.adds_in_loops
+    if math.prod(launch.grid) * math.prod(launch.block) > _MOST_THREADS or not variant.adds_in_loops:
+        return False
+    if not kinds(variant.kernel.function.body).isdisjoint((Barrier, BarrierReduce, Warp)):
+        return False  # loops in which threads meet; no code is made to look at them
+    prepared = variant.derivative.prepared
+    plan, home = prepared.accumulation, prepared.structure.home
+    alike = (op for op in prepared.memory.loads if id(op) in plan.together and prepared.plan.has_adjoint(op))
+    return any(home[op.result].in_loop for op in alike)
 
 
 def with_exchange(

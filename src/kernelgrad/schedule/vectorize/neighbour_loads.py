@@ -53,12 +53,14 @@ class _Pass:
         """Loads of neighbours that fill a vector."""
         found: dict[tuple[_Key, Scalar], dict[int, Load]] = {}
         for op in block.ops:
-            if isinstance(op, Load) and not op.volatile and op.result.type in VECTORS:
-                place = self.place(op.ptr)
-                if place is not None and self.is_multiple(place.key, _each(op)):
-                    found.setdefault((place.key, op.result.type), {}).setdefault(place.at, op)  # type: ignore[index]
+            type = op.result.type if isinstance(op, Load) and not op.volatile else None
+            if not isinstance(op, Load) or not isinstance(type, Scalar) or type not in VECTORS:
+                continue
+            place = self.place(op.ptr)
+            if place is not None and self.is_multiple(place.key, _each(type)):
+                found.setdefault((place.key, type), {}).setdefault(place.at, op)
         for (_, type), loads in found.items():
-            each = VECTORS[type].size // type.size
+            each = _each(type)
             for start in loads:
                 if start % each == 0 and all(start + k in loads for k in range(each)):
                     yield [loads[start + k] for k in range(each)]
@@ -114,8 +116,9 @@ class _Pass:
         return False
 
 
-def _each(op: Load) -> int:
-    return VECTORS[op.result.type].size // op.result.type.size  # type: ignore[index]
+def _each(type: Scalar) -> int:
+    """Numbers of a vector."""
+    return VECTORS[type].size // type.size
 
 
 def _first(block: Block, group: list[Load]) -> Load:
