@@ -261,22 +261,21 @@ def finish_derivative(
     tuning: Tuning = PLAIN,
     only_sums: bool = False,
     adjoints: frozenset[str] = frozenset(),
+    filled: frozenset[str] = frozenset(),
 ) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
     through which the user sees adjoints. `gathering`: all memory in which adjoints are added up. `tuning`: what is
     known of its launches. `only_sums`: that is all its loop does, which may take several turns at a time. `adjoints`:
-    the memory of adjoints, if those of zero are to stay zero."""
+    the memory of adjoints, if those of zero are to stay zero. `filled`: shared variables that it fills before it reads
+    them, in every iteration."""
     COUNTS.finished += 1
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
         verify(emitted, "autodiff")
-        sums = Pass("sums", "transforms.sums", (For, While), (gathering, only_sums))
-        clean = for_target(
-            emitted, function.name, (*((UNROLLED_UPDATES,) if only_sums else ()), *DERIVATIVE, sums, *ARRANGED)
-        )
+        clean = _cleaned(emitted, function.name, gathering, only_sums)
         tuned = _tuned(clean, function.name, tuning, gathering)
-        zeros = (Pass("masks", "transforms.masks", (), (adjoints,)),) if adjoints else ()
+        zeros = (Pass("masks", "transforms.masks", (), (adjoints, filled)),) if adjoints else ()
         pieces = Pass("sum_pieces", "transforms.sum_pieces", (), (shadows | gathering,))
         late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((UNROLLED_LOADS,) if only_sums else ()))
         last = Pass("zeros", "transforms.stores:positive_zeros", (Store,), (shadows,))
@@ -284,8 +283,23 @@ def finish_derivative(
         _check_addresses(result.functions[function.name])
         return result
 
-    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {sorted(adjoints)}"
+    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {sorted(adjoints)} {sorted(filled)}"
     return _remembered(emitted, f"derivative {function.name} {told}", compute)
+
+
+def _cleaned(emitted: Module, name: str, gathering: frozenset[str], only_sums: bool = False) -> Module:
+    sums = Pass("sums", "transforms.sums", (For, While), (gathering, only_sums))
+    return for_target(emitted, name, (*((UNROLLED_UPDATES,) if only_sums else ()), *DERIVATIVE, sums, *ARRANGED))
+
+
+@compiling
+@deeply
+def cleaned_derivative(function: Function, module: Module, gathering: frozenset[str]) -> Module:
+    """A function that autodiff emitted, after the first of the passes that finish it: nothing is tuned yet, and no test
+    for zeros is there."""
+    emitted = Module({function.name: function}, module.globals, module.structs)
+    told = f"cleaned {function.name} {sorted(gathering)}"
+    return _remembered(emitted, told, lambda: _cleaned(emitted, function.name, gathering))
 
 
 @compiling
@@ -296,6 +310,15 @@ def vectorized(module: Module, vector: Vectorization) -> Module:
 
     (name,) = module.functions
     return for_target(module, name, (Pass("vector", lambda f, m: run(f, m, vector)), *WIDENED))
+
+
+@compiling
+@deeply
+def with_wide_loads(module: Module, aligned: frozenset[str]) -> Module:
+    """A finished derivative that loads neighbours together from buffers that begin at multiples of 16 bytes."""
+    wide = Pass("wide_loads", "schedule.vectorize.neighbour_loads", (Load,), (aligned,))
+    (name,) = module.functions
+    return for_target(module, name, (wide, Pass("tidy", "transforms.simplify")))
 
 
 def in_tiles(module: Module, tuning: Tuning) -> Module:

@@ -73,6 +73,12 @@ _CELLS: Forced = [
     _ways(on_gpu=True),
 ]
 
+_EXCHANGED: Forced = [
+    ("schedule.exchange.exchanged", "_ENOUGH", 1),
+    ("schedule.exchange.exchanged", "_UPDATE", _HUGE),
+    ("schedule.exchange.exchanged", "_FEWEST", 1),
+]
+
 PLANS: dict[str, Forced] = {
     "as launched": [],
     "one kernel": [_ways(single=True)],
@@ -83,6 +89,7 @@ PLANS: dict[str, Forced] = {
     "a large tape in two": [*_LONG, *_IN_TWO],
     "long sums": _PIECES,
     "many blocks": _CROWDED,
+    "exchanged": [*_EXCHANGED, _ways(on_gpu=True)],
     "as on a GPU": [*_ON_GPU, *_CROWDED],
     "in cells of blocks": _CELLS,
     "in two on a GPU": [*_ON_GPU, *_IN_TWO, *_GATHERED, *_WIDE],

@@ -64,9 +64,20 @@ def _explained(variant: Variant, plan: LaunchPlan | None = None) -> str:
         places = lane_sums.places(function)
         blocks = "tiles" if block_tiles.applies(function) else "pairs" if unroll_and_jam.applies(function) else None
     width, merged = (_elements(variant), variant.merges_rows) if plan is None else _several(plan)
-    told = explain(variant.derivative, _once(variant), places, blocks, width, _without_memory(variant), merged)
+    told = explain(
+        variant.derivative, _once(variant), places, blocks, width, _without_memory(variant), merged, _exchanged(variant)
+    )
     on_cpu = [] if ways.on_gpu else atomic_notes(function)
     return "\n".join([told, *(["", "on the CPU:", *(f"  {note}" for note in on_cpu)] if on_cpu else [])])
+
+
+def _exchanged(variant: Variant) -> frozenset[str]:
+    """The reads whose adjoints launches of their own sum up over the threads."""
+    if not variant.options.facts.exchanged:
+        return frozenset()
+    parts = variant.exchangeable.parts
+    numbers = (number for group in variant.options.facts.exchanged for number in group)
+    return frozenset(str(u.atomic.span).partition(" ")[0] for number in numbers for u in parts[number].updates)
 
 
 def _elements(variant: Variant) -> int | None:
@@ -124,7 +135,7 @@ def _moved(planned: Planned, threads: int, unknown: dict[str, str]) -> list[Traf
         {kind: amount.times(threads) for kind, amount in column.items()}
         for column in _columns(planned.gradient.kernel, plan.variant, shape, scalars, unknown, then)
     ]
-    for kernel, own, supplied in plan.gathers:
+    for kernel, own, supplied in (*plan.gathers, *plan.keys):
         told = {**scalars, **{name: given.value for name, given in supplied.items()}}
         moved = traffic(kernel.function, set(), Shape(own.grid, own.block), told, unknown)
         for kind, amount in moved.items():

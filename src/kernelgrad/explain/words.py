@@ -26,10 +26,12 @@ def explain(
     vector: int | None = None,
     trees: Iterable[str] = (),
     merged: bool = False,
+    exchanged: Collection[str] = (),
 ) -> str:
     """`once`: the places of updates that were moved out of their loops. On CUDA: `in_strips`: where the reads are whose
     updates lanes add up in strips; `blocks`: which of them go at once; `vector`: how many elements a thread does;
-    `merged`: rows of a block go at once. `trees`: the shared variables whose adjoints are in no memory."""
+    `merged`: rows of a block go at once. `trees`: the shared variables whose adjoints are in no memory.
+    `exchanged`: the reads whose adjoints other launches sum up over the threads."""
     prepared = gradient.prepared
     otherwise = "by way of a log" if prepared.options.deterministic else "atomically"
     sections = {
@@ -40,7 +42,8 @@ def explain(
             for name in sorted(prepared.accumulation.private)
         ],
         "variants for launches": _variants(gradient),
-        "what the threads of a block add up first": _together(prepared),
+        "what the threads of a block add up first": _together(prepared, exchanged),
+        "loops exchanged for threads": _exchanged(prepared, exchanged),
         "large grids": [
             *([_BLOCKS[blocks]] if blocks else []),
             *([_VECTOR.format(vector)] if vector else []),
@@ -185,14 +188,20 @@ def _along(prepared: Prepared) -> list[str]:
     ]
 
 
-def _together(prepared: Prepared) -> list[str]:
+def _exchanged(prepared: Prepared, places: Collection[str]) -> list[str]:
+    reads = (str(load.span) for load in prepared.memory.loads if str(load.span) in places)
+    what = "a launch of its own has a thread for each iteration, which sums up what all threads would add in it"
+    return [f"{place}: {what}" for place in reads]
+
+
+def _together(prepared: Prepared, exchanged: Collection[str]) -> list[str]:
     """What `tune` may do about atomics in loops; that depends on the launch's block and on the loop."""
     rows = []
     plan, home = prepared.accumulation, prepared.structure.home
     for load in prepared.memory.loads:
         if not plan.is_atomic(load) or plan.is_logged(load) or not home[load.result].in_loop:
             continue
-        if not prepared.plan.has_adjoint(load):
+        if not prepared.plan.has_adjoint(load) or str(load.span) in exchanged:
             continue
         if id(load) in plan.together:
             rows.append(f"{load.span}: in a block of whole warps that runs the loop, the sums of its rows go round")

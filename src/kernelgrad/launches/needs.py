@@ -13,6 +13,7 @@ from .memory.buffers import Expression, Need, Number, SharedBytes, Sized, Value
 from .memory.double_cells import cell_lengths, wide_adjoints
 from .memory.partial_sums import partial_sums
 from .memory.replicas import replicas
+from .memory.row_memory import row_memory
 from .memory.tape_memory import shadows, tape_needs
 from .memory.winner_memory import winner_needs
 
@@ -37,6 +38,7 @@ def needs_of(
         *replicas(variant),
         *wide_adjoints(variant),
         *cell_lengths(variant),
+        *row_memory(variant),
         *started_grid.launch_extents(variant),
         *segments,
         *tape_needs(variant, tape),

@@ -50,10 +50,10 @@ class Gathering(NamedTuple):
 
 
 class PlannedStep(NamedTuple):
-    """A launch. `role`: a gather, a kernel of the gradient, or the kernel itself after its reverse. `told`: numbers
-    that only this one is given."""
+    """A launch. `role`: a gather, a kernel of the gradient, a sum over its threads, or the kernel itself after its
+    reverse. `told`: numbers that only this one is given."""
 
-    role: Literal["gather", "kernel", "forward"]
+    role: Literal["gather", "kernel", "keys", "forward"]
     kernel: Kernel
     grid: Extents
     block: Extents
@@ -103,14 +103,16 @@ class LaunchPlan:
         self.parts = tuple(part for is_needed, part in _PARTS if is_needed(self))
         self.kernels = kernels_in_order(variant)
         self.then: tuple[tuple[Kernel, bool], ...] = ()  # as `kernels`, but launched as the kernel is
-        self.written = written_by(variant, *(g.kernel for g in gathers))
+        self.keys = _keys(variant, launch)
+        self.written = written_by(variant, *(g.kernel for g in (*gathers, *self.keys)))
 
     @cached_property
     def reads(self) -> frozenset[str]:
         """The kernel's own parameters and variables that its launches read."""
         from .memory.saved_buffers import read_by
 
-        kernels = (*(kernel for kernel, _ in (*self.kernels, *self.then)), *(g.kernel for g in self.gathers))
+        others = (g.kernel for g in (*self.gathers, *self.keys))
+        kernels = (*(kernel for kernel, _ in (*self.kernels, *self.then)), *others)
         names = {p.name for p in self.variant.kernel.function.params} | set(self.variant.kernel.module.globals)
         return frozenset(name for kernel in kernels for name in read_by(kernel.function, names))
 
@@ -130,11 +132,21 @@ class LaunchPlan:
             grid, block = started(variant, grid, block)
         gathers = [PlannedStep("gather", k, own.grid, own.block, True, told) for k, own, told in self.gathers]
         kernels = [
-            PlannedStep("kernel", kernel, grid, variant.started(kernel, block), takes_adjoints)
+            PlannedStep("kernel", kernel, grid, variant.started(kernel, block), takes_adjoints, self._told)
             for kernel, takes_adjoints in self.kernels
         ]
+        keys = [PlannedStep("keys", k, own.grid, own.block, True, told) for k, own, told in self.keys]
         then = [PlannedStep("forward", k, self.launch.grid, self.launch.block, takes) for k, takes in self.then]
-        return (*gathers, *kernels, *then)
+        return (*gathers, *kernels, *keys, *then)
+
+    @cached_property
+    def _told(self) -> Mapping[str, Supplied]:
+        """What the gradient's own kernels are told."""
+        if not self.keys:
+            return MappingProxyType({})
+        from .choice.exchanging import told
+
+        return told(self.variant, self.launch)
 
     @property
     def renumbers(self) -> bool:
@@ -178,9 +190,10 @@ class LaunchPlan:
         launch, supplied = at.own.sized(at.launch), at.own.supplied
         steps = []
         for step in self.steps:
-            bound = at.bound if step.role == "kernel" else given
+            bound = at.bound if step.role in ("kernel", "keys") else given
             bound = bound if step.takes_adjoints else self.without_adjoints(bound)
-            started = {"gather": _PLAIN.on(at.stream), "kernel": launch, "forward": at.launch}[step.role]
+            plain = _PLAIN.on(at.stream)
+            started = {"gather": plain, "kernel": launch, "keys": plain, "forward": at.launch}[step.role]
             own = {} if step.role == "forward" else {**supplied, **step.told}
             steps.append(Step(step.kernel, bound, started._replace(grid=step.grid, block=step.block), own))
         return steps
@@ -205,6 +218,15 @@ def _sizes(variant: Variant, launch: KnownLaunch, known: Looking) -> Sizes | Non
     from .memory.tape_memory import by_arithmetic
 
     return by_arithmetic(variant, launch, known)
+
+
+def _keys(variant: Variant, launch: KnownLaunch) -> tuple[Gathering, ...]:
+    """The launches after the gradient's own in which sums over its threads are taken."""
+    if not variant.options.facts.exchanged:
+        return ()
+    from .choice.exchanging import launches
+
+    return tuple(Gathering(*found) for found in launches(variant, launch))
 
 
 def kernels_in_order(variant: Variant) -> tuple[tuple[Kernel, bool], ...]:
@@ -296,6 +318,14 @@ def _renumber(plan: LaunchPlan, at: Preparation) -> None:
     supply(launch_extents(plan.variant), sized(at.launch, at.bound), at.placement, at.stream, at.own)
 
 
+def _leave(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.buffers import supply
+    from .memory.row_memory import row_memory
+    from .memory.tape_memory import sized
+
+    supply(row_memory(plan.variant), sized(at.launch, at.bound), at.placement, at.stream, at.own)
+
+
 def _cut(plan: LaunchPlan, at: Preparation) -> None:
     assert plan.segment is not None
     at.own.supplied[SEGMENT] = Supplied(plan.segment)
@@ -337,6 +367,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.derivative.wide, _widen),
     (lambda plan: plan.variant.derivative.cells, _tell_lengths),
     (lambda plan: plan.renumbers, _renumber),
+    (lambda plan: plan.variant.options.facts.exchanged, _leave),
     (lambda plan: plan.segment is not None, _cut),
     (lambda plan: plan.variant.places, _keep),
     (lambda plan: plan.variant.derivative.won_buffers, _add_winners),

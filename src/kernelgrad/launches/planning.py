@@ -7,6 +7,7 @@ code (`variant`) -> what a launch needs besides (`plan`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -62,8 +63,15 @@ def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
     variant = forms.for_launch(launch)
     if launch.ways.on_gpu and variant.rows is None and (vector := _vectorized(variant, launch, looking)):
         variant = forms.variant(launch.wanted, vector)
+    if variant.options.facts.exchanged and (aligned := _aligned(launch)):
+        variant = forms.variant(launch.wanted, replace(variant.options.facts, aligned=aligned))
     gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
     return LaunchPlan(variant, launch, gathers, tuple(_cleared(forms, variant, launch)), looking)
+
+
+def _aligned(launch: KnownLaunch) -> frozenset[str]:
+    names = (name for name, _ in launch.sizes)
+    return frozenset(name for name, aligned in zip(names, launch.aligned, strict=False) if aligned)
 
 
 def _vectorized(variant: Variant, launch: KnownLaunch, looking: Looking) -> Facts | None:

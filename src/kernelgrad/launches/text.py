@@ -11,6 +11,7 @@ from .plan import LaunchPlan, PlannedStep
 _ROLES = {
     "gather": "collects an adjoint, element by element",
     "kernel": "the gradient",
+    "keys": "sums up over the gradient's threads what they would add to the same elements",
     "forward": "the kernel itself, after its reverse",
 }
 

@@ -14,7 +14,8 @@ A sum of numbers with the same guards has these guards; so has what a loop carri
 Note [Careful loops]
 Where a loop would test in each iteration, and writes nothing but its results, it runs without tests, and again with
 them if a result is NaN: where there is none, no zero met an infinity. If lanes exchange values in it, all of them run
-it again. Long sums in straight code are made so, too.
+it again; so does a block that fills shared memory in each iteration before it reads that. Long sums in straight code
+are made so, too.
 """
 
 from __future__ import annotations
@@ -29,9 +30,27 @@ from ..analysis.adjoint_values import LongSums, adjoint_values, long_sums
 from ..analysis.machine import FULL_WARP
 from ..ir.builder import Builder
 from ..ir.effects import is_pure
-from ..ir.ops import Apply, Block, Constant, For, Function, If, Load, Module, Op, Value, Warp
+from ..ir.ops import (
+    Apply,
+    Barrier,
+    BarrierReduce,
+    Block,
+    Constant,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Load,
+    Module,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Value,
+    Warp,
+)
 from ..ir.traverse import clone, free_values, operands, rebuild, walk, with_body
-from ..ir.types import BOOL, U32, Scalar
+from ..ir.types import BOOL, I32, U32, Scalar
 from . import simplify
 
 _MOST = 6  # guards of a value
@@ -57,19 +76,30 @@ class Guarded(NamedTuple):
         return _union(self.guards, (self.source or self.raw,)) if self.fresh else self.guards
 
 
-def run(function: Function, module: Module, memory: frozenset[str]) -> Function:
-    """`memory`: what holds adjoints (see `adjoint_values`)."""
+def run(function: Function, module: Module, memory: frozenset[str], filled: frozenset[str] = frozenset()) -> Function:
+    """`memory`: what holds adjoints (see `adjoint_values`). `filled`: shared variables that a block fills wherever it
+    reads them afterwards."""
     adjoints = adjoint_values(function, memory)
-    masks = _Masks(adjoints)
+    masks = _Masks(adjoints, _pointers_to(function, filled))
     body = masks.block(function.body)
     return simplify.run(with_body(function, body), module) if masks.changed else function
+
+
+def _pointers_to(function: Function, variables: frozenset[str]) -> frozenset[Value]:
+    if not variables:
+        return frozenset()
+    found = set[Value]()
+    for op in walk(function.body):
+        named = isinstance(op, GlobalRef) and op.name in variables
+        found.update(op.results if named or (isinstance(op, Offset | PtrCast) and op.ptr in found) else ())
+    return frozenset(found)
 
 
 def is_second_run(op: If, definition: Mapping[Value, Op]) -> bool:
     """See Note [Careful loops]: rare."""
     test = definition.get(op.cond)
-    while isinstance(test, Warp) or (isinstance(test, Apply) and test.fn == "or"):
-        test = definition.get(test.args[-1])
+    while isinstance(test, Warp | BarrierReduce) or (isinstance(test, Apply) and test.fn in ("or", "convert")):
+        test = definition.get(test.value if isinstance(test, BarrierReduce) else test.args[-1])
     return bool(op.results) and not op.orelse.ops and _is_nan_test(test)
 
 
@@ -78,8 +108,8 @@ def _is_nan_test(op: Op | None) -> bool:
 
 
 class _Masks:
-    def __init__(self, adjoints: set[Value]):
-        self.adjoints = adjoints
+    def __init__(self, adjoints: set[Value], filled: frozenset[Value]):
+        self.adjoints, self.filled = adjoints, filled
         self.b = Builder()
         self.known: dict[Value, Guarded] = {}
         self.definition: dict[Value, Op] = {}
@@ -302,7 +332,8 @@ class _Masks:
         """It writes nothing, and NaN in it is NaN in a result."""
         inside = list(walk(loop.body))
         fixed = self.number(loop.lower) is not None and self.number(loop.upper) is not None
-        allowed = all(is_pure(op) or isinstance(op, _RUN_AGAIN) or (fixed and self.is_of_warp(op)) for op in inside)
+        meets = self.is_of_block if self.filled else lambda op: fixed and self.is_of_warp(op)
+        allowed = all(is_pure(op) or isinstance(op, _RUN_AGAIN) or meets(op) for op in inside)
         if not allowed:
             return False
         scalars = all(_is_float(v) for v in loop.results if v in self.adjoints)
@@ -312,10 +343,16 @@ class _Masks:
         """An exchange in which all lanes take part."""
         return isinstance(op, Warp) and op.fn.startswith("shfl") and self.number(op.args[0]) == FULL_WARP
 
+    def is_of_block(self, op: Op) -> bool:
+        """A barrier of the block, or the filling of what it reads."""
+        return (isinstance(op, Store) and op.ptr in self.filled) or (isinstance(op, Barrier) and op.scope == "block")
+
     def passes_on(self, op: Op) -> bool:
         match op:
-            case Warp():
+            case Warp() | Barrier():
                 return True
+            case Store(ptr):
+                return ptr in self.filled
             case Apply() if any(map(self.is_adjoint, op.args)):
                 return op.fn in _PASSING and _is_float(op.result)
             case Load() | If() | For():
@@ -334,6 +371,10 @@ class _Masks:
         some = self.any_nan([new for new, old in pairs if self.is_adjoint(old)])
         if any(isinstance(inner, Warp) for inner in walk(op.body)):
             some = self.b.emit(Warp, "vote_any", (self.b.constant(FULL_WARP, U32), some), type=BOOL)
+        if any(isinstance(inner, Barrier) for inner in walk(op.body)):
+            number = self.b.convert(some, I32)
+            anywhere = self.b.emit(BarrierReduce, "or", number, type=I32)
+            some = self.b.convert(anywhere, BOOL)
         results: dict[Value, Value] = {}
         tested = clone(Block((), (replace(last, unroll=1),), last.results), results)
         waiting = {v: self.known[v] for v in last.results if v in self.known}  # for tests that come after both

@@ -48,7 +48,12 @@ from . import promote, simplify
 
 def run(function: Function, module: Module, shadows: frozenset[str], only_sums: bool = False) -> Function:
     """`shadows`: the parameters and variables that hold adjoints. `only_sums`: the function does nothing else."""
-    found, most = function, ONLY_SUMS if only_sums else LOOP_SUMS
+    return at_most(function, module, shadows, ONLY_SUMS if only_sums else LOOP_SUMS)
+
+
+def at_most(function: Function, module: Module, shadows: frozenset[str], most: int) -> Function:
+    """`most`: sums of one loop."""
+    found = function
     while True:  # from loops to the loops around them
         sums = _Sums(found, shadows, most)
         body = sums.block(found.body)

@@ -51,7 +51,9 @@ class Facts:
     elements each. `alone`: there is one thread. `inlined`: it is part of a thread of another kernel, whose own is what
     it is given by value; `stacks`: and keeps more than a constant number of values. `ragged`: the rows of a block are
     not whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a reverse alone go
-    to other elements in every iteration, as they do in a typical launch."""
+    to other elements in every iteration, as they do in a typical launch. `exchanged`: loops whose updates launches of
+    their own sum up over the threads, by the numbers that `schedule/exchange` gives them. `aligned`: the buffers of
+    which neighbours may be loaded sixteen bytes at a time."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -79,6 +81,8 @@ class Facts:
     stacks: bool = False
     ragged: bool = False
     apart_in_turn: bool = True
+    exchanged: tuple[tuple[int, ...], ...] = ()
+    aligned: frozenset[str] = frozenset()
 
 
 USUAL = Facts()  # of most launches

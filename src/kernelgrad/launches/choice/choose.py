@@ -68,6 +68,7 @@ class Chooser:
             looking = Looking(known)
             found = self._suited(self._find(launch, looking, sizes, assigned), launch)
             found = found._replace(facts=self._with_early_loads(found.facts, launch, looking))
+            found = found._replace(facts=self._exchanging(found.facts, launch, looking))
             self.relevant.add(looking.asked)
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
@@ -95,6 +96,14 @@ class Chooser:
         from .block_cells import for_launch
 
         return for_launch(facts, self.prepared, launch)
+
+    def _exchanging(self, facts: Facts, launch: KnownLaunch, known: Known) -> Facts:
+        """With loops that are exchanged for the threads, where that pays."""
+        if not launch.ways.on_gpu or not self._has_loops or facts.cells:
+            return facts
+        from .exchanging import may_exchange, with_exchange
+
+        return with_exchange(self._form, facts, launch, known) if may_exchange(self.variant, launch) else facts
 
     def _in_registers(self, facts: Facts) -> Facts:
         """Where few blocks do the work of all, their threads add up in registers what they add to copies: floats can

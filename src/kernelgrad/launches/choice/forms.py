@@ -83,7 +83,8 @@ class Forms:
             return found
         with COMPILING:
             if (listed, facts) not in self.made:
-                base = None if facts.vector is None else self._variant(listed, replace(facts, vector=None))
+                plain = replace(facts, vector=None, aligned=frozenset())
+                base = None if plain == facts else self._variant(listed, plain)
                 options = self._options(listed, facts)
                 self.made[listed, facts] = Variant(self.kernel, options, self.derivations, base, self._rows)
             return self.made[listed, facts]

@@ -20,7 +20,7 @@ from ...autodiff.prepare.prepared import Derivations
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...errors import Span
-from ...ir.ops import Atomic, For, Function, Module, Print, Store, While
+from ...ir.ops import Atomic, For, Function, Global, Module, Print, Store, While
 from ...ir.traverse import kinds, walk
 from ...ir.types import Type
 from ...kernel import Kernel
@@ -34,6 +34,7 @@ from .binding import binder, parameter_notes, supplied_names, with_supplied
 if TYPE_CHECKING:
     from ...autodiff.accumulate.logs import Log, Logged
     from ...autodiff.calculus.tape import Stack
+    from ...schedule.exchange.exchanged import Exchangeable, Exchanged
 
 _ONE_OF_A_NAME = "// With other settings its text defines the same name: a file has room for one of them."
 
@@ -69,14 +70,54 @@ class Variant:
     @cached_property
     def _modules(self) -> tuple[Module, ...]:
         """The functions after all passes that do not depend on how many elements a thread does."""
-        return self.base._modules if self.base is not None else tuple(map(self._finished, self._functions))
+        if self.base is not None:
+            return self.base._modules
+        if self.options.facts.exchanged:
+            return (self._finished(self.exchanged.rows),)
+        return tuple(map(self._finished, self._functions))
+
+    # ---- loops that are exchanged for threads
+
+    @cached_property
+    def exchangeable(self) -> Exchangeable:
+        """What could be exchanged of its code; there is one function."""
+        if self.base is not None:
+            return self.base.exchangeable
+        from ...schedule.exchange.exchanged import Exchangeable
+
+        (function,), adding = self._functions, self._adding
+        module = pipeline.cleaned_derivative(function, self._known, adding)
+        return Exchangeable(module.functions[function.name], module, adding | {SHARED_BYTES})
+
+    @cached_property
+    def exchanged(self) -> Exchanged:
+        return self.base.exchanged if self.base is not None else self.exchangeable.code(self.options.facts.exchanged)
+
+    @cached_property
+    def keys_kernels(self) -> tuple[Kernel, ...]:
+        """Those that sum up over the threads, after the gradient's own."""
+        if not self.options.facts.exchanged:
+            return ()
+        left = frozenset(buffer.name for buffer in self.exchanged.buffers if buffer.adjoint)
+        finished = ((f, self._finished_keys(f, own, left)) for f, own in self.exchanged.keys)
+        return tuple(self._as_kernel(f, self._with_wide_loads(module)) for f, module in finished)
+
+    def _with_wide_loads(self, module: Module) -> Module:
+        aligned = self.options.facts.aligned
+        return pipeline.with_wide_loads(module, aligned) if aligned else module
+
+    def _finished_keys(self, function: Function, variables: dict[str, Global], left: frozenset[str]) -> Module:
+        module = replace(self._known, globals={**self._known.globals, **variables})
+        shadows, adding = self._shadows, self._adding
+        adjoints, filled = adding | left, frozenset(variables)
+        return pipeline.finish_derivative(function, module, shadows, adding, adjoints=adjoints, filled=filled)
 
     def _laid_out(self, module: Module) -> Module:
         """For threads that do several elements each, or warps that do the work of several blocks."""
         facts = self.options.facts
         if facts.vector is not None:
             return pipeline.vectorized(module, facts.vector)
-        return pipeline.in_tiles(module, facts.tuning)
+        return pipeline.in_tiles(self._with_wide_loads(module), facts.tuning)
 
     @cached_property
     def binder(self) -> Kernel:
@@ -85,22 +126,34 @@ class Variant:
 
     def _finished(self, function: Function, each: int | None = None) -> Module:
         """`each`: how many rows a thread does at most, where that is not what the facts say."""
-        shadows = frozenset(p.name for p in self.derivative.adjoints.values())
-        added_to = (
-            *self.derivative.internal.values(),
-            *(p for own in self.derivative.copies.values() for p in own.params),
-            *self.derivative.wide.values(),
-        )
-        gathering = shadows | {p.name for p in added_to} | {g.name for g in self.derivative.shared.values()}
-        variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
-        known = replace(self.kernel.module, globals=variables)
         tiles = (tile for used in self.derivative.prepared.plan.refilled.values() for tile in used)
         refilled = frozenset(tile.variable for tile in tiles if tile.barrier is not None)
         tuning = replace(self.options.facts.tuning, refilled=refilled)
         tuning = replace(tuning, each=tuning.each if each is None else each)
         only_sums = self.derivative.coarse is not None and self.derivative.only_sums
-        adjoints = gathering | {SHARED_BYTES}
-        return pipeline.finish_derivative(function, known, shadows, gathering, tuning, only_sums, adjoints)
+        adding = self._adding
+        adjoints = adding | {SHARED_BYTES}
+        return pipeline.finish_derivative(function, self._known, self._shadows, adding, tuning, only_sums, adjoints)
+
+    @cached_property
+    def _shadows(self) -> frozenset[str]:
+        return frozenset(p.name for p in self.derivative.adjoints.values())
+
+    @cached_property
+    def _adding(self) -> frozenset[str]:
+        """All memory in which adjoints are added up."""
+        added_to = (
+            *self.derivative.internal.values(),
+            *(p for own in self.derivative.copies.values() for p in own.params),
+            *self.derivative.wide.values(),
+        )
+        return self._shadows | {p.name for p in added_to} | {g.name for g in self.derivative.shared.values()}
+
+    @cached_property
+    def _known(self) -> Module:
+        """The kernel's module, with the shadows of shared memory."""
+        variables = {**self.kernel.module.globals, **{g.name: g for g in self.derivative.shared.values()}}
+        return replace(self.kernel.module, globals=variables)
 
     def _as_kernel(self, function: Function, module: Module) -> Kernel:
         derivative = self.derivative

@@ -1,0 +1,111 @@
+"""Whether a launch's loops are exchanged for its threads (see `schedule/exchange/row_exchange`), and the launches that
+sum up over those."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from ...autodiff.accumulate.choice import Facts
+from ...ir.ops import Atomic, Barrier, BarrierReduce, Warp
+from ...ir.traverse import kinds, walk
+from ...kernel import Kernel
+from ...runtime.arguments import Supplied
+from ...runtime.config import Launch, make_launch
+from ...runtime.integers import KnownLaunch
+from ...schedule.exchange.exchanged import Groups
+from ...schedule.exchange.key_kernels import BLOCK
+from .variant import Variant
+
+_MOST_THREADS = 2**31 - 1
+Numbers = Callable[[str], int | None]
+
+
+def may_exchange(variant: Variant, launch: KnownLaunch) -> bool:
+    """Whether it is worth a look."""
+    ways, options = launch.ways, variant.options
+    asked = options.may_alias or options.deterministic or options.report_nan or options.mode == "split"
+    if not ways.on_gpu or ways.single or asked or launch.segment is not None or options.facts.alone:
+        return False
+    if math.prod(launch.grid) * math.prod(launch.block) > _MOST_THREADS or not variant.adds_in_loops:
+        return False
+    if not kinds(variant.kernel.function.body).isdisjoint((Barrier, BarrierReduce, Warp)):
+        return False  # loops in which threads meet; no code is made to look at them
+    prepared = variant.derivative.prepared
+    plan, home = prepared.accumulation, prepared.structure.home
+    alike = (op for op in prepared.memory.loads if id(op) in plan.together and prepared.plan.has_adjoint(op))
+    return any(home[op.result].in_loop for op in alike)
+
+
+def with_exchange(
+    form: Callable[[Facts], Variant], facts: Facts, launch: KnownLaunch, known: Callable[[Any], Any]
+) -> Facts:
+    """The facts, with the loops that are exchanged: what launches of their own add up, each element a few times, needs
+    neither doubles nor copies."""
+    added = facts.wide | facts.copied
+    bare = _without(facts, added)
+    found = _found(form(bare), launch, known)
+    if not found:
+        return facts
+    kept = added - _names(form(bare), found)
+    if kept:
+        bare = _without(facts, added - kept)
+        found = _found(form(bare), launch, known)
+    return replace(bare, exchanged=found) if found else facts
+
+
+def _without(facts: Facts, names: frozenset[str]) -> Facts:
+    return replace(facts, wide=facts.wide - names, copied=facts.copied - names, coarse=0)
+
+
+def _found(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Groups:
+    derivation = variant.derivative
+    several = len(derivation.functions) != 1 or derivation.won_buffers or variant.places
+    if several or derivation.coarse is not None or variant.logged:
+        return ()
+    return variant.exchangeable.groups(launch.grid, launch.block, _numbers(variant, known))
+
+
+def _names(variant: Variant, groups: Groups) -> frozenset[str]:
+    """The parameters all of whose additions are made by these launches."""
+    found = variant.exchangeable
+    gone = {id(u.atomic) for group in groups for n in group for u in found.parts[n].updates}
+    memory = found.known(found.parts[0].loop).memory
+    left = {
+        r
+        for op in walk(found.function.body)
+        if isinstance(op, Atomic) and id(op) not in gone
+        for r in memory.of(op.ptr)
+    }
+    adjoints = {p.name: name for name, p in variant.derivative.adjoints.items()}
+    roots = {r for group in groups for n in group for u in found.parts[n].updates for r in memory.of(u.ptr)}
+    return frozenset(adjoints[r.name] for r in roots - left if r.name in adjoints)
+
+
+def _numbers(variant: Variant, known: Callable[[Any], Any]) -> Numbers:
+    """The integers among the arguments, by their names."""
+    params = {p.name: p.value for p in variant.kernel.function.params}
+
+    def number(name: str) -> int | None:
+        found = known(params[name]) if name in params else None
+        return int(found) if found is not None else None
+
+    return number
+
+
+def launches(variant: Variant, launch: KnownLaunch) -> Iterator[tuple[Kernel, Launch, dict[str, Supplied]]]:
+    """The kernels that sum up over threads, how they are launched, and what they are told."""
+    numbers = _numbers(variant, launch.answers(variant.kernel.function))
+    common = told(variant, launch)
+    for group, kernel in zip(variant.options.facts.exchanged, variant.keys_kernels, strict=True):
+        found = variant.exchangeable.launch(group, launch.grid, launch.block, numbers)
+        own = {name: Supplied(value) for name, value in found.told.items()}
+        yield kernel, make_launch(found.grid, BLOCK), {**common, **own}
+
+
+def told(variant: Variant, launch: KnownLaunch) -> dict[str, Supplied]:
+    numbers = _numbers(variant, launch.answers(variant.kernel.function))
+    found = variant.exchangeable.told(variant.options.facts.exchanged, launch.grid, launch.block, numbers)
+    return {name: Supplied(value) for name, value in found.items()}

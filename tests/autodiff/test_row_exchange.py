@@ -1,0 +1,197 @@
+"""Loops that all threads run over the same elements, exchanged for the threads: in a launch of their own, a thread has
+an element and sums up over the others."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from derived import kernel_of
+from every_plan import forced
+from kernelgrad.backends.cuda import kernel_name
+from kernelgrad.explain.counted import counts
+from kernelgrad.ir.layout import param_layout
+from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.launch import LaunchConfig
+from row_exchange_cases import EXCHANGED, STAYS, Case
+
+from ..emulation.run_text import run_packed
+
+CASES = {**EXCHANGED, **{name: Case(source, 0) for name, source in STAYS.items()}}
+WAYS: dict[str, dict[str, Any]] = {
+    "value and gradient": {},
+    "consumed": {"primal": False},
+    "kept": {"primal": False, "keep": ["o"], "assign": ["q", "k", "v"]},
+}
+
+
+def adjoints_of(case: Case, args: list[Any]) -> list[Any]:
+    return [np.random.default_rng(7 + k).standard_normal(a.size).astype(a.dtype) for k, a in enumerate(args[:4])]
+
+
+def launched(case: Case, options: dict[str, Any], seed: int | None = None) -> tuple[list[Any], Any]:
+    gradient, args = kg.gradient(kernel_of(case.source, "kernel"), "o, q, k, v", **options), case.arguments()
+    adjoints = adjoints_of(case, args)
+    if seed is None:
+        gradient[case.grid, case.block](*args, *adjoints)
+    else:
+        report = gradient.check(case.grid, case.block, *args, *adjoints, seed=seed)
+        assert not report.findings, report
+    return [*args[:4], *adjoints], gradient
+
+
+def assert_same(got: list[Any], wanted: list[Any]) -> None:
+    tolerance = 1e-10 if got[0].dtype == np.float64 else 2e-4
+    for one, other in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * max(1.0, abs(other).max()))
+
+
+def key_launches(gradient: Any, case: Case) -> int:
+    planned = gradient.planned(make_launch(case.grid, case.block), tuple(case.arguments()), {})
+    return sum(step.role == "keys" for step in planned.plan.steps)
+
+
+# All of them as they are fastest, some in every way.
+IN_EVERY_WAY = ("online", "two passes", "causal, n rows", "heads", "float4", "a recurrence")
+PAIRS = [(name, way) for name in CASES for way in WAYS if way == "kept" or name in IN_EVERY_WAY]
+AS_TEXT = (
+    "online",
+    "branches",
+    "two passes by a pointer",
+    "float4",
+    "a window",
+    "every third",
+    "heads",
+    "soft k-means",
+)
+
+
+@pytest.mark.parametrize(("name", "way"), PAIRS)
+def test_values(name: str, way: str) -> None:
+    """Against the gradient without it; run, and watched in a shuffled order."""
+    case, options = CASES[name], WAYS[way]
+    wanted, _ = launched(case, options)
+    with forced("exchanged"):
+        got, gradient = launched(case, options)
+        if way == "kept":
+            assert key_launches(gradient, case) == case.keys
+            assert_same(launched(case, options, seed=3)[0], wanted)
+    assert_same(got, wanted)
+
+
+@pytest.mark.parametrize("name", AS_TEXT)
+def test_as_text(name: str) -> None:
+    """The CUDA text of every launch, compiled by g++ against an emulation."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    case = EXCHANGED[name]
+    wanted, _ = launched(case, WAYS["kept"])
+    args = case.arguments()
+    adjoints = adjoints_of(case, args)
+    with forced("exchanged"):
+        gradient = kg.gradient(kernel_of(case.source, "kernel"), "o, q, k, v", **WAYS["kept"])
+        steps, _, own = gradient._prepare(make_launch(case.grid, case.block), (*args, *adjoints), {})
+        for kernel, bound, launch, supplied in steps:
+            module, config = kernel.cuda_module, LaunchConfig(launch.grid, launch.block)
+            packed = kernel._with_variables(module, bound, config, None, supplied).packed
+            offsets, _ = param_layout(module.functions[kernel.name])
+            run_packed(kernel.source, kernel_name(kernel.name), launch.grid, launch.block, packed, offsets)
+        own.finish()
+    assert_same([*args[:4], *adjoints], wanted)
+
+
+def test_zeros_meet_infinities() -> None:
+    """Rows whose adjoints are zero add nothing, whatever they computed."""
+    case = EXCHANGED["kernel regression"]
+    for way in WAYS.values():
+        found = []
+        for plan in ("as launched", "exchanged"):
+            args = case.arguments()
+            adjoints = adjoints_of(case, args)
+            args[1][8], adjoints[0][8:12] = np.inf, 0.0
+            args[3][20], adjoints[0][0::4] = np.inf, 0.0
+            with forced(plan):
+                kg.gradient(kernel_of(case.source, "kernel"), "o, q, k, v", **way)[case.grid, case.block](
+                    *args, *adjoints
+                )
+            found.append(adjoints)
+        assert_same(found[1], found[0])
+        assert np.isfinite(found[1][3]).all()
+
+
+def test_attention_by_its_formula() -> None:
+    case = EXCHANGED["online"]
+    o, q, k, v, n, rows = case.arguments()
+    d_o, *adjoints = (
+        np.zeros_like(a) if number else a * 0 + np.sin(np.arange(a.size)) for number, a in enumerate((o, q, k, v))
+    )
+    with forced("exchanged"):
+        kg.gradient(kernel_of(case.source, "kernel"), "o, q, k, v")[case.grid, case.block](
+            o, q, k, v, n, rows, d_o.copy(), *adjoints
+        )
+    q, k, v, d_o = (a.reshape(-1, 4) for a in (q, k, v, d_o))
+    e = np.exp(q @ k.T)
+    p = e / e.sum(1, keepdims=True)
+    d_s = p * (d_o @ v.T - (d_o * (p @ v)).sum(1, keepdims=True))
+    for found, expected in zip(adjoints, (d_s @ k, d_s.T @ q, p.T @ d_o), strict=True):
+        np.testing.assert_allclose(found, expected.ravel(), rtol=1e-9, atol=1e-11)
+
+
+def planned_on_gpu(source: str, rows: int, n: int, **options: Any) -> Any:
+    arrays = [np.zeros(count * 16, np.float32) for count in (rows, rows, n, n)]
+    made = kg.gradient(kg.compile(source.replace("#define D 4", "#define D 16"))["kernel"], "o, q, k, v", **options)
+    return made.planned(make_launch(-(-rows // 128), 128), (*arrays, n, rows), {}, on_gpu=True)
+
+
+def test_what_is_chosen() -> None:
+    """Large launches of attention have no atomics in loops, and a few numbers of each row in memory."""
+    planned = planned_on_gpu(EXCHANGED["floats"].source, 16384, 1024, primal=False, keep=["o"])
+    found = counts(planned)
+    rows, keys = planned.plan.steps
+    assert (rows.role, keys.role) == ("kernel", "keys") and found.tape == 0
+    assert found.atomics == 2 * 16 * 1024 * keys.grid[1] and keys.grid[1] <= 128
+    assert sum(b.count * b.type.size for b in planned.plan.variant.exchanged.buffers) <= 32
+    assert "_of_rows" in keys.kernel.source and "atomicAdd" not in rows.kernel.source
+    for other in ({"deterministic": True}, {"may_alias": True}):
+        steps = planned_on_gpu(EXCHANGED["floats"].source, 16384, 1024, **other).plan.steps
+        assert all(step.role != "keys" for step in steps)
+    assert len(planned_on_gpu(EXCHANGED["floats"].source, 256, 100).plan.steps) == 1
+
+
+def test_explained() -> None:
+    case = EXCHANGED["online"]
+    with forced("exchanged"):
+        text = kg.gradient(kernel_of(case.source, "kernel"), "o, q, k, v").explain(
+            case.grid, case.block, *case.arguments()
+        )
+    assert "loops exchanged for threads" in text and "kernel_grad_keys: grid 1" in text
+    assert "which sums up what all threads would add in it (4 times)" in text and "go round" not in text
+
+
+def test_the_same_text_twice() -> None:
+    """In the order of the source, not of a set."""
+    case = EXCHANGED["two passes"]
+    with forced("exchanged"):
+        texts = [
+            kg.gradient(kg.compile(case.source)["kernel"], "o, q, k, v").source_for(
+                case.grid, case.block, *case.arguments()
+            )
+            for _ in range(2)
+        ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", ["floats", "two passes by a pointer", "causal, n rows"])
+def test_nvrtc(name: str) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from kernelgrad.runtime.cuda import compile_only
+
+    case = EXCHANGED[name]
+    with forced("exchanged"):
+        made = kg.gradient(kernel_of(case.source, "kernel"), "o, q, k, v", primal=False)
+        for step in made.planned(make_launch(case.grid, case.block), tuple(case.arguments()), {}).plan.steps:
+            assert compile_only(step.kernel.source, "sm_80")
