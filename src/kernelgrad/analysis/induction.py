@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..ir.builder import Builder
 from ..ir.ops import Apply, Constant, For, Value, While
 from ..ir.types import BOOL, I64, Scalar, Type
-from .structure import Structure
+from .structure import Structure, carried_as, is_rotated
 
 if TYPE_CHECKING:
     from .cycles import Cycle
@@ -54,11 +54,13 @@ def _find_cycle(loop: For | While, arg: Value, structure: Structure) -> Cycle | 
 
 def find_step(loop: For | While, arg: Value, structure: Structure) -> Induction | None:
     """Of an integer that each iteration moves on."""
-    if isinstance(loop, While) and arg is loop.body.args[0]:
+    if isinstance(loop, While) and arg is loop.body.args[0] and is_rotated(loop):
         return Induction("going", BOOL)
     if not _is_integer(arg.type) or (isinstance(loop, For) and arg is loop.body.args[0]):
         return None
-    index = loop.body.args.index(arg) - isinstance(loop, For)
+    index = carried_as(loop, loop.body.args.index(arg))
+    if index is None:
+        return None
     bits = arg.type.bits if isinstance(arg.type, Scalar) else 0
     following = structure.definition.get(unconverted(loop.body.results[index], bits, structure))
     if not isinstance(following, Apply) or len(following.args) != 2:

@@ -126,3 +126,11 @@ def _kind(op: Op, around: Place, last: bool) -> Kind:
 def is_rotated(loop: While) -> bool:
     """Whether the condition is a carried bool and all work is in the body (see `rotate`)."""
     return not loop.before.ops and loop.before.results == (loop.before.args[:1] + loop.before.args)
+
+
+def carried_as(loop: For | While, position: int) -> int | None:
+    """Which of the values that a loop carries an argument of its body is; none, if it is computed before the body."""
+    if isinstance(loop, For):
+        return position - 1
+    forwarded, carried = loop.before.results[position + 1], loop.before.args
+    return carried.index(forwarded) if forwarded in carried else None

@@ -16,7 +16,7 @@ from ..fold import evaluate as fold
 from ..fold import limits
 from ..machine import WARP
 from ..promises import NOTHING, Promised
-from ..structure import Place, Structure
+from ..structure import Place, Structure, carried_as
 
 Known = Callable[[Value], int | float | bool | None]
 # ("thread_idx", axis), ("block_idx", axis), a loop's counter, what a promised buffer holds (see `promises`), or a part
@@ -236,7 +236,7 @@ class Sums:
             return self._counter(loop, value)
         if not _is_integer(value.type):
             return None
-        index = _carried(loop, position)
+        index = carried_as(loop, position)
         if index is None:
             return None
         start, step = self.of(loop.inits[index]), self._step(loop.body.results[index], value)
@@ -441,14 +441,6 @@ _ENDLESS = 1 << 32  # iterations: more are not run
 _STRIDE = 1 << 24  # as many threads as a grid may have that goes through a buffer in strides
 
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
-
-
-def _carried(loop: For | While, position: int) -> int | None:
-    """Which of the values that a loop carries an argument of its body is; none, if it is computed before the body."""
-    if isinstance(loop, For):
-        return position - 1
-    forwarded, carried = loop.before.results[position + 1], loop.before.args
-    return carried.index(forwarded) if forwarded in carried else None
 
 
 def _is_integer(type: Type) -> bool:

@@ -58,7 +58,7 @@ class Before:
 
     def __init__(self, function: Function, memory: Memory, may_alias: bool, numbers: Numbers | None = None):
         self.memory, self.may_alias, self._function, self._numbers = memory, may_alias, function, numbers
-        self._paths = dict(_paths(function.body, ()))
+        self._paths = dict(paths(function.body, ()))
         self._fenced = any(isinstance(op, Fence) for op in walk(function.body))
         self._quiet = not any(isinstance(op, (*MEETINGS, Atomic)) for op in walk(function.body))
 
@@ -81,7 +81,7 @@ class Before:
         around, loops = store, list[For | While]()
         for (one, k, side), (other, j, other_side) in zip(self._paths[id(store)], self._paths[id(load)], strict=False):
             if side != other_side:  # of the operation around them
-                return _meets(around)
+                return meets(around)
             if one is not other:
                 return k < j and not self._apart_at_once(store, load, loops)
             if isinstance(one, For | While):
@@ -100,13 +100,13 @@ class Before:
 
     def _moves_on(self, loop: For | While, around: list[For | While], store: Op, load: Load) -> bool:
         """Whether what is stored in an iteration is not what the thread, or one that it meets, loads in a later one."""
-        if _meets(loop) or not isinstance(store, Store):
+        if meets(loop) or not isinstance(store, Store):
             return False
-        if self._goes_along(loop, store, load):
+        if self.goes_along(loop, store, load):
             return True
         return self._thread is not None and self._thread.apart_in_turn(store, load, around, loop)
 
-    def _goes_along(self, loop: For | While, store: Store, load: Load) -> bool:
+    def goes_along(self, loop: For | While, store: Store, load: Load | Store) -> bool:
         """Whether both are where an index says that is another one in every iteration, whatever the numbers are."""
         places = [self._structure.definition.get(ptr) for ptr in (store.ptr, load.ptr)]
         one, other = places
@@ -209,15 +209,15 @@ def _factors(function: Function) -> list[Value]:
 _ROW, _FEW = 512, 5  # typical numbers
 
 
-def _paths(block: Block, around: Path, region: int = 0) -> Iterator[tuple[int, Path]]:
+def paths(block: Block, around: Path, region: int = 0) -> Iterator[tuple[int, Path]]:
     for k, op in enumerate(block.ops):
         path = (*around, (op, k, region))
         yield id(op), path
         for number, inner in enumerate(blocks(op)):
-            yield from _paths(inner, path, number)
+            yield from paths(inner, path, number)
 
 
-def _meets(op: Op) -> bool:
+def meets(op: Op) -> bool:
     return any(isinstance(inner, (*MEETINGS, Atomic)) for block in blocks(op) for inner in walk(block))
 
 

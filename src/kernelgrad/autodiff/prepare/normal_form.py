@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _CAS_LOOPS = Pass("cas_loops", "transforms.cas_loops", (Atomic,))
 _BIT_MOVES = Pass("bit_moves", "transforms.bit_moves", (PtrCast, Member, "bitcast"))
 _LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca,))
+_STORED_VALUES = Pass("stored_values", "transforms.stored_values", (For, While, Barrier))
 _ROTATE = Pass("rotate", "transforms.rotate", (While,))
 _INVARIANT = Pass("invariant", "transforms.invariant", (For, While))
 
@@ -44,6 +45,8 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     """The function in the form that reversal knows."""
     facts = options.facts
     refuse_fences(function)
+    if not options.may_alias and options.mode != "split" and {Load, Store} <= kinds(function.body):
+        function = applied(_STORED_VALUES, function, module)
     if any(isinstance(op, Load | Store) and op.volatile for op in walk(function.body)):
         volatile = Pass("volatile", "transforms.volatile_accesses", (), (not facts.ragged,))
         function = applied(volatile, function, module)

@@ -149,7 +149,7 @@ class Derivations:
         """The function in the form that reversal knows."""
         facts = options.facts
         known = facts.block, facts.passed, facts.columns, bool(facts.cells), facts.alone, facts.inlined, facts.ragged
-        key = options.listed, options.mode == "reverse", options.deterministic, *known
+        key = options.listed, options.mode, options.may_alias, options.deterministic, *known
         if key not in self._ready:
             self._ready[key] = in_form(self._with_members(options), self.module, options)
         return self._ready[key]

@@ -9,7 +9,7 @@ from ...analysis import roots as memory_analysis
 from ...autodiff.calculus.activity import holds_floats
 from ...autodiff.prepare.options import Mode
 from ...errors import ArgumentError
-from ...ir.ops import Function, Param
+from ...ir.ops import Function, Module, Param
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
 from ...runtime.signature import c_signature, user_params
 from .promises import NONE, Promises, check_promises, described
@@ -98,7 +98,7 @@ def make_settings(
     if kept and may_alias:
         problem = "what shares memory with another argument may be read, or stored more than once"
         raise ArgumentError(f"keep and may_alias=True do not go together: {problem}; pass separate buffers, or a copy")
-    check_kept(function, kept)
+    check_kept(function, kept, mode)
     check_assigned(function, assigned)
     promises = check_promises(function, promises)
     everything = (*listed, *_numbers_in_structs(function, listed))
@@ -151,15 +151,24 @@ def check_outputs(function: Function, parameters: Names, listed: tuple[str, ...]
     raise ArgumentError(f"{problem}: {what}\n  {c_signature(function)}")
 
 
-def check_kept(function: Function, names: tuple[str, ...]) -> None:
+def check_kept(function: Function, names: tuple[str, ...], mode: Mode) -> None:
     """What is not read is overwritten by stores alone, or added to: its adjoint can be left as it is, if need be by
-    working on a copy. The adjoint of what is read and written has one value before and another after."""
-    memory = memory_analysis.analyse(function)
-    by_name = {p.name: p.value for p in function.params}
+    working on a copy. The adjoint of what is read and written has one value before and another after; but not if all
+    that is read is what the thread stored there, and derivatives compute it again."""
+    outputs = _pure_outputs(function)
+    if mode != "split" and not outputs.issuperset(names):
+        from ...transforms import stored_values
+
+        outputs |= _pure_outputs(stored_values.run(function, Module()))
     for name in names:
-        root = by_name[name]
-        if any(root in memory.of(op.ptr) for op in memory.loads) or root not in memory.written():
+        if name not in outputs:
             raise ArgumentError(f"keep: '{name}' is not a pure output: it is read, or nothing writes it")
+
+
+def _pure_outputs(function: Function) -> set[str]:
+    memory = memory_analysis.analyse(function)
+    read = {root for op in memory.loads for root in memory.of(op.ptr)}
+    return {p.name for p in function.params if p.value in memory.written() - read}
 
 
 def check_assigned(function: Function, names: tuple[str, ...]) -> None:
