@@ -14,6 +14,7 @@ from ..ir.layout import param_layout
 from ..ir.ops import Module, called
 from ..locks import make_lock
 from .devices import check, current, describe, driver, limits, primary_context
+from .driver_library import number
 from .launch import BoundArguments, LaunchConfig
 from .nvrtc import compile_only
 
@@ -52,7 +53,7 @@ class CudaExecutable:
         self._parameters = _Parameters(*param_layout(module.functions[kernel]))
 
     def _attribute(self, name: str) -> int:
-        attribute = getattr(self._driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        attribute = number("CU_FUNC_ATTRIBUTE_", name)
         return int(check(self._driver, self._driver.cuFuncGetAttribute(attribute, self._function)))
 
     # ---- launching
@@ -111,7 +112,7 @@ class CudaExecutable:
                 f"{self.shown}: a block needs {nbytes + self.static_shared} bytes of shared memory"
                 f" ({', '.join(parts)}); {self._limits.name} has {most}"
             )
-        attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        attribute = number("CU_FUNC_ATTRIBUTE_", "MAX_DYNAMIC_SHARED_SIZE_BYTES")
         check(self._driver, self._driver.cuFuncSetAttribute(self._function, attribute, nbytes))
         self._dynamic_allowed = nbytes
 
