@@ -106,6 +106,9 @@ def test_calls() -> None:
     assert driver.cuMemPoolSetAttribute(4, 4, 1 << 36) == (0,)
     assert driver.cuMemcpyHtoDAsync(1 << 47, b"abc", 3, 2) == (0,)
     assert driver.cuLaunchKernel(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0) == (0,)
+    handle = ctypes.c_void_p
+    assert driver.launch_kernel(handle(1 << 40), (1 << 31) - 1, *range(3, 9), handle(1 << 47), handle(10), None) == 0
+    assert driver.launch_kernel(handle(1 << 40), 2, *range(3, 9), None, None, None) == 0
     assert library.log == [
         ("cuMemAlloc_v2", 100),
         ("cuMemGetInfo_v2",),
@@ -115,6 +118,8 @@ def test_calls() -> None:
         ("cuMemPoolSetAttribute", 4, 4, 1 << 36),
         ("cuMemcpyHtoDAsync_v2", 1 << 47, b"abc", 3, 2),
         ("cuLaunchKernel", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, None),
+        ("cuLaunchKernel", 1 << 40, (1 << 31) - 1, 3, 4, 5, 6, 7, 8, 1 << 47, 10, None),
+        ("cuLaunchKernel", 1 << 40, 2, 3, 4, 5, 6, 7, 8, None, None, None),
     ]
 
 

@@ -11,6 +11,8 @@ from .arrays import ArrayView
 from .devices import driver
 from .driver_library import number
 
+_START, _SIZE = (number("CU_POINTER_ATTRIBUTE_", name) for name in ("RANGE_START_ADDR", "RANGE_SIZE"))
+
 Extent = tuple[int, int]  # an address, and that after the last byte
 
 
@@ -69,6 +71,6 @@ def _of_address(address: int) -> Extent | None:
         bindings = driver()
     except DeviceError:
         return None
-    asked = (number("CU_POINTER_ATTRIBUTE_", name) for name in ("RANGE_START_ADDR", "RANGE_SIZE"))
-    (failed, start), (unknown, size) = (bindings.cuPointerGetAttribute(attribute, address) for attribute in asked)
+    failed, start = bindings.cuPointerGetAttribute(_START, address)
+    unknown, size = bindings.cuPointerGetAttribute(_SIZE, address)
     return None if failed or unknown else (start, start + size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from ..errors import DeviceError
@@ -68,6 +69,7 @@ FUNCTIONS = {
     "cuEventRecord": "p p",
     "cuEventDestroy_v2": "p",
 }
+_VOID_P = ctypes.c_void_p
 _LETTERS: dict[str, Any] = {
     "i": ctypes.c_int,
     "u": ctypes.c_uint,
@@ -75,7 +77,7 @@ _LETTERS: dict[str, Any] = {
     "l": ctypes.c_ulonglong,
     "z": ctypes.c_size_t,
     "d": ctypes.c_uint64,  # an address on a device
-    "p": ctypes.c_void_p,  # a handle, or an address on the host; bytes are one
+    "p": _VOID_P,  # a handle, or an address on the host; bytes are one
     "s": ctypes.c_char_p,
 }
 
@@ -116,7 +118,8 @@ def number(prefix: str, name: str) -> int:
 
 
 class Driver:
-    """Its functions, by the names that programs use: `driver.cuMemAlloc(nbytes)` gives `(status, address)`."""
+    """Its functions, by the names that programs use: `driver.cuMemAlloc(nbytes)` gives `(status, address)`. What calls
+    them is made once: launches that are not replayed make some of these calls each."""
 
     def __init__(self, library: Any):
         self.library = library
@@ -125,25 +128,16 @@ class Driver:
         symbol = next((name + suffix for suffix in _SUFFIXES if name + suffix in FUNCTIONS), None)
         if symbol is None:
             raise AttributeError(name)
-        made = _caller(_function(self.library, symbol), FUNCTIONS[symbol].split())
+        made = _CALLERS.get(symbol, _caller)(_function(self.library, symbol), FUNCTIONS[symbol].split())
         self.__dict__[name] = made
         return made
 
-    def cuDeviceGetName(self, room: int, device: int) -> tuple[int, bytes]:
-        name = ctypes.create_string_buffer(room)
-        status = _function(self.library, "cuDeviceGetName")(name, room, device)
-        return status, name.value
-
-    def cuPointerGetAttribute(self, attribute: int, address: int) -> tuple[int, int]:
-        """Of those that are numbers."""
-        found = ctypes.c_uint64()
-        status = _function(self.library, "cuPointerGetAttribute")(ctypes.byref(found), attribute, address)
-        return status, found.value
-
-    def cuMemPoolSetAttribute(self, pool: int, attribute: int, value: int) -> tuple[int]:
-        """Of those that are numbers."""
-        given = ctypes.c_uint64(value)
-        return (_function(self.library, "cuMemPoolSetAttribute")(pool, attribute, ctypes.byref(given)),)
+    @cached_property
+    def launch_kernel(self) -> Callable[..., int]:
+        """cuLaunchKernel itself, which gives the status. Nothing is converted, which would take as long as the rest:
+        extents are integers that fit, handles and addresses are `ctypes.c_void_p`, None for 0."""
+        address = ctypes.cast(_function(self.library, "cuLaunchKernel"), _VOID_P).value
+        return ctypes.CFUNCTYPE(ctypes.c_int)(address or 0)
 
 
 def _function(library: Any, symbol: str) -> Any:
@@ -151,27 +145,70 @@ def _function(library: Any, symbol: str) -> Any:
         function = getattr(library, symbol)
     except AttributeError:
         raise DeviceError(f"the NVIDIA driver has no {symbol}: it is too old for CUDA 12") from None
-    function.argtypes = [ctypes.c_void_p if "*" in letter else _LETTERS[letter] for letter in FUNCTIONS[symbol].split()]
+    function.argtypes = [_VOID_P if "*" in letter else _LETTERS[letter] for letter in FUNCTIONS[symbol].split()]
     function.restype = ctypes.c_int
     return function
 
 
 def _caller(function: Any, letters: list[str]) -> Callable[..., tuple[Any, ...]]:
     outs = [_LETTERS[letter[1:]] for letter in letters if "*" in letter]
-    first = all("*" in letter for letter in letters[: len(outs)])
+    if not outs:
+        return lambda *given: (function(*given),)
+    if len(outs) > 1:
+        return _giving_some(function, outs)
+    return _giving_one(function, outs[0], len(letters), "*" in letters[0])
 
-    def giving_none(*given: Any) -> tuple[Any, ...]:
-        return (function(*given),)
 
-    def giving_one(*given: Any) -> tuple[Any, ...]:
-        made = outs[0]()
-        place = ctypes.byref(made)
-        status = function(place, *given) if first else function(*given, place)
-        return status, made.value or 0
+def _giving_one(function: Any, out: Any, count: int, first: bool) -> Callable[..., tuple[Any, ...]]:
+    byref = ctypes.byref
 
-    def giving_some(*given: Any) -> tuple[Any, ...]:
+    def alone() -> tuple[Any, ...]:
+        made = out()
+        return function(byref(made)), made.value or 0
+
+    def before(*given: Any) -> tuple[Any, ...]:
+        made = out()
+        return function(byref(made), *given), made.value or 0
+
+    def behind(*given: Any) -> tuple[Any, ...]:
+        made = out()
+        return function(*given, byref(made)), made.value or 0
+
+    return alone if count == 1 else before if first else behind
+
+
+def _giving_some(function: Any, outs: list[Any]) -> Callable[..., tuple[Any, ...]]:
+    def giving(*given: Any) -> tuple[Any, ...]:
         made = [out() for out in outs]
         status = function(*map(ctypes.byref, made), *given)
         return (status, *[out.value or 0 for out in made])
 
-    return (giving_none, giving_one, giving_some)[min(2, len(outs))]
+    return giving
+
+
+# ---- those that the header's types say too little of -----------------------------------------------------------------
+
+
+def _device_name(function: Any, _: list[str]) -> Callable[..., tuple[Any, ...]]:
+    def giving(room: int, device: int) -> tuple[int, bytes]:
+        name = ctypes.create_string_buffer(room)
+        return function(name, room, device), name.value
+
+    return giving
+
+
+def _pointer_attribute(function: Any, _: list[str]) -> Callable[..., tuple[Any, ...]]:
+    """Of those that are numbers."""
+    return _giving_one(function, ctypes.c_uint64, 3, True)
+
+
+def _pool_attribute(function: Any, _: list[str]) -> Callable[..., tuple[Any, ...]]:
+    """Of those that are numbers."""
+    return lambda pool, attribute, value: (function(pool, attribute, ctypes.byref(ctypes.c_uint64(value))),)
+
+
+_CALLERS = {
+    "cuDeviceGetName": _device_name,
+    "cuPointerGetAttribute": _pointer_attribute,
+    "cuMemPoolSetAttribute": _pool_attribute,
+}
