@@ -84,6 +84,7 @@ class Op(Asked):
         shapes = {name: tuple(named[name].shape) for name in roles.arrays}
         shapes |= {name: self._shape(name, shape, named) for name, shape in self._outputs}
         integers = tuple((name, self._integer(name, named[name])) for name in roles.integers)
+        self._check_outputs(shapes, dict(integers))
         slots = tuple(Slot("primal", name) for name in given)
         call = Call(self._family, self._launch(named), integers, static, tuple(shapes.items()), slots)
         return call, list(given.values())
