@@ -4,7 +4,8 @@ The kernels of gradients.py on tiny arrays: the kernel, J and R as there. The CP
 here is a little more than the host's part; `--bare` leaves their code out and keeps all that comes before it. With a
 GPU, `gradients.py --host` measures the whole. `--jax`: jitted calls of operators of JAX, beside `x + 1`. `--torch`:
 calls of operators of PyTorch and plain launches on tensors, beside an `autograd.Function` written by hand around raw
-kernels; on a GPU if PyTorch has one, where it is the host's time that is measured.
+kernels; on a GPU if PyTorch has one, where it is the host's time that is measured, and launches that are not replayed
+and the calls of the driver that they make are told apart, beside the same calls through cuda-bindings.
 """
 
 from __future__ import annotations
@@ -141,6 +142,41 @@ def by_hand(device: str) -> Any:
     return Product.apply
 
 
+class Interface:
+    """A tensor that shows the CUDA array interface alone: its launches are not replayed."""
+
+    def __init__(self, tensor: Any):
+        self._tensor, self.__cuda_array_interface__ = tensor, tensor.__cuda_array_interface__
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+def driver_calls() -> dict[str, Callable[[], Any]]:
+    """The calls of a launch: ours, and by cuda-bindings where they are installed."""
+    import ctypes
+
+    from kernelgrad.runtime.cuda import compile_only
+    from kernelgrad.runtime.devices import check, driver, limits
+
+    ours, empty = driver(), 'extern "C" __global__ void nothing() {}'
+    module = check(ours, ours.cuModuleLoadData(compile_only(empty, limits(0).arch)))
+    function = check(ours, ours.cuModuleGetFunction(module, b"nothing"))
+    handle = ctypes.c_void_p(function)
+    calls: dict[str, Callable[[], Any]] = {
+        "cuLaunchKernel": lambda: ours.launch_kernel(handle, 1, 1, 1, 1, 1, 1, 0, None, None, None),
+        "cuCtxGetCurrent": lambda: ours.cuCtxGetCurrent(),
+    }
+    try:
+        from cuda.bindings import driver as theirs
+    except ImportError:
+        return calls
+    return calls | {
+        "cuLaunchKernel, cuda-bindings": lambda: theirs.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0),
+        "cuCtxGetCurrent, cuda-bindings": lambda: int(theirs.cuCtxGetCurrent()[1]),
+    }
+
+
 def in_torch(batches: int) -> None:
     import torch
 
@@ -178,6 +214,12 @@ def in_torch(batches: int) -> None:
         "by hand, backward on this thread": here(backward(hand)),
         "operator, backward on this thread": here(backward(op)),
     }
+    if device == "cuda":
+        shown = [Interface(t) for t in (y, x, w, seed, d_x, d_w)]
+        runs |= {
+            "launch, not replayed": lambda: kernel[1, N](*shown[:3], N),
+            "gradient launch, not replayed": lambda: gradient[1, N](None, *shown[1:3], N, *shown[3:]),
+        } | driver_calls()
     settled = torch.cuda.synchronize if device == "cuda" else lambda: None
     for run in runs.values():
         for _ in range(3):

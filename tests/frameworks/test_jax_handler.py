@@ -352,7 +352,7 @@ def test_errors_of_the_driver(driver: Driver, monkeypatch: pytest.MonkeyPatch) -
     from types import SimpleNamespace
 
     bindings = SimpleNamespace(
-        CUresult=lambda k: SimpleNamespace(name=f"CUDA_{k}"), cuGetErrorString=lambda s: (0, b"no")
+        cuGetErrorName=lambda k: (0, f"CUDA_{k}".encode()), cuGetErrorString=lambda k: (0, b"no")
     )
     monkeypatch.setattr(devices, "driver", lambda: bindings)
     xla, (call, arrays) = Xla(), call_of(new("grow"), x=X, a=0.5, n=1000)

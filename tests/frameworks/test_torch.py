@@ -34,7 +34,12 @@ def test_what_private_names_of_torch_are_used() -> None:
 
     for name in ("apply", "save_for_forward", "mark_non_differentiable", "set_materialize_grads"):
         assert hasattr(_SingleLevelFunction, name)
-    for name in ("_AutoDispatchBelowAutograd", "_ExcludeDispatchKeyGuard", "DispatchKeySet"):
+    for name in (
+        "_AutoDispatchBelowAutograd",
+        "_ExcludeDispatchKeyGuard",
+        "DispatchKeySet",
+        "_will_engine_execute_node",
+    ):
         assert hasattr(torch._C, name)
     with enable_single_level_autograd_function(), _set_fwd_grad_enabled(True):
         assert torch._VF._unpack_dual(torch.ones(1), 0)[0].item() == 1
@@ -58,6 +63,78 @@ def test_gradcheck() -> None:
     inputs = (random(4), random(4, seed=1), random(1).sum().detach().requires_grad_())
     assert gradcheck(WEIGHTED, inputs, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True)
     assert gradgradcheck(WEIGHTED, inputs, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+def three_inputs() -> tuple[Any, Any]:
+    """Inputs of `loss_of`, and vectors of their shapes."""
+    inputs = (random(4, grad=False), random(4, grad=False, seed=1), torch.tensor(1.7, dtype=torch.float64))
+    return inputs, (
+        random(4, grad=False, seed=2),
+        random(4, grad=False, seed=3),
+        torch.tensor(0.3, dtype=torch.float64),
+    )
+
+
+def loss_of(op: Any, grow: Any) -> Any:
+    def loss(x: Any, w: Any, a: Any) -> Any:
+        y = op(x, w, a)
+        return (y * y * w).sum() + (grow(y) * x).sum()
+
+    return loss
+
+
+OURS, PLAIN = loss_of(WEIGHTED, elementwise("grow")), loss_of(weighted, lambda y: y.exp() * y)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("name", ["hvp", "vhp", "hessian"])
+def test_autograd_functional(name: str, create_graph: bool) -> None:
+    """`hvp` is a backward of a backward of a backward: the last one along the vector, in which all is linear."""
+    inputs, vectors = three_inputs()
+    function = getattr(torch.autograd.functional, name)
+    found, expected = (
+        function(f, inputs, *([] if name == "hessian" else [vectors]), create_graph=create_graph, strict=True)
+        for f in (OURS, PLAIN)
+    )
+    close(found, expected)
+
+
+def along(f: Any, x: Any, w: Any, a: Any) -> Any:
+    """A vector to the Hessian times it, by two backwards."""
+    return lambda v: vjp(grad(lambda x: f(x, w, a)), x)[1](v)[0]
+
+
+def by_grad(f: Any, inputs: Any, v: Any) -> Any:
+    (x, w, a), v = inputs, v.clone().requires_grad_()
+    found = torch.autograd.functional.hvp(lambda x: f(x, w, a), x, v, create_graph=True)[1]
+    return torch.autograd.grad(found.square().sum(), v)[0]
+
+
+LINEAR = {
+    "grad": lambda f, inputs, v: grad(lambda v: along(f, *inputs)(v).square().sum())(v),
+    "jvp": lambda f, inputs, v: jvp(along(f, *inputs), (v,), (inputs[1],)),
+    "jacrev": lambda f, inputs, v: jacrev(along(f, *inputs))(v),
+    "vmap": lambda f, inputs, v: vmap(along(f, *inputs))(torch.stack([v, 2 * v])),
+    "autograd": by_grad,
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_hessian_vector_products_are_linear_in_the_vector(name: str) -> None:
+    inputs, vectors = three_inputs()
+    close(*[LINEAR[name](f, inputs, vectors[0]) for f in (OURS, PLAIN)])
+
+
+def test_no_third_derivative_comes_out() -> None:
+    (x, w, a), (v, *_) = three_inputs()
+    x.requires_grad_()
+    found = torch.autograd.functional.hvp(lambda x: OURS(x, w, a), x, v, create_graph=True)[1]
+    for ask in (lambda: torch.autograd.grad(found.sum(), x, retain_graph=True), lambda: found.sum().backward()):
+        with pytest.raises(kg.UnsupportedError, match="first and second derivatives"):
+            ask()
+    alone = lambda x, w, a: WEIGHTED(x, w, a).sum()  # noqa: E731
+    with pytest.raises(kg.UnsupportedError, match="first and second derivatives"):
+        jvp(lambda x: along(alone, x, w, a)(v), (x.detach(),), (v,))
 
 
 def test_in_place_kernels_return_new_contents() -> None:

@@ -102,3 +102,15 @@ def make(name: str, *args: Any, **settings: Any) -> kg.torch.Op:
 def test_errors(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+def test_an_output_smaller_than_the_number_of_threads_is_refused() -> None:
+    """n is the size of w, and y is like x."""
+    kernel = kg.compile("""__global__ void gather(double *y, const double *x, const double *w, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = w[i] * x[n - 1 - i];
+    }""")["gather"]
+    op, ones = kg.torch.op(kernel, {"y": "x"}), torch.ones(5, dtype=torch.float64)
+    assert op(ones, ones[:3])[:3].tolist() == [1, 1, 1]
+    with pytest.raises(kg.ArgumentError, match="'y' has 3 elements, and n is 5"):
+        op(ones[:3], ones)

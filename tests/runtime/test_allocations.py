@@ -12,6 +12,7 @@ import pytest
 
 from kernelgrad.runtime import allocations
 from kernelgrad.runtime.arrays import ArrayView, is_part, view
+from kernelgrad.runtime.driver_library import NUMBERS
 
 
 def around(array: Any) -> tuple[int, int] | None:
@@ -55,9 +56,9 @@ def test_chunks_of_cupy() -> None:
 @pytest.mark.parametrize(("size", "expected"), [(80, (64, 0)), (512, (64, 432)), (70, None)])
 def test_arrays_with_the_interface(monkeypatch: pytest.MonkeyPatch, size: int, expected: Any) -> None:
     """As Numba's: the driver knows."""
-    names = SimpleNamespace(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR="start", CU_POINTER_ATTRIBUTE_RANGE_SIZE="size")
-    answers = {"start": 1000, "size": size}
-    asked = SimpleNamespace(CUpointer_attribute=names, cuPointerGetAttribute=lambda name, at: (0, answers[name]))
+    names = NUMBERS["CU_POINTER_ATTRIBUTE_"]
+    answers = {names["RANGE_START_ADDR"]: 1000, names["RANGE_SIZE"]: size}
+    asked = SimpleNamespace(cuPointerGetAttribute=lambda attribute, at: (0, answers[attribute]))
     monkeypatch.setattr(allocations, "driver", lambda: asked)
     array = SimpleNamespace(__cuda_array_interface__={"data": (1064, False)})
     assert is_part(on_gpu(array)) and allocations.margins(on_gpu(array)) == expected

@@ -1,7 +1,6 @@
 """The CUDA runtime as far as it goes without a GPU: compiling, caching, and saying what is missing."""
 
 import gc
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -61,14 +60,16 @@ def test_unknown_architecture(empty_cache: Path) -> None:
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     monkeypatch.setattr(nvrtc_library, "_folders", list)
     monkeypatch.setattr(nvrtc_library, "_MAJORS", (99,))
-    for need in (devices.driver, nvrtc_library.nvrtc):
-        need.cache_clear()
-        with pytest.raises(DeviceError, match=r"kernelgrad\[cuda13\]"):
-            need()
-        need.cache_clear()
+    nvrtc_library.nvrtc.cache_clear()
+    with pytest.raises(DeviceError, match=r"kernelgrad\[cuda13\]"):
+        nvrtc_library.nvrtc()
+    monkeypatch.setattr(devices, "_driver_device_count", lambda: 1)
+    devices.cuda_available.cache_clear()
+    assert not devices.cuda_available()
+    for made in (nvrtc_library.nvrtc, devices.cuda_available):
+        made.cache_clear()
 
 
 def test_no_driver() -> None:

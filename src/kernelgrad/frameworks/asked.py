@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 from .. import requests
@@ -19,11 +20,13 @@ Shape = Any  # the name of an array whose shape it has, a tuple, or a function o
 
 
 class Inferred(NamedTuple):
-    """`size`: the parameter from which on threads do nothing; `inferred`: the same, where `arrays` tell it."""
+    """`size`: the parameter from which on threads do nothing; `inferred`: the same, where `arrays` tell it.
+    `outputs`: those with one element per thread."""
 
     size: str | None = None
     inferred: str | None = None
     arrays: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
 
 def infer(kernel: Kernel, roles: Roles, sizes: Mapping[str, Any]) -> Inferred:
@@ -31,7 +34,8 @@ def infer(kernel: Kernel, roles: Roles, sizes: Mapping[str, Any]) -> Inferred:
     if extent is None:
         return Inferred()
     arrays = tuple(name for name in extent.arrays if name in roles.arrays)
-    return Inferred(extent.size, extent.size if arrays and extent.size not in sizes else None, arrays)
+    outputs = tuple(name for name in extent.arrays if name in roles.outputs)
+    return Inferred(extent.size, extent.size if arrays and extent.size not in sizes else None, arrays, outputs)
 
 
 class Asked:
@@ -66,6 +70,14 @@ class Asked:
                 shapes = f"'{first}' has {counts[first]} elements, '{name}' has {counts[name]}"
                 raise ArgumentError(f"{self.kernel.name}: {shapes}, and {self._extent.inferred} is the size of both")
         return counts[first]
+
+    def _check_outputs(self, shapes: Mapping[str, Any], named: Mapping[str, Any]) -> None:
+        """Each thread before the size writes an element of them."""
+        for name in self._extent.outputs:
+            size, count = named[self._extent.size or ""], prod(shapes[name])
+            if count < size:
+                problem = f"'{name}' has {count} elements, and {self._extent.size} is {size}"
+                raise ArgumentError(f"{self.kernel.name}: {problem}: every thread before that writes one")
 
     def _value(self, what: str, given: Any, named: Mapping[str, Any]) -> Any:
         """A number, or what a function of the user's says."""

@@ -12,6 +12,7 @@ from ..errors import ArgumentError, UnsupportedError
 from ..runtime.arrays import BFLOAT16, ArrayView, DType
 from ..runtime.config import flat_launch
 from ..runtime.devices import check, current, driver
+from ..runtime.driver_library import number
 from ..runtime.recording import TRACE, refuse_look
 from ..runtime.scratch import zero_bytes
 
@@ -232,7 +233,7 @@ def order_after(waiting: int, done: int, device: int) -> None:
         return
     bindings = driver()
     with current(device):
-        event = check(bindings, bindings.cuEventCreate(int(bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING)))
+        event = check(bindings, bindings.cuEventCreate(number("CU_EVENT_", "DISABLE_TIMING")))
         check(bindings, bindings.cuEventRecord(event, done))
         check(bindings, bindings.cuStreamWaitEvent(waiting, event, 0))
         check(bindings, bindings.cuEventDestroy(event))

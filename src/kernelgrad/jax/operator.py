@@ -88,6 +88,8 @@ class Op(Asked):
         integers = tuple((name, self._integer(name, named[name])) for name in roles.integers)
         slots = tuple(Slot("primal", name) for name in given)
         call = Call(self._family, self._launch(named), integers, static, tuple(shapes.items()), slots)
+        if all(value < 1 << 31 for _, value in integers):  # the others do not fit, which is told later
+            self._check_outputs(shapes, dict(integers))
         return call, list(given.values())
 
     def _launch(self, named: Mapping[str, Any]) -> tuple[int, ...]:

@@ -9,6 +9,9 @@ import numpy as np
 from ..errors import DeviceError
 from .arrays import ArrayView
 from .devices import driver
+from .driver_library import number
+
+_START, _SIZE = (number("CU_POINTER_ATTRIBUTE_", name) for name in ("RANGE_START_ADDR", "RANGE_SIZE"))
 
 Extent = tuple[int, int]  # an address, and that after the last byte
 
@@ -68,7 +71,6 @@ def _of_address(address: int) -> Extent | None:
         bindings = driver()
     except DeviceError:
         return None
-    attributes = bindings.CUpointer_attribute
-    failed, start = bindings.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)
-    unknown, size = bindings.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address)
-    return None if failed or unknown else (int(start), int(start) + int(size))
+    failed, start = bindings.cuPointerGetAttribute(_START, address)
+    unknown, size = bindings.cuPointerGetAttribute(_SIZE, address)
+    return None if failed or unknown else (start, start + size)

@@ -260,10 +260,13 @@ def _cuda_ordinal(array: Any, address: int) -> int:
         return int(array.__dlpack_device__()[1])
     if address == 0:
         return 0
+    from ..errors import DeviceError
+    from .devices import driver
+    from .driver_library import number
+
     try:
-        from cuda.bindings import driver
-    except ImportError:
+        bindings = driver()
+    except DeviceError:
         return 0
-    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    error, ordinal = driver.cuPointerGetAttribute(attribute, address)
-    return int(ordinal) if error == driver.CUresult.CUDA_SUCCESS else 0
+    failed, ordinal = bindings.cuPointerGetAttribute(number("CU_POINTER_ATTRIBUTE_", "DEVICE_ORDINAL"), address)
+    return 0 if failed else ordinal

@@ -14,8 +14,11 @@ from ..ir.layout import param_layout
 from ..ir.ops import Module, called
 from ..locks import make_lock
 from .devices import check, current, describe, driver, limits, primary_context
+from .driver_library import number
 from .launch import BoundArguments, LaunchConfig
 from .nvrtc import compile_only
+
+_handle = ctypes.c_void_p
 
 __all__ = ["CudaExecutable", "compile_cuda", "compile_only"]
 
@@ -44,6 +47,7 @@ class CudaExecutable:
             self._module = check(self._driver, self._driver.cuModuleLoadData(cubin))
             found = self._driver.cuModuleGetFunction(self._module, kernel_name(kernel).encode())
             self._function = check(self._driver, found)
+        self._handle = _handle(self._function)
         self.registers = self._attribute("NUM_REGS")
         self.local_bytes = self._attribute("LOCAL_SIZE_BYTES")
         self.static_shared = self._attribute("SHARED_SIZE_BYTES")
@@ -52,7 +56,7 @@ class CudaExecutable:
         self._parameters = _Parameters(*param_layout(module.functions[kernel]))
 
     def _attribute(self, name: str) -> int:
-        attribute = getattr(self._driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        attribute = number("CU_FUNC_ATTRIBUTE_", name)
         return int(check(self._driver, self._driver.cuFuncGetAttribute(attribute, self._function)))
 
     # ---- launching
@@ -63,15 +67,15 @@ class CudaExecutable:
             return self._narrower_for(config).launch(config, arguments)
         bindings = self._driver
         _, context = bindings.cuCtxGetCurrent()
-        if int(context) != self._context:
+        if context != self._context:
             with current(self.device):
                 return self.launch(config, arguments)
         shared = self._shared.moved + config.shared_bytes
         if shared > self._dynamic_allowed:
             self._allow_dynamic(shared, config)
         parameters = self._parameters.filled(arguments.packed)
-        stream = config.stream or 0
-        (status,) = bindings.cuLaunchKernel(self._function, *config.grid, *config.block, shared, stream, parameters, 0)
+        stream = _handle(config.stream) if config.stream else None
+        status = bindings.launch_kernel(self._handle, *config.grid, *config.block, shared, stream, parameters, None)
         if status:
             raise self._launch_error(config, status)
 
@@ -111,7 +115,7 @@ class CudaExecutable:
                 f"{self.shown}: a block needs {nbytes + self.static_shared} bytes of shared memory"
                 f" ({', '.join(parts)}); {self._limits.name} has {most}"
             )
-        attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        attribute = number("CU_FUNC_ATTRIBUTE_", "MAX_DYNAMIC_SHARED_SIZE_BYTES")
         check(self._driver, self._driver.cuFuncSetAttribute(self._function, attribute, nbytes))
         self._dynamic_allowed = nbytes
 
@@ -161,10 +165,10 @@ class _Parameters(threading.local):
         self._bytes = (ctypes.c_ubyte * max(1, size))()
         self._base = ctypes.addressof(self._bytes)
         self._pointers = (ctypes.c_void_p * max(1, len(offsets)))(*(self._base + offset for offset in offsets))
-        self._address = ctypes.addressof(self._pointers) if offsets else 0
+        self._address = ctypes.c_void_p(ctypes.addressof(self._pointers)) if offsets else None
         self._size = size
 
-    def filled(self, packed: bytes) -> int:
+    def filled(self, packed: bytes) -> ctypes.c_void_p | None:
         if len(packed) != self._size:
             raise LaunchError(f"{len(packed)} bytes of arguments where the kernel takes {self._size}")
         ctypes.memmove(self._base, packed, self._size)

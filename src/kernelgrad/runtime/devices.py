@@ -1,13 +1,11 @@
 """NVIDIA devices through the CUDA driver: what there is, what it can do, its memory, its context.
 
-The driver and the `cuda` packages are looked for when they are first needed, never on import.
+The driver is looked for when it is first needed, never on import.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import sys
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,79 +13,74 @@ from functools import cache
 from typing import Any
 
 from ..errors import DeviceError
+from .driver_library import NAME, Driver, number
 
-_DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-_PACKAGES = ("cuda.bindings",)
 _INSTALL = "install it with: pip install 'kernelgrad[cuda13]', or cuda12 for older drivers"
 
 
 @cache
 def cuda_available() -> bool:
-    """Whether kernels can run on a GPU here: a driver, a device, and the driver's bindings."""
-    return _driver_device_count() > 0 and all(map(_is_installed, _PACKAGES))
+    """Whether kernels can run on a GPU here: a driver, a device, and NVRTC."""
+    return _driver_device_count() > 0 and _has_compiler()
 
 
 def _driver_device_count() -> int:
     try:
-        library = ctypes.CDLL(_DRIVER_LIBRARY)
-        count = ctypes.c_int()
-        found = library.cuInit(0) == 0 and library.cuDeviceGetCount(ctypes.byref(count)) == 0
-    except (OSError, AttributeError):
+        found = driver()
+        status, count = found.cuDeviceGetCount()
+    except DeviceError:
         return 0
-    return count.value if found else 0
+    return 0 if status else int(count)
+
+
+def _has_compiler() -> bool:
+    from .nvrtc_library import nvrtc
+
+    try:
+        return nvrtc() is not None
+    except DeviceError:
+        return False
 
 
 @cache
 def driver_version() -> tuple[int, int]:
     """The newest CUDA that the driver takes code of; any, where there is no driver."""
     try:
-        version = ctypes.c_int()
-        found = ctypes.CDLL(_DRIVER_LIBRARY).cuDriverGetVersion(ctypes.byref(version)) == 0
-    except (OSError, AttributeError):
-        found = False
-    return divmod(version.value, 1000) if found else (1 << 30, 0)
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
-        return False
+        status, version = Driver(library()).cuDriverGetVersion()
+    except (OSError, DeviceError):
+        return 1 << 30, 0
+    return (1 << 30, 0) if status else divmod(version, 1000)
 
 
 @cache
 def library() -> Any:
     """The driver's library itself."""
-    return ctypes.CDLL(_DRIVER_LIBRARY)
+    return ctypes.CDLL(NAME)
 
 
 @cache
-def driver() -> Any:
-    """The driver's Python bindings, initialised."""
+def driver() -> Driver:
+    """The driver, initialised."""
     try:
-        from cuda.bindings import driver as bindings
-    except ImportError as error:
-        raise DeviceError(f"running on a GPU needs the package cuda-bindings ({error}); {_INSTALL}") from error
-    try:
-        check(bindings, bindings.cuInit(0))
-    except DeviceError:
-        raise
-    except Exception as error:  # the bindings load the driver's library here, and raise a class of their own
+        found = Driver(library())
+    except OSError as error:
         raise DeviceError("no NVIDIA driver was found on this machine") from error
-    return bindings
+    check(found, found.cuInit(0))
+    return found
 
 
-def check(bindings: Any, returned: tuple[Any, ...]) -> Any:
+def check(bindings: Driver, returned: tuple[Any, ...]) -> Any:
     """The values of a driver call `(status, *values)`, or the driver's error as ours."""
     if returned[0]:
         raise DeviceError(describe(bindings, returned[0]))
     return returned[1] if len(returned) == 2 else returned[1:]
 
 
-def describe(bindings: Any, status: Any) -> str:
-    _, text = bindings.cuGetErrorString(status)
+def describe(bindings: Driver, status: int) -> str:
+    (_, name), (_, text) = bindings.cuGetErrorName(status), bindings.cuGetErrorString(status)
+    shown = name.decode() if isinstance(name, bytes) else f"status {status}"
     meaning = text.decode() if isinstance(text, bytes) else "unknown error"
-    return f"the CUDA driver reports {status.name}: {meaning}"
+    return f"the CUDA driver reports {shown}: {meaning}"
 
 
 @dataclass(frozen=True)
@@ -113,26 +106,26 @@ def device_count() -> int:
 def limits(device: int) -> Limits:
     bindings = driver()
     handle = _handle(device)
-    attributes = bindings.CUdevice_attribute
 
     def get(name: str) -> int:
-        return int(check(bindings, bindings.cuDeviceGetAttribute(getattr(attributes, name), handle)))
+        attribute = number("CU_DEVICE_ATTRIBUTE_", name)
+        return int(check(bindings, bindings.cuDeviceGetAttribute(attribute, handle)))
 
     def get_3d(name: str) -> tuple[int, int, int]:
-        x, y, z = (get(f"CU_DEVICE_ATTRIBUTE_MAX_{name}_DIM_{axis}") for axis in "XYZ")
+        x, y, z = (get(f"MAX_{name}_DIM_{axis}") for axis in "XYZ")
         return x, y, z
 
-    major, minor = (get(f"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
-    name = check(bindings, bindings.cuDeviceGetName(256, handle)).split(b"\0")[0].decode()
+    major, minor = (get(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
+    name = check(bindings, bindings.cuDeviceGetName(256, handle)).decode()
     return Limits(
         name,
         f"sm_{major}{minor}",
-        get("CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK"),
-        get("CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK"),
+        get("MAX_THREADS_PER_BLOCK"),
+        get("MAX_REGISTERS_PER_BLOCK"),
         get_3d("BLOCK"),
         get_3d("GRID"),
-        get("CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK"),
-        get("CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        get("MAX_SHARED_MEMORY_PER_BLOCK"),
+        get("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from .devices import check, current, driver
+from .driver_library import number
 from .tracing import Filled, Launched, Moved, Operation
 
 _FLOATS = {2: "<e", 4: "<f", 8: "<d"}
@@ -35,9 +36,9 @@ class Graph:
     def _captured(self) -> _GraphExecutable:
         bindings = driver()
         with current(self._device):
-            stream = check(bindings, bindings.cuStreamCreate(int(bindings.CUstream_flags.CU_STREAM_NON_BLOCKING)))
+            stream = check(bindings, bindings.cuStreamCreate(number("CU_STREAM_", "NON_BLOCKING")))
             try:
-                mode = bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+                mode = number("CU_STREAM_CAPTURE_", "MODE_THREAD_LOCAL")
                 check(bindings, bindings.cuStreamBeginCapture(stream, mode))
                 try:
                     for operation in self._operations:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -271,9 +272,15 @@ def _around(part: ArrayView) -> tuple[int, int] | None:
     """The bytes before and behind an array that is part of a larger one; None where nobody knows."""
     if part.around is not None:
         return part.around
+    return _margins()(part)
+
+
+@cache
+def _margins() -> Callable[[ArrayView], tuple[int, int] | None]:
+    """Loaded for who passes such an array, and found once: every launch asks."""
     from .allocations import margins
 
-    return margins(part)
+    return margins
 
 
 def _tracked(place: Place) -> ArgumentError:

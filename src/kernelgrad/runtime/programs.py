@@ -218,4 +218,4 @@ def _driver_error(status: Status) -> None:
     from .devices import describe, driver
 
     bindings = driver()
-    raise DeviceError(describe(bindings, bindings.CUresult(status.which)))
+    raise DeviceError(describe(bindings, status.which))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .devices import check, current, driver
+from .driver_library import number
 from .recording import TRACE, refuse_look
 from .streams import owner_of
 from .tracing import trace_on
@@ -122,7 +123,7 @@ def is_captured(device: int | None, stream: int | None) -> bool:
     bindings = driver()
     with current(device):
         found = check(bindings, bindings.cuStreamIsCapturing(stream or 0))
-    return bool(found != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+    return bool(found != number("CU_STREAM_CAPTURE_", "STATUS_NONE"))
 
 
 class Slabs:
@@ -156,8 +157,8 @@ def _keep_freed_memory(device: int) -> None:
     handle = check(bindings, bindings.cuDeviceGet(device))
     pool = check(bindings, bindings.cuDeviceGetDefaultMemPool(handle))
     total = int(check(bindings, bindings.cuDeviceTotalMem(handle)))
-    attribute = bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-    check(bindings, bindings.cuMemPoolSetAttribute(pool, attribute, bindings.cuuint64_t(total // _KEPT_SHARE)))
+    attribute = number("CU_MEMPOOL_ATTR_", "RELEASE_THRESHOLD")
+    check(bindings, bindings.cuMemPoolSetAttribute(pool, attribute, total // _KEPT_SHARE))
 
 
 _KEPT_SHARE = 16  # of the device's memory

@@ -205,13 +205,46 @@ def tangent_formula(f: Formulas) -> dict[str, Callable[..., Any]]:
 
 
 def second_formula(f: Formulas) -> dict[str, Callable[..., Any]]:
+    """Linear in the gradients and in the tangents, and symmetric in its tangents and what they become: with that much
+    of a derivative, a Hessian times a vector is also what `torch.autograd.functional.hvp` makes of two backwards."""
+    results = len(f.roles.active_results)
+
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.set_materialize_grads(False)
+        own, call = f.call("second", inputs)
+        ctx.mask, ctx.tensors = inputs[-1], [k for k, given in enumerate(inputs) if isinstance(given, Tensor)]
+        _remember(ctx, own, call)
+        ctx.mark_non_differentiable(*[g for k, g in enumerate(_listed(output)) if not ctx.mask >> k & 1])
 
-    def refuse(ctx: Any, *_: Maybe) -> Any:
-        raise f.no_third_order()
+    def backward(ctx: Any, *cotangents: Maybe) -> tuple[Maybe, ...]:
+        own, call = _recall(ctx)
+        asked = {k for k, (node, _) in zip(ctx.tensors, ctx.next_functions, strict=True) if _goes_on(node)}
+        tangents = range(results, len(own))
+        if not asked <= set(tangents):
+            raise f.no_third_order()
+        along = [c if ctx.mask >> k & 1 else None for k, c in enumerate(cotangents)]
+        needed = f.mask(name for k, name in zip(tangents, f.roles.active_inputs, strict=True) if k in asked)
+        found = f.second(own[:results], along, call, needed)
+        return f.spread("second", [*[None] * results, *found], [None] * len(found))
 
-    return {"setup_context": setup_context, "backward": refuse, "jvp": refuse}
+    def jvp(ctx: Any, *tangents: Maybe) -> Any:
+        own, call = _recall_primals(ctx)
+        if _any(f.input_tangents("second", tangents)):
+            raise f.no_third_order()
+        one = f.second(tangents[:results], own[results:], call, ctx.mask)
+        other = f.second(own[:results], tangents[results : len(own)], call, ctx.mask)
+        return _as_returned(added(one, other))
+
+    return {"setup_context": setup_context, "backward": backward, "jvp": jvp}
+
+
+def _goes_on(node: Any) -> bool:
+    """Whether this backward wants what flows to a node, as far as is known: `torch.autograd.grad` wants it of a few."""
+    if node is None:
+        return False
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # of a leaf that a gradient is asked of
+        return True
 
 
 FORMULAS = {

@@ -145,7 +145,9 @@ class Op(Asked):
 
     def _shapes(self, named: Mapping[str, Any]) -> list[list[Any]]:
         """Of the outputs."""
-        return [self._made_shape(name, shape, named) for name, shape in self._outputs]
+        made = {name: self._made_shape(name, shape, named) for name, shape in self._outputs}
+        self._check_outputs(made, named)
+        return list(made.values())
 
     def _launch_numbers(self, named: Mapping[str, Any]) -> list[Any]:
         """Grid, block, bytes of shared memory."""
