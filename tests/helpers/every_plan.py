@@ -76,7 +76,7 @@ _CELLS: Forced = [
 _EXCHANGED: Forced = [
     ("schedule.exchange.exchanged", "_ENOUGH", 1),
     ("schedule.exchange.exchanged", "_UPDATE", _HUGE),
-    ("schedule.exchange.exchanged", "_FEWEST", 1),
+    ("schedule.exchange.exchanged", "FEWEST", 1),
 ]
 
 PLANS: dict[str, Forced] = {

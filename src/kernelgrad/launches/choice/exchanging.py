@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from ...analysis.access.affine import Shape, Sums
 from ...autodiff.accumulate.choice import Facts
-from ...ir.ops import Atomic, Barrier, BarrierReduce, Warp
+from ...autodiff.prepare.prepared import Prepared
+from ...ir.ops import Atomic, Barrier, BarrierReduce, Load, Value, Warp
 from ...ir.traverse import kinds, walk
 from ...kernel import Kernel
 from ...runtime.arguments import Supplied
 from ...runtime.config import Launch, make_launch
 from ...runtime.integers import KnownLaunch
+from ...schedule.exchange import exchanged
 from ...schedule.exchange.exchanged import Groups
 from ...schedule.exchange.key_kernels import BLOCK
 from .variant import Variant
@@ -33,10 +36,23 @@ def may_exchange(variant: Variant, launch: KnownLaunch) -> bool:
         return False
     if not kinds(variant.kernel.function.body).isdisjoint((Barrier, BarrierReduce, Warp)):
         return False  # loops in which threads meet; no code is made to look at them
-    prepared = variant.derivative.prepared
-    plan, home = prepared.accumulation, prepared.structure.home
-    alike = (op for op in prepared.memory.loads if id(op) in plan.together and prepared.plan.has_adjoint(op))
-    return any(home[op.result].in_loop for op in alike)
+    prepared, shape = variant.derivative.prepared, Shape(launch.grid, launch.block)
+    sums = Sums(prepared.structure, shape, launch.answers(variant.kernel.function))
+    alike = (op for op in prepared.memory.loads if id(op) in prepared.accumulation.together)
+    return any(_has_keys(op, prepared, sums) for op in alike if prepared.plan.has_adjoint(op))
+
+
+def _has_keys(op: Load, prepared: Prepared, sums: Sums) -> bool:
+    """Whether it may read elements that the counter of a long loop picks."""
+    for root in prepared.memory.of(op.ptr):
+        address = sums.address(op.ptr, root)
+        if address is None:
+            return prepared.structure.home[op.result].in_loop
+        for basis in address.coefficients:
+            length = sums.extents.get(basis) if isinstance(basis, Value) else 0
+            if length is None or length >= exchanged.FEWEST:
+                return True
+    return False
 
 
 def with_exchange(

@@ -30,7 +30,7 @@ _MOST_OF_ONE = 208  # that a part alone may have
 _UPDATE = 10  # instructions that an addition takes whose lanes add up first
 _MOST_LEFT = 64  # bytes of a row
 _ENOUGH = 1 << 24  # additions that are saved
-_FEWEST = BLOCK  # keys: a thread has one
+FEWEST = BLOCK  # keys: a thread has one
 _CHUNKS = (128, 1024)  # rows that a block sums up: a float can hold as many
 _MOST_NUMBER = 2**31 - 1
 _SHORT = 64  # iterations that are written out
@@ -112,7 +112,7 @@ class Exchangeable:
 
     def pays(self, part: Part, keys: Keys, rows: int) -> bool:
         """Less is computed again than additions by all rows take, and there is enough of that."""
-        if keys.number < _FEWEST or keys.number * rows * len(part.updates) < _ENOUGH:
+        if keys.number < FEWEST or keys.number * rows * len(part.updates) < _ENOUGH:
             return False
         if registers(part) > _MOST_OF_ONE:
             return False
