@@ -35,10 +35,11 @@ def cost(written: Written) -> Counts:
 def test_the_plan_stays(kernel: str, edit: str) -> None:
     base, edited = map(cost, PAIRS[kernel, edit]())
     assert edited.atomics <= base.atomics * 1.01, (base, edited)
-    assert edited.barriers <= base.barriers, (base, edited)
+    fewer = edited.atomics < base.atomics / 50  # in memory: worth adding up in blocks
+    assert edited.barriers <= base.barriers or fewer, (base, edited)
     assert edited.moved <= base.moved * 1.1, (base, edited)
     assert edited.tape <= base.tape, (base, edited)
-    assert edited.shared <= base.shared * 1.01, (base, edited)
+    assert edited.shared <= base.shared * 1.01 or fewer, (base, edited)
     assert not edited.is_rough or base.is_rough, (base, edited)
 
 

@@ -100,7 +100,7 @@ class Candidates:
                 left -= needed
         inside = sum(counts[name].total for name in found)
         outside = sum(count.total for name, count in counts.items() if name not in found)
-        return frozenset(found.values()) if inside >= outside else frozenset()
+        return frozenset(found.values()) if inside >= 2 * outside else frozenset()
 
     def columns(self, chosen: Iterable[InBlock]) -> frozenset[Column]:
         """Of addresses in these."""
@@ -119,6 +119,11 @@ class Candidates:
         shape = Shape(self.launch.grid, self.launch.block)
         return Executions(analyse(self.source, apart=False), shape, self.sums.known)
 
+    def _are_summed(self, counted: Contributions, loads: Iterable[Load], root: Value) -> bool:
+        """Whether the lanes of a warp agree on all addresses, so that it adds to memory once."""
+        found = [(load, self.sums.address(load.ptr, root)) for load in loads]
+        return all(a is not None and counted.is_of_warp(load, a, self.places[id(load)]) for load, a in found)
+
     def _element_size(self, name: str) -> int:
         return pointee(self.prepared.planned.given.adjoints[name].value).size
 
@@ -135,7 +140,7 @@ class Candidates:
         loads = of_block.loads(root)
         inside = all(self._is_inside(load, root, count) for load in loads)
         apart = all(self._are_apart(load, root) for load in loads)
-        if self.turns.each > 1 and not apart:  # a warp adds once: less than what a block pays for doing several's work
+        if self.turns.each > 1 and self._are_summed(of_block, loads, root):  # little to gain for what doing several blocks' work costs
             return None
         return InBlock(name, capacity(count), wide, wide_total, inside, apart)
 
