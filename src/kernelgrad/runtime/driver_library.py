@@ -9,10 +9,10 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 from ..errors import DeviceError
+from ..locks import cached_property
 
 NAME = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 

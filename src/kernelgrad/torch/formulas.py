@@ -211,7 +211,7 @@ def second_formula(f: Formulas) -> dict[str, Callable[..., Any]]:
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         own, call = f.call("second", inputs)
-        ctx.mask, ctx.tensors = inputs[-1], [k for k, given in enumerate(inputs) if isinstance(given, Tensor)]
+        ctx.mask, ctx.tensors = inputs[-1], [k for k, given in enumerate(inputs) if isinstance(given, torch.Tensor)]
         _remember(ctx, own, call)
         ctx.mark_non_differentiable(*[g for k, g in enumerate(_listed(output)) if not ctx.mask >> k & 1])
 
