@@ -140,7 +140,9 @@ class Candidates:
         loads = of_block.loads(root)
         inside = all(self._is_inside(load, root, count) for load in loads)
         apart = all(self._are_apart(load, root) for load in loads)
-        if self.turns.each > 1 and self._are_summed(of_block, loads, root):  # little to gain for what doing several blocks' work costs
+        if self.turns.each > 1 and self._are_summed(
+            of_block, loads, root
+        ):  # little to gain for what doing several blocks' work costs
             return None
         return InBlock(name, capacity(count), wide, wide_total, inside, apart)
 
