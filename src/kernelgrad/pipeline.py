@@ -276,7 +276,7 @@ def finish_derivative(
         clean = _cleaned(emitted, function.name, gathering, only_sums)
         tuned = _tuned(clean, function.name, tuning, gathering)
         zeros = (Pass("masks", "transforms.masks", (), (adjoints, filled)),) if adjoints else ()
-        pieces = Pass("sum_pieces", "transforms.sum_pieces", (), (shadows | gathering,))
+        pieces = Pass("sum_pieces", "transforms.sum_pieces", (), (shadows | gathering | adjoints,))
         late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((UNROLLED_LOADS,) if only_sums else ()))
         last = Pass("zeros", "transforms.stores:positive_zeros", (Store,), (shadows,))
         result = for_target(tuned, function.name, (*late, last))

@@ -23,6 +23,7 @@ from ...schedule.exchange.key_kernels import BLOCK
 from .variant import Variant
 
 _MOST_THREADS = 2**31 - 1
+_FEW_THREADS = 1 << 16  # the chunks of which are so few that sums of them are within 1e-5 in floats
 Numbers = Callable[[str], int | None]
 
 
@@ -59,8 +60,11 @@ def with_exchange(
     form: Callable[[Facts], Variant], facts: Facts, launch: KnownLaunch, known: Callable[[Any], Any]
 ) -> Facts:
     """The facts, with the loops that are exchanged: what launches of their own add up, each element a few times, needs
-    neither doubles nor copies."""
-    added = facts.wide | facts.copied
+    neither doubles nor copies. Of many threads it is more often."""
+    many = math.prod(launch.grid) * math.prod(launch.block) > _FEW_THREADS
+    if many and facts.copied:
+        return facts
+    added = facts.copied if many else facts.wide | facts.copied
     bare = _without(facts, added)
     found = _found(form(bare), launch, known)
     if not found:

@@ -15,6 +15,7 @@ from ...analysis.ownership.exclusive import Place
 from ...analysis.ownership.private import places_of
 from ...analysis.ownership.single_stores import is_stored_once
 from ...analysis.structure import analyse
+from ...analysis.tuning import PLAIN
 from ...autodiff.accumulate.choice import USUAL
 from ...autodiff.accumulate.gather.kernel import NotSliceable, cost, gather_function
 from ...autodiff.accumulate.gather.pattern import WIDTH, Box, Finder, Gather, by_axes
@@ -146,7 +147,9 @@ class Gathers:
         param = next(p for p in pattern.function.params if p.name == shadow)
         function = gather_function(pattern.function, gather, param, most)
         adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values())
-        module = pipeline.finish_derivative(function, self.kernel.module, frozenset((shadow,)), adjoints=adjoints)
+        tuning = replace(PLAIN, long_sums=gather.tile is not None)  # blocks whose threads run over all there is
+        shadows = frozenset((shadow,))
+        module = pipeline.finish_derivative(function, self.kernel.module, shadows, tuning=tuning, adjoints=adjoints)
         return Kernel(function.name, module, self.kernel.variable)
 
     def _pattern(self, key: PatternKey) -> _Pattern | None:
