@@ -55,6 +55,36 @@ LENGTHS: dict[str, tuple[str, int]] = {
     "doubled": ("for (int k = 1; k < n; k *= 2) for (int j = threadIdx.x; j < k; j++)", (1 << 22) - 1),
 }
 
+# Cells that many threads add to, one number each: what is before the kernel, its buffers, the expression of w, and
+# what the cells get by these buffers, in units of all threads. Records with integers among their floats, rows,
+# pointers that each thread chooses, memory that may be stored to, few cells of large buffers.
+_RECORD = np.dtype([("a", "f4"), ("n", "i4"), ("b", "f4")])
+_QUARTERS = dict.fromkeys(range(4), 0.25)
+_PAIR = "const float *u, const float *v"
+CELLS: dict[str, tuple[str, str, dict[str, np.ndarray], str, dict[str, dict[int, float]]]] = {
+    "records": ("struct P { float a; int n; float b; };", "const P *w", {"w": np.zeros(2, _RECORD)}, "w[i & 1].b",
+                {"w": {2: 0.5, 5: 0.5}}),
+    "rows": ("", "const float4 *w", {"w": np.zeros(8, "f4")}, "w[i & 1].y", {"w": {1: 0.5, 5: 0.5}}),
+    "either": ("", _PAIR, {"u": np.zeros(4, "f4"), "v": np.zeros(4, "f4")}, "((i & 1) ? u : v)[i & 2]",
+               {"u": {0: 0.25, 2: 0.25}, "v": {0: 0.25, 2: 0.25}}),
+    "either_by_branch": ("__device__ float at(const float *u, const float *v, int i) { const float *q = u; if (i & 2)"
+                         " q = v + 1; return q[i & 1]; }", _PAIR, {"u": np.zeros(4, "f4"), "v": np.zeros(4, "f4")},
+                         "at(u, v, i)", {"u": {0: 0.25, 1: 0.25}, "v": {1: 0.25, 2: 0.25}}),
+    "stored_to": ("", "float *w", {"w": np.zeros(8, "f4")}, "w[i & 1]; if (i == n + 5) w[0] = 3.0f",
+                  {"w": {0: 0.5, 1: 0.5}}),
+    "low_bits": ("", "const float *w", {"w": np.zeros(1 << 18, "f4")}, "w[i & 3]", {"w": _QUARTERS}),
+    "high_bits": ("", "const float *w", {"w": np.zeros(1 << 18, "f4")}, "w[i / (n / 4)]", {"w": _QUARTERS}),
+    "by_thread": ("", "const float *w", {"w": np.zeros(1 << 18, "f4")}, "w[threadIdx.x / 64]", {"w": _QUARTERS}),
+    "records_of_many": ("struct P { float a; int n; float b; };", "const P *w", {"w": np.zeros(1 << 16, _RECORD)},
+                        "w[i & 1].b", {"w": {2: 0.5, 5: 0.5}}),
+}  # fmt: skip
+
+
+def cells_source(name: str) -> str:
+    before, buffers, _, value, _ = CELLS[name]
+    index = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
+    return f"{before} __global__ void k(float *y, {buffers}, int n) {{ {index} y[i] = {value}; }}"
+
 
 def source(name: str) -> str:
     body = PLACES[name][0] if name in PLACES else f"{LENGTHS[name][0]} s += w[0] * w[1] * a;"
