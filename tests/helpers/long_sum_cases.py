@@ -25,6 +25,12 @@ PLACES: dict[str, tuple[str, tuple[float, float, float]]] = {
     "short_loops": ("for (int i = 0; i < 64; i++) for (int j = 0; j < 256; j++) for (int k = 0; k < 256; k++)"
                     " s += w[0] * a;", (0.5, 0, 0.5)),
     "many_terms": ("for (int j = 0; j < n / 16; j++) { " + "s += w[0] * a; " * 16 + "}", (0.5, 0, 0.5)),
+    "read_once": ("float v = w[0]; for (int j = 0; j < n; j++) { s += v * a; if (j == n / 2) v = v + w[1]; }",
+                  (0.5, 0.25, 0.75)),
+    "read_always": ("float v = w[0]; for (int j = 0; j < n; j++) { s += v * a; v += w[1] * 0x1p-22f; }",
+                    (0.5, 0.25, 0.75)),
+    "read_at_times": ("float v = w[0]; for (int j = 0; j < n; j++) { if (j & 1) v += w[1] * 0x1p-21f; else s += v * a;"
+                      " if (j % 4 == 2) s += v * a; }", (0.375, 0.1875, 0.5625)),
     "local_array": ("float q[3] = {w[0], w[1], a}; int p = c[1]; for (int j = 0; j < n; j++) s += q[p] * a;",
                     (0, 0.5, 0.5)),
     "local_arrays": ("float q[3] = {w[0], w[1], a}; int p = c[0], r = c[1]; for (int j = 0; j < n; j++)"
