@@ -76,6 +76,8 @@ CELLS: dict[str, tuple[str, str, dict[str, np.ndarray], str, dict[str, dict[int,
     "either_by_branch": ("__device__ float at(const float *u, const float *v, int i) { const float *q = u; if (i & 2)"
                          " q = v + 1; return q[i & 1]; }", _PAIR, {"u": np.zeros(4, "f4"), "v": np.zeros(4, "f4")},
                          "at(u, v, i)", {"u": {0: 0.25, 1: 0.25}, "v": {1: 0.25, 2: 0.25}}),
+    "element_of_one": ("", "const float *w", {"w": np.zeros(4, "f4")}, "*((i & 1) ? w + 1 : w)",
+                       {"w": {0: 0.5, 1: 0.5}}),
     "stored_to": ("", "float *w", {"w": np.zeros(8, "f4")}, "w[i & 1]; if (i == n + 5) w[0] = 3.0f",
                   {"w": {0: 0.5, 1: 0.5}}),
     "low_bits": ("", "const float *w", {"w": np.zeros(1 << 18, "f4")}, "w[i & 3]", {"w": _QUARTERS}),
