@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from long_sum_cases import LENGTHS, PLACES, SEED, arguments, expected, source
+from long_sum_cases import CELLS, LENGTHS, PLACES, SEED, arguments, cells_source, expected, source
 
 N = 1 << 22
 
@@ -105,3 +105,15 @@ def test_wherever_the_sum_is_kept_and_however_long(name: str, deterministic: boo
     d_w, d_a, want = np.zeros(2, "f4"), np.zeros(1, "f4"), expected(name)
     gradient[1, 1](*arguments(), np.full(1, SEED, "f4"), d_w, d_a)
     np.testing.assert_allclose([*d_w, *d_a], want, rtol=2e-5, atol=1e-5 * abs(want).max())
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_of_many_threads(name: str) -> None:
+    _, _, buffers, _, want = CELLS[name]
+    gradient = kg.gradient(kg.compile(cells_source(name))["k"], ", ".join(("y", *buffers)))
+    adjoints = {f"d_{at}": np.zeros_like(buffer) for at, buffer in buffers.items()}
+    gradient[N // 256, 256](np.zeros(N, "f4"), *buffers.values(), N, d_y=np.full(N, SEED, "f4"), **adjoints)
+    for at, cells in want.items():
+        found = adjoints[f"d_{at}"].view("f4")
+        np.testing.assert_allclose(found[list(cells)], SEED * N * np.array(list(cells.values())), rtol=1e-5)
+        assert np.count_nonzero(found) == np.count_nonzero(list(cells.values()))

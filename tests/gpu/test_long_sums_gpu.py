@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from long_sum_cases import LENGTHS, PLACES, SEED, arguments, expected, source
+from long_sum_cases import CELLS, LENGTHS, PLACES, SEED, arguments, cells_source, expected, source
 
 cp = pytest.importorskip("cupy")
 
@@ -107,3 +107,19 @@ def test_copies_in_a_split() -> None:
     y, w, d_w, launch = cp.zeros(n, "f4"), cp.ones(3, "f4"), cp.zeros(3, "f4"), (n // 256, 256)
     reverse[launch](forward[launch](y, w), y, w, cp.ones(n, "f4"), d_w)
     np.testing.assert_allclose(d_w.get(), float(np.float32(1.1)) * n / 3, rtol=1e-5)
+
+
+_FLOATS = [name for name, (_, _, buffers, _, _) in CELLS.items() if all(b.dtype == "f4" for b in buffers.values())]
+
+
+@pytest.mark.parametrize("name", _FLOATS)
+def test_cells_of_many_threads(name: str) -> None:
+    _, _, buffers, _, want = CELLS[name]
+    n = 1 << 24
+    gradient = kg.gradient(kg.compile(cells_source(name))["k"], ", ".join(("y", *buffers)))
+    given = [cp.asarray(buffer) for buffer in buffers.values()]
+    adjoints = {f"d_{at}": cp.zeros_like(buffer) for at, buffer in zip(buffers, given, strict=True)}
+    gradient[n // 256, 256](cp.zeros(n, "f4"), *given, n, d_y=cp.full(n, SEED, "f4"), **adjoints)
+    for at, cells in want.items():
+        found = adjoints[f"d_{at}"].get()
+        np.testing.assert_allclose(found[list(cells)], SEED * n * np.array(list(cells.values())), rtol=1e-5)

@@ -50,7 +50,7 @@ _PIECES: Forced = [
     ("transforms.sum_pieces", "SHORT", 0),
     ("transforms.sum_pieces", "PIECE", 2),
     ("autodiff.prepare.double_cells", "MOST", -1),
-    ("autodiff.prepare.double_cells", "_FEW_CELLS", _HUGE),
+    ("autodiff.prepare.double_cells", "FEW_CELLS", _HUGE),
 ]
 _CROWDED: Forced = [
     ("launches.choice.choose", "_MANY_BLOCKS", 0),

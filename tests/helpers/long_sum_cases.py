@@ -25,6 +25,12 @@ PLACES: dict[str, tuple[str, tuple[float, float, float]]] = {
     "short_loops": ("for (int i = 0; i < 64; i++) for (int j = 0; j < 256; j++) for (int k = 0; k < 256; k++)"
                     " s += w[0] * a;", (0.5, 0, 0.5)),
     "many_terms": ("for (int j = 0; j < n / 16; j++) { " + "s += w[0] * a; " * 16 + "}", (0.5, 0, 0.5)),
+    "read_once": ("float v = w[0]; for (int j = 0; j < n; j++) { s += v * a; if (j == n / 2) v = v + w[1]; }",
+                  (0.5, 0.25, 0.75)),
+    "read_always": ("float v = w[0]; for (int j = 0; j < n; j++) { s += v * a; v += w[1] * 0x1p-22f; }",
+                    (0.5, 0.25, 0.75)),
+    "read_at_times": ("float v = w[0]; for (int j = 0; j < n; j++) { if (j & 1) v += w[1] * 0x1p-21f; else s += v * a;"
+                      " if (j % 4 == 2) s += v * a; }", (0.375, 0.1875, 0.5625)),
     "local_array": ("float q[3] = {w[0], w[1], a}; int p = c[1]; for (int j = 0; j < n; j++) s += q[p] * a;",
                     (0, 0.5, 0.5)),
     "local_arrays": ("float q[3] = {w[0], w[1], a}; int p = c[0], r = c[1]; for (int j = 0; j < n; j++)"
@@ -54,6 +60,38 @@ LENGTHS: dict[str, tuple[str, int]] = {
     "another_product": ("for (int j = threadIdx.x; j < __mul24(m, 8192); j++)", 1 << 22),
     "doubled": ("for (int k = 1; k < n; k *= 2) for (int j = threadIdx.x; j < k; j++)", (1 << 22) - 1),
 }
+
+# Cells that many threads add to, one number each: what is before the kernel, its buffers, the expression of w, and
+# what the cells get by these buffers, in units of all threads. Records with integers among their floats, rows,
+# pointers that each thread chooses, memory that may be stored to, few cells of large buffers.
+_RECORD = np.dtype([("a", "f4"), ("n", "i4"), ("b", "f4")])
+_QUARTERS = dict.fromkeys(range(4), 0.25)
+_PAIR = "const float *u, const float *v"
+CELLS: dict[str, tuple[str, str, dict[str, np.ndarray], str, dict[str, dict[int, float]]]] = {
+    "records": ("struct P { float a; int n; float b; };", "const P *w", {"w": np.zeros(2, _RECORD)}, "w[i & 1].b",
+                {"w": {2: 0.5, 5: 0.5}}),
+    "rows": ("", "const float4 *w", {"w": np.zeros(8, "f4")}, "w[i & 1].y", {"w": {1: 0.5, 5: 0.5}}),
+    "either": ("", _PAIR, {"u": np.zeros(4, "f4"), "v": np.zeros(4, "f4")}, "((i & 1) ? u : v)[i & 2]",
+               {"u": {0: 0.25, 2: 0.25}, "v": {0: 0.25, 2: 0.25}}),
+    "either_by_branch": ("__device__ float at(const float *u, const float *v, int i) { const float *q = u; if (i & 2)"
+                         " q = v + 1; return q[i & 1]; }", _PAIR, {"u": np.zeros(4, "f4"), "v": np.zeros(4, "f4")},
+                         "at(u, v, i)", {"u": {0: 0.25, 1: 0.25}, "v": {1: 0.25, 2: 0.25}}),
+    "element_of_one": ("", "const float *w", {"w": np.zeros(4, "f4")}, "*((i & 1) ? w + 1 : w)",
+                       {"w": {0: 0.5, 1: 0.5}}),
+    "stored_to": ("", "float *w", {"w": np.zeros(8, "f4")}, "w[i & 1]; if (i == n + 5) w[0] = 3.0f",
+                  {"w": {0: 0.5, 1: 0.5}}),
+    "low_bits": ("", "const float *w", {"w": np.zeros(1 << 18, "f4")}, "w[i & 3]", {"w": _QUARTERS}),
+    "high_bits": ("", "const float *w", {"w": np.zeros(1 << 18, "f4")}, "w[i / (n / 4)]", {"w": _QUARTERS}),
+    "by_thread": ("", "const float *w", {"w": np.zeros(1 << 18, "f4")}, "w[threadIdx.x / 64]", {"w": _QUARTERS}),
+    "records_of_many": ("struct P { float a; int n; float b; };", "const P *w", {"w": np.zeros(1 << 16, _RECORD)},
+                        "w[i & 1].b", {"w": {2: 0.5, 5: 0.5}}),
+}  # fmt: skip
+
+
+def cells_source(name: str) -> str:
+    before, buffers, _, value, _ = CELLS[name]
+    index = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
+    return f"{before} __global__ void k(float *y, {buffers}, int n) {{ {index} y[i] = {value}; }}"
 
 
 def source(name: str) -> str:

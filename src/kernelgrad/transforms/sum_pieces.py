@@ -4,7 +4,7 @@
 
 becomes a loop over pieces of that loop. Each piece adds up in a float of its own, which is then added to a double: an
 addition of doubles for every so many iterations. What is summed up in loops inside of the loop, or in one whose threads
-meet, is one piece for each iteration. Only sums: what is read of them while they grow stays as it is. For launches
+meet, is one piece for each iteration. Where a sum is read while it grows, so is its total (`sum_reads`). For launches
 whose loops are long (`analysis/access/contribution_counts.py`); loops of few iterations are left alone.
 """
 
@@ -20,6 +20,7 @@ from ..ir.effects import MEETINGS
 from ..ir.ops import Apply, Block, Constant, For, Function, If, Module, Op, Value, While
 from ..ir.traverse import blocks, clone, descend, operands, walk, with_body
 from ..ir.types import F32, F64, I64, U64
+from .sum_reads import Reads, chain, is_nan_test
 
 PIECE = 128  # iterations
 SHORT = 1024  # iterations that need no pieces
@@ -48,20 +49,19 @@ class _Pass:
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
         for op in block.ops:
-            sums = self.sums(op) if isinstance(op, For) else []
+            sums = self.sums(op) if isinstance(op, For) else {}
             inner = descend(op, self.block)
             ops += _in_pieces(inner, sums) if isinstance(inner, For) and sums else [inner]
         return Block(block.args, tuple(ops), block.results)
 
-    def sums(self, loop: For) -> list[int]:
-        """Which of the values that a loop carries are sums of adjoints."""
+    def sums(self, loop: For) -> dict[int, set[Value]]:
+        """Which of the values that a loop carries are sums of adjoints; of those that are read on the way, with what
+        they are in an iteration."""
         if self.most(loop) <= SHORT or loop.lower.type == U64:
-            return []
-        return [
-            k
-            for k, arg in enumerate(loop.body.args[1:])
-            if arg.type == F32 and arg in self.adjoints and self.grows(loop, k)
-        ]
+            return {}
+        floats = (k for k, arg in enumerate(loop.body.args[1:]) if arg.type == F32 and arg in self.adjoints)
+        found = {k: set[Value]() if self.grows(loop, k) else self.read_sum(loop, k) for k in floats}
+        return {k: values for k, values in found.items() if values is not None}
 
     def most(self, op: Op) -> float:
         """Iterations of a loop with those of the loops inside, which add to the same sums."""
@@ -83,7 +83,7 @@ class _Pass:
         sums, todo = {start}, [start]
         while todo:
             for use in self.users.get(todo.pop(), ()):
-                if use == _Use(loop, "given", k) or _is_nan_test(use.by):
+                if use == _Use(loop, "given", k) or is_nan_test(use.by):
                     continue
                 found = _sum_by(use)
                 if found is None:
@@ -91,6 +91,20 @@ class _Pass:
                 todo += () if found in sums else (found,)
                 sums.add(found)
         return end in sums - {start} and all(self.is_sum(v, sums) for v in sums - {start})
+
+    def read_sum(self, loop: For, k: int) -> set[Value] | None:
+        """What a value that a loop carries is on its way through an iteration, if something is added to it there, by no
+        loop inside; whatever else is made of it."""
+        start, end = loop.body.args[1 + k], loop.body.results[k]
+        reached, todo = {start}, [start]
+        while todo:
+            for found in map(_sum_by, self.users.get(todo.pop(), ())):
+                if found is not None and found not in reached and not isinstance(self.definition[found], For):
+                    reached.add(found)
+                    todo.append(found)
+        values = chain(start, end, reached, self.definition)
+        is_it = end is not start and end in values and all(self.is_sum(v, values) for v in values - {start})
+        return values if is_it else None
 
     def is_sum(self, value: Value, sums: set[Value]) -> bool:
         """Whether it is one of the sums, with something added that is none: whichever way was taken."""
@@ -125,10 +139,6 @@ def _sum_by(use: _Use) -> Value | None:
     return None
 
 
-def _is_nan_test(op: Op | None) -> bool:
-    return isinstance(op, Apply) and op.fn == "ne" and op.args[0] is op.args[1]
-
-
 def _users(body: Block) -> dict[Value, list[_Use]]:
     found: dict[Value, list[_Use]] = {}
 
@@ -148,15 +158,18 @@ def _users(body: Block) -> dict[Value, list[_Use]]:
     return found
 
 
-def _in_pieces(loop: For, sums: list[int]) -> list[Op]:
+def _in_pieces(loop: For, sums: dict[int, set[Value]]) -> list[Op]:
     b = Builder(loop.span)
+    grown = tuple(Value(F64, _total_name(loop.body.args[1 + k])) for k in sums)
+    for (k, values), total in zip(sums.items(), grown, strict=True):
+        if values:
+            loop = replace(loop, body=Reads(values, total).block(loop.body, frozenset((k,))))
     others = [k for k in range(len(loop.inits)) if k not in sums]
     totals = tuple(b.convert(loop.inits[k], F64) for k in sums)
     has_loops = any(isinstance(op, (For, While, *MEETINGS)) for op in walk(loop.body))  # or threads meet in it
     piece = _one if has_loops else _several
     at = Value(loop.lower.type if has_loops else I64, loop.body.args[0].name)
     carried = tuple(Value(loop.inits[k].type, loop.body.args[1 + k].name) for k in others)
-    grown = tuple(Value(F64, _total_name(loop.body.args[1 + k])) for k in sums)
     with b.region() as region:
         starts = dict(zip(others, carried, strict=True)) | {k: b.constant(-0.0, F32) for k in sums}
         ends = piece(b, loop, at, tuple(starts[k] for k in range(len(loop.inits))))

@@ -7,7 +7,7 @@ that goes on by known numbers. What is not known to be short may be as long as a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...ir.ops import Apply, Block, For, Function, If, Op, Value, While
@@ -16,7 +16,7 @@ from ...ir.types import Scalar
 from ..structure import Structure
 from ..trip_counts import Amount, Trips
 from .affine import Shape
-from .ranges import Indices, Range, Ranges
+from .ranges import Answers, Indices, Range, Ranges
 
 LONG = 1 << 12  # additions to one sum of floats that keep enough of its digits
 _LONG_IF_EVER = 1 << 16  # the same, where a loop's length is in memory and only bounded by what a launch can do
@@ -41,7 +41,7 @@ class Lengths:
         for name, extents in (("gridDim", shape.grid), ("blockDim", shape.block)):
             self.shape |= {f"{name}.{axis}": n for axis, n in zip("xyz", extents, strict=True)}
         self.carried = {arg: v for op in walk(function.body) for arg, v in _carried(op)}
-        self.ranges = Ranges(Indices(function), shape.grid, shape.block, _Answers(known))
+        self.ranges = Ranges(Indices(function), shape.grid, shape.block, Answers(known))
         self.open: set[For | While] = set()  # loops that may be as long as they like
         self.extents = {"block_dim": math.prod(shape.block), "grid_dim": math.prod(shape.grid)}
 
@@ -185,25 +185,6 @@ class Lengths:
                 found.add(value)
                 todo += (*(operands(op) if op is not None else ()), *self.carried.get(value, ()))
         return found
-
-
-class _Answers(Mapping[Value, int]):
-    """Integers among a launch's arguments, each asked for only where something depends on it."""
-
-    def __init__(self, known: Callable[[Any], Any]):
-        self._known = known
-
-    def __contains__(self, value: object) -> bool:
-        return self._known(value) is not None
-
-    def __getitem__(self, value: Value) -> int:
-        return int(self._known(value))
-
-    def __iter__(self) -> Iterator[Value]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 def _is_integer(value: Value) -> bool:

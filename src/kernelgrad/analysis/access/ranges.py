@@ -6,8 +6,9 @@ Branches are not looked at, and arithmetic that could wrap tells nothing.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...ir.layout import param_layout
 from ...ir.ops import Apply, Builtin, Constant, For, Function, Member, Offset, Op, PtrCast, Value
@@ -83,6 +84,25 @@ class Indices:
     def ints(self, packed: bytes) -> dict[Value, int]:
         """The integer arguments of a launch."""
         return {value: int(struct.unpack_from(code, packed, offset)[0]) for value, offset, code in self._ints}
+
+
+class Answers(Mapping[Value, int]):
+    """Integers among a launch's arguments, each asked for only where something depends on it."""
+
+    def __init__(self, known: Callable[[Any], Any]):
+        self._known = known
+
+    def __contains__(self, value: object) -> bool:
+        return self._known(value) is not None
+
+    def __getitem__(self, value: Value) -> int:
+        return int(self._known(value))
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
 
 
 @dataclass

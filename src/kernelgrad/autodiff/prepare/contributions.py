@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ...analysis.access.affine import Affine, Basis, Part, Sums
 from ...analysis.access.contribution_counts import Lengths
 from ...analysis.access.executions import Executions
+from ...analysis.access.reach import reach
 from ...analysis.machine import LOOP_SUMS
 from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of
@@ -125,6 +126,10 @@ class Contributions:
             rest = address.const % step if step else address.const
             classes[rest] = classes.get(rest, 0.0) + self.by(op, root).most
         return max(classes.values(), default=0.0)
+
+    def reach(self, root: Value) -> int | None:
+        """The bytes of a parameter's memory that the launch may touch, from its first, where that is known."""
+        return reach(self.function, self.memory, root, self.sums)
 
     def by(self, load: Load, root: Value) -> Count:
         place = self.places[id(load)]

@@ -35,7 +35,7 @@ from ..calculus.views import leaves
 from .contributions import MOST, Contributions, Count
 
 _NARROW = frozenset((F16, BF16, F32))
-_FEW_CELLS = 1 << 15  # a quarter of a megabyte of doubles
+FEW_CELLS = 1 << 15  # a quarter of a megabyte of doubles
 _EACH = 1024  # additions for each cell: then there may be more of them
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def needed(prepared: Prepared, contributions: Contributions, launch: Launched) -
             continue
         count = contributions.to(root)
         most = count.most * (launch.share(name) if name is not None and name in launch.sizes else 1.0)
-        cheap = name is None or _is_cheap(root, launch.sizes.get(name, 0), count)
-        if most > MOST and count.low >= 0 and cheap:
+        if most > MOST and count.low >= 0 and (name is None or _is_cheap(root, name, launch, count, contributions)):
             crowded.add(root)
     found = settled(crowded, function, memory, active, _shadows(prepared))
     return frozenset(name for name, value in named(function) if memory.of(value) & found)
@@ -96,10 +95,17 @@ def _shadows(prepared: Prepared) -> set[Value]:
     return found
 
 
-def _is_cheap(root: Value, nbytes: int, count: Count) -> bool:
-    """Whether to clear doubles and to add them up takes little beside the launch."""
-    cells = nbytes // _pointee(root).size * len(_all_leaves(_pointee(root)))
-    return cells <= max(_FEW_CELLS, count.total / _EACH)
+def _is_cheap(root: Value, name: str, launch: Launched, count: Count, contributions: Contributions) -> bool:
+    """Whether to clear doubles and to add them up takes little beside the launch: as many as it can reach."""
+    few, whole = max(FEW_CELLS, count.total / _EACH), launch.sizes.get(name, 0)
+    if _cells(root, whole) <= few:
+        return True
+    reached = contributions.reach(root)
+    return reached is not None and _cells(root, min(whole, reached)) <= few
+
+
+def _cells(root: Value, nbytes: int) -> int:
+    return -(-nbytes // _pointee(root).size) * len(_all_leaves(_pointee(root)))
 
 
 def named(function: Function) -> Iterator[tuple[str, Value]]:

@@ -16,8 +16,8 @@ from ...deep import deeply
 from ...errors import LookupFailed
 from ...ir.builder import pointee
 from ...ir.layout import param_layout
-from ...ir.ops import Apply, For, Function, GlobalRef, Module, Op, Value, While
-from ...ir.traverse import kinds, walk
+from ...ir.ops import Apply, For, Function, GlobalRef, If, Module, Op, Value, While
+from ...ir.traverse import blocks, kinds, walk
 from ...ir.types import F32, Array, Pointer, Scalar
 from . import block_sums, totals, worker_sums
 from . import llvm_types as lt
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 _SHARED_ALIGN = 16
-_MOST_SUMMED = 1 << 15  # threads of a row that one register adds up
+_MOST_SUMMED = 1 << 15  # threads of a row that one register adds up: a vector of them
+_MOST_BRANCHED = 1 << 10  # the same, where either side of a branch adds: a single number
 
 # The launch, as the entry gets it: u32 grid[3], u32 block[3], u64 bytes of shared memory (static and dynamic, rounded
 # up to 64), u64 the length of every slot (the block's threads, rounded up to 64), the address of the watch's context,
@@ -363,9 +364,14 @@ class _Kernel:
             return b.add(x, i32(1))
         limits = [left, b.zext(b.sub(width, x), I64)]
         if self.summed:
-            limits.append(b.zext(b.udiv(i32(_MOST_SUMMED), threads), I64))
+            most = _MOST_BRANCHED if self.sums_either_way() else _MOST_SUMMED
+            limits.append(b.zext(b.udiv(i32(most), threads), I64))
         count = reduce(lambda one, other: b.select(b.icmp_unsigned("<", one, other), one, other), limits)
         return b.add(x, b.trunc(count, I32))
+
+    def sums_either_way(self) -> bool:
+        branches = (op for op in walk(self.function.body) if isinstance(op, If))
+        return any(all(any(op in self.summed for op in walk(side)) for side in blocks(branch)) for branch in branches)
 
     def pointer_params(self, b: ir.IRBuilder, params: ir.Value) -> list[ir.Value]:
         offsets, _ = param_layout(self.function)

@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
+from ...analysis.access.affine import Shape, Sums
+from ...analysis.access.reach import reach
+from ...autodiff.prepare.double_cells import FEW_CELLS
 from ...ir.builder import Builder, pointee
 from ...ir.ops import Block, Function, Module, Param, Value
 from ...ir.types import F64, I64, Array, Pointer, Scalar, Struct, Type
 from ...kernel import Kernel
 from ...runtime.arguments import Placement
 from ...runtime.config import Launch, flat_launch
+from ...runtime.integers import integers_of
 from ...runtime.launch import BoundArguments
 from ...runtime.launch_memory import LaunchMemory
 from ...runtime.scratch import Scratch
@@ -85,6 +89,9 @@ def add_wide(
         count = target.nbytes // adjoint.size
         if name in buffers:  # whose adjoint may be shorter
             count = min(count, buffers[name].nbytes // pointee(roots[name]).size)
+        reached = _reach(variant, roots[name], launch, bound) if count > FEW_CELLS else None
+        if reached is not None:
+            count = min(count, -(-reached // pointee(roots[name]).size))
         wide = pointee(param.value)
         memory = own.add(param.name, Scratch(count * wide.size, placement.cuda, stream))
         parts = _parts(adjoint, wide, target.address, memory.address, count)
@@ -95,6 +102,16 @@ def add_wide(
             memory.zero()
         for part in parts:
             own.after.append(partial(_run, "narrow" if roots[name] in written else "add", part, launch, placement))
+
+
+def _reach(variant: Variant, root: Value, launch: Launch, bound: BoundArguments) -> int | None:
+    """The bytes of a parameter's memory that a launch may touch: those of others need no doubles."""
+    prepared = variant.derivative.prepared
+    if not isinstance(root.type, Pointer):
+        return None
+    known = integers_of(variant.kernel.function).known(bound.packed)
+    sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known)
+    return reach(prepared.function, prepared.memory, root, sums)
 
 
 def _parts(narrow: Type, wide: Type, adjoint: int, memory: int, count: int) -> list[_Floats]:
