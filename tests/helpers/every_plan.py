@@ -68,6 +68,7 @@ _ON_GPU: Forced = [
 _CELLS: Forced = [
     ("launches.choice.block_cells", "_FEW_ADDITIONS", 0),
     ("launches.choice.block_cells", "_ADDITIONS", 0),
+    ("launches.choice.block_cells", "_SUMMED_TURNS", _HUGE),
     ("launches.choice.block_cells", "RESIDENT_THREADS", 512),
     ("autodiff.sweep.reverse_sweep", "RESIDENT_THREADS", 512),
     _ways(on_gpu=True),

@@ -375,7 +375,7 @@ CASES: dict[str, PlanCase] = {
     "strips, short of a strip": _long(260_001, 33, 256, along=False),
     "carried along": _long(33_001, 257, 127, along=True),
     "crowd": _crowd(3000 * 40 - 7, 40, 3, "double"),
-    "crowd of floats": _crowd(2048 * 96 + 1, 96, 1001, "float"),
+    "crowd of floats": _crowd(4096 * 96 + 1, 96, 1001, "float"),
     "crowd in two dimensions": _crowd(2100 * 35 - 3, (5, 7), 17, "double"),
     "crowd, the reverse alone": _crowd(2500 * 64 - 1, 64, 5, "double", primal=False),
     "number": _number(2049 * 33 + 5, 33),

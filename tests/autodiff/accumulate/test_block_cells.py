@@ -176,7 +176,8 @@ WIDTHS = {
 
 
 @pytest.mark.parametrize("how", WIDTHS)
-def test_in_which_precision(how: str) -> None:
+def test_in_which_precision(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelgrad.launches.choice.block_cells._SUMMED_TURNS", 1 << 20)
     body, grid, n, cells, wide = WIDTHS[how]
     head = source("one", "float").partition("for (")[0]
     own = cells_in(planned(f"{head} {body} }}", (n, n, cells), (grid, 256), n, cells))

@@ -144,7 +144,7 @@ def test_explain_tells(body: str, listed: str, said: list[str]) -> None:
         int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
         {body}
     }}"""
-    told = kg.gradient(kg.compile(source)["k"], listed).explain(5, 64, *(np.ones(320, np.float32),) * 3, 1.0)
+    told = kg.gradient(kg.compile(source)["k"], listed).explain(300, 64, *(np.ones(19200, np.float32),) * 3, 1.0)
     section = told.split("on the CPU:\n")[1].split("\n\n")[0].splitlines() if said else []
     assert len(section) == len(said) and all(part in line for part, line in zip(said, section, strict=True))
     assert said or "on the CPU:" not in told

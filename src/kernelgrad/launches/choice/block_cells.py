@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 from ...analysis.access.affine import Shape, Sums
@@ -34,6 +33,7 @@ from ...ir.builder import pointee
 from ...ir.ops import Barrier, Function, If, Load, Value, Warp
 from ...ir.traverse import holds, walk
 from ...ir.types import F32, Pointer
+from ...locks import cached_property
 from ...runtime.integers import KnownLaunch
 
 ENABLED = True
@@ -43,6 +43,7 @@ FLOATS = 256  # equal ones, after the addition of which a sum of floats is off b
 _TURNS = 4  # for each block that is started, at least
 _ADDITIONS = 4  # to a cell by each block that is started, on average at least
 _MOST_STARTED = 1 << 14  # blocks: so many would wait for each other at the same addresses
+_SUMMED_TURNS = 1  # at most, where a warp adds to memory once: doing more blocks' work costs more than that
 _FEW_ADDITIONS = 1 << 16  # that are not worth clearing cells for
 _ELSEWHERE = 1 << 14  # bytes of shared memory that a gradient has without cells
 
@@ -140,9 +141,7 @@ class Candidates:
         loads = of_block.loads(root)
         inside = all(self._is_inside(load, root, count) for load in loads)
         apart = all(self._are_apart(load, root) for load in loads)
-        if self.turns.each > 1 and self._are_summed(
-            of_block, loads, root
-        ):  # little to gain for what doing several blocks' work costs
+        if self.turns.each > _SUMMED_TURNS and self._are_summed(of_block, loads, root):
             return None
         return InBlock(name, capacity(count), wide, wide_total, inside, apart)
 
