@@ -81,12 +81,13 @@ def _vectorized(variant: Variant, launch: KnownLaunch, looking: Looking) -> Fact
 
 
 def _cleared(forms: Forms, variant: Variant, launch: KnownLaunch) -> Iterator[Cleared]:
-    """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""
-    sizes = dict(launch.sizes)
+    """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared. Loops
+    that are run again in strips add to everything."""
+    sizes, facts = dict(launch.sizes), variant.options.facts
+    overwritten = facts.overwritten | {name for name, _ in facts.read_last}
     for name in forms.settings.assigned:
         param = variant.derivative.adjoints.get(name)
-        facts = variant.options.facts
-        written = sizes[name] if name in facts.overwritten or any(name == read for read, _ in facts.read_last) else 0
+        written = sizes[name] if name in overwritten and not facts.strips else 0
         for number, (buffer, nbytes) in enumerate(launch.sizes):
             if param is not None and buffer == param.name and nbytes > written:
                 yield Cleared(number, written, nbytes - written)
