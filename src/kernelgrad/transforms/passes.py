@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ..ir.ops import Function, Kind, Module
+from ..ir.ops import Function, Kind, Module, Warp
 from ..ir.traverse import kinds
 
 _PACKAGE = __package__.rpartition(".")[0]
@@ -40,3 +40,6 @@ def applied(stage: Pass, function: Function, module: Module) -> Function:
 def _imported(path: str) -> Callable[..., Function]:
     file, _, name = path.partition(":")
     return getattr(import_module(f".{file}", _PACKAGE), name or "run")  # type: ignore[no-any-return]
+
+
+TIED_LANES = Pass("tied_lanes", "transforms.tied_lanes", (Warp,))  # before derivatives, in either mode
