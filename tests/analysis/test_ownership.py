@@ -20,7 +20,7 @@ from kernelgrad.analysis.ownership.single_stores import is_stored_once
 from kernelgrad.analysis.ownership.whole import bytes_read_once
 from kernelgrad.ir.ops import Function, Store
 
-KERNELS = 400
+KERNELS = 200
 STARTS = {
     "guarded": ("int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;", False),
     "all": ("int i = blockIdx.x * blockDim.x + threadIdx.x;", False),

@@ -79,6 +79,7 @@ def test_the_same_as_from_python(name: str) -> None:
     assert np.abs(found[0][2]).max() > 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(nvcc() is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("name", ["counted", "shared"])
 def test_nvcc_builds_it(name: str, tmp_path: Path) -> None:

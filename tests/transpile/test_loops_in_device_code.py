@@ -28,6 +28,7 @@ def test_prints_what_python_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed == wanted and len(printed.splitlines()) == 9 and printed.splitlines()[4].endswith(" 1")
 
 
+@pytest.mark.slow
 @needs_nvcc
 def test_nvcc_builds_it(tmp_path: Path) -> None:
     text = transpiled(kg.compile(LOOPS, name="loops.cu"))

@@ -35,8 +35,13 @@ def test_prints(name: str) -> None:
     assert not any(part in text for part in program.lacks)
 
 
+BUILT = ("kernels", "launches", "structs", "loops", "passes", "templates")  # the others with `-m slow`
+
+
 @needs_nvcc
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in BUILT else pytest.mark.slow) for name in PROGRAMS]
+)
 def test_nvcc_builds_it(name: str, tmp_path: Path) -> None:
     assert build(written(name), tmp_path / name, "-arch=sm_90", "-Werror=all-warnings").exists()
 

@@ -26,6 +26,7 @@ def test_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == PRINTS
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(nvcc() is None, reason="nvcc is not installed")
 def test_nvcc_builds_it(tmp_path: Path) -> None:
     text = transpiled(kg.compile(STATICS, name="statics.cu"))

@@ -26,6 +26,7 @@ def test_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[1] for line in wanted.splitlines()] == ["0"] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(nvcc() is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("program", [STRUCTS, SHARED])
 def test_nvcc_builds_it(program: str, tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines(capsys.readouterr().out) == wanted
 
 
+@pytest.mark.slow
 @needs_nvcc
 @pytest.mark.parametrize("name", CALLS)
 def test_nvcc_builds_it(name: str, tmp_path: Path) -> None:

@@ -23,7 +23,12 @@ from ...emulation.run_text import run_packed
 CELLS = "in cells of blocks"
 
 
-@pytest.mark.parametrize("launch", LAUNCHES, ids=str)
+OFTEN = ((9, 33), (50, 64))  # the others are run on a GPU, and with `-m slow`
+
+
+@pytest.mark.parametrize(
+    "launch", [pytest.param(one, marks=() if one in OFTEN else pytest.mark.slow) for one in LAUNCHES], ids=str
+)
 @pytest.mark.parametrize("name", BODIES)
 def test_values(name: str, launch: Any) -> None:
     options = {"primal": name == "again"}
