@@ -33,6 +33,21 @@ def softmax(maximum: str) -> kg.Kernel:
     )["k"]
 
 
+def test_lanes_that_are_counted_on() -> None:
+    """`shfl_sync` takes the number of a thread of a later warp, or of a part of a warp, for that of a lane."""
+    text = """__global__ void k(double *y, const double *x) {
+        int t = threadIdx.x;
+        double m = x[t], s;
+        for (int o = 8; o > 0; o >>= 1) m = fmax(m, __shfl_sync(~0u, m, t ^ o, 16));
+        s = exp(x[t] - m);
+        for (int o = 8; o > 0; o >>= 1) s += __shfl_xor_sync(~0u, s, o);
+        y[t] = exp(x[t] - m) / s;
+    }"""
+    seed, d_x = np.random.default_rng(5).standard_normal((4, 16)), np.zeros((4, 16))
+    kg.gradient(kg.compile(text)["k"], "y, x")[1, 64](np.zeros((4, 16)), np.zeros((4, 16)), seed.copy(), d_x)
+    np.testing.assert_allclose(d_x, (seed - seed.mean(1, keepdims=True)) / 16, atol=1e-14)
+
+
 def inputs(ties: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     x = np.random.default_rng(3).standard_normal(N)
     return {"all": np.zeros(N), "two": np.where(np.isin(np.arange(N), (5, 38)), 3.0, x), "none": x}[ties]

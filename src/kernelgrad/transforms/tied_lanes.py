@@ -69,6 +69,11 @@ class _Pass:
         """Whether the first of two is that of the lower lane."""
         own_first = other in self.shuffles and self.shuffles[other].args[1] is one
         shuffle = self.shuffles[other if own_first else one]
-        lane, by = b.convert(b.builtin("lane_id"), I32), b.convert(shuffle.args[2], I32)
-        partner = b.apply("xor", lane, by) if shuffle.fn == "shfl_xor" else by
+        lane, by, width = (b.convert(v, I32) for v in (b.builtin("lane_id"), *shuffle.args[2:]))
+        if shuffle.fn == "shfl_xor":
+            partner = b.apply("xor", lane, by)
+        else:  # counted from the first lane of so many, and around
+            within = b.apply("sub", width, b.constant(1, I32))
+            outside = b.apply("xor", within, b.constant(-1, I32))
+            partner = b.apply("or", b.apply("and", lane, outside), b.apply("and", by, within))
         return b.apply("lt", *((lane, partner) if own_first else (partner, lane)))
