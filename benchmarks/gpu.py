@@ -8,16 +8,9 @@ from typing import Any
 import numpy as np
 
 from cases import Case
-from timing import Run
+from timing import DELAY, DELAY_CYCLES, Run
 
 BATCH = 20  # launches per sample, queued behind a delay so that the host's part of a launch is not measured
-
-DELAY = """
-extern "C" __global__ void delay(long long cycles) {
-    for (long long start = clock64(); clock64() - start < cycles;) {}
-}
-"""
-DELAY_CYCLES = 8_000_000  # some milliseconds
 
 
 def available() -> bool:

@@ -22,13 +22,8 @@ import numpy as np
 import kernelgrad as kg
 from contenders import TOLERANCE, OnGpu, Problem, Run
 from gradient_rows import BYTES_PER_MS, OPERATIONS_PER_MS, SOURCE, Row, rows
+from timing import device_milliseconds
 
-DELAY = """
-extern "C" __global__ void delay(long long cycles) {
-    for (long long start = clock64(); clock64() - start < cycles;) {}
-}
-"""
-DELAY_CYCLES = 6_000_000  # some milliseconds
 SLOW_MS = 100.0  # one launch of what takes longer must do
 HOST_SCALE, HOST_LAUNCHES = 0.0001, 300
 
@@ -40,10 +35,7 @@ class Timer:
     """Runs contenders in turns; medians in milliseconds."""
 
     def __init__(self, problem: Problem, repeats: int):
-        import cupy
-
-        self.problem, self.repeats, self.cupy = problem, repeats, cupy
-        self.delay = cupy.RawKernel(DELAY, "delay")
+        self.problem, self.repeats = problem, repeats
 
     def __call__(self, contenders: Mapping[str, Run]) -> dict[str, float]:
         times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -54,16 +46,8 @@ class Timer:
         return {name: statistics.median(t[1:] or t) for name, t in times.items()}
 
     def once(self, name: str, run: Run) -> float:
-        cuda = self.cupy.cuda
         self.problem.prepare(name)
-        start, end = cuda.Event(), cuda.Event()
-        cuda.Device().synchronize()
-        self.delay((1,), (1,), (np.int64(DELAY_CYCLES),))  # the host's part of a launch is not measured
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        return float(cuda.get_elapsed_time(start, end))
+        return device_milliseconds(run)
 
 
 def floor_ms(row: Row, problem: Problem) -> float:

@@ -30,6 +30,7 @@ from gradient_rows import BYTES_PER_MS
 from idiom_rows import BY_HAND, FOLDER, Idiom, idioms
 from kernelgrad.explain.counted import Counts, counts
 from kernelgrad.runtime.config import make_launch
+from timing import device_milliseconds
 
 CPU_SCALE = 0.0005
 JOINT: tuple[str, ...] = ()
@@ -162,17 +163,8 @@ def floor_bytes(problem: Problem) -> int:
     return moved + sum(array.nbytes for array in problem.reals.values())
 
 
-def by_events(cupy: Any, run: Run, repeats: int) -> float:
-    times = []
-    for _ in range(repeats + 1):
-        start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        cupy.cuda.Device().synchronize()
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(float(cupy.cuda.get_elapsed_time(start, end)))
-    return statistics.median(times[1:])
+def by_events(run: Run, repeats: int) -> float:
+    return statistics.median([device_milliseconds(run) for _ in range(repeats + 1)][1:])
 
 
 def by_clock(run: Run, repeats: int) -> float:
@@ -191,7 +183,7 @@ def cells(idiom: Idiom, modules: dict[str, Any], xp: Any, options: argparse.Name
     if not options.plans:
         problem.fill()
         by_hand = problem.by_hand(modules["by hand"])
-        *times, hand = timed(problem, by_hand, xp, options)
+        *times, hand = timed(problem, by_hand, options)
         error = "" if options.no_errors else checked(problem, by_hand, modules["double " + idiom.file], xp)
     largest = max(array.size for array in problem.reals.values())
     name = idiom.kernel + (" J" if problem.is_joint else "")
@@ -201,8 +193,8 @@ def cells(idiom: Idiom, modules: dict[str, Any], xp: Any, options: argparse.Name
     yield from (guessed + f"{found.moved / floor:.2f}x", f"{found.tape / 1e6:.3g}")
 
 
-def timed(problem: Problem, by_hand: Run | None, xp: Any, options: argparse.Namespace) -> tuple[str, ...]:
-    time_of = by_clock if options.cpu else lambda run, repeats: by_events(xp, run, repeats)
+def timed(problem: Problem, by_hand: Run | None, options: argparse.Namespace) -> tuple[str, ...]:
+    time_of = by_clock if options.cpu else by_events
     primal, reverse = (time_of(run, options.repeats) for run in (problem.primal, problem.reversed))
     hand = "" if by_hand is None else f"{time_of(by_hand, options.repeats):.3f}"
     return f"{primal:.3f}", f"{reverse:.3f}", f"{reverse / primal:.2f}x", hand
