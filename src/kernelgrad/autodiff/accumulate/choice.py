@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome
     from ...analysis.access.thread_columns import Column
     from .block_cells import InBlock
-    from .gather.pattern import Gather
+    from .gather.plan import Gather
 
 HOLDS = "{}, as promised"
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...autodiff.accumulate.gather.pattern import Box, Gather, by_axes
+from ...autodiff.accumulate.gather.plan import Box, Gather, by_axes
 from ...runtime.config import Launch, make_launch
 
 _FEW = 1 << 15  # elements that are gathered sooner than several kernels are launched

@@ -17,8 +17,11 @@ from ...analysis.ownership.single_stores import is_stored_once
 from ...analysis.structure import analyse
 from ...analysis.tuning import PLAIN
 from ...autodiff.accumulate.choice import USUAL
-from ...autodiff.accumulate.gather.kernel import NotSliceable, cost, gather_function
-from ...autodiff.accumulate.gather.pattern import WIDTH, Box, Finder, Gather, by_axes
+from ...autodiff.accumulate.gather.kernel import gather_function
+from ...autodiff.accumulate.gather.pattern import Finder
+from ...autodiff.accumulate.gather.plan import WIDTH, Box, Gather, by_axes
+from ...autodiff.accumulate.gather.slices import NotSliceable
+from ...autodiff.costs.operations import cost
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations, Prepared
 from ...autodiff.reverse import Derivation

@@ -12,7 +12,7 @@ from ...analysis.adjoint_values import adjoint_values
 from ...analysis.machine import FILLING_THREADS
 from ...analysis.roots import Memory
 from ...analysis.roots import analyse as roots_of
-from ...autodiff.accumulate.gather.kernel import cost
+from ...autodiff.costs.operations import cost
 from ...deep import deeply
 from ...ir.ops import Atomic, Block, For, Function, Global, Module, Value
 from ...ir.traverse import operands, walk

@@ -10,7 +10,7 @@ import pytest
 import kernelgrad as kg
 from derived import gradient_of, kernel_of
 from gather_cases import AT, AT_2, ATOMIC, GATHERED, Case, arguments_of
-from kernelgrad.autodiff.accumulate.gather.pattern import Box, Gather
+from kernelgrad.autodiff.accumulate.gather.plan import Box, Gather
 from kernelgrad.launches.choice import gather_parts
 from kernelgrad.runtime.config import make_launch
 

@@ -14,8 +14,9 @@ from itertools import product
 from ....ir.ops import BarrierReduce, For, If, Load, Value
 from ....ir.traverse import operands
 from .conditions import Coordinate
-from .kernel import Emitter, NotSliceable, Slice, together
-from .pattern import Gather, Site
+from .kernel import Emitter
+from .plan import Gather, Site
+from .slices import NotSliceable, Slice, together
 
 LANES, ROWS = 32, 8  # threads along the first coordinate that is summed over and along the second, if there is one
 

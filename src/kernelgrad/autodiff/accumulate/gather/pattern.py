@@ -12,8 +12,8 @@ different elements is checked for the launch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from ....analysis.access.affine import Affine, Sums
 from ....analysis.access.axis_digits import AxisDigits, digits_for, index_along
@@ -23,13 +23,12 @@ from ....ir.ops import For, Function, If, Load, Member, Offset, Op, PtrCast, Val
 from ....ir.traverse import walk
 from ....ir.types import F32, F64, Scalar
 from ....transforms.unroll import constants_of, trips
-from .conditions import Conditions, Coordinate, Limit, Range, multiple_of
+from .conditions import Conditions, Coordinate, Limit, Range
+from .digits import digits_of, moved_by, own_part, sign_of, within
+from .plan import GRID_AXES, Box, Gather, Index, Site, Solved, by_axes
 from .updates import Update, updates_of
 
-Part = Literal["whole", "inside", "border"]
-
 _MOST_DIGITS = 5  # batch, channel and three of space
-GRID_AXES = 3
 _MOST_TILE = 16  # sums in the registers of a block's threads
 _FEWEST_TILES = 2 * FILLING_THREADS // 256
 _LONG_TILE = 4096  # executions for each element that are worth a block
@@ -39,86 +38,7 @@ _MANY = 1 << 20  # elements: enough for each thread to have several
 _SPAN = 4
 _LONG_SPAN = 8
 _MOST_TAPS = 64
-WIDTH = 256  # threads of a gather's block, where there is one digit
 _MOST_WASTE = 3  # executions that are looked at for each that there is
-
-
-class Index(NamedTuple):
-    """An operation of the pattern, by number, that computes a thread's index along an axis, or one digit of it."""
-
-    number: int
-    axis: int
-    digit: int | None
-
-
-@dataclass(frozen=True)
-class Solved:
-    """The coordinate that follows from a digit: digit = sign * coordinate + shift + the moves by other coordinates.
-    Without a coordinate, the read happens at one value of the digit."""
-
-    coordinate: Coordinate | None
-    sign: int
-    shift: int
-    moves: tuple[tuple[Coordinate, int], ...]
-
-    @property
-    def factors(self) -> dict[Coordinate, int]:
-        return dict(self.moves) | ({} if self.coordinate is None else {self.coordinate: self.sign})
-
-
-@dataclass(frozen=True)
-class Site:
-    """A read: its update's number among the pattern's operations, and how its threads and iterations are found.
-    `residue`: bytes from the element that the digits give. `bounds`: so many of the conditions around it, from outside,
-    do nothing but bound coordinates."""
-
-    number: int
-    solved: tuple[Solved, ...]
-    summed: tuple[Coordinate, ...]
-    residue: int
-    bounds: int
-
-
-@dataclass(frozen=True)
-class Gather:
-    """How the adjoint of an input is gathered. `axes`: how many digits the thread's index has along each. `doubtful`:
-    the axes along which digits may be those of no thread, although each is in its range. `indices`: integers of the
-    pattern that are a thread's index along an axis, or one of its digits. `narrow`: 32 bits hold all indices. `span`:
-    so many elements, one behind the other along the last digit, are one thread's; where that is the only digit, they
-    are a block apart. `covers`: every element of the buffer has its digits. `writes`: and gets its adjoint written, not
-    added to. `part`: all of it; or, with a thread for each element and none besides, rows inside of the domain, or some
-    at its border. `contiguous`: the first digit is that of neighbours in memory. `taps`: so many executions, the same
-    for every element, are written out, and a thread's elements are neighbours (see `windows`); 0 where loops run over
-    them. `tile`: so many elements along each of the first digits are a block's, whose threads add up together (see
-    `block_sums`); None where they are threads' own."""
-
-    name: str
-    sites: tuple[Site, ...]
-    digits: int
-    indices: tuple[Index, ...]
-    narrow: bool
-    span: int
-    covers: bool
-    writes: bool = False
-    part: Part = "whole"
-    contiguous: bool = False
-    taps: int = 0
-    tile: tuple[int, ...] | None = None
-    axes: tuple[int, ...] = (1, 1, 1)
-    doubtful: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Box:
-    """The digits of a launch: the first of each, how many there are, and their steps in elements. `inner`: between
-    these, all executions of all reads exist, and the bounds around them hold. `axes`: the digits of a thread's index
-    along each axis, where they start, and how many values each has where something is read."""
-
-    first: tuple[int, ...]
-    extents: tuple[int, ...]
-    steps: tuple[int, ...]
-    inner: tuple[Range, ...]
-    axes: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 class _Read(NamedTuple):
@@ -369,13 +289,13 @@ class Finder:
             moves[fitting[-1]].append((coordinate, factor // steps[fitting[-1]]))
         lowest = [0] * len(steps)
         if from_lowest:
-            own = [Solved(o, _sign(read, o), 0, tuple(moved)) for o, moved in zip(owners, moves, strict=True)]
-            lowest = [_own(solved, read.ranges)[0] + _moved(solved, read.ranges)[0] for solved in own]
+            own = [Solved(o, sign_of(read.factors, o), 0, tuple(moved)) for o, moved in zip(owners, moves, strict=True)]
+            lowest = [own_part(solved, read.ranges)[0] + moved_by(solved, read.ranges)[0] for solved in own]
         const = read.const + sum(low * step for low, step in zip(lowest, steps, strict=True))
-        shifts, residue = _digits(const, steps, nearest=not from_lowest)
+        shifts, residue = digits_of(const, steps, nearest=not from_lowest)
         shifts = [shift - low for shift, low in zip(shifts, lowest, strict=True)]
         solved = tuple(
-            Solved(owner, _sign(read, owner), shift, tuple(moved))
+            Solved(owner, sign_of(read.factors, owner), shift, tuple(moved))
             for owner, shift, moved in zip(owners, shifts, moves, strict=True)
         )
         summed = tuple(c for c in read.ranges if c not in owners)
@@ -433,9 +353,9 @@ class Finder:
         """Where a digit is whenever anything is read."""
         found = []
         for site, read in zip(sites, reads, strict=True):
-            low, high = _moved(site.solved[digit], read.ranges)
-            first, last = _own(site.solved[digit], read.ranges)
-            found.append(_within(site.solved[digit], read.limits, (low + first, high + last)))
+            low, high = moved_by(site.solved[digit], read.ranges)
+            first, last = own_part(site.solved[digit], read.ranges)
+            found.append(within(site.solved[digit], read.limits, (low + first, high + last)))
         return min(low for low, _ in found), max(high for _, high in found)
 
     def _inner(self, sites: tuple[Site, ...], reads: list[_Read], digit: int) -> Range:
@@ -443,9 +363,9 @@ class Finder:
         found = []
         for site, read in zip(sites, reads, strict=True):
             ranges, limits = self._inner_ranges(site, read)
-            low, high = _moved(site.solved[digit], ranges)
-            first, last = _own(site.solved[digit], ranges)
-            found.append(_within(site.solved[digit], limits, (high + first, low + last)))
+            low, high = moved_by(site.solved[digit], ranges)
+            first, last = own_part(site.solved[digit], ranges)
+            found.append(within(site.solved[digit], limits, (high + first, low + last)))
         return max(low for low, _ in found), min(high for _, high in found)
 
     def _pays(self, sites: tuple[Site, ...], reads: list[_Read], box: Box) -> bool:
@@ -507,11 +427,6 @@ class Finder:
         return next(((axis, None) for axis in whole), None)
 
 
-def by_axes(extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a grid whose last axis has all digits that there is none for."""
-    return extents if len(extents) < GRID_AXES else (*extents[: GRID_AXES - 1], math.prod(extents[GRID_AXES - 1 :]))
-
-
 def _span(sites: tuple[Site, ...], box: Box) -> int:
     """Neighbours share loads, and the tests around them; what loops load besides, weights, elements in one row too."""
     if math.prod(box.extents) < _MANY:
@@ -520,44 +435,6 @@ def _span(sites: tuple[Site, ...], box: Box) -> int:
         return _LONG_SPAN if all(site.summed for site in sites) and box.extents[0] >= _LONG_SPAN * _MANY else 1
     wide = len(box.extents) <= GRID_AXES and box.extents[-1] >= 8 * _SPAN
     return _SPAN if wide and not any(site.summed for site in sites) else 1
-
-
-def _sign(read: _Read, owner: Coordinate | None) -> int:
-    return 1 if owner is None or read.factors[owner] > 0 else -1
-
-
-def _digits(const: int, steps: list[int], nearest: bool) -> tuple[list[int], int]:
-    """A number by its digits, and what is left."""
-    digits = [0] * len(steps)
-    for k in range(len(steps) - 1, 0, -1):
-        digits[k] = (const + nearest * (steps[k] // 2)) // steps[k]
-        const -= digits[k] * steps[k]
-    digits[0], residue = divmod(const, steps[0])
-    return digits, residue
-
-
-def _own(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
-    """What the coordinate that follows from a digit has a part of it."""
-    first, last = ranges[solved.coordinate] if solved.coordinate is not None else (0, 0)
-    return (first, last) if solved.sign > 0 else (-last, -first)
-
-
-def _moved(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
-    """What the others have, and the shift."""
-    ends = [sorted(factor * end for end in ranges[coordinate]) for coordinate, factor in solved.moves]
-    return solved.shift + sum(low for low, _ in ends), solved.shift + sum(high for _, high in ends)
-
-
-def _within(solved: Solved, limits: list[Limit], range_: Range) -> Range:
-    """What conditions on a digit leave of its range."""
-    low, high = range_
-    for limit in limits:
-        multiple = multiple_of(limit.factors, solved.factors)
-        if multiple > 0:
-            high = min(high, solved.shift + limit.most // multiple)
-        elif multiple < 0:
-            low = max(low, solved.shift - limit.most // -multiple)
-    return low, high
 
 
 def _root(ptr: Value, sums: Sums) -> Value | None:

@@ -1,0 +1,97 @@
+"""What a gather is: the reads that it collects, how their threads follow from an element, and a launch's elements."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from .conditions import Coordinate, Range
+
+Part = Literal["whole", "inside", "border"]
+
+GRID_AXES = 3
+WIDTH = 256  # threads of a gather's block, where there is one digit
+
+
+class Index(NamedTuple):
+    """An operation of the pattern, by number, that computes a thread's index along an axis, or one digit of it."""
+
+    number: int
+    axis: int
+    digit: int | None
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The coordinate that follows from a digit: digit = sign * coordinate + shift + the moves by other coordinates.
+    Without a coordinate, the read happens at one value of the digit."""
+
+    coordinate: Coordinate | None
+    sign: int
+    shift: int
+    moves: tuple[tuple[Coordinate, int], ...]
+
+    @property
+    def factors(self) -> dict[Coordinate, int]:
+        return dict(self.moves) | ({} if self.coordinate is None else {self.coordinate: self.sign})
+
+
+@dataclass(frozen=True)
+class Site:
+    """A read: its update's number among the pattern's operations, and how its threads and iterations are found.
+    `residue`: bytes from the element that the digits give. `bounds`: so many of the conditions around it, from outside,
+    do nothing but bound coordinates."""
+
+    number: int
+    solved: tuple[Solved, ...]
+    summed: tuple[Coordinate, ...]
+    residue: int
+    bounds: int
+
+
+@dataclass(frozen=True)
+class Gather:
+    """How the adjoint of an input is gathered. `axes`: how many digits the thread's index has along each. `doubtful`:
+    the axes along which digits may be those of no thread, although each is in its range. `indices`: integers of the
+    pattern that are a thread's index along an axis, or one of its digits. `narrow`: 32 bits hold all indices. `span`:
+    so many elements, one behind the other along the last digit, are one thread's; where that is the only digit, they
+    are a block apart. `covers`: every element of the buffer has its digits. `writes`: and gets its adjoint written, not
+    added to. `part`: all of it; or, with a thread for each element and none besides, rows inside of the domain, or some
+    at its border. `contiguous`: the first digit is that of neighbours in memory. `taps`: so many executions, the same
+    for every element, are written out, and a thread's elements are neighbours (see `windows`); 0 where loops run over
+    them. `tile`: so many elements along each of the first digits are a block's, whose threads add up together (see
+    `block_sums`); None where they are threads' own."""
+
+    name: str
+    sites: tuple[Site, ...]
+    digits: int
+    indices: tuple[Index, ...]
+    narrow: bool
+    span: int
+    covers: bool
+    writes: bool = False
+    part: Part = "whole"
+    contiguous: bool = False
+    taps: int = 0
+    tile: tuple[int, ...] | None = None
+    axes: tuple[int, ...] = (1, 1, 1)
+    doubtful: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Box:
+    """The digits of a launch: the first of each, how many there are, and their steps in elements. `inner`: between
+    these, all executions of all reads exist, and the bounds around them hold. `axes`: the digits of a thread's index
+    along each axis, where they start, and how many values each has where something is read."""
+
+    first: tuple[int, ...]
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]
+    inner: tuple[Range, ...]
+    axes: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+def by_axes(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a grid whose last axis has all digits that there is none for."""
+    return extents if len(extents) < GRID_AXES else (*extents[: GRID_AXES - 1], math.prod(extents[GRID_AXES - 1 :]))

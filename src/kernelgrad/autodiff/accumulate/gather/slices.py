@@ -1,0 +1,284 @@
+"""The part of a gather's code that collects one read: it finds the thread and the iterations that made it, tests again
+that they exist and get there, and copies the slice of the gradient that the update's value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, TypeGuard
+
+from ....analysis.roots import UNKNOWN
+from ....ir.builder import Builder
+from ....ir.ops import (
+    Aggregate,
+    Apply,
+    Builtin,
+    Constant,
+    Extract,
+    For,
+    If,
+    Insert,
+    Load,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    PtrDiff,
+    Value,
+)
+from ....ir.traverse import operands, rebuild, settle
+from ....ir.types import I64, U32, U64
+from ....transforms.unroll import trips
+from .conditions import Coordinate
+from .plan import Site
+
+if TYPE_CHECKING:
+    from .kernel import Emitter
+
+_PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff)
+
+Guard = tuple[Value, bool]  # a condition, and whether it must hold or fail
+
+
+class NotSliceable(Exception):
+    """An update's value needs more than a gather computes again."""
+
+
+def over(slices: list[Slice], rest: tuple[Coordinate, ...]) -> None:
+    """Loops over the coordinates that do not follow from the digits: nor do their lengths, so several elements go
+    through them together."""
+    if not rest:
+        for one in slices:
+            with one.scope():
+                one.execution()
+        return
+    (start, *_), (first, *others) = slices, rest
+    b, at = start.b, Value(start.type, "~at")
+    if start.inner and start.emitter.gather.taps:
+        for number in range(start.trips(first)):
+            with ExitStack() as scopes:
+                for one in slices:
+                    scopes.enter_context(one.scope())
+                    one.at[first] = b.constant(number, start.type)
+                over(slices, tuple(others))
+        return
+    length = start.length(first)
+    with b.region() as body, ExitStack() as scopes:
+        for one in slices:
+            scopes.enter_context(one.scope())
+            one.at[first] = at
+        over(slices, tuple(others))
+    b.for_(b.constant(0, start.type), length, (), 1, body.block((at,)))
+
+
+class Slice:
+    """The adjoint that one read gives to an element. `inner`: its executions are known to exist, and the bounds around
+    them to hold."""
+
+    def __init__(self, emitter: Emitter, site: Site, digits: list[Value], sum_: Value, inner: bool):
+        self.emitter, self.site, self.digits, self.sum, self.inner = emitter, site, digits, sum_, inner
+        self.b, self.type = emitter.b, emitter.type
+        self.update = emitter.updates[site.number]
+        self.loops = [op for op, _ in self.update.path if isinstance(op, For)]
+        self.at: dict[Coordinate, Value] = {}
+        self.known: dict[Value, Value] = {}
+        self.added: list[tuple[Value, Value | None]] = []  # to `known`, in this scope, and what was there before
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        outer, self.added = self.added, []
+        yield
+        for value, before in reversed(self.added):
+            if before is None:
+                del self.known[value]
+            else:
+                self.known[value] = before
+        self.added = outer
+
+    def bind(self, value: Value, copy: Value) -> None:
+        self.added.append((value, self.known.get(value)))
+        self.known[value] = copy
+
+    def execution(self) -> None:
+        """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
+        conditions = [c for k in range(len(self.digits)) for c in self.solve(k)]
+        for k, loop in enumerate(self.loops):
+            self.bind(loop.body.args[0], self.counter(loop, self.at[Coordinate("loop", k)]))
+        guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
+        guards = [guard for guard in guards[self.site.bounds * self.inner :] if not self.is_zero_test(guard[0])]
+        self.guarded([*([] if self.inner else conditions), *self.threads_exist()], guards)
+
+    def solve(self, k: int) -> Iterator[Value]:
+        """Finds the coordinate of a digit; yields what must hold for it to be one."""
+        b, digit, solved = self.b, self.digits[k], self.site.solved[k]
+        rest = b.apply("sub", digit, b.constant(solved.shift, self.type))
+        for coordinate, factor in solved.moves:
+            rest = b.apply("sub", rest, b.apply("mul", self.at[coordinate], b.constant(factor, self.type)))
+        if solved.coordinate is None:
+            yield b.apply("eq", rest, b.constant(0, self.type))
+            return
+        at = rest if solved.sign > 0 else b.apply("neg", rest)
+        self.at[solved.coordinate] = at
+        unsigned = U64 if self.type == I64 else U32  # a negative one is too large
+        yield b.apply("lt", b.convert(at, unsigned), b.convert(self.length(solved.coordinate), unsigned))
+
+    def trips(self, coordinate: Coordinate) -> int:
+        """The number of iterations, where it is a constant."""
+        found = trips(self.loops[coordinate.number], self.emitter.constants)
+        assert found is not None
+        return found
+
+    def length(self, coordinate: Coordinate) -> Value:
+        if coordinate.kind == "axis":
+            return self._extent(coordinate.number, coordinate.digit)
+        b, loop = self.b, self.loops[coordinate.number]
+        lower, upper = (b.convert(self.value(v), I64) for v in (loop.lower, loop.upper))
+        first, last, step = (lower, upper, loop.step) if loop.step > 0 else (upper, lower, -loop.step)
+        distance = b.apply("add", b.apply("sub", last, first), b.constant(step - 1, I64))
+        trips = b.apply("max", b.apply("div", distance, b.constant(step, I64)), b.constant(0, I64))
+        return b.convert(trips, self.type)
+
+    def _extent(self, axis: int, digit: int) -> Value:
+        split = self.emitter.gather.axes[axis] > 1
+        return self.emitter.number(f"_digit_{axis}_{digit}" if split else f"_threads_{axis}")
+
+    def threads_exist(self) -> Iterator[Value]:
+        """That digits in their ranges are those of threads. Inside of the domain that follows from the last digit, if
+        it follows from the element."""
+        b, gather, unsigned = self.b, self.emitter.gather, U64 if self.type == I64 else U32
+        for axis in gather.doubtful:
+            if not self.inner or Coordinate("axis", axis, gather.axes[axis] - 1) in self.site.summed:
+                index = b.convert(self._index(axis), unsigned)
+                yield b.apply("lt", index, b.convert(self.emitter.number(f"_threads_{axis}"), unsigned))
+
+    def counter(self, loop: For, at: Value) -> Value:
+        b, type = self.b, loop.lower.type
+        moved = b.apply("mul", b.convert(at, I64), b.constant(loop.step, I64))
+        return b.convert(b.apply("add", b.convert(self.value(loop.lower), I64), moved), type)
+
+    def is_zero_test(self, cond: Value) -> bool:
+        """Atomics of zeros are skipped; sums of them are not worth a test."""
+        op = self.emitter.definition.get(cond)
+        return isinstance(op, Apply) and op.fn == "ne" and op.args[0] is self.update.op.args[0]
+
+    def guarded(self, conditions: list[Value], guards: list[Guard]) -> None:
+        b = self.b
+        while guards and (not conditions or self.is_cheap(guards[0][0])):
+            first, *guards = guards
+            conditions.append(self.holds(*first))
+        if conditions:
+            with b.region() as region, self.scope():
+                self.guarded([], guards)
+            b.if_(together(b, conditions), region.block())
+            return
+        contribution = self.value(self.update.op.args[0])
+        b.store(self.sum, b.apply("add", b.load(self.sum), contribution))
+
+    def holds(self, cond: Value, holds: bool) -> Value:
+        tested = self.value(cond)
+        return tested if holds else self.b.apply("not", tested)
+
+    def is_cheap(self, value: Value) -> bool:
+        """Whether it may be computed although an earlier condition fails."""
+        if value in self.known or value in self.emitter.indices:
+            return True
+        op = self.emitter.definition.get(value)
+        if op is None or isinstance(op, Constant | Builtin):
+            return True
+        return isinstance(op, Apply) and op.fn not in ("div", "rem") and all(map(self.is_cheap, op.args))
+
+    # ---- values of the pattern, for that thread
+
+    def value(self, value: Value) -> Value:
+        settle(value, self.known, self._needs, lambda v: self.bind(v, self._compute(v)))
+        return self.known[value]
+
+    def _needs(self, value: Value) -> tuple[Value, ...]:
+        """What must be known before it is copied."""
+        op = self.emitter.definition.get(value)
+        if value in self.emitter.indices or not (isinstance(op, _PURE) or self.is_copied_load(op)):
+            return ()
+        return operands(op)
+
+    def is_copied_load(self, op: Op | None) -> TypeGuard[Load]:
+        return isinstance(op, Load) and not op.volatile and self._is_input(op.ptr)
+
+    def _compute(self, value: Value) -> Value:
+        op = self.emitter.definition.get(value)
+        match op:
+            case _ if value in self.emitter.indices:
+                index = self.emitter.indices[value]
+                at = self._index(index.axis) if index.digit is None else self._digit(index.axis, index.digit)
+                return self.b.convert(at, value.type)
+            case None if value in self.emitter.params:
+                return value
+            case Builtin(name, axis):
+                return self.b.convert(self._builtin(name, axis), value.type)
+            case If():
+                return self._branches(op, op.results.index(value))
+            case op if isinstance(op, _PURE) or self.is_copied_load(op):
+                return self._copy(op)
+        raise NotSliceable
+
+    def _copy(self, op: Op) -> Value:
+        self.emitter.count_copy()
+        copied = rebuild(
+            op, self.known.__getitem__, lambda block: block, results=(Value(op.result.type, op.result.name),)
+        )
+        return self.b.add(copied).result
+
+    def _branches(self, op: If, k: int) -> Value:
+        sides, cond = [], self.value(op.cond)
+        for side in (op.then, op.orelse):
+            with self.b.region() as region, self.scope():
+                result = self.value(side.results[k])
+            sides.append(region.block((), (result,)))
+        then, orelse = sides
+        return self.b.if_(cond, then, orelse)[0]
+
+    def _is_input(self, ptr: Value) -> bool:
+        """Memory that outlives the launch and that the gradient does not write."""
+        roots = self.emitter.memory.of(ptr)
+        outlives = all(r in self.emitter.params for r in roots) and UNKNOWN not in roots
+        return bool(roots) and outlives and not roots & self.emitter.written
+
+    def _digit(self, axis: int, digit: int) -> Value:
+        """Of the thread's index in the kernel's grid; along an axis that is one thread wide there is no coordinate."""
+        mine = (*self.site.summed, *(solved.coordinate for solved in self.site.solved))
+        place = Coordinate("axis", axis, digit)
+        if place not in mine:
+            return self.b.constant(0, self.type)
+        if place not in self.at:
+            raise NotSliceable
+        return self.at[place]
+
+    def _index(self, axis: int) -> Value:
+        """The thread's index in the kernel's grid, by its digits; those of no thread may be too large together."""
+        b, unsigned = self.b, U64 if self.type == I64 else U32
+        first, *others = (self._digit(axis, k) for k in range(self.emitter.gather.axes[axis]))
+        if not others:
+            return first
+        total = b.convert(first, unsigned)
+        for k, digit in enumerate(others, 1):
+            start = b.convert(self.emitter.number(f"_start_{axis}_{k}"), unsigned)
+            total = b.apply("add", total, b.apply("mul", b.convert(digit, unsigned), start))
+        return b.convert(total, self.type)
+
+    def _builtin(self, name: str, axis: int) -> Value:
+        match name:
+            case "thread_idx":
+                return self.b.apply("rem", self._index(axis), self.emitter.number(f"_block_{axis}"))
+            case "block_idx":
+                return self.b.apply("div", self._index(axis), self.emitter.number(f"_block_{axis}"))
+            case "block_dim":
+                return self.emitter.number(f"_block_{axis}")
+            case "grid_dim":
+                return self.emitter.number(f"_grid_{axis}")
+        raise NotSliceable
+
+
+def together(b: Builder, conditions: list[Value]) -> Value:
+    first, *rest = conditions
+    for condition in rest:
+        first = b.apply("and", first, condition)
+    return first
