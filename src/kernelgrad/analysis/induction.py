@@ -70,6 +70,9 @@ def find_step(loop: For | While, arg: Value, structure: Structure) -> Induction 
         left, right = right, left
     if unconverted(left, bits, structure) is not arg:
         return None
+    if following.fn == "add" and unconverted(right, bits, structure) is arg:  # doubled
+        start = loop.inits[index]
+        return Induction("shl", start.type, start, amount=1) if left.type == right.type == start.type else None  # type: ignore[arg-type]
     return _step(following.fn, loop, loop.inits[index], right, left.type, structure)
 
 

@@ -181,6 +181,9 @@ def _along(prepared: Prepared) -> list[str]:
     )
     rows = [f"{where}: the number of the last iteration that was taken is kept" for where in taken]
     rows += [f"{where}: what the loop sums up by a running scale, the reverse has by the last one" for where in scaled]
+    definition = prepared.structure.definition
+    bits = (definition[v] for frame in prepared.plan.bits.values() for v in frame if v in definition)
+    rows += [f"{op.span}: which way it went is a bit of a register" for op in bits]
     along = (op for op in ops if op.fn == "detach" and str(op.span) not in {*loops, *taken})
     return rows + [
         f"{op.span}: {op.result.shown or 'a value'} ({op.result.type}): its derivative is carried along with the loop"

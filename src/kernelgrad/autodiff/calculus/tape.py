@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...ir.builder import Builder
 from ...ir.ops import Op, Param, Value
-from ...ir.types import BOOL, I64, U8, Array, Pointer, Scalar, Struct, Type
+from ...ir.types import BOOL, I64, U8, U32, U64, Array, Pointer, Scalar, Struct, Type
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,11 @@ class Stack:
 
 class Tape:
     """Pushes and pops; `prologue` is code at the start of the function. `keep_top`: another launch does the popping.
-    `counted`: segments differ in length."""
+    `counted`: segments differ in length. `bits`: bools that registers hold."""
 
-    def __init__(self, prologue: Builder, keep_top: bool, counted: bool):
+    def __init__(self, prologue: Builder, keep_top: bool, counted: bool, bits: int = 0):
         self.prologue, self.keep_top, self.counted = prologue, keep_top, counted
+        self.bits = BitStack(prologue, bits) if bits else None
         self.stacks: dict[Type, Stack] = {}
         self.nbytes = 0  # of a frame, which this has not
         self._threads: Value | None = None
@@ -50,6 +51,9 @@ class Tape:
         return tuple(p for stack in self.stacks.values() for p in stack.params)
 
     def push(self, b: Builder, value: Value) -> None:
+        if self.bits is not None and value.type == BOOL:
+            self.bits.push(b, value)
+            return
         for leaf in leaf_values(b, value):
             stack = self._stack(_stored_type(leaf.type))
             at = b.load(stack.position)
@@ -68,6 +72,8 @@ class Tape:
 
     def restored(self, b: Builder, value: Value) -> Value:
         """What was pushed last, which is this value of a block's frame."""
+        if self.bits is not None and value.type == BOOL:
+            return self.bits.pop(b)
         return self.pop(b, value.type, value.name)
 
     def _stack(self, type: Type) -> Stack:
@@ -125,6 +131,35 @@ class Tape:
             x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
             self._threads = b.apply("mul", b.apply("mul", x, y), z, name="~threads")
         return self._threads
+
+
+class BitStack:
+    """Bools in registers of the thread: the last one in the lowest bit of the first, from which others move on."""
+
+    def __init__(self, prologue: Builder, count: int):
+        self.type = U32 if count <= U32.bits else U64
+        words = -(-count // self.type.bits)
+        self.words = [prologue.alloca(self.type, "_bits") for _ in range(words)]
+        for word in self.words:
+            prologue.store(word, prologue.constant(0, self.type))
+
+    def push(self, b: Builder, value: Value) -> None:
+        one, top = b.constant(1, self.type), b.constant(self.type.bits - 1, self.type)
+        low = b.convert(value, self.type)
+        for word in self.words:
+            bits = b.load(word)
+            b.store(word, b.apply("or", b.apply("shl", bits, one), low))
+            low = b.apply("shr", bits, top)
+
+    def pop(self, b: Builder) -> Value:
+        one, top = b.constant(1, self.type), b.constant(self.type.bits - 1, self.type)
+        words = [b.load(word) for word in self.words]
+        for k, word in enumerate(self.words):
+            moved = b.apply("shr", words[k], one)
+            if k + 1 < len(words):
+                moved = b.apply("or", moved, b.apply("shl", words[k + 1], top))
+            b.store(word, moved)
+        return b.apply("ne", b.apply("and", words[0], one), b.constant(0, self.type))
 
 
 def linear_thread(b: Builder) -> Value:

@@ -39,11 +39,11 @@ class Executed:
         self._want(self.needs.of(op))
         if id(op) in self.plan.rerun and self.plan.has_adjoint(op):
             assert isinstance(op, For | While)
-            frames = [v for inner in _inside(op) for v in self.plan.taped.get(id(inner), {})]
+            frames = [v for inner in _inside(op) for v in self.plan.frame(inner)]
             self._slice([*self.plan.wanted_of(op), *frames], op)
 
     def _recomputed(self, place: Place, values: Iterable[Value]) -> None:
-        kept = {**self.plan.taped.get(id(place.block), {}), **self.plan.exported.get(id(place.block), {})}
+        kept = {**self.plan.frame(place.block), **self.plan.exported.get(id(place.block), {})}
         self._want(v for v in values if v in kept)
         found: dict[int, tuple[Op, list[Value]]] = {}
         for value in values:
@@ -81,8 +81,7 @@ class Executed:
                 self._wanted[value] = None
 
     def _is_kept(self, value: Value, home: Place) -> bool:
-        key = id(home.block)
-        return value in self.plan.taped.get(key, {}) or value in self.plan.exported.get(key, {})
+        return value in self.plan.frame(home.block) or value in self.plan.exported.get(id(home.block), {})
 
     # ---- forward
 

@@ -132,6 +132,10 @@ class Derivations:
             memory = memory_analysis.analyse(function)
             function = carried_derivatives.run(function, narrow, memory, activity_of(function, memory, options))
             found = make_planned(function, module, options)
+        if found.options.mode != "split" and not options.facts.inlined and any(found.plan.taped.values()):
+            from ..saving.bit_stack import hold
+
+            hold(found.plan)
         return found
 
     def _settle(

@@ -12,7 +12,7 @@ from ...ir.functions import REPLACED
 from ...ir.ops import Alloca, Apply, Atomic, Barrier, Block, For, If, Load, Op, Value, While
 from ...ir.traverse import blocks, rebuild, walk
 from ...ir.types import I64
-from .plan import Plan
+from .plan import Plan, conditions_of
 
 if TYPE_CHECKING:
     from ...analysis.tiles import Tile
@@ -74,12 +74,12 @@ class Copier:
 
     def has_frame(self, block: Block) -> bool:
         """Whether something in the block goes on the tape."""
-        return bool(self.plan.taped.get(id(block))) or any(self.is_wanted(op, True) for op in block.ops if blocks(op))
+        return bool(self.plan.frame(block)) or any(self.is_wanted(op, True) for op in block.ops if blocks(op))
 
     def rerun(self, loop: For | While) -> Value | None:
         """The loop once more, for what its reverse needs of it: on the tape."""
         nested = (loop, *_nested(loop))
-        frames = [self.plan.taped.get(id(b), {}) for op in nested for b in blocks(op)]
+        frames = [self.plan.frame(b) for op in nested for b in blocks(op)]
         counts = {self.plan.counts[id(op)]: op for op in nested if id(op) in self.plan.counts}
         wanted = list(self.plan.wanted_of(loop))
         for value in (v for frame in frames for v in frame):
@@ -87,6 +87,13 @@ class Copier:
             wanted.append(counts[value].results[0] if value in counts else value)
         self.slice = self.plan.slice_of(wanted, loop)
         return self.loop(loop, taping=True)
+
+    def count_again(self, loop: While) -> Value:
+        """How often the loop runs: what decides about that once more."""
+        self.slice = self.plan.slice_of(conditions_of(loop), loop)
+        count = self.while_(loop, tuple(map(self.value, loop.inits)), taping=False, counting=True)
+        assert count is not None
+        return count
 
     def plain(self, op: Op) -> None:
         op = self.plan.held.get(id(op), op)
@@ -120,7 +127,7 @@ class Copier:
             self.push(block)
 
     def push(self, block: Block) -> None:
-        for v in self.plan.taped.get(id(block), {}):
+        for v in self.plan.frame(block):
             self.push_value(self.value(v))
 
     # ---- control
@@ -155,10 +162,10 @@ class Copier:
             new = replace(op, lower=lower, upper=upper, inits=inits, body=body)
             self.b.add(replace(new, results=tuple(map(self.define, op.results))))
             return None
-        return self.while_(op, inits, taping)
+        counting = self.plan.has_adjoint(op) and taping and id(op) not in self.plan.counted_again
+        return self.while_(op, inits, taping, counting)
 
-    def while_(self, op: While, inits: tuple[Value, ...], taping: bool) -> Value | None:
-        counting = self.plan.has_adjoint(op) and taping
+    def while_(self, op: While, inits: tuple[Value, ...], taping: bool, counting: bool) -> Value | None:
         counter = Value(I64, "~trips")
         with self.b.region() as region:
             args = tuple(map(self.define, op.body.args))

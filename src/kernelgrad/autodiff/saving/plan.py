@@ -3,6 +3,7 @@
 - still in scope (the function's own block, and the last If's branches): use it;
 - recomputed: entering the reverse of a block, the pure slice of its forward that its reverse needs is run again;
 - exported: a value of a branch outside loops that cannot be recomputed becomes a result of its If;
+- in bits of registers: in loops, which way branches went, where that is a few dozen times at most (`bit_stack`);
 - taped: in loops, what is carried from iteration to iteration, and what cannot be recomputed, or what is computed from
   these, where that is smaller (`min_cut`).
 
@@ -37,9 +38,12 @@ class Plan:
     structure: Structure
     needed: dict[int, dict[Value, None]] = field(default_factory=dict)  # block -> values its reverse needs, in order
     taped: dict[int, dict[Value, None]] = field(default_factory=dict)  # block -> its frame on the tape
+    bits: dict[int, dict[Value, None]] = field(default_factory=dict)  # block -> its bools in registers of the thread
+    most_bits: int = 0  # that are in registers at once
     exported: dict[int, dict[Value, Value]] = field(default_factory=dict)  # block -> value -> result of its If
     rerun: set[int] = field(default_factory=set)  # loops run again before their reverse
     counts: dict[int, Value] = field(default_factory=dict)  # While -> its number of iterations, a value of its block
+    counted_again: set[int] = field(default_factory=set)  # While loops whose reverse finds their number of iterations
     reversed_ops: set[int] = field(default_factory=set)  # operations that have an adjoint
     silent: frozenset[int] = frozenset()  # operations that the forward sweep leaves out
     held: Mapping[int, Load] = field(default_factory=dict)  # operations whose results are loaded instead
@@ -56,6 +60,10 @@ class Plan:
 
     def has_adjoint(self, op: Op) -> bool:
         return id(op) in self.reversed_ops
+
+    def frame(self, block: Block) -> dict[Value, None]:
+        """What each run of a block saves."""
+        return {**self.taped.get(id(block), {}), **self.bits.get(id(block), {})}
 
 
 # ---- what adjoints need ---------------------------------------------------------------------------------------------
@@ -136,6 +144,11 @@ class Needs:
         found: list[Value] = []
         for op in (loop, *(op for inner in blocks(loop) for op in walk(inner))):
             if isinstance(op, While) and self.plan.has_adjoint(op):
-                found += [op.inits[0], op.body.results[0]]
+                found += conditions_of(op)
             found += self.of(op) if op is not loop else []
         return found
+
+
+def conditions_of(loop: While) -> list[Value]:
+    """That there is a first iteration, and another one."""
+    return [loop.inits[0], loop.body.results[0]]

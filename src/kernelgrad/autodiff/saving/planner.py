@@ -15,7 +15,7 @@ from ...ir.types import I64
 from ..calculus.activity import Activity
 from ..winners.winners import Winners
 from .branch_bits import Choices
-from .plan import Needs, Plan
+from .plan import Needs, Plan, conditions_of
 from .recompute import Again, Refills, choose_tiles
 
 if TYPE_CHECKING:
@@ -206,6 +206,10 @@ class Planner:
         """The number of iterations of a while loop, known when it has run."""
         place = self.structure.home[loop.results[0]]
         if id(loop) in self.plan.rerun or id(loop) in self.plan.counts:
+            return
+        if place.in_loop and self.again.is_countable(loop):
+            self.plan.counted_again.add(id(loop))
+            self.need_slice(conditions_of(loop), loop)
             return
         count = Value(I64, "~trips")
         self.plan.counts[id(loop)] = count

@@ -9,8 +9,9 @@ from ...analysis.roots import UNKNOWN, Memory, Roots
 from ...analysis.structure import Place, Structure
 from ...ir.effects import NESTING, OF_OPERANDS, is_clock
 from ...ir.functions import REPLACED
-from ...ir.ops import Alloca, Apply, Builtin, For, If, Load, Op, Store, Value, While
+from ...ir.ops import Alloca, Apply, Builtin, Constant, For, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, operands
+from ...ir.types import Scalar
 
 if TYPE_CHECKING:
     from ...analysis.tiles import Tile
@@ -94,6 +95,22 @@ class Again:
         if isinstance(op, Builtin):
             return is_clock(op)
         return not isinstance(op, (*OF_OPERANDS, Alloca, *NESTING))
+
+    def is_countable(self, loop: While) -> bool:
+        """Whether nothing but arithmetic on integers decides how often a loop runs, which comes out the same again, and
+        none of them is a counter: those count many iterations, while a number is halved a few times."""
+        found = self.trace((loop.inits[0], loop.body.results[0]), loop)
+        inside = found.seen.difference(found.outside)
+        ops = (self.structure.definition.get(value) for value in inside)
+        whole = all(isinstance(v.type, Scalar) and not v.type.is_float for v in found.seen)
+        whole = whole and not found.bad and all(op is None or isinstance(op, Apply | Constant | Builtin) for op in ops)
+        return whole and not any(self._is_counter(loop, v) for v in inside.intersection(loop.body.args))
+
+    def _is_counter(self, loop: While, arg: Value) -> bool:
+        from ...analysis.induction import find_step
+
+        step = find_step(loop, arg, self.structure)
+        return step is not None and step.fn in ("add", "sub")
 
     def _unwritten(self, ptr: Value) -> bool:
         """Rule 3: nothing in the whole grid writes that memory, through any pointer."""

@@ -20,7 +20,7 @@ def reread(plan: Plan, memory: Memory, structure: Structure) -> Roots:
 def _values(plan: Plan, structure: Structure) -> Iterator[Value]:
     """What is computed again, in blocks, reruns of loops, and fills of tiles."""
     for key, values in plan.needed.items():
-        kept = plan.taped.get(key, {}).keys() | plan.exported.get(key, {}).keys()
+        kept = plan.frame(structure.places[key].block).keys() | plan.exported.get(key, {}).keys()
         for value in values:
             op = structure.definition.get(value)
             if value not in kept and op is not None:
@@ -38,5 +38,5 @@ def _values(plan: Plan, structure: Structure) -> Iterator[Value]:
 def _frames(loop: Op, plan: Plan) -> Iterator[Value]:
     counts = set(plan.counts.values())  # known when their loops have run
     nested = (loop, *(op for inner in blocks(loop) for op in walk(inner)))
-    frames = (plan.taped.get(id(block), {}) for op in nested for block in blocks(op))
+    frames = (plan.frame(block) for op in nested for block in blocks(op))
     return (value for frame in frames for value in frame if value not in counts)

@@ -14,7 +14,7 @@ from ...ir.builder import Builder
 from ...ir.effects import NESTING, PURE
 from ...ir.ops import Alloca, Apply, Block, Builtin, Constant, For, Function, If, Load, Op, Param, Value, While
 from ...ir.traverse import clone, closed, walk
-from ...ir.types import I64, Pointer, Scalar, Type
+from ...ir.types import BOOL, I64, Pointer, Scalar, Type
 from ..calculus.tape import leaf_types, linear_block
 from .carried_derivatives import erased
 from .forward_code import Copier
@@ -76,6 +76,12 @@ def _constants(plan: Plan) -> dict[Type, int] | None:
     return by_arithmetic(plan, lambda value: None, lambda name, axis: None)  # type: ignore[arg-type, return-value]
 
 
+def constant_executions(plan: Plan, key: int) -> int | None:
+    """How often each thread runs a block at most; None where that is not the same in every launch."""
+    place, unknown = plan.structure.places[key], lambda name, axis: None
+    return _executions(place, plan, lambda value: None, unknown)  # type: ignore[arg-type]
+
+
 def is_constant(plan: Plan) -> bool:
     """Whether each thread keeps as much as any other, in every launch."""
     return _constants(plan) is not None
@@ -113,13 +119,7 @@ def arguments_as_ones(structure: Structure) -> Known:
 
 def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue) -> int | None:
     """How many frames of a block can be on the tape at once."""
-    times = 1
-    for loop in loops_around(place, plan):
-        trips = trip_count(loop, plan.structure, known, builtin)
-        if trips is None:
-            return None
-        times *= trips
-    return times
+    return Played(plan.structure, builtin).executions([*loops_around(place, plan)][::-1], known)
 
 
 def loops_around(place: Place, plan: Plan) -> Iterator[For | While]:
@@ -135,6 +135,41 @@ def loops_around(place: Place, plan: Plan) -> Iterator[For | While]:
         current = current.parent
 
 
+class Played:
+    """Loops inside of loops, the inner ones of other lengths each time: their counters are played."""
+
+    def __init__(self, structure: Structure, builtin: BuiltinValue):
+        self.structure, self.builtin = structure, builtin
+        self.left = _SIMULATED
+
+    def executions(self, loops: Sequence[For | While], known: Known) -> int | None:
+        """How often the innermost of loops, from outside, runs in all; None where that is not known, or takes too long
+        to find."""
+        if not loops:
+            return 1
+        first, *inner = loops
+        trips = trip_count(first, self.structure, known, self.builtin)
+        self.left -= trips if isinstance(first, While) and trips is not None else 0
+        if trips is None or self.left < 0:
+            return None
+        alike = self.executions(inner, known)
+        return trips * alike if alike is not None else self._one_by_one(first, inner, known)
+
+    def _one_by_one(self, loop: For | While, inner: Sequence[For | While], known: Known) -> int | None:
+        total = 0
+        for state in _states(loop, self.structure, known, self.builtin):
+            self.left -= 1
+            found = None if state is None or self.left < 0 else self.executions(inner, _extended(known, state))
+            if found is None:
+                return None
+            total += found
+        return total
+
+
+def _extended(known: Known, state: State) -> Known:
+    return lambda value: state[value] if value in state else known(value)
+
+
 def trip_count(loop: For | While, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
     if isinstance(loop, While):
         return _simulated(loop, structure, known, builtin)
@@ -148,29 +183,43 @@ def trip_count(loop: For | While, structure: Structure, known: Known, builtin: B
 def _simulated(loop: While, structure: Structure, known: Known, builtin: BuiltinValue) -> int | None:
     """Runs what decides about going on, as in `for (d = blockDim.x / 2; d > 0; d /= 2)`; None where memory or floats
     that the kernel computes have a say, or where it takes too long."""
-    args, results = loop.body.args, loop.body.results
-    state: dict[Value, Number] = {}
-    for k in _deciding(loop, structure):
-        start = evaluate(loop.inits[k], structure, known, builtin)
-        if start is None:
-            return None
-        state[args[k]] = start
     count = 0
-    while state[args[0]]:
-        current = dict(state)
-
-        def now(value: Value, current: dict[Value, Number] = current) -> Number | None:
-            return current[value] if value in current else known(value)
-
-        for arg in state:
-            following = evaluate(results[args.index(arg)], structure, now, builtin)
-            if following is None:
-                return None
-            state[arg] = following
-        count += 1
-        if count > _SIMULATED:
+    for state in _states(loop, structure, known, builtin):
+        if state is None or count == _SIMULATED:
             return None
+        count += 1
     return count
+
+
+State = dict[Value, Number]
+
+
+def _states(loop: For | While, structure: Structure, known: Known, builtin: BuiltinValue) -> Iterator[State | None]:
+    """The integers that decide about going on, in each iteration; None at last where they are not known."""
+    if isinstance(loop, For):
+        lower, upper = (evaluate(v, structure, known, builtin) for v in (loop.lower, loop.upper))
+        if lower is None or upper is None:
+            yield None
+            return
+        for number in range(int(lower), int(upper), loop.step):
+            yield {loop.body.args[0]: number}
+        return
+    args, results = loop.body.args, loop.body.results
+    carried = _deciding(loop, structure)
+    state = _evaluated({args[k]: loop.inits[k] for k in carried}, structure, known, builtin)
+    while state is None or state[args[0]]:
+        yield state
+        if state is None:
+            return
+        following = {args[k]: results[k] for k in carried}
+        state = _evaluated(following, structure, _extended(known, state), builtin)
+
+
+def _evaluated(
+    values: Mapping[Value, Value], structure: Structure, known: Known, builtin: BuiltinValue
+) -> State | None:
+    found = {arg: evaluate(value, structure, known, builtin) for arg, value in values.items()}
+    return None if None in found.values() else {arg: n for arg, n in found.items() if n is not None}
 
 
 _SIMULATED = 4096
@@ -279,6 +328,8 @@ class _Counter(Copier):
         return total
 
     def count(self, value: Value) -> None:
+        if value.type == BOOL and self.plan.bits:
+            return
         for type in leaf_types(value.type):
             if type in self.totals:
                 self.add(self.totals[type], 1)

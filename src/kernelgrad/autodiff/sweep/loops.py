@@ -59,6 +59,8 @@ def reverse_while(sweep: Sweep, op: While) -> None:
     if id(op) in sweep.plan.rerun:
         count = sweep.copier(effects=False).rerun(op)
         assert count is not None
+    elif id(op) in sweep.plan.counted_again:
+        count = sweep.copier(effects=False).count_again(op)
     else:
         count = sweep.value(sweep.plan.counts[id(op)])
     last = sweep.b.apply("sub", count, sweep.b.constant(1, I64))

@@ -70,7 +70,8 @@ _OF_NUMBERS = {
 def _tape(prologue: Builder, prepared: Prepared) -> Tape:
     """In memory that the launcher provides, or that the thread has."""
     if not prepared.options.facts.inlined:
-        return Tape(prologue, prepared.options.mode == "split", _is_tape_counted(prepared))
+        counted = _is_tape_counted(prepared)
+        return Tape(prologue, prepared.options.mode == "split", counted, prepared.plan.most_bits)
     from ..calculus.thread_tapes import BoundedTape, FrameTape, LocalTape
     from ..saving.tape_capacity import constant_sizes
 
@@ -84,7 +85,7 @@ def _tape(prologue: Builder, prepared: Prepared) -> Tape:
 
 def _is_tape_counted(prepared: Prepared) -> bool:
     """Whether only a launch that counts tells how much each block keeps."""
-    if not prepared.plan.taped:
+    if not any(prepared.plan.taped.values()):
         return False
     from ..saving.tape_capacity import is_known_before
 
@@ -285,7 +286,7 @@ class Sweep:
         """The reverse of a nested block. `seeds`: adjoints of its results; `known`: values given by its operation."""
         block = place.block
         self.scopes.append(dict(known))
-        for v in reversed(self.plan.taped.get(id(block), {})):
+        for v in reversed(self.plan.frame(block)):
             self.scopes[-1][v] = self.tape.restored(self.b, v)
         for v, outside in self.plan.exported.get(id(block), {}).items():
             self.scopes[-1][v] = self.value(outside)
