@@ -13,6 +13,7 @@ from typing import Any
 from ...ir.ops import Apply, Block, For, Function, If, Op, Value, While
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import Scalar
+from ..loop_counts import Played
 from ..structure import Structure
 from ..trip_counts import Amount, Trips
 from .affine import Shape
@@ -43,15 +44,26 @@ class Lengths:
         self.carried = {arg: v for op in walk(function.body) for arg, v in _carried(op)}
         self.ranges = Ranges(Indices(function), shape.grid, shape.block, Answers(known))
         self.open: set[For | While] = set()  # loops that may be as long as they like
+        self.structure, self.extent = structure, {"block_dim": shape.block, "grid_dim": shape.grid}
         self.extents = {"block_dim": math.prod(shape.block), "grid_dim": math.prod(shape.grid)}
 
-    def most(self, block: Block) -> float:
+    def most(self, block: Block, around: tuple[For | While, ...] = ()) -> float:
         """Iterations of loops inside of loops."""
-        return max((self.iterations(op) for op in block.ops), default=1.0)
+        return max((self.iterations(op, around) for op in block.ops), default=self.together(around))
 
-    def iterations(self, op: Op) -> float:
-        inside = max((self.most(b) for b in blocks(op)), default=1.0)
-        return inside * max(1.0, self.length(op)) if isinstance(op, For | While) else inside
+    def iterations(self, op: Op, around: tuple[For | While, ...] = ()) -> float:
+        loops = (*around, op) if isinstance(op, For | While) else around
+        return max((self.most(b, loops) for b in blocks(op)), default=self.together(around))
+
+    def together(self, loops: tuple[For | While, ...]) -> float:
+        """Of loops inside of each other: by their lengths, or, where few tell that it is less, one by one."""
+        lengths = [max(1.0, self.length(loop)) for loop in loops]
+        product = math.prod(lengths)
+        short = all(n <= _BITS for n, loop in zip(lengths, loops, strict=True) if isinstance(loop, While))
+        if not short or not _BITS < product < _LONGEST:
+            return product
+        exact = Played(self.structure, lambda name, axis: self.extent[name][axis]).executions(loops, self.known)
+        return product if exact is None else float(exact)
 
     def length(self, loop: For | While) -> float:
         found = self.number(self.trips.of(loop))

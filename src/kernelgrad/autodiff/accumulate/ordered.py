@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
 
+from ...analysis.loop_counts import BuiltinValue, Known, trip_count
 from ...analysis.roots import Memory
 from ...analysis.structure import Place, Structure
 from ...errors import UnsupportedError
@@ -190,17 +191,13 @@ def logs_of(sites: Sites) -> tuple[Logged, ...]:
     return tuple(dict.fromkeys(of for counts in sites.values() for of in counts))
 
 
-def by_arithmetic(
-    sites: Sites, structure: Structure, known: tape_capacity.Known, builtin: tape_capacity.BuiltinValue
-) -> dict[Logged, int] | None:
+def by_arithmetic(sites: Sites, structure: Structure, known: Known, builtin: BuiltinValue) -> dict[Logged, int] | None:
     """Entries per thread, or None where a trip count is not known before the launch."""
     found: Counter[Logged] = Counter()
     for key, counts in sites.items():
         for of, count in counts.items():
             place = structure.places[key]
-            times = _executions(
-                place, bool(of.variable), lambda loop: tape_capacity.trip_count(loop, structure, known, builtin)
-            )
+            times = _executions(place, bool(of.variable), lambda loop: trip_count(loop, structure, known, builtin))
             if times is None:
                 return None
             found[of] += times * count

@@ -138,13 +138,16 @@ class Contributions:
         certain = [n for loop, n in loops.items() if loop not in self.lengths.open]
         everything = math.prod(axes.values()) * math.prod(certain)
         address, fixed = self.address(load.ptr, root)
+        # Between two barriers, one thread adds to a cell: so often as it may go round.
+        alone = root in self.private or id(load) in self.accumulation.alone
         if address is None:
-            threads = 1 if root in self.private else math.prod(axes.values())
-            return Count(threads * math.prod(loops.values()), math.prod(loops.values()), everything)
+            threads = 1 if alone else math.prod(axes.values())
+            each = self.lengths.together(tuple(loops)[::-1])
+            return Count(threads * each, each, everything)
         own: dict[Basis, int] = {b: n for b, n in axes.items() if not fixed or b in _THREAD}
         digits = self.digits(address, load.result.type.size, own, {} if fixed else loops)
         left = _shared_out(axes, digits)
-        others = [n for basis, n in left.items() if basis not in digits and root not in self.private]
+        others = [n for basis, n in left.items() if basis not in digits and not alone]
         again = [n for loop, n in loops.items() if loop not in digits]
         low = min(0, self.sums.range(address)[0])
         lanes = self.lanes if others and self.is_of_warp(load, address, place) else 1
