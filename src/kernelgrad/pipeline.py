@@ -76,6 +76,7 @@ HOST = tuple(p for p in KERNEL if p.name in ("inline", "promote", "simplify", "l
 DERIVATIVE = (
     Pass("promote", "transforms.promote"),
     Pass("simplify", "transforms.simplify"),
+    Pass("branch_updates", "transforms.branch_updates", (GlobalRef,)),
     Pass("loads", "transforms.loads", (Load,)),
     Pass("tidy", "transforms.simplify"),
     Pass("stores", "transforms.stores", (Store,)),
