@@ -5,11 +5,12 @@ patterns of gathers."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis.access.affine import Shape, Sums
+from ...analysis.access.executions import executions
 from ...analysis.machine import WARP
 from ...analysis.ownership.exclusive import Place, place_of
 from ...analysis.ownership.private import places_of, private_roots
@@ -137,10 +138,13 @@ class Chooser:
         private = private_roots(prepared.memory, prepared.structure, prepared.function, prepared.activity.roots, sums)
         exclusive, apart = of_stores(prepared.planned, sums)
         plan, may_alias = prepared.accumulation, self.options.may_alias
-        others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private]
+        on_gpu = launch.ways.on_gpu
+        scattered = private & set(_scattered(prepared, sums)) if _loads_rather(launch) else frozenset[str]()
+        others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private - scattered]
         chosen: tuple[Chosen, ...] = ()
         if others and not launch.ways.single:
-            chosen = self._gathers().find(self.options, prepared, sums, others, apart, assigned, launch.ways.on_gpu)
+            find = self._gathers().find
+            chosen = find(self.options, prepared, sums, others, apart, assigned, on_gpu, scattered)
         gathered = {c.gather.name for c in chosen}
         own = frozenset[str]() if may_alias else private
         written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}
@@ -305,6 +309,21 @@ class Chooser:
     def _shared_bytes(self, tile: Tile, launch: KnownLaunch) -> int:
         variable = self.variant.kernel.module.globals[tile.variable]
         return launch.shared_bytes if is_dynamic(variable) else variable.type.size
+
+
+def _loads_rather(launch: KnownLaunch) -> bool:
+    """Whether loads that go all over memory are faster than stores."""
+    return launch.ways.on_gpu
+
+
+def _scattered(prepared: Prepared, sums: Sums) -> Iterator[str]:
+    """The inputs of which neighbouring threads read an element each, once, that are not neighbours."""
+    reads = [op for op in prepared.memory.loads if prepared.plan.has_adjoint(op)]
+    for param in prepared.function.params:
+        loads = [op for op in reads if param.value in prepared.memory.of(op.ptr)]
+        address = executions(sums).address(loads[0].ptr, param.value) if len(loads) == 1 else None
+        if address is not None and address.coefficients.get(("thread_idx", 0)) != loads[0].result.type.size:
+            yield param.name
 
 
 def _read_whole(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> bool:

@@ -81,9 +81,10 @@ class Gathers:
         apart: frozenset[Place],
         assigned: Iterable[str],
         in_blocks: bool = False,
+        owned: frozenset[str] = frozenset(),
     ) -> tuple[Chosen, ...]:
         """For one launch. `sizes`: of the buffers that might be gathered, in bytes. `in_blocks`: by blocks of threads
-        that add up together, too."""
+        that add up together, too. `owned`: those whose elements are each read by one thread."""
         candidates = [(name, nbytes) for name, nbytes in sizes if _might(name, prepared, sums)]
         if not candidates or options.may_alias or options.mode == "split":
             return ()
@@ -102,7 +103,7 @@ class Gathers:
         shadows = {p.name: p.value for p in pattern.function.params}
         found = []
         for name, nbytes in candidates:
-            chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes)
+            chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes, name in owned)
             if chosen is not None:
                 gather = replace(chosen[0], writes=chosen[0].covers and name in assigned)
                 if self._pays(gather, key, options.deterministic):

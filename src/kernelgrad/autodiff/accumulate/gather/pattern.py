@@ -38,6 +38,8 @@ _MANY = 1 << 20  # elements: enough for each thread to have several
 _SPAN = 4
 _LONG_SPAN = 8
 _MOST_TAPS = 64
+_FEW_LOADS = 2
+_SCATTERED = 8  # elements between those of neighbouring threads: each is a sector of its own
 _MOST_WASTE = 3  # executions that are looked at for each that there is
 
 
@@ -70,7 +72,9 @@ class Finder:
         self.conditions = Conditions(sums, tuple(map(AxisDigits, self.threads)))
         self.reached: dict[Coordinate, Range] = {}
 
-    def find(self, name: str, shadow: Value, nbytes: int) -> tuple[Gather, Box] | None:
+    def find(self, name: str, shadow: Value, nbytes: int, owned: bool = False) -> tuple[Gather, Box] | None:
+        """`owned`: each element is read by one thread, which could store its adjoint: gathered where these stores would
+        go all over memory."""
         updates = updates_of(self.function, shadow)
         if not updates or not self._write_indices(updates, shadow):
             return None
@@ -89,12 +93,14 @@ class Finder:
         if placed is None:
             return None
         chosen, box, covers = placed
-        tile = self._tile(chosen, found, box) if self.in_blocks else None
+        if owned and not (covers and self._is_scattered(chosen, found, type)):
+            return None
+        tile = self._tile(chosen, found, box) if self.in_blocks and not owned else None
         if tile is not None:
             return self._gather(name, chosen, nbytes, box, covers, tile=tile), box
         if len(steps) > _MOST_DIGITS or not self._pays(chosen, found, box):
             return None
-        if not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
+        if not owned and not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
             return None
         gather = self._gather(name, chosen, nbytes, box, covers, span=_span(chosen, box))
         taps = self._taps(chosen, found, box, type)
@@ -388,6 +394,14 @@ class Finder:
             return True
         loads = self._loads(read.update)
         return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
+
+    def _is_scattered(self, sites: tuple[Site, ...], reads: list[_Read], type: Scalar) -> bool:
+        """Whether neighbouring threads would store to different parts of memory, and load little. To load from all over
+        memory is faster than to store: caches hold what others want of it."""
+        lane = next((c for c in reads[0].ranges if c.kind == "axis"), None)
+        apart = len(sites) == 1 and not sites[0].summed and lane is not None
+        few = len(self._loads(reads[0].update)) <= _FEW_LOADS
+        return apart and few and abs(reads[0].factors.get(lane, 0)) >= _SCATTERED * type.size  # type: ignore[arg-type]
 
     def _step_of(self, load: Load, coordinate: Coordinate, loops: list[Op]) -> float:
         address = self._address(load)
