@@ -191,20 +191,33 @@ class KeysKernel:
         part, b = self.part, self.b
         given = Copies(b, self.known, self.at, {part.loop.body.args[0]: self.counter})
         wanted = [*part.launched, *(v for op in part.early for v in op.results)]
-        behind = {v for v in wanted if self.loads(v)}
+        behind = [v for v in wanted if self.loads(v)]
         for value in wanted:
             if value not in behind:
                 given.value(value)
-        if not behind:
-            return given.values
-        kept = [v for v in wanted if v in behind and isinstance(v.type, Scalar)]
-        with b.region() as some:
-            inside = Copies(b, self.known, self.at, given.values)
-            found = tuple(inside.value(v) for v in kept)
-        with b.region() as none:
-            zeros = tuple(b.constant(0.0 if v.type.is_float else 0, v.type) for v in kept)  # type: ignore[union-attr]
-        results = b.if_(here, some.block((), found), none.block((), zeros))
-        return {**given.values, **dict(zip(kept, results, strict=True))}
+        kept = self.numbers_in(behind)
+        if kept:
+            with b.region() as some:
+                inside = Copies(b, self.known, self.at, given.values)
+                found = tuple(inside.value(v) for v in kept)
+            with b.region() as none:
+                zeros = tuple(b.constant(0.0 if v.type.is_float else 0, v.type) for v in kept)  # type: ignore[union-attr]
+            given.values.update(zip(kept, b.if_(here, some.block((), found), none.block((), zeros)), strict=True))
+        for value in behind:
+            if isinstance(value.type, Pointer):
+                given.value(value)
+        return given.values
+
+    def numbers_in(self, values: Iterable[Value]) -> list[Value]:
+        """Those among them, and those that addresses among them are made of."""
+        found, todo = dict[Value, None](), list(reversed(list(values)))
+        while todo:
+            value = todo.pop()
+            if isinstance(value.type, Scalar) and self.loads(value):
+                found.setdefault(value)
+            elif isinstance(value.type, Pointer) and value in self.definition:
+                todo += reversed(operands(self.definition[value]))
+        return list(found)
 
     def loads(self, value: Value) -> bool:
         """Whether memory is read for it."""
@@ -251,17 +264,18 @@ class KeysKernel:
     def stage(self, row: Value, shared: _Shared) -> None:
         """What is wanted of a row, by the thread that finds it."""
         b = self.b
-        count = b.alloca(I32, "~count")
-        b.store(count, self.const(0))
+        first, count = (b.alloca(I32, name) for name in ("~begin", "~count"))
+        for variable in (first, count):
+            b.store(variable, self.const(0))
         with b.region() as exists:
             at = self.row_indices(row)
-            begin, found = self.keys_of_row(at, row)
-            b.store(count, found)
-            b.store(shared.begin(self.thread), begin)
+            for variable, number in zip((first, count), self.keys_of_row(at, row), strict=True):
+                b.store(variable, number)
             with b.region() as has_some:
                 self.find(at, row, shared)
-            b.if_(b.apply("gt", found, self.const(0)), has_some.block())
+            b.if_(b.apply("gt", b.load(count), self.const(0)), has_some.block())
         b.if_(b.apply("lt", row, self.last), exists.block())
+        b.store(shared.begin(self.thread), b.load(first))
         b.store(shared.count(self.thread), b.load(count))
 
     def find(self, at: Indices, row: Value, shared: _Shared) -> None:
@@ -312,7 +326,7 @@ class KeysKernel:
             if update is not None:
                 value = self.summed(update)
                 return added(sums[id(update.atomic)], mapping.get(value, value), op)
-            if id(op) in before:
+            if id(op) in before and (op in part.own or op.results[0] in given):
                 mapping.update((v, given[v]) for v in op.results if v in given)
                 return []
             if op not in part.needs.ops or isinstance(op, Atomic):
@@ -322,17 +336,20 @@ class KeysKernel:
         b.ops += copy_block(part.loop.body, mapping, change).ops
 
     def add_up(self, here: Value, early: dict[Value, Value], sums: dict[int, Value]) -> None:
+        """Where nothing was summed up, no row may have got there: the place may lie outside of the buffer."""
         b = self.b
         with b.region() as some:
             copies = Copies(b, self.known, self.at, early)
             for update in self.part.updates:
-                atomic, ptr = update.atomic, copies.value(update.ptr)
-                total = b.convert(b.load(sums[id(atomic)]), update.value.type)
-                added_ = Atomic(
-                    "add", ptr, (total,), atomic.scope, True, results=(Value(total.type),), span=atomic.span
-                )
-                b.add(added_)
+                ptr, found = copies.value(update.ptr), b.load(sums[id(update.atomic)])
+                with b.region() as there:
+                    self.add(update.atomic, ptr, b.convert(found, update.value.type))
+                b.if_(b.apply("ne", found, b.constant(ZERO, found.type)), there.block())
         b.if_(here, some.block())
+
+    def add(self, atomic: Atomic, ptr: Value, total: Value) -> None:
+        result = Value(total.type)
+        self.b.add(Atomic("add", ptr, (total,), atomic.scope, True, results=(result,), span=atomic.span))
 
 
 class _Shared:
