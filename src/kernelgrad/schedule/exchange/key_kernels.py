@@ -7,7 +7,7 @@ and puts it into shared memory, where all threads read it. Then each adds atomic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ...analysis.block_interpreter.lanes import Update, added, copy_block
@@ -17,7 +17,7 @@ from ...ir.builder import Builder
 from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Block, Builtin, Function, Global, If, Load, Op, Value
 from ...ir.traverse import blocks, operands, rebuild, settle, walk
 from ...ir.types import F32, F64, I32, I64, U32, Array, Pointer, Scalar
-from .row_exchange import Dependence, Part
+from .row_exchange import Dependence, Part, is_linear
 from .row_kernels import IN_GRID, Indices, Left, Told, as_was, first_of, got, kept_as, keys_of, linear, put
 
 BLOCK = 128  # threads
@@ -92,7 +92,7 @@ class KeysKernel:
         self.counter = self.counter_of()
         here = self.is_here()
         early = self.early(here)
-        sums = self.sums()
+        sums, self.groups = self.sums(), self.grouped()
         self.over_rows(early, sums)
         self.add_up(here, early, sums)
         used = {v for op in (*self.top.ops, *b.ops) for v in _used(op)}
@@ -325,7 +325,7 @@ class KeysKernel:
             update = guards.get(id(op)) or updates.get(id(op))
             if update is not None:
                 value = self.summed(update)
-                return added(sums[id(update.atomic)], mapping.get(value, value), op)
+                return [*added(sums[id(update.atomic)], mapping.get(value, value), op), *self.reached(update)]
             if id(op) in before and (op in part.own or op.results[0] in given):
                 mapping.update((v, given[v]) for v in op.results if v in given)
                 return []
@@ -336,20 +336,56 @@ class KeysKernel:
         b.ops += copy_block(part.loop.body, mapping, change).ops
 
     def add_up(self, here: Value, early: dict[Value, Value], sums: dict[int, Value]) -> None:
-        """Where nothing was summed up, no row may have got there: the place may lie outside of the buffer."""
         b = self.b
         with b.region() as some:
             copies = Copies(b, self.known, self.at, early)
-            for update in self.part.updates:
-                ptr, found = copies.value(update.ptr), b.load(sums[id(update.atomic)])
+            pointers = {id(u.atomic): copies.value(u.ptr) for u in self.part.updates}
+            for flag, updates in self.groups:
                 with b.region() as there:
-                    self.add(update.atomic, ptr, b.convert(found, update.value.type))
-                b.if_(b.apply("ne", found, b.constant(ZERO, found.type)), there.block())
+                    for update in updates:
+                        self.add(update, pointers[id(update.atomic)], sums[id(update.atomic)])
+                if flag is None:
+                    b.ops += there.ops
+                else:
+                    b.if_(b.apply("ne", b.load(flag), self.const(0)), there.block())
         b.if_(here, some.block())
 
-    def add(self, atomic: Atomic, ptr: Value, total: Value) -> None:
-        result = Value(total.type)
-        self.b.add(Atomic("add", ptr, (total,), atomic.scope, True, results=(result,), span=atomic.span))
+    def add(self, update: Update, ptr: Value, sum_: Value) -> None:
+        b, atomic = self.b, update.atomic
+        total = b.convert(b.load(sum_), update.value.type)
+        b.add(Atomic("add", ptr, (total,), atomic.scope, True, results=(Value(total.type),), span=atomic.span))
+
+    def grouped(self) -> list[tuple[Value | None, list[Update]]]:
+        """The updates that rows make together, and a flag that says whether one of them did with this key: if none did,
+        the place may lie outside of the buffer. None where all rows do that have keys around it."""
+        found: dict[Block, list[Update]] = {}
+        for update in self.part.updates:
+            place = update.guarded if update.guarded is not None else update.atomic
+            around = next(block for block in _all_blocks(self.part.loop.body) if place in block.ops)
+            found.setdefault(around, []).append(update)
+        groups: list[tuple[Value | None, list[Update]]] = []
+        for block, updates in found.items():
+            surely = self.part.fixed or all(is_linear(u.ptr, self.known) for u in updates)
+            flag = None if surely and block is self.part.loop.body else self.b.alloca(I32, "~reached")
+            if flag is not None:
+                self.b.store(flag, self.const(0))
+            groups.append((flag, updates))
+        return groups
+
+    def reached(self, update: Update) -> list[Op]:
+        """Where the first of a group is made."""
+        b, flags = Builder(update.atomic.span), {id(updates[0]): flag for flag, updates in self.groups}
+        flag = flags.get(id(update))
+        if flag is not None:
+            b.store(flag, b.constant(1, I32))
+        return b.ops
+
+
+def _all_blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for op in block.ops:
+        for inner in blocks(op):
+            yield from _all_blocks(inner)
 
 
 class _Shared:
