@@ -301,6 +301,50 @@ def test_may_alias(module: kg.Module) -> None:
     np.testing.assert_array_equal(adjoint, [4, 60])
 
 
+OVERWRITTEN = """__global__ void k(double *y, const double *x, double *z, double *w) {
+    int i = threadIdx.x; y[i] = x[i] * x[i]; w[i] = 3.0 * i; z[i] = y[i] * y[i] * x[i]; }"""
+
+
+@pytest.mark.parametrize("listed", ["y, x, z", "x, z", "y, x, z, w"])
+def test_what_shares_memory_shares_adjoints(listed: str) -> None:
+    """Else what is stored through one name leaves the adjoint of the other as it is."""
+    kernel = kg.compile(OVERWRITTEN)["k"]
+    y, x, z = np.zeros(4), np.arange(4) + 1.0, np.zeros(4)
+    adjoints = {"d_y": np.zeros(4), "d_x": np.zeros(4), "d_z": ones(4), "d_w": np.zeros(4)}
+    given = {name: a for name, a in adjoints.items() if name[2:] in listed}
+    gradient = kg.gradient(kernel, listed, may_alias=True)
+    for _ in range(3):  # also where the launch comes again
+        gradient[1, 4](y, x, z, np.zeros(4), **given)
+    with pytest.raises(
+        kg.ArgumentError, match="'y' and 'w' share memory and one of them is written, but not their adj"
+    ):
+        gradient[1, 4](y, x, z, y, **given)
+    forward, reverse = kg.split(kernel, listed, may_alias=True)
+    tape = forward[1, 4](y, x, z, y)
+    with pytest.raises(kg.ArgumentError, match="but not their adjoints"):
+        reverse[1, 4](tape, y, x, z, y, **given)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_adjoints_are_as_far_apart_as_what_they_belong_to(shift: int) -> None:
+    kernel = kg.compile(OVERWRITTEN)["k"]
+    memory, d_memory = np.zeros(5), np.zeros(5)
+    x, d_x, d_z = np.arange(4) + 1.0, np.zeros(4), ones(4)
+    gradient = kg.gradient(kernel, may_alias=True)
+    args = memory[:4], x, np.zeros(4), memory[shift : 4 + shift]
+    with pytest.raises(kg.ArgumentError, match="but not their adjoints"):
+        gradient[1, 4](*args, d_memory[:4], d_x, d_z, d_memory[1 - shift : 5 - shift])
+    if not shift:
+        gradient[1, 4](*args, d_memory[:4], d_x, d_z, d_memory[:4])
+        np.testing.assert_array_equal(d_x, (3.0 * np.arange(4)) ** 2)
+
+
+def test_adjoints_share_memory_with_nothing_else(module: kg.Module) -> None:
+    x = np.array([2.0, 3.0])
+    with pytest.raises(kg.ArgumentError, match="'in' and 'd_out' share memory; pass separate buffers"):
+        kg.gradient(module["square"], "out, in", may_alias=True)[1, 2](np.zeros(2), x, 2, x, np.zeros(2))
+
+
 def test_assign_where_arguments_may_alias(module: kg.Module) -> None:
     """Updates are atomic then, and what they are added to must be cleared."""
     d_in = np.full(2, 7.0)

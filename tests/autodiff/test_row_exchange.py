@@ -67,6 +67,7 @@ AS_TEXT = (
     "every third",
     "heads",
     "soft k-means",
+    "a window of keys that others name",
 )
 
 
@@ -160,6 +161,17 @@ def test_what_is_chosen() -> None:
         steps = planned_on_gpu(EXCHANGED["floats"].source, 16384, 1024, **other).plan.steps
         assert all(step.role != "keys" for step in steps)
     assert len(planned_on_gpu(EXCHANGED["floats"].source, 256, 100).plan.steps) == 1
+
+
+def test_more_heads_than_a_grid_has_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along its last axis."""
+    case = EXCHANGED["heads"]
+    wanted, _ = launched(case, WAYS["kept"])
+    monkeypatch.setattr("kernelgrad.schedule.exchange.exchanged._MOST_GRID", 1)
+    with forced("exchanged"):
+        got, gradient = launched(case, WAYS["kept"])
+        assert key_launches(gradient, case) == 0
+    assert_same(got, wanted)
 
 
 def test_explained() -> None:

@@ -155,6 +155,47 @@ EXCHANGED = {
         3,
     ),
     "some keys": Case(kernel(HEAD + OWN + STATE + over("if (v[j * D] < 0.3) { " + DOT + ONLINE + "} ") + OUT), 1),
+    # Where no row gets to, there may be no memory: behind a guard, and between two windows.
+    "more iterations than keys": Case(
+        kernel(
+            HEAD + OWN + STATE + over("if (j < n) { " + DOT + ONLINE + "} ", "for (int j = 0; j < n + 99; ++j)") + OUT
+        ),
+        1,
+    ),
+    "two windows of a counter that comes round": Case(
+        kernel(
+            HEAD
+            + "double e = 0; int a = i < 9 ? 0 : 256, b = a + (i < 9 ? 4 : 40); "
+            + over("e += sin(q[i] * v[(unsigned char)j]); ", "for (int j = a; j < b; ++j)")
+            + "o[i] = e; "
+        ),
+        1,
+    ),
+    "a window of keys that others name": Case(
+        kernel(
+            HEAD
+            + OWN
+            + STATE
+            + "int a = max(0, i - 5), b = min(n, i + 6); "
+            + over(DOT + ONLINE, "for (int u = a; u < b; ++u)").replace(
+                "{ double s", "{ int j = v[u] > 0 ? u : n - 1 - u; double s"
+            )
+            + "if (l > 0) "
+            + OUT
+        ),
+        1,
+    ),
+    "keys behind a place that memory names": Case(
+        kernel(
+            HEAD
+            + OWN
+            + STATE
+            + "const double *w = v + (v[0] > 0 ? 8 : 4); "
+            + over(DOT + ONLINE, "for (int j = 0; j < n - 2; ++j)").replace("v[j * D + d]", "w[j * D + d]")
+            + OUT
+        ),
+        1,
+    ),
     "no keys": Case(kernel(HEAD + OWN + STATE + "l = 1; " + over(DOT + ONLINE) + OUT), 0, n=0),
 }
 STAYS = {

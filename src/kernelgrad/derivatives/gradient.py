@@ -228,8 +228,8 @@ class Gradient(Differentiated):
         """Launches that come again."""
         from ..runtime.replay import Replays
 
-        others, apart = len(self.settings.shown), not self.settings.may_alias
-        return Replays(self.kernel.function, others, self._launch_plainly, apart, self.kernel.is_plain)
+        others = len(self.settings.shown)
+        return Replays(self.kernel.function, others, self._launch_plainly, True, self.kernel.is_plain)
 
     def _launch_plainly(
         self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any] = MappingProxyType({})
@@ -247,8 +247,7 @@ class Gradient(Differentiated):
     def check_arguments(self, launch: Launch, args: tuple[Any, ...]) -> None:
         """What a launch would say of its arguments."""
         plan, bound, _, own = self.bind_plan(launch, args, {}, watched=False)
-        if not self.settings.may_alias:
-            self.check_overlap(plan.variant, bound, own, plan.written)
+        self.check_overlap(plan.variant, bound, own, plan.written)
 
     def within_budget(self, launch: Launch, args: tuple[Any, ...]) -> tuple[Gradient, int | None]:
         """This gradient, or the checkpointed one with a length for its segments."""
@@ -269,8 +268,7 @@ class Gradient(Differentiated):
     ) -> tuple[list[Step], Placement, LaunchMemory]:
         """`single`: one kernel is to do it all. `watched`: who runs it looks at what a GPU would do."""
         plan, bound, placement, own = self.bind_plan(launch, args, keywords, segment, single, watched)
-        if not self.settings.may_alias:
-            self.check_overlap(plan.variant, bound, own, plan.written)
+        self.check_overlap(plan.variant, bound, own, plan.written)
         stream = stream_of(launch, placement)
         return plan.prepare(Preparation(launch.on(stream), bound, placement, stream, own)), placement, own
 

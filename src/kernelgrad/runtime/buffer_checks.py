@@ -4,7 +4,7 @@ as what they belong to, since a launch would read and write past their ends."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from ..analysis.roots import holds_pointers
@@ -21,9 +21,52 @@ def check_overlap(function: Function, bound: BoundArguments, written: frozenset[
         _check(function, bound.buffers, written, "pass separate buffers, or may_alias=True")
 
 
+def check_shared_adjoints(
+    function: Function, bound: BoundArguments, written: frozenset[str], adjoints: Mapping[str, str], others: Set[str]
+) -> None:
+    """Of buffers that may share memory: an error for two that do where their adjoints do not, and of which the kernel
+    writes one, since what one of them passes on to the other would be lost; and for an adjoint that shares it with
+    anything but adjoints. `adjoints`: their parameters, by what they belong to. `others`: parameters that have none,
+    although derivatives go through them."""
+    if are_apart(bound.buffers):
+        return
+    found, of_adjoint = {b.name: b for b in bound.buffers}, frozenset(adjoints.values())
+    for one, other in _overlapping(bound.buffers):
+        params = {_param(one.name), _param(other.name)}
+        if params <= of_adjoint or not params & {*adjoints, *of_adjoint, *others}:
+            continue
+        mixed = bool(params & of_adjoint)
+        if mixed or (_clash(one, other, written) and not _share_alike(one, other, found, adjoints)):
+            names = " and ".join(f"'{_shown(function, b.name)}'" for b in (one, other))
+            problem = "share memory" if mixed else "share memory and one of them is written, but not their adjoints"
+            remedy = "pass separate buffers" if mixed else "list both, with one array for both adjoints, or pass copies"
+            raise ArgumentError(f"{function.called}: {names} {problem}; {remedy}")
+
+
+def _overlapping(buffers: Iterable[Buffer]) -> Iterator[tuple[Buffer, Buffer]]:
+    ordered = sorted((b for b in buffers if b.nbytes), key=lambda b: b.address)
+    for k, one in enumerate(ordered):
+        for other in ordered[k + 1 :]:
+            if other.address >= one.address + one.nbytes:
+                break
+            yield one, other
+
+
+def _share_alike(one: Buffer, other: Buffer, found: Mapping[str, Buffer], adjoints: Mapping[str, str]) -> bool:
+    """Whether the adjoints are as far apart as what they belong to."""
+    both = [found.get(f"{adjoints.get(_param(b.name))}{b.name[len(_param(b.name)) :]}") for b in (one, other)]
+    if both[0] is None or both[1] is None:
+        return False
+    return both[1].address - both[0].address == other.address - one.address
+
+
+def _param(path: str) -> str:
+    return re.split(r"[.\[]", path, maxsplit=1)[0]
+
+
 def check_requests(function: Function, bound: BoundArguments, written: frozenset[str]) -> None:
     """The same of what derivatives that the kernel itself asks for count on."""
-    buffers = tuple(b for b in bound.buffers if re.split(r"[.\[]", b.name, maxsplit=1)[0] in function.apart)
+    buffers = tuple(b for b in bound.buffers if _param(b.name) in function.apart)
     if not are_apart(buffers):
         _check(function, buffers, written, "the derivatives that the kernel asks for need separate buffers")
 
@@ -53,7 +96,7 @@ def _check(function: Function, buffers: tuple[Buffer, ...], written: frozenset[s
 
 def _shown(function: Function, path: str) -> str:
     """What the user calls a parameter, or a member of one."""
-    name = re.split(r"[.\[]", path, maxsplit=1)[0]
+    name = _param(path)
     return next((p.called + path[len(name) :] for p in function.params if p.name == name), path)
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from ..analysis.alike import Alike, Pairs, Region
 from ..analysis.decisions import Decisions
 from ..analysis.ownership.loads_before_stores import Before, Path, meets, paths
+from ..analysis.roots import UNKNOWN
 from ..analysis.roots import analyse as roots_of
 from ..analysis.structure import analyse
 from ..ir.effects import is_clock, is_pure
@@ -77,8 +78,9 @@ class _Finder:
         self.params = {p.value for p in function.params if p.variable is None}
 
     def roots(self) -> Iterator[Value]:
-        """Buffers that are both written and read, by nothing but plain loads and stores."""
-        if not kinds(self.function.body).isdisjoint((Fence,)):
+        """Buffers that are both written and read, by nothing but plain loads and stores. A store through a pointer that
+        comes from memory may be one to any of them."""
+        if UNKNOWN in self.written or not kinds(self.function.body).isdisjoint((Fence,)):
             return
         loaded = {root for op in self.memory.loads for root in self.memory.of(op.ptr)}
         for root in (p.value for p in self.function.params):

@@ -22,7 +22,7 @@ from ...schedule.exchange.exchanged import Groups
 from ...schedule.exchange.key_kernels import BLOCK
 from .variant import Variant
 
-_MOST_THREADS = 2**31 - 1
+_MOST_THREADS = 2**31 - 2**17  # 32 bits hold the number of a thread, and of one a chunk further on
 _FEW_THREADS = 1 << 16  # the chunks of which are so few that sums of them are within 1e-5 in floats
 Numbers = Callable[[str], int | None]
 

@@ -35,7 +35,7 @@ _CHUNKS = (128, 1024)  # rows that a block sums up: a float can hold as many
 _MOST_NUMBER = 2**31 - 1
 _SHORT = 64  # iterations that are written out
 _MOST_COPIES = 1 << 13  # operations
-_MOST_GRID = 65535
+_MOST_GRID = 65535  # blocks along all axes but the first
 
 Dim3 = tuple[int, int, int]
 Groups = tuple[tuple[int, ...], ...]  # the numbers of parts that launches have together
@@ -88,7 +88,8 @@ class Exchangeable:
         chosen = list[list[int]]()
         for number, part in enumerate(self.parts):
             found = keys[part.loop]
-            if found is None or not self.is_possible(part) or not self.pays(part, found, rows):
+            kept = _product(tuple(grid[a] for a in part.axes))
+            if found is None or kept > _MOST_GRID or not self.is_possible(part) or not self.pays(part, found, rows):
                 continue
             for group in chosen:
                 together = self.together([*group, number])

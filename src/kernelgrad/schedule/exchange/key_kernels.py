@@ -7,7 +7,7 @@ and puts it into shared memory, where all threads read it. Then each adds atomic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ...analysis.block_interpreter.lanes import Update, added, copy_block
@@ -17,7 +17,7 @@ from ...ir.builder import Builder
 from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Block, Builtin, Function, Global, If, Load, Op, Value
 from ...ir.traverse import blocks, operands, rebuild, settle, walk
 from ...ir.types import F32, F64, I32, I64, U32, Array, Pointer, Scalar
-from .row_exchange import Dependence, Part
+from .row_exchange import Dependence, Part, is_linear
 from .row_kernels import IN_GRID, Indices, Left, Told, as_was, first_of, got, kept_as, keys_of, linear, put
 
 BLOCK = 128  # threads
@@ -92,7 +92,7 @@ class KeysKernel:
         self.counter = self.counter_of()
         here = self.is_here()
         early = self.early(here)
-        sums = self.sums()
+        sums, self.groups = self.sums(), self.grouped()
         self.over_rows(early, sums)
         self.add_up(here, early, sums)
         used = {v for op in (*self.top.ops, *b.ops) for v in _used(op)}
@@ -191,20 +191,33 @@ class KeysKernel:
         part, b = self.part, self.b
         given = Copies(b, self.known, self.at, {part.loop.body.args[0]: self.counter})
         wanted = [*part.launched, *(v for op in part.early for v in op.results)]
-        behind = {v for v in wanted if self.loads(v)}
+        behind = [v for v in wanted if self.loads(v)]
         for value in wanted:
             if value not in behind:
                 given.value(value)
-        if not behind:
-            return given.values
-        kept = [v for v in wanted if v in behind and isinstance(v.type, Scalar)]
-        with b.region() as some:
-            inside = Copies(b, self.known, self.at, given.values)
-            found = tuple(inside.value(v) for v in kept)
-        with b.region() as none:
-            zeros = tuple(b.constant(0.0 if v.type.is_float else 0, v.type) for v in kept)  # type: ignore[union-attr]
-        results = b.if_(here, some.block((), found), none.block((), zeros))
-        return {**given.values, **dict(zip(kept, results, strict=True))}
+        kept = self.numbers_in(behind)
+        if kept:
+            with b.region() as some:
+                inside = Copies(b, self.known, self.at, given.values)
+                found = tuple(inside.value(v) for v in kept)
+            with b.region() as none:
+                zeros = tuple(b.constant(0.0 if v.type.is_float else 0, v.type) for v in kept)  # type: ignore[union-attr]
+            given.values.update(zip(kept, b.if_(here, some.block((), found), none.block((), zeros)), strict=True))
+        for value in behind:
+            if isinstance(value.type, Pointer):
+                given.value(value)
+        return given.values
+
+    def numbers_in(self, values: Iterable[Value]) -> list[Value]:
+        """Those among them, and those that addresses among them are made of."""
+        found, todo = dict[Value, None](), list(reversed(list(values)))
+        while todo:
+            value = todo.pop()
+            if isinstance(value.type, Scalar) and self.loads(value):
+                found.setdefault(value)
+            elif isinstance(value.type, Pointer) and value in self.definition:
+                todo += reversed(operands(self.definition[value]))
+        return list(found)
 
     def loads(self, value: Value) -> bool:
         """Whether memory is read for it."""
@@ -251,17 +264,18 @@ class KeysKernel:
     def stage(self, row: Value, shared: _Shared) -> None:
         """What is wanted of a row, by the thread that finds it."""
         b = self.b
-        count = b.alloca(I32, "~count")
-        b.store(count, self.const(0))
+        first, count = (b.alloca(I32, name) for name in ("~begin", "~count"))
+        for variable in (first, count):
+            b.store(variable, self.const(0))
         with b.region() as exists:
             at = self.row_indices(row)
-            begin, found = self.keys_of_row(at, row)
-            b.store(count, found)
-            b.store(shared.begin(self.thread), begin)
+            for variable, number in zip((first, count), self.keys_of_row(at, row), strict=True):
+                b.store(variable, number)
             with b.region() as has_some:
                 self.find(at, row, shared)
-            b.if_(b.apply("gt", found, self.const(0)), has_some.block())
+            b.if_(b.apply("gt", b.load(count), self.const(0)), has_some.block())
         b.if_(b.apply("lt", row, self.last), exists.block())
+        b.store(shared.begin(self.thread), b.load(first))
         b.store(shared.count(self.thread), b.load(count))
 
     def find(self, at: Indices, row: Value, shared: _Shared) -> None:
@@ -311,8 +325,8 @@ class KeysKernel:
             update = guards.get(id(op)) or updates.get(id(op))
             if update is not None:
                 value = self.summed(update)
-                return added(sums[id(update.atomic)], mapping.get(value, value), op)
-            if id(op) in before:
+                return [*added(sums[id(update.atomic)], mapping.get(value, value), op), *self.reached(update)]
+            if id(op) in before and (op in part.own or op.results[0] in given):
                 mapping.update((v, given[v]) for v in op.results if v in given)
                 return []
             if op not in part.needs.ops or isinstance(op, Atomic):
@@ -325,14 +339,53 @@ class KeysKernel:
         b = self.b
         with b.region() as some:
             copies = Copies(b, self.known, self.at, early)
-            for update in self.part.updates:
-                atomic, ptr = update.atomic, copies.value(update.ptr)
-                total = b.convert(b.load(sums[id(atomic)]), update.value.type)
-                added_ = Atomic(
-                    "add", ptr, (total,), atomic.scope, True, results=(Value(total.type),), span=atomic.span
-                )
-                b.add(added_)
+            pointers = {id(u.atomic): copies.value(u.ptr) for u in self.part.updates}
+            for flag, updates in self.groups:
+                with b.region() as there:
+                    for update in updates:
+                        self.add(update, pointers[id(update.atomic)], sums[id(update.atomic)])
+                if flag is None:
+                    b.ops += there.ops
+                else:
+                    b.if_(b.apply("ne", b.load(flag), self.const(0)), there.block())
         b.if_(here, some.block())
+
+    def add(self, update: Update, ptr: Value, sum_: Value) -> None:
+        b, atomic = self.b, update.atomic
+        total = b.convert(b.load(sum_), update.value.type)
+        b.add(Atomic("add", ptr, (total,), atomic.scope, True, results=(Value(total.type),), span=atomic.span))
+
+    def grouped(self) -> list[tuple[Value | None, list[Update]]]:
+        """The updates that rows make together, and a flag that says whether one of them did with this key: if none did,
+        the place may lie outside of the buffer. None where all rows do that have keys around it."""
+        found: dict[Block, list[Update]] = {}
+        for update in self.part.updates:
+            place = update.guarded if update.guarded is not None else update.atomic
+            around = next(block for block in _all_blocks(self.part.loop.body) if place in block.ops)
+            found.setdefault(around, []).append(update)
+        groups: list[tuple[Value | None, list[Update]]] = []
+        for block, updates in found.items():
+            surely = self.part.fixed or all(is_linear(u.ptr, self.known) for u in updates)
+            flag = None if surely and block is self.part.loop.body else self.b.alloca(I32, "~reached")
+            if flag is not None:
+                self.b.store(flag, self.const(0))
+            groups.append((flag, updates))
+        return groups
+
+    def reached(self, update: Update) -> list[Op]:
+        """Where the first of a group is made."""
+        b, flags = Builder(update.atomic.span), {id(updates[0]): flag for flag, updates in self.groups}
+        flag = flags.get(id(update))
+        if flag is not None:
+            b.store(flag, b.constant(1, I32))
+        return b.ops
+
+
+def _all_blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for op in block.ops:
+        for inner in blocks(op):
+            yield from _all_blocks(inner)
 
 
 class _Shared:

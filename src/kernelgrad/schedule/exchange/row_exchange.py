@@ -258,6 +258,8 @@ def is_linear(ptr: Value, known: Dependence) -> bool:
         if op is None:
             return value is known.loop.body.args[0]
         match getattr(op, "fn", type(op).__name__):
+            case "convert" if not _is_wide(value):
+                return False  # it comes round
             case "add" | "sub" | "neg" | "convert" | "Offset" | "PtrCast" | "Member":
                 return all(map(linear, operands(op)))
             case "mul":
@@ -265,6 +267,11 @@ def is_linear(ptr: Value, known: Dependence) -> bool:
         return False
 
     return linear(ptr)
+
+
+def _is_wide(value: Value) -> bool:
+    """Whether it has as many bits as the number of keys, so that it does not come round between two of them."""
+    return isinstance(value.type, Scalar) and value.type.bits >= 32
 
 
 def can_be_left(value: Value) -> bool:
