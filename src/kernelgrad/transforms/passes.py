@@ -42,4 +42,4 @@ def _imported(path: str) -> Callable[..., Function]:
     return getattr(import_module(f".{file}", _PACKAGE), name or "run")  # type: ignore[no-any-return]
 
 
-TIED_LANES = Pass("tied_lanes", "transforms.tied_lanes", (Warp,))  # before derivatives, in either mode
+TIES = Pass("ties", "transforms.ties", (Warp, "max", "min", "select"))  # before derivatives, in either mode

@@ -1,0 +1,51 @@
+"""Maxima and minima of equal numbers: what is one number in many threads has one origin, what is sorted stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+import tie_cases
+from tie_cases import BLOCK_MAXIMA, MAXIMA, N, SORTS
+
+
+@pytest.mark.parametrize("ties", ["all", "two", "none"])
+@pytest.mark.parametrize("name", MAXIMA)
+def test_softmax(name: str, ties: str) -> None:
+    tie_cases.check_softmax(tie_cases.softmax(MAXIMA[name]), 32, tie_cases.inputs(ties))
+
+
+@pytest.mark.parametrize("name", BLOCK_MAXIMA)
+def test_softmax_of_a_block(name: str) -> None:
+    for ties in ("all", "two"):
+        tie_cases.check_softmax(tie_cases.block_softmax(name), N, tie_cases.inputs(ties))
+
+
+@pytest.mark.parametrize("name", SORTS)
+def test_sums_of_what_is_sorted(name: str) -> None:
+    tie_cases.check_sort(tie_cases.sort(name))
+
+
+@pytest.mark.parametrize("value", ["fmax(v, 0.0) + 0.1 * fmin(v, 0.0)", "fmax(0.0, v) + 0.1 * fmin(0.0, v)"])
+def test_slopes_on_both_sides(value: str) -> None:
+    """At the kink it is the one or the other slope, not both and not none."""
+    kernel = kg.compile(f"__global__ void k(double *y, const double *x) {{ double v = x[0]; y[0] = {value}; }}")["k"]
+    d_x = np.zeros(1)
+    kg.gradient(kernel, "y, x")[1, 1](np.zeros(1), np.zeros(1), np.ones(1), d_x)
+    assert d_x[0] in (1.0, 0.1)
+
+
+def test_lanes_that_are_counted_on() -> None:
+    """`shfl_sync` takes the number of a thread of a later warp, or of a part of a warp, for that of a lane."""
+    text = """__global__ void k(double *y, const double *x) {
+        int t = threadIdx.x;
+        double m = x[t], s;
+        for (int o = 8; o > 0; o >>= 1) m = fmax(m, __shfl_sync(~0u, m, t ^ o, 16));
+        s = exp(x[t] - m);
+        for (int o = 8; o > 0; o >>= 1) s += __shfl_xor_sync(~0u, s, o);
+        y[t] = exp(x[t] - m) / s;
+    }"""
+    seed, d_x = np.random.default_rng(5).standard_normal((4, 16)), np.zeros((4, 16))
+    kg.gradient(kg.compile(text)["k"], "y, x")[1, 64](np.zeros((4, 16)), np.zeros((4, 16)), seed.copy(), d_x)
+    np.testing.assert_allclose(d_x, (seed - seed.mean(1, keepdims=True)) / 16, atol=1e-14)
