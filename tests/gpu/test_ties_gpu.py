@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tie_cases
-from tie_cases import BLOCK_MAXIMA, MAXIMA, N, SORTS
+from tie_cases import BLOCK_MAXIMA, MAXIMA, SORTS, N
 
 cupy = pytest.importorskip("cupy")
 

@@ -7,7 +7,7 @@ import pytest
 
 import kernelgrad as kg
 import tie_cases
-from tie_cases import BLOCK_MAXIMA, MAXIMA, N, SORTS
+from tie_cases import BLOCK_MAXIMA, MAXIMA, SORTS, N
 
 
 @pytest.mark.parametrize("ties", ["all", "two", "none"])
