@@ -5,12 +5,15 @@ Before: a kernel whose derivatives are to be taken. After: it computes the same,
 - lanes that take a maximum of each other's, or threads of each other's in shared memory, take the same one. What is one
   number in all of them has one origin then, and the adjoints of a softmax, say, cancel where they meet.
 
-Note [Ties]. A choice is `max(a, b)`, `min(a, b)`, or `a < b ? a : b` and its kind; at a tie, an order decides:
+Note [Ties]. A choice is `max(a, b)`, `min(a, b)`, or `a < b ? a : b` and its kind, also those that look for NaN; at a
+tie, an order decides:
 - by lane, where one is what another lane has of the other (`m = max(m, shfl_xor(m, 16))`): the lower lane's is the
   maximum, the upper one's the minimum, so that a sort by exchanges stays a permutation. That is an order for lanes that
   differ in one bit; if some exchange is by another mask, or around a ring, each gets half of it, in all of them;
 - likewise where both are loaded from the same shared memory: by address, if there are minima and maxima of them, else,
   or if one is in a register, half of it. A tree, in which some threads are idle, gives it to one anyway;
+- as a comparison of the two says, where that decides something else that has a derivative, too: the sum that goes with
+  the maximum of an online softmax (`big = a.m > b.m ? a : b`) is made for it;
 - what all threads load alike goes before what each of them brought along (`m = own; for (k) m = max(m, red[k])`);
 - what is the maximum of two plain values is not their minimum.
 All else goes to the first argument, or to where a `?:` says (docs/CONVENTIONS.md).
@@ -18,15 +21,15 @@ All else goes to the first argument, or to where a `?:` says (docs/CONVENTIONS.m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from ..analysis.single_bits import single_bits
 from ..analysis.uniform import warp_uniform_values
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Block, For, Function, If, Load, Module, Offset, Op, Store, Value, Warp, While
+from ..ir.ops import Apply, Atomic, Block, For, Function, If, Load, Module, Offset, Op, Store, Value, Warp, While
 from ..ir.traverse import blocks, descend, walk, with_body
-from ..ir.types import I32, I64, Pointer, Scalar
+from ..ir.types import I32, I64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..locks import cached_property
 
 _CONVERSE = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -57,9 +60,10 @@ class _Choice:
             return [self.op]
         if self.op.fn == self.kind:
             return [replace(self.op, args=(self.left, self.taken))]
-        b = Builder(self.op.span)
-        cond = b.apply(self._comparison(value), *self.op.args[1:])
-        return [*b.ops, replace(self.op, args=(cond, *self.op.args[1:]))]
+        b, (cond, one, other) = Builder(self.op.span), self.op.args
+        tied = b.apply("eq", one, other)
+        cond = b.apply("or", cond, tied) if value is one else b.apply("and", cond, b.apply("not", tied))
+        return [*b.ops, replace(self.op, args=(cond, one, other))]
 
     def ordered(self, b: Builder, takes: Value) -> list[Op]:
         """The operation, with `taken` at ties where `takes` holds."""
@@ -82,31 +86,58 @@ class _Choice:
         args = (b.apply("eq", one, other), both, result.result)
         return [*b.ops, Apply("select", args, results=self.op.results, span=self.op.span)]
 
-    def _comparison(self, value: Value) -> str:
-        fn = "ge" if value is self.op.args[1] else "gt"
-        return fn if self.kind == "max" else {"ge": "le", "gt": "lt"}[fn]
 
-
-def _choices(function: Function) -> Iterator[_Choice]:
-    definition = {op.result: op for op in walk(function.body) if isinstance(op, Apply)}
+def _choices(definition: dict[Value, Op]) -> Iterator[_Choice]:
     for op in definition.values():
-        if not isinstance(op.result.type, Scalar) or not op.result.type.is_float:
-            continue
         match op:
-            case Apply("max" | "min" as kind, (one, other)) if one is not other:
+            case Apply("max" | "min" as kind, (one, other)) if one is not other and _is_float(one):
                 yield _Choice(op, kind, one, other)
-            case Apply("select", (cond, one, other)) if one is not other and cond in definition:
-                test = definition[cond]
-                if test.fn in _KINDS and set(test.args) == {one, other}:
+            case Apply("select", (cond, one, other)) if one is not other and _is_float(one):
+                test = _comparison(cond, definition)
+                if test is not None and set(test.args) == {one, other}:
                     fn = test.fn if test.args[0] is one else _CONVERSE[test.fn]
                     taken, left = (one, other) if fn in ("ge", "le") else (other, one)
                     yield _Choice(op, _KINDS[fn], taken, left)
 
 
+def _comparison(cond: Value, definition: dict[Value, Op]) -> Apply | None:
+    """What a condition compares, but for NaN."""
+    op = definition.get(cond)
+    if isinstance(op, Apply) and op.fn == "or":
+        sides = [side for side in op.args if not _asks_for_nan(definition.get(side))]
+        return _comparison(sides[0], definition) if len(sides) == 1 else None
+    return op if isinstance(op, Apply) and op.fn in _KINDS and _is_float(op.args[0]) else None
+
+
+def _asks_for_nan(op: Op | None) -> bool:
+    return isinstance(op, Apply) and (op.fn == "isnan" or (op.fn == "ne" and op.args[0] is op.args[1]))
+
+
+def _compared(body: Block, definition: dict[Value, Op], choices: Container[Op]) -> dict[frozenset[Value], set[Value]]:
+    """Pairs of which a comparison decides more than the choice between them: who is the larger at a tie, by that."""
+    found: dict[frozenset[Value], set[Value]] = {}
+    for op in walk(body):
+        if op in choices or not _decides(op):
+            continue
+        test = _comparison(op.cond if isinstance(op, If) else op.args[0], definition)  # type: ignore[attr-defined]
+        if test is not None:
+            one, other = test.args
+            found.setdefault(frozenset(test.args), set()).add(one if test.fn in ("ge", "lt") else other)
+    return found
+
+
+def _decides(op: Op) -> bool:
+    """Whether it has a condition, on which floats depend."""
+    if isinstance(op, If):
+        return any(_holds_floats(r.type) for r in op.results) or any(isinstance(o, Store | Atomic) for o in _inner(op))
+    return isinstance(op, Apply) and op.fn == "select" and _holds_floats(op.result.type)
+
+
 class _Ties:
     def __init__(self, function: Function):
         self.function = function
-        self.choices = {choice.op: choice for choice in _choices(function)}
+        self.definition = {r: op for op in walk(function.body) for r in op.results}
+        self.choices = {choice.op: choice for choice in _choices(self.definition)}
         self.kinds: dict[frozenset[Value], set[str]] = {}
         self.highest: dict[frozenset[Value], Value] = {}  # who is the maximum at a tie
         for choice in self.choices.values():
@@ -117,8 +148,8 @@ class _Ties:
         self.is_apart = False  # under a condition that differs between threads
 
     @cached_property
-    def definition(self) -> dict[Value, Op]:
-        return {r: op for op in walk(self.function.body) for r in op.results}
+    def compared(self) -> dict[frozenset[Value], set[Value]]:
+        return _compared(self.function.body, self.definition, self.choices)
 
     @cached_property
     def uniform(self) -> set[Value]:
@@ -162,6 +193,8 @@ class _Ties:
     # ---- orders
 
     def decided(self, choice: _Choice) -> list[Op]:
+        if choice.pair in self.compared:
+            return self.as_compared(choice)
         shuffle = self.exchange(choice)
         if shuffle is not None:
             return self.by_lane(choice, shuffle)
@@ -170,14 +203,20 @@ class _Ties:
         if len(loads) == 2 and are_sorted:
             return self.by_address(choice, *loads)
         if are_sorted:
-            highest = self.highest[choice.pair]
-            (lowest,) = choice.pair - {highest}
-            return choice.taking(highest if choice.kind == "max" else lowest)
+            return self.of_two(choice, self.highest[choice.pair])
         if any(v in self.carried for v in choice.pair) and (alike := self.loaded_alike(choice)):
             return choice.taking(alike)
         if loads and not self.is_apart and self.is_returned(choice, loads[0]):
             return choice.halved()
         return [choice.op]
+
+    def as_compared(self, choice: _Choice) -> list[Op]:
+        highest, *others = self.compared[choice.pair]
+        return [choice.op] if others else self.of_two(choice, highest)
+
+    def of_two(self, choice: _Choice, highest: Value) -> list[Op]:
+        (lowest,) = choice.pair - {highest}
+        return choice.taking(highest if choice.kind == "max" else lowest)
 
     # ---- lanes
 
@@ -261,6 +300,16 @@ class _Ties:
 
 def _is_shared(ptr: Value) -> bool:
     return isinstance(ptr.type, Pointer) and ptr.type.space == "shared"
+
+
+def _holds_floats(type: Type) -> bool:
+    if isinstance(type, Struct | Array):
+        return any(map(_holds_floats, element_types(type)))
+    return isinstance(type, Scalar) and type.is_float
+
+
+def _inner(op: Op) -> Iterator[Op]:
+    return (o for block in blocks(op) for o in walk(block))
 
 
 def _is_float(value: Value) -> bool:
