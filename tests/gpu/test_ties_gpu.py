@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tie_cases
-from tie_cases import BLOCK_MAXIMA, MAXIMA, SORTS, N
+from tie_cases import BLOCK_MAXIMA, MAXIMA, PAIRS, SORTS, N
 
 cupy = pytest.importorskip("cupy")
 
@@ -20,6 +20,13 @@ def test_softmax(name: str) -> None:
 def test_softmax_of_a_block(name: str) -> None:
     for ties in ("all", "two"):
         tie_cases.check_softmax(tie_cases.block_softmax(name), N, tie_cases.inputs(ties), cupy.array, cupy.asnumpy)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_online_softmax_of_lanes(name: str) -> None:
+    for ties in ("all", "two"):
+        kernel = tie_cases.online_softmax_of_pairs(PAIRS[name])
+        tie_cases.check_softmax(kernel, N, tie_cases.inputs(ties), cupy.array, cupy.asnumpy)
 
 
 @pytest.mark.parametrize("name", SORTS)

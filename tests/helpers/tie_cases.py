@@ -70,6 +70,54 @@ def block_softmax(name: str) -> kg.Kernel:
     return kg.compile(text)["k"]
 
 
+# Over v = x[1], x[2], ... from m = x[0] and d = 1: in the end, m + log(d) is the logarithm of the sum of exp(x).
+ONLINE = {
+    "branches": "if (v > m) { d = d * exp(m - v) + 1; m = v; } else d += exp(v - m);",
+    "a maximum and a choice": "double top = fmax(v, m); d = v > m ? d * exp(m - v) + 1 : d + exp(v - m); m = top;",
+    "a maximum and a branch": "double e = fmax(v, m); if (v <= m) d += exp(v - m); else d = d * exp(m - v) + 1; m = e;",
+    "distances": "double top = fmax(v, m), e = exp(-fabs(m - v)); d = v > m ? d * e + 1 : d + e; m = top;",
+    "one number": "m = fmax(m, v) + log1p(exp(-fabs(m - v)));",
+    "one number, both": "double top = fmax(m, v), low = fmin(m, v); m = top + log1p(exp(low - top));",
+    "one number, chosen": "m = (m > v ? m : v) + log1p(exp(m < v ? m - v : v - m));",
+}
+PAIRS = {  # of lanes
+    "a struct": """bool is_first = m > other_m;
+        double big = is_first ? m : other_m, low = is_first ? other_m : m;
+        d = (is_first ? d : other_d) + (is_first ? other_d : d) * exp(low - big); m = big;""",
+    "a maximum": "double top = fmax(m, other_m); d = d * exp(m - top) + other_d * exp(other_m - top); m = top;",
+    "branches": """if (other_m > m) { d = d * exp(m - other_m) + other_d; m = other_m; }
+        else d += other_d * exp(other_m - m);""",
+    "one number": "m = fmax(m, other_m) + log1p(exp(-fabs(m - other_m)));",
+    "one that looks for NaN": "d = 1; m = other_m > m || m != m ? other_m : m;",
+}
+
+
+def online_softmax(step: str) -> kg.Kernel:
+    text = f"""__global__ void k(double *y, const double *x, int n) {{
+        int t = threadIdx.x;
+        double m = x[0], d = 1;
+        for (int j = 1; j < n; j++) {{ double v = x[j]; {step} }}
+        y[t] = exp(x[t] - m) / d;
+    }}"""
+    return kg.compile(text)["k"]
+
+
+def online_softmax_of_pairs(step: str) -> kg.Kernel:
+    """Each half of 64 threads has all 32 numbers twice."""
+    text = f"""__global__ void k(double *y, const double *x, int n) {{
+        int t = threadIdx.x;
+        double m = fmax(x[t % 32], x[32 + t % 32]), d = exp(x[t % 32] - m) + exp(x[32 + t % 32] - m);
+        {"m += log(d); d = 1;" if "log" in step else ""}
+        for (int o = 16; o; o /= 2) {{
+            double other_m = __shfl_xor_sync(~0u, m, o), other_d = __shfl_xor_sync(~0u, d, o);
+            {step}
+        }}
+        {"d = 0; for (int j = 0; j < n; j++) d += exp(x[j] - m);" if "!=" in step else ""}
+        y[t] = exp(x[t] - m) / d;
+    }}"""
+    return kg.compile(text)["k"]
+
+
 FILL = "__shared__ double s[32]; s[t] = x[t]; __syncthreads();"
 STEPS = "for (int k = 2; k <= 32; k *= 2) for (int j = k / 2; j; j /= 2)"
 SORTS = {

@@ -7,7 +7,7 @@ import pytest
 
 import kernelgrad as kg
 import tie_cases
-from tie_cases import BLOCK_MAXIMA, MAXIMA, SORTS, N
+from tie_cases import BLOCK_MAXIMA, MAXIMA, ONLINE, PAIRS, SORTS, N
 
 
 @pytest.mark.parametrize("ties", ["all", "two", "none"])
@@ -20,6 +20,42 @@ def test_softmax(name: str, ties: str) -> None:
 def test_softmax_of_a_block(name: str) -> None:
     for ties in ("all", "two"):
         tie_cases.check_softmax(tie_cases.block_softmax(name), N, tie_cases.inputs(ties))
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_online_softmax(name: str) -> None:
+    for ties in ("all", "two"):
+        tie_cases.check_softmax(tie_cases.online_softmax(ONLINE[name]), N, tie_cases.inputs(ties))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_online_softmax_of_lanes(name: str) -> None:
+    for ties in ("all", "two"):
+        tie_cases.check_softmax(tie_cases.online_softmax_of_pairs(PAIRS[name]), N, tie_cases.inputs(ties))
+
+
+SMOOTH = {  # with their slopes at zero
+    "fmax(v, 0.0) + log1p(exp(-fabs(v)))": 0.5,
+    "fmax(0.0, v) + log1p(exp(-fabs(v)))": 0.5,
+    "(v > 0 ? v : 0) - 0.25 * v + log1p(exp(-fabs(v)))": 0.25,
+    "-fmin(v, 0.0) + log1p(exp(-fabs(v)))": -0.5,
+    "(v >= 0 ? 1 / (1 + exp(-fabs(v))) : exp(-fabs(v)) / (1 + exp(-fabs(v))))": 0.25,
+    "fmax(v, 0.0) * fmax(v, 0.0) + fmin(v, 0.0) + fmax(v, 0.0)": 1.0,
+    "fmax(v, w[0]) + log1p(exp(-fabs(v - w[0])))": 0.5,
+    "fmax(w[0], v) + log1p(exp(-fabs(v - w[0])))": 0.5,
+    "fabs(v) + 2 * fmin(v, 0.0)": 1.0,
+    "fabs(v) + (v > 0 ? w[0] : 2 * w[0])": 0.0,  # no more than a kink
+}
+
+
+@pytest.mark.parametrize("value", SMOOTH)
+def test_smooth_functions_of_kinks(value: str) -> None:
+    text = f"__global__ void k(double *y, const double *x, const double *w) {{ double v = x[0]; y[0] = {value}; }}"
+    kernel, d_x, tangent = kg.compile(text)["k"], np.zeros(1), np.zeros(1)
+    kg.gradient(kernel, "y, x, w")[1, 1](np.zeros(1), np.zeros(1), np.zeros(1), np.ones(1), d_x, np.zeros(1))
+    assert d_x[0] == SMOOTH[value]
+    kg.jvp(kernel, "y, x")[1, 1](np.zeros(1), np.zeros(1), np.zeros(1), tangent, np.ones(1))
+    assert tangent[0] == SMOOTH[value]
 
 
 @pytest.mark.parametrize("name", SORTS)
