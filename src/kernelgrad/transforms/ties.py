@@ -32,7 +32,7 @@ from ..ir.ops import Apply, Block, Constant, For, Function, If, Load, Module, Of
 from ..ir.traverse import blocks, descend, walk, with_body
 from ..ir.types import I32, I64, Pointer
 from ..locks import cached_property
-from .choices import Choice, Compared, depend_on, find_choices, find_compared, find_distances, is_float
+from .choices import Choice, Compared, depend_on, find_choices, find_compared, find_distances
 
 
 def run(function: Function, _: Module) -> Function:
