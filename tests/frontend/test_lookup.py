@@ -45,6 +45,20 @@ template __global__ void of_type<bool, true>(float *);
 """
 
 
+def test_whole_signatures_can_be_looked_up() -> None:
+    text = """namespace a { __device__ float f(float x) { return x; } __device__ float f(int x) { return x; }
+        template <int N, bool B = true> __global__ void k(float *y) { y[0] = N; }
+        template __global__ void k<32>(float *); template <class T> __device__ T g(T x) { return x; } }
+        __global__ void k(float *y, const float *x) { y[0] = a::f(x[0]); }"""
+    module = kg.compile(text)
+    templates = {"__global__ void a::k(float * y)", "__device__ T a::g(T x)"}
+    whole = sorted({*module.functions} - templates)
+    names = ["a::f(float)", "a::f(int)", "a::k<32, true>", "k"]
+    assert [str(module[f]) for f in whole] == [str(module[name]) for name in names]
+    with pytest.raises(kg.LookupFailed, match="template"):
+        _ = module["__device__ T a::g(T x)"]
+
+
 def test_what_functions_prints_can_be_looked_up() -> None:
     module = kg.compile(INSTANCES)
     names = [found[1] for f in module.functions if (found := re.match(r"__global__ void (.*<.*>)\(", f))]

@@ -48,7 +48,7 @@ from ..ir.traverse import uses
 from ..ir.types import I64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..ir.verifier import verify
 from ..transforms import simplify
-from ..transforms.passes import TIED_LANES, applied
+from ..transforms.passes import TIES, applied
 from ..transforms.spellings import emit
 from .calculus.forward_activity import ForwardActivity, has_tangent, may_pass
 from .calculus.rules import forward_rule_for, pushed
@@ -80,7 +80,7 @@ def jvp(function: Function, module: Module, listed: tuple[str, ...], report_nan:
     unknown = [name for name in listed if name not in params and name not in module.globals]
     if unknown:
         raise ArgumentError(f"{function.name} has no parameter '{unknown[0]}'; it has: {', '.join(params)}")
-    function = applied(TIED_LANES, function, module)
+    function = applied(TIES, function, module)
     activity = ForwardActivity(function, module, [params[n].value if n in params else n for n in listed])
     work = _Forward(function, module, activity)
     if report_nan:

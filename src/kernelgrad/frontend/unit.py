@@ -141,7 +141,7 @@ class Unit:
     @told_plainly
     def find(self, request: str) -> tuple[Unit, Cursor]:
         """The function a user means by 'f', 'ns::f', 'f<float, 4>' or 'f(float, int)', and the unit it stands in."""
-        match = _REQUEST.match(request)
+        match = _REQUEST.match(request) or self._signed(request)
         if match is None:
             raise LookupFailed(f"'{request}' is not the name of a function")
         candidates = self._named(match["name"], request)
@@ -164,6 +164,14 @@ class Unit:
             if instance is not None and instance["template"]:
                 return self._instance(instance, name)
         return self.whole(), self._in_whole(plain[0])
+
+    def _signed(self, request: str) -> re.Match[str] | None:
+        """What is asked for by its signature, as `signatures` prints it."""
+        found = next((c for c in self.functions() if self.signature(c) == request), None)
+        if found is None:
+            return None
+        types = ", ".join(p.type.spelling for p in _params(found))
+        return _REQUEST.match(f"{self.qualified_name(found)}({types})")
 
     def _in_whole(self, function: Cursor) -> Cursor:
         """The same function where everything parses."""

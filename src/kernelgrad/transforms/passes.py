@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ..ir.ops import Function, Kind, Module, Warp
+from ..ir.ops import Function, Kind, Module
 from ..ir.traverse import kinds
 
 _PACKAGE = __package__.rpartition(".")[0]
@@ -42,4 +42,4 @@ def _imported(path: str) -> Callable[..., Function]:
     return getattr(import_module(f".{file}", _PACKAGE), name or "run")  # type: ignore[no-any-return]
 
 
-TIED_LANES = Pass("tied_lanes", "transforms.tied_lanes", (Warp,))  # before derivatives, in either mode
+TIES = Pass("ties", "transforms.ties", ("max", "min", "select", "abs"))  # before derivatives, in either mode

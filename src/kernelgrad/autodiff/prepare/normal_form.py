@@ -26,7 +26,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import kinds, walk
 from ...transforms import simplify
-from ...transforms.passes import TIED_LANES, Pass, applied
+from ...transforms.passes import TIES, Pass, applied
 from ..accumulate.parameters import is_number
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     """The function in the form that reversal knows."""
     facts = options.facts
     refuse_fences(function)
-    function = applied(TIED_LANES, function, module)
+    function = applied(TIES, function, module)
     if not options.may_alias and options.mode != "split" and {Load, Store} <= kinds(function.body):
         function = applied(_STORED_VALUES, function, module)
     if any(isinstance(op, Load | Store) and op.volatile for op in walk(function.body)):
