@@ -20,6 +20,7 @@ from ..analysis.store_deciders import store_deciders
 from ..autodiff.calculus.activity import holds_floats
 from ..derivatives.asked.settings import Settings, has_derivative, make_settings
 from ..derivatives.gradient import Gradient
+from ..derivatives.jvp import Tangent
 from ..derivatives.module_variables import with_variables
 from ..derivatives.split import Forward, Reverse
 from ..errors import SourceError, UnsupportedError
@@ -129,11 +130,7 @@ class KernelFacts:
         if self.kernel.refusal is not None:
             return Form("none", problem=self.kernel.refusal)
         if self.unlisted is not None:
-            reason = (
-                "floating-point numbers behind a pointer to something else cannot be followed from launch to launch"
-            )
-            hint = "give the parameter its type, float * or double *"
-            return Form("none", problem=UnsupportedError(reason, self.unlisted.span, hint))
+            return Form("none", problem=self._behind_other_pointers(self.unlisted))
         if not self.writes_adjoints:
             return Form("none")
         makers = (self._split,) if self.varies else (self._reverse, self._joint, self._split)
@@ -144,6 +141,20 @@ class KernelFacts:
             except UnsupportedError as error:
                 problem = error
         return Form("none", problem=problem)
+
+    def _behind_other_pointers(self, op: Op) -> UnsupportedError:
+        reason = "floating-point numbers behind a pointer to something else cannot be followed from launch to launch"
+        return UnsupportedError(reason, op.span, "give the parameter its type, float * or double *")
+
+    @cached_property
+    def tangent(self) -> Tangent:
+        """Forward mode, by all parameters that have a derivative; an error where there is none."""
+        if self.kernel.refusal is not None:
+            raise self.kernel.refusal
+        if self.unlisted is not None:
+            raise self._behind_other_pointers(self.unlisted)
+        own = {p.name for p in user_params(self.function)}
+        return Tangent(self.kernel, tuple(name for name in self.listed if name in own), may_alias=True)
 
     @cached_property
     def target(self) -> Kernel:
