@@ -161,7 +161,11 @@ class Op(Asked):
         return [(named[self._extent.size] + threads - 1) // threads, 1, 1]
 
     def _refuse(self, name: str, wants: str, got: Any) -> ArgumentError:
-        shown = f"a tensor of shape {tuple(got.shape)}" if isinstance(got, torch.Tensor) else type(got).__name__
+        shown = (
+            f"a tensor of {got.dtype} of shape {tuple(got.shape)}"
+            if isinstance(got, torch.Tensor)
+            else type(got).__name__
+        )
         return self._refused(name, wants, shown)
 
     def __reduce__(self) -> tuple[Any, ...]:
