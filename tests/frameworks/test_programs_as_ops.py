@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from typing import Any
 
@@ -138,6 +140,9 @@ def test_torch_details() -> None:
         op(u)
     with pytest.raises(kg.ArgumentError, match="options are for kernels"):
         kg.torch.op(made, {"y": "x"})
+    assert copy.deepcopy(op) is op
+    with pytest.raises(pickle.PicklingError, match="lives in its process"):
+        pickle.dumps(op)
 
 
 def test_torch_autocast_and_threads() -> None:

@@ -7,6 +7,7 @@ the process, and so does the program's memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pickle import PicklingError
 from typing import Any, NamedTuple
 
 import torch
@@ -138,6 +139,11 @@ class ProgramOp:
 
     def __deepcopy__(self, memo: Any) -> ProgramOp:
         return self
+
+    def __reduce__(self) -> Any:
+        raise PicklingError(
+            "an operator of a recorded program lives in its process: record the program in the other one"
+        )
 
     # ---- registration
 
