@@ -35,6 +35,7 @@ from ..runtime.config import Launch
 from ..runtime.integers import integers_of
 from ..runtime.launch import BoundArguments
 from ..runtime.signature import user_params
+from .bit_traffic import bit_traffic
 
 _CLOCKS = ("clock", "clock64", "globaltimer")
 _REMEMBERED = 1024  # kinds of launches
@@ -81,6 +82,7 @@ class KernelFacts:
         stores = frozenset(self._of(memory, memory.stores))
         self.writes = frozenset(kernel.written) | {name for name in stores if name in self.variables}
         self.varies = why_it_varies(self.function)
+        self.bits = bit_traffic(self.function, memory, self.names)
         self.adds_floats = any(isinstance(op, Atomic) and holds_floats(op.result.type) for op in memory.stores)
         floats = [n for n in self.variables if holds_floats(kernel.module.globals[n].type)]
         self.listed = (*(p.name for p in user_params(self.function) if has_derivative(p.type)), *floats)

@@ -5,7 +5,7 @@ A step says which memory it reads and writes and what its reverse reads again; i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -118,6 +118,24 @@ class ArgumentStep(Step):
         array = self.frozen.views.get(span.name)
         return array is not None and array.versioned
 
+    def bits_read(self, holds: Callable[[Span], bool]) -> Span | None:
+        """The first buffer of integers of which it makes floats, and that holds bits of such."""
+        return next((span for span in self._named(self.facts.bits.made) if holds(span)), None)
+
+    def bits_written(self, holds: Callable[[Span], bool]) -> list[Span]:
+        """Where it keeps bits of floats, or moves them to."""
+        traffic = self.facts.bits
+        origins = {span.name for span in self._named({name for name, _ in traffic.moved}) if holds(span)}
+        moved = {to for name, to in traffic.moved if name in map(root_of, origins)}
+        return self._named(traffic.kept | moved)
+
+    def _named(self, names: Iterable[str]) -> list[Span]:
+        return [span for span in self.spans.values() if root_of(span.name) in names]
+
+    def refuse_bits(self, span: Span) -> TapeError:
+        problem = f"makes floating-point numbers of '{span.name}', where an earlier step kept the bits of such"
+        return TapeError(f"{self.name} {problem}: their derivative would be lost; keep them as what they are")
+
     def find_idle(self) -> tuple[Span, ...]:
         used = {span.name for span in (*self.reads, *self.writes)}
         return tuple([span for name, span in self.spans.items() if name not in used])
@@ -160,6 +178,7 @@ class LaunchStep(ArgumentStep):
         self.may_alias = self._find_alias()
         self.form: Form = self.facts.form(self.may_alias)
         self.tape: Any = None
+        self.bits_problem: TapeError | None = None  # found while it is recorded
         self.reread = self._find_reread()
         self.rewrites = self.form.kind == "joint"
 
@@ -287,6 +306,8 @@ class LaunchStep(ArgumentStep):
             return
         if self.form.problem is not None:
             raise self.form.problem
+        if self.bits_problem is not None:
+            raise self.bits_problem
         self._check_writes(shadows)
         self.check_variables()
         if self.form.kind == "none":

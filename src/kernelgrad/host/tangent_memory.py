@@ -22,6 +22,7 @@ class TangentMemory:
         self._trace, self._map = trace, MemoryMap(self._split)
         self._active: set[Cell] = set()
         self._dtypes: dict[Cell, DType] = {}
+        self.bits: set[Cell] = set()  # of numbers with tangents, in memory of integers
         for span in spans:
             if span.nbytes:
                 self._map.cover(span)
@@ -33,11 +34,16 @@ class TangentMemory:
         """What is known of a cell is known of both its parts."""
         if cell in self._active:
             self._active.add(rest)
+        if cell in self.bits:
+            self.bits.add(rest)
         if cell in self._dtypes:
             self._dtypes[rest] = self._dtypes[cell]
 
     def is_active(self, spans: Iterable[Span]) -> bool:
         return any(cell in self._active for span in spans if span.nbytes for cell in self._map.cover(span))
+
+    def cells(self, span: Span) -> tuple[Cell, ...]:
+        return self._map.cover(span) if span.nbytes else ()
 
     def activate(self, span: Span) -> None:
         self._active.update(self._map.cover(span) if span.nbytes else ())

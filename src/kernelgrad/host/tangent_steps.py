@@ -80,6 +80,7 @@ class Tangents:
     def _copy(self, step: CopyStep) -> None:
         (target,), (source,) = step.writes, step.reads
         self.steps.append(step)
+        self._note_bits(target, self._holds_bits(source))
         if self.memory.is_active((source,)):
             of = [self.memory.view(span, step.target.dtype) for span in (target, source)]
             self.steps.append(CopyStep(of[0], of[1], step.stream))
@@ -93,8 +94,15 @@ class Tangents:
             raise TapeError(f"jvp: {problem}: tangents of one are no tangents of the other")
         self.memory.activate(target)
 
+    def _note_bits(self, span: Span, holds: bool) -> None:
+        (self.memory.bits.update if holds else self.memory.bits.difference_update)(self.memory.cells(span))
+
+    def _holds_bits(self, span: Span) -> bool:
+        return any(cell in self.memory.bits for cell in self.memory.cells(span))
+
     def _fill(self, step: FillStep) -> None:
         self.steps.append(step)
+        self._note_bits(step.writes[0], False)
         self._zero(step, step.writes[0])
 
     def _zero(self, step: CopyStep | FillStep, target: Span) -> None:
@@ -105,7 +113,14 @@ class Tangents:
     # ---- launches
 
     def _launch(self, step: LaunchStep) -> None:
-        if not self._is_reached(step):
+        read = step.bits_read(self._holds_bits)
+        if read is not None:
+            raise step.refuse_bits(read)
+        reached = self._is_reached(step)
+        if reached or any(map(self._holds_bits, step.reads)):
+            for span in step.bits_written(self._holds_bits):
+                self._note_bits(span, True)
+        if not reached:
             self.steps.append(step)
             return
         self._refuse_others(step)
