@@ -136,6 +136,21 @@ def test_copies_fills_and_old_contents(module: Any) -> None:
     assert (p(x) == value).all()
 
 
+def test_memory_that_holds_something_else_by_then(module: Any) -> None:
+    """Doubles, then integers, then floats: what is overwritten whole has no tangent left."""
+    x, y, z, u = X.copy(), np.zeros(4), np.zeros(4), np.ones(8, "f4")
+    with kg.record() as tape:
+        module["scale"][1, 4](y, x, 1.0)
+        module["scale"][1, 4](z, y, 1.0)
+        kg.fill(y.view("i4"), 3)
+        kg.copy(y.view("f4"), u)
+        module["scale_float"][1, 8](u, y.view("f4"), 2.0)
+    value, ours, moved, of_u = kg.jvp(tape.program((x, u), (z, u)))(X, np.ones(8, "f4"), T, np.full(8, 3, "f4"))
+    np.testing.assert_allclose(value, X**4)
+    np.testing.assert_allclose(moved, 4 * X**3 * T)
+    assert (ours == 2).all() and (of_u == 12).all()
+
+
 def test_half_precision_and_variables(module: Any) -> None:
     x, y = X.astype("f2"), np.zeros(4, "f2")
     with kg.record() as tape:

@@ -82,6 +82,7 @@ class Tangents:
         self.steps.append(step)
         self._note_bits(target, self._holds_bits(source))
         if self.memory.is_active((source,)):
+            self.memory.deactivate(target)  # whatever it held
             of = [self.memory.view(span, step.target.dtype) for span in (target, source)]
             self.steps.append(CopyStep(of[0], of[1], step.stream))
             self._activate_copy(step, target, source)
@@ -107,8 +108,8 @@ class Tangents:
 
     def _zero(self, step: CopyStep | FillStep, target: Span) -> None:
         if self.memory.is_active((target,)):
+            self.memory.deactivate(target)  # whatever it held
             self.steps.append(_zeros(self.memory.view(target, step.target.dtype), step.stream))
-            self.memory.deactivate(target)
 
     # ---- launches
 
