@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .frontend.custom_text import CustomGradient
     from .host.program import Program
     from .host.program_gradient import ProgramGradient
+    from .host.program_tangent import ProgramTangent
     from .kernel import Kernel
     from .programs.function import HostFunction
     from .programs.gradient import HostGradient
@@ -285,6 +286,14 @@ def _of_program(program: Any) -> ProgramGradient:
     return ProgramGradient(program)
 
 
+def _tangent_of_program(program: Program) -> ProgramTangent:
+    from .host.program_tangent import ProgramTangent
+
+    if isinstance(program, ProgramTangent):
+        raise ArgumentError(f"jvp: forward mode over forward mode is not there, and this is {program!r}")
+    return ProgramTangent(program)
+
+
 def _warn_if_zero(made: Differentiated) -> None:
     if made.is_zero:
         problem = (
@@ -319,30 +328,41 @@ def jvp(target: Kernel, parameters: Names = None, *, report_nan: bool = False) -
 def jvp(target: Gradient, parameters: Names = None) -> SecondOrder: ...
 @overload
 def jvp(target: DeviceFunction, parameters: Names = None, *, report_nan: bool = False) -> FunctionTangent: ...
+@overload
+def jvp(target: Program) -> ProgramTangent: ...
 
 
 @compiling
 def jvp(
-    target: Kernel | Gradient | DeviceFunction, parameters: Names = None, *, report_nan: bool = False
-) -> Tangent | FunctionTangent | SecondOrder:
+    target: Kernel | Gradient | DeviceFunction | Program, parameters: Names = None, *, report_nan: bool = False
+) -> Tangent | FunctionTangent | SecondOrder | ProgramTangent:
     """The forward-mode derivative: `t[grid, block](*arguments, *tangents)`, `t.execute(...)` of a function. Of a
     gradient: second derivatives, and its adjoints may be listed too ("out, in, d_out, d_in"). `report_nan`: as of
-    `gradient`, of the first tangent that is not finite in a thread that stores such a tangent."""
+    `gradient`, of the first tangent that is not finite in a thread that stores such a tangent.
+
+    Of a program (`tape.program`): `t(*inputs, *tangents)` gives its outputs and their tangents, of all inputs and
+    outputs with floating-point numbers; it takes no other arguments. `kg.gradient` of that is second order."""
     from .derivatives.device_function import DeviceFunction
     from .derivatives.gradient import Gradient
     from .derivatives.jvp import make_tangent
     from .kernel import Kernel
 
-    target = requests.target("jvp", of_cupy(target), Kernel, DeviceFunction, Gradient)
-    requests.derivable(target)
     requests.flags(report_nan=report_nan)
-    if isinstance(target, Gradient):
+    if not isinstance(target, Kernel | DeviceFunction | Gradient):
+        from .host.program import Program
+
+        if isinstance(target, Program):
+            requests.no_options("jvp", target, parameters, report_nan)
+            return _tangent_of_program(target)
+    of: Any = requests.target("jvp", of_cupy(target), Kernel, DeviceFunction, Gradient)
+    requests.derivable(of)
+    if isinstance(of, Gradient):
         from .derivatives.second_order.kinds import tangent_of_gradient
 
-        requests.no_options("jvp", target, report_nan)
-        requests.not_reporting("jvp", target)
-        return tangent_of_gradient(target, parameters)
-    return make_tangent(target, parameters, report_nan)
+        requests.no_options("jvp", of, report_nan)
+        requests.not_reporting("jvp", of)
+        return tangent_of_gradient(of, parameters)
+    return make_tangent(of, parameters, report_nan)
 
 
 @compiling

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from typing import Any
 
@@ -88,10 +90,39 @@ def test_torch_func() -> None:
     grad = torch.vmap(torch.func.grad(lambda u: ours(u).square().sum()))(many)
     torch.testing.assert_close(grad, torch.vmap(torch.func.grad(lambda u: plain(u).square().sum()))(many))
     torch.testing.assert_close(ours(torch.stack([u, u], 1)[:, 0]), plain(u))
-    with pytest.raises(kg.UnsupportedError, match="no forward mode"):
-        torch.func.jvp(ours, (u,), (u,))
-    with pytest.raises(kg.UnsupportedError, match="no second derivatives"):
-        torch.func.jacrev(torch.func.grad(lambda u: ours(u).square().sum()))(u)
+
+
+def test_torch_forward_and_second_order() -> None:
+    torch = pytest.importorskip("torch")
+    op, func = kg.torch.op(program()), torch.func
+    x = tuple(torch.tensor(a, requires_grad=True) for a in given())
+    assert torch.autograd.gradcheck(op, x, check_forward_ad=True, check_batched_forward_grad=True)
+    assert torch.autograd.gradgradcheck(op, x, check_fwd_over_rev=True)
+    at = tuple(t.detach() for t in x)
+    along = tuple(torch.tensor(a) for a in given(5))
+
+    def loss(f: Any) -> Any:
+        return lambda *a: (f(*a)[0] ** 3).sum() + f(*a)[1].sum()
+
+    ours, plain = loss(op), loss(lambda *a: expected(torch, *a))
+    every = (0, 1, 2)
+    for transform in (
+        lambda f: func.jvp(f, at, along),
+        lambda f: func.jacfwd(f, every)(*at),
+        lambda f: func.hessian(f, every)(*at),
+        lambda f: func.jacrev(func.jacrev(f, every), every)(*at),
+        lambda f: func.jacrev(func.jacfwd(f), 2)(*at),
+        lambda f: torch.autograd.functional.hvp(f, at, along),
+        lambda f: torch.autograd.functional.vhp(f, at, along),
+        lambda f: torch.vmap(func.jacfwd(f), (0, None, None))(torch.stack([at[0], at[0] + 1]), *at[1:]),
+    ):
+        torch.testing.assert_close(transform(ours), transform(plain))
+    compiled = torch.compile(lambda *a: func.jvp(ours, a, along), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*at), func.jvp(plain, at, along))
+    with pytest.raises(kg.UnsupportedError, match="no forward mode over forward mode"):
+        func.jacfwd(func.jacfwd(ours))(*at)
+    with pytest.raises(kg.UnsupportedError, match="has first and second derivatives"):
+        func.jacrev(func.jacrev(func.jacrev(ours)))(*at)
 
 
 def test_torch_details() -> None:
@@ -109,6 +140,9 @@ def test_torch_details() -> None:
         op(u)
     with pytest.raises(kg.ArgumentError, match="options are for kernels"):
         kg.torch.op(made, {"y": "x"})
+    assert copy.deepcopy(op) is op
+    with pytest.raises(pickle.PicklingError, match="lives in its process"):
+        pickle.dumps(op)
 
 
 def test_torch_autocast_and_threads() -> None:
@@ -172,6 +206,46 @@ def test_jax() -> None:
         close(found, want)
 
 
+def test_jax_forward_and_second_order() -> None:
+    jax = pytest.importorskip("jax")
+    from jax_kernels import close, on_cpu
+
+    with on_cpu():
+        op, every = kg.jax.op(program()), (0, 1, 2)
+        x, along = (tuple(map(jax.numpy.asarray, given(seed))) for seed in (3, 5))
+
+        def loss(f: Any) -> Any:
+            return lambda *a: (f(*a)[0] ** 3).sum() + f(*a)[1].sum()
+
+        ours, plain = loss(op), loss(lambda *a: expected(jax.numpy, *a))
+        many = jax.numpy.stack([x[0], x[0] + 1])
+        for transform in (
+            lambda f: jax.jvp(f, x, along),
+            lambda f: jax.jit(lambda x, along: jax.jvp(f, x, along))(x, along),
+            lambda f: jax.jacfwd(f, every)(*x),
+            lambda f: jax.jit(jax.hessian(f, every))(*x),
+            lambda f: jax.jacrev(jax.jacrev(f, every), every)(*x),
+            lambda f: jax.jacrev(jax.jacfwd(f), every)(*x),
+            lambda f: jax.jvp(jax.grad(f, every), x, along),
+            lambda f: jax.linearize(f, *x)[1](*along),
+            lambda f: jax.vmap(jax.hessian(f), (0, None, None))(many, *x[1:]),
+        ):
+            close(transform(ours), transform(plain))
+
+
+def test_no_second_order_where_a_step_has_none() -> None:
+    """In place by the same array: forward mode and reverse, but nothing beyond."""
+    torch = pytest.importorskip("torch")
+    x = np.ones(4)
+    with kg.record() as tape:
+        MODULE["heat"][1, 4](x, x, np.ones(4), 4, 0.0)
+    op, t = kg.torch.op(tape.program((x,), (x,))), torch.rand(4, dtype=torch.float64)
+    value, moved = torch.func.jvp(op, (t,), (t + 1,))
+    torch.testing.assert_close((value, moved), (t, t + 1))
+    with pytest.raises(kg.UnsupportedError, match="no second derivatives: .* shares memory"):
+        torch.func.hessian(lambda t: op(t).sum())(t)
+
+
 def test_jax_on_two_devices() -> None:
     """At once, on both: they take turns."""
     jax = pytest.importorskip("jax")
@@ -203,10 +277,10 @@ def test_jax_refusals() -> None:
         op = kg.jax.op(program(both=False))
         u, kappa, dt = map(jax.numpy.asarray, given())
         f = lambda u: op(u, kappa, dt).sum()  # noqa: E731
-        with pytest.raises(kg.UnsupportedError, match="no forward mode"):
-            jax.jvp(f, (u,), (u,))
-        with pytest.raises(kg.UnsupportedError, match="no second derivatives"):
-            jax.jacrev(jax.grad(lambda u: (op(u, kappa, dt) ** 2).sum()))(u)
+        with pytest.raises(kg.UnsupportedError, match="no forward mode over forward mode"):
+            jax.jacfwd(jax.jacfwd(f))(u)
+        with pytest.raises(kg.UnsupportedError, match="has first and second derivatives"):
+            jax.jacrev(jax.hessian(f))(u)
         with pytest.raises(kg.ArgumentError, match="takes 3 arrays, got 1"):
             op(u)
         with pytest.raises(kg.ArgumentError, match=r"input 0 is float32\[12\]"):

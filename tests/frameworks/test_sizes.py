@@ -38,7 +38,23 @@ def extent(body: str) -> Extent | None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain(name: str) -> None:
-    assert extent(PLAIN[name]) == Extent("n", ("y", "x"))
+    every = () if name == "more conditions" else ("y", "x")
+    assert extent(PLAIN[name]) == Extent("n", ("y", "x"), every)
+
+
+@pytest.mark.parametrize(
+    "body, every",
+    [
+        ("if (i < n) { y[i] = x[i]; if (i < n / 2) w[i] = 1; }", ("y", "x")),
+        ("if (i < n) { y[i] = x[i]; if (x[i] > 0) y[i] += w[i]; }", ("y", "x")),
+        ("if (i < n) { if (m) y[i] = x[i]; else y[i] = w[i]; }", ("y",)),
+        ("if (i >= n) return; if (m > 3) return; y[i] = x[i] + w[i];", ()),
+        ("if (i < n) { float v = m ? x[i] : w[i]; y[i] = v; }", ("y",)),
+    ],
+)
+def test_arrays_that_not_every_thread_accesses(body: str, every: tuple[str, ...]) -> None:
+    """They may be smaller."""
+    assert extent(f"{START} {body}") == Extent("n", ("y", "x", "w"), every)
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -47,7 +63,7 @@ def test_not_plain(name: str) -> None:
 
 
 def test_neighbours_tell_the_grid_alone() -> None:
-    assert extent(f"{START} if (i < n) y[i] = x[i] + x[i + 1];") == Extent("n", ("y",))
+    assert extent(f"{START} if (i < n) y[i] = x[i] + x[i + 1];") == Extent("n", ("y",), ("y",))
 
 
 def test_parts_of_structs_tell_no_size() -> None:

@@ -179,3 +179,34 @@ def test_compiled() -> None:
     f = lambda x: vmap(grad(lambda x: WEIGHTED(x, W, A).sin().sum()))(x)  # noqa: E731
     reference = vmap(grad(lambda x: weighted(x, W, A).sin().sum()))
     close(torch.compile(f, fullgraph=True, backend="aot_eager")(X), reference(X))
+
+
+VECTORS = kg.compile("""
+__global__ void squares(double2 *y, const double2 *x, const double (*m)[2], int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = make_double2(x[i].x * x[i].x - x[i].y * m[0][1], 2 * x[i].x * x[i].y * m[1][0]);
+}
+__global__ void firsts(double *y, const double2 *x) { y[0] = x[0].x * x[0].y; }
+""")
+
+
+@pytest.mark.parametrize("name", ["value", "grad", "jvp", "jacrev", "jacfwd", "hessian", "hessians", "of the weights"])
+def test_elements_of_several_numbers(name: str, launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element of a `double2 *` is two numbers: entries are that many elements apart."""
+    op = kg.torch.op(VECTORS["squares"], {"y": "x"}, grid=1, block=32, sizes={"n": lambda x, **_: x.numel() // 2})
+
+    def plain(x: Any, w: Any) -> Any:
+        a, b, m = x[::2], x[1::2], w.reshape(-1, 2)
+        return torch.stack([a * a - b * m[0, 1], 2 * a * b * m[1, 0]], 1).reshape(-1)
+
+    transformed, expected = CASES[name]
+    x, w = random(3, 8, grad=False), random(4, grad=False, seed=1)
+    monkeypatch.setitem(globals(), "W", w)
+    close(transformed(lambda x, w: op(x, w))(x), transformed(plain)(x))
+    assert not expected or launched == expected
+
+
+def test_entries_of_half_an_element() -> None:
+    op = kg.torch.op(VECTORS["firsts"], {"y": (1,)}, grid=1, block=1)
+    with pytest.raises(kg.ArgumentError, match="wants a whole number of items of 16 bytes"):
+        vmap(op)(random(4, 3, grad=False))

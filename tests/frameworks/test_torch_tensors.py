@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -114,3 +115,33 @@ def test_an_output_smaller_than_the_number_of_threads_is_refused() -> None:
     assert op(ones, ones[:3])[:3].tolist() == [1, 1, 1]
     with pytest.raises(kg.ArgumentError, match="'y' has 3 elements, and n is 5"):
         op(ones[:3], ones)
+
+
+PARTS = kg.compile("""__global__ void parts(double *y, double *z, const double *x, const double *w, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { y[i] = x[i] * x[i]; if (i < n / 2) z[i] = x[i] * w[i]; }
+}""")["parts"]
+
+
+@pytest.mark.parametrize("package", ["torch", "jax"])
+def test_a_size_that_is_given(package: str) -> None:
+    """What every thread reads or writes must be as large; what some do, only where the size is inferred."""
+    if package == "jax":
+        from jax_kernels import on_cpu
+
+        jax = pytest.importorskip("jax")
+        context, make, rand = on_cpu(), kg.jax.op, lambda n: jax.numpy.ones(n, "float64")
+    else:
+        context, make, rand = contextlib.nullcontext(), kg.torch.op, lambda n: torch.ones(n, dtype=torch.float64)
+    with context:
+        op = make(PARTS, {"y": "x", "z": "w"})
+        y, z = op(rand(6), rand(3), n=6)
+        assert y.tolist() == [1] * 6 and z.tolist() == [1] * 3
+        with pytest.raises(kg.ArgumentError, match="'x' has 6 elements, 'w' has 3, and n is the size of both; pass n="):
+            op(rand(6), rand(3))
+        with pytest.raises(kg.ArgumentError, match="'z' has 3 elements, and n is 6: .* writes one; pass n="):
+            make(PARTS, {"y": "x", "z": (3,)})(rand(6), rand(6))
+        with pytest.raises(
+            kg.ArgumentError, match="'x' has 6 elements, and n is 50: every thread before that reads one$"
+        ):
+            make(PARTS, {"y": (50,), "z": (50,)})(rand(6), rand(50), n=50)

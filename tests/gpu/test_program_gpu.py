@@ -10,7 +10,7 @@ import pytest
 import kernelgrad as kg
 from kernelgrad.kernel import Kernel
 from kernelgrad.runtime import graphs
-from recorded_programs import N, check_program
+from recorded_programs import N, check_program, check_tangent
 
 cupy = pytest.importorskip("cupy")
 NOT_ON_A_GPU = ("wave",)  # a number must be fetched first
@@ -38,6 +38,55 @@ def test_random_programs(seed: int, budget: int | None) -> None:
 def test_random_programs_on_tensors(seed: int) -> None:
     torch = pytest.importorskip("torch")
     check_program(seed, None, lambda a: torch.from_numpy(a).cuda(), NOT_ON_A_GPU)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tangents_of_random_programs(seed: int) -> None:
+    check_tangent(seed, None, cupy.asarray, NOT_ON_A_GPU)
+
+
+def test_tangents_of_numbers() -> None:
+    """They come from the CPU, as the numbers do, also in another type than the kernel's, and have adjoints there."""
+    scale = kg.compile("""__global__ void scale(double *y, const double *x, double a, float b, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = a * x[i] * x[i] + b * x[i];
+    }""")["scale"]
+    n, rng = 1000, np.random.default_rng(0)
+    x, y, z, a, b = cupy.zeros(n), cupy.zeros(n), cupy.zeros(n), np.array(1.0), np.array(2.0)
+    with kg.record() as tape:
+        scale[8, 128](y, x, a, b, n)
+        scale[8, 128](z, y, b, 0.5, n)
+    p = tape.program((x, a, b), (z,))
+    at = cupy.asarray(rng.random(n)), np.array(0.75), np.array(1.25)
+    along = cupy.asarray(rng.random(n)), np.array(0.5), np.array(-0.25)
+    for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)):
+        with stream:
+            value, moved = kg.jvp(p)(*at, *along)
+            inner, d_inner = _scaled(*at, *along)
+            cupy.testing.assert_allclose(value, 1.25 * inner**2 + 0.5 * inner, rtol=1e-12)
+            expected = -0.25 * inner**2 + 2.5 * inner * d_inner + 0.5 * d_inner
+            cupy.testing.assert_allclose(moved, expected, rtol=1e-12)
+            seed = cupy.ones(n)
+            found = kg.gradient(kg.jvp(p))(*at, *along, None, seed)
+            for one, other in zip(found[3:], kg.gradient(p)(*at, seed), strict=True):
+                np.testing.assert_allclose(cupy.asnumpy(one), cupy.asnumpy(other), rtol=1e-6)
+            ends = [kg.gradient(p)(*_moved(at, along, e), seed) for e in (1e-5, -1e-5)]
+            for one, higher, lower in zip(found[:3], *ends, strict=True):
+                difference = (cupy.asnumpy(higher) - cupy.asnumpy(lower)) / 2e-5
+                np.testing.assert_allclose(cupy.asnumpy(one), difference, rtol=1e-4, atol=1e-4)
+            stream.synchronize()
+
+
+def _moved(at: Any, along: Any, by: float) -> list[Any]:
+    return [
+        cupy.asarray(v + by * t) if k == 0 else np.asarray(v + by * t)
+        for k, (v, t) in enumerate(zip(at, along, strict=True))
+    ]
+
+
+def _scaled(x: Any, a: Any, b: Any, t_x: Any, t_a: Any, t_b: Any) -> tuple[Any, Any]:
+    a, b, t_a, t_b = map(float, (a, b, t_a, t_b))
+    return a * x * x + b * x, t_a * x * x + 2 * a * x * t_x + t_b * x + b * t_x
 
 
 def loop(heat: Any, u: Any, v: Any, kappa: Any, dt: Any, steps: int) -> Any:

@@ -54,6 +54,15 @@ def test_torch(recorded_with: str) -> None:
             found = torch.autograd.grad((op(*x) ** 2).sum(), x)
             wanted = torch.autograd.grad((expected(*x) ** 2).sum(), x)
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+            along = [torch.tensor(a, device="cuda") for a in given()]
+            at = [t.detach() for t in x]
+            found, moved = (torch.func.jvp(f, tuple(at), tuple(along)) for f in (op, expected))
+            torch.testing.assert_close(found, moved, rtol=1e-4, atol=1e-5)
+            bent, want = (
+                torch.func.jvp(torch.func.grad(lambda u, k, f=f: (f(u, k) ** 2).sum(), (0, 1)), tuple(at), tuple(along))
+                for f in (op, expected)
+            )
+            torch.testing.assert_close(bent, want, rtol=1e-3, atol=1e-4)
         torch.cuda.synchronize()
     compiled = torch.compile(lambda *a: (op(*a) ** 2).sum(), fullgraph=True)
     torch.testing.assert_close(torch.autograd.grad(compiled(*x), x), wanted, rtol=1e-4, atol=1e-5)
@@ -69,3 +78,11 @@ def test_jax() -> None:
     found, want = (jax.jit(jax.grad(lambda *x, f=f: (f(*x) ** 2).sum(), (0, 1)))(*x) for f in (op, expected))
     for one, other in zip(found, want, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    along = tuple(a * 0.5 for a in x)
+    for transform in (
+        lambda f: jax.jvp(f, x, along),
+        lambda f: jax.jvp(jax.grad(lambda *x: (f(*x) ** 2).sum()), x, along),
+    ):
+        found, want = (jax.jit(lambda f=f, transform=transform: transform(f))() for f in (op, expected))
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)

@@ -201,3 +201,15 @@ def test_pickled() -> None:
     x = torch.ones(100, device="cuda", requires_grad=True)
     op(x, 2.0).sum().backward()
     same(x.grad.cpu(), torch.full((100,), 4 * torch.tensor(1.0).exp().item()))
+
+
+def test_batches_of_vectors() -> None:
+    kernel = kg.compile("""__global__ void vectors(float4 *y, const float4 *x, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = make_float4(x[i].x * x[i].y, x[i].y * x[i].z, x[i].z * x[i].w, x[i].w * x[i].x);
+    }""")["vectors"]
+    op = kg.torch.op(kernel, {"y": "x"}, grid=1, block=32, sizes={"n": lambda x, **_: x.numel() // 4})
+    x = torch.rand(5, 8, 4, device="cuda")
+    torch.testing.assert_close(torch.vmap(op)(x), x * x.roll(-1, 2))
+    jacobian = torch.func.jacrev(lambda x: x * x.roll(-1, 1))
+    torch.testing.assert_close(torch.vmap(torch.func.jacrev(op))(x), torch.vmap(jacobian)(x))

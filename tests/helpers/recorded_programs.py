@@ -398,3 +398,62 @@ def check_program(
         expected = weights @ program.output.of(tangents)
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10, err_msg=str(program))
     assert all((on_host(a) == h).all() for a, h in zip(allocations, held, strict=True))  # nobody else's memory
+
+
+def check_tangent(
+    seed: int, budget: int | None = None, convert: Callable[[Any], Any] = lambda a: a, without: tuple[str, ...] = ()
+) -> None:
+    """Compares `kg.jvp` of `tape.program` with forward mode by hand, and the gradient of that with differences of the
+    program's gradient."""
+    program = make(seed, without=(*without, *NO_FORWARD_MODE))
+    first = inputs(program, seed + 1)
+    allocations, indices = [convert(v.copy()) for v in first.values], convert(first.indices.copy())
+    with kg.record(tape_budget=budget) as tape:
+        for array in (*allocations, indices):
+            tape.watch(array)
+        run_recorded(program, allocations, indices)
+    made = tape.program((*allocations, indices), (program.output.of(allocations),))
+    tangent = kg.jvp(made)
+    for more in (2, 3):
+        given = inputs(program, seed + more)
+        given.number_tangent = 0.0
+        values, tangents = run_reference(program, given)
+        arrays = [convert(a.copy()) for a in (*given.values, given.indices, *given.tangents)]
+        value, moved = tangent(*arrays)
+        np.testing.assert_allclose(on_host(value), program.output.of(values), rtol=1e-12, atol=1e-12)
+        expected = program.output.of(tangents)
+        np.testing.assert_allclose(on_host(moved), expected, rtol=1e-9, atol=1e-10, err_msg=str(program))
+    _check_second(program, made, tangent, arrays, convert)
+
+
+def _check_second(program: Program, made: Any, tangent: Any, arrays: list[Any], convert: Callable[[Any], Any]) -> None:
+    """The gradient of the tangent, with adjoints of the tangents alone: it is the program's gradient by the tangents,
+    and by the inputs the derivative of that along the tangents."""
+    names = {name for name, _, _ in program.steps}
+    shared = any(a.meets(b) for _, buffers, _ in program.steps for k, a in enumerate(buffers) for b in buffers[:k])
+    if shared or names & {"halo", "counted", "gather"}:
+        try:
+            kg.gradient(tangent)
+        except kg.TapeError as error:
+            assert "cannot be recorded" in str(error), error
+        return
+    count = len(program.sizes)
+    along, (*values, indices) = arrays[count + 1 :], arrays[: count + 1]
+    weights = convert(np.random.default_rng(1).uniform(-1, 1, N))
+    found = kg.gradient(tangent)(*arrays, convert(np.zeros(N)), weights)
+    gradient, step = kg.gradient(made), 1e-5
+
+    def at(by: float) -> list[Any]:
+        return list(
+            map(on_host, gradient(*[v + by * t for v, t in zip(values, along, strict=True)], indices, weights)[:-1])
+        )
+
+    for one, higher, lower in zip(found[:count], at(step), at(-step), strict=True):
+        np.testing.assert_allclose(
+            on_host(one), (higher - lower) / (2 * step), rtol=1e-6, atol=1e-7, err_msg=str(program)
+        )
+    for one, first in zip(found[count + 1 :], at(0), strict=True):
+        np.testing.assert_allclose(on_host(one), first, rtol=1e-9, atol=1e-10)
+
+
+NO_FORWARD_MODE = ("cubed", "gradient", "tangent")

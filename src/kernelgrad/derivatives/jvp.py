@@ -116,6 +116,8 @@ def _flowing(function: Function, module: IRModule, listed: tuple[str, ...]) -> t
 class Differential:
     """What the tangents of kernels and of functions share: their code, names, and the binding of arguments."""
 
+    may_alias = False
+
     def __init__(self, parameters: Names, interface: Interface, report_nan: bool = False):
         self.report_nan = report_nan
         self.name, self.params, self.primal_signature = interface.name, interface.params, interface.signature
@@ -174,7 +176,8 @@ class Differential:
             if name in params
         )
         check_sizes(primal.kernel.function.called, "tangent", pairs, bound)
-        check_overlap(code.kernel.function, bound, code.kernel.written)
+        if not self.may_alias:
+            check_overlap(code.kernel.function, bound, code.kernel.written)
         return bound, placement
 
 
@@ -196,10 +199,17 @@ def supplied(code: Code, primal: Prepared) -> tuple[Launch, dict[str, Scratch]]:
 
 class Tangent(Differential):
     """The forward-mode derivative of a kernel: `t[grid, block](*arguments, *tangents)`. `outputs`: the list must have
-    one."""
+    one. `may_alias`: arguments may share memory, as their tangents do then; each load and store is where it was."""
 
-    def __init__(self, target: Kernel, parameters: Names, outputs: bool = False, report_nan: bool = False):
-        self.target = with_variables(target, parameters)
+    def __init__(
+        self,
+        target: Kernel,
+        parameters: Names,
+        outputs: bool = False,
+        report_nan: bool = False,
+        may_alias: bool = False,
+    ):
+        self.target, self.may_alias = with_variables(target, parameters), may_alias
         super().__init__(parameters, _interface(self.target.function), report_nan)
         if outputs:
             check_outputs(self.target.function, parameters, self.listed)

@@ -44,7 +44,7 @@ def _completed(path: str, type: Type, adjoints: Any, key: Any) -> Any:
     is_given = not isinstance(adjoints, Mapping) or key in adjoints
     part = adjoints[key] if is_given else None
     if not is_active(type):
-        return _zero(type) if part is None else part
+        return zero_of(type) if part is None else part
     if not is_given:
         raise ArgumentError(f"the adjoint of '{path}' is missing")
     if isinstance(type, Array) and holds_pointers(type) and isinstance(part, tuple | list):
@@ -90,20 +90,20 @@ def _without(whole: Any, member: Member, path: tuple[int, ...], names: tuple[str
     key = _key(whole, member, path, names)
     if key is None:
         return whole
-    part = _zero(member.type) if len(path) == 1 else _without(whole[key], member, path[1:], names[1:])
+    part = zero_of(member.type) if len(path) == 1 else _without(whole[key], member, path[1:], names[1:])
     if isinstance(whole, Mapping):
         return {**whole, key: part}
     return (*whole[:key], part, *whole[key + 1 :])
 
 
-def _zero(type: Type) -> Any:
+def zero_of(type: Type) -> Any:
     match type:
         case Pointer():
             return None
         case Array(element, count):
-            return [_zero(element)] * count
+            return [zero_of(element)] * count
         case Struct(fields=fields):
-            return {f.name: _zero(f.type) for f in fields}
+            return {f.name: zero_of(f.type) for f in fields}
     return 0
 
 

@@ -21,12 +21,14 @@ Shape = Any  # the name of an array whose shape it has, a tuple, or a function o
 
 class Inferred(NamedTuple):
     """`size`: the parameter from which on threads do nothing; `inferred`: the same, where `arrays` tell it.
-    `outputs`: those with one element per thread."""
+    `every`: inputs and outputs of which each thread before it accesses an element. `some`: outputs of which some do;
+    they are taken to be as large, unless the size is given."""
 
     size: str | None = None
     inferred: str | None = None
     arrays: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
+    every: tuple[str, ...] = ()
+    some: tuple[str, ...] = ()
 
 
 def infer(kernel: Kernel, roles: Roles, sizes: Mapping[str, Any]) -> Inferred:
@@ -34,8 +36,9 @@ def infer(kernel: Kernel, roles: Roles, sizes: Mapping[str, Any]) -> Inferred:
     if extent is None:
         return Inferred()
     arrays = tuple(name for name in extent.arrays if name in roles.arrays)
-    outputs = tuple(name for name in extent.arrays if name in roles.outputs)
-    return Inferred(extent.size, extent.size if arrays and extent.size not in sizes else None, arrays, outputs)
+    some = tuple(name for name in extent.arrays if name in roles.outputs and name not in extent.every)
+    inferred = extent.size if arrays and extent.size not in sizes else None
+    return Inferred(extent.size, inferred, arrays, extent.every, some)
 
 
 class Asked:
@@ -68,16 +71,21 @@ class Asked:
         for name in others:
             if counts[name] != counts[first]:
                 shapes = f"'{first}' has {counts[first]} elements, '{name}' has {counts[name]}"
-                raise ArgumentError(f"{self.kernel.name}: {shapes}, and {self._extent.inferred} is the size of both")
+                size = self._extent.inferred
+                known = all(n in self._extent.every for n in (first, name))
+                remedy = "" if known else f"; pass {size}= if it is not"
+                raise ArgumentError(f"{self.kernel.name}: {shapes}, and {size} is the size of both{remedy}")
         return counts[first]
 
-    def _check_outputs(self, shapes: Mapping[str, Any], named: Mapping[str, Any]) -> None:
-        """Each thread before the size writes an element of them."""
-        for name in self._extent.outputs:
+    def _check_sizes(self, names: tuple[str, ...], shapes: Mapping[str, Any], named: Mapping[str, Any]) -> None:
+        """Threads before the size access an element each of them."""
+        for name in names:
             size, count = named[self._extent.size or ""], prod(shapes[name])
             if count < size:
                 problem = f"'{name}' has {count} elements, and {self._extent.size} is {size}"
-                raise ArgumentError(f"{self.kernel.name}: {problem}: every thread before that writes one")
+                does = "writes" if self._roles[name].written else "reads"
+                remedy = "" if name in self._extent.every else f"; pass {self._extent.size}= if not"
+                raise ArgumentError(f"{self.kernel.name}: {problem}: every thread before that {does} one{remedy}")
 
     def _value(self, what: str, given: Any, named: Mapping[str, Any]) -> Any:
         """A number, or what a function of the user's says."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.builder import Builder
+from ..ir.layout import leaves
 from ..ir.ops import Builtin, Function, Offset, Param, Value
 from ..ir.traverse import substitute, walk
 from ..ir.types import I64, U32, Pointer
@@ -16,8 +17,15 @@ _PREFIX = "_stride_"
 
 
 def stride_of(name: str) -> str:
-    """The parameter that tells by how many elements the entries of an array are apart: 0 where all have the same."""
+    """The parameter that tells by how many elements the entries of an array are apart: 0 where all have the same. An
+    element is what the kernel's pointer points to."""
     return f"{_PREFIX}{name}"
+
+
+def numbers_in_elements(kernel: Kernel) -> dict[str, int]:
+    """How many of an array's numbers are one of its elements: 4 of a `float4 *`."""
+    types = {p.called: p.type.pointee for p in user_params(kernel.function) if isinstance(p.type, Pointer)}
+    return {name: type.size // next(iter(leaves(type)))[2].size for name, type in types.items()}
 
 
 def leaves_z_free(function: Function) -> bool:

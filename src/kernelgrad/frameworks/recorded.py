@@ -1,19 +1,22 @@
-"""A recorded program (`tape.program`) as operators of all frameworks need it: a function of arrays of fixed shapes, and
-the adjoints of its inputs. Its gradient is a list of launches like itself, of which there is no derivative."""
+"""A recorded program (`tape.program`) as operators of all frameworks need it: a function of arrays of fixed shapes, the
+adjoints of its inputs, the tangents of its outputs, and second derivatives: Note [Second derivatives of operators] in
+derived.py. Forward over reverse is the reverse of the program with tangents here, by its inputs, since that is one list
+of launches, too, which can be reversed; and Hessians are symmetric."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, UnsupportedError
+from ..errors import ArgumentError, TapeError, UnsupportedError
 from ..host.arrays import device_of
 from ..host.program import Program
 from ..host.program_gradient import ProgramGradient
+from ..host.program_tangent import ProgramTangent
 from ..host.transfers import holds_floats
 from ..locks import COMPILING
 from ..runtime.arrays import ArrayView
@@ -41,7 +44,10 @@ class Recorded:
         self.inputs, self.outputs = (tuple(map(_slot, arrays)) for arrays in (program.inputs, program.outputs))
         self.active = tuple(k for k, slot in enumerate(self.inputs) if slot.floating)
         self.name = f"program_{uuid.uuid4().hex}"
+        self.seeded = tuple(k for k, slot in enumerate(self.outputs) if slot.floating)
         self._gradient: ProgramGradient | None = None
+        self._tangent: ProgramTangent | None = None
+        self._second: ProgramGradient | None = None
 
     def __repr__(self) -> str:
         taken, given = (", ".join(map(str, slots)) for slots in (self.inputs, self.outputs))
@@ -54,9 +60,29 @@ class Recorded:
                 self._gradient = self._gradient or ProgramGradient(self.program)
         return self._gradient
 
-    def prepare_gradient(self) -> None:
-        """Here, where what it lacks is told to whoever asks for it, and not in a framework's thread."""
-        _ = self.gradient
+    @property
+    def moving(self) -> ProgramTangent:
+        if self._tangent is None:
+            with COMPILING:
+                self._tangent = self._tangent or ProgramTangent(self.program)
+        return self._tangent
+
+    @property
+    def curved(self) -> ProgramGradient:
+        if self._second is None:
+            with COMPILING:
+                self._second = self._second or self._make_second()
+        return self._second
+
+    def _make_second(self) -> ProgramGradient:
+        try:
+            return ProgramGradient(self.moving)
+        except (TapeError, UnsupportedError) as error:
+            raise UnsupportedError(f"the recorded program has no second derivatives: {error}", hint=HINT) from error
+
+    def prepare(self, kind: str) -> None:
+        """Here, where what a derivative lacks is told to whoever asks for it, and not in a framework's thread."""
+        getattr(self, {"backward": "gradient", "tangent": "moving", "second": "curved"}[kind])
 
     def check_count(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.inputs):
@@ -75,17 +101,39 @@ class Recorded:
             self.program.write(arrays, results)
 
     def backward(self, arrays: Sequence[Any], seeds: Sequence[Any], adjoints: Sequence[Any], stream: Any) -> None:
-        """`seeds`: of the floating-point outputs; `adjoints`: where those of the active inputs go."""
+        """`seeds`: of the floating-point outputs, None for zeros; `adjoints`: where those of the active inputs go, None
+        for those that are not wanted."""
+        with self.program.alone(stream):
+            self.gradient.write((*arrays, *seeds), self._placed(adjoints))
+
+    def tangent(self, arrays: Sequence[Any], tangents: Sequence[Any], results: Sequence[Any], stream: Any) -> None:
+        """`tangents`: of the active inputs, None for zeros; `results`: where those of floating-point outputs go."""
+        with self.program.alone(stream):
+            self.moving.write((*arrays, *tangents), [*[None] * len(self.outputs), *results])
+
+    def second(
+        self, arrays: Sequence[Any], seeds: Sequence[Any], tangents: Sequence[Any], adjoints: Sequence[Any], stream: Any
+    ) -> None:
+        """The tangents of the adjoints along tangents of the inputs."""
+        unmoved = [None] * len(self.seeded)
+        places = [*self._placed(adjoints), *[None] * len(self.active)]
+        with self.program.alone(stream):
+            self.curved.write((*arrays, *tangents, *unmoved, *seeds), places)
+
+    def _placed(self, adjoints: Sequence[Any]) -> list[Any]:
         places: list[Any] = [None] * len(self.inputs)
         for k, adjoint in zip(self.active, adjoints, strict=True):
             places[k] = adjoint
-        with self.program.alone(stream):
-            self.gradient.write((*arrays, *seeds), places)
+        return places
 
-    def refuse(self, what: str) -> NoReturn:
-        """`what`: another derivative than the first one in reverse mode."""
-        hint = "operators of its kernels have that: make one of each, and write the loop in the framework"
-        raise UnsupportedError(f"a recorded program has first derivatives in reverse mode, and no {what}", hint=hint)
+    def no_third_order(self) -> UnsupportedError:
+        return UnsupportedError("a recorded program has first and second derivatives, this would be another one")
+
+    def no_forward_over_forward(self, hint: str) -> UnsupportedError:
+        return UnsupportedError("a recorded program has no forward mode over forward mode", hint=hint)
+
+
+HINT = "operators of its kernels have others: make one of each, and write the loop in the framework"
 
 
 def _slot(array: ArrayView) -> Slot:

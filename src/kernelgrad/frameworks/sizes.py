@@ -4,6 +4,9 @@ size of x, and how many blocks there must be.
 Found by playing two launches through: where every access to the arguments is under `i < n`, with i the number of the
 thread in the grid and whatever n is, threads from n on do nothing; an array that is only accessed at i then has n
 elements. Nothing is concluded from names or from how it is spelt.
+
+An access may be under further conditions, `if (i < n / 2)` or `if (mask[i])`, and the array smaller then. Those that
+every thread below n accesses cannot be (`every`): these count where there are any, and must have n elements.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from ..analysis.access.affine import Affine, Shape, Sums
 from ..analysis.roots import Memory, analyse
 from ..analysis.structure import analyse as structure_of
 from ..deep import deeply
-from ..ir.ops import Atomic, Block, Builtin, Function, Load, Param, Store
+from ..ir.ops import Atomic, Block, Builtin, Function, If, Load, Param, Store, Value
 from ..ir.traverse import blocks, walk
 from ..ir.types import Pointer, Scalar
 from ..runtime.signature import user_params
@@ -25,10 +28,12 @@ _THREAD = Affine(0, ((("block_idx", 0), _THREADS), (("thread_idx", 0), 1)))
 
 @dataclass(frozen=True)
 class Extent:
-    """`size`: the integer parameter from which on threads do nothing. `arrays`: those with one element per thread."""
+    """`size`: the integer parameter from which on threads do nothing. `arrays`: those with one element per thread, as
+    far as threads access them. `every`: those that all threads before the size access."""
 
     size: str
     arrays: tuple[str, ...]
+    every: tuple[str, ...] = ()
 
 
 @deeply
@@ -48,17 +53,23 @@ def _is_size(param: Param) -> bool:
 
 def _extent(function: Function, memory: Memory, params: tuple[Param, ...], size: Param) -> Extent | None:
     arrays: set[str] | None = None
+    every: set[str] | None = None
     for count in (_BLOCKS * _THREADS - 6, _BLOCKS * _THREADS - 30):
         found = _arrays(function, memory, params, size, count)
         if found is None:
             return None
-        arrays = found if arrays is None else arrays & found
-    return Extent(size.called, tuple(p.called for p in params if p.called in (arrays or ())))
+        arrays, every = (
+            one if before is None else before & one for before, one in zip((arrays, every), found, strict=True)
+        )
+    ordered = [tuple(p.called for p in params if p.called in (names or ())) for names in (arrays, every)]
+    return Extent(size.called, *ordered)
 
 
-def _arrays(function: Function, memory: Memory, params: tuple[Param, ...], size: Param, count: int) -> set[str] | None:
-    """The arrays with one element per thread in a launch where the size is this; None where a thread from there on
-    does something."""
+def _arrays(
+    function: Function, memory: Memory, params: tuple[Param, ...], size: Param, count: int
+) -> tuple[set[str], set[str]] | None:
+    """The arrays with one element per thread in a launch where the size is this, and those of them that all threads
+    before it access; None where a thread from there on does something."""
     structure = structure_of(function, apart=False)
     shape = Shape((_BLOCKS, 1, 1), (_THREADS, 1, 1))
     sums = Sums(structure, shape, lambda value: count if value is size.value else None)
@@ -78,7 +89,26 @@ def _arrays(function: Function, memory: Memory, params: tuple[Param, ...], size:
                 seen.add(param.called)
                 if not _is_same(sums.address(op.ptr, param.value), _THREAD.times(param.type.pointee.size)):
                     single.discard(param.called)
-    return single & seen
+    always = _always(function.body, sums, memory, arrays, count)
+    return single & seen, single & {param.called for param in always}
+
+
+def _always(block: Block, sums: Sums, memory: Memory, arrays: dict[Value, Param], count: int) -> set[Param]:
+    """What every thread before `count` accesses that comes to a block. A loop's body counts as run."""
+    found: set[Param] = set()
+    for op in block.ops:
+        if isinstance(op, _ACCESS):
+            reached = [arrays[r] for r in memory.of(op.ptr) if r in arrays]
+            found.update(reached if len(reached) == 1 else ())
+        elif isinstance(op, If):
+            then, orelse = (_always(inner, sums, memory, arrays, count) for inner in (op.then, op.orelse))
+            found |= then if sums.is_bound(op.cond, True, _THREAD, count) else set()
+            found |= orelse if sums.is_bound(op.cond, False, _THREAD, count) else set()
+            found |= then & orelse
+        else:
+            for inner in blocks(op):
+                found |= _always(inner, sums, memory, arrays, count)
+    return found
 
 
 _ACCESS = (Load, Store, Atomic)

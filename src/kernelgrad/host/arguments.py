@@ -108,19 +108,32 @@ def adjoint_of(
     type: Type, path: str, frozen: Frozen, spans: Mapping[str, Span], shadow_of: ShadowOf, number_of: NumberOf
 ) -> Any:
     """Of the argument at a path: memory's is its shadow."""
+    return _shadowed(type, path, frozen, spans, shadow_of, lambda at, of: number_of(at, adjoint_type(of)))
+
+
+def tangent_of(
+    type: Type, path: str, frozen: Frozen, spans: Mapping[str, Span], shadow_of: ShadowOf, number_of: NumberOf
+) -> Any:
+    """The same; tangents are of the numbers' own types."""
+    return _shadowed(type, path, frozen, spans, shadow_of, number_of)
+
+
+def _shadowed(
+    type: Type, path: str, frozen: Frozen, spans: Mapping[str, Span], shadow_of: ShadowOf, number_of: NumberOf
+) -> Any:
     if isinstance(type, Pointer):
         array = frozen.views.get(path)
         return shadow_of(spans[path], array.dtype) if path in spans and array is not None else array
     if isinstance(type, Struct) and holds_pointers(type):
         return {
-            f.name: adjoint_of(f.type, f"{path}.{f.name}", frozen, spans, shadow_of, number_of)
+            f.name: _shadowed(f.type, f"{path}.{f.name}", frozen, spans, shadow_of, number_of)
             for f in type.fields
             if is_active(f.type)
         }
     if isinstance(type, Array) and holds_pointers(type):
         elements = (f"{path}[{k}]" for k in range(type.count))
-        return [adjoint_of(type.element, element, frozen, spans, shadow_of, number_of) for element in elements]
-    return number_of(path, adjoint_type(type))
+        return [_shadowed(type.element, element, frozen, spans, shadow_of, number_of) for element in elements]
+    return number_of(path, type)
 
 
 def number_dtype(type: Type) -> DType:

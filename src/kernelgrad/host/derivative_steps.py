@@ -48,6 +48,8 @@ Given = Mapping[str, Any]
 class DerivativeStep(ArgumentStep):
     """`given`: the adjoints or tangents, by the kernel's parameters; those that are not given are None."""
 
+    remedy = "; run it before or after kg.record()"
+
     def __init__(self, target: Gradient | Tangent, launch: Launch, args: tuple[Any, ...], given: Given):
         kernel, what, names = _subject(target)
         self.second = _second(target, f"the {what} of {kernel.name}")
@@ -92,7 +94,7 @@ class DerivativeStep(ArgumentStep):
         elif any(r.both != (0, 0) for r in reaches(function, self.launch, self.bound).values()):
             problem = "the launch may touch more of an array than was passed"
         if problem is not None:
-            raise TapeError(f"the {self.name} cannot be recorded: {problem}; run it before or after kg.record()")
+            raise TapeError(f"the {self.name} cannot be recorded: {problem}{self.remedy}")
         self.versions = {name: self.kernel.variable(name).version for name in self.facts.variables}
 
     def _refuse_wider(self) -> None:

@@ -20,6 +20,7 @@ from ..analysis.store_deciders import store_deciders
 from ..autodiff.calculus.activity import holds_floats
 from ..derivatives.asked.settings import Settings, has_derivative, make_settings
 from ..derivatives.gradient import Gradient
+from ..derivatives.jvp import Tangent
 from ..derivatives.module_variables import with_variables
 from ..derivatives.split import Forward, Reverse
 from ..errors import SourceError, UnsupportedError
@@ -34,6 +35,7 @@ from ..runtime.config import Launch
 from ..runtime.integers import integers_of
 from ..runtime.launch import BoundArguments
 from ..runtime.signature import user_params
+from .bit_traffic import bit_traffic
 
 _CLOCKS = ("clock", "clock64", "globaltimer")
 _REMEMBERED = 1024  # kinds of launches
@@ -80,6 +82,7 @@ class KernelFacts:
         stores = frozenset(self._of(memory, memory.stores))
         self.writes = frozenset(kernel.written) | {name for name in stores if name in self.variables}
         self.varies = why_it_varies(self.function)
+        self.bits = bit_traffic(self.function, memory, self.names)
         self.adds_floats = any(isinstance(op, Atomic) and holds_floats(op.result.type) for op in memory.stores)
         floats = [n for n in self.variables if holds_floats(kernel.module.globals[n].type)]
         self.listed = (*(p.name for p in user_params(self.function) if has_derivative(p.type)), *floats)
@@ -129,11 +132,7 @@ class KernelFacts:
         if self.kernel.refusal is not None:
             return Form("none", problem=self.kernel.refusal)
         if self.unlisted is not None:
-            reason = (
-                "floating-point numbers behind a pointer to something else cannot be followed from launch to launch"
-            )
-            hint = "give the parameter its type, float * or double *"
-            return Form("none", problem=UnsupportedError(reason, self.unlisted.span, hint))
+            return Form("none", problem=self._behind_other_pointers(self.unlisted))
         if not self.writes_adjoints:
             return Form("none")
         makers = (self._split,) if self.varies else (self._reverse, self._joint, self._split)
@@ -144,6 +143,20 @@ class KernelFacts:
             except UnsupportedError as error:
                 problem = error
         return Form("none", problem=problem)
+
+    def _behind_other_pointers(self, op: Op) -> UnsupportedError:
+        reason = "floating-point numbers behind a pointer to something else cannot be followed from launch to launch"
+        return UnsupportedError(reason, op.span, "give the parameter its type, float * or double *")
+
+    @cached_property
+    def tangent(self) -> Tangent:
+        """Forward mode, by all parameters that have a derivative; an error where there is none."""
+        if self.kernel.refusal is not None:
+            raise self.kernel.refusal
+        if self.unlisted is not None:
+            raise self._behind_other_pointers(self.unlisted)
+        own = {p.name for p in user_params(self.function)}
+        return Tangent(self.kernel, tuple(name for name in self.listed if name in own), may_alias=True)
 
     @cached_property
     def target(self) -> Kernel:

@@ -37,7 +37,7 @@ class Cell:
 
     __slots__ = (
         *("start", "end", "device", "need", "is_shared", "first", "is_written", "is_read", "print", "touched"),
-        *("patterns", "is_read_since", "is_settled", "beginning"),
+        *("patterns", "is_read_since", "is_settled", "beginning", "holds_bits"),
     )
 
     def __init__(self, start: int, end: int, device: int | None):
@@ -49,6 +49,7 @@ class Cell:
         self.patterns: frozenset[Any] = frozenset()
         self.is_read_since = self.is_settled = False  # it was first written; its beginning needs nothing more
         self.beginning: Any = None
+        self.holds_bits = False  # of floating-point numbers, in memory of integers
 
     @property
     def nbytes(self) -> int:
@@ -60,7 +61,7 @@ class Cell:
         rest.need, rest.first, rest.is_written, rest.touched = self.need, self.first, self.is_written, self.touched
         rest.is_shared, rest.is_read = self.is_shared, self.is_read
         rest.patterns, rest.is_read_since = self.patterns, self.is_read_since
-        rest.is_settled, rest.beginning = self.is_settled, self.beginning
+        rest.is_settled, rest.beginning, rest.holds_bits = self.is_settled, self.beginning, self.holds_bits
         self.end, self.print = at, None
         return rest
 

@@ -39,7 +39,8 @@ from .steps import ArgumentStep, CopyStep, FillStep, LaunchStep, Step, WatchStep
 
 
 class Program:
-    """`p(*inputs)` gives the outputs: an array for one, else a tuple. See `Tape.program`."""
+    """`p(*inputs)` gives the outputs: an array for one, else a tuple. See `Tape.program`. `inputs`, `outputs`: the
+    user's arrays; `taken`, `given`: where they are in the program's memory."""
 
     def __init__(self, tape: Tape, inputs: Sequence[Any], outputs: Sequence[Any]):
         self.inputs = [tape.known("program", array) for array in inputs]
@@ -54,6 +55,7 @@ class Program:
         _check_variables(tape)
         self._check_beginnings(tape)
         self.memory = Memory([Place(*run, self.stream) for run in self._runs(tape)])
+        self.taken, self.given = ([self.memory.moved(a) for a in arrays] for arrays in (self.inputs, self.outputs))
         self._start = self._beginning(tape)
         self._owners = self._read_in_place(tape)
         self.steps = [step for step in (self._moved(step) for step in tape.steps) if step is not None]
@@ -75,8 +77,13 @@ class Program:
         return sum(p.end - p.start for p in self.memory.places) + self._trace.nbytes
 
     @property
-    def like_inputs(self) -> tuple[Any, ...]:
-        return self._like[0]
+    def like(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The arrays that inputs and outputs are like."""
+        return self._like
+
+    def recorded_steps(self) -> Sequence[Step]:
+        """As they are reversed."""
+        return self.steps
 
     # ---- how it is made
 
@@ -184,21 +191,22 @@ class Program:
     # ---- calls
 
     def __call__(self, *arrays: Any) -> Any:
-        pairs = zip(self._like[1], self.outputs, strict=True)
+        pairs = zip(self._like[1], self.given, strict=True)
         with self.lock:
             self.begin(arrays)
             self.run(self._list)
-            found = tuple([self.result(like, self.memory.moved(out)) for like, out in pairs])
+            found = tuple([self.result(like, out) for like, out in pairs])
         return found[0] if len(found) == 1 else found
 
     def write(self, arrays: Sequence[Any], results: Sequence[Any]) -> None:
-        """A call whose outputs go to arrays that are there already."""
+        """A call whose outputs go to arrays that are there already, None for those that are not wanted."""
         targets = fitting("output", results, self.outputs)
         with self.lock:
             self.begin(arrays)
             self.run(self._list)
-            for target, out in zip(targets, self.outputs, strict=True):
-                self.move(target.address, self.memory.moved(out).address, target.nbytes, device_of(out))
+            for target, out in zip(targets, self.given, strict=True):
+                if target is not None:
+                    self.move(target.address, out.address, target.nbytes, device_of(out))
 
     @contextmanager
     def alone(self, stream: int | None) -> Iterator[None]:
@@ -215,14 +223,11 @@ class Program:
         refuse_while_recording("a program, whose launches were recorded already,")
         if len(arrays) != len(self.inputs):
             raise ArgumentError(f"program: takes {len(self.inputs)} inputs, got {len(arrays)}")
-        given = [
-            _fitting(f"input {k}", array, of) for k, (array, of) in enumerate(zip(arrays, self.inputs, strict=True))
-        ]
+        given = [_fitting(f"input {k}", a, of) for k, (a, of) in enumerate(zip(arrays, self.inputs, strict=True))]
         self._follow(self.stream)
         self.run(self._start)
-        for array, of in zip(given, self.inputs, strict=True):
-            to = self.memory.moved(of)
-            self.move(to.address, array.address, array.nbytes, device_of(of))
+        for array, to in zip(given, self.taken, strict=True):
+            self.move(to.address, array.address, array.nbytes, device_of(to))
 
     def _follow(self, stream: int | None) -> None:
         """Each call uses the same memory: those on one stream wait for those on another."""
@@ -315,8 +320,10 @@ def _first_reader(tape: Tape, cell: Cell) -> tuple[str, str]:
     return "a step", "array"
 
 
-def fitting(what: str, arrays: Sequence[Any], like: list[ArrayView]) -> list[ArrayView]:
-    return [_fitting(f"{what} {k}", array, of) for k, (array, of) in enumerate(zip(arrays, like, strict=True))]
+def fitting(what: str, arrays: Sequence[Any], like: Sequence[ArrayView]) -> list[ArrayView | None]:
+    """The memory of arrays that are like others; None stays None."""
+    pairs = enumerate(zip(arrays, like, strict=True))
+    return [None if array is None else _fitting(f"{what} {k}", array, of) for k, (array, of) in pairs]
 
 
 def _fitting(what: str, array: Any, of: ArrayView) -> ArrayView:

@@ -16,25 +16,23 @@ from .record import Tape
 
 
 class ProgramGradient:
-    """`g(*inputs, *seeds)`, with a seed for each output that holds floating-point numbers: the adjoints of a program's
-    inputs, None for those that hold none; a
-    tuple if there are several. What is saved and what is run again follows the recording's `tape_budget`, and is the
-    same in each call."""
+    """`g(*inputs, *seeds)`, with a seed for each output that holds floating-point numbers, None for zeros: the adjoints
+    of a program's inputs, None for those that hold none; a tuple if there are several. What is saved and what is run
+    again follows the recording's `tape_budget`, and is the same in each call."""
 
     def __init__(self, program: Program):
         self.program = program
         trace = Trace(program.device)
         with trace.open():
-            self._seeded = [out for out in program.outputs if transfers.holds_floats(out.dtype)]
+            self._seeded = [out for out in program.given if transfers.holds_floats(out.dtype)]
             if not self._seeded:
                 raise ArgumentError("gradient: none of the outputs holds floating-point numbers")
             self._seeds = [self._seed(trace, out) for out in self._seeded]
             tape = self._recorded()
-            outputs = [program.memory.moved(out) for out in self._seeded]
-            tape.backward(list(zip(outputs, self._seeds, strict=True)))
+            tape.backward(list(zip(self._seeded, self._seeds, strict=True)))
             assert tape.shadows is not None
             self._shadows = tape.shadows
-            self._adjoints = [self._adjoint(array) for array in program.inputs]
+            self._adjoints = [self._adjoint(array) for array in program.taken]
         self._trace, self._list = trace, made_list(trace)
 
     def __repr__(self) -> str:
@@ -53,22 +51,19 @@ class ProgramGradient:
     def _recorded(self) -> Tape:
         tape = Tape(self.program.budget, False)
         with tape.unentered():
-            for step in self.program.steps:
+            for step in self.program.recorded_steps():
                 tape.do(step)
-            for array in (*self.program.inputs, *self.program.outputs):
-                moved = self.program.memory.moved(array)
-                tape.cells.cover(Span("array", moved.address, moved.nbytes, device_of(moved)))
+            for array in (*self.program.taken, *self.program.given):
+                tape.cells.cover(Span("array", array.address, array.nbytes, device_of(array)))
         return tape
 
     def _adjoint(self, array: ArrayView) -> ArrayView | None:
         if not transfers.holds_floats(array.dtype):
             return None
-        moved = self.program.memory.moved(array)
-        span = Span("input", moved.address, moved.nbytes, device_of(moved))
-        return self._shadows.view(span, moved.dtype)
+        return self._shadows.view(Span("input", array.address, array.nbytes, device_of(array)), array.dtype)
 
     def __call__(self, *arrays: Any) -> Any:
-        pairs = zip(self.program.like_inputs, self._adjoints, strict=True)
+        pairs = zip(self.program.like[0], self._adjoints, strict=True)
         with self.program.lock:
             self._run(arrays)
             found = tuple([None if adjoint is None else self.program.result(like, adjoint) for like, adjoint in pairs])
@@ -78,8 +73,7 @@ class ProgramGradient:
     def write(self, arrays: Sequence[Any], results: Sequence[Any]) -> None:
         """A call whose adjoints go to arrays that are there already, None for those that are not wanted."""
         program = self.program
-        pairs = zip(results, program.inputs, strict=True)
-        targets = [None if result is None else fitting("adjoint", [result], [of])[0] for result, of in pairs]
+        targets = fitting("adjoint", results, program.inputs)
         with program.lock:
             self._run(arrays)
             for target, adjoint in zip(targets, self._adjoints, strict=True):
@@ -95,13 +89,16 @@ class ProgramGradient:
         program.begin(arrays[:count])
         self._trace.follow(program.stream)
         for given, to in zip(seeds, self._seeds, strict=True):
-            program.move(to.address, given.address, given.nbytes, device_of(to))
+            if given is None:
+                transfers.zero(to.address, to.nbytes, device_of(to), program.stream)
+            else:
+                program.move(to.address, given.address, given.nbytes, device_of(to))
         program.run(self._list)
 
     def _add_numbers(self, results: tuple[Any, ...]) -> None:
         """To adjoints of inputs, what 0-d arrays get that were passed for numbers and lie there: in the CPU's
         memory."""
-        moved = [self.program.memory.moved(array) for array in self.program.inputs]
+        moved = self.program.taken
         hosts = [k for k, a in enumerate(moved) if device_of(a) is None and results[k] is not None]
         for array, value in self._shadows.unsettled([moved[k] for k in hosts], self.program.stream):
             for k in hosts:

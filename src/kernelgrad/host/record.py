@@ -28,7 +28,7 @@ from .fingerprints import LIMITS, UnseenStep, Watcher, unseen
 from .launch_tapes import LaunchTapes
 from .memory_map import Cell, MemoryMap, Need, OnSplit, Span
 from .shadow_memory import ShadowMemory
-from .steps import ArgumentStep, LaunchStep, Step, WatchStep
+from .steps import ArgumentStep, CopyStep, FillStep, LaunchStep, Step, WatchStep
 from .versions import Store
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class Tape:
         except BaseException as error:
             self._close(f"{step.name} failed while it ran: {type(error).__name__}")
             raise
+        self._note_bits(step)
         self._note_writes(step, written)
         self.watcher.after(step)
         self.launch_tapes.done(step)
@@ -160,6 +161,21 @@ class Tape:
                 entry = self.saves.setdefault((cell.need.kernel, cell.need.parameter, step.name), [0, 0])
                 entry[0] += 1
                 entry[1] += cell.nbytes
+
+    def _note_bits(self, step: Step) -> None:
+        """Where bits of floats are, in memory of integers: see bit_traffic.py."""
+        if isinstance(step, LaunchStep):
+            read, written = step.bits_read(self._holds_bits), step.bits_written(self._holds_bits)
+            step.bits_problem = None if read is None else step.refuse_bits(read)
+            for cell in self.cells.covers(written):
+                cell.holds_bits = True
+        elif isinstance(step, CopyStep | FillStep):
+            held = any(map(self._holds_bits, step.reads))
+            for cell in self.cells.covers(step.writes):
+                cell.holds_bits = held
+
+    def _holds_bits(self, span: Span) -> bool:
+        return any(cell.holds_bits for cell in self.cells.cover(span))
 
     def _note_writes(self, step: Step, written: list[Cell]) -> None:
         for cell in written:

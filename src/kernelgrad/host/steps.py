@@ -5,7 +5,7 @@ A step says which memory it reads and writes and what its reverse reads again; i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -118,16 +118,37 @@ class ArgumentStep(Step):
         array = self.frozen.views.get(span.name)
         return array is not None and array.versioned
 
+    def bits_read(self, holds: Callable[[Span], bool]) -> Span | None:
+        """The first buffer of integers of which it makes floats, and that holds bits of such."""
+        return next((span for span in self._named(self.facts.bits.made) if holds(span)), None)
+
+    def bits_written(self, holds: Callable[[Span], bool]) -> list[Span]:
+        """Where it keeps bits of floats, or moves them to."""
+        traffic = self.facts.bits
+        origins = {span.name for span in self._named({name for name, _ in traffic.moved}) if holds(span)}
+        moved = {to for name, to in traffic.moved if name in map(root_of, origins)}
+        return self._named(traffic.kept | moved)
+
+    def _named(self, names: Iterable[str]) -> list[Span]:
+        return [span for span in self.spans.values() if root_of(span.name) in names]
+
+    def refuse_bits(self, span: Span) -> TapeError:
+        problem = f"makes floating-point numbers of '{span.name}', where an earlier step kept the bits of such"
+        return TapeError(f"{self.name} {problem}: their derivative would be lost; keep them as what they are")
+
     def find_idle(self) -> tuple[Span, ...]:
         used = {span.name for span in (*self.reads, *self.writes)}
         return tuple([span for name, span in self.spans.items() if name not in used])
 
     def tell(self, recorded: tuple[Number, ...], moved: tuple[Number, ...]) -> None:
         """The numbers that `recorded` 0-d arrays were passed for are those that `moved` ones hold when it runs."""
-        self.numbers = moved
-        self.reads = (*self.reads, *[Span(n.path, n.array.address, n.array.nbytes, None) for n in moved])
-        self.live = _live_numbers(self.kernel, recorded, moved)
-        self.reread += tuple([Span("number", n.array.address, n.array.nbytes, None) for n in self.live])
+        self.tell_alike(moved, _live_numbers(self.kernel, recorded, moved))
+
+    def tell_alike(self, numbers: tuple[Number, ...], live: tuple[LiveNumber, ...]) -> None:
+        """The same of what another launch of the kernel is told."""
+        self.numbers, self.live = numbers, live
+        self.reads = (*self.reads, *[Span(n.path, n.array.address, n.array.nbytes, None) for n in numbers])
+        self.reread += tuple([Span("number", n.array.address, n.array.nbytes, None) for n in live])
 
     def telling(self) -> AbstractContextManager[None]:
         trace = TRACE.get()
@@ -144,12 +165,12 @@ class LaunchStep(ArgumentStep):
         super().__init__(kernel, launch, args, keywords)
         launch = self.launch
         self.reach = reaches(kernel.function, launch, self.bound)
-        self.frozen: Frozen = freeze(kernel, args, {name: self._around(name) for name in self.reach})
+        self.frozen: Frozen = freeze(kernel, args, {name: self.around(name) for name in self.reach})
         self.numbers = self.frozen.numbers
         self.spans = {b.name: Span(b.name, b.address, b.nbytes, self.device) for b in self.bound.buffers if b.nbytes}
         self.versions = self._add_variables()
         numbers = [Span(n.path, n.array.address, n.array.nbytes, None) for n in self.numbers]
-        loads, stores = self._wide("loads"), self._wide("stores")
+        loads, stores = self.wide("loads"), self.wide("stores")
         self.reads = (*[s for s in loads if root_of(s.name) in self.facts.reads], *numbers)
         self.writes = tuple([s for s in stores if _is_in(s.name, self.facts.writes)])
         self.idle = self.find_idle()
@@ -157,6 +178,7 @@ class LaunchStep(ArgumentStep):
         self.may_alias = self._find_alias()
         self.form: Form = self.facts.form(self.may_alias)
         self.tape: Any = None
+        self.bits_problem: TapeError | None = None  # found while it is recorded
         self.reread = self._find_reread()
         self.rewrites = self.form.kind == "joint"
 
@@ -167,10 +189,11 @@ class LaunchStep(ArgumentStep):
         made.tell(step.numbers, numbers)
         return made
 
-    def _around(self, name: str) -> tuple[int, int]:
+    def around(self, name: str) -> tuple[int, int]:
+        """What the launch may touch before and behind what was passed."""
         return known(name, self.reach[name].both) if name in self.reach else (0, 0)
 
-    def _wide(self, how: Literal["loads", "stores", "both"]) -> list[Span]:
+    def wide(self, how: Literal["loads", "stores", "both"]) -> list[Span]:
         """The memory that is passed, and what around it the launch may touch."""
         if not self.reach:
             return list(self.spans.values())
@@ -194,7 +217,7 @@ class LaunchStep(ArgumentStep):
     def _find_alias(self) -> bool:
         buffers = [b for b in self.bound.buffers if b.nbytes]
         if self.reach:
-            wide = [_widened(self.spans[b.name], self._around(b.name)) for b in buffers]
+            wide = [_widened(self.spans[b.name], self.around(b.name)) for b in buffers]
             buffers = [b._replace(address=s.address, nbytes=s.nbytes) for b, s in zip(buffers, wide, strict=True)]
         return not are_apart(tuple(buffers))
 
@@ -224,7 +247,7 @@ class LaunchStep(ArgumentStep):
         except UnsupportedError:
             self.form = facts.use_instead(self.may_alias)
             names = facts.reads
-        return tuple([s for s in self._wide("loads") if root_of(s.name) in names])
+        return tuple([s for s in self.wide("loads") if root_of(s.name) in names])
 
     def use_tape(self) -> bool:
         """Has the launch keep what its reverse needs; whether it can."""
@@ -238,7 +261,7 @@ class LaunchStep(ArgumentStep):
         """Such as the reverse will get, but for their addresses."""
 
         def shadow(span: Span, dtype: DType) -> ArrayView:
-            return transfers.raw(span.address, span.nbytes, dtype, span.device)._replace(around=self._around(span.name))
+            return transfers.raw(span.address, span.nbytes, dtype, span.device)._replace(around=self.around(span.name))
 
         def number(path: str, type: Any) -> ArrayView:
             return transfers.raw(_DUMMY, type.size, number_dtype(type), self.device)
@@ -283,17 +306,19 @@ class LaunchStep(ArgumentStep):
             return
         if self.form.problem is not None:
             raise self.form.problem
+        if self.bits_problem is not None:
+            raise self.bits_problem
         self._check_writes(shadows)
         self.check_variables()
         if self.form.kind == "none":
             return
         adjoints = self._adjoints(
-            lambda span, dtype: shadows.view(span, dtype, self._around(span.name)),
+            lambda span, dtype: shadows.view(span, dtype, self.around(span.name)),
             lambda path, type: shadows.number(self, path, type),
         )
         with self.telling():
             self._launch_reverse(adjoints, shadows.stream_on(self.device), keep)
-        shadows.activate([s for s in self._wide("both") if s.name in self.facts.floats])
+        shadows.activate([s for s in self.wide("both") if s.name in self.facts.floats])
         shadows.settle(self)
 
     def _launch_reverse(self, adjoints: tuple[Any, ...], stream: int | None, keep: bool) -> None:

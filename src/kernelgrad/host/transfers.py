@@ -31,6 +31,10 @@ template <typename T> __global__ void fill(T *y, T value, long long n) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     if (i < n) y[i] = value;
 }
+template <typename T, typename S> __global__ void cast(T *y, const S *x, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = (T)x[i];
+}
 """
 _BLOCK = 256
 _C_TYPES = {"f2": "__half", "f4": "float", "f8": "double"}
@@ -94,9 +98,14 @@ def add(target: int, source: int, nbytes: int, dtype: DType, device: int | None,
         return
     base = _base(dtype)
     count = nbytes // (2 if base == BFLOAT16 else np.dtype(base).itemsize)
-    c_type = "__nv_bfloat16" if base == BFLOAT16 else _C_TYPES[base]
     views = _view(target, nbytes, base, device), _view(source, nbytes, base, device)
-    _launch(f"add<{c_type}>", stream, *views, count)
+    _launch(f"add<{c_type(dtype)}>", stream, *views, count)
+
+
+def c_type(dtype: DType) -> str:
+    """Of the only kind of number in it."""
+    base = _base(dtype)
+    return "__nv_bfloat16" if base == BFLOAT16 else _C_TYPES[base]
 
 
 def _add_leaves(

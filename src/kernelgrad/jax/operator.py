@@ -71,6 +71,8 @@ class Op(Asked):
             named[self._extent.inferred] = self._same_size(
                 {name: int(named[name].size) for name in self._extent.arrays}
             )
+            made = {name: self._shape(name, shape, named) for name, shape in self._outputs if name in self._extent.some}
+            self._check_sizes(self._extent.some, made, named)
         for key, size in self._sizes.items():
             named[key] = self._value(f'sizes["{key}"]', size, named)
         call, arrays = self._call(named)
@@ -89,7 +91,7 @@ class Op(Asked):
         slots = tuple(Slot("primal", name) for name in given)
         call = Call(self._family, self._launch(named), integers, static, tuple(shapes.items()), slots)
         if all(value < 1 << 31 for _, value in integers):  # the others do not fit, which is told later
-            self._check_outputs(shapes, dict(integers))
+            self._check_sizes(self._extent.every, shapes, dict(integers))
         return call, list(given.values())
 
     def _launch(self, named: Mapping[str, Any]) -> tuple[int, ...]:

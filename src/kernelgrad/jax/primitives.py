@@ -106,8 +106,10 @@ def _lower(kind: Kind, platform: str, ctx: Any, *operands: Any, call: Call) -> A
 def _no_forward_over_forward(call: Call) -> UnsupportedError:
     kernel = call.family.kernel
     reason = f"{kernel.name}: forward mode over forward mode is not there for operators"
-    hint = "put one of them in reverse: jax.jacfwd(jax.jacrev(f)), jax.hessian(f)"
-    return UnsupportedError(reason, kernel.function.span, hint)
+    return UnsupportedError(reason, kernel.function.span, IN_REVERSE)
+
+
+IN_REVERSE = "put one of them in reverse: jax.jacfwd(jax.jacrev(f)), jax.hessian(f)"
 
 
 # ---- batches --------------------------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
 """A recorded program as a function of arrays: `kg.jax.op(tape.program(...))`.
 
-Three primitives, as of kernels: the value; the tangent, which is there to be transposed and has no code; the backward.
-XLA has Python run the program, on XLA's stream and from and to XLA's buffers.
+Its primitives are those of kernels (formulas.py), of which `bend` is there to be transposed and has no code. XLA has
+Python run the program, on XLA's stream and from and to XLA's buffers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.extend.core
@@ -23,10 +23,18 @@ from ..runtime.arrays import Device
 from ..runtime.config import Launch, make_launch
 from ..runtime.placing import Relocatable, placeholder
 from .launching import Called, Steps
-from .primitives import PLATFORMS, _aval, alike, aval_of
+from .primitives import IN_REVERSE, PLATFORMS, _aval, alike, aval_of
 from .programs import Program
 
-Kind = Literal["value", "tangent", "backward"]
+Kind = Literal["value", "tangent", "backward", "second", "bend"]
+# What each takes before the program's inputs: tangents of those, or cotangents of the outputs.
+_OWN: dict[Kind, tuple[Literal["tangents", "cotangents"], ...]] = {
+    "value": (),
+    "tangent": ("tangents",),
+    "backward": ("cotangents",),
+    "second": ("cotangents", "tangents"),
+    "bend": ("tangents", "tangents"),
+}
 _JAX_NAMES = {"cpu": "cpu", "cuda": "CUDA"}
 _targets: dict[tuple[str, Kind, str], tuple[str, Program]] = {}
 
@@ -68,15 +76,21 @@ def _floating(slots: Sequence[Slot]) -> list[Slot]:
     return [slot for slot in slots if slot.floating]
 
 
-def _given(kind: Kind, recorded: Recorded) -> list[Slot]:
-    inputs = list(recorded.inputs)
-    own = {"value": [], "tangent": _floating(inputs), "backward": _floating(recorded.outputs)}[kind]
-    return [*own, *inputs]
+def _groups(kind: Kind, recorded: Recorded) -> list[list[Slot]]:
+    """What goes in, in groups: an operation is linear in each but the last, which are the inputs."""
+    of = {"tangents": _floating(recorded.inputs), "cotangents": _floating(recorded.outputs)}
+    return [*(of[own] for own in _OWN[kind]), list(recorded.inputs)]
+
+
+def _grouped(kind: Kind, recorded: Recorded, values: Sequence[Any]) -> list[list[Any]]:
+    rest = iter(values)
+    return [[next(rest) for _ in group] for group in _groups(kind, recorded)]
 
 
 def _made(kind: Kind, recorded: Recorded) -> list[Slot]:
-    outputs = list(recorded.outputs)
-    return {"value": outputs, "tangent": _floating(outputs), "backward": _floating(recorded.inputs)}[kind]
+    if kind == "value":
+        return list(recorded.outputs)
+    return _floating(recorded.outputs if kind in ("tangent", "bend") else recorded.inputs)
 
 
 def _abstract(kind: Kind, *avals: Any, recorded: Recorded) -> list[Any]:
@@ -93,25 +107,21 @@ class _Run(NamedTuple):
     recorded: Recorded
 
     def _launch(self, launch: Launch, args: tuple[Any, ...], keywords: Any) -> None:
-        recorded, count = self.recorded, len(_given(self.kind, self.recorded))
-        given, results = args[:count], args[count:]
-        if self.kind == "value":
-            recorded.value(given, results, launch.stream)
-            return
-        seeds, inputs = list(given[: -len(recorded.inputs)]), given[-len(recorded.inputs) :]
-        recorded.backward(inputs, seeds, results, launch.stream)
+        recorded, count = self.recorded, sum(map(len, _groups(self.kind, self.recorded)))
+        *own, inputs = _grouped(self.kind, recorded, args[:count])
+        getattr(recorded, self.kind)(inputs, *own, args[count:], launch.stream)
 
 
 def _target(kind: Kind, recorded: Recorded, platform: str) -> str:
     """The name under which XLA calls it."""
-    if kind == "backward":
-        recorded.prepare_gradient()
+    if kind != "value":
+        recorded.prepare(kind)
     key = recorded.name, kind, platform
     with COMPILING:
         if key not in _targets:
             device = recorded.program.device
             where: Device = "cpu" if platform == "cpu" else ("cuda", device or 0)
-            slots = [*_given(kind, recorded), *_made(kind, recorded)]
+            slots = [*(slot for group in _groups(kind, recorded) for slot in group), *_made(kind, recorded)]
             views = [placeholder(k, slot.shape, slot.dtype, where, True) for k, slot in enumerate(slots)]
             trace = Relocatable(None if platform == "cpu" else device, [view.address for view in views])
             step = Called(_Run(kind, recorded), make_launch(1, 1), tuple(views), {})
@@ -129,8 +139,8 @@ def _jitted(kind: Kind, recorded: Recorded) -> Callable[..., Any]:
 
 
 def _lower(kind: Kind, platform: str, ctx: Any, *operands: Any, recorded: Recorded) -> Any:
-    if kind == "tangent":
-        recorded.refuse("forward mode")
+    if kind == "bend":
+        raise recorded.no_forward_over_forward(IN_REVERSE)
     return jax.ffi.ffi_lowering(_target(kind, recorded, platform))(ctx, *operands)
 
 
@@ -145,58 +155,97 @@ def _batch(kind: Kind, arrays: Sequence[Any], dims: Sequence[Any], *, recorded: 
     return found, [0] * len(found)
 
 
-# ---- derivatives ----------------------------------------------------------------------------------------------------
+# ---- derivatives: as in formulas.py ---------------------------------------------------------------------------------
 
 
-def _zeros(aval: Any) -> Any:
-    return jnp.zeros(aval.shape, aval.dtype)
+def _is_zero(values: Sequence[Any]) -> bool:
+    return all(type(value) is ad.Zero for value in values)
 
 
 def _dense(value: Any) -> Any:
-    return _zeros(value.aval) if type(value) is ad.Zero else value
+    return jnp.zeros(value.aval.shape, value.aval.dtype) if type(value) is ad.Zero else value
 
 
-def _value_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, recorded: Recorded) -> Any:
-    results = _PRIMITIVES["value"].bind(*primals, recorded=recorded)
+def _bind(kind: Kind, recorded: Recorded, *groups: Sequence[Any]) -> list[Any] | None:
+    """None where one of those that it is linear in is zero."""
+    *linear, inputs = groups
+    if any(map(_is_zero, linear)):
+        return None
+    arrays = [_dense(array) for group in linear for array in group]
+    return list(_PRIMITIVES[kind].bind(*alike([*arrays, *inputs]), recorded=recorded))
+
+
+def _added(*found: list[Any] | None) -> list[Any] | None:
+    there = [one for one in found if one is not None]
+    return [sum(parts[1:], parts[0]) for parts in zip(*there, strict=True)] if there else None
+
+
+def _jvp(kind: Kind, primals: Sequence[Any], tangents: Sequence[Any], *, recorded: Recorded) -> Any:
+    results = list(_PRIMITIVES[kind].bind(*primals, recorded=recorded))
+    *own, inputs = _grouped(kind, recorded, primals)
+    *own_tangents, moved = _grouped(kind, recorded, tangents)
+    along = [moved[k] for k in recorded.active]
+    curved: dict[Kind, Kind] = {"value": "tangent", "tangent": "bend", "backward": "second"}
+    if kind in curved:
+        found = _bind(curved[kind], recorded, *own, along, inputs)
+    elif not _is_zero(along):
+        raise recorded.no_third_order()
+    else:
+        found = None
+    for k, tangent in enumerate(own_tangents):
+        found = _added(found, _bind(kind, recorded, *own[:k], tangent, *own[k + 1 :], inputs))
+    return results, _spread(kind, recorded, results, found)
+
+
+def _spread(kind: Kind, recorded: Recorded, results: list[Any], found: list[Any] | None) -> list[Any]:
+    """The tangents of results: those of integers, and where nothing was found, are zero."""
     zeros = [ad.Zero(aval_of(result).to_tangent_aval()) for result in results]
-    if all(type(tangents[k]) is ad.Zero for k in recorded.active):
-        return results, zeros
-    along = [_dense(tangents[k]) for k in recorded.active]
-    moved = iter(_PRIMITIVES["tangent"].bind(*alike([*along, *primals]), recorded=recorded))
-    return results, [next(moved) if slot.floating else zero for slot, zero in zip(recorded.outputs, zeros, strict=True)]
+    if found is None:
+        return zeros
+    slots = recorded.outputs if kind == "value" else _made(kind, recorded)
+    rest = iter(found)
+    return [next(rest) if slot.floating else zero for slot, zero in zip(slots, zeros, strict=True)]
 
 
-def _tangent_transpose(cotangents: Sequence[Any], *arrays: Any, recorded: Recorded) -> list[Any]:
-    count = len(recorded.active)
-    if all(type(c) is ad.Zero for c in cotangents):
-        return [None] * len(arrays)
-    inputs = arrays[count:]
-    found = _PRIMITIVES["backward"].bind(*alike([*map(_dense, cotangents), *inputs]), recorded=recorded)
-    return [*found, *[None] * len(inputs)]
+# By kind and by the group that is asked for: the primitive, and what it is given before the inputs; -1 stands for the
+# cotangents, a number for a group.
+_TRANSPOSED: dict[tuple[Kind, int], tuple[Kind, tuple[int, ...]]] = {
+    ("tangent", 0): ("backward", (-1,)),
+    ("backward", 0): ("tangent", (-1,)),
+    ("second", 0): ("bend", (1, -1)),
+    ("second", 1): ("second", (0, -1)),  # Hessians are symmetric
+    ("bend", 0): ("second", (-1, 1)),
+    ("bend", 1): ("second", (-1, 0)),
+}
 
 
-def _refuse_second(primals: Any, tangents: Any, *, recorded: Recorded) -> Any:
-    recorded.refuse("second derivatives")
+def _transpose(kind: Kind, cotangents: Sequence[Any], *arrays: Any, recorded: Recorded) -> list[Any]:
+    groups = _grouped(kind, recorded, arrays)
+    asked = next(k for k, group in enumerate(groups) if any(map(ad.is_undefined_primal, group)))
+    by, places = _TRANSPOSED[kind, asked]
+    given = [list(cotangents) if k < 0 else groups[k] for k in places]
+    found = _bind(by, recorded, *given, groups[-1])
+    answers = [[None] * len(group) for group in groups]
+    if found is not None:
+        answers[asked] = found
+    return [answer for group in answers for answer in group]
 
 
 # ---- registration ---------------------------------------------------------------------------------------------------
 
 
-def _make(kind: Kind, jvp: Callable[..., Any]) -> Any:
+def _make(kind: Kind) -> Any:
     primitive = jax.extend.core.Primitive(f"kernelgrad_program_{kind}")
     primitive.multiple_results = True
     primitive.def_impl(lambda *arrays, recorded: _jitted(kind, recorded)(*arrays))
     primitive.def_abstract_eval(partial(_abstract, kind))
     batching.primitive_batchers[primitive] = partial(_batch, kind)
-    ad.primitive_jvps[primitive] = jvp
+    ad.primitive_jvps[primitive] = partial(_jvp, kind)
+    if kind != "value":
+        ad.primitive_transposes[primitive] = partial(_transpose, kind)
     for platform in PLATFORMS:
         mlir.register_lowering(primitive, partial(_lower, kind, platform), platform=platform)
     return primitive
 
 
-_PRIMITIVES: dict[Kind, Any] = {
-    "value": _make("value", _value_jvp),
-    "tangent": _make("tangent", _refuse_second),
-    "backward": _make("backward", _refuse_second),
-}
-ad.primitive_transposes[_PRIMITIVES["tangent"]] = _tangent_transpose
+_PRIMITIVES: dict[Kind, Any] = {kind: _make(kind) for kind in get_args(Kind)}

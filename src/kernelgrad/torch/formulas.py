@@ -32,8 +32,16 @@ class Formulas:
     def __init__(self, derived: Derived, operators: dict[str, Operator]):
         self.derived, self.roles, self.operators = derived, derived.roles, operators
         self.full, self.partial = Layout(self.roles, False), Layout(self.roles, True)
+        self.own = self.counts()
+
+    def counts(self) -> dict[str, int]:
+        """How many tensors of its own each kind has."""
         inputs, results = len(self.roles.active_inputs), len(self.roles.active_results)
-        self.own = {"value": 0, "tangent": inputs, "backward": results, "second": inputs + results}
+        return {"value": 0, "tangent": inputs, "backward": results, "second": inputs + results}
+
+    def needed(self, wanted: tuple[str, ...]) -> Iterable[str]:
+        """The arrays to keep for a backward that is asked for these."""
+        return self.derived.needed(wanted)
 
     def layout(self, kind: str) -> Layout:
         return self.full if kind == "value" else self.partial
@@ -94,6 +102,14 @@ class Formulas:
         hint = "the text of its gradient, kg.gradient(kernel, ...).source, is a kernel with two derivatives more"
         return UnsupportedError(reason, kernel.function.span, hint)
 
+    def no_forward_over_forward(self) -> UnsupportedError:
+        kernel = self.derived.kernel
+        reason = f"{kernel.name}: forward mode over forward mode is not there for operators"
+        return UnsupportedError(reason, kernel.function.span, IN_REVERSE)
+
+
+IN_REVERSE = "put one of them in reverse: torch.func.jacfwd(torch.func.jacrev(f))"
+
 
 def _any(tensors: Sequence[Maybe]) -> bool:
     return any(t is not None for t in tensors)
@@ -136,7 +152,7 @@ def value_formula(f: Formulas) -> dict[str, Callable[..., Any]]:
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         _, call = f.call("value", inputs)
         ctx.mask = f.wanted_inputs("value", ctx.needs_input_grad)
-        _remember(ctx, (), call, f.derived.needed(f.names(ctx.mask)) if ctx.mask and roles.active_results else ())
+        _remember(ctx, (), call, f.needed(f.names(ctx.mask)) if ctx.mask and roles.active_results else ())
         results = zip(roles.results, _listed(output), strict=True)
         ctx.mark_non_differentiable(*[r for name, r in results if not roles[name].floating])
 
@@ -195,10 +211,7 @@ def tangent_formula(f: Formulas) -> dict[str, Callable[..., Any]]:
     def jvp(ctx: Any, *tangents: Maybe) -> Any:
         own, call = _recall_primals(ctx)
         if _any(f.input_tangents("tangent", tangents)):
-            kernel = f.derived.kernel
-            reason = f"{kernel.name}: forward mode over forward mode is not there for operators"
-            hint = "put one of them in reverse: torch.func.jacfwd(torch.func.jacrev(f))"
-            raise UnsupportedError(reason, kernel.function.span, hint)
+            raise f.no_forward_over_forward()
         return _as_returned(f.tangent(tangents[: len(own)], call))
 
     return {"setup_context": setup_context, "backward": backward, "jvp": jvp}
@@ -280,4 +293,4 @@ def autograd_of(name: str, operator: Operator, formula: dict[str, Callable[..., 
     return autograd
 
 
-__all__ = ["FORMULAS", "Formulas", "Tensor", "autograd_of"]
+__all__ = ["FORMULAS", "IN_REVERSE", "Formulas", "Tensor", "autograd_of"]

@@ -68,6 +68,8 @@ class _Batch:
         if self.mapped & own_numbers or set(roles.numbers) & set(self.wanted) or self.call.launch[2] != 1:
             return None
         apart = self._apart()
+        if any(self._numbers(name, apart) % count for name, count in self.one.numbers_in_elements.items()):
+            return None
         tensors = [self._own("grad", n, t, True) for n, t in self.grads.items()]
         tensors += [self._own("tangent", n, t, n in apart) for n, t in self.tangents.items()]
         packed = self.together.formulas.layout(self.kind).pack(self._batched(apart))
@@ -88,9 +90,8 @@ class _Batch:
         call, roles = self.call, self.one.roles
         shapes = {n: self._shape(n, call.array_shapes[n]) for n in roles.arrays}
         arrays = {n: self._own("primal", n, a, n in apart) for n, a in call.arrays.items()}
-        strides = {n: math.prod(shapes[n]) if n in apart else 0 for n in roles.arrays}
-        strides |= {n: math.prod(shape) for n, shape in call.shapes.items()}
-        integers = call.integers | {stride_of(p.name): strides[p.name] for p in roles.parameters if p.pointer}
+        sizes = self.one.numbers_in_elements.items()
+        integers = call.integers | {stride_of(n): self._numbers(n, apart) // count for n, count in sizes}
         return Call(
             arrays,
             {n: [self.count, *shape] if n in apart else list(shape) for n, shape in shapes.items()},
@@ -100,6 +101,12 @@ class _Batch:
             {n: [self.count, *shape] for n, shape in call.shapes.items()},
             [*call.launch[:2], self.count, *call.launch[3:]],
         )
+
+    def _numbers(self, name: str, apart: set[str]) -> Any:
+        """By how many the entries of an array are apart."""
+        if name in self.call.shapes:
+            return math.prod(self.call.shapes[name])
+        return math.prod(self._shape(name, self.call.array_shapes[name])) if name in apart else 0
 
     def _shape(self, name: str, shape: Sequence[Any]) -> list[Any]:
         """Of one entry: where the operator is given arrays alone, they tell it with the batch before it."""

@@ -123,6 +123,10 @@ class Op(Asked):
             self._registered.launcher.check_layout(key, named[key])
         if names is self._names and self._extent.inferred is not None:
             named[self._extent.inferred] = self._same_size({name: named[name].numel() for name in self._extent.arrays})
+            made = {
+                name: self._made_shape(name, shape, named) for name, shape in self._outputs if name in self._extent.some
+            }
+            self._check_sizes(self._extent.some, made, named)
         for key, size in self._sizes.items():
             named[key] = self._value(f'sizes["{key}"]', size, named)
         for key in self._roles.integers:
@@ -146,7 +150,9 @@ class Op(Asked):
     def _shapes(self, named: Mapping[str, Any]) -> list[list[Any]]:
         """Of the outputs."""
         made = {name: self._made_shape(name, shape, named) for name, shape in self._outputs}
-        self._check_outputs(made, named)
+        if self._extent.every:
+            inputs = {name: named[name].shape for name in self._extent.every if name not in made}
+            self._check_sizes(self._extent.every, {**made, **inputs}, named)
         return list(made.values())
 
     def _launch_numbers(self, named: Mapping[str, Any]) -> list[Any]:
@@ -161,7 +167,11 @@ class Op(Asked):
         return [(named[self._extent.size] + threads - 1) // threads, 1, 1]
 
     def _refuse(self, name: str, wants: str, got: Any) -> ArgumentError:
-        shown = f"a tensor of shape {tuple(got.shape)}" if isinstance(got, torch.Tensor) else type(got).__name__
+        shown = (
+            f"a tensor of {got.dtype} of shape {tuple(got.shape)}"
+            if isinstance(got, torch.Tensor)
+            else type(got).__name__
+        )
         return self._refused(name, wants, shown)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import ArgumentError
-from ..frameworks.batches import in_batch
+from ..frameworks.batches import in_batch, numbers_in_elements
 from ..frameworks.derived import Derived, Options
 from ..frameworks.roles import Roles, roles_of
 from ..frameworks.settings import Fill
@@ -40,6 +40,7 @@ class Registered:
         is_batch: bool = False,
     ):
         self.name, self.kernel, self.roles = name, kernel, roles
+        self.numbers_in_elements = numbers_in_elements(kernel)
         derived = Derived(kernel, roles, options)
         self.launcher = Launcher(kernel, roles, derived, fills)
         self.operators = operators = dict[str, Any]()

@@ -328,6 +328,20 @@ class Sums:
             place = place.parent
         return found
 
+    def is_bound(self, cond: Value, holds: bool, sum: Affine, bound: int) -> bool:
+        """Whether a condition says `sum < bound` where it holds, or where it does not, and nothing else."""
+        match self._condition(cond):
+            case Apply("not", (inner,)):
+                return self.is_bound(inner, not holds, sum, bound)
+            case Apply(fn, (left, right)) if fn in _NEGATED:
+                found: set[Guard] = set()
+                self._from_comparison(fn if holds else _NEGATED[fn], left, right, found)
+                return any(
+                    g.bound == bound and (g.sum.const, g.sum.coefficients) == (sum.const, sum.coefficients)
+                    for g in found
+                )
+        return False
+
     def fixed(self, place: Place | None) -> dict[Basis, int]:
         """The indices that conditions around a block hold at one value: `threadIdx.x == 0`."""
         found: dict[Basis, int] = {}

@@ -143,7 +143,7 @@ class _Bits:
                     self.keep(ptr)
                 if self.memory.of(ptr) & self.roots:
                     self.mark(op.result)
-        for target, sources in _flows(op):
+        for target, sources in flows(op):
             if any(v in self.values for v in sources):
                 self.mark(target)
 
@@ -170,7 +170,7 @@ class _Bits:
         raise UnsupportedError(f"{reason}: the derivative would be lost", span, "compute with the value, not its bits")
 
 
-def _flows(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+def flows(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
     """(value, what it takes over unchanged) for operations that move values."""
     match op:
         case Warp(fn, (_, value, *_)) if fn.startswith(("shfl", "reduce")):
