@@ -55,3 +55,30 @@ class Vectorization:
     width: int
     wide: tuple[int, ...]
     aligned: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TurnLoop:
+    """A loop that takes at least `least` turns in every thread, and at most `most`. `number`: in the function's order;
+    `first`: that of the first loop with the same turns, of whose test `step` is a turn's part."""
+
+    number: int
+    first: int
+    least: int
+    most: int
+    step: int
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Loops with few turns, and what stays in registers between them: of the function's loads and stores, counted in
+    its order, those of each element (see `schedule/rows`)."""
+
+    loops: tuple[TurnLoop, ...]
+    slots: tuple[tuple[int, ...], ...]
+
+    @property
+    def text(self) -> str:
+        """The turns, for people."""
+        ends = sorted({(loop.least, loop.most) for loop in self.loops})
+        return " and ".join(f"{low} turns" if low == high else f"{low} to {high} turns" for low, high in ends)

@@ -1,0 +1,148 @@
+"""Which elements of a row a thread can keep in registers, from one loop over the row to the next.
+
+In a launch whose loops go round a few times, an element that a thread meets in turn k of several loops is in one place:
+loaded once, or stored once, when the last of them is done with it. The loops stand one after the other and have the same
+turns (`turns`); an access of each of them, in every turn, is at an address that is the same but for the turn's number
+(so that the proof is one about sums, whatever the loops look like). What is only read must not be written by anybody
+in the launch. What is written must be the thread's own, of which no other one sees anything, an element a turn, and
+touched nowhere else: then nobody can tell when it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ...analysis import structure as structure_analysis
+from ...analysis.access.affine import Shape
+from ...analysis.aliases import Aliases
+from ...analysis.machine import REGISTERS
+from ...analysis.tuning import KeptRows, TurnLoop
+from ...ir.effects import PURE
+from ...ir.ops import Atomic, For, Function, Load, Store, Value, While
+from ...ir.traverse import walk
+from ...ir.types import Pointer, Scalar
+from .turns import Count, TurnSums, test_of
+
+_MOST_TURNS = 32
+_MOST_CODE = 6144  # operations, once loops are unrolled
+_OTHERS = 40  # registers of a thread that are not elements
+_WORD = 4
+
+Touching = Load | Store | Atomic
+
+
+class _Element(NamedTuple):
+    """What accesses of several loops have in common: the root, what does not change, what each turn adds, the type."""
+
+    root: Value
+    const: int
+    coefficients: frozenset[Any]
+    each: int
+    type: Scalar
+
+
+class _Access(NamedTuple):
+    op: Load | Store
+    loop: For | While
+
+
+def find(function: Function, shape: Shape, known: Callable[[Value], Any], threads: int) -> KeptRows | None:
+    """`known`: the numbers that parameters are in the launch. `threads`: of a block."""
+    return _Search(function, shape, known, threads).run()
+
+
+class _Search:
+    def __init__(self, function: Function, shape: Shape, known: Callable[[Value], Any], threads: int):
+        self.function = function
+        self.structure = structure_analysis.analyse(function, apart=False)
+        self.sums = TurnSums(self.structure, shape, known)
+        self.aliases = Aliases(function)
+        self.params = {p.value: p for p in function.params}
+        self.touching = [op for op in walk(function.body) if isinstance(op, Touching)]
+        self.registers = REGISTERS // threads - _OTHERS
+
+    def run(self) -> KeptRows | None:
+        loops, slots = list[TurnLoop](), list[tuple[int, ...]]()
+        numbers = {id(op): k for k, op in enumerate(loops_of(self.function))}
+        places = {id(op): k for k, op in enumerate(accesses_of(self.function))}
+        for count, rows in self._rows():
+            least, most = _rounded(*self.sums.turns(count))
+            kept = self._kept(rows, most)
+            if not kept or not self._is_short(rows, most) or (least < most and test_of(rows[0], self.structure) is None):
+                continue
+            first = numbers[id(rows[0])]
+            loops += [TurnLoop(numbers[id(loop)], first, least, most, count.step) for loop in rows]
+            slots += [tuple(places[id(access.op)] for access in found) for found in kept]
+        return KeptRows(tuple(loops), tuple(slots)) if loops else None
+
+    # ---- loops
+
+    def _rows(self) -> Iterator[tuple[Count, list[For | While]]]:
+        """Loops that stand one after the other and have the same turns, few of them."""
+        for place in self.structure.places.values():
+            found: dict[Count, list[For | While]] = {}
+            for op in place.block.ops:
+                if isinstance(op, For | While) and (count := self._count(op)) is not None:
+                    found.setdefault(count, []).append(op)
+            yield from found.items()
+
+    def _count(self, loop: For | While) -> Count | None:
+        if isinstance(loop, While) and not all(isinstance(op, PURE) for op in loop.before.ops):
+            return None
+        count = self.sums.count(loop)
+        return count if count is not None and 0 < self.sums.turns(count)[1] <= _MOST_TURNS else None
+
+    def _is_short(self, rows: list[For | While], most: int) -> bool:
+        return most * sum(1 for loop in rows for _ in walk(loop.body)) <= _MOST_CODE
+
+    # ---- elements
+
+    def _kept(self, rows: list[For | While], most: int) -> list[list[_Access]]:
+        """What is at the same place in several turns' worth of loops, as far as there are registers."""
+        found: dict[_Element, list[_Access]] = {}
+        for loop in rows:
+            for op in loop.body.ops:
+                if isinstance(op, Load | Store) and (element := self._element(op, loop)) is not None:
+                    found.setdefault(element, []).append(_Access(op, loop))
+        left, kept = self.registers, []
+        for element, accesses in sorted(found.items(), key=lambda item: -len(item[1])):
+            needed = most * max(1, element.type.size // _WORD)
+            if needed <= left and len({id(a.loop) for a in accesses}) > 1 and self._may_stay(element, accesses):
+                left -= needed
+                kept.append(accesses)
+        return kept
+
+    def _element(self, op: Load | Store, loop: For | While) -> _Element | None:
+        type, root = op.ptr.type, self.aliases.root(op.ptr)
+        if op.volatile or not isinstance(type, Pointer) or not isinstance(type.pointee, Scalar):
+            return None
+        address = self.sums.address(op.ptr, root) if root in self.params else None
+        if address is None or any(basis in self.sums.wrapping for basis in address.coefficients):
+            return None
+        fixed, each = self.sums.per_turn(address, loop)
+        return _Element(root, fixed.const, frozenset(fixed.terms), each, type.pointee)
+
+    def _may_stay(self, element: _Element, accesses: list[_Access]) -> bool:
+        others = [op for op in self.touching if self.aliases.may_share(self.aliases.root(op.ptr), element.root)]
+        if not any(isinstance(op, Store | Atomic) for op in others):
+            return True
+        own = self.params[element.root].own and abs(element.each) >= element.type.size
+        return own and {id(op) for op in others} == {id(access.op) for access in accesses}
+
+
+def _rounded(least: int, most: int) -> tuple[int, int]:
+    """So that few different numbers have code of their own: powers of two, unless all threads take equally many turns.
+    Turns before `least` are taken by all."""
+    if least == most:
+        return least, most
+    above = 1 << (most - 1).bit_length()
+    return above // 2 if least >= above // 2 else 0, above
+
+
+def loops_of(function: Function) -> list[For | While]:
+    return [op for op in walk(function.body) if isinstance(op, For | While)]
+
+
+def accesses_of(function: Function) -> list[Load | Store]:
+    return [op for op in walk(function.body) if isinstance(op, Load | Store)]

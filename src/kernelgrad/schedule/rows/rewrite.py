@@ -1,0 +1,191 @@
+"""Rows in registers (see `proof`): their loops take a constant number of turns, each of which has a place for elements.
+
+    for (int c = lane; c < n; c += 32) top = max(top, x[c]);      ->   for (int k = 0; k < 32; ++k) {  // unrolled
+    for (int c = lane; c < n; c += 32) sum += exp(x[c] - top);             int c = lane + k * 32;
+                                                                           x_row[k] = x[c]; top = max(top, x_row[k]); }
+                                                                       for (int k = 0; k < 32; ++k)    // unrolled
+                                                                           sum += exp(x_row[k] - top);
+
+Turns that not every thread takes test what the first of the loops tests. Unrolled, the arrays are registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...analysis import structure as structure_analysis
+from ...analysis.machine import REGISTERS
+from ...analysis.tuning import KeptRows, TurnLoop
+from ...ir.builder import Builder
+from ...ir.ops import Block, For, Function, Load, Module, Op, Store, Value, While
+from ...ir.traverse import clone, descend, substitute, with_body
+from ...ir.types import I32, I64, Array, Pointer
+from .proof import accesses_of, loops_of
+from .turns import Test, test_of
+
+_OTHERS = 64  # registers of a thread that are not elements
+_WORD = 4
+
+
+def run(function: Function, module: Module, plan: KeptRows) -> Function:
+    body = _Rewrite(function, plan).block(function.body)
+    return _with_registers(with_body(function, body), function, plan)
+
+
+def _with_registers(rewritten: Function, function: Function, plan: KeptRows) -> Function:
+    """Fewer blocks at a time, where elements need more registers than so many blocks leave for a thread."""
+    bounds = function.launch_bounds
+    if len(bounds) < 2:
+        return rewritten
+    most, accesses = {loop.number: loop.most for loop in plan.loops}, accesses_of(function)
+    words = sum(max(1, _pointee(accesses[slot[0]].ptr).size // _WORD) for slot in plan.slots)
+    needed = max(most.values()) * words + _OTHERS
+    return replace(rewritten, launch_bounds=(bounds[0], max(1, min(bounds[1], REGISTERS // (bounds[0] * needed)))))
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """The array in which an element stays. `first`: the access that finds it; `last`: the store that leaves it."""
+
+    array: Value
+    first: Op
+    last: Op | None
+
+
+class _Rewrite:
+    def __init__(self, function: Function, plan: KeptRows):
+        self.structure = structure_analysis.analyse(function, apart=False)
+        self.loops, self.accesses = loops_of(function), accesses_of(function)
+        self.turns = {id(self.loops[turns.number]): turns for turns in plan.loops}
+        self.slots: dict[int, _Slot] = {}  # by access
+        self.arrays: dict[int, list[Op]] = {}  # by the loop before which they stand
+        most = {id(op): turns for turns in plan.loops for op in self.loops[turns.number].body.ops}
+        for slot in plan.slots:
+            self._make(tuple(self.accesses[k] for k in slot), most[id(self.accesses[slot[0]])])
+
+    def _make(self, accesses: tuple[Load | Store, ...], turns: TurnLoop) -> None:
+        b, ptr = Builder(accesses[0].span), accesses[0].ptr
+        array = b.decay(b.alloca(Array(_pointee(ptr), turns.most), name="~row"))
+        stores = [op for op in accesses if isinstance(op, Store)]
+        slot = _Slot(array, accesses[0], stores[-1] if stores else None)
+        self.arrays.setdefault(turns.first, []).extend(b.ops)
+        self.slots.update((id(op), slot) for op in accesses)
+
+    def block(self, block: Block) -> Block:
+        ops: list[Op] = []
+        found: dict[Value, Value] = {}
+        for op in block.ops:
+            turns = self.turns.get(id(op))
+            if turns is None or not isinstance(op, For | While):
+                ops.append(descend(op, self.block))
+                continue
+            if turns.number == turns.first:
+                ops += self.arrays.get(turns.first, ())
+            b = Builder(op.span)
+            found.update(zip(op.results, self.loop(b, op, turns), strict=True))
+            ops += b.ops
+        return substitute(Block(block.args, tuple(ops), block.results), found)
+
+    def loop(self, b: Builder, loop: For | While, turns: TurnLoop) -> tuple[Value, ...]:
+        carried = loop.inits
+        down = isinstance(loop, For) and loop.step < 0
+        pieces = [(0, turns.least, False), (turns.least, turns.most, True)]
+        for start, end, tested in reversed(pieces) if down else pieces:
+            if start < end:
+                carried = self.piece(b, loop, turns, (start, end), carried, tested)
+        if isinstance(loop, For):
+            return carried
+        mapping = dict(zip(loop.before.args, carried, strict=True))
+        b.ops += clone(Block((), loop.before.ops, ()), mapping).ops
+        return tuple(mapping.get(v, v) for v in loop.before.results[1:])
+
+    def piece(
+        self,
+        b: Builder,
+        loop: For | While,
+        turns: TurnLoop,
+        span: tuple[int, int],
+        inits: tuple[Value, ...],
+        tested: bool,
+    ) -> tuple[Value, ...]:
+        """Turns from one to another; in the order of the loop."""
+        start, end = span
+        turn, args = Value(I32, "~turn"), tuple(Value(v.type, v.name) for v in inits)
+        with b.region() as region:
+            results = self.guarded(b, loop, turns, turn, args) if tested else self.turn(b, loop, turn, args)
+        body = region.block((turn, *args), results)
+        down = isinstance(loop, For) and loop.step < 0
+        ends = (end - 1, start - 1, -1) if down else (start, end, 1)
+        lower, upper = (b.constant(n, I32) for n in ends[:2])
+        return b.for_(lower, upper, inits, ends[2], body, unroll=0)
+
+    def guarded(
+        self, b: Builder, loop: For | While, turns: TurnLoop, turn: Value, args: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        test = test_of(self.loops[turns.first], self.structure)
+        assert test is not None
+        holds = self.holds(b, test, turn, turns.step)
+        with b.region() as taken:
+            results = self.turn(b, loop, turn, args)
+        return b.if_(holds, taken.block((), results), Block((), (), args))
+
+    def holds(self, b: Builder, test: Test, turn: Value, step: int) -> Value:
+        far = b.apply("mul", b.convert(turn, I64), b.constant(step, I64))
+        bound = b.convert(test.bound, I64)
+        if test.more:
+            bound = b.apply("add", bound, b.constant(test.more, I64))
+        return b.apply("lt", b.apply("add", b.convert(test.start, I64), far), bound)
+
+    def turn(self, b: Builder, loop: For | While, turn: Value, args: tuple[Value, ...]) -> tuple[Value, ...]:
+        """One turn's work; what is carried after it."""
+        if isinstance(loop, For):
+            mapping = dict(zip(loop.body.args, (self.counter(b, loop, turn), *args), strict=True))
+        else:
+            mapping = dict(zip(loop.before.args, args, strict=True))
+            b.ops += clone(Block((), loop.before.ops, ()), mapping).ops
+            forwarded = (mapping.get(v, v) for v in loop.before.results[1:])
+            mapping |= dict(zip(loop.body.args, forwarded, strict=True))
+        body = self.with_slots(loop.body, turn)
+        copied = clone(Block((), body.ops, body.results), mapping)
+        b.ops += copied.ops
+        return copied.results
+
+    def counter(self, b: Builder, loop: For, turn: Value) -> Value:
+        type = loop.lower.type
+        if loop.step < 0:
+            return b.convert(turn, type, name=loop.body.args[0].name)
+        far = b.apply("mul", b.convert(turn, type), b.constant(loop.step, type))
+        return b.apply("add", loop.lower, far, name=loop.body.args[0].name)
+
+    # ---- elements
+
+    def with_slots(self, body: Block, turn: Value) -> Block:
+        found: dict[Value, Value] = {}
+        ops = [new for op in body.ops for new in self.access(op, turn, found)]
+        return substitute(Block(body.args, tuple(ops), body.results), found)
+
+    def access(self, op: Op, turn: Value, found: dict[Value, Value]) -> Iterator[Op]:
+        slot = self.slots.get(id(op))
+        if slot is None:
+            yield op
+            return
+        b = Builder(op.span)
+        place = b.offset(slot.array, turn)
+        if isinstance(op, Load):
+            if op is slot.first:
+                b.add(op)
+                b.store(place, op.result)
+            else:
+                found[op.result] = b.load(place, name=op.result.name)
+        else:
+            assert isinstance(op, Store)
+            b.store(place, op.value)
+            if op is slot.last:
+                b.add(op)
+        yield from b.ops
+
+
+def _pointee(ptr: Value) -> Array:
+    assert isinstance(ptr.type, Pointer)
+    return ptr.type.pointee  # type: ignore[return-value]
