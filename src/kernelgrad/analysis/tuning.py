@@ -72,10 +72,11 @@ class TurnLoop:
 @dataclass(frozen=True)
 class KeptRows:
     """Loops with few turns, and what stays in registers between them: of the function's loads and stores, counted in
-    its order, those of each element (see `schedule/rows`)."""
+    its order, those of each element (see `schedule/rows`). `early`: loads of one loop alone that the first makes."""
 
     loops: tuple[TurnLoop, ...]
     slots: tuple[tuple[int, ...], ...]
+    early: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:

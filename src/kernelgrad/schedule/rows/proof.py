@@ -14,19 +14,20 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ...analysis import structure as structure_analysis
-from ...analysis.access.affine import Shape
+from ...analysis.access.affine import Basis, Part, Shape
 from ...analysis.aliases import Aliases
 from ...analysis.machine import REGISTERS
 from ...analysis.tuning import KeptRows, TurnLoop
 from ...ir.effects import PURE
-from ...ir.ops import Atomic, For, Function, Load, Store, Value, While
-from ...ir.traverse import walk
+from ...ir.ops import Atomic, Block, For, Function, Load, Op, Store, Value, While
+from ...ir.traverse import free_values, operands, walk
 from ...ir.types import Pointer, Scalar
 from .turns import Count, TurnSums, test_of
 
 _MOST_TURNS = 32
 _MOST_CODE = 6144  # operations, once loops are unrolled
 _OTHERS = 40  # registers of a thread that are not elements
+_MOST_REGISTERS = 112  # for elements, so that some warps are under way
 _WORD = 4
 
 Touching = Load | Store | Atomic
@@ -60,21 +61,26 @@ class _Search:
         self.aliases = Aliases(function)
         self.params = {p.value: p for p in function.params}
         self.touching = [op for op in walk(function.body) if isinstance(op, Touching)]
-        self.registers = REGISTERS // threads - _OTHERS
+        self.registers = min(_MOST_REGISTERS, REGISTERS // threads - _OTHERS)
 
     def run(self) -> KeptRows | None:
-        loops, slots = list[TurnLoop](), list[tuple[int, ...]]()
+        loops, slots, early = list[TurnLoop](), list[tuple[int, ...]](), list[int]()
         numbers = {id(op): k for k, op in enumerate(loops_of(self.function))}
         places = {id(op): k for k, op in enumerate(accesses_of(self.function))}
         for count, rows in self._rows():
             least, most = _rounded(*self.sums.turns(count))
             kept = self._kept(rows, most)
-            if not kept or not self._is_short(rows, most) or (least < most and test_of(rows[0], self.structure) is None):
+            if (
+                not kept
+                or not self._is_short(rows, most)
+                or (least < most and test_of(rows[0], self.structure) is None)
+            ):
                 continue
             first = numbers[id(rows[0])]
             loops += [TurnLoop(numbers[id(loop)], first, least, most, count.step) for loop in rows]
-            slots += [tuple(places[id(access.op)] for access in found) for found in kept]
-        return KeptRows(tuple(loops), tuple(slots)) if loops else None
+            slots += [tuple(places[id(access.op)] for access in found) for found in kept if len(found) > 1]
+            early += [places[id(found[0].op)] for found in kept if len(found) == 1]
+        return KeptRows(tuple(loops), tuple(slots), tuple(early)) if loops else None
 
     # ---- loops
 
@@ -105,13 +111,28 @@ class _Search:
             for op in loop.body.ops:
                 if isinstance(op, Load | Store) and (element := self._element(op, loop)) is not None:
                     found.setdefault(element, []).append(_Access(op, loop))
-        left, kept = self.registers, []
+        left, kept = self.registers, list[list[_Access]]()
         for element, accesses in sorted(found.items(), key=lambda item: -len(item[1])):
+            several = len({id(a.loop) for a in accesses}) > 1
+            if len(accesses) > 1 and not several:
+                continue
             needed = most * max(1, element.type.size // _WORD)
-            if needed <= left and len({id(a.loop) for a in accesses}) > 1 and self._may_stay(element, accesses):
+            wanted = several or (kept and self._may_be_early(element, accesses[0], rows[0]))
+            if needed <= left and wanted and self._may_stay(element, accesses):
                 left -= needed
                 kept.append(accesses)
         return kept
+
+    def _may_be_early(self, element: _Element, access: _Access, first: For | While) -> bool:
+        """Whether what one loop reads can be under way when the first loop is, long before it is needed: every block
+        reads others, at an address that is known by then."""
+        loop, moves = access.loop, any(_moves(basis) for basis, _ in element.coefficients)
+        if loop is first or not moves or not isinstance(loop, For) or not isinstance(access.op, Load):
+            return False
+        around = self.structure.place_of(first)
+        before = {v for op in around.block.ops[: around.block.ops.index(first)] for v in op.results}
+        needed = free_values(Block(loop.body.args[:1], address_of(access.op, loop.body), ()))
+        return all(v in before or self.structure.home[v] is not around or v in around.block.args for v in needed)
 
     def _element(self, op: Load | Store, loop: For | While) -> _Element | None:
         type, root = op.ptr.type, self.aliases.root(op.ptr)
@@ -129,6 +150,23 @@ class _Search:
             return True
         own = self.params[element.root].own and abs(element.each) >= element.type.size
         return own and {id(op) for op in others} == {id(access.op) for access in accesses}
+
+
+def address_of(op: Load, body: Block) -> tuple[Op, ...]:
+    """What of a loop's body computes the address that it loads from."""
+    wanted, found = {op.ptr}, list[Op]()
+    for before in reversed(body.ops[: body.ops.index(op)]):
+        if wanted & set(before.results):
+            found.append(before)
+            wanted |= set(operands(before))
+    return tuple(reversed(found))
+
+
+def _moves(basis: Basis) -> bool:
+    """Whether blocks have different ones, or turns of loops around."""
+    if isinstance(basis, Part):
+        return any(map(_moves, basis.of.coefficients))
+    return isinstance(basis, Value) or (isinstance(basis, tuple) and basis[0] == "block_idx")
 
 
 def _rounded(least: int, most: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from ...ir.builder import Builder
 from ...ir.ops import Block, For, Function, Load, Module, Op, Store, Value, While
 from ...ir.traverse import clone, descend, substitute, with_body
 from ...ir.types import I32, I64, Array, Pointer
-from .proof import accesses_of, loops_of
+from .proof import accesses_of, address_of, loops_of
 from .turns import Test, test_of
 
 _OTHERS = 64  # registers of a thread that are not elements
@@ -38,9 +38,10 @@ def _with_registers(rewritten: Function, function: Function, plan: KeptRows) -> 
     bounds = function.launch_bounds
     if len(bounds) < 2:
         return rewritten
-    most, accesses = {loop.number: loop.most for loop in plan.loops}, accesses_of(function)
+    most, accesses = max(loop.most for loop in plan.loops), accesses_of(function)
+    # What is loaded early is not needed any more when the last of what is written is.
     words = sum(max(1, _pointee(accesses[slot[0]].ptr).size // _WORD) for slot in plan.slots)
-    needed = max(most.values()) * words + _OTHERS
+    needed = most * words + _OTHERS
     return replace(rewritten, launch_bounds=(bounds[0], max(1, min(bounds[1], REGISTERS // (bounds[0] * needed)))))
 
 
@@ -49,7 +50,7 @@ class _Slot:
     """The array in which an element stays. `first`: the access that finds it; `last`: the store that leaves it."""
 
     array: Value
-    first: Op
+    first: Op | None
     last: Op | None
 
 
@@ -61,16 +62,28 @@ class _Rewrite:
         self.slots: dict[int, _Slot] = {}  # by access
         self.arrays: dict[int, list[Op]] = {}  # by the loop before which they stand
         most = {id(op): turns for turns in plan.loops for op in self.loops[turns.number].body.ops}
+        self.early: dict[int, list[tuple[Load, For]]] = {}  # by the first loop
         for slot in plan.slots:
             self._make(tuple(self.accesses[k] for k in slot), most[id(self.accesses[slot[0]])])
+        for number in plan.early:
+            self._make_early(self.accesses[number], most[id(self.accesses[number])])
 
     def _make(self, accesses: tuple[Load | Store, ...], turns: TurnLoop) -> None:
-        b, ptr = Builder(accesses[0].span), accesses[0].ptr
-        array = b.decay(b.alloca(Array(_pointee(ptr), turns.most), name="~row"))
         stores = [op for op in accesses if isinstance(op, Store)]
-        slot = _Slot(array, accesses[0], stores[-1] if stores else None)
-        self.arrays.setdefault(turns.first, []).extend(b.ops)
+        slot = _Slot(self._array(accesses[0], turns), accesses[0], stores[-1] if stores else None)
         self.slots.update((id(op), slot) for op in accesses)
+
+    def _make_early(self, load: Load | Store, turns: TurnLoop) -> None:
+        loop = self.loops[turns.number]
+        assert isinstance(load, Load) and isinstance(loop, For)
+        self.slots[id(load)] = _Slot(self._array(load, turns), None, None)
+        self.early.setdefault(id(self.loops[turns.first]), []).append((load, loop))
+
+    def _array(self, access: Load | Store, turns: TurnLoop) -> Value:
+        b = Builder(access.span)
+        array = b.decay(b.alloca(Array(_pointee(access.ptr), turns.most), name="~row"))
+        self.arrays.setdefault(turns.first, []).extend(b.ops)
+        return array
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
@@ -139,6 +152,8 @@ class _Rewrite:
 
     def turn(self, b: Builder, loop: For | While, turn: Value, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """One turn's work; what is carried after it."""
+        for load, later in self.early.get(id(loop), ()):
+            self.load_early(b, load, later, turn)
         if isinstance(loop, For):
             mapping = dict(zip(loop.body.args, (self.counter(b, loop, turn), *args), strict=True))
         else:
@@ -159,6 +174,12 @@ class _Rewrite:
         return b.apply("add", loop.lower, far, name=loop.body.args[0].name)
 
     # ---- elements
+
+    def load_early(self, b: Builder, load: Load, later: For, turn: Value) -> None:
+        mapping = {later.body.args[0]: self.counter(b, later, turn)}
+        copied = clone(Block((), (*address_of(load, later.body), load), (load.result,)), mapping)
+        b.ops += copied.ops
+        b.store(b.offset(self.slots[id(load)].array, turn), copied.results[0])
 
     def with_slots(self, body: Block, turn: Value) -> Block:
         found: dict[Value, Value] = {}

@@ -59,7 +59,12 @@ class TurnSums(Executions):
         for end in ends_of(loop, self.structure):
             start, bound = self.of(end.value), self.common(end.bounds)
             step = 0 if start is None else start.slope(end.value)
-            if start is not None and bound is not None and step > 0 and self._is_monotone(end.value, start, bound, step):
+            if (
+                start is not None
+                and bound is not None
+                and step > 0
+                and self._is_monotone(end.value, start, bound, step)
+            ):
                 distance = bound.plus(start, -1).plus(Affine(end.more))
                 return self._count(Affine(distance.const, tuple(distance.rest(end.value).items())), step)
         return None
@@ -137,7 +142,9 @@ def _counts(loop: While, result: Value, structure: Structure) -> bool:
     if index is None:
         return False
     start, following = (structure.definition.get(v) for v in (loop.inits[index], loop.body.results[index]))
-    if not (isinstance(start, Constant) and start.value == 0 and isinstance(following, Apply) and following.fn == "add"):
+    if not (
+        isinstance(start, Constant) and start.value == 0 and isinstance(following, Apply) and following.fn == "add"
+    ):
         return False
     arg = loop.body.args[loop.results.index(result)]
     others = [structure.definition.get(v) for v in following.args if v is not arg]
