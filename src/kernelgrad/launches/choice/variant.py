@@ -193,7 +193,7 @@ class Variant:
             yield f"// blocks does. Buffers begin at multiples of {VECTOR_BYTES} bytes."
         if self.options.facts.rows is not None:
             turns = self.options.facts.rows.text
-            yield f"// A thread keeps its elements of a row in registers, for launches whose loops over it take {turns}."
+            yield f"// Threads keep their elements of a row in registers: for launches whose loops over it take {turns}."
         if shadows:
             yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
         for name, promises in plan.promised.items():

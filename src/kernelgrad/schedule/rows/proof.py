@@ -1,11 +1,11 @@
 """Which elements of a row a thread can keep in registers, from one loop over the row to the next.
 
 In a launch whose loops go round a few times, an element that a thread meets in turn k of several loops is in one place:
-loaded once, or stored once, when the last of them is done with it. The loops stand one after the other and have the same
-turns (`turns`); an access of each of them, in every turn, is at an address that is the same but for the turn's number
-(so that the proof is one about sums, whatever the loops look like). What is only read must not be written by anybody
-in the launch. What is written must be the thread's own, of which no other one sees anything, an element a turn, and
-touched nowhere else: then nobody can tell when it is stored.
+loaded once, or stored once, when the last of them is done with it. The loops stand one after the other and have the
+same turns (`turns`); an access of each of them, in every turn, is at an address that is the same but for the turn's
+number (so that the proof is one about sums, whatever the loops look like). What is only read must not be written by
+anybody in the launch. What is written must be the thread's own, of which no other one sees anything, an element a turn,
+and touched nowhere else: then nobody can tell when it is stored.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from ...analysis.tuning import KeptRows, TurnLoop
 from ...ir.builder import Builder
 from ...ir.ops import Block, For, Function, Load, Module, Op, Store, Value, While
 from ...ir.traverse import clone, descend, substitute, with_body
-from ...ir.types import I32, I64, Array, Pointer
+from ...ir.types import I32, Array, Pointer
 from .proof import accesses_of, address_of, loops_of
-from .turns import Test, test_of
+from .turns import counter, holds, test_of
 
 _OTHERS = 64  # registers of a thread that are not elements
 _WORD = 4
@@ -138,24 +138,17 @@ class _Rewrite:
     ) -> tuple[Value, ...]:
         test = test_of(self.loops[turns.first], self.structure)
         assert test is not None
-        holds = self.holds(b, test, turn, turns.step)
+        runs = holds(b, test, turn, turns.step)
         with b.region() as taken:
             results = self.turn(b, loop, turn, args)
-        return b.if_(holds, taken.block((), results), Block((), (), args))
-
-    def holds(self, b: Builder, test: Test, turn: Value, step: int) -> Value:
-        far = b.apply("mul", b.convert(turn, I64), b.constant(step, I64))
-        bound = b.convert(test.bound, I64)
-        if test.more:
-            bound = b.apply("add", bound, b.constant(test.more, I64))
-        return b.apply("lt", b.apply("add", b.convert(test.start, I64), far), bound)
+        return b.if_(runs, taken.block((), results), Block((), (), args))
 
     def turn(self, b: Builder, loop: For | While, turn: Value, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """One turn's work; what is carried after it."""
         for load, later in self.early.get(id(loop), ()):
             self.load_early(b, load, later, turn)
         if isinstance(loop, For):
-            mapping = dict(zip(loop.body.args, (self.counter(b, loop, turn), *args), strict=True))
+            mapping = dict(zip(loop.body.args, (counter(b, loop, turn), *args), strict=True))
         else:
             mapping = dict(zip(loop.before.args, args, strict=True))
             b.ops += clone(Block((), loop.before.ops, ()), mapping).ops
@@ -166,17 +159,10 @@ class _Rewrite:
         b.ops += copied.ops
         return copied.results
 
-    def counter(self, b: Builder, loop: For, turn: Value) -> Value:
-        type = loop.lower.type
-        if loop.step < 0:
-            return b.convert(turn, type, name=loop.body.args[0].name)
-        far = b.apply("mul", b.convert(turn, type), b.constant(loop.step, type))
-        return b.apply("add", loop.lower, far, name=loop.body.args[0].name)
-
     # ---- elements
 
     def load_early(self, b: Builder, load: Load, later: For, turn: Value) -> None:
-        mapping = {later.body.args[0]: self.counter(b, later, turn)}
+        mapping = {later.body.args[0]: counter(b, later, turn)}
         copied = clone(Block((), (*address_of(load, later.body), load), (load.result,)), mapping)
         b.ops += copied.ops
         b.store(b.offset(self.slots[id(load)].array, turn), copied.results[0])

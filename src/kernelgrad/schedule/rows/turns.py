@@ -13,8 +13,9 @@ from ...analysis.access.executions import Executions
 from ...analysis.access.loop_bounds import ends_of
 from ...analysis.fold import limits
 from ...analysis.structure import Structure, carried_as
+from ...ir.builder import Builder
 from ...ir.ops import Apply, Constant, For, Value, While
-from ...ir.types import Scalar
+from ...ir.types import I64, Scalar
 
 _MOST = 1 << 40  # of what 64 bits compare without coming round
 
@@ -32,9 +33,10 @@ class Count(NamedTuple):
 
 
 class Test(NamedTuple):
-    """What a loop that counts up tests before each turn: `start + k * step < bound + more`."""
+    """What a loop that counts up tests before each turn: `start + k * step < bound + more`; from zero, if there is no
+    start."""
 
-    start: Value
+    start: Value | None
     bound: Value
     more: int
 
@@ -48,6 +50,25 @@ def test_of(loop: For | While, structure: Structure) -> Test | None:
         if index is not None and not structure.is_inside(end.bounds[0], loop):
             return Test(loop.inits[index], end.bounds[0], end.more)
     return None
+
+
+def holds(b: Builder, test: Test, turn: Value, step: int) -> Value:
+    """Whether a turn is taken."""
+    at = b.apply("mul", b.convert(turn, I64), b.constant(step, I64))
+    bound = b.convert(test.bound, I64)
+    if test.start is not None:
+        at = b.apply("add", b.convert(test.start, I64), at)
+    if test.more:
+        bound = b.apply("add", bound, b.constant(test.more, I64))
+    return b.apply("lt", at, bound)
+
+
+def counter(b: Builder, loop: For, turn: Value) -> Value:
+    """What a loop counts, in a turn."""
+    type, name = loop.lower.type, loop.body.args[0].name
+    if loop.step < 0:
+        return b.convert(turn, type, name=name)
+    return b.apply("add", loop.lower, b.apply("mul", b.convert(turn, type), b.constant(loop.step, type)), name=name)
 
 
 class TurnSums(Executions):
@@ -102,31 +123,29 @@ class TurnSums(Executions):
     # ---- loops that count down
 
     def _of_trips(self, loop: For) -> Count | None:
-        """`for (trip = trips - 1; trip > -1; --trip)`"""
-        end = self.structure.definition.get(loop.upper)
-        if loop.step != -1 or not (isinstance(end, Constant) and end.value == -1):
-            return None
-        match self.structure.definition.get(loop.lower):
-            case Apply("sub", (trips, one)) if self.of(one) == Affine(1):
-                return self._trips(trips)
-        return None
-
-    def _trips(self, value: Value) -> Count | None:
-        match self.structure.definition.get(value):
-            case While() as loop if _counts(loop, value, self.structure):
-                return self.count(loop)
+        trips = self._trips_of(loop)
+        match None if trips is None else self.structure.definition.get(trips):
+            case While() as counting if trips is not None and _counts(counting, trips, self.structure):
+                return self.count(counting)
             case Apply("div", (rounded, by)):
                 return self._rounded_up(rounded, self.of(by))
         return None
 
+    def _trips_of(self, loop: For) -> Value | None:
+        """`for (trip = trips - 1; trip > -1; --trip)`"""
+        end, start = (self.structure.definition.get(v) for v in (loop.upper, loop.lower))
+        if loop.step != -1 or not (isinstance(end, Constant) and end.value == -1):
+            return None
+        if isinstance(start, Apply) and start.fn == "sub" and self.of(start.args[1]) == Affine(1):
+            return start.args[0]
+        return None
+
     def _rounded_up(self, rounded: Value, by: Affine | None) -> Count | None:
         """`max(distance + step - 1, 0) / step`"""
-        match self.structure.definition.get(rounded):
-            case Apply("max", (left, zero)) if self.of(zero) == Affine(0):
-                found = self.of(left)
-                if found is not None and by is not None and not by.terms and by.const > 0:
-                    return self._count(found.plus(Affine(1 - by.const)), by.const)
-        return None
+        found = self.of(_positive(rounded, self.structure) or rounded)
+        if found is None or by is None or by.terms or by.const <= 0:
+            return None
+        return self._count(found.plus(Affine(1 - by.const)), by.const)
 
     def _counter(self, loop: For, value: Value) -> Affine | None:
         count = self._of_trips(loop) if loop.step == -1 else None
@@ -134,6 +153,26 @@ class TurnSums(Executions):
             return super()._counter(loop, value)
         self.extents[value], self.loops[value] = max(1, self.turns(count)[1]), loop
         return Affine(0, ((value, 1),))
+
+    def test(self, loop: For | While) -> Test | None:
+        """Also of a loop that counts down: what the loop tested that it is the reverse of."""
+        trips = self._trips_of(loop) if isinstance(loop, For) and loop.step == -1 else None
+        match None if trips is None else self.structure.definition.get(trips):
+            case None:
+                return test_of(loop, self.structure)
+            case While() as counting:
+                return test_of(counting, self.structure)
+            case Apply("div", (rounded, by)) if (step := self.of(by)) is not None:
+                distance = _positive(rounded, self.structure)
+                return None if distance is None else Test(None, distance, 1 - step.const)
+        return None
+
+
+def _positive(value: Value, structure: Structure) -> Value | None:
+    """What the greater of it and zero is taken of."""
+    op = structure.definition.get(value)
+    zero = structure.definition.get(op.args[1]) if isinstance(op, Apply) and op.fn == "max" else None
+    return op.args[0] if isinstance(op, Apply) and isinstance(zero, Constant) and zero.value == 0 else None
 
 
 def _counts(loop: While, result: Value, structure: Structure) -> bool:
