@@ -191,6 +191,8 @@ class Variant:
             width = self.options.facts.vector.width
             yield f"// Each thread does what {width} threads of the kernel do, each row of a block what one of {GRID}"
             yield f"// blocks does. Buffers begin at multiples of {VECTOR_BYTES} bytes."
+            if self.options.facts.vector.turns:
+                yield "// The turns of a thread's loop are blocks along the second axis."
         if self.options.facts.rows is not None:
             turns = self.options.facts.rows.text
             yield f"// Threads keep their elements of a row in registers: for launches whose loops over it take {turns}."

@@ -77,7 +77,7 @@ class _Search:
             ):
                 continue
             first = numbers[id(rows[0])]
-            loops += [TurnLoop(numbers[id(loop)], first, least, most, count.step) for loop in rows]
+            loops += [TurnLoop(numbers[id(loop)], first, least, most) for loop in rows]
             slots += [tuple(places[id(access.op)] for access in found) for found in kept if len(found) > 1]
             early += [places[id(found[0].op)] for found in kept if len(found) == 1]
         return KeptRows(tuple(loops), tuple(slots), tuple(early)) if loops else None

@@ -138,7 +138,7 @@ class _Rewrite:
     ) -> tuple[Value, ...]:
         test = test_of(self.loops[turns.first], self.structure)
         assert test is not None
-        runs = holds(b, test, turn, turns.step)
+        runs = holds(b, test, turn)
         with b.region() as taken:
             results = self.turn(b, loop, turn, args)
         return b.if_(runs, taken.block((), results), Block((), (), args))

@@ -12,6 +12,7 @@ from ...analysis.access.affine import Affine, Basis
 from ...analysis.access.executions import Executions
 from ...analysis.access.loop_bounds import ends_of
 from ...analysis.fold import limits
+from ...analysis.induction import find_step
 from ...analysis.structure import Structure, carried_as
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Constant, For, Value, While
@@ -34,27 +35,30 @@ class Count(NamedTuple):
 
 class Test(NamedTuple):
     """What a loop that counts up tests before each turn: `start + k * step < bound + more`; from zero, if there is no
-    start."""
+    start. The step is a value, or a number."""
 
     start: Value | None
     bound: Value
     more: int
+    step: Value | int
 
 
 def test_of(loop: For | While, structure: Structure) -> Test | None:
     """Of values that are known before the loop."""
     if isinstance(loop, For):
-        return Test(loop.lower, loop.upper, 0) if loop.step > 0 else None
+        return Test(loop.lower, loop.upper, 0, loop.step) if loop.step > 0 else None
     for end in ends_of(loop, structure):
-        index = carried_as(loop, loop.body.args.index(end.value))
-        if index is not None and not structure.is_inside(end.bounds[0], loop):
-            return Test(loop.inits[index], end.bounds[0], end.more)
+        step = find_step(loop, end.value, structure)
+        if step is None or step.fn != "add" or step.start is None or structure.is_inside(end.bounds[0], loop):
+            continue
+        return Test(step.start, end.bounds[0], end.more, step.amount if step.by is None else step.by)
     return None
 
 
-def holds(b: Builder, test: Test, turn: Value, step: int) -> Value:
+def holds(b: Builder, test: Test, turn: Value) -> Value:
     """Whether a turn is taken."""
-    at = b.apply("mul", b.convert(turn, I64), b.constant(step, I64))
+    step = b.constant(test.step, I64) if isinstance(test.step, int) else b.convert(test.step, I64)
+    at = b.apply("mul", b.convert(turn, I64), step)
     bound = b.convert(test.bound, I64)
     if test.start is not None:
         at = b.apply("add", b.convert(test.start, I64), at)
@@ -123,7 +127,11 @@ class TurnSums(Executions):
     # ---- loops that count down
 
     def _of_trips(self, loop: For) -> Count | None:
-        trips = self._trips_of(loop)
+        if not self._is_countdown(loop):
+            return None
+        last, trips = self.of(loop.lower), self._trips_of(loop)
+        if last is not None:
+            return self._count(last.plus(Affine(1)), 1)
         match None if trips is None else self.structure.definition.get(trips):
             case While() as counting if trips is not None and _counts(counting, trips, self.structure):
                 return self.count(counting)
@@ -131,11 +139,14 @@ class TurnSums(Executions):
                 return self._rounded_up(rounded, self.of(by))
         return None
 
+    def _is_countdown(self, loop: For | While) -> bool:
+        """To zero, in steps of one."""
+        end = self.structure.definition.get(loop.upper) if isinstance(loop, For) and loop.step == -1 else None
+        return isinstance(end, Constant) and end.value == -1
+
     def _trips_of(self, loop: For) -> Value | None:
         """`for (trip = trips - 1; trip > -1; --trip)`"""
-        end, start = (self.structure.definition.get(v) for v in (loop.upper, loop.lower))
-        if loop.step != -1 or not (isinstance(end, Constant) and end.value == -1):
-            return None
+        start = self.structure.definition.get(loop.lower)
         if isinstance(start, Apply) and start.fn == "sub" and self.of(start.args[1]) == Affine(1):
             return start.args[0]
         return None
@@ -156,16 +167,16 @@ class TurnSums(Executions):
 
     def test(self, loop: For | While) -> Test | None:
         """Also of a loop that counts down: what the loop tested that it is the reverse of."""
-        trips = self._trips_of(loop) if isinstance(loop, For) and loop.step == -1 else None
+        if not isinstance(loop, For) or not self._is_countdown(loop):
+            return test_of(loop, self.structure)
+        trips = self._trips_of(loop)
         match None if trips is None else self.structure.definition.get(trips):
-            case None:
-                return test_of(loop, self.structure)
             case While() as counting:
                 return test_of(counting, self.structure)
-            case Apply("div", (rounded, by)) if (step := self.of(by)) is not None:
+            case Apply("div", (rounded, by)) if (step := self.of(by)) is not None and not step.terms:
                 distance = _positive(rounded, self.structure)
-                return None if distance is None else Test(None, distance, 1 - step.const)
-        return None
+                return None if distance is None else Test(None, distance, 1 - step.const, step.const)
+        return Test(None, loop.lower, 1, 1)
 
 
 def _positive(value: Value, structure: Structure) -> Value | None:
