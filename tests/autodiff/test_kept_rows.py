@@ -46,7 +46,8 @@ KEPT = {
     "for (int c = threadIdx.x; c < n; c += blockDim.x) y[row * n + c] = exp(x[row * n + c]) / sum;",
     "while and pointers": BLOCK
     + "const T *p = x + (size_t)row * n; T sum = 0; unsigned c = threadIdx.x; while (c < n) { sum += p[c] * p[c];"
-    " c += 64; } sum = block_sum(sum); for (unsigned c = threadIdx.x; c < n; c += 64) y[row * n + c] = p[c] / (1 + sum);",
+    " c += 64; } sum = 1 + block_sum(sum);"
+    "for (unsigned c = threadIdx.x; c < n; c += 64) y[row * n + c] = p[c] / sum;",
     "up to and with": BLOCK
     + "T sum = 0; for (int c = threadIdx.x; c <= n - 1; c += 64) sum += x[row * n + c] * w[c]; sum = block_sum(sum);"
     "for (int c = threadIdx.x; c <= n - 1; c += 64) y[row * n + c] = x[row * n + c] * sum * w[c];",
@@ -63,7 +64,7 @@ KEPT = {
     "for (int c = t; c < n; c += 32) y[row * n + c] = x[row * n + c] / (1 + sum); }",
     "columns of a row, transposed": BLOCK
     + "T sum = 0; for (int c = threadIdx.x; c < n; c += 64) sum += x[c * rows + row] * x[c * rows + row];"
-    "sum = block_sum(sum); for (int c = threadIdx.x; c < n; c += 64) y[c * rows + row] = x[c * rows + row] / (1 + sum);",
+    "sum = 1 + block_sum(sum); for (int c = threadIdx.x; c < n; c += 64) y[c * rows + row] = x[c * rows + row] / sum;",
 }
 NOT_KEPT = {
     "other turns": BLOCK

@@ -74,11 +74,13 @@ class TurnLoop:
 @dataclass(frozen=True)
 class KeptRows:
     """Loops with few turns, and what stays in registers between them: of the function's loads and stores, counted in
-    its order, those of each element (see `schedule/rows`). `early`: loads of one loop alone that the first makes."""
+    its order, those of each element (see `schedule/rows`). `early`: loads of one loop alone that the first makes.
+    `sums`: of its atomics, those that a loop around adds up in registers."""
 
     loops: tuple[TurnLoop, ...]
     slots: tuple[tuple[int, ...], ...]
     early: tuple[int, ...] = ()
+    sums: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:

@@ -17,10 +17,11 @@ from ...analysis import structure as structure_analysis
 from ...analysis.access.affine import Basis, Part, Shape
 from ...analysis.aliases import Aliases
 from ...analysis.machine import REGISTERS
+from ...analysis.structure import Structure
 from ...analysis.tuning import KeptRows, TurnLoop
-from ...ir.effects import PURE
-from ...ir.ops import Atomic, Block, For, Function, Load, Op, Store, Value, While
-from ...ir.traverse import free_values, operands, walk
+from ...ir.effects import ADDRESSES, PURE
+from ...ir.ops import Atomic, Block, For, Function, If, Load, Op, Store, Value, While
+from ...ir.traverse import operands, uses, walk
 from ...ir.types import Pointer, Scalar
 from .turns import Count, TurnSums, test_of
 
@@ -28,6 +29,8 @@ _MOST_TURNS = 32
 _MOST_CODE = 6144  # operations, once loops are unrolled
 _OTHERS = 40  # registers of a thread that are not elements
 _MOST_REGISTERS = 112  # for elements, so that some warps are under way
+_MOST_SUMS = 64  # registers for sums over rows
+_SEVERAL = 2  # additions to cells a turn: one takes no longer than the bytes of a row
 _WORD = 4
 
 Touching = Load | Store | Atomic
@@ -64,7 +67,8 @@ class _Search:
         self.registers = min(_MOST_REGISTERS, REGISTERS // threads - _OTHERS)
 
     def run(self) -> KeptRows | None:
-        loops, slots, early = list[TurnLoop](), list[tuple[int, ...]](), list[int]()
+        loops, slots, early, sums = list[TurnLoop](), list[tuple[int, ...]](), list[int](), list[int]()
+        atomics = {id(op): k for k, op in enumerate(atomics_of(self.function))}
         numbers = {id(op): k for k, op in enumerate(loops_of(self.function))}
         places = {id(op): k for k, op in enumerate(accesses_of(self.function))}
         for count, rows in self._rows():
@@ -80,7 +84,8 @@ class _Search:
             loops += [TurnLoop(numbers[id(loop)], first, least, most) for loop in rows]
             slots += [tuple(places[id(access.op)] for access in found) for found in kept if len(found) > 1]
             early += [places[id(found[0].op)] for found in kept if len(found) == 1]
-        return KeptRows(tuple(loops), tuple(slots), tuple(early)) if loops else None
+            sums += [atomics[id(op)] for op in self._summed(rows, most)]
+        return KeptRows(tuple(loops), tuple(slots), tuple(early), tuple(sums)) if loops else None
 
     # ---- loops
 
@@ -129,10 +134,7 @@ class _Search:
         loop, moves = access.loop, any(_moves(basis) for basis, _ in element.coefficients)
         if loop is first or not moves or not isinstance(loop, For) or not isinstance(access.op, Load):
             return False
-        around = self.structure.place_of(first)
-        before = {v for op in around.block.ops[: around.block.ops.index(first)] for v in op.results}
-        needed = free_values(Block(loop.body.args[:1], address_of(access.op, loop.body), ()))
-        return all(v in before or self.structure.home[v] is not around or v in around.block.args for v in needed)
+        return address_of(access.op, loop, first, self.structure) is not None
 
     def _element(self, op: Load | Store, loop: For | While) -> _Element | None:
         type, root = op.ptr.type, self.aliases.root(op.ptr)
@@ -151,15 +153,77 @@ class _Search:
         own = self.params[element.root].own and abs(element.each) >= element.type.size
         return own and {id(op) for op in others} == {id(access.op) for access in accesses}
 
+    # ---- sums
 
-def address_of(op: Load, body: Block) -> tuple[Op, ...]:
-    """What of a loop's body computes the address that it loads from."""
-    wanted, found = {op.ptr}, list[Op]()
-    for before in reversed(body.ops[: body.ops.index(op)]):
-        if wanted & set(before.results):
-            found.append(before)
-            wanted |= set(operands(before))
-    return tuple(reversed(found))
+    def _summed(self, rows: list[For | While], most: int) -> Iterator[Atomic]:
+        """Additions to cells of the block that a thread makes at the same places for one row after the other: it adds
+        up what it adds to each, and adds that in the end. Nobody sees the cells before the rows are done."""
+        around = around_rows(rows[0], self.structure)
+        ops = [(op, loop) for loop in rows for op in atomics_in(loop.body)]
+        if around is None or len(ops) < _SEVERAL or most * len(ops) > _MOST_SUMS:
+            return
+        used = uses(self.function.body)
+        for op, loop in ops:
+            if isinstance(loop, For) and not used.get(op.result) and self._stays(op, loop, around):
+                yield op
+
+    def _stays(self, op: Atomic, loop: For, around: For | While) -> bool:
+        root, type = self.aliases.root(op.ptr), op.ptr.type
+        address = self.sums.address(op.ptr, root)
+        if op.kind != "add" or not isinstance(type, Pointer) or type.space != "shared" or address is None:
+            return False
+        fixed, each = self.sums.per_turn(address, loop)
+        inside = {id(inner) for inner in walk(around.body) if isinstance(inner, Touching)}
+        others = [o for o in self.touching if id(o) in inside and self.aliases.may_meet(o.ptr, op.ptr)]
+        apart = abs(each) >= type.pointee.size and not any(_moves(basis) for basis in fixed.coefficients)
+        return apart and others == [op] and outside(op.ptr, loop, around, self.structure) is not None
+
+
+def atomics_in(block: Block) -> Iterator[Atomic]:
+    """Of a turn, on either side of branches."""
+    for op in block.ops:
+        if isinstance(op, Atomic):
+            yield op
+        elif isinstance(op, If):
+            yield from atomics_in(op.then)
+            yield from atomics_in(op.orelse)
+
+
+def around_rows(loop: For | While, structure: Structure) -> For | While | None:
+    """The loop at the top of the function that a row's loop stands in."""
+    place = structure.place_of(loop)
+    owner = place.owner
+    return owner if isinstance(owner, For | While) and place.parent is structure.top else None
+
+
+def outside(ptr: Value, loop: For, around: For | While, structure: Structure) -> list[Op] | None:
+    """What computes an address in a turn, from what is known before all rows; None where that takes more."""
+    found = _slice(ptr, loop.body.args[0], lambda v: structure.is_inside(v, around), structure)
+    return None if found is None else [op for op in walk(around.body) if op in found]
+
+
+def address_of(op: Load, loop: For, first: For | While, structure: Structure) -> list[Op] | None:
+    """What computes an address in a turn, from what is known before the first loop; None where that takes more."""
+    block = structure.place_of(first).block
+    later = block.ops[block.ops.index(first) :]
+    made = {v for other in later for v in other.results}
+    found = _slice(op.ptr, loop.body.args[0], lambda v: v in made or structure.is_inside(v, loop), structure)
+    return None if found is None else [op for op in (*later, *loop.body.ops) if op in found]
+
+
+def _slice(value: Value, turn: Value, is_later: Callable[[Value], bool], structure: Structure) -> set[Op] | None:
+    """The operations behind a value, as far as it is not known already; None where they do more than compute."""
+    wanted, found = [value], set[Op]()
+    while wanted:
+        value = wanted.pop()
+        op = structure.definition.get(value)
+        if value is turn or op in found or not is_later(value):
+            continue
+        if op is None or not isinstance(op, (*PURE, *ADDRESSES)):
+            return None
+        found.add(op)
+        wanted += operands(op)
+    return found
 
 
 def _moves(basis: Basis) -> bool:
@@ -180,6 +244,10 @@ def _rounded(least: int, most: int) -> tuple[int, int]:
 
 def loops_of(function: Function) -> list[For | While]:
     return [op for op in walk(function.body) if isinstance(op, For | While)]
+
+
+def atomics_of(function: Function) -> list[Atomic]:
+    return [op for op in walk(function.body) if isinstance(op, Atomic)]
 
 
 def accesses_of(function: Function) -> list[Load | Store]:

@@ -11,20 +11,20 @@ Turns that not every thread takes test what the first of the loops tests. Unroll
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ...analysis import structure as structure_analysis
 from ...analysis.machine import REGISTERS
 from ...analysis.tuning import KeptRows, TurnLoop
 from ...ir.builder import Builder
-from ...ir.ops import Block, For, Function, Load, Module, Op, Store, Value, While
+from ...ir.ops import Atomic, Block, For, Function, If, Load, Module, Op, Store, Value, While
 from ...ir.traverse import clone, descend, substitute, with_body
 from ...ir.types import I32, Array, Pointer
-from .proof import accesses_of, address_of, loops_of
+from .proof import accesses_of, address_of, around_rows, atomics_in, atomics_of, loops_of, outside
 from .turns import counter, holds, test_of
 
-_OTHERS = 64  # registers of a thread that are not elements
+_OTHERS = 40  # registers of a thread that are not elements
 _WORD = 4
 
 
@@ -41,7 +41,7 @@ def _with_registers(rewritten: Function, function: Function, plan: KeptRows) -> 
     most, accesses = max(loop.most for loop in plan.loops), accesses_of(function)
     # What is loaded early is not needed any more when the last of what is written is.
     words = sum(max(1, _pointee(accesses[slot[0]].ptr).size // _WORD) for slot in plan.slots)
-    needed = most * words + _OTHERS
+    needed = most * (words + len(plan.sums)) + _OTHERS
     return replace(rewritten, launch_bounds=(bounds[0], max(1, min(bounds[1], REGISTERS // (bounds[0] * needed)))))
 
 
@@ -65,8 +65,44 @@ class _Rewrite:
         self.early: dict[int, list[tuple[Load, For]]] = {}  # by the first loop
         for slot in plan.slots:
             self._make(tuple(self.accesses[k] for k in slot), most[id(self.accesses[slot[0]])])
+        self.sums: dict[int, Value] = {}  # by the atomic
+        self.around: dict[int, tuple[list[Op], list[Op]]] = {}  # what stands before and after a loop
+        atomics = atomics_of(function)
+        adding = {id(op): turns for turns in plan.loops for op in atomics_in(self.loops[turns.number].body)}
+        for number in plan.sums:
+            self._make_sum(atomics[number], adding[id(atomics[number])])
         for number in plan.early:
             self._make_early(self.accesses[number], most[id(self.accesses[number])])
+
+    def _make_sum(self, op: Atomic, turns: TurnLoop) -> None:
+        loop = self.loops[turns.number]
+        around = around_rows(loop, self.structure)
+        assert isinstance(loop, For) and around is not None
+        b = Builder(op.span)
+        self.sums[id(op)] = b.decay(b.alloca(Array(_pointee(op.ptr), turns.most), name="~sums"))
+        zero = b.constant(-0.0, _pointee(op.ptr))
+        self.each(b, turns.most, lambda turn: b.store(b.offset(self.sums[id(op)], turn), zero))
+        before, after = self.around.setdefault(id(around), ([], []))
+        before += b.ops
+        b = Builder(op.span)
+        self.each(b, turns.most, lambda turn: self.add(b, op, loop, around, turn))
+        after += b.ops
+
+    def each(self, b: Builder, turns: int, work: Callable[[Value], None]) -> None:
+        turn = Value(I32, "~turn")
+        with b.region() as region:
+            work(turn)
+        b.for_(b.constant(0, I32), b.constant(turns, I32), (), 1, region.block((turn,)), unroll=0)
+
+    def add(self, b: Builder, op: Atomic, loop: For, around: For | While, turn: Value) -> None:
+        """A turn's sum, where anything was added to it: then there is a place for it."""
+        total = b.load(b.offset(self.sums[id(op)], turn))
+        with b.region() as region:
+            mapping = {loop.body.args[0]: counter(b, loop, turn)}
+            b.ops += clone(Block((), tuple(outside(op.ptr, loop, around, self.structure) or ()), ()), mapping).ops
+            added = replace(op, ptr=mapping.get(op.ptr, op.ptr), args=(total,), results=(Value(op.result.type),))
+            b.add(added)
+        b.if_(b.apply("ne", total, b.constant(0.0, total.type)), region.block())
 
     def _make(self, accesses: tuple[Load | Store, ...], turns: TurnLoop) -> None:
         stores = [op for op in accesses if isinstance(op, Store)]
@@ -91,7 +127,8 @@ class _Rewrite:
         for op in block.ops:
             turns = self.turns.get(id(op))
             if turns is None or not isinstance(op, For | While):
-                ops.append(descend(op, self.block))
+                before, after = self.around.get(id(op), ([], []))
+                ops += (*before, descend(op, self.block), *after)
                 continue
             if turns.number == turns.first:
                 ops += self.arrays.get(turns.first, ())
@@ -146,7 +183,7 @@ class _Rewrite:
     def turn(self, b: Builder, loop: For | While, turn: Value, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """One turn's work; what is carried after it."""
         for load, later in self.early.get(id(loop), ()):
-            self.load_early(b, load, later, turn)
+            self.load_early(b, load, later, loop, turn)
         if isinstance(loop, For):
             mapping = dict(zip(loop.body.args, (counter(b, loop, turn), *args), strict=True))
         else:
@@ -161,9 +198,10 @@ class _Rewrite:
 
     # ---- elements
 
-    def load_early(self, b: Builder, load: Load, later: For, turn: Value) -> None:
+    def load_early(self, b: Builder, load: Load, later: For, first: For | While, turn: Value) -> None:
         mapping = {later.body.args[0]: counter(b, later, turn)}
-        copied = clone(Block((), (*address_of(load, later.body), load), (load.result,)), mapping)
+        address = address_of(load, later, first, self.structure) or ()
+        copied = clone(Block((), (*address, load), (load.result,)), mapping)
         b.ops += copied.ops
         b.store(b.offset(self.slots[id(load)].array, turn), copied.results[0])
 
@@ -173,9 +211,15 @@ class _Rewrite:
         return substitute(Block(body.args, tuple(ops), body.results), found)
 
     def access(self, op: Op, turn: Value, found: dict[Value, Value]) -> Iterator[Op]:
+        if isinstance(op, Atomic) and id(op) in self.sums:
+            b = Builder(op.span)
+            place = b.offset(self.sums[id(op)], turn)
+            b.store(place, b.apply("add", b.load(place), op.args[0]))
+            yield from b.ops
+            return
         slot = self.slots.get(id(op))
         if slot is None:
-            yield op
+            yield descend(op, lambda side: self.with_slots(side, turn)) if isinstance(op, If) else op
             return
         b = Builder(op.span)
         place = b.offset(slot.array, turn)

@@ -121,7 +121,7 @@ class TurnSums(Executions):
         if not isinstance(value.type, Scalar):
             return False
         first = Affine(start.const, tuple(start.rest(value).items()))
-        least, most = limits(value.type)
+        most = limits(value.type)[1]
         return self.range(first)[0] >= 0 and max(self.range(first)[1], self.range(bound)[1] + 1) + step <= most
 
     # ---- loops that count down
