@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from every_plan import forced
 from kernelgrad.analysis.tuning import KeptRows
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.runtime.config import make_launch
@@ -161,3 +162,29 @@ def test_added_to_what_is_there(options: dict[str, Any]) -> None:
     body = KEPT["three sums"]
     for n in (128, 150):
         compare(compiled(body), body, n, **options)
+
+
+NORM = WARP + (
+    "T m = 0, q = 0; for (int c = c0; c < n; c += 32) { T v = x[row * n + c]; m += v; q += v * v; }"
+    "m = warp_sum(m) / n; q = rsqrt(warp_sum(q) / n - m * m + (T)0.01);"
+    "for (int c = c0; c < n; c += 32) y[row * n + c] = (x[row * n + c] - m) * q * w[c] + b[c];"
+)
+
+
+@pytest.mark.parametrize("n", [64, 50, 96, 7])
+def test_sums_over_rows(n: int) -> None:
+    """Blocks that have cells for the weights' adjoints: a thread adds to those when all of its rows are done."""
+    params, rows, rng = "T *y, const T *x, const T *w, const T *b, int rows, int n", 160, np.random.default_rng(n)
+    kernel: Any = kg.compile(f"typedef double T; {HELPERS} __global__ void k({params}) {{ {NORM} }}")["k"]
+    y, x, w, b, d_y = (rng.uniform(-2, 2, size) for size in (rows * n, rows * n, n, n, rows * n))
+    found = []
+    for plan in ("in cells of blocks", "one kernel"):
+        d_x, d_w, d_b = np.full_like(x, 3.0), np.full_like(w, 5.0), np.full_like(b, 7.0)
+        with forced(plan):
+            gradient = kg.gradient(kernel, "y, x, w, b", primal=False, keep="y", assign="x")
+            gradient[rows // 2, 64](y, x, w, b, rows, n, d_y, d_x, d_w, d_b)
+        kept = [v.options.facts.rows for v in gradient.forms.made.values() if v.options.facts.rows is not None]
+        found.append((d_x, d_w, d_b))
+        assert any(facts.sums for facts in kept) == (plan != "one kernel")
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-10)
