@@ -29,6 +29,7 @@ SPREAD = {
     " for (int k = 0; k < 5; ++k) p = p * x[i] + w[i]; y[i] = p; }",
 }
 STAYING = {
+    "what many add to": f"for ({I}; i < n; i += blockDim.x * gridDim.x) y[i] = x[i % 7] * w[i];",
     "what is carried": f"T s = 0; for ({I}; i < n; i += blockDim.x * gridDim.x) {{ s += x[i]; y[i] = s * w[i]; }}",
     "what the last turn left": f"for ({I}; i < n - 32; i += 32) {{ y[i + 32] = y[i] * x[i]; }}",
     "one element of all turns": f"for ({I}; i < n; i += blockDim.x * gridDim.x) y[threadIdx.x] = {F};",

@@ -4,8 +4,8 @@
 
 does in turn k what one thread of another launch could do, one that has a second axis of blocks. So the loop goes, k is
 `blockIdx.y`, and its test is a guard. Nothing else in the kernel may touch memory, and turns must be independent as
-threads are: what is written is an element of each turn's own, by its address as a sum, and touched at no other address;
-or it is only added to.
+threads are: what is written is an element of each turn's own, by its address as a sum, and touched at no other address.
+What many threads add to is better added up by the threads there are: such loops stay.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Spread(NamedTuple):
 def find(function: Function, shape: Shape, known: Callable[[Value], Any]) -> Spread | None:
     """Of a kernel that is one loop in such a launch."""
     loop = _only_loop(function)
-    if loop is None or any(isinstance(op, Builtin) and op.axis > 0 for op in walk(function.body)):
+    if loop is None or any(map(_is_tied, walk(function.body))):
         return None
     sums = TurnSums(structure_analysis.analyse(function, apart=False), shape, known)
     count = sums.count(loop)
@@ -53,25 +53,24 @@ def find(function: Function, shape: Shape, known: Callable[[Value], Any]) -> Spr
 def is_independent(function: Function, sums: Sums) -> bool:
     """Whether blocks along the second axis can be in any order, of a function in which they are turns."""
     aliases = Aliases(function)
-    touching: dict[Value, list[Load | Store | Atomic]] = {}
+    touching: dict[Value, list[Load | Store]] = {}
     for op in walk(function.body):
-        if isinstance(op, Load | Store | Atomic):
+        if isinstance(op, Load | Store):
             touching.setdefault(aliases.root(op.ptr), []).append(op)
     for root, ops in touching.items():
         if all(isinstance(op, Load) for op in ops):
             continue
-        if any(aliases.may_share(root, other) for other in touching if other is not root):
-            return False
-        if not all(isinstance(op, Atomic) and op.kind == "add" for op in ops) and not _is_own(ops, root, sums):
+        shared = any(aliases.may_share(root, other) for other in touching if other is not root)
+        if shared or not _is_own(ops, root, sums):
             return False
     return True
 
 
-def _is_own(ops: list[Load | Store | Atomic], root: Value, sums: Sums) -> bool:
+def _is_own(ops: list[Load | Store], root: Value, sums: Sums) -> bool:
     """Whether all are at one place, which no other thread or turn has."""
     found = {sums.address(op.ptr, root) for op in ops}
     address = found.pop() if len(found) == 1 else None
-    if not isinstance(address, Affine) or any(isinstance(op, Atomic) for op in ops):
+    if not isinstance(address, Affine):
         return False
     several = {("thread_idx", 0), ("block_idx", 0), TURN}
     wanted = {basis for basis in several if sums.shape.extent(*basis) > 1}
@@ -119,6 +118,11 @@ def _only_loop(function: Function) -> For | None:
         return None
     others = sum(map(_is_effect, walk(function.body))) - sum(map(_is_effect, walk(found[0].body)))
     return found[0] if others == 0 else None
+
+
+def _is_tied(op: Op) -> bool:
+    """To other threads, or to the axis that turns take."""
+    return isinstance(op, Atomic) or (isinstance(op, Builtin) and op.axis > 0)
 
 
 def _touches(op: Op) -> bool:
