@@ -20,7 +20,8 @@ analysis  analysis/access  analysis/block_interpreter  analysis/ownership
 transforms
 autodiff/calculus  autodiff/winners  autodiff/saving  autodiff/refusals  autodiff/accumulate/gather
 autodiff/accumulate  autodiff/prepare  autodiff/sweep  autodiff/costs  autodiff
-schedule/order  schedule/exchange  schedule/sum_over  schedule/vectorize  schedule/coarsen  schedule/trees  schedule
+schedule/order  schedule/exchange  schedule/sum_over  schedule/rows  schedule/vectorize  schedule/coarsen
+schedule/trees  schedule
 backends/cuda  backends/cpu  backends
 runtime
 pipeline
@@ -140,7 +141,8 @@ def test_every_folder_is_a_layer() -> None:
 PLANNED = """runtime/integers launches/choice/binding launches/choice/variant launches/choice/gathers
     launches/choice/choose launches/choice/forms launches/choice/split_launch launches/memory/buffers
     launches/memory/additions launches/memory/tape_memory launches/memory/started_grid launches/memory/partial_sums
-    launches/memory/replicas launches/vector_width launches/plan launches/planning derivatives/gradient""".split()
+    launches/memory/replicas launches/vector_width launches/kept_rows launches/plan launches/planning
+    derivatives/gradient""".split()
 
 
 @pytest.mark.parametrize("name", PLANNED)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from .analysis.tuning import PLAIN, Tuning, Vectorization
+from .analysis.tuning import PLAIN, KeptRows, Tuning, Vectorization
 from .cache import DiskCache, digest, source_digest
 from .deep import deeply, on_large_stack
 from .errors import InternalError, LookupFailed, ParseError, SourceError, UnsupportedError
@@ -311,6 +311,16 @@ def vectorized(module: Module, vector: Vectorization) -> Module:
 
     (name,) = module.functions
     return for_target(module, name, (Pass("vector", lambda f, m: run(f, m, vector)), *WIDENED))
+
+
+@compiling
+@deeply
+def with_kept_rows(module: Module, rows: KeptRows) -> Module:
+    """A finished derivative whose threads keep elements in registers from one loop over a row to the next."""
+    from .schedule.rows.rewrite import run
+
+    (name,) = module.functions
+    return for_target(module, name, (Pass("rows", lambda f, m: run(f, m, rows)), Pass("tidy", "transforms.simplify")))
 
 
 @compiling

@@ -50,8 +50,40 @@ def row_of(block: tuple[int, int, int]) -> int:
 class Vectorization:
     """`width`: how many elements a thread does. `wide`: which of the function's loads and stores, counted in its order,
     go together: those at the addresses of neighbours, behind nothing but guards. `aligned`: the buffers they are in,
-    which must begin at multiples of 16 bytes."""
+    which must begin at multiples of 16 bytes. `turns`: of the loop that is spread over blocks before, 0 if there is
+    none; `tested`: whether not all threads take all of them (see `schedule/vectorize/spread`)."""
 
     width: int
     wide: tuple[int, ...]
     aligned: tuple[str, ...]
+    turns: int = 0
+    tested: bool = False
+
+
+@dataclass(frozen=True)
+class TurnLoop:
+    """A loop that takes at least `least` turns in every thread, and at most `most`. `number`: in the function's order;
+    `first`: that of the first loop with the same turns, which tests them."""
+
+    number: int
+    first: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Loops with few turns, and what stays in registers between them: of the function's loads and stores, counted in
+    its order, those of each element (see `schedule/rows`). `early`: loads of one loop alone that the first makes.
+    `sums`: of its atomics, those that a loop around adds up in registers."""
+
+    loops: tuple[TurnLoop, ...]
+    slots: tuple[tuple[int, ...], ...]
+    early: tuple[int, ...] = ()
+    sums: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The turns, for people."""
+        ends = sorted({(loop.least, loop.most) for loop in self.loops})
+        return " and ".join(f"{low} turns" if low == high else f"{low} to {high} turns" for low, high in ends)

@@ -63,6 +63,8 @@ def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
     variant = forms.for_launch(launch)
     if launch.ways.on_gpu and variant.rows is None and (vector := _vectorized(variant, launch, looking)):
         variant = forms.variant(launch.wanted, vector)
+    elif launch.ways.on_gpu and (rows := _with_rows(forms, variant, launch, looking)):
+        variant = forms.laid_out(launch, rows)
     if variant.options.facts.exchanged and (aligned := _aligned(launch)):
         variant = forms.variant(launch.wanted, replace(variant.options.facts, aligned=aligned))
     gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
@@ -78,6 +80,14 @@ def _vectorized(variant: Variant, launch: KnownLaunch, looking: Looking) -> Fact
     from .vector_width import vectorized_facts
 
     return vectorized_facts(variant, launch, looking)
+
+
+def _with_rows(forms: Forms, variant: Variant, launch: KnownLaunch, looking: Looking) -> Facts | None:
+    if kinds(variant.kernel.function.body).isdisjoint((For, While)):
+        return None
+    from .kept_rows import facts_with_rows
+
+    return facts_with_rows(variant, forms.kernel.function, launch, looking)
 
 
 def _cleared(forms: Forms, variant: Variant, launch: KnownLaunch) -> Iterator[Cleared]:

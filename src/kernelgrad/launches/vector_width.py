@@ -10,6 +10,8 @@ from typing import Any
 from ..analysis.access.affine import Shape
 from ..analysis.tuning import Vectorization
 from ..autodiff.accumulate.choice import Facts
+from ..ir.ops import For, While
+from ..ir.traverse import kinds
 from ..runtime.integers import KnownLaunch
 from ..schedule.vectorize.proof import find, fits
 from .choice.variant import Variant
@@ -19,11 +21,14 @@ _ENOUGH = 1 << 20  # threads: with fewer, all of them are under way at once anyw
 
 def vectorized_facts(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Facts | None:
     """What holds for a launch whose threads do several elements each; None where they had better not."""
-    if not fits(launch.grid, launch.block) or launch.grid[0] * launch.block[0] < _ENOUGH or len(variant.kernels) > 1:
+    threads, looped = launch.grid[0] * launch.block[0], not kinds(variant.kernel.function.body).isdisjoint((For, While))
+    if not fits(launch.grid, launch.block) or (threads < _ENOUGH and not looped) or len(variant.kernels) > 1:
         return None
     vector = find_in(variant, launch, known)
+    if vector is None or threads * max(1, vector.turns) < _ENOUGH:
+        return None
     aligned = dict(zip((name for name, _ in launch.sizes), launch.aligned, strict=True))
-    if vector is None or not all(aligned[name] for name in vector.aligned if name in aligned):
+    if not all(aligned[name] for name in vector.aligned if name in aligned):
         return None
     return replace(variant.options.facts, vector=vector)
 
@@ -31,4 +36,4 @@ def vectorized_facts(variant: Variant, launch: KnownLaunch, known: Callable[[Any
 def find_in(variant: Variant, launch: KnownLaunch, known: Callable[[Any], Any]) -> Vectorization | None:
     """How its threads can do several elements each, whatever the launch's size."""
     scalars = {p.name: known(p.value) for p in variant.kernel.function.params}
-    return find(variant.reverse.function, Shape(launch.grid, launch.block), scalars)
+    return find(variant.reverse.function, Shape(launch.grid, launch.block), scalars, variant.reverse.module)

@@ -406,7 +406,11 @@ def _refuse(variant: Variant) -> None:
         reason = "deterministic sums of what flows through memory without an adjoint"
     elif derivative.copies or derivative.wide or variant.options.facts.cells or derivative.coarse is not None:
         reason = "adjoints in replicas or doubles"
-    elif variant.options.facts.gathered or variant.options.facts.vector is not None:
+    elif (
+        variant.options.facts.gathered
+        or variant.options.facts.vector is not None
+        or variant.options.facts.rows is not None
+    ):
         reason = "this form of the gradient"
     if reason is not None:
         hint = "say of which shape launches are, by --grid and --block; else launch the gradient from Python"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...ir.ops import Apply, Value, While
 from ...ir.types import Scalar, Type
-from ..structure import Structure, is_rotated
+from ..structure import Structure, carried_as
 
 
 class End(NamedTuple):
@@ -19,18 +19,23 @@ class End(NamedTuple):
 
 def ends_of(loop: While, structure: Structure) -> list[End]:
     """What the condition bounds, of the body's arguments."""
-    return _carried(loop, structure) if is_rotated(loop) else _tested(loop, structure)
+    condition = loop.before.results[0]
+    if condition in loop.before.args:
+        return _carried(loop, loop.before.args.index(condition), structure)
+    return _tested(loop, structure)
 
 
-def _carried(loop: While, structure: Structure) -> list[End]:
+def _carried(loop: While, index: int, structure: Structure) -> list[End]:
     """It is computed before the loop, and again at the end of each iteration."""
-    first, again = (_comparison(v, structure) for v in (loop.inits[0], loop.body.results[0]))
+    first, again = (_comparison(values[index], structure) for values in (loop.inits, loop.body.results))
     if first is None or again is None or first.more != again.more:
         return []
-    bounds, carried = first.bounds + again.bounds, zip(loop.body.args, loop.inits, loop.body.results, strict=True)
-    return [
-        End(arg, bounds, first.more) for arg, init, result in carried if init in first.values and result in again.values
-    ]
+    bounds, found = first.bounds + again.bounds, []
+    for position, arg in enumerate(loop.body.args):
+        k = carried_as(loop, position)
+        if k is not None and loop.inits[k] in first.values and loop.body.results[k] in again.values:
+            found.append(End(arg, bounds, first.more))
+    return found
 
 
 def _tested(loop: While, structure: Structure) -> list[End]:

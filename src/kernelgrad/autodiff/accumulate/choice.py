@@ -16,7 +16,7 @@ from ...analysis.ownership.exclusive import Place, is_exclusive, is_shared, plac
 from ...analysis.roots import Memory
 from ...analysis.structure import Structure
 from ...analysis.tuning import USUAL as USUAL_TUNING
-from ...analysis.tuning import Tuning, Vectorization
+from ...analysis.tuning import KeptRows, Tuning, Vectorization
 from ...ir.ops import Alloca, Load, Store, Value
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ class Facts:
     buffers that may change before the reverse runs, of which what is read is kept on the tape, and not
     a copy of all. `block`: its shape, where loops depend on it. `passed`: branches around barriers that all blocks take
     or none. `tuning`: its shape, for what its threads add up together. `vector`: threads do several neighbouring
-    elements each. `alone`: there is one thread. `inlined`: it is part of a thread of another kernel, whose own is what
-    it is given by value; `stacks`: and keeps more than a constant number of values. `ragged`: the rows of a block are
-    not whole warps, and lanes may leave a loop at different times for it. `apart_in_turn`: loops of a reverse alone go
-    to other elements in every iteration, as they do in a typical launch. `exchanged`: loops whose updates launches of
-    their own sum up over the threads, by the numbers that `schedule/exchange` gives them. `aligned`: the buffers of
-    which neighbours may be loaded sixteen bytes at a time."""
+    elements each. `rows`: elements stay in registers from loop to loop. `alone`: there is one thread. `inlined`: it is
+    part of a thread of another kernel, whose own is what it is given by value; `stacks`: and keeps more than a constant
+    number of values. `ragged`: the rows of a block are not whole warps, and lanes may leave a loop at different times
+    for it. `apart_in_turn`: loops of a reverse alone go to other elements in every iteration, as they do in a typical
+    launch. `exchanged`: loops whose updates launches of their own sum up over the threads, by the numbers that
+    `schedule/exchange` gives them. `aligned`: the buffers of which neighbours may be loaded sixteen bytes at a time."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -76,6 +76,7 @@ class Facts:
     passed: frozenset[Outcome] = frozenset()
     tuning: Tuning = USUAL_TUNING
     vector: Vectorization | None = None
+    rows: KeptRows | None = None
     alone: bool = False
     inlined: bool = False
     stacks: bool = False

@@ -83,7 +83,7 @@ class Forms:
             return found
         with COMPILING:
             if (listed, facts) not in self.made:
-                plain = replace(facts, vector=None, aligned=frozenset())
+                plain = replace(facts, vector=None, rows=None, aligned=frozenset())
                 base = None if plain == facts else self._variant(listed, plain)
                 options = self._options(listed, facts)
                 self.made[listed, facts] = Variant(self.kernel, options, self.derivations, base, self._rows)
@@ -109,6 +109,11 @@ class Forms:
         """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
         forms, launch = self._suited(launch)
         return forms.variant(launch.wanted, forms._found(launch).facts)
+
+    def laid_out(self, launch: KnownLaunch, facts: Facts) -> Variant:
+        """That variant with other facts, of how its code is laid out."""
+        forms, launch = self._suited(launch)
+        return forms.variant(launch.wanted, facts)
 
     def gathers(self, launch: KnownLaunch) -> Iterator[Step]:
         """The launches that go before that variant's."""

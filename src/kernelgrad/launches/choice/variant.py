@@ -65,7 +65,12 @@ class Variant:
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         """Finished when they are needed: a launch may turn out to need another variant."""
-        return tuple(self._as_kernel(f, self._laid_out(m)) for f, m in zip(self._functions, self._modules, strict=True))
+        modules = (self._with_rows(self._laid_out(m)) for m in self._modules)
+        return tuple(self._as_kernel(f, m) for f, m in zip(self._functions, modules, strict=True))
+
+    def _with_rows(self, module: Module) -> Module:
+        rows = self.options.facts.rows
+        return module if rows is None else pipeline.with_kept_rows(module, rows)
 
     @cached_property
     def _modules(self) -> tuple[Module, ...]:
@@ -186,6 +191,11 @@ class Variant:
             width = self.options.facts.vector.width
             yield f"// Each thread does what {width} threads of the kernel do, each row of a block what one of {GRID}"
             yield f"// blocks does. Buffers begin at multiples of {VECTOR_BYTES} bytes."
+            if self.options.facts.vector.turns:
+                yield "// The turns of a thread's loop are blocks along the second axis."
+        if self.options.facts.rows is not None:
+            turns = self.options.facts.rows.text
+            yield f"// Threads keep elements of a row in registers: for launches whose loops over it take {turns}."
         if shadows:
             yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
         for name, promises in plan.promised.items():

@@ -40,4 +40,4 @@ def started(variant: Variant, grid: Extents, block: Extents) -> tuple[Extents, E
     row = block[0] // vector.width
     most = min((_STARTED, *variant.reverse.function.launch_bounds[:1]))
     rows = max(1, most // row)
-    return (-(-grid[0] // rows), 1, 1), (row, rows, 1)
+    return (-(-grid[0] // rows), max(1, vector.turns), 1), (row, rows, 1)

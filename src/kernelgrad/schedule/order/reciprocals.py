@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from ...analysis.aliases import Aliases
 from ...ir.builder import Builder
-from ...ir.ops import Apply, Atomic, BarrierReduce, Block, Constant, Function, If, Op, Store, Value, Warp
-from ...ir.traverse import blocks, descend, operands, walk, with_body
+from ...ir.ops import Apply, Atomic, BarrierReduce, Block, Constant, For, Function, Op, Store, Value, Warp, While
+from ...ir.traverse import control_flows, descend, operands, walk, with_body
 from ...ir.types import F32, F64, Scalar, Type
 
 _FEW = 2  # divisions for which it is not worth it
@@ -39,46 +39,53 @@ class _Uses:
         self.definition = {v: op for op in walk(function.body) for v in op.results}
         self.adjoints = {p.value for p in function.params if p.name in gathering}
         self.gathering = gathering
-        self.users: dict[Value, list[Op]] = {}
         self.flows: dict[Value, list[Value]] = {}
+        self.decides: set[Value] = set()  # values that are used for something else
         self.found: dict[Value, bool] = {}
-        self._index(function.body)
+        for op in walk(function.body):
+            self._index(op)
 
-    def _index(self, block: Block) -> None:
-        for op in block.ops:
-            for value in operands(op):
-                self.users.setdefault(value, []).append(op)
-            for inner in blocks(op):
-                self._index(inner)
-                for k, value in enumerate(inner.results):
-                    if isinstance(op, If):
-                        self.flows.setdefault(value, []).append(op.results[k])
-                    else:
-                        self.users.setdefault(value, []).append(op)
+    def _index(self, op: Op) -> None:
+        carried = op.inits if isinstance(op, For | While) else ()
+        for value in operands(op):
+            if (following := self.following(op, value)) is not None:
+                self.flows.setdefault(value, []).extend(following)
+            elif value not in carried or value in (getattr(op, "lower", None), getattr(op, "upper", None)):
+                self.decides.add(value)
+        if isinstance(op, While):
+            self.decides.add(op.before.results[0])
+        for target, sources in control_flows(op):
+            for value in sources:
+                self.flows.setdefault(value, []).append(target)
 
     def is_adjoint(self, value: Value) -> bool:
-        """Whether it ends up in adjoints alone."""
+        """Whether it ends up in adjoints alone, whatever loops carry it through."""
         if value not in self.found:
-            following = all(map(self.is_adjoint, self.flows.get(value, ())))
-            self.found[value] = following and all(self.is_harmless(op, value) for op in self.users.get(value, ()))
+            waiting, seen = [value], {value}
+            while waiting:
+                new = [v for v in self.flows.get(waiting.pop(), ()) if v not in seen]
+                seen.update(new)
+                waiting += new
+            self.found[value] = seen.isdisjoint(self.decides)
         return self.found[value]
 
-    def is_harmless(self, op: Op, value: Value) -> bool:
+    def following(self, op: Op, value: Value) -> tuple[Value, ...] | None:
+        """What an operation makes of a value that may end up in adjoints; None where it does something else with it."""
         match op:
             case Apply("eq" | "ne", (_, other)) if other is not value:
                 zero = self.definition.get(other)
-                return isinstance(zero, Constant) and zero.value == 0
+                return () if isinstance(zero, Constant) and zero.value == 0 else None
             case Apply("select", (cond, _, _)) if cond is value:
-                return False
+                return None
             case Apply():
-                return isinstance(op.result.type, Scalar) and op.result.type.is_float and self.is_adjoint(op.result)
+                return op.results if isinstance(op.result.type, Scalar) and op.result.type.is_float else None
             case Store(ptr, _) | Atomic("add", ptr, _):
-                return ptr is not value and self.is_gathering(ptr)
+                return () if ptr is not value and self.is_gathering(ptr) else None
             case BarrierReduce("sum", _):
-                return self.is_adjoint(op.result)
+                return op.results
             case Warp(fn, _) if fn in _PASSED:
-                return self.is_adjoint(op.result)
-        return False
+                return op.results
+        return None
 
     def is_gathering(self, ptr: Value) -> bool:
         root = self.aliases.root(ptr)

@@ -10,6 +10,8 @@ read, and its adjoint be added to: a thread first adds up what neighbours add to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from ...analysis import structure as structure_analysis
 from ...analysis.access.affine import Affine, Basis, Shape, Sums
@@ -29,19 +31,23 @@ from ...ir.ops import (
     GlobalRef,
     If,
     Load,
+    Module,
     Op,
     Store,
     Value,
     While,
 )
-from ...ir.traverse import blocks, operands, uses, walk
+from ...ir.traverse import blocks, kinds, operands, uses, walk
 from ...ir.types import F32, F64, Pointer, Scalar
+from . import spread as spreading
 from .rewrite import accesses
+from .spread import TURN
 
 _MOST_WORK = 256  # operations: beyond, an element's work takes longer than its bytes
 _MOST_THREADS = 1 << 31
 _INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
 _ORDER = ("lt", "le", "gt", "ge")
+_THREAD, _BLOCKS = ("thread_idx", 0), (("block_idx", 0), TURN)
 _PARTIAL = ("div", "rem")  # of integers: not to be computed where the kernel would not
 
 Extents = tuple[int, int, int]
@@ -52,11 +58,22 @@ def fits(grid: Extents, block: Extents) -> bool:
     return grid[1:] == block[1:] == (1, 1) and block[0] % 4 == 0 and grid[0] * block[0] < _MOST_THREADS
 
 
-def find(function: Function, shape: Shape, scalars: Mapping[str, object]) -> Vectorization | None:
+def find(function: Function, shape: Shape, scalars: Mapping[str, object], module: Module) -> Vectorization | None:
     """How a gradient is done in a launch. `scalars`: what is known of its parameters."""
-    known = {p.value: scalars.get(p.name) for p in function.params}
-    structure = structure_analysis.analyse(function, apart=False)
-    return _Search(function, Sums(structure, shape, known.get)).run()  # type: ignore[arg-type]
+    known: dict[Value, Any] = {p.value: scalars.get(p.name) for p in function.params}
+    if kinds(function.body).isdisjoint((For, While)):
+        return _Search(function, _sums(function, shape, known)).run()
+    spread = spreading.find(function, shape, known.get)
+    if spread is None:
+        return _Search(function, _sums(function, shape, known)).run()
+    changed = spreading.run(function, module, spread.tested)
+    sums = _sums(changed, Shape((shape.grid[0], spread.turns, 1), shape.block), known)
+    found = _Search(changed, sums).run() if spreading.is_independent(changed, sums) else None
+    return None if found is None else replace(found, turns=spread.turns, tested=spread.tested)
+
+
+def _sums(function: Function, shape: Shape, known: Mapping[Value, Any]) -> Sums:
+    return Sums(structure_analysis.analyse(function, apart=False), shape, known.get)
 
 
 def find_typical(function: Function) -> Vectorization | None:
@@ -147,9 +164,9 @@ class _Search:
         address = self.sums.address(op.ptr, root) if root in self.own and element in VECTORS else None
         if address is None or address.const % VECTOR_BYTES:
             return False
-        across = {("thread_idx", 0): element.size, ("block_idx", 0): element.size * self.sums.shape.block[0]}
-        expected = {basis: step for basis, step in across.items() if self.sums.shape.extent(*basis) > 1}
-        return address.coefficients == expected
+        others = address.rest(_THREAD)
+        aligned = all(basis in _BLOCKS and step % VECTOR_BYTES == 0 for basis, step in others.items())
+        return address.slope(_THREAD) == element.size and aligned
 
     def is_common(self, op: Load | Store) -> bool:
         """Whether all threads of a block read the same: the elements of a thread are all of one block."""

@@ -17,6 +17,8 @@ elements, they might have done in that order. Blocks of the kernel's launch beco
 that every thread and block index is at hand without a division:
 
     thread = 4 * threadIdx.x + k, block = blockIdx.x * blockDim.y + threadIdx.y
+
+Turns of a loop that are independent as threads are become blocks along the second axis before (`spread`).
 """
 
 from __future__ import annotations
@@ -32,11 +34,14 @@ from ...ir.effects import is_addressing
 from ...ir.ops import Atomic, Block, Builtin, Extract, Function, If, Load, Module, Op, Param, Store, Value
 from ...ir.traverse import blocks, clone, descend, free_values, operands, walk, with_body
 from ...ir.types import I32, I64, U32, Pointer, Scalar, Struct
+from . import spread
 
 GRID = "_grid_x"  # the parameter with the number of blocks of the kernel's launch
 
 
 def run(function: Function, module: Module, plan: Vectorization) -> Function:
+    if plan.turns:
+        function = spread.run(function, module, plan.tested)
     grid = Param(Value(I64, GRID), "long long", variable=GRID)
     b = Builder(function.span)
     extent = b.convert(grid.value, U32)
@@ -57,7 +62,7 @@ class _Quadrupled:
     """`maps`: for each of the neighbours, its own values in place of the function's."""
 
     def __init__(self, b: Builder, function: Function, plan: Vectorization, block: Value, extent: Value):
-        self.b, self.function, self.width = b, function, plan.width
+        self.b, self.function, self.width, self.turns = b, function, plan.width, plan.turns
         found = accesses(function)
         self.wide = {found[k] for k in plan.wide}
         self.aliases = Aliases(function)
@@ -92,6 +97,8 @@ class _Quadrupled:
             if isinstance(op, Builtin):
                 along_x = {**self.indices, "thread_idx": thread}[op.name]
                 value = along_x if op.axis == 0 else b.constant(int(op.name.endswith("dim")), U32)
+                if self.turns and (op.name, op.axis) == spread.TURN:
+                    value = b.builtin(*spread.TURN)
                 found[op.result] = b.convert(value, op.result.type)
         return found
 

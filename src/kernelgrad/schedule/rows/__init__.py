@@ -1,0 +1,1 @@
+"""Rows that stay in registers between the loops that go over them."""

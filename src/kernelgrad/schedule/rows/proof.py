@@ -1,0 +1,254 @@
+"""Which elements of a row a thread can keep in registers, from one loop over the row to the next.
+
+In a launch whose loops go round a few times, an element that a thread meets in turn k of several loops is in one place:
+loaded once, or stored once, when the last of them is done with it. The loops stand one after the other and have the
+same turns (`turns`); an access of each of them, in every turn, is at an address that is the same but for the turn's
+number (so that the proof is one about sums, whatever the loops look like). What is only read must not be written by
+anybody in the launch. What is written must be the thread's own, of which no other one sees anything, an element a turn,
+and touched nowhere else: then nobody can tell when it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ...analysis import structure as structure_analysis
+from ...analysis.access.affine import Basis, Part, Shape
+from ...analysis.aliases import Aliases
+from ...analysis.machine import REGISTERS
+from ...analysis.structure import Structure
+from ...analysis.tuning import KeptRows, TurnLoop
+from ...ir.effects import ADDRESSES, PURE
+from ...ir.ops import Atomic, Block, For, Function, If, Load, Op, Store, Value, While
+from ...ir.traverse import operands, uses, walk
+from ...ir.types import Pointer, Scalar
+from .turns import Count, TurnSums, test_of
+
+_MOST_TURNS = 32
+_MOST_CODE = 6144  # operations, once loops are unrolled
+_OTHERS = 40  # registers of a thread that are not elements
+_MOST_REGISTERS = 112  # for elements, so that some warps are under way
+_MOST_SUMS = 64  # registers for sums over rows
+_SEVERAL = 2  # additions to cells a turn: one takes no longer than the bytes of a row
+_WORD = 4
+
+Touching = Load | Store | Atomic
+
+
+class _Element(NamedTuple):
+    """What accesses of several loops have in common: the root, what does not change, what each turn adds, the type."""
+
+    root: Value
+    const: int
+    coefficients: frozenset[Any]
+    each: int
+    type: Scalar
+
+
+class _Access(NamedTuple):
+    op: Load | Store
+    loop: For | While
+
+
+def find(function: Function, shape: Shape, known: Callable[[Value], Any], threads: int) -> KeptRows | None:
+    """`known`: the numbers that parameters are in the launch. `threads`: of a block."""
+    return _Search(function, shape, known, threads).run()
+
+
+class _Search:
+    def __init__(self, function: Function, shape: Shape, known: Callable[[Value], Any], threads: int):
+        self.function = function
+        self.structure = structure_analysis.analyse(function, apart=False)
+        self.sums = TurnSums(self.structure, shape, known)
+        self.aliases = Aliases(function)
+        self.params = {p.value: p for p in function.params}
+        self.touching = [op for op in walk(function.body) if isinstance(op, Touching)]
+        self.registers = min(_MOST_REGISTERS, REGISTERS // threads - _OTHERS)
+
+    def run(self) -> KeptRows | None:
+        loops, slots, early, sums = list[TurnLoop](), list[tuple[int, ...]](), list[int](), list[int]()
+        atomics = {id(op): k for k, op in enumerate(atomics_of(self.function))}
+        numbers = {id(op): k for k, op in enumerate(loops_of(self.function))}
+        places = {id(op): k for k, op in enumerate(accesses_of(self.function))}
+        for count, rows in self._rows():
+            least, most = _rounded(*self.sums.turns(count))
+            kept = self._kept(rows, most)
+            if (
+                not kept
+                or not self._is_short(rows, most)
+                or (least < most and test_of(rows[0], self.structure) is None)
+            ):
+                continue
+            first = numbers[id(rows[0])]
+            loops += [TurnLoop(numbers[id(loop)], first, least, most) for loop in rows]
+            slots += [tuple(places[id(access.op)] for access in found) for found in kept if len(found) > 1]
+            early += [places[id(found[0].op)] for found in kept if len(found) == 1]
+            sums += [atomics[id(op)] for op in self._summed(rows, most)]
+        return KeptRows(tuple(loops), tuple(slots), tuple(early), tuple(sums)) if loops else None
+
+    # ---- loops
+
+    def _rows(self) -> Iterator[tuple[Count, list[For | While]]]:
+        """Loops that stand one after the other and have the same turns, few of them."""
+        for place in self.structure.places.values():
+            found: dict[Count, list[For | While]] = {}
+            for op in place.block.ops:
+                if isinstance(op, For | While) and (count := self._count(op)) is not None:
+                    found.setdefault(count, []).append(op)
+            yield from found.items()
+
+    def _count(self, loop: For | While) -> Count | None:
+        if isinstance(loop, While) and not all(isinstance(op, PURE) for op in loop.before.ops):
+            return None
+        count = self.sums.count(loop)
+        return count if count is not None and 0 < self.sums.turns(count)[1] <= _MOST_TURNS else None
+
+    def _is_short(self, rows: list[For | While], most: int) -> bool:
+        return most * sum(1 for loop in rows for _ in walk(loop.body)) <= _MOST_CODE
+
+    # ---- elements
+
+    def _kept(self, rows: list[For | While], most: int) -> list[list[_Access]]:
+        """What is at the same place in several turns' worth of loops, as far as there are registers."""
+        found: dict[_Element, list[_Access]] = {}
+        for loop in rows:
+            for op in loop.body.ops:
+                if isinstance(op, Load | Store) and (element := self._element(op, loop)) is not None:
+                    found.setdefault(element, []).append(_Access(op, loop))
+        left, kept = self.registers, list[list[_Access]]()
+        for element, accesses in sorted(found.items(), key=lambda item: -len(item[1])):
+            several = len({id(a.loop) for a in accesses}) > 1
+            if len(accesses) > 1 and not several:
+                continue
+            needed = most * max(1, element.type.size // _WORD)
+            wanted = several or (kept and self._may_be_early(element, accesses[0], rows[0]))
+            if needed <= left and wanted and self._may_stay(element, accesses):
+                left -= needed
+                kept.append(accesses)
+        return kept
+
+    def _may_be_early(self, element: _Element, access: _Access, first: For | While) -> bool:
+        """Whether what one loop reads can be under way when the first loop is, long before it is needed: every block
+        reads others, at an address that is known by then."""
+        loop, moves = access.loop, any(_moves(basis) for basis, _ in element.coefficients)
+        if loop is first or not moves or not isinstance(loop, For) or not isinstance(access.op, Load):
+            return False
+        return address_of(access.op, loop, first, self.structure) is not None
+
+    def _element(self, op: Load | Store, loop: For | While) -> _Element | None:
+        type, root = op.ptr.type, self.aliases.root(op.ptr)
+        if op.volatile or not isinstance(type, Pointer) or not isinstance(type.pointee, Scalar):
+            return None
+        address = self.sums.address(op.ptr, root) if root in self.params else None
+        if address is None or any(basis in self.sums.wrapping for basis in address.coefficients):
+            return None
+        fixed, each = self.sums.per_turn(address, loop)
+        return _Element(root, fixed.const, frozenset(fixed.terms), each, type.pointee)
+
+    def _may_stay(self, element: _Element, accesses: list[_Access]) -> bool:
+        others = [op for op in self.touching if self.aliases.may_share(self.aliases.root(op.ptr), element.root)]
+        if not any(isinstance(op, Store | Atomic) for op in others):
+            return True
+        own = self.params[element.root].own and abs(element.each) >= element.type.size
+        return own and {id(op) for op in others} == {id(access.op) for access in accesses}
+
+    # ---- sums
+
+    def _summed(self, rows: list[For | While], most: int) -> Iterator[Atomic]:
+        """Additions to cells of the block that a thread makes at the same places for one row after the other: it adds
+        up what it adds to each, and adds that in the end. Nobody sees the cells before the rows are done."""
+        around = around_rows(rows[0], self.structure)
+        ops = [(op, loop) for loop in rows for op in atomics_in(loop.body)]
+        if around is None or len(ops) < _SEVERAL or most * len(ops) > _MOST_SUMS:
+            return
+        used = uses(self.function.body)
+        for op, loop in ops:
+            if isinstance(loop, For) and not used.get(op.result) and self._stays(op, loop, around):
+                yield op
+
+    def _stays(self, op: Atomic, loop: For, around: For | While) -> bool:
+        root, type = self.aliases.root(op.ptr), op.ptr.type
+        address = self.sums.address(op.ptr, root)
+        if op.kind != "add" or not isinstance(type, Pointer) or type.space != "shared" or address is None:
+            return False
+        fixed, each = self.sums.per_turn(address, loop)
+        inside = {id(inner) for inner in walk(around.body) if isinstance(inner, Touching)}
+        others = [o for o in self.touching if id(o) in inside and self.aliases.may_meet(o.ptr, op.ptr)]
+        apart = abs(each) >= type.pointee.size and not any(_moves(basis) for basis in fixed.coefficients)
+        return apart and others == [op] and outside(op.ptr, loop, around, self.structure) is not None
+
+
+def atomics_in(block: Block) -> Iterator[Atomic]:
+    """Of a turn, on either side of branches."""
+    for op in block.ops:
+        if isinstance(op, Atomic):
+            yield op
+        elif isinstance(op, If):
+            yield from atomics_in(op.then)
+            yield from atomics_in(op.orelse)
+
+
+def around_rows(loop: For | While, structure: Structure) -> For | While | None:
+    """The loop at the top of the function that a row's loop stands in."""
+    place = structure.place_of(loop)
+    owner = place.owner
+    return owner if isinstance(owner, For | While) and place.parent is structure.top else None
+
+
+def outside(ptr: Value, loop: For, around: For | While, structure: Structure) -> list[Op] | None:
+    """What computes an address in a turn, from what is known before all rows; None where that takes more."""
+    found = _slice(ptr, loop.body.args[0], lambda v: structure.is_inside(v, around), structure)
+    return None if found is None else [op for op in walk(around.body) if op in found]
+
+
+def address_of(op: Load, loop: For, first: For | While, structure: Structure) -> list[Op] | None:
+    """What computes an address in a turn, from what is known before the first loop; None where that takes more."""
+    block = structure.place_of(first).block
+    later = block.ops[block.ops.index(first) :]
+    made = {v for other in later for v in other.results}
+    found = _slice(op.ptr, loop.body.args[0], lambda v: v in made or structure.is_inside(v, loop), structure)
+    return None if found is None else [op for op in (*later, *loop.body.ops) if op in found]
+
+
+def _slice(value: Value, turn: Value, is_later: Callable[[Value], bool], structure: Structure) -> set[Op] | None:
+    """The operations behind a value, as far as it is not known already; None where they do more than compute."""
+    wanted, found = [value], set[Op]()
+    while wanted:
+        value = wanted.pop()
+        op = structure.definition.get(value)
+        if value is turn or op in found or not is_later(value):
+            continue
+        if op is None or not isinstance(op, (*PURE, *ADDRESSES)):
+            return None
+        found.add(op)
+        wanted += operands(op)
+    return found
+
+
+def _moves(basis: Basis) -> bool:
+    """Whether blocks have different ones, or turns of loops around."""
+    if isinstance(basis, Part):
+        return any(map(_moves, basis.of.coefficients))
+    return isinstance(basis, Value) or (isinstance(basis, tuple) and basis[0] == "block_idx")
+
+
+def _rounded(least: int, most: int) -> tuple[int, int]:
+    """So that few different numbers have code of their own: powers of two, unless all threads take equally many turns.
+    Turns before `least` are taken by all."""
+    if least == most:
+        return least, most
+    above = 1 << (most - 1).bit_length()
+    return above // 2 if least >= above // 2 else 0, above
+
+
+def loops_of(function: Function) -> list[For | While]:
+    return [op for op in walk(function.body) if isinstance(op, For | While)]
+
+
+def atomics_of(function: Function) -> list[Atomic]:
+    return [op for op in walk(function.body) if isinstance(op, Atomic)]
+
+
+def accesses_of(function: Function) -> list[Load | Store]:
+    return [op for op in walk(function.body) if isinstance(op, Load | Store)]

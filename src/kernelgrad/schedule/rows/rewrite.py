@@ -1,0 +1,242 @@
+"""Rows in registers (see `proof`): their loops take a constant number of turns, each of which has a place for elements.
+
+    for (int c = lane; c < n; c += 32) top = max(top, x[c]);      ->   for (int k = 0; k < 32; ++k) {  // unrolled
+    for (int c = lane; c < n; c += 32) sum += exp(x[c] - top);             int c = lane + k * 32;
+                                                                           x_row[k] = x[c]; top = max(top, x_row[k]); }
+                                                                       for (int k = 0; k < 32; ++k)    // unrolled
+                                                                           sum += exp(x_row[k] - top);
+
+Turns that not every thread takes test what the first of the loops tests. Unrolled, the arrays are registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ...analysis import structure as structure_analysis
+from ...analysis.machine import REGISTERS
+from ...analysis.tuning import KeptRows, TurnLoop
+from ...ir.builder import Builder
+from ...ir.ops import Atomic, Block, For, Function, If, Load, Module, Op, Store, Value, While
+from ...ir.traverse import clone, descend, substitute, with_body
+from ...ir.types import I32, Array, Pointer
+from .proof import accesses_of, address_of, around_rows, atomics_in, atomics_of, loops_of, outside
+from .turns import counter, holds, test_of
+
+_OTHERS = 40  # registers of a thread that are not elements
+_WORD = 4
+
+
+def run(function: Function, module: Module, plan: KeptRows) -> Function:
+    body = _Rewrite(function, plan).block(function.body)
+    return _with_registers(with_body(function, body), function, plan)
+
+
+def _with_registers(rewritten: Function, function: Function, plan: KeptRows) -> Function:
+    """Fewer blocks at a time, where elements need more registers than so many blocks leave for a thread."""
+    bounds = function.launch_bounds
+    if len(bounds) < 2:
+        return rewritten
+    most, accesses = max(loop.most for loop in plan.loops), accesses_of(function)
+    # What is loaded early is not needed any more when the last of what is written is.
+    words = sum(max(1, _pointee(accesses[slot[0]].ptr).size // _WORD) for slot in plan.slots)
+    needed = most * (words + len(plan.sums)) + _OTHERS
+    return replace(rewritten, launch_bounds=(bounds[0], max(1, min(bounds[1], REGISTERS // (bounds[0] * needed)))))
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """The array in which an element stays. `first`: the access that finds it; `last`: the store that leaves it."""
+
+    array: Value
+    first: Op | None
+    last: Op | None
+
+
+class _Rewrite:
+    def __init__(self, function: Function, plan: KeptRows):
+        self.structure = structure_analysis.analyse(function, apart=False)
+        self.loops, self.accesses = loops_of(function), accesses_of(function)
+        self.turns = {id(self.loops[turns.number]): turns for turns in plan.loops}
+        self.slots: dict[int, _Slot] = {}  # by access
+        self.arrays: dict[int, list[Op]] = {}  # by the loop before which they stand
+        most = {id(op): turns for turns in plan.loops for op in self.loops[turns.number].body.ops}
+        self.early: dict[int, list[tuple[Load, For]]] = {}  # by the first loop
+        for slot in plan.slots:
+            self._make(tuple(self.accesses[k] for k in slot), most[id(self.accesses[slot[0]])])
+        self.sums: dict[int, Value] = {}  # by the atomic
+        self.around: dict[int, tuple[list[Op], list[Op]]] = {}  # what stands before and after a loop
+        atomics = atomics_of(function)
+        adding = {id(op): turns for turns in plan.loops for op in atomics_in(self.loops[turns.number].body)}
+        for number in plan.sums:
+            self._make_sum(atomics[number], adding[id(atomics[number])])
+        for number in plan.early:
+            self._make_early(self.accesses[number], most[id(self.accesses[number])])
+
+    def _make_sum(self, op: Atomic, turns: TurnLoop) -> None:
+        loop = self.loops[turns.number]
+        around = around_rows(loop, self.structure)
+        assert isinstance(loop, For) and around is not None
+        b = Builder(op.span)
+        self.sums[id(op)] = b.decay(b.alloca(Array(_pointee(op.ptr), turns.most), name="~sums"))
+        zero = b.constant(-0.0, _pointee(op.ptr))
+        self.each(b, turns.most, lambda turn: b.store(b.offset(self.sums[id(op)], turn), zero))
+        before, after = self.around.setdefault(id(around), ([], []))
+        before += b.ops
+        b = Builder(op.span)
+        self.each(b, turns.most, lambda turn: self.add(b, op, loop, around, turn))
+        after += b.ops
+
+    def each(self, b: Builder, turns: int, work: Callable[[Value], None]) -> None:
+        turn = Value(I32, "~turn")
+        with b.region() as region:
+            work(turn)
+        b.for_(b.constant(0, I32), b.constant(turns, I32), (), 1, region.block((turn,)), unroll=0)
+
+    def add(self, b: Builder, op: Atomic, loop: For, around: For | While, turn: Value) -> None:
+        """A turn's sum, where anything was added to it: then there is a place for it."""
+        total = b.load(b.offset(self.sums[id(op)], turn))
+        with b.region() as region:
+            mapping = {loop.body.args[0]: counter(b, loop, turn)}
+            b.ops += clone(Block((), tuple(outside(op.ptr, loop, around, self.structure) or ()), ()), mapping).ops
+            added = replace(op, ptr=mapping.get(op.ptr, op.ptr), args=(total,), results=(Value(op.result.type),))
+            b.add(added)
+        b.if_(b.apply("ne", total, b.constant(0.0, total.type)), region.block())
+
+    def _make(self, accesses: tuple[Load | Store, ...], turns: TurnLoop) -> None:
+        stores = [op for op in accesses if isinstance(op, Store)]
+        slot = _Slot(self._array(accesses[0], turns), accesses[0], stores[-1] if stores else None)
+        self.slots.update((id(op), slot) for op in accesses)
+
+    def _make_early(self, load: Load | Store, turns: TurnLoop) -> None:
+        loop = self.loops[turns.number]
+        assert isinstance(load, Load) and isinstance(loop, For)
+        self.slots[id(load)] = _Slot(self._array(load, turns), None, None)
+        self.early.setdefault(id(self.loops[turns.first]), []).append((load, loop))
+
+    def _array(self, access: Load | Store, turns: TurnLoop) -> Value:
+        b = Builder(access.span)
+        array = b.decay(b.alloca(Array(_pointee(access.ptr), turns.most), name="~row"))
+        self.arrays.setdefault(turns.first, []).extend(b.ops)
+        return array
+
+    def block(self, block: Block) -> Block:
+        ops: list[Op] = []
+        found: dict[Value, Value] = {}
+        for op in block.ops:
+            turns = self.turns.get(id(op))
+            if turns is None or not isinstance(op, For | While):
+                before, after = self.around.get(id(op), ([], []))
+                ops += (*before, descend(op, self.block), *after)
+                continue
+            if turns.number == turns.first:
+                ops += self.arrays.get(turns.first, ())
+            b = Builder(op.span)
+            found.update(zip(op.results, self.loop(b, op, turns), strict=True))
+            ops += b.ops
+        return substitute(Block(block.args, tuple(ops), block.results), found)
+
+    def loop(self, b: Builder, loop: For | While, turns: TurnLoop) -> tuple[Value, ...]:
+        carried = loop.inits
+        down = isinstance(loop, For) and loop.step < 0
+        pieces = [(0, turns.least, False), (turns.least, turns.most, True)]
+        for start, end, tested in reversed(pieces) if down else pieces:
+            if start < end:
+                carried = self.piece(b, loop, turns, (start, end), carried, tested)
+        if isinstance(loop, For):
+            return carried
+        mapping = dict(zip(loop.before.args, carried, strict=True))
+        b.ops += clone(Block((), loop.before.ops, ()), mapping).ops
+        return tuple(mapping.get(v, v) for v in loop.before.results[1:])
+
+    def piece(
+        self,
+        b: Builder,
+        loop: For | While,
+        turns: TurnLoop,
+        span: tuple[int, int],
+        inits: tuple[Value, ...],
+        tested: bool,
+    ) -> tuple[Value, ...]:
+        """Turns from one to another; in the order of the loop."""
+        start, end = span
+        turn, args = Value(I32, "~turn"), tuple(Value(v.type, v.name) for v in inits)
+        with b.region() as region:
+            results = self.guarded(b, loop, turns, turn, args) if tested else self.turn(b, loop, turn, args)
+        body = region.block((turn, *args), results)
+        down = isinstance(loop, For) and loop.step < 0
+        ends = (end - 1, start - 1, -1) if down else (start, end, 1)
+        lower, upper = (b.constant(n, I32) for n in ends[:2])
+        return b.for_(lower, upper, inits, ends[2], body, unroll=0)
+
+    def guarded(
+        self, b: Builder, loop: For | While, turns: TurnLoop, turn: Value, args: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        test = test_of(self.loops[turns.first], self.structure)
+        assert test is not None
+        runs = holds(b, test, turn)
+        with b.region() as taken:
+            results = self.turn(b, loop, turn, args)
+        return b.if_(runs, taken.block((), results), Block((), (), args))
+
+    def turn(self, b: Builder, loop: For | While, turn: Value, args: tuple[Value, ...]) -> tuple[Value, ...]:
+        """One turn's work; what is carried after it."""
+        for load, later in self.early.get(id(loop), ()):
+            self.load_early(b, load, later, loop, turn)
+        if isinstance(loop, For):
+            mapping = dict(zip(loop.body.args, (counter(b, loop, turn), *args), strict=True))
+        else:
+            mapping = dict(zip(loop.before.args, args, strict=True))
+            b.ops += clone(Block((), loop.before.ops, ()), mapping).ops
+            forwarded = (mapping.get(v, v) for v in loop.before.results[1:])
+            mapping |= dict(zip(loop.body.args, forwarded, strict=True))
+        body = self.with_slots(loop.body, turn)
+        copied = clone(Block((), body.ops, body.results), mapping)
+        b.ops += copied.ops
+        return copied.results
+
+    # ---- elements
+
+    def load_early(self, b: Builder, load: Load, later: For, first: For | While, turn: Value) -> None:
+        mapping = {later.body.args[0]: counter(b, later, turn)}
+        address = address_of(load, later, first, self.structure) or ()
+        copied = clone(Block((), (*address, load), (load.result,)), mapping)
+        b.ops += copied.ops
+        b.store(b.offset(self.slots[id(load)].array, turn), copied.results[0])
+
+    def with_slots(self, body: Block, turn: Value) -> Block:
+        found: dict[Value, Value] = {}
+        ops = [new for op in body.ops for new in self.access(op, turn, found)]
+        return substitute(Block(body.args, tuple(ops), body.results), found)
+
+    def access(self, op: Op, turn: Value, found: dict[Value, Value]) -> Iterator[Op]:
+        if isinstance(op, Atomic) and id(op) in self.sums:
+            b = Builder(op.span)
+            place = b.offset(self.sums[id(op)], turn)
+            b.store(place, b.apply("add", b.load(place), op.args[0]))
+            yield from b.ops
+            return
+        slot = self.slots.get(id(op))
+        if slot is None:
+            yield descend(op, lambda side: self.with_slots(side, turn)) if isinstance(op, If) else op
+            return
+        b = Builder(op.span)
+        place = b.offset(slot.array, turn)
+        if isinstance(op, Load):
+            if op is slot.first:
+                b.add(op)
+                b.store(place, op.result)
+            else:
+                found[op.result] = b.load(place, name=op.result.name)
+        else:
+            assert isinstance(op, Store)
+            b.store(place, op.value)
+            if op is slot.last:
+                b.add(op)
+        yield from b.ops
+
+
+def _pointee(ptr: Value) -> Array:
+    assert isinstance(ptr.type, Pointer)
+    return ptr.type.pointee  # type: ignore[return-value]

@@ -1,0 +1,126 @@
+"""Rows that stay in registers between the loops over them: in every spelling of the loops, for every length."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from every_plan import forced
+from kept_row_cases import HELPERS, KEPT, NOT_KEPT, ROWS, WARP, arrays, compiled, launch_of
+from kernelgrad.analysis.tuning import KeptRows
+from kernelgrad.derivatives.gradient import Gradient
+from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways
+
+from ..emulation.run_text import run_emitted
+
+LENGTHS = (128, 192, 150, 64, 40, 1, 0, 1000)
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
+
+
+def rows_of(gradient: Any, body: str, n: int) -> KeptRows | None:
+    y, x, w = arrays(n)
+    found = gradient.planned(make_launch(*launch_of(body)), (y, x, w, ROWS, n), {}, on_gpu=True)
+    rows: KeptRows | None = found.plan.variant.options.facts.rows
+    return rows
+
+
+def compare(
+    kernel: Any, body: str, n: int, element: Any = np.float64, tolerance: float = 1e-10, **options: Any
+) -> None:
+    """With forward mode."""
+    y, x, w = arrays(n, element)
+    grid, block = launch_of(body)
+    d_y, d_x, d_w = (np.cos(np.arange(a.size)).astype(element) for a in (y, x, w))
+    before = {"x": d_x.copy(), "w": d_w.copy()}
+    gradient = kg.gradient(kernel, "y, x, w", **options)
+    seed = d_y.copy()
+    gradient[grid, block](y, x, w, ROWS, n, d_y, d_x, d_w)
+    forward = kg.jvp(kernel, "y, x, w")
+    for name, got, size in (("x", d_x, ROWS * n), ("w", d_w, n)):
+        base = 0 if name in options.get("assign", ()) else before[name]
+        for at in range(0, size, max(1, size // 7)):
+            tangents = {k: np.zeros_like(v) for k, v in (("x", x), ("w", w))}
+            tangents[name][at] = 1
+            t_y = np.zeros_like(y)
+            forward[grid, block](y.copy(), x, w, ROWS, n, t_y, tangents["x"], tangents["w"])
+            want = (t_y * seed).sum() + (base if np.isscalar(base) else base[at])
+            np.testing.assert_allclose(got[at], want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_values(name: str) -> None:
+    kernel = compiled(KEPT[name])
+    for n in LENGTHS:
+        compare(kernel, KEPT[name], n, primal=False, keep="y", assign=["x", "w"])
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_is_kept(name: str) -> None:
+    gradient = kg.gradient(compiled(KEPT[name]), "y, x, w", primal=False, keep="y", assign=["x"])
+    assert rows_of(gradient, KEPT[name], 256) is not None
+    assert rows_of(gradient, KEPT[name], 250) is not None
+    assert rows_of(gradient, KEPT[name], 100_000) is None
+
+
+@pytest.mark.parametrize("name", NOT_KEPT)
+def test_is_not_kept(name: str) -> None:
+    kernel = compiled(NOT_KEPT[name])
+    assert rows_of(kg.gradient(kernel, "y, x, w", primal=False, keep="y"), NOT_KEPT[name], 256) is None
+    compare(kernel, NOT_KEPT[name], 150, primal=False, keep="y", assign=["x", "w"])
+
+
+@pytest.mark.parametrize("options", [{}, {"primal": False}, {"may_alias": True}, {"deterministic": True}], ids=str)
+def test_added_to_what_is_there(options: dict[str, Any]) -> None:
+    body = KEPT["three sums"]
+    for n in (128, 150):
+        compare(compiled(body), body, n, **options)
+
+
+NORM = WARP + (
+    "T m = 0, q = 0; for (int c = c0; c < n; c += 32) { T v = x[row * n + c]; m += v; q += v * v; }"
+    "m = warp_sum(m) / n; q = rsqrt(warp_sum(q) / n - m * m + (T)0.01);"
+    "for (int c = c0; c < n; c += 32) y[row * n + c] = (x[row * n + c] - m) * q * w[c] + b[c];"
+)
+
+
+@pytest.mark.parametrize("n", [64, 50, 96])
+def test_sums_over_rows(n: int) -> None:
+    """Blocks that have cells for the weights' adjoints: a thread adds to those when all of its rows are done."""
+    params, rows, rng = "T *y, const T *x, const T *w, const T *b, int rows, int n", 160, np.random.default_rng(n)
+    kernel: Any = kg.compile(f"typedef double T; {HELPERS} __global__ void k({params}) {{ {NORM} }}")["k"]
+    y, x, w, b, d_y = (rng.uniform(-2, 2, size) for size in (rows * n, rows * n, n, n, rows * n))
+    found = []
+    for plan in ("in cells of blocks", "one kernel"):
+        d_x, d_w, d_b = np.full_like(x, 3.0), np.full_like(w, 5.0), np.full_like(b, 7.0)
+        with forced(plan):
+            gradient = kg.gradient(kernel, "y, x, w, b", primal=False, keep="y", assign="x")
+            gradient[rows // 2, 64](y, x, w, b, rows, n, d_y, d_x, d_w, d_b)
+        kept = [v.options.facts.rows for v in gradient.forms.made.values() if v.options.facts.rows is not None]
+        found.append((d_x, d_w, d_b))
+        assert any(facts.sums for facts in kept) == (plan != "one kernel")
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.parametrize("n", [64, 150])
+@pytest.mark.parametrize("name", ["softmax, a warp a row", "while and pointers"])
+def test_as_text(name: str, n: int) -> None:
+    """As a GPU gets it, where all lanes are under way at once."""
+    kernel, (grid, block), (y, x, w) = compiled(KEPT[name]), launch_of(KEPT[name]), arrays(n)
+    gradient = kg.gradient(kernel, "y, x", primal=False, keep="y", assign="x")
+    text = gradient.source_for(grid, block, y, x, w, ROWS, n, on_gpu=True)
+    assert "registers" in text
+    d_y, want, got = np.cos(np.arange(y.size)), np.full_like(x, 3.0), np.zeros_like(x)  # cleared
+    gradient[grid, block](y, x, w, ROWS, n, d_y, want)
+    run_emitted(text, "k_grad", grid, block, (y, x, w, np.int32(ROWS), np.int32(n), d_y.copy(), got))
+    np.testing.assert_allclose(got[: ROWS * n], want[: ROWS * n], rtol=1e-11, atol=1e-12)

@@ -1,0 +1,93 @@
+"""Kernels whose threads keep the elements of a row from one loop over it to the next, and neighbours that do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import kernelgrad as kg
+
+SUM = "for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffff, v, d); return v;"
+MAX = "for (int d = 16; d > 0; d >>= 1) v = max(v, __shfl_xor_sync(0xffffffff, v, d)); return v;"
+HELPERS = f"""
+__device__ T warp_sum(T v) {{ {SUM} }}
+__device__ T warp_max(T v) {{ {MAX} }}
+__device__ T block_sum(T v)
+{{
+    __shared__ T s[64];
+    s[threadIdx.x] = v;
+    __syncthreads();
+    for (int d = 32; d > 0; d /= 2) {{
+        if (threadIdx.x < d) s[threadIdx.x] += s[threadIdx.x + d];
+        __syncthreads();
+    }}
+    v = s[0];
+    __syncthreads();
+    return v;
+}}
+"""
+WARP = "int row = blockIdx.x * 2 + threadIdx.x / 32, c0 = threadIdx.x % 32; if (row >= rows) return; "
+BLOCK = "int row = blockIdx.x; "
+
+# The body of `k(T *y, const T *x, const T *w, int rows, int n)`: blocks of 64 threads.
+KEPT = {
+    "softmax, a warp a row": WARP
+    + "T top = -1e30, sum = 0; for (int c = c0; c < n; c += 32) top = max(top, x[row * n + c]); top = warp_max(top);"
+    "for (int c = c0; c < n; c += 32) sum += exp(x[row * n + c] - top); sum = warp_sum(sum);"
+    "for (int c = c0; c < n; c += 32) y[row * n + c] = exp(x[row * n + c] - top) / sum;",
+    "softmax, a block a row, strides of the block": BLOCK
+    + "T sum = 0; for (int c = threadIdx.x; c < n; c += blockDim.x) sum += exp(x[row * n + c]); sum = block_sum(sum);"
+    "for (int c = threadIdx.x; c < n; c += blockDim.x) y[row * n + c] = exp(x[row * n + c]) / sum;",
+    "while and pointers": BLOCK
+    + "const T *p = x + (size_t)row * n; T sum = 0; unsigned c = threadIdx.x; while (c < n) { sum += p[c] * p[c];"
+    " c += 64; } sum = 1 + block_sum(sum);"
+    "for (unsigned c = threadIdx.x; c < n; c += 64) y[row * n + c] = p[c] / sum;",
+    "up to and with": BLOCK
+    + "T sum = 0; for (int c = threadIdx.x; c <= n - 1; c += 64) sum += x[row * n + c] * w[c]; sum = block_sum(sum);"
+    "for (int c = threadIdx.x; c <= n - 1; c += 64) y[row * n + c] = x[row * n + c] * sum * w[c];",
+    "three sums": BLOCK
+    + "T m = 0, q = 0; for (int c = threadIdx.x; c < n; c += 64) m += x[row * n + c]; m = block_sum(m) / n;"
+    "for (int c = threadIdx.x; c < n; c += 64) { T d = x[row * n + c] - m; q += d * d; }"
+    "q = rsqrt(block_sum(q) / n + (T)1e-3);"
+    "for (int c = threadIdx.x; c < n; c += 64) y[row * n + c] = (x[row * n + c] - m) * q * w[c];",
+    "sixty-four bits": BLOCK
+    + "T sum = 0; for (long long c = threadIdx.x; c < (long long)n; c += 64) sum += sin(x[(long long)row * n + c]);"
+    "sum = block_sum(sum); for (size_t c = threadIdx.x; c < n; c += 64) y[row * n + c] = sin(x[row * n + c]) * sum;",
+    "blocks of two axes": "int row = blockIdx.x * 2 + threadIdx.y, t = threadIdx.x; if (row < rows) { T sum = 0;"
+    "for (int c = t; c < n; c += 32) sum += x[row * n + c] * x[row * n + c]; sum = warp_sum(sum);"
+    "for (int c = t; c < n; c += 32) y[row * n + c] = x[row * n + c] / (1 + sum); }",
+    "columns of a row, transposed": BLOCK
+    + "T sum = 0; for (int c = threadIdx.x; c < n; c += 64) sum += x[c * rows + row] * x[c * rows + row];"
+    "sum = 1 + block_sum(sum); for (int c = threadIdx.x; c < n; c += 64) y[c * rows + row] = x[c * rows + row] / sum;",
+}
+NOT_KEPT = {
+    "other turns": BLOCK
+    + "T sum = 0; for (int c = threadIdx.x; c < n; c += 64) sum += x[row * n + c]; sum = block_sum(sum);"
+    "for (int c = threadIdx.x; c < n - 1; c += 64) y[row * n + c] = x[row * n + c] * sum;",
+    "other elements": BLOCK
+    + "T sum = 0; for (int c = threadIdx.x; c < n; c += 64) sum += x[row * n + c]; sum = block_sum(sum);"
+    "for (int c = threadIdx.x; c < n; c += 64) y[row * n + c] = x[row * n + n - 1 - c] * sum;",
+    "in some turns": BLOCK
+    + "T sum = 0; for (int c = threadIdx.x; c < n; c += 64) if (c % 3) sum += x[row * n + c] * x[row * n + c];"
+    "sum = block_sum(sum); for (int c = threadIdx.x; c < n; c += 64) if (c % 2) y[row * n + c] = x[row * n + c] / sum;",
+    "an element of all turns": BLOCK
+    + "T sum = 0; for (int c = threadIdx.x; c < n; c += 64) sum += x[row * n + threadIdx.x] * c;"
+    "sum = block_sum(sum); for (int c = threadIdx.x; c < n; c += 64) y[row * n + c] = c * sum;",
+}
+ROWS = 6
+
+
+def compiled(body: str, element: str = "double") -> Any:
+    params = "T *y, const T *x, const T *w, int rows, int n"
+    return kg.compile(f"typedef {element} T; {HELPERS} __global__ void k({params}) {{ {body} }}")["k"]
+
+
+def launch_of(body: str) -> tuple[Any, Any]:
+    block = (32, 2) if "threadIdx.y" in body else 64
+    return (ROWS if body.startswith(BLOCK) else (ROWS + 1) // 2), block
+
+
+def arrays(n: int, element: Any = np.float64) -> list[Any]:
+    rng = np.random.default_rng(n)
+    return [rng.uniform(-2, 2, size).astype(element) for size in (ROWS * n + 3, ROWS * n + 3, n + 3)]
