@@ -61,16 +61,16 @@ def summed(function: Function) -> dict[For, tuple[Sum, ...]]:
     """The updates of each loop that lanes can add up in strips."""
     if not any(isinstance(op, Atomic) and op.together for op in walk(function.body)):
         return {}
-    search = _Search(function)
+    search = Search(function)
     found = {op: search.sums(op) for op in walk(function.body) if isinstance(op, For)}
     return {loop: sums for loop, sums in found.items() if sums}
 
 
 def fixed_loads(function: Function, loop: For) -> dict[Load, Address]:
     """Those of each iteration that give the same whenever they are made, with their addresses."""
-    search = _Search(function)
+    search = Search(function)
     fixed = {op for op in walk(loop.body) if isinstance(op, Load) and search.is_fixed(op)}
-    slices = _Slices(loop, fixed)
+    slices = Slices(loop, fixed)
     found = {op: slices.address(op) for op in loop.body.ops if isinstance(op, Load) and op in fixed}
     return {op: address for op, address in found.items() if address is not None}
 
@@ -96,7 +96,7 @@ class _Rewrite:
         return Block(block.args, tuple(ops), block.results)
 
 
-class _Search:
+class Search:
     def __init__(self, function: Function):
         self.aliases = Aliases(function)
         self.uniform = uniform_values(function)
@@ -115,7 +115,7 @@ class _Search:
         if short or len(inside) > _MOST_OPERATIONS or not all(isinstance(op, _PLAIN) for op in inside):
             return ()
         fixed = {op for op in inside if isinstance(op, Load) and self.is_fixed(op)}
-        slices = _Slices(loop, fixed)
+        slices = Slices(loop, fixed)
         updates = _updates(loop.body, self.zeros)
         found = [self.sum(op, slices) for op in updates if self.is_unseen(op.update, inside)]
         possible = [s for s in found if s is not None]
@@ -127,7 +127,7 @@ class _Search:
         """Of memory that nobody writes."""
         return not op.volatile and self.aliases.root(op.ptr) in self.read_only
 
-    def sum(self, found: _Update, slices: _Slices) -> Sum | None:
+    def sum(self, found: _Update, slices: Slices) -> Sum | None:
         op, update = found
         address = slices.address(update)
         if address is None:
@@ -196,7 +196,7 @@ class Address:
     linear: bool
 
 
-class _Slices:
+class Slices:
     """The arithmetic behind addresses in a loop's body. `fixed`: loads that give the same whenever they are made."""
 
     def __init__(self, loop: For, fixed: set[Load]):
