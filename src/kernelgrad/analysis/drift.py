@@ -8,10 +8,10 @@ all threads in an iteration of that loop is not the same for them then.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
-from ..ir.ops import Block, For, Function, If, Op, Value, While
+from ..ir.ops import Block, Constant, For, Function, If, Op, Value, While
 from ..ir.traverse import blocks
 
 
@@ -29,7 +29,7 @@ class _Walk:
 
     def block(self, block: Block, repeated: frozenset[Value], apart: frozenset[Value]) -> None:
         """`repeated`: what has a value for each iteration around; `apart`: of that, what lanes may be apart by."""
-        own = frozenset((*block.args, *(v for op in block.ops for v in op.results)))
+        own = frozenset((*block.args, *_computed(block)))
         repeated, apart = (repeated | own, apart | own if apart else apart) if repeated else (repeated, apart)
         for op in block.ops:
             self.op(op, repeated, apart)
@@ -41,7 +41,7 @@ class _Walk:
             apart = apart | repeated
         for inner in blocks(op):
             loops = isinstance(op, For | While)
-            counted = (*inner.args, *(v for o in inner.ops for v in o.results)) if loops else ()
+            counted = (*inner.args, *_computed(inner)) if loops else ()
             self.block(inner, repeated | frozenset(counted), apart)
 
     def parts(self, op: Op) -> bool:
@@ -51,3 +51,7 @@ class _Walk:
             case For(lower, upper):
                 return not {lower, upper} <= self.uniform
         return isinstance(op, While)
+
+
+def _computed(block: Block) -> Iterator[Value]:
+    return (v for op in block.ops if not isinstance(op, Constant) for v in op.results)

@@ -90,7 +90,7 @@ class _Search(Search):
         self.same = self.uniform - repeated | numbers
 
     def dealt(self, loop: For) -> Dealt | None:
-        if loop.lower in self.same and loop.upper in self.same:
+        if {loop.lower, loop.upper} <= self.uniform:
             return None
         inside = list(walk(loop.body))
         loads = [op for op in inside if isinstance(op, Load)]
