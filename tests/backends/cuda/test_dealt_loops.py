@@ -49,7 +49,7 @@ KERNELS = {
     "a_sum_of_the_row": (False, f"double f = x[i]; for ({ROW}) s += f * v[k]; y[i] = s;"),
     # What an iteration takes from the one before stays with its lane, as does a loop that reads what is written.
     "carried": (False, f"for ({ROW}) s = 0.5 * s + v[k]; y[i] = s;"),
-    "steps_of_two": (True, "for (int k = start[i]; k < start[i + 1]; k += 2) s += v[k] * x[at[k]]; y[i] = s;"),
+    "steps_of_two": (False, "for (int k = start[i]; k < start[i + 1]; k += 2) s += v[k] * x[at[k]]; y[i] = s;"),
     "same_range": (False, "for (int k = start[3]; k < start[40]; ++k) s += v[k] * x[at[k]]; y[i] = s;"),
     "not_along_memory": (False, f"for ({ROW}) s += x[at[k * k % 900]]; y[i] = s * s;"),
 }

@@ -33,7 +33,7 @@ from .lane_sums import Search
 WIDTH = 16  # sums that the lanes of a warp share out, two lanes for each
 _FEWEST = 6  # of them: fewer take less by exchanges
 _SHORT = 3  # iterations: fewer do not pay for the exchange before them
-_MOST = 3  # groups of a loop: each takes 16 registers
+_MOST = 2  # groups of a loop: each takes 16 registers
 
 
 def run(function: Function, module: Module) -> Function:
@@ -71,8 +71,9 @@ def contracted(function: Function) -> dict[Op, Found]:
     if not loops:
         return {}
     search = _Search(function)
-    found = {loop: tuple(search.groups(loop))[:_MOST] for loop in loops}
-    return {loop: Found(groups, search.singles(loop, groups)) for loop, groups in found.items() if groups}
+    found = {loop: tuple(search.groups(loop)) for loop in loops}
+    few = {loop: groups for loop, groups in found.items() if 0 < len(groups) <= _MOST}
+    return {loop: Found(groups, search.singles(loop, groups)) for loop, groups in few.items()}
 
 
 def _adds(loop: For) -> bool:
@@ -155,16 +156,13 @@ class _Search(Search):
 
 
 def _stretches(kind: _Kind, sums: list[_Sum]) -> Iterator[Group]:
-    """Up to 16 sums each, of places at the same distance from each other; the first of those at one place."""
+    """Up to 16 sums, of places at the same distance from each other; the first of those at one place. More of them
+    would take more registers than there are."""
     places = dict(sorted({one.at: one for one in reversed(sums)}.items()))
-    starts = list(places)
-    step = starts[1] - starts[0] if len(starts) > 1 else 0
-    for first in range(0, len(starts), WIDTH):
-        own = starts[first : first + WIDTH]
-        even = all(later - at == step for at, later in pairwise(own))
-        if len(own) >= _FEWEST and even and step % kind.type.size == 0:
-            updates, fixed = tuple(places[at].update for at in own), tuple(places[at].fixed for at in own)
-            yield Group(updates, kind.factor, fixed, kind.guards, step // kind.type.size)
+    steps = {later - at for at, later in pairwise(places)}
+    if _FEWEST <= len(places) <= WIDTH and len(steps) == 1 and (step := min(steps)) % kind.type.size == 0:
+        updates, fixed = tuple(one.update for one in places.values()), tuple(one.fixed for one in places.values())
+        yield Group(updates, kind.factor, fixed, kind.guards, step // kind.type.size)
 
 
 def _rewritten(block: Block, found: Mapping[Op, Found]) -> Block:

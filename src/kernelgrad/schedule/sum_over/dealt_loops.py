@@ -15,13 +15,14 @@ ranges overlap meet at addresses, where they add up together (`lane_sums`); part
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ...analysis.machine import FULL_WARP, WARP
-from ...ir.builder import Builder
+from ...ir.builder import Builder, pointee
 from ...ir.effects import PURE
 from ...ir.ops import (
+    Apply,
     Atomic,
     Block,
     Constant,
@@ -46,6 +47,12 @@ _MOST_PASSED = 8  # values that the lane of an iteration is given
 _MOST_TRIPS = 1 << 26  # of a lane: those of a warp fit 32 bits
 _PLAIN = (*PURE, Load, Atomic, If, For, While)
 _POINTING = (Offset, Member, PtrCast)
+_SLOPES: dict[str, Callable[..., int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "neg": lambda a: -a,
+    "convert": lambda a: a,
+}
 _DISTANCES = (1, 2, 4, 8, 16)
 
 
@@ -107,9 +114,35 @@ class _Search(Search):
         accesses = list(_accesses(loop.body))
         for op in sorted(accesses, key=lambda op: isinstance(op, Load)):
             address = slices.address(op)
-            if op.ptr in slices.changing and address is not None and address.linear:
+            step = self.slope(op.ptr, loop.body.args[0]) if address is not None and address.linear else None
+            if address is not None and step is not None and abs(step) == pointee(op.ptr).size:
                 return op.ptr, address
         return None
+
+    def slope(self, value: Value, counter: Value) -> int | None:
+        """By how many bytes, or how much, it grows with the counter; None where that is not a constant."""
+        op = self.definition.get(value)
+        match op:
+            case _ if value is counter:
+                return 1
+            case Offset(ptr, index):
+                base, step = self.slope(ptr, counter), self.slope(index, counter)
+                return None if base is None or step is None else base + step * pointee(ptr).size
+            case Member() | PtrCast():
+                return self.slope(op.ptr, counter)
+            case Apply(fn, args) if fn in _SLOPES:
+                parts = [self.slope(v, counter) for v in args]
+                return None if None in parts else _SLOPES[fn](*parts)
+            case Apply("mul", args):
+                return self.product_slope(args, counter)
+        return 0
+
+    def product_slope(self, args: tuple[Value, ...], counter: Value) -> int | None:
+        steps, numbers = [self.slope(v, counter) for v in args], [self.constants.get(v) for v in args]
+        for step, number in zip(steps, reversed(numbers), strict=True):
+            if step and number is not None:
+                return step * number
+        return 0 if steps == [0, 0] else None
 
     def taken(self, body: Block) -> tuple[tuple[Value, ...], tuple[Op, ...]] | None:
         """The numbers, and the arithmetic of pointers, that a body takes from its lane."""
