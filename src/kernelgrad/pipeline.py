@@ -109,13 +109,15 @@ CUDA = (
     GIVEN,
     Pass("cuda-variables", "transforms.globals", (GlobalRef,), (("global",),)),
     Pass("block_tiles", "schedule.coarsen.block_tiles", (For,)),
+    Pass("dealt_loops", "schedule.sum_over.dealt_loops", (Atomic,)),
+    Pass("contraction", "schedule.sum_over.contraction", (Atomic,)),
     Pass("lane_sums", "schedule.sum_over.lane_sums", (For,)),
     UNMASK,
     Pass("consumed", "schedule.order.late_zeros", (Store,)),
 )
 
 # A function of one thread: what its parameters lead to may be another thread's, at the same index.
-CUDA_FUNCTION = tuple(p for p in CUDA if p.name not in ("block_tiles", "lane_sums"))
+CUDA_FUNCTION = tuple(p for p in CUDA if p.name not in ("block_tiles", "dealt_loops", "contraction", "lane_sums"))
 
 STAGES = ("frontend", *(p.name for p in KERNEL))
 

@@ -37,3 +37,18 @@ def test_every_plan_starts_from_zero(name: str) -> None:
             gradient[2, 32](np.zeros(n), x, p, n, m, np.ones(n), *found)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12, err_msg=plan)
+
+
+@pytest.mark.parametrize("name", ["a loop", "read twice"])
+def test_strips_know_whose_elements_are(name: str) -> None:
+    """What was found of the loop holds for its strips: no atomics, and nothing is cleared that is written."""
+    text = f"""__global__ void k(double *y, const double *x, const double *p, int n, int m) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) {{ {BODIES[name]} }}
+    }}"""
+    arguments = [np.zeros(1024), np.zeros(1024 * 19), np.zeros(2), 1024, 19]
+    with forced("a large tape"):
+        gradient = kg.gradient(kg.compile(text)["k"], "y, x, p", primal=False, keep="y", assign="x, p")
+        found = gradient.source_for(32, 32, *arguments, on_gpu=True)
+    assert "strip" in found and "atomicAdd(&_d_x" not in found and "warp_add(&_d_x" not in found
+    assert ("of _d_x are zeroed" in found) == (name == "read twice")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import starmap
 from typing import TYPE_CHECKING
 
+from ..analysis.ownership.exclusive import place_of
 from ..deep import deeply
 from ..ir.ops import Barrier, BarrierReduce, For, Value, Warp, While
 from ..ir.traverse import kinds
@@ -91,13 +92,22 @@ def _with_rows(forms: Forms, variant: Variant, launch: KnownLaunch, looking: Loo
 
 
 def _cleared(forms: Forms, variant: Variant, launch: KnownLaunch) -> Iterator[Cleared]:
-    """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared. Loops
-    that are run again in strips add to everything."""
+    """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""
     sizes, facts = dict(launch.sizes), variant.options.facts
     overwritten = facts.overwritten | {name for name, _ in facts.read_last}
     for name in forms.settings.assigned:
         param = variant.derivative.adjoints.get(name)
-        written = sizes[name] if name in overwritten and not facts.strips else 0
+        written = sizes[name] if name in overwritten and _writes(variant, name) else 0
         for number, (buffer, nbytes) in enumerate(launch.sizes):
             if param is not None and buffer == param.name and nbytes > written:
                 yield Cleared(number, written, nbytes - written)
+
+
+def _writes(variant: Variant, name: str) -> bool:
+    """Whether the code writes what was found to be written: loops in strips were not there yet when it was."""
+    facts, prepared = variant.options.facts, variant.derivative.prepared
+    if not facts.strips:
+        return True
+    loads = [op for op in prepared.memory.loads if any(root.name == name for root in prepared.memory.of(op.ptr))]
+    ends = [op for op in loads if name in facts.overwritten or place_of(op, name) in facts.read_last]
+    return bool(ends) and all(id(op) in prepared.accumulation.writes for op in ends)

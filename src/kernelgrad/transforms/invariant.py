@@ -32,7 +32,7 @@ def _split(body: Block) -> tuple[list[Op], Block]:
     kept: list[Op] = []
     known: set[Value] = set(outside)
     for op in body.ops:
-        if _is_movable(op) and all(v in known for v in operands(op)):
+        if is_movable(op) and all(v in known for v in operands(op)):
             moved.append(op)
             known.update(op.results)
         else:
@@ -40,7 +40,7 @@ def _split(body: Block) -> tuple[list[Op], Block]:
     return moved, Block(body.args, tuple(kept), body.results)
 
 
-def _is_movable(op: Op) -> bool:
+def is_movable(op: Op) -> bool:
     if isinstance(op, Builtin):
         return "clock" not in op.name and "timer" not in op.name
     return isinstance(op, Constant) or (isinstance(op, Apply) and is_cheap(op))

@@ -54,6 +54,31 @@ CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
         4,
         {"y", "x"},
     ),
+    "own column, its first element twice": (
+        f"{I} if (i >= w) return; double s = x[i]; for (int k = 1; k < h; k++) s *= x[k * w + i]; y[i] = s * x[i];",
+        2,
+        4,
+        {"y", "x"},
+    ),
+    "own column in strips": (
+        f"{I} if (i >= w) return; double s = 1; for (int k = 0; k + 1 < h; k += 2)"
+        " { s *= x[k * w + i]; s += x[(k + 1) * w + i]; } y[i] = s * x[(h - 1) * w + i];",
+        2,
+        4,
+        {"y", "x"},
+    ),
+    "columns too narrow": (
+        f"{I} if (i >= w) return; double s = x[i]; for (int k = 1; k < h; k++) s *= x[k * (w - 1) + i]; y[i] = s;",
+        2,
+        4,
+        {"y"},
+    ),
+    "columns next to each other": (
+        f"{I} if (i >= w) return; double s = x[i]; for (int k = 1; k < h; k++) s *= x[k * w + i + 1]; y[i] = s;",
+        2,
+        4,
+        {"y"},
+    ),
     "a loop too long": (
         f"{I} if (i >= h) return; double s = 0; for (int k = 0; k <= w; k++) s += x[i * w + k]; y[i] = s * s;",
         2,

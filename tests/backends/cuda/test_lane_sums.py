@@ -244,3 +244,29 @@ def test_only_tests_for_zero_are_part_of_an_update(number: float, kind: type) ->
     params = (*(Param(p, "float *", restrict=True) for p in (adjoint, others)), Param(n, "int"))
     (found,) = summed(Function("k", "kernel", params, Block((), tuple(b.ops), ()))).values()
     assert [type(s.op) for s in found] == [Atomic, kind]
+
+
+@EMULATED
+@pytest.mark.parametrize("seed", [2, 4])
+def test_lanes_in_different_iterations(seed: int) -> None:
+    """All lanes stand at the sums at once, each at those of the first of its own iterations that has some."""
+    text = """__global__ void k(double *y, const double *x, const double *w, int m) {
+        int i = threadIdx.x;
+        double out = 0;
+        for (int j = 0; j < m; ++j) if (x[i * 16 + j] > 0) {
+            double s = 0;
+            for (int k = 0; k < 16; ++k) s += w[j * 16 + k] * x[i * 16 + k];
+            out += s * s;
+        }
+        y[i] = out;
+    }"""
+    gradient = kg.gradient(kg.compile(text)["k"], "y, x, w", primal=False, keep="y")
+    assert "lane_sums" in gradient.source
+    rng = np.random.default_rng(seed)
+    x, w, d_y = rng.standard_normal(32 * 16), rng.standard_normal(80), rng.standard_normal(32)
+    expected, got = np.zeros((5, 16)), [np.zeros(x.size), np.zeros(80)]
+    for seeded, row in zip(d_y, x.reshape(32, 16), strict=True):
+        sums = w.reshape(5, 16) @ row * (row[:5] > 0)
+        expected += 2 * seeded * np.outer(sums, row)
+    emitted(gradient, 1, 32, [np.zeros(32), x, w, np.int32(5), d_y.copy(), *got])
+    np.testing.assert_allclose(got[1].reshape(5, 16), expected, rtol=1e-10, atol=1e-10)

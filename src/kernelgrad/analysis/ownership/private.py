@@ -44,7 +44,7 @@ def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums
         accesses.append(Access(address, size, sums.guards(places[id(op)])))
     own_block = isinstance(sums.structure.definition.get(root), GlobalRef)  # shared memory: every block has its own
     found = _settled(accesses, sums)
-    ways = ((True, False), (False, False), (False, True))
+    ways = ((True, ""), (False, ""), (False, "constants"), (False, "multiples"))
     return found is not None and any(_is_injective(found, sums, own_block, w, c) for w, c in ways)
 
 
@@ -82,12 +82,13 @@ def _is_injective(
     sums: Sums,
     own_block: bool,
     windows: bool,
-    constants: bool = False,
+    apart: str = "",
     fixed: frozenset[Basis] = frozenset(),
 ) -> bool:
     """`windows`: loops of known length move within what belongs to one thread; else their counters are digits too.
-    `constants`: so is the difference between accesses, as of x[t], x[t + 256], x[t + 512]. `fixed`: indices that
-    have one value wherever the accesses happen."""
+    `apart`: "constants": so is the difference between accesses, as of x[t], x[t + 256], x[t + 512]; "multiples": with
+    the steps of loops, as of x[t] and x[k * 256 + t]. `fixed`: indices that have one value wherever the accesses
+    happen."""
     if not accesses:
         return True
     accesses, steps = _aligned(accesses)
@@ -103,14 +104,24 @@ def _is_injective(
     found = [spot for spot in spots if spot is not None]
     width = max(spot.end for spot in found) - min(spot.start for spot in found)
     digits = [Digit(b, abs(c), extent(b, sums, guards)) for b, c in shared.items()]
-    if constants:
+    if apart:
         width = max(spot.end - spot.start for spot in found)
+    if apart == "multiples":
+        return leaps([*digits, *_common_step(found)], width, shared, guards)
+    if apart == "constants":
         digits += _statement_digits([spot.start for spot in found])
     for coefficient in {c for spot in found for c in spot.loops}:
         extents = [spot.loops.get(coefficient, 1) for spot in found]
         longest = None if None in extents else max(e for e in extents if e is not None)
         digits.append(Digit(steps.get(coefficient), coefficient, longest))
     return leaps(digits, width, {**shared, **{basis: step for step, basis in steps.items()}}, guards)
+
+
+def _common_step(spots: list[_Spot]) -> list[Digit]:
+    """What loops and statements together add, to all of which the same thread may come several times."""
+    first = min(spot.start for spot in spots)
+    step = math.gcd(*(c for spot in spots for c in spot.loops), *(spot.start - first for spot in spots))
+    return [Digit(None, step, None)] if step else []
 
 
 def _statement_digits(starts: list[int]) -> list[Digit]:

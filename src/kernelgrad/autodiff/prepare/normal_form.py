@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _CAS_LOOPS = Pass("cas_loops", "transforms.cas_loops", (Atomic,))
 _BIT_MOVES = Pass("bit_moves", "transforms.bit_moves", (PtrCast, Member, "bitcast"))
 _LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca,))
+_REREADS = Pass("rereads", "transforms.rereads", (For,))
 _STORED_VALUES = Pass("stored_values", "transforms.stored_values", (For, While, Barrier))
 _ROTATE = Pass("rotate", "transforms.rotate", (While,))
 _INVARIANT = Pass("invariant", "transforms.invariant", (For, While))
@@ -58,6 +59,8 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
         columns = Pass("thread_columns", "transforms.thread_columns", (), (facts.columns,))
         function = applied(columns, function, module)
     function = applied(_LOCAL_ARRAYS, applied(_CAS_LOOPS, function, module), module)
+    if not options.may_alias:
+        function = applied(_REREADS, function, module)
     if facts.block is not None:
         shape = Pass("shape", "transforms.block_shape:with_shape", (), (facts.block, options.mode == "reverse"))
         function = applied(shape, function, module)

@@ -50,7 +50,9 @@ _WARP_FUNCTIONS: dict[str, tuple[str, Type | None]] = {
     "activemask": ("__activemask", U32),
     **{f"reduce_{n}": (f"__reduce_{n}_sync", None) for n in ("add", "min", "max", "and", "or", "xor")},
 }
-LANE_FUNCTIONS = frozenset(("lanes_alike", "lane_sums", "warp_sums"))  # helpers of the same name
+LANE_FUNCTIONS = frozenset(  # helpers of the same name
+    ("lanes_alike", "lane_sums", "warp_sums", "lane_columns", "lane_products")
+)
 
 
 def host_call(fn: str, args: list[str]) -> str:

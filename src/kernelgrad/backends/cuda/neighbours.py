@@ -5,14 +5,13 @@ memory, where nothing is added two or four at a time, that alone."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from ...analysis.access.constant_offsets import Spot, spot_of
 from ...ir.ops import Apply, Atomic, Block, Constant, Function, Load, Member, Module, Offset, Op, Param, PtrCast, Value
 from ...ir.traverse import blocks, descend, uses, walk, with_body
-from ...ir.types import F32, F64, I32, I64, Pointer, Struct, Type
+from ...ir.types import F32, F64, Pointer, Type
 
 ROWS = (32, 16, 8)  # how many elements the lanes of a warp add up together
 # How many are added at a time, by the memory's space and what it holds.
@@ -44,14 +43,6 @@ class Neighbours:
 def _space(op: Atomic) -> str:
     assert isinstance(op.ptr.type, Pointer)
     return op.ptr.type.space
-
-
-class _Place(NamedTuple):
-    """The address `root + sum of symbols * scales + bytes`."""
-
-    root: Value
-    terms: frozenset[tuple[Value, int]]
-    bytes: int
 
 
 def run(function: Function, _: Module) -> Function:
@@ -125,36 +116,11 @@ class _Finder:
             return not op.volatile and all(apart) and root not in added
         return isinstance(op, Apply | Constant | Offset | Member | PtrCast)
 
-    def _place(self, ptr: Value) -> _Place:
-        terms: Counter[Value] = Counter()
-        total = 0
-        while True:
-            op = self.definition.get(ptr)
-            if isinstance(op, Member) and isinstance(op.ptr.type, Pointer) and isinstance(op.ptr.type.pointee, Struct):
-                total += op.ptr.type.pointee.fields[op.index].offset
-            elif isinstance(op, Offset) and isinstance(ptr.type, Pointer):
-                size = ptr.type.pointee.size
-                symbol, constant = self._sum(op.index)
-                total += constant * size
-                if symbol is not None:
-                    terms[symbol] += size
-            else:
-                return _Place(ptr, frozenset(terms.items()), total)
-            ptr = op.ptr
-
-    def _sum(self, index: Value) -> tuple[Value | None, int]:
-        """A signed index as a symbol and a constant: it does not wrap."""
-        op = self.definition.get(index)
-        if isinstance(op, Constant):
-            return None, int(op.value)
-        if isinstance(op, Apply) and op.fn == "add" and index.type in (I32, I64):
-            for one, other in (op.args, op.args[::-1]):
-                if isinstance(constant := self.definition.get(other), Constant):
-                    return one, int(constant.value)
-        return index, 0
+    def _place(self, ptr: Value) -> Spot:
+        return spot_of(ptr, self.definition)
 
 
-def _parted(run: list[Atomic], places: Mapping[int, _Place]) -> Iterator[list[Atomic]]:
+def _parted(run: list[Atomic], places: Mapping[int, Spot]) -> Iterator[list[Atomic]]:
     """By all but the constant part of the address; of additions to one element the first alone."""
     parts: dict[tuple[Value, frozenset[tuple[Value, int]], Type], dict[int, Atomic]] = {}
     for op in run:

@@ -157,16 +157,18 @@ class Chooser:
             elsewhere, spread = launch.parts | gathered | written, None if launch.ways.on_cpu else crowded
             wide = self._wide(launch, sums, private, sizes, elsewhere, spread)
         in_block = self._cells(launch, sums, private, common)
+        strips = self._is_long(launch, known)
+        told = strips and not may_alias  # of loops in strips, what is typical is found with their own addresses
         facts = replace(
             usual,
-            private=None if may_alias or private == plan.private else private,
-            exclusive=None if may_alias or exclusive == plan.exclusive else exclusive,
-            apart=None if may_alias or apart == plan.apart else apart,
+            private=private if told else None if may_alias or private == plan.private else private,
+            exclusive=exclusive if told else None if may_alias or exclusive == plan.exclusive else exclusive,
+            apart=apart if told else None if may_alias or apart == plan.apart else apart,
             refill=self.can_refill(launch, known),
             partials=self._leaves_partials(launch),
             read_last=frozenset(place for places in last.values() for place in places),
             overwritten=frozenset(written | {c.gather.name for c in chosen if c.gather.writes}),
-            strips=self._is_long(launch, known),
+            strips=strips,
             unkept=self.variant.unkept(sums),
             unheld=self.variant.unheld(sums),
             copied=crowded,

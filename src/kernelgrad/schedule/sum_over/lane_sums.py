@@ -8,17 +8,19 @@ iteration j and adds it. What is left of the loop, and what other warps do, stay
 Note [Strips of lanes]
 Whether lanes share the address is tested where the loop begins: the address is computed from the counter and from
 values that the loop does not change, and it is the same for 32, 16 or 8 neighbours if those are. Lanes that share none
-add for themselves, without the test that each iteration would make.
+add for themselves, without the test that each iteration would make. What is the same for all threads needs no test,
+but where lanes may be in different iterations of a loop around (Note [Drift]).
 A sum is added at the end of its strip. So nothing in the loop may look at the memory it goes to, or wait for others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...analysis.aliases import Aliases
+from ...analysis.drift import drifting
 from ...analysis.passed import only_read
 from ...analysis.uniform import uniform_values
 from ...ir.effects import ADDRESSING, PURE
@@ -61,16 +63,16 @@ def summed(function: Function) -> dict[For, tuple[Sum, ...]]:
     """The updates of each loop that lanes can add up in strips."""
     if not any(isinstance(op, Atomic) and op.together for op in walk(function.body)):
         return {}
-    search = _Search(function)
+    search = Search(function)
     found = {op: search.sums(op) for op in walk(function.body) if isinstance(op, For)}
     return {loop: sums for loop, sums in found.items() if sums}
 
 
 def fixed_loads(function: Function, loop: For) -> dict[Load, Address]:
     """Those of each iteration that give the same whenever they are made, with their addresses."""
-    search = _Search(function)
+    search = Search(function)
     fixed = {op for op in walk(loop.body) if isinstance(op, Load) and search.is_fixed(op)}
-    slices = _Slices(loop, fixed)
+    slices = Slices(loop, fixed)
     found = {op: slices.address(op) for op in loop.body.ops if isinstance(op, Load) and op in fixed}
     return {op: address for op, address in found.items() if address is not None}
 
@@ -84,22 +86,24 @@ class _Rewrite:
     def __init__(self, found: dict[For, tuple[Sum, ...]], function: Function):
         self.found = found
         self.uniform = uniform_values(function)
+        self.drifting = drifting(function, self.uniform)
         self.constants = constants_of(function)
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
         for op in block.ops:
             if isinstance(op, For) and op in self.found:
-                ops += Strips(op, self.found[op], self.uniform, self.constants).ops()
+                ops += Strips(op, self.found[op], self.uniform - self.drifting[op], self.constants).ops()
             else:
                 ops.append(descend(op, self.block))
         return Block(block.args, tuple(ops), block.results)
 
 
-class _Search:
+class Search:
     def __init__(self, function: Function):
         self.aliases = Aliases(function)
         self.uniform = uniform_values(function)
+        self.drifting = drifting(function, self.uniform)
         self.constants = constants_of(function)
         self.uses = uses(function.body)
         self.variables = {
@@ -115,9 +119,9 @@ class _Search:
         if short or len(inside) > _MOST_OPERATIONS or not all(isinstance(op, _PLAIN) for op in inside):
             return ()
         fixed = {op for op in inside if isinstance(op, Load) and self.is_fixed(op)}
-        slices = _Slices(loop, fixed)
+        slices, alike = Slices(loop, fixed), self.uniform - self.drifting[loop]
         updates = _updates(loop.body, self.zeros)
-        found = [self.sum(op, slices) for op in updates if self.is_unseen(op.update, inside)]
+        found = [self.sum(op, slices, alike) for op in updates if self.is_unseen(op.update, inside)]
         possible = [s for s in found if s is not None]
         together = [s for s in possible if s.together]
         # Others move out of the way of loads, as far as there are registers.
@@ -127,12 +131,12 @@ class _Search:
         """Of memory that nobody writes."""
         return not op.volatile and self.aliases.root(op.ptr) in self.read_only
 
-    def sum(self, found: _Update, slices: _Slices) -> Sum | None:
+    def sum(self, found: _Update, slices: Slices, alike: Set[Value]) -> Sum | None:
         op, update = found
         address = slices.address(update)
         if address is None:
             return None
-        tested = tuple(v for v in address.given if v not in self.uniform) if update.together else ()
+        tested = tuple(v for v in address.given if v not in alike) if update.together else ()
         # What the address is computed from must be comparable, and say whether addresses differ.
         comparable = all(isinstance(v.type, Pointer) or _is_integer(v) for v in tested)
         if tested and not (comparable and address.linear):
@@ -196,7 +200,7 @@ class Address:
     linear: bool
 
 
-class _Slices:
+class Slices:
     """The arithmetic behind addresses in a loop's body. `fixed`: loads that give the same whenever they are made."""
 
     def __init__(self, loop: For, fixed: set[Load]):

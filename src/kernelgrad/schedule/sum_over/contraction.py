@@ -1,0 +1,253 @@
+"""Sums over lanes of products, as products of matrices: for CUDA, since only there lanes run side by side.
+
+A thread's layer `for (j ...) s[j] = sum over k of w[j][k] * v[k]` with weights that all threads share has the adjoint
+`d_w[j][k] += d_s[j] * v[k]`, for each thread and weight. To sum up each over a warp takes an exchange for each product.
+But what a loop over j adds are products of one number of the iteration with numbers that are the same in all of them.
+So lanes exchange those once, before the loop: lane k then has the v[k] of all. In an iteration they exchange d_s[j],
+and each lane has the sum for its own weight from as many products as there are lanes, with no exchange of any.
+
+Note [Contraction]
+The lanes of a warp are at the same addresses if these are the same for all threads of the block, and in the same
+iteration if the loop's bounds are and lanes did not drift apart (Note [Drift]). All of them are there where the loop
+begins, or they do as they did.
+A zero adjoint adds nothing, whatever it is multiplied by (Note [Masks]). As a product that holds if all factors are
+finite: if those from before the loop are not, for any lane, the warp does as it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from ...analysis.access.constant_offsets import spot_of
+from ...analysis.machine import FULL_WARP
+from ...ir.builder import Builder
+from ...ir.ops import Apply, Atomic, Block, For, Function, Module, Op, Value, Warp
+from ...ir.traverse import descend, free_values, walk, with_body
+from ...ir.types import BOOL, F32, F64, I64, U32, Array, Type
+from ...transforms.unroll import iterations
+from .lane_sums import Search
+
+WIDTH = 16  # sums that the lanes of a warp share out, two lanes for each
+_FEWEST = 6  # of them: fewer take less by exchanges
+_SHORT = 3  # iterations: fewer do not pay for the exchange before them
+_MOST = 2  # groups of a loop: each takes 16 registers
+
+
+def run(function: Function, module: Module) -> Function:
+    found = contracted(function)
+    return with_body(function, _rewritten(function.body, found)) if found else function
+
+
+@dataclass(frozen=True)
+class Group:
+    """Additions of an iteration, at a constant distance from each other, of `factor` times each of the `fixed`.
+    `guards`: where one of them is zero, nothing is added."""
+
+    updates: tuple[Atomic, ...]
+    factor: Value
+    fixed: tuple[Value, ...]
+    guards: tuple[Value, ...]
+    step: int  # elements between the addresses
+
+    @property
+    def last(self) -> Atomic:
+        """The one with the least address is the first."""
+        return self.updates[-1]
+
+
+class Found(NamedTuple):
+    """In a loop. `singles`: additions of its iterations besides, at the same addresses for all lanes."""
+
+    groups: tuple[Group, ...]
+    singles: frozenset[Op]
+
+
+def contracted(function: Function) -> dict[Op, Found]:
+    """By the loops that have such groups."""
+    loops = [op for op in walk(function.body) if isinstance(op, For) and _adds(op)]
+    if not loops:
+        return {}
+    search = _Search(function)
+    found = {loop: tuple(search.groups(loop)) for loop in loops}
+    few = {loop: groups for loop, groups in found.items() if 0 < len(groups) <= _MOST}
+    return {loop: Found(groups, search.singles(loop, groups)) for loop, groups in few.items()}
+
+
+def _adds(loop: For) -> bool:
+    return sum(isinstance(op, Atomic) and op.together for op in loop.body.ops) >= _FEWEST
+
+
+class _Product(NamedTuple):
+    """Two numbers, and the guards of their product."""
+
+    one: Value
+    other: Value
+    guards: tuple[Value, ...]
+
+    def split(self, before: set[Value]) -> Iterator[tuple[Value, Value]]:
+        """As what changes with the iterations, and what does not."""
+        if (self.one in before) != (self.other in before):
+            yield (self.other, self.one) if self.one in before else (self.one, self.other)
+
+
+class _Kind(NamedTuple):
+    """What sums have in common that may be a group: all but a constant of their addresses, and one factor."""
+
+    root: Value
+    terms: frozenset[tuple[Value, int]]
+    type: Type
+    factor: Value
+    guards: tuple[Value, ...]
+
+
+class _Sum(NamedTuple):
+    update: Atomic
+    fixed: Value
+    at: int
+
+
+class _Search(Search):
+    def __init__(self, function: Function):
+        super().__init__(function)
+        self.definition = {r: op for op in walk(function.body) for r in op.results}
+
+    def groups(self, loop: For) -> Iterator[Group]:
+        known = iterations(loop, self.constants)
+        if not {loop.lower, loop.upper} <= self.uniform or (known is not None and len(known) < _SHORT):
+            return
+        if self.drifting[loop]:  # what iterations around it have in common may differ
+            return
+        inside, before = list(walk(loop.body)), set(free_values(loop.body))
+        found: dict[_Kind, list[_Sum]] = {}
+        for op in loop.body.ops:
+            if isinstance(op, Atomic) and self.is_sum(op, inside) and (product := self.product(op.args[0])) is not None:
+                for factor, fixed in product.split(before):
+                    spot = spot_of(op.ptr, self.definition)
+                    kind = _Kind(spot.root, spot.terms, op.result.type, factor, product.guards)
+                    found.setdefault(kind, []).append(_Sum(op, fixed, spot.bytes))
+        for kind, sums in found.items():
+            yield from _stretches(kind, sums)
+
+    def singles(self, loop: For, groups: tuple[Group, ...]) -> frozenset[Op]:
+        grouped, inside = {op for group in groups for op in group.updates}, list(walk(loop.body))
+        return frozenset(op for op in loop.body.ops if op not in grouped and self.is_sum(op, inside))
+
+    def is_sum(self, op: Op, inside: list[Op]) -> bool:
+        """Of all lanes, at one address."""
+        return isinstance(op, Atomic) and op.together and op.ptr in self.uniform and self.is_unseen(op, inside)
+
+    def product(self, value: Value, guards: tuple[Value, ...] = ()) -> _Product | None:
+        match self.definition.get(value):
+            case Apply("masked", (masked, guard)):
+                return self.product(masked, (*guards, guard))
+            case Apply("convert", (narrow,)) if (narrow.type, value.type) == (F32, F64) and not guards:
+                return self.product(narrow)
+            case Apply("mul", (one, other)):
+                for part in (one, other):
+                    match self.definition.get(part):
+                        case Apply("masked", (masked, guard)):
+                            rest = other if part is one else one
+                            return _Product(masked, rest, (*guards, guard))
+                return _Product(one, other, guards)
+        return None
+
+
+def _stretches(kind: _Kind, sums: list[_Sum]) -> Iterator[Group]:
+    """Up to 16 sums, of places at the same distance from each other; the first of those at one place. More of them
+    would take more registers than there are."""
+    places = dict(sorted({one.at: one for one in reversed(sums)}.items()))
+    steps = {later - at for at, later in pairwise(places)}
+    if _FEWEST <= len(places) <= WIDTH and len(steps) == 1 and (step := min(steps)) % kind.type.size == 0:
+        updates, fixed = tuple(one.update for one in places.values()), tuple(one.fixed for one in places.values())
+        yield Group(updates, kind.factor, fixed, kind.guards, step // kind.type.size)
+
+
+def _rewritten(block: Block, found: Mapping[Op, Found]) -> Block:
+    ops: list[Op] = []
+    for op in block.ops:
+        inside = descend(op, lambda inner: _rewritten(inner, found))
+        if op in found:
+            assert isinstance(inside, For)
+            ops += _Contraction(inside, found[op]).ops()
+        else:
+            ops.append(inside)
+    return Block(block.args, tuple(ops), block.results)
+
+
+class _Contraction:
+    def __init__(self, loop: For, found: Found):
+        self.loop, self.groups, self.singles = loop, found.groups, found.singles
+        self.b = b = Builder(loop.span)
+        self.everyone = b.constant(FULL_WARP, U32)
+
+    def ops(self) -> tuple[Op, ...]:
+        b = self.b
+        whole = b.apply("eq", b.emit(Warp, "activemask", (), type=U32), self.everyone)
+        columns = [self.columns(group) for group in self.groups]
+        with b.region() as region:
+            finite = [b.emit(Warp, "lane_columns", (self.everyone, b.decay(own)), type=BOOL) for own in columns]
+        nobody = b.constant(False, BOOL)
+        together = b.if_(whole, region.block(results=tuple(finite)), Block((), (), (nobody,) * len(finite)))
+        last = {self.ends(group): at for at, group in enumerate(self.groups)}
+        left = {op for group in self.groups for op in group.updates}
+        with b.region() as body:
+            for op in self.loop.body.ops:
+                if op in last:
+                    self.add(self.groups[last[op]], columns[last[op]], together[last[op]])
+                elif op in self.singles:
+                    self.add_single(op, whole)  # type: ignore[arg-type]
+                elif op not in left:
+                    b.add(op)
+        b.add(replace(self.loop, body=body.block(self.loop.body.args, self.loop.body.results)))
+        return tuple(b.ops)
+
+    def ends(self, group: Group) -> Op:
+        """The update after all the others."""
+        return next(op for op in reversed(self.loop.body.ops) if op in group.updates)
+
+    def columns(self, group: Group) -> Value:
+        """What is exchanged before the loop."""
+        b, type = self.b, group.fixed[0].type
+        cells = b.alloca(Array(type, WIDTH), f"{group.factor.shown or 'lane'}_columns")
+        for at in range(WIDTH):
+            value = group.fixed[at] if at < len(group.fixed) else b.constant(0.0, type)
+            b.store(b.offset(b.decay(cells), b.constant(at, I64)), value)
+        return cells
+
+    def add(self, group: Group, columns: Value, together: Value) -> None:
+        b = self.b
+        with b.region() as summed:
+            factor = group.factor
+            for guard in reversed(group.guards):
+                factor = b.apply("masked", factor, guard)
+            total = b.emit(Warp, "lane_products", (self.everyone, factor, b.decay(columns)), type=factor.type)
+            self.add_total(group, b.convert(total, group.last.result.type, "~total"))
+        in_order = tuple(op for op in self.loop.body.ops if op in group.updates)
+        b.if_(together, summed.block(), Block((), in_order, ()))
+
+    def add_single(self, update: Atomic, whole: Value) -> None:
+        """All lanes are at its address, if they are all there."""
+        b = self.b
+        with b.region() as summed:
+            total = b.emit(Warp, "reduce_add", (self.everyone, update.args[0]), type=update.result.type, name="~total")
+            self.add_by_lanes(update, total, 1, update.ptr)
+        b.if_(whole, summed.block(), Block((), (update,), ()))
+
+    def add_total(self, group: Group, total: Value) -> None:
+        """By the first lanes, each to its own element."""
+        b, first = self.b, group.updates[0]
+        index = b.builtin("lane_id")
+        if group.step != 1:
+            index = b.apply("mul", b.convert(index, I64), b.constant(group.step, I64))
+        self.add_by_lanes(first, total, len(group.updates), b.offset(first.ptr, index))
+
+    def add_by_lanes(self, update: Atomic, total: Value, lanes: int, ptr: Value) -> None:
+        b = self.b
+        some = b.apply("ne", total, b.constant(0.0, total.type))
+        with b.region() as region:
+            b.add(replace(update, ptr=ptr, args=(total,), together=False, results=(Value(total.type),)))
+        is_own = b.apply("lt", b.builtin("lane_id"), b.constant(lanes, U32))
+        b.if_(b.apply("and", is_own, some), region.block())
