@@ -265,44 +265,55 @@ def finish_derivative(
     only_sums: bool = False,
     adjoints: frozenset[str] = frozenset(),
     filled: frozenset[str] = frozenset(),
+    wide: frozenset[str] = frozenset(),
 ) -> Module:
     """A function that autodiff emitted, ready for the backends like a kernel of the user's. `shadows`: the parameters
     through which the user sees adjoints. `gathering`: all memory in which adjoints are added up. `tuning`: what is
     known of its launches. `only_sums`: that is all its loop does, which may take several turns at a time. `adjoints`:
     the memory of adjoints, if those of zero are to stay zero. `filled`: shared variables that it fills before it reads
-    them, in every iteration."""
+    them, in every iteration. `wide`: the parameters that are doubles in place of floats."""
     COUNTS.finished += 1
     emitted = Module({function.name: function}, module.globals, module.structs)
 
     def compute() -> Module:
         verify(emitted, "autodiff")
-        clean = _cleaned(emitted, function.name, gathering, only_sums)
+        clean = _cleaned(emitted, function.name, gathering, only_sums, wide)
         tuned = _tuned(clean, function.name, tuning, gathering)
         zeros = (Pass("masks", "transforms.masks", (), (adjoints, filled)),) if adjoints else ()
-        pieces = Pass("sum_pieces", "transforms.sum_pieces", (), (shadows | gathering | adjoints,))
-        late = (*zeros, *((pieces,) if tuning.long_sums else ()), *LAST, *((UNROLLED_LOADS,) if only_sums else ()))
+        pieces = Pass("sum_pieces", "transforms.sum_pieces", (For,), (shadows | gathering | adjoints, tuning.totals))
+        late = (*zeros, *((pieces,) if tuning.totals else ()), *LAST, *((UNROLLED_LOADS,) if only_sums else ()))
         last = Pass("zeros", "transforms.stores:positive_zeros", (Store,), (shadows,))
         result = for_target(tuned, function.name, (*late, last))
         _check_addresses(result.functions[function.name])
         return result
 
-    told = f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {sorted(adjoints)} {sorted(filled)}"
+    told = (
+        f"{sorted(shadows)} {sorted(gathering)} {tuning} {only_sums} {sorted(adjoints)} {sorted(filled)} {sorted(wide)}"
+    )
     return _remembered(emitted, f"derivative {function.name} {told}", compute)
 
 
-def _cleaned(emitted: Module, name: str, gathering: frozenset[str], only_sums: bool = False) -> Module:
-    sums = Pass("sums", "transforms.sums", (For, While), (gathering, only_sums))
+def _cleaned(
+    emitted: Module,
+    name: str,
+    gathering: frozenset[str],
+    only_sums: bool = False,
+    wide: frozenset[str] = frozenset(),
+) -> Module:
+    sums = Pass("sums", "transforms.sums", (For, While), (gathering, only_sums, wide))
     return for_target(emitted, name, (*((UNROLLED_UPDATES,) if only_sums else ()), *DERIVATIVE, sums, *ARRANGED))
 
 
 @compiling
 @deeply
-def cleaned_derivative(function: Function, module: Module, gathering: frozenset[str]) -> Module:
+def cleaned_derivative(
+    function: Function, module: Module, gathering: frozenset[str], wide: frozenset[str] = frozenset()
+) -> Module:
     """A function that autodiff emitted, after the first of the passes that finish it: nothing is tuned yet, and no test
     for zeros is there."""
     emitted = Module({function.name: function}, module.globals, module.structs)
-    told = f"cleaned {function.name} {sorted(gathering)}"
-    return _remembered(emitted, told, lambda: _cleaned(emitted, function.name, gathering))
+    told = f"cleaned {function.name} {sorted(gathering)} {sorted(wide)}"
+    return _remembered(emitted, told, lambda: _cleaned(emitted, function.name, gathering, wide=wide))
 
 
 @compiling

@@ -64,13 +64,65 @@ def test_the_kernels_own_sums_stay_as_they_are() -> None:
     assert y == alone
 
 
-@pytest.mark.parametrize("n", [5_000, 30_000, 65_000])
-def test_sums_of_middling_length(n: int) -> None:
-    source = """__global__ void k(double *y, const float *w, int n) {
-        double s = 0; for (int j = 0; j < n; j++) s += w[0] * 0.3f; y[0] = s; }"""
-    d_w = np.zeros(1, "f4")
-    kg.gradient(kg.compile(source)["k"], "y, w")[1, 1](np.zeros(1), np.ones(1, "f4"), n, np.ones(1), d_w)
-    np.testing.assert_allclose(d_w, [n * np.float64(np.float32(0.3))], rtol=1e-5)
+SEEDS = np.random.default_rng(1).uniform(1, 2, 4).astype("f4")  # of some, more of each addition is rounded off
+_FORMS = {
+    "plain": "for (int j = 0; j < n; j++) s += w[0];",
+    "terms": "for (int j = 0; j < n / 8; j++) { " + "s += w[0]; " * 8 + "}",
+    "nest": "for (int j = 0; j < n / 200; j++) for (int k = 0; k < 200; k++) s += w[0];",
+    "deep": "for (int j = 0; j < n / 100; j++) for (int k = 0; k < m; k++) for (int l = 0; l < 25; l++) s += w[0];",
+    "moving": "for (int j = 0; j < n; j++) s += w[j % m];",
+    "waiting": "for (int j = 0; j < n; j++) { s += w[0]; __syncthreads(); }",
+    "many": "float q[20]; for (int j = 0; j < 20; j++) q[j] = w[j]; for (int j = 0; j < n; j++)"
+    " for (int k = 0; k < 20; k++) s += q[k];",
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"primal": False}, {"keep": "y"}], ids=str)
+@pytest.mark.parametrize("name", _FORMS)
+def test_sums_of_middling_length(name: str, options: dict[str, Any]) -> None:
+    """By the bound: 1e-5 for any seed, and the number of digits that are lost does not grow."""
+    gradient = _gradient(_FORMS[name], **options)
+    for n in (200, 1_000, 12_000, 60_000):
+        for seed in SEEDS:
+            d_w = np.zeros(20, "f4")
+            gradient[1, 1](np.zeros(1, "f4"), np.ones(20, "f4"), 0.5, n, 4, np.full(1, seed), d_w)
+            expected = float(seed) * n * (20 if name == "many" else 1)
+            np.testing.assert_allclose(d_w.sum(dtype="f8"), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("body", ["a * 1.0f", "a + w[i & 1]", "i % 3 ? a : w[2]"])
+def test_numbers_of_launches_of_all_sizes(body: str) -> None:
+    source = """__global__ void k(float *y, const float *w, float a) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = %s; }"""
+    gradient = kg.gradient(kg.compile(source % body)["k"], "y, a")
+    for blocks in (1, 16, 300, 2_000, 5_000):
+        n, d_a = blocks * 256, np.zeros(1, "f4")
+        for seed in SEEDS:
+            d_a[:] = 0
+            gradient[blocks, 256](np.zeros(n, "f4"), np.zeros(4, "f4"), 0.5, np.full(n, seed), d_a)
+            times = n if "?" not in body else np.count_nonzero(np.arange(n) % 3)
+            np.testing.assert_allclose(d_a.astype("f8"), [float(seed) * times], rtol=1e-5)
+
+
+def test_contributions_that_differ() -> None:
+    """At random, and one large one before many that are small beside it."""
+    source = """__global__ void k(float *y, const float *w, const float *x, int n) {
+        float s = 0; for (int j = 0; j < n; j++) s += w[0] * x[j]; y[0] = s; }"""
+    n, gradient = 1 << 20, kg.gradient(kg.compile(source)["k"], "y, w")
+    random = np.random.default_rng(3).random(n).astype("f4")
+    for x in (random, np.append(random[1:], np.float32(2.0**18)), np.full(n, 2.0**-30, "f4")):
+        d_w = np.zeros(1, "f4")
+        gradient[1, 1](np.zeros(1, "f4"), np.ones(1, "f4"), x, n, np.ones(1, "f4"), d_w)
+        np.testing.assert_allclose(d_w, [x.astype("f8").sum()], rtol=1e-5)
+
+
+def test_cells_of_many_threads_in_a_split() -> None:
+    kernel = kg.compile(cells_source("far_end"))["k"]
+    forward, reverse = kg.split(kernel)
+    y, w, d_w, launch, n = np.zeros(N, "f4"), np.zeros(1 << 18, "f4"), np.zeros(1 << 18, "f4"), (N // 256, 256), N
+    reverse[launch](forward[launch](y, w, n), y, w, n, np.full(N, SEED, "f4"), d_w)
+    np.testing.assert_allclose(d_w[-4:], SEED * N / 4, rtol=1e-5)
+    assert not d_w[:-4].any()
 
 
 def test_a_length_in_a_record() -> None:

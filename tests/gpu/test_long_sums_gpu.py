@@ -42,6 +42,36 @@ def test_the_sum_of_a_number(n: int) -> None:
     np.testing.assert_allclose(d_a.get(), [float(np.float32(1.1)) * n], rtol=1e-5)
 
 
+@pytest.mark.parametrize("blocks", [1, 300, 2_000, 5_000])
+def test_numbers_of_launches_of_all_sizes(blocks: int) -> None:
+    kernel = kg.compile("""__global__ void k(float *y, const float *w, float a) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        y[i] = a + w[i & 1];
+    }""")["k"]
+    n, gradient = blocks * 256, kg.gradient(kernel, "y, w, a")
+    for seed in np.random.default_rng(1).uniform(1, 2, 4).astype("f4"):
+        d_a, d_w = cp.zeros(1, "f4"), cp.zeros(2, "f4")
+        gradient[blocks, 256](cp.zeros(n, "f4"), cp.zeros(2, "f4"), 0.5, cp.full(n, seed), d_w, d_a)
+        np.testing.assert_allclose(d_a.get().astype("f8"), [float(seed) * n], rtol=1e-5)
+        np.testing.assert_allclose(d_w.get().astype("f8"), float(seed) * n / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1_000, 12_000, 60_000])
+@pytest.mark.parametrize("count", [3, 20])
+def test_pieces(count: int, n: int) -> None:
+    """Of few sums in registers, of many in memory."""
+    source = f"""__global__ void k(float *y, const float *w, int n) {{
+        float q[{count}], s = 0;
+        for (int k = 0; k < {count}; k++) q[k] = w[k];
+        for (int j = 0; j < n; j++) for (int k = 0; k < {count}; k++) s += q[k];
+        y[blockIdx.x * blockDim.x + threadIdx.x] = s;
+    }}"""
+    d_w, seed = cp.zeros(count, "f4"), np.float32(1.7)
+    gradient = kg.gradient(kg.compile(source)["k"], "y, w")
+    gradient[2, 64](cp.zeros(128, "f4"), cp.ones(count, "f4"), n, cp.full(128, seed), d_w)
+    np.testing.assert_allclose(d_w.get().astype("f8"), float(seed) * n * 128, rtol=1e-5)
+
+
 _MEMORY = {
     "modulo": "for (int j = 0; j < n; j++) s += w[j & 3] * 1.1f;",
     "inner": "for (int j = 0; j < n / 4; j++) for (int q = 0; q < 4; q++) s += w[q] * 1.1f;",

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from ..ir.types import Scalar
 from .machine import WARP
+
+
+class Totals(NamedTuple):
+    """Sums of pieces of a loop's sums (see `transforms/sum_pieces`). `by_nests`: no loop alone is long, so that those
+    of the loops in it are its pieces."""
+
+    type: Scalar
+    by_nests: bool = False
 
 
 @dataclass(frozen=True)
 class Tuning:
     """`row`: a power of two that the rows of a block are multiples of, where its warps are whole; 1 if not known.
     `block`: its shape, where that is known. `each`: how many rows of it a thread may do. `refilled`: the tiles that are
-    filled again wherever they are read. `long_sums`: loops may add very much to one float."""
+    filled again wherever they are read. `totals`: loops may add so much to one float that they are to add up pieces."""
 
     row: int = 1
     block: tuple[int, int, int] | None = None
     each: int = 1
     refilled: frozenset[str] = frozenset()
-    long_sums: bool = False
+    totals: Totals | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -31,7 +41,7 @@ class Tuning:
         return self if self.block is None else replace(self, row=1, each=1)
 
     def __str__(self) -> str:
-        return f"{self.row} {self.block} {self.each} {sorted(self.refilled)} {self.long_sums}"
+        return f"{self.row} {self.block} {self.each} {sorted(self.refilled)} {self.totals}"
 
 
 PLAIN = Tuning()

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ..analysis.fold import Number
 from ..ir.ops import Apply, Op, Undef, Value
-from ..ir.types import BOOL, Pointer, Scalar, Type
+from ..ir.types import BOOL, F32, F64, Pointer, Scalar, Type
 
 
 class Maker(Protocol):
@@ -220,7 +220,23 @@ def _select(make: Maker, cond: Value, a: Value, b: Value) -> Value | None:
     inverted = _as_apply(make, cond, "not")
     if inverted is not None:
         return make.apply("select", inverted.args[0], b, a)
-    return _select_bool(make, cond, a, b) if _is_bool(a) else None
+    return _select_bool(make, cond, a, b) if _is_bool(a) else _select_narrow(make, cond, a, b)
+
+
+def _select_narrow(make: Maker, cond: Value, a: Value, b: Value) -> Value | None:
+    """`c ? (double)x : 0.0` is `(double)(c ? x : 0.0f)`."""
+    if a.type != F64:
+        return None
+    narrow = []
+    for side in (a, b):
+        made, number = _as_apply(make, side, "convert"), make.constant_of(side)
+        if made is not None and made.args[0].type == F32:
+            narrow.append(made.args[0])
+        elif number == 0:
+            narrow.append(make.constant(number, F32))
+        else:
+            return None
+    return make.apply("convert", make.apply("select", cond, *narrow), type=F64)
 
 
 def _select_bool(make: Maker, cond: Value, a: Value, b: Value) -> Value | None:
@@ -242,6 +258,9 @@ def _masked(make: Maker, value: Value, guard: Value) -> Value | None:
     number = make.constant_of(guard)
     if number is not None:
         return value if number != 0 else make.constant(0.0, value.type)
+    wide = _as_apply(make, value, "convert") if value.type == F64 else None
+    if wide is not None and wide.args[0].type == F32:
+        return make.apply("convert", make.apply("masked", wide.args[0], guard), type=F64)
     inner = _as_apply(make, value, "masked")
     return value if value is guard or (inner is not None and inner.args[1] is guard) else None
 

@@ -2,34 +2,46 @@
 
     for (j = n - 1; j > -1; --j) sum += v;
 
-becomes a loop over pieces of that loop. Each piece adds up in a float of its own, which is then added to a double: an
-addition of doubles for every so many iterations. What is summed up in loops inside of the loop, or in one whose threads
-meet, is one piece for each iteration. Where a sum is read while it grows, so is its total (`sum_reads`). For launches
-whose loops are long (`analysis/access/contribution_counts.py`); loops of few iterations are left alone.
+becomes a loop over pieces of that loop. Each piece adds up in a float of its own, which is then added to a total: one
+addition to it for every `PIECE` additions. The total is a double, or a float where no more than `MIDDLING` additions
+are made (`analysis/access/contribution_counts.py`), since that costs neither registers nor the few units for doubles of
+many GPUs; of many sums of one loop, the totals are in memory of the thread. An iteration with that many additions of
+its own, in loops inside of the loop perhaps, is a piece. Where a sum is read while it grows, so is its total
+(`sum_reads`). Where no loop alone is long, the loops inside of a loop make its pieces, and no other loop is needed.
+Sums of few additions are left alone.
+
+N additions of equal floats, one after the other, are off by N / 4 * 2^-24 at most: 3.8e-6 for 256 of them, and the same
+for a float's 128 pieces of 128. Of numbers that differ, in the worst of orders, it is four times that of their
+magnitudes' sum.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from ..analysis.adjoint_values import adjoint_values
+from ..analysis.tuning import Totals
 from ..ir.builder import Builder
-from ..ir.effects import MEETINGS
-from ..ir.ops import Apply, Block, Constant, For, Function, If, Module, Op, Value, While
+from ..ir.ops import Alloca, Apply, Block, Constant, For, Function, If, Module, Op, Value
 from ..ir.traverse import blocks, clone, descend, operands, walk, with_body
-from ..ir.types import F32, F64, I64, U64
+from ..ir.types import F32, F64, I32, I64, U64, Array, Pointer, Scalar, Type
 from .sum_reads import Reads, chain, is_nan_test
 
-PIECE = 128  # iterations
-SHORT = 1024  # iterations that need no pieces
+PIECE = 128  # additions
+SHORT = 1 << 8  # additions that need no pieces
+_DOUBLES = Totals(F64)
+_MOST_REGISTERS = 16  # for totals of one loop
 _ADDING = frozenset(("add", "sub", "fma", "select"))
 
 
-def run(function: Function, _: Module, memory: frozenset[str]) -> Function:
+def run(function: Function, _: Module, memory: frozenset[str], totals: Totals = _DOUBLES) -> Function:
     """`memory`: the parameters and variables that hold adjoints. The kernel's own sums stay as they are."""
-    return with_body(function, _Pass(function, adjoint_values(function, memory)).block(function.body))
+    passed = _Pass(function, adjoint_values(function, memory), totals)
+    body = passed.block(function.body)
+    return with_body(function, Block(body.args, (*passed.variables, *body.ops), body.results))
 
 
 class _Use(NamedTuple):
@@ -40,45 +52,99 @@ class _Use(NamedTuple):
     number: int = 0
 
 
+class _Sum(NamedTuple):
+    """That a loop carries: the values it is on its way through an iteration, `additions` to it in each, whether
+    something else reads it there, and whether loops inside add to it."""
+
+    values: set[Value]
+    additions: float
+    is_read: bool
+    in_nest: bool
+
+
 class _Pass:
-    def __init__(self, function: Function, adjoints: set[Value]):
-        self.adjoints = adjoints
+    def __init__(self, function: Function, adjoints: set[Value], totals: Totals):
+        self.adjoints, self.total, self.by_nests = adjoints, totals.type, totals.by_nests
         self.definition = {r: op for op in walk(function.body) for r in op.results}
         self.users = _users(function.body)
+        self.variables: list[Op] = []
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
         for op in block.ops:
-            sums = self.sums(op) if isinstance(op, For) else {}
+            sums = self.long_sums(op) if isinstance(op, For) else {}
             inner = descend(op, self.block)
-            ops += _in_pieces(inner, sums) if isinstance(inner, For) and sums else [inner]
+            ops += self.pieces(inner, sums).ops if isinstance(inner, For) and sums else [inner]
         return Block(block.args, tuple(ops), block.results)
 
-    def sums(self, loop: For) -> dict[int, set[Value]]:
-        """Which of the values that a loop carries are sums of adjoints; of those that are read on the way, with what
-        they are in an iteration."""
-        if self.most(loop) <= SHORT or loop.lower.type == U64:
+    def pieces(self, loop: For, sums: dict[int, _Sum]) -> Builder:
+        unread = [k for k, found in sums.items() if not found.is_read]
+        if len(unread) <= _MOST_REGISTERS:
+            return _in_pieces(loop, sums, self.total, None, self.piece(sums))
+        cells = Value(Pointer(Array(self.total, len(unread)), "local"), "totals")
+        self.variables.append(Alloca(results=(cells,), span=loop.span))
+        return _in_pieces(loop, sums, self.total, cells, self.piece(sums))
+
+    def piece(self, sums: dict[int, _Sum]) -> int:
+        """How many iterations are one."""
+        if self.by_nests and any(found.in_nest for found in sums.values()):
+            return 1
+        return 1 << int(math.log2(max(1, PIECE // max(found.additions for found in sums.values()))))
+
+    def long_sums(self, loop: For) -> dict[int, _Sum]:
+        """Which of the values that a loop carries are sums of many adjoints."""
+        length = self.length(loop)
+        return {k: found for k, found in self.sums(loop).items() if found.additions * length > SHORT}
+
+    def sums(self, loop: For) -> dict[int, _Sum]:
+        if loop.lower.type == U64:
             return {}
         floats = (k for k, arg in enumerate(loop.body.args[1:]) if arg.type == F32 and arg in self.adjoints)
-        found = {k: set[Value]() if self.grows(loop, k) else self.read_sum(loop, k) for k in floats}
-        return {k: values for k, values in found.items() if values is not None}
+        return {k: found for k in floats if (found := self.sum(loop, k)) is not None}
 
-    def most(self, op: Op) -> float:
-        """Iterations of a loop with those of the loops inside, which add to the same sums."""
-        inside = max((self.most(inner) for block in blocks(op) for inner in block.ops), default=1)
-        return inside * self.length(op) if isinstance(op, For | While) else inside
+    def sum(self, loop: For, k: int) -> _Sum | None:
+        grown = self.grown(loop, k)
+        values = self.read_sum(loop, k) if grown is None else grown
+        if values is None:
+            return None
+        in_nest = any(isinstance(self.definition.get(v), For) for v in values)
+        return _Sum(values, self.additions(loop, k, values), grown is None, in_nest)
 
-    def length(self, loop: For | While) -> float:
-        ends = [self.definition.get(v) for v in (loop.lower, loop.upper)] if isinstance(loop, For) else []
+    def additions(self, loop: For, k: int, values: set[Value]) -> float:
+        """At most, to a sum on its way through an iteration: one side of a branch. A loop inside that adds up in pieces
+        adds once."""
+        made = {loop.body.args[1 + k]: 0.0}
+        for op in _inside_out(loop.body):
+            for number, result in enumerate(op.results):
+                if result in values:
+                    before = max((made[v] for v in _parts(op, number) if v in made), default=0.0)
+                    made[result] = before + self.added(op, number)
+        return max(1.0, made[loop.body.results[k]])
+
+    def added(self, op: Op, k: int) -> float:
+        match op:
+            case For():
+                return self.in_loop(op, k)
+            case Apply(fn) if fn != "select":
+                return 1.0
+        return 0.0
+
+    def in_loop(self, loop: For, k: int) -> float:
+        grown, length = self.grown(loop, k), self.length(loop)
+        many = math.inf if grown is None else self.additions(loop, k, grown) * length
+        return 1.0 if many > SHORT else many
+
+    def length(self, loop: For) -> float:
+        ends = [self.definition.get(v) for v in (loop.lower, loop.upper)]
         numbers = [op.value for op in ends if isinstance(op, Constant)]
-        if not isinstance(loop, For) or len(numbers) != 2:
-            return math.inf
+        if len(numbers) != 2:
+            return SHORT if self.by_nests else math.inf
         return max(0, -((numbers[0] - numbers[1]) // loop.step))
 
-    def grows(self, loop: For, k: int) -> bool:
-        """Whether a value that a loop carries is, after an iteration, the same with something added, and nothing else
-        sees it on the way. A test for NaN, after which the same is added again with more care (Note [Masks]), may as
-        well be made of a part of the sum."""
+    def grown(self, loop: For, k: int) -> set[Value] | None:
+        """What a value that a loop carries is on its way through an iteration, if it is, after that, the same with
+        something added, and nothing else sees it on the way. A test for NaN, after which the same is added again with
+        more care (Note [Masks]), may as well be made of a part of the sum."""
         start, end = loop.body.args[1 + k], loop.body.results[k]
         sums, todo = {start}, [start]
         while todo:
@@ -87,10 +153,11 @@ class _Pass:
                     continue
                 found = _sum_by(use)
                 if found is None:
-                    return False
+                    return None
                 todo += () if found in sums else (found,)
                 sums.add(found)
-        return end in sums - {start} and all(self.is_sum(v, sums) for v in sums - {start})
+        is_it = end in sums - {start} and all(self.is_sum(v, sums) for v in sums - {start})
+        return sums if is_it else None
 
     def read_sum(self, loop: For, k: int) -> set[Value] | None:
         """What a value that a loop carries is on its way through an iteration, if something is added to it there, by no
@@ -123,7 +190,7 @@ class _Pass:
                 return then.results[k] in sums and orelse.results[k] in sums
             case For():
                 k = op.results.index(value)
-                return op.inits[k] in sums and self.grows(op, k)
+                return op.inits[k] in sums and self.grown(op, k) is not None
         return False
 
 
@@ -137,6 +204,24 @@ def _sum_by(use: _Use) -> Value | None:
             assert use.by is not None
             return use.by.result
     return None
+
+
+def _parts(op: Op, k: int) -> tuple[Value, ...]:
+    """What the k-th result of an operation may be a sum of."""
+    match op:
+        case If(_, then, orelse):
+            return then.results[k], orelse.results[k]
+        case For(_, _, inits):
+            return (inits[k],)
+    return operands(op)
+
+
+def _inside_out(block: Block) -> Iterator[Op]:
+    """In order, what is in an operation before it; not what is in loops."""
+    for op in block.ops:
+        for inner in () if isinstance(op, For) else blocks(op):
+            yield from _inside_out(inner)
+        yield op
 
 
 def _users(body: Block) -> dict[Value, list[_Use]]:
@@ -158,32 +243,48 @@ def _users(body: Block) -> dict[Value, list[_Use]]:
     return found
 
 
-def _in_pieces(loop: For, sums: dict[int, set[Value]]) -> list[Op]:
+def _in_pieces(loop: For, sums: dict[int, _Sum], type: Scalar, cells: Value | None, piece: int) -> Builder:
+    """`cells`: where totals are kept of sums that nobody reads on the way."""
     b = Builder(loop.span)
-    grown = tuple(Value(F64, _total_name(loop.body.args[1 + k])) for k in sums)
-    for (k, values), total in zip(sums.items(), grown, strict=True):
-        if values:
-            loop = replace(loop, body=Reads(values, total).block(loop.body, frozenset((k,))))
+    stored = [k for k, found in sums.items() if cells is not None and not found.is_read]
+    held = [k for k in sums if k not in stored]
+    grown = {k: Value(type, _total_name(loop.body.args[1 + k])) for k in held}
+    for k in (k for k in held if sums[k].is_read):
+        loop = replace(loop, body=Reads(sums[k].values, grown[k]).block(loop.body, frozenset((k,))))
     others = [k for k in range(len(loop.inits)) if k not in sums]
-    totals = tuple(b.convert(loop.inits[k], F64) for k in sums)
-    has_loops = any(isinstance(op, (For, While, *MEETINGS)) for op in walk(loop.body))  # or threads meet in it
-    piece = _one if has_loops else _several
-    at = Value(loop.lower.type if has_loops else I64, loop.body.args[0].name)
+    totals = {k: _as(b, loop.inits[k], type) for k in sums}
+    for number, k in enumerate(stored):
+        b.store(_cell(b, cells, number), totals[k], volatile=True)
+    at = Value(I64 if piece > 1 else loop.lower.type, loop.body.args[0].name)
     carried = tuple(Value(loop.inits[k].type, loop.body.args[1 + k].name) for k in others)
     with b.region() as region:
         starts = dict(zip(others, carried, strict=True)) | {k: b.constant(-0.0, F32) for k in sums}
-        ends = piece(b, loop, at, tuple(starts[k] for k in range(len(loop.inits))))
-        added = tuple(b.apply("add", t, b.convert(ends[k], F64)) for t, k in zip(grown, sums, strict=True))
-    body = region.block((at, *carried, *grown), (*(ends[k] for k in others), *added))
-    lower, upper = (v if has_loops else b.convert(v, I64) for v in (loop.lower, loop.upper))
-    step = loop.step if has_loops else loop.step * PIECE
-    results = (*(loop.results[k] for k in others), *(Value(F64, _total_name(loop.results[k])) for k in sums))
-    inits = (*(loop.inits[k] for k in others), *totals)
-    unroll = loop.unroll if has_loops else 1
-    b.add(For(lower, upper, inits, step, body, unroll, results=results, span=loop.span))
-    for k, total in zip(sums, results[len(others) :], strict=True):
+        begins = tuple(starts[k] for k in range(len(loop.inits)))
+        ends = _several(b, loop, at, begins, piece) if piece > 1 else _one(b, loop, at, begins)
+        added = tuple(b.apply("add", grown[k], _as(b, ends[k], type)) for k in held)
+        for number, k in enumerate(stored):
+            cell = _cell(b, cells, number)
+            b.store(cell, b.apply("add", b.load(cell, volatile=True), _as(b, ends[k], type)), volatile=True)
+    body = region.block((at, *carried, *grown.values()), (*(ends[k] for k in others), *added))
+    lower, upper = (_as(b, v, I64) if piece > 1 else v for v in (loop.lower, loop.upper))
+    whole = {k: Value(type, _total_name(loop.results[k])) for k in held}
+    results = (*(loop.results[k] for k in others), *whole.values())
+    inits = (*(loop.inits[k] for k in others), *(totals[k] for k in held))
+    unroll = 1 if piece > 1 else loop.unroll
+    b.add(For(lower, upper, inits, loop.step * piece, body, unroll, results=results, span=loop.span))
+    whole |= {k: b.load(_cell(b, cells, number), volatile=True) for number, k in enumerate(stored)}
+    for k, total in whole.items():
         b.add(Apply("convert", (total,), results=(loop.results[k],), span=loop.span))
-    return b.ops
+    return b
+
+
+def _cell(b: Builder, cells: Value | None, number: int) -> Value:
+    assert cells is not None
+    return b.offset(b.decay(cells), b.constant(number, I32))
+
+
+def _as(b: Builder, value: Value, type: Type) -> Value:
+    return value if value.type == type else b.convert(value, type)
 
 
 def _total_name(value: Value) -> str | None:
@@ -198,11 +299,11 @@ def _one(b: Builder, loop: For, at: Value, starts: tuple[Value, ...]) -> tuple[V
     return copy.results
 
 
-def _several(b: Builder, loop: For, at: Value, starts: tuple[Value, ...]) -> tuple[Value, ...]:
+def _several(b: Builder, loop: For, at: Value, starts: tuple[Value, ...], piece: int) -> tuple[Value, ...]:
     type = loop.lower.type
-    end = b.apply("add", at, b.constant(loop.step * PIECE, I64))
-    end = b.apply("min" if loop.step > 0 else "max", end, b.convert(loop.upper, I64))
+    end = b.apply("add", at, b.constant(loop.step * piece, I64))
+    end = b.apply("min" if loop.step > 0 else "max", end, _as(b, loop.upper, I64))
     results = tuple(Value(v.type, v.name) for v in loop.results)
-    inner = replace(loop, lower=b.convert(at, type), upper=b.convert(end, type), inits=starts, results=results)
+    inner = replace(loop, lower=_as(b, at, type), upper=_as(b, end, type), inits=starts, results=results)
     b.add(inner)
     return results

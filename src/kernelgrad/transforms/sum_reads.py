@@ -64,6 +64,8 @@ class Reads:
     def value(self, b: Builder, value: Value) -> Value:
         if value not in self.sum:
             return value
+        if self.total.type == F32:
+            return b.apply("add", self.total, value)
         return b.convert(b.apply("add", self.total, b.convert(value, F64)), F32)
 
 

@@ -6,6 +6,9 @@ The address is computed again behind `sum != 0`: then some iteration has compute
 what the kernel would not have read. Inner loops come first, and their updates may go on outwards. Only in loops where
 threads do not wait for each other, and where nothing else touches what may be the same memory, but to add to it too:
 `_d_x[p] += u; _d_x[q] += v` is the same in any order. `autodiff/prepare/contributions` counts on all of this.
+
+What is added to doubles in place of floats (`autodiff/prepare/double_cells`) is a float each time; so is the register
+of a counted loop, whose sum `sum_pieces` looks after.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from ..analysis.adjoint_values import adjoint_values
 from ..analysis.aliases import Aliases
 from ..analysis.machine import LOOP_SUMS, ONLY_SUMS
 from ..analysis.roots import Memory, analyse
-from ..ir.builder import Builder
+from ..ir.builder import Builder, pointee
 from ..ir.effects import MEETINGS, is_pure
 from ..ir.ops import (
     Alloca,
@@ -41,21 +44,30 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import blocks, clone, descend, operands, uses, walk, with_body
-from ..ir.types import Pointer, Scalar
+from ..ir.types import F32, Pointer, Scalar
 from ..locks import cached_property
 from . import promote, simplify
 
 
-def run(function: Function, module: Module, shadows: frozenset[str], only_sums: bool = False) -> Function:
-    """`shadows`: the parameters and variables that hold adjoints. `only_sums`: the function does nothing else."""
-    return at_most(function, module, shadows, ONLY_SUMS if only_sums else LOOP_SUMS)
+def run(
+    function: Function,
+    module: Module,
+    shadows: frozenset[str],
+    only_sums: bool = False,
+    wide: frozenset[str] = frozenset(),
+) -> Function:
+    """`shadows`: the parameters and variables that hold adjoints. `only_sums`: the function does nothing else. `wide`:
+    the parameters that are doubles in place of floats."""
+    return at_most(function, module, shadows, ONLY_SUMS if only_sums else LOOP_SUMS, wide)
 
 
-def at_most(function: Function, module: Module, shadows: frozenset[str], most: int) -> Function:
+def at_most(
+    function: Function, module: Module, shadows: frozenset[str], most: int, wide: frozenset[str] = frozenset()
+) -> Function:
     """`most`: sums of one loop."""
     found = function
     while True:  # from loops to the loops around them
-        sums = _Sums(found, shadows, most)
+        sums = _Sums(found, shadows, most, wide)
         body = sums.block(found.body)
         if not sums.variables:
             return found if found is function else simplify.run(promote.run(found, module), module)
@@ -79,8 +91,9 @@ class _Updates:
 
 
 class _Sums:
-    def __init__(self, function: Function, shadows: frozenset[str], most: int):
+    def __init__(self, function: Function, shadows: frozenset[str], most: int, wide: frozenset[str]):
         self.aliases, self.most = Aliases(function), most
+        self.wide = {p.value for p in function.params if p.name in wide}
         self.used = uses(function.body)
         self.definition = {r: op for op in walk(function.body) for r in op.results}
         named = {p.value for p in function.params if p.name in shadows}
@@ -113,7 +126,8 @@ class _Sums:
             return [loop]
         before, after, body = Builder(loop.span), Builder(loop.span), loop.body
         for ptr, updates, address in islice(self.sums(loop, inside), self.most):
-            body = self.moved(body, ptr, updates, address, before, after)
+            narrow = isinstance(loop, For) and self.aliases.root(ptr) in self.wide
+            body = self.moved(body, ptr, updates, address, before, after, narrow)
         return [*before.ops, replace(loop, body=body), *after.ops] if after.ops else [loop]
 
     # ---- what is updated
@@ -201,16 +215,24 @@ class _Sums:
     # ---- the sum
 
     def moved(
-        self, body: Block, ptr: Value, updates: _Updates, address: list[Op], before: Builder, after: Builder
+        self,
+        body: Block,
+        ptr: Value,
+        updates: _Updates,
+        address: list[Op],
+        before: Builder,
+        after: Builder,
+        narrow: bool,
     ) -> Block:
         assert isinstance(ptr.type, Pointer)
         type = ptr.type.pointee
-        total = Value(Pointer(type, "local"), f"{self.aliases.root(ptr).name or ''}_sum")
+        own = F32 if narrow else type
+        total = Value(Pointer(own, "local"), f"{self.aliases.root(ptr).name or ''}_sum")
         self.variables.append(Alloca(results=(total,), span=before.span))
-        before.store(total, before.constant(-0.0, type))
+        before.store(total, before.constant(-0.0, own))
         body = self.summed(body, total, {id(op) for op in updates.ops})
         after.span = updates.ops[-1].span
-        result = after.load(total)
+        result = after.load(total) if own == type else after.convert(after.load(total), type)
         some = after.apply("ne", result, after.constant(0.0, type))
         with after.region() as region:
             mapping: dict[Value, Value] = {}
@@ -230,15 +252,35 @@ class _Sums:
             match op:
                 case Atomic(_, _, (value,)) if id(op) in updates:
                     b = Builder(op.span)
-                    b.store(total, b.apply("add", b.load(total), value))
+                    b.store(total, b.apply("add", b.load(total), self.as_summed(b, value, total, updates)))
                     ops += b.ops
-                case Load() | Store() if id(op) in updates:
+                case Load(ptr) | Store(ptr) if id(op) in updates and pointee(ptr) == pointee(total):
                     ops.append(replace(op, ptr=total))
+                case Load() if id(op) in updates:  # what a store makes of it is made anew
+                    b = Builder(op.span)
+                    b.add(Apply("convert", (b.load(total),), results=op.results, span=op.span))
+                    ops += b.ops
+                case Store(_, value) if id(op) in updates:
+                    b = Builder(op.span)
+                    b.store(total, self.as_summed(b, value, total, updates))
+                    ops += b.ops
                 case If() if self.is_test(op, updates):  # adding zero is cheaper than asking
                     ops += self.summed(op.then, total, updates).ops
                 case _:
                     ops.append(descend(op, lambda inner: self.summed(inner, total, updates)))
         return Block(block.args, tuple(ops), block.results)
+
+    def as_summed(self, b: Builder, value: Value, total: Value, updates: set[int]) -> Value:
+        """What is added, or the sum of it and of what was there, in the type of a sum."""
+        type, op = pointee(total), self.definition.get(value)
+        match op:
+            case _ if value.type == type:
+                return value
+            case Load() if id(op) in updates:
+                return b.load(total)
+            case Apply("add" | "sub" | "neg" | "select" as fn, args):
+                return b.apply(fn, *(self.as_summed(b, v, total, updates) if v.type == value.type else v for v in args))
+        return b.convert(value, type)
 
     def is_test(self, op: If, updates: set[int]) -> bool:
         """`if (v != 0) atomicAdd(..., v)`"""

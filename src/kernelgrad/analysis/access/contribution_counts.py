@@ -7,20 +7,22 @@ that goes on by known numbers. What is not known to be short may be as long as a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.ops import Apply, Block, For, Function, If, Op, Value, While
+from ...ir.ops import Apply, Block, For, Function, If, Load, Op, Value, While
 from ...ir.traverse import blocks, operands, walk
-from ...ir.types import Scalar
+from ...ir.types import F32, F64, Scalar
 from ..loop_counts import Played
 from ..structure import Structure
 from ..trip_counts import Amount, Trips
+from ..tuning import Totals
 from .affine import Shape
 from .ranges import Answers, Indices, Range, Ranges
 
-LONG = 1 << 12  # additions to one sum of floats that keep enough of its digits
-_LONG_IF_EVER = 1 << 16  # the same, where a loop's length is in memory and only bounded by what a launch can do
+LONG = 1 << 8  # additions to one sum of floats that keep enough of its digits
+MIDDLING = 1 << 14  # the same where they are made in pieces (see `transforms/sum_pieces`), whose sum is a float
 _ORDERED = ("lt", "le", "gt", "ge", "ne")
 _GEOMETRIC = {"shr": 1, "shl": 1, "div": 2, "mul": 2}  # from which number on
 _BITS = 64.0
@@ -28,10 +30,32 @@ _WRAPS = 1 << 31  # unsigned numbers that may stand for negative ones
 _LONGEST = float(1 << 38)  # iterations of all threads of a launch together
 
 
-def has_long_loops(function: Function, structure: Structure, shape: Shape, known: Callable[[Any], Any]) -> bool:
+def totals_of(function: Function, structure: Structure, shape: Shape, known: Callable[[Any], Any]) -> Totals | None:
+    """How pieces of long loops' sums are added up; None where no loop adds that much to one float."""
     lengths = Lengths(function, structure, shape, known)
     most = lengths.most(function.body)
-    return most > (_LONG_IF_EVER if lengths.open else LONG)
+    most *= _uses(function) if most > 1 else 1
+    longest = max(map(lengths.length, lengths.loops), default=1.0)
+    return totals_for(math.inf if lengths.open else most, longest)
+
+
+def totals_for(additions: float, longest: float) -> Totals | None:
+    """The same for loops inside of each other that make so many additions to one sum. `longest`: iterations of one."""
+    if additions <= LONG:
+        return None
+    return Totals(F32, longest <= LONG) if additions <= MIDDLING else Totals(F64)
+
+
+def _uses(function: Function) -> int:
+    """How often an iteration uses one number that it does not make, or loads one element, at most."""
+    most = 1
+    for loop in (op for op in walk(function.body) if isinstance(op, For | While)):
+        inside = [op for block in blocks(loop) for op in walk(block)]
+        made = {r for op in inside for r in op.results}
+        used = Counter(v for op in inside for v in operands(op) if v not in made and _is_float(v))
+        used.update(op.ptr for op in inside if isinstance(op, Load))
+        most = max(most, *used.values(), 1)
+    return most
 
 
 class Lengths:
@@ -43,6 +67,7 @@ class Lengths:
             self.shape |= {f"{name}.{axis}": n for axis, n in zip("xyz", extents, strict=True)}
         self.carried = {arg: v for op in walk(function.body) for arg, v in _carried(op)}
         self.ranges = Ranges(Indices(function), shape.grid, shape.block, Answers(known))
+        self.loops = [op for op in walk(function.body) if isinstance(op, For | While)]
         self.open: set[For | While] = set()  # loops that may be as long as they like
         self.structure, self.extent = structure, {"block_dim": shape.block, "grid_dim": shape.grid}
         self.extents = {"block_dim": math.prod(shape.block), "grid_dim": math.prod(shape.grid)}
@@ -201,6 +226,10 @@ class Lengths:
 
 def _is_integer(value: Value) -> bool:
     return isinstance(value.type, Scalar) and value.type.kind in ("int", "uint")
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.is_float
 
 
 def _is_wide(value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""How far into a buffer a launch reaches at most, where its addresses show it: few cells of a large buffer, perhaps."""
+"""Which part of a buffer a launch reaches at most, where its addresses show it: few cells of a large one, perhaps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .ranges import Answers, Indices, Range, Ranges
 _ENDLESS = 1 << 62  # iterations of a loop of which nothing is known
 
 
-def reach(function: Function, memory: Memory, root: Value, sums: Sums) -> int | None:
-    """The bytes from a parameter's first to the last that a launch may touch; None where that is not known, or where
-    it touches some before the first. `sums`: of the launch."""
+def reach(function: Function, memory: Memory, root: Value, sums: Sums) -> Range | None:
+    """The first byte of a parameter's memory that a launch may touch, and where it ends; None where that is not known,
+    or where it touches some before the memory. `sums`: of the launch."""
     ranges = Ranges(Indices(function), sums.shape.grid, sums.shape.block, Answers(sums.known))
-    end = 0
+    start, end = _ENDLESS, 0
     for op in walk(function.body):
         ptrs = [v for v in operands(op) if root in memory.of(v)]
         if isinstance(op, Offset | Member | PtrCast) or not ptrs:
@@ -27,8 +27,8 @@ def reach(function: Function, memory: Memory, root: Value, sums: Sums) -> int | 
         found = ranges.offset(ptrs[0]) or _of_sum(ptrs[0], root, sums)
         if found is None or found[0] < 0:
             return None
-        end = max(end, found[1] + size)
-    return end
+        start, end = min(start, found[0]), max(end, found[1] + size)
+    return min(start, end), end
 
 
 def _of_sum(ptr: Value, root: Value, sums: Sums) -> Range | None:

@@ -18,6 +18,7 @@ from ...analysis.structure import Structure
 from ...analysis.tuning import USUAL as USUAL_TUNING
 from ...analysis.tuning import KeptRows, Tuning, Vectorization
 from ...ir.ops import Alloca, Load, Store, Value
+from .replicas import COPIES
 
 if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome
@@ -39,7 +40,8 @@ class Facts:
     of whose elements are read once each, so that their adjoints can be written instead of cleared first and added
     to. `read_last`: by where, reads after all others of an input that read each element once: they write, others add.
     `copied`: small inputs that very many threads read: each block adds to one of several copies of their
-    adjoints. `cells`: small inputs of whose adjoints each block has cells in shared memory (see `block_cells`).
+    adjoints; `copies`: how many. `cells`: small inputs of whose adjoints each block has cells in shared memory (see
+    `block_cells`).
     `columns`: remainders that a thread has all the time (see `analysis/access/thread_columns`). `wide`: memory to whose
     cells so much is added that it is added to doubles (see `prepare/double_cells`).
     `gathered`: inputs whose adjoints launches of their own gather. `strips`: the tape would be large, and loops go in
@@ -64,6 +66,7 @@ class Facts:
     overwritten: frozenset[str] = frozenset()
     read_last: frozenset[Place] = frozenset()
     copied: frozenset[str] = frozenset()
+    copies: int = COPIES
     cells: frozenset[InBlock] = frozenset()
     columns: frozenset[Column] = frozenset()
     wide: frozenset[str] = frozenset()

@@ -40,15 +40,16 @@ def adjoint_params(
     copied: frozenset[str],
     wide: frozenset[Value],
     in_block: Collection[InBlock] = (),
+    count: int = 0,
 ) -> AdjointParams:
-    """`in_block`: those of which each block has cells."""
+    """`in_block`: those of which each block has cells. `count`: of the copies of the copied ones."""
     params = {p.name: p for p in function.params}
     widened = {p.name for p in function.params if p.value in wide}
     adjoints = {name: _adjoint_param(params[name], params) for name in listed}
     unlisted = [p for p in function.params if p.value in activity.roots and p.name not in adjoints]
     _refuse_unlisted_structs(unlisted, function)
     internal = {p.name: _adjoint_param(p, params, p.name in widened) for p in unlisted}
-    copies = _copies(adjoints, params, copied, widened) if copied else {}
+    copies = _copies(adjoints, params, copied, widened, count) if copied else {}
     doubles = {name: _wide_param(params[name], p) for name, p in adjoints.items() if name in widened - set(copies)}
     both = {**adjoints, **internal}
     pointers = {params[name].value: p.value for name, p in both.items() if not is_number(params[name])}
@@ -64,12 +65,12 @@ def adjoint_params(
 
 
 def _copies(
-    adjoints: Mapping[str, Param], params: Mapping[str, Param], copied: frozenset[str], widened: set[str]
+    adjoints: Mapping[str, Param], params: Mapping[str, Param], copied: frozenset[str], widened: set[str], count: int
 ) -> dict[str, Copies]:
     from .replicas import spread
 
     types = {name: wide_type(params[name].type) if name in widened else p.type for name, p in adjoints.items()}
-    return {name: spread(p, types[name]) for name, p in adjoints.items() if name in copied}
+    return {name: spread(p, types[name], count) for name, p in adjoints.items() if name in copied}
 
 
 def partial_sums(numbers: Mapping[str, Param], params: Mapping[str, Param], activity: Activity) -> dict[str, Param]:

@@ -11,6 +11,7 @@ from ...ir.types import I64, Type
 from ..calculus.tape import linear_block
 
 COPIES = 256
+MOST_COPIES = 1024  # the threads that add them up are a block
 NEIGHBOURS = 8
 
 
@@ -21,6 +22,7 @@ class Copies:
     memory: Param
     length: Param
     pointer: Value
+    count: int = COPIES
 
     @property
     def params(self) -> tuple[Param, Param]:
@@ -29,13 +31,13 @@ class Copies:
     def emit(self, b: Builder) -> None:
         # Neighbours share one: a thread that does the work of several blocks adds up for them (`unroll_and_jam`).
         group = b.apply("div", linear_block(b), b.constant(NEIGHBOURS, I64))
-        number = b.apply("rem", group, b.constant(COPIES, I64))
+        number = b.apply("rem", group, b.constant(self.count, I64))
         at = b.apply("mul", number, self.length.value)
         b.add(Offset(self.memory.value, at, results=(self.pointer,)))
 
 
-def spread(adjoint: Param, type: Type) -> Copies:
+def spread(adjoint: Param, type: Type, count: int) -> Copies:
     """`type`: of the pointer to them."""
     memory = Param(Value(type, f"_copies{adjoint.name}"), adjoint.c_type, restrict=True)
     length = Param(Value(I64, f"_length{adjoint.name}"), "long long")
-    return Copies(memory, length, Value(type, adjoint.name))
+    return Copies(memory, length, Value(type, adjoint.name), count)

@@ -19,15 +19,31 @@ from typing import TYPE_CHECKING
 from ...analysis.access.affine import Affine, Basis, Part, Sums
 from ...analysis.access.contribution_counts import Lengths
 from ...analysis.access.executions import Executions
+from ...analysis.access.ranges import Range
 from ...analysis.access.reach import reach
 from ...analysis.machine import LOOP_SUMS
 from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of
 from ...analysis.structure import Place
 from ...analysis.uniform import uniform_values
-from ...ir.builder import pointee
 from ...ir.effects import MEETINGS
-from ...ir.ops import Alloca, Apply, Atomic, For, GlobalRef, Load, Member, Offset, Op, PtrCast, Store, Value, While
+from ...ir.ops import (
+    Alloca,
+    Apply,
+    Atomic,
+    Builtin,
+    Constant,
+    For,
+    GlobalRef,
+    Load,
+    Member,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Value,
+    While,
+)
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
 from ...locks import cached_property
@@ -35,7 +51,9 @@ from ...locks import cached_property
 if TYPE_CHECKING:
     from .prepared import Prepared
 
-MOST = 1 << 13  # additions of floats, after which a sum of equal ones is off by 1.2e-4 at most
+MOST = 320  # additions of floats, after which a sum of equal ones is off by 4.8e-6 at most
+_ENDLESS = 1 << 62  # iterations of a loop of which nothing is known
+_MOST_TERMS = 8  # of an address that are looked at in all ways
 _THREAD: tuple[Basis, ...] = tuple(("thread_idx", axis) for axis in range(3))
 
 
@@ -98,6 +116,7 @@ class Contributions:
         self.sums, self.lengths, self.lanes, self.of_block = sums, lengths, lanes, of_block
         self.places = places_of(prepared.structure)
         self._inside: dict[For | While, _Inside] = {}
+        self._addresses: dict[Value, float] = {}
         self._filled: dict[For | While, set[Value]] = {}
         names = {p.value: p.name for p in prepared.function.params}
         names |= {root: name for name, root in prepared.memory.global_names.items()}
@@ -118,18 +137,62 @@ class Contributions:
         loads = self.loads(root)
         found = [self.sums.address(op.ptr, root) for op in loads]
         addresses = [address for address in found if address is not None]
-        if len(addresses) < len(loads) or any(op.result.type != pointee(root) for op in loads):
+        sizes = {op.result.type.size for op in loads}
+        if len(addresses) < len(loads) or len(sizes) > 1:
             return self.to(root).most
         step = math.gcd(*(c for address in addresses for _, c in address.terms))
-        classes: dict[int, float] = {}
+        if any(n % size for size in sizes for n in (step, *(address.const for address in addresses))):
+            return self.to(root).most  # rows that overlap in part
+        classes: dict[int, list[tuple[float, float, float]]] = {}
         for op, address in zip(loads, addresses, strict=True):
             rest = address.const % step if step else address.const
-            classes[rest] = classes.get(rest, 0.0) + self.by(op, root).most
-        return max(classes.values(), default=0.0)
+            classes.setdefault(rest, []).append((*self.span(address), self.by(op, root).most))
+        return max(map(_most_at_once, classes.values()), default=0.0)
 
-    def reach(self, root: Value) -> int | None:
-        """The bytes of a parameter's memory that the launch may touch, from its first, where that is known."""
+    def span(self, address: Affine) -> tuple[float, float]:
+        """The first and last of it."""
+        if any(basis in self.sums.wrapping for basis, _ in address.terms):
+            return -math.inf, math.inf
+        return self.sums.range(address, _ENDLESS)
+
+    def reach(self, root: Value) -> Range | None:
+        """From where to where the launch may touch a parameter's memory, in bytes, where that is known."""
         return reach(self.function, self.memory, root, self.sums)
+
+    def is_certain_of(self, root: Value, most: float) -> bool:
+        """Whether some cell gets more than that for certain: by loads that have so few addresses."""
+        return any(self.by(op, root).total > most * self.addresses(op.ptr) for op in self.loads(root))
+
+    def addresses(self, value: Value) -> float:
+        """How many values an address or integer has in a launch, at most."""
+        if value not in self._addresses:
+            self._addresses[value] = math.inf  # while it is looked for
+            span = self.lengths.ranges.of(value) if isinstance(value.type, Scalar) else None
+            width = math.inf if span is None else span[1] - span[0] + 1.0
+            self._addresses[value] = min(width, self._made_of(value))
+        return self._addresses[value]
+
+    def _made_of(self, value: Value) -> float:
+        op = self.structure.definition.get(value)
+        match op:
+            case None:
+                return self._given(value)
+            case Builtin("thread_idx" | "block_idx" as name, axis):
+                return self.sums.shape.extent(name, axis)
+            case Builtin():
+                return 1.0 if op.name in ("block_dim", "grid_dim", "warp_size") else math.inf
+            case Constant() | GlobalRef():
+                return 1.0
+            case Apply() | Offset() | Member() | PtrCast():
+                return math.prod(self.addresses(v) for v in operands(op))
+        return math.inf
+
+    def _given(self, value: Value) -> float:
+        """Of parameters and of what blocks are given."""
+        loop = self.structure.home[value].owner if value in self.structure.home else None
+        if isinstance(loop, For) and value is loop.body.args[0]:
+            return max(1.0, self.lengths.length(loop)) * self.addresses(loop.lower)
+        return 1.0 if loop is None else math.inf
 
     def by(self, load: Load, root: Value) -> Count:
         place = self.places[id(load)]
@@ -150,13 +213,15 @@ class Contributions:
         others = [n for basis, n in left.items() if basis not in digits and not alone]
         again = [n for loop, n in loops.items() if loop not in digits]
         low = min(0, self.sums.range(address)[0])
-        lanes = self.lanes if others and self.is_of_warp(load, address, place) else 1
+        lanes = self.lanes_alike(load, address, place) if others else 1
         return Count(math.prod(others) * math.prod(again) / lanes, math.prod(again), everything, low)
 
-    def is_of_warp(self, load: Load, address: Affine, place: Place) -> bool:
-        """Whether the lanes of a warp add up what they have before one of them adds it for all."""
-        whole = self.sums.shape.block[0] % self.lanes == 0 and not moves_along(address, ("thread_idx", 0))
-        return whole and id(load) in self.accumulation.together and self.is_of_all(place)
+    def lanes_alike(self, load: Load, address: Affine, place: Place) -> int:
+        """How many neighbouring lanes add up what they have before one of them adds it for all."""
+        block = self.sums.shape.block
+        whole = math.prod(block) % self.lanes == 0 and not moves_along(address, ("thread_idx", 0))
+        together = whole and id(load) in self.accumulation.together and self.is_of_all(place)
+        return math.gcd(block[0], self.lanes) if together else 1
 
     def is_of_all(self, place: Place) -> bool:
         """Whether the lanes of a warp are there together, but for the last of them or the last time."""
@@ -171,7 +236,14 @@ class Contributions:
             return {}
         names = ("thread_idx",) if is_shared(root) or self.of_block else ("thread_idx", "block_idx")
         fixed = self.sums.fixed(place)
-        extents = {(name, axis): self.sums.shape.extent(name, axis) for name in names for axis in range(3)}
+        extents: dict[Basis, int] = {
+            (name, axis): self.sums.shape.extent(name, axis) for name in names for axis in range(3)
+        }
+        for guard in self.sums.guards(place):
+            if len(guard.sum.terms) == 1:  # threadIdx.x < 8
+                ((basis, factor),) = guard.sum.terms
+                if basis in extents and factor > 0:
+                    extents[basis] = max(0, min(extents[basis], -((guard.sum.const - guard.bound) // factor)))
         return {basis: n for basis, n in extents.items() if n > 1 and basis not in fixed}
 
     def loops(self, load: Load, root: Value, place: Place) -> Iterator[For | While]:
@@ -279,23 +351,39 @@ class Contributions:
     def digits(
         self, address: Affine, size: int, axes: dict[Basis, int], loops: dict[For | While, float]
     ) -> set[Basis | For | While]:
-        """The indices and loops of which no two values lead to the same cell, if the others stay as they are."""
-        found: set[Basis | For | While] = set()
-        reach = float(size)
-        for basis, coefficient in sorted(address.terms, key=lambda term: abs(term[1])):
+        """The indices and loops of which no two values lead to the same cell, if the others stay as they are: those
+        with the most values, of `x[i + j]` those of i."""
+        terms: list[tuple[float, float, Basis | For | While]] = []
+        for basis, coefficient in address.terms:
             loop = self.sums.loops.get(basis)
             what, number = (basis, self.values(basis, axes)) if loop is None else (loop, loops.get(loop))
-            if number is None or abs(coefficient) < reach or basis in self.sums.wrapping:
-                continue
-            found.add(what)
-            reach += abs(coefficient) * (number - 1)
-        return found
+            if number is not None and basis not in self.sums.wrapping:
+                terms.append((abs(coefficient), number, what))
+        terms.sort(key=lambda term: term[:2])
+        return max(_leaping(terms[:_MOST_TERMS], float(size)), key=lambda found: found[0])[1]
 
     def values(self, basis: Basis, axes: dict[Basis, int]) -> int | None:
         """How many an index has, or a part of one; None of what is none of them."""
         if isinstance(basis, Part):
             return self.sums.extents[basis] if not self.sums.wrapping.intersection(basis.of.coefficients) else None
         return axes.get(basis)
+
+
+def _most_at_once(spans: list[tuple[float, float, float]]) -> float:
+    """Of numbers that are there from one place to another."""
+    return max(sum(n for first, last, n in spans if first <= at <= last) for at, _, _ in spans)
+
+
+def _leaping(
+    terms: list[tuple[float, float, Basis | For | While]], reach: float
+) -> Iterator[tuple[float, set[Basis | For | While]]]:
+    """Those of which each steps over what the ones before reach, in all ways, with how many values they have together:
+    from the smallest step on."""
+    yield 1.0, set()
+    for k, (step, number, what) in enumerate(terms):
+        if step >= reach:
+            for product, others in _leaping(terms[k + 1 :], reach + step * (number - 1)):
+                yield number * product, {what, *others}
 
 
 def moves_along(address: Affine, basis: Basis) -> bool:

@@ -5,6 +5,11 @@ may add more than `contributions.MOST` times to a cell in memory, the shadow of 
 a parameter, doubles that the launcher makes and adds to the user's adjoint afterwards (`launches/memory`); of shared
 and local memory, the shadow itself. Each contribution is computed in float as ever, and converted where it is added.
 
+Doubles are cleared before and added up after a launch: of the cells that it may reach. Where some get so much for
+certain, since there are many additions at few addresses, there may be as many doubles as the launch makes additions.
+Where it depends on what memory holds, there are doubles if there are few cells, or if so much is added to the average
+one. Elements of larger buffers, of which most get few contributions (a scatter), stay floats.
+
 That takes pointers whose memory is known and seen as one type: other views of it would lie elsewhere in a shadow whose
 cells are twice as large.
 """
@@ -35,8 +40,8 @@ from ..calculus.views import leaves
 from .contributions import MOST, Contributions, Count
 
 _NARROW = frozenset((F16, BF16, F32))
-FEW_CELLS = 1 << 15  # a quarter of a megabyte of doubles
 _EACH = 1024  # additions for each cell: then there may be more of them
+FEW_CELLS = 1 << 15  # a quarter of a megabyte of doubles
 
 if TYPE_CHECKING:
     from .prepared import Prepared
@@ -75,7 +80,7 @@ def needed(prepared: Prepared, contributions: Contributions, launch: Launched) -
         if name in launch.elsewhere or (in_order and name is not None and name not in launch.private):
             continue
         count = contributions.to(root)
-        most = count.most * (launch.share(name) if name is not None and name in launch.sizes else 1.0)
+        most = contributions.most(root) * (launch.share(name) if name is not None and name in launch.sizes else 1.0)
         if most > MOST and count.low >= 0 and (name is None or _is_cheap(root, name, launch, count, contributions)):
             crowded.add(root)
     found = settled(crowded, function, memory, active, _shadows(prepared))
@@ -97,11 +102,12 @@ def _shadows(prepared: Prepared) -> set[Value]:
 
 def _is_cheap(root: Value, name: str, launch: Launched, count: Count, contributions: Contributions) -> bool:
     """Whether to clear doubles and to add them up takes little beside the launch: as many as it can reach."""
-    few, whole = max(FEW_CELLS, count.total / _EACH), launch.sizes.get(name, 0)
-    if _cells(root, whole) <= few:
+    whole = launch.sizes.get(name, 0)
+    if _cells(root, whole) <= max(FEW_CELLS, count.total / _EACH):
         return True
-    reached = contributions.reach(root)
-    return reached is not None and _cells(root, min(whole, reached)) <= few
+    few = max(FEW_CELLS, count.total / (1 if contributions.is_certain_of(root, MOST) else _EACH))
+    first, end = contributions.reach(root) or (0, whole)
+    return _cells(root, min(whole, end) - min(whole, first)) <= few
 
 
 def _cells(root: Value, nbytes: int) -> int:

@@ -54,6 +54,7 @@ class Options:
         kept = Facts(
             refill=facts.refill,
             copied=facts.copied,
+            copies=facts.copies,
             cells=facts.cells,
             columns=facts.columns,
             wide=facts.wide,

@@ -174,7 +174,8 @@ def make_planned(function: Function, module: Module, options: Options) -> Planne
         winners = Winners(global_memory.find_won_buffers(function, memory, activity, options.may_alias), decided.won)
     options = _suited(options, function, memory, winners)
     wide = _wide_roots(function, memory, activity, options.facts.wide)
-    given = adjoint_params(function, activity, options.listed, options.facts.copied, wide, options.facts.cells)
+    facts = options.facts
+    given = adjoint_params(function, activity, options.listed, facts.copied, wide, facts.cells, facts.copies)
     shared = _shared_shadows(module, memory, activity, wide)
     in_block = frozenset(p.value for p in function.params if p.name in given.cells)
     chosen, choices = function, dict[Value, Value]()

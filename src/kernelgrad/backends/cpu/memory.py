@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from ...ir.ops import Atomic, Load, Store
-from ...ir.types import BF16, F16, Array, Pointer, Scalar, Struct, Type, element_types
+from ...ir.types import BF16, F16, F32, F64, Array, Pointer, Scalar, Struct, Type, element_types
 from . import llvm_types as lt
 from .convert import narrow, widen
 from .frame import Frame
@@ -156,9 +156,10 @@ def emit_atomic(frame: Frame, op: Atomic) -> None:
 
 def _add_to_total(frame: Frame, op: Atomic) -> None:
     """Note [Totals]. The order is the compiler's choice, made once, so that the loop over threads can be vectorised."""
-    b, cell, type, size = frame.b, frame.totals[op], register_type(op.result.type), op.result.type.size
-    total = b.fadd(b.load(cell, typ=type, align=size), frame.get(op.args[0]), flags=("reassoc", "contract"))
-    b.store(total, cell, align=size)
+    b, cell, type, added = frame.b, frame.totals[op], register_type(F64), frame.get(op.args[0])
+    added = b.fpext(added, type) if op.result.type == F32 else added
+    total = b.fadd(b.load(cell, typ=type, align=F64.size), added, flags=("reassoc", "contract"))
+    b.store(total, cell, align=F64.size)
     frame.values[op.result] = lt.zero(op.result.type)
 
 

@@ -3,7 +3,8 @@
 `atomicAdd(&sum, x[i])` costs a locked instruction for each thread, and keeps the loop over threads from being
 vectorised. Where the address is the same for all threads of that loop, and nothing in the kernel looks at the memory,
 the loop adds up in a register, and one atomic follows it. In a loop of few iterations that picks the address,
-`atomicAdd(&w[k], ...)`, each iteration has a register of its own: such loops are unrolled.
+`atomicAdd(&w[k], ...)`, each iteration has a register of its own: such loops are unrolled. The register is a double: a
+row of threads adds up thousands of floats, and it is not known here whether in a vector.
 """
 
 from __future__ import annotations
@@ -118,9 +119,8 @@ def added_up(frame: Frame, ops: list[Op]) -> Iterator[None]:
     cells: dict[Op, ir.Value] = {}
     for op in mine:
         assert isinstance(op, Atomic)
-        type = lt.register_type(op.result.type)
-        cells[op] = frame.stack(op.result.type.size, op.result.type.size)
-        b.store(ir.Constant(type, -0.0), cells[op], align=op.result.type.size)
+        cells[op] = frame.stack(F64.size, F64.size)
+        b.store(ir.Constant(lt.register_type(F64), -0.0), cells[op], align=F64.size)
     frame.totals = cells
     yield
     frame.totals = {}
@@ -131,7 +131,8 @@ def added_up(frame: Frame, ops: list[Op]) -> Iterator[None]:
 def _flush(frame: Frame, op: Op, cell: ir.Value) -> None:
     assert isinstance(op, Atomic)
     b, type = frame.b, lt.register_type(op.result.type)
-    total = b.load(cell, typ=type, align=op.result.type.size)
+    total = b.load(cell, typ=lt.register_type(F64), align=F64.size)
+    total = b.fptrunc(total, type) if op.result.type == F32 else total
     with b.if_then(b.fcmp_unordered("!=", total, ir.Constant(type, 0.0))), frame.scope():
         frame.summed[op].emit(frame, op.ptr)
         if op in frame.strays:

@@ -144,10 +144,11 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
     for name, param in derivative.partials.items():
         yield param.name, _partial_sums(derivative, name)
     for name, copies in derivative.copies.items():
-        from ...autodiff.accumulate.replicas import COPIES
-
         adjoint = derivative.adjoints[name].name
-        yield copies.memory.name, f"{COPIES} * {copies.length.name} elements, {_ZEROED}; to be added to {adjoint} after"
+        yield (
+            copies.memory.name,
+            f"{copies.count} * {copies.length.name} elements, {_ZEROED}; to be added to {adjoint} after",
+        )
         yield copies.length.name, f"the number of elements of {name}"
     for name, cells in derivative.cells.items():
         yield cells.length.name, f"the number of elements of {name}: each block has a cell of each"

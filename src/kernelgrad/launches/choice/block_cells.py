@@ -123,7 +123,7 @@ class Candidates:
     def _are_summed(self, counted: Contributions, loads: Iterable[Load], root: Value) -> bool:
         """Whether the lanes of a warp agree on all addresses, so that it adds to memory once."""
         found = [(load, self.sums.address(load.ptr, root)) for load in loads]
-        return all(a is not None and counted.is_of_warp(load, a, self.places[id(load)]) for load, a in found)
+        return all(a is not None and counted.lanes_alike(load, a, self.places[id(load)]) == WARP for load, a in found)
 
     def _element_size(self, name: str) -> int:
         return pointee(self.prepared.planned.given.adjoints[name].value).size

@@ -28,15 +28,16 @@ def wide_memory(
     sizes: Mapping[str, int],
     elsewhere: frozenset[str] = _NONE,
     crowded: frozenset[str] | None = _NONE,
+    copies: int = COPIES,
 ) -> frozenset[str]:
     """`private`: memory whose elements are touched by one thread each. `sizes`: of the listed buffers. `elsewhere`:
-    those whose adjoints are written or gathered, or parts of larger ones. `crowded`: those of which there are copies;
-    None on a CPU, where each core has its own sums of some."""
+    those whose adjoints are written or gathered, or parts of larger ones. `crowded`: those of which there are so many
+    copies; None on a CPU, where each core has its own sums of some."""
     lengths = Lengths(prepared.function, prepared.structure, Shape(launch.grid, launch.block), sums.known)
     counted = Contributions(prepared, sums, lengths, private, 1 if crowded is None else WARP)
     blocks, threads = math.prod(launch.grid), math.prod(launch.grid) * math.prod(launch.block)
     of_cores = frozenset(_added_by_cores(counted)) - private if crowded is None else _NONE
-    of_copy = min(1.0, -(-blocks // (NEIGHBOURS * COPIES)) * NEIGHBOURS / blocks)
+    of_copy = min(1.0, -(-blocks // (NEIGHBOURS * copies)) * NEIGHBOURS / blocks)
 
     def share(name: str) -> float:
         if crowded is None:

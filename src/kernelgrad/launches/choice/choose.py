@@ -14,9 +14,11 @@ from ...analysis.access.executions import executions
 from ...analysis.machine import WARP
 from ...analysis.ownership.exclusive import Place, place_of
 from ...analysis.ownership.private import places_of, private_roots
-from ...analysis.tuning import Tuning, tuning_for
+from ...analysis.tuning import Totals, Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
+from ...autodiff.accumulate.replicas import COPIES, MOST_COPIES
 from ...autodiff.calculus.shadows import adjoint_type, holds_halves, is_dynamic
+from ...autodiff.prepare.contributions import MOST
 from ...autodiff.prepare.options import promised_roots
 from ...autodiff.prepare.planned import of_stores
 from ...autodiff.prepare.prepared import Prepared
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
 _SMALL_BUFFER = 1 << 16  # bytes, of which it is worth having copies
+_LARGE_COPIES = 1 << 23  # bytes: beyond, doubles cost less
 _LARGE_TAPE = 1 << 26  # bytes: beyond what caches hold
 _CROWD = 64  # threads for each element
 _FEW_LOADS = 1 << 12  # whose adjoints a float can hold, if each is added to an element once
@@ -152,10 +155,13 @@ class Chooser:
         common = {n: nbytes for n, nbytes in sizes.items() if n not in private | gathered}
         few = (n for n in common if n not in launch.parts)
         crowded = frozenset(n for n in few if self._is_crowded(n, sizes[n], launch))
-        wide = frozenset[str]()
+        wide, copies = frozenset[str](), COPIES
         if not may_alias:
             elsewhere, spread = launch.parts | gathered | written, None if launch.ways.on_cpu else crowded
             wide = self._wide(launch, sums, private, sizes, elsewhere, spread)
+            if spread and wide & spread and MOST_COPIES * sum(sizes[n] for n in spread) <= _LARGE_COPIES:
+                narrow = self._wide(launch, sums, private, sizes, elsewhere, spread, MOST_COPIES)
+                wide, copies = (wide, COPIES) if narrow & spread else (narrow, MOST_COPIES)
         in_block = self._cells(launch, sums, private, common)
         strips = self._is_long(launch, known)
         told = strips and not may_alias  # of loops in strips, what is typical is found with their own addresses
@@ -172,10 +178,11 @@ class Chooser:
             unkept=self.variant.unkept(sums),
             unheld=self.variant.unheld(sums),
             copied=crowded,
+            copies=copies,
             **in_block,
             wide=wide,
             gathered=frozenset(c.gather for c in chosen),
-            tuning=replace(self._tuning(launch), long_sums=self._has_long_loops(launch, known)),
+            tuning=replace(self._tuning(launch), totals=self._totals(launch, known)),
             ragged=self._is_ragged(launch.block),
         )
         return Found(facts, chosen)
@@ -205,6 +212,7 @@ class Chooser:
         sizes: Mapping[str, int],
         elsewhere: frozenset[str],
         crowded: frozenset[str] | None = frozenset(),
+        copies: int = COPIES,
     ) -> frozenset[str]:
         """The memory that has adjoints in double precision: not of elements that one thread adds to a few times."""
         prepared = self.prepared
@@ -213,7 +221,7 @@ class Chooser:
             return frozenset()
         from .cell_widths import wide_memory
 
-        return wide_memory(prepared, launch, sums, private, sizes, elsewhere, crowded)
+        return wide_memory(prepared, launch, sums, private, sizes, elsewhere, crowded, copies)
 
     @cached_property
     def _has_loops(self) -> bool:
@@ -221,7 +229,7 @@ class Chooser:
 
     def _leaves_partials(self, launch: KnownLaunch) -> bool:
         """A deterministic gradient has a finishing step anyway, however few blocks there are."""
-        many = math.prod(launch.grid) > _MANY_BLOCKS
+        many = math.prod(launch.grid) > min(_MANY_BLOCKS, MOST)  # or floats would lose some
         return self.derivation.sums and many and not self.options.deterministic
 
     def _is_ragged(self, block: tuple[int, int, int]) -> bool:
@@ -235,13 +243,14 @@ class Chooser:
 
         return converge.is_needed(self.variant.kernel.function, whole_rows=False)
 
-    def _has_long_loops(self, launch: KnownLaunch, known: Known) -> bool:
+    def _totals(self, launch: KnownLaunch, known: Known) -> Totals | None:
+        """How long loops add up pieces of sums, if there are such."""
         if not self._has_loops:
-            return False
-        from ...analysis.access.contribution_counts import has_long_loops
+            return None
+        from ...analysis.access.contribution_counts import totals_of
 
         prepared = self.prepared
-        return has_long_loops(prepared.function, prepared.structure, Shape(launch.grid, launch.block), known)
+        return totals_of(prepared.function, prepared.structure, Shape(launch.grid, launch.block), known)
 
     def _tuning(self, launch: KnownLaunch) -> Tuning:
         usual = self.options.facts

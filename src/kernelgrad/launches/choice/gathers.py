@@ -151,7 +151,7 @@ class Gathers:
         param = next(p for p in pattern.function.params if p.name == shadow)
         function = gather_function(pattern.function, gather, param, most)
         adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values())
-        tuning = replace(PLAIN, long_sums=gather.tile is not None)  # blocks whose threads run over all there is
+        tuning = replace(PLAIN, totals=gather.totals)
         shadows = frozenset((shadow,))
         module = pipeline.finish_derivative(function, self.kernel.module, shadows, tuning=tuning, adjoints=adjoints)
         return Kernel(function.name, module, self.kernel.variable)

@@ -91,8 +91,8 @@ class Variant:
         from ...schedule.exchange.exchanged import Exchangeable
 
         (function,), adding = self._functions, self._adding
-        module = pipeline.cleaned_derivative(function, self._known, adding)
-        return Exchangeable(module.functions[function.name], module, adding | {SHARED_BYTES})
+        module = pipeline.cleaned_derivative(function, self._known, adding, self._wide)
+        return Exchangeable(module.functions[function.name], module, adding | {SHARED_BYTES}, self._wide)
 
     @cached_property
     def exchanged(self) -> Exchanged:
@@ -114,8 +114,8 @@ class Variant:
     def _finished_keys(self, function: Function, variables: dict[str, Global], left: frozenset[str]) -> Module:
         module = replace(self._known, globals={**self._known.globals, **variables})
         shadows, adding = self._shadows, self._adding
-        adjoints, filled = adding | left, frozenset(variables)
-        return pipeline.finish_derivative(function, module, shadows, adding, adjoints=adjoints, filled=filled)
+        known = {"adjoints": adding | left, "filled": frozenset(variables), "wide": self._wide}
+        return pipeline.finish_derivative(function, module, shadows, adding, **known)
 
     def _laid_out(self, module: Module) -> Module:
         """For threads that do several elements each, or warps that do the work of several blocks."""
@@ -137,12 +137,17 @@ class Variant:
         tuning = replace(tuning, each=tuning.each if each is None else each)
         only_sums = self.derivative.coarse is not None and self.derivative.only_sums
         adding = self._adding
-        adjoints = adding | {SHARED_BYTES}
-        return pipeline.finish_derivative(function, self._known, self._shadows, adding, tuning, only_sums, adjoints)
+        known = {"adjoints": adding | {SHARED_BYTES}, "wide": self._wide}
+        return pipeline.finish_derivative(function, self._known, self._shadows, adding, tuning, only_sums, **known)
 
     @cached_property
     def _shadows(self) -> frozenset[str]:
         return frozenset(p.name for p in self.derivative.adjoints.values())
+
+    @cached_property
+    def _wide(self) -> frozenset[str]:
+        """Doubles in place of floats."""
+        return frozenset(p.name for p in self.derivative.wide.values())
 
     @cached_property
     def _adding(self) -> frozenset[str]:

@@ -15,12 +15,13 @@ from ...ir.builder import Builder, pointee
 from ...ir.ops import Block, Function, Module, Param, Value
 from ...ir.types import F64, I64, Array, Pointer, Scalar, Struct, Type
 from ...kernel import Kernel
-from ...runtime.arguments import Placement
+from ...runtime.arguments import Placement, Supplied
 from ...runtime.config import Launch, flat_launch
 from ...runtime.integers import integers_of
 from ...runtime.launch import BoundArguments
 from ...runtime.launch_memory import LaunchMemory
 from ...runtime.scratch import Scratch
+from ...runtime.tracing import trace_on
 from ..choice.variant import Variant
 from .buffers import Bytes, Expression, Memory, Need, supply
 from .buffers import Value as Number
@@ -89,12 +90,11 @@ def add_wide(
         count = target.nbytes // adjoint.size
         if name in buffers:  # whose adjoint may be shorter
             count = min(count, buffers[name].nbytes // pointee(roots[name]).size)
-        reached = _reach(variant, roots[name], launch, bound) if count > FEW_CELLS else None
-        if reached is not None:
-            count = min(count, -(-reached // pointee(roots[name]).size))
-        wide = pointee(param.value)
+        first, end = _reached(variant, roots[name], launch, bound, placement, count)
+        wide, count = pointee(param.value), end - first
         memory = own.add(param.name, Scratch(count * wide.size, placement.cuda, stream))
-        parts = _parts(adjoint, wide, target.address, memory.address, count)
+        own.supplied[param.name] = Supplied(memory.address - first * wide.size, memory.nbytes)  # of the first of all
+        parts = _parts(adjoint, wide, target.address + first * adjoint.size, memory.address, count)
         if roots[name] in written:
             for part in parts:
                 _run("widen", part, launch, placement)
@@ -104,8 +104,20 @@ def add_wide(
             own.after.append(partial(_run, "narrow" if roots[name] in written else "add", part, launch, placement))
 
 
-def _reach(variant: Variant, root: Value, launch: Launch, bound: BoundArguments) -> int | None:
-    """The bytes of a parameter's memory that a launch may touch: those of others need no doubles."""
+def _reached(
+    variant: Variant, root: Value, launch: Launch, bound: BoundArguments, placement: Placement, count: int
+) -> tuple[int, int]:
+    """The elements of a parameter's memory that a launch may touch: others need no doubles. Where a launch is written
+    down for later, addresses stay within what was allocated."""
+    found = _bytes_reached(variant, root, launch, bound) if count > FEW_CELLS else None
+    if found is None:
+        return 0, count
+    size = pointee(root).size
+    first = 0 if trace_on(placement.cuda) is not None else min(count, found[0] // size)
+    return first, max(first, min(count, -(-found[1] // size)))
+
+
+def _bytes_reached(variant: Variant, root: Value, launch: Launch, bound: BoundArguments) -> tuple[int, int] | None:
     prepared = variant.derivative.prepared
     if not isinstance(root.type, Pointer):
         return None

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ...autodiff.accumulate.replicas import COPIES
 from ...ir.builder import Builder, pointee
 from ...ir.ops import BarrierReduce, Block, Function, Module, Param
 from ...ir.ops import Value as IRValue
@@ -27,8 +26,8 @@ def replicas(variant: Variant) -> list[Need]:
     found: list[Need] = []
     for name, copies in variant.derivative.copies.items():
         length, size = _length(variant, name), pointee(copies.memory.value).size
-        nbytes = length * size * COPIES
-        found.append(Memory(copies.memory.name, nbytes, 0, f"{COPIES} replicas of the adjoint of '{name}'"))
+        nbytes = length * size * copies.count
+        found.append(Memory(copies.memory.name, nbytes, 0, f"{copies.count} replicas of the adjoint of '{name}'"))
         found.append(Value(copies.length.name, length, f"elements of a replica of the adjoint of '{name}'"))
     return found
 
@@ -45,7 +44,7 @@ def replicas_after(variant: Variant) -> Iterator[Addition]:
         adjoint, length = variant.derivative.adjoints[name], _length(variant, name)
         type, wide = pointee(adjoint.value), pointee(copies.memory.value)
         assert isinstance(type, Scalar) and isinstance(wide, Scalar)
-        yield Addition(_adder(type, wide), length, COPIES, adjoint.name, copies.memory.name, (length,))
+        yield Addition(_adder(type, wide), length, copies.count, adjoint.name, copies.memory.name, (length,))
 
 
 def _length(variant: Variant, name: str) -> Expression:

@@ -71,7 +71,7 @@ def _has_registers(of: Jam, bounds: tuple[int, ...]) -> bool:
 
 
 def _most(of: Jam, registers: dict[Type, int]) -> int:
-    return max(registers[s.update.result.type] for s in of.sums)
+    return max(registers[s.added.type] for s in of.sums)
 
 
 def _gains(of: Jam) -> bool:

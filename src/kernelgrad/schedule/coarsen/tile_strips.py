@@ -163,7 +163,7 @@ class TileLoop:
                 for op in block.ops:
                     if op in sums:
                         cell, of = sums[op]
-                        b.store(cell, b.apply("add", b.load(cell), of.update.args[0]))
+                        b.store(cell, b.apply("add", b.load(cell), of.added))
                     elif op not in known:
                         b.add(descend(op, adding))
             return region.block(block.args, block.results)
@@ -210,7 +210,7 @@ class TileLoop:
     def cells(self, number: int, extent: int) -> Value:
         """Of a sum, zero at first."""
         b, of = self.b, self.tile.pairs.sums[number]
-        type = of.update.result.type
+        type = of.added.type
         cells = b.alloca(Array(type, extent), f"{of.name}_parts")
         self.each(extent, lambda n: b.store(b.offset(b.decay(cells), n), b.constant(0.0, type)))
         return cells
@@ -221,7 +221,7 @@ class TileLoop:
         eight = () if strip.depth > 1 else (b.constant(WARP, U32),)
         name = "lane_sums" if eight else "warp_sums"
         arguments = (strips.everyone, b.decay(cells), *eight)
-        total = b.emit(Warp, name, arguments, type=of.update.result.type, name="~total")
+        total = b.emit(Warp, name, arguments, type=of.added.type, name="~total")
         adds = strips.is_some(total)
         if eight:
             adds = b.apply("and", b.apply("lt", b.builtin("lane_id"), b.constant(ROWS, U32)), adds)

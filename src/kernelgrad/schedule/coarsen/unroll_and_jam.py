@@ -368,6 +368,7 @@ class Jam:
                 update=cast(Atomic, ops[s.update]),
                 address=tuple(ops[op] for op in s.address),
                 tested=tuple(values.get(v, v) for v in s.tested),
+                widened=cast(Apply, ops[s.widened]) if s.widened is not None else None,
             )
             for s in self.sums
         )

@@ -31,7 +31,7 @@ _UPDATE = 10  # instructions that an addition takes whose lanes add up first
 _MOST_LEFT = 64  # bytes of a row
 _ENOUGH = 1 << 24  # additions that are saved
 FEWEST = BLOCK  # keys: a thread has one
-_CHUNKS = (128, 1024)  # rows that a block sums up: a float can hold as many
+_CHUNKS = (128, 512)  # rows that a block sums up: a float can hold as many
 _MOST_NUMBER = 2**31 - 1
 _SHORT = 64  # iterations that are written out
 _MOST_COPIES = 1 << 13  # operations
@@ -57,10 +57,11 @@ class KeysLaunch:
 
 
 class Exchangeable:
-    """What can be exchanged in a function. `memory`: the parameters that hold adjoints."""
+    """What can be exchanged in a function. `memory`: the parameters that hold adjoints; `wide`: in doubles in place of
+    floats."""
 
-    def __init__(self, function: Function, module: Module, memory: frozenset[str]):
-        self.function, self.module = taken_once.run(_written_out(function, module, memory)), module
+    def __init__(self, function: Function, module: Module, memory: frozenset[str], wide: frozenset[str] = frozenset()):
+        self.function, self.module = taken_once.run(_written_out(function, module, memory, wide)), module
         self.memory = memory
         self.parts = find(self.function)
         self._known: dict[For, Dependence] = {}
@@ -217,7 +218,7 @@ def _product(extents: tuple[int, ...]) -> int:
     return total
 
 
-def _written_out(function: Function, module: Module, memory: frozenset[str]) -> Function:
+def _written_out(function: Function, module: Module, memory: frozenset[str], wide: frozenset[str]) -> Function:
     """With the short loops in which long ones add to elements written out, so that registers can hold the sums."""
     constants, chosen = constants_of(function), set[int]()
     for loop, _ in loops_of(function.body):
@@ -230,4 +231,4 @@ def _written_out(function: Function, module: Module, memory: frozenset[str]) -> 
     if not chosen:
         return function
     plain = simplify.run(unroll(function, lambda op: id(op) in chosen), module)
-    return sums.at_most(simplify.run(loads.run(plain, module), module), module, memory, _SHORT)
+    return sums.at_most(simplify.run(loads.run(plain, module), module), module, memory, _SHORT, wide)

@@ -27,7 +27,8 @@ _Values = tuple[Value, ...]
 class Sum:
     """An update of a loop, made by `op`: itself, or an `If` that leaves out zeros. `address`: the arithmetic behind its
     pointer; `tested`: the values in it that must be the same for lanes to share it; `together`: they may be;
-    `always`: it happens in every iteration."""
+    `always`: it happens in every iteration. `widened`: what makes a double of the float that is added, which lanes add
+    up as it is."""
 
     name: str  # of the memory
     op: Atomic | If
@@ -36,6 +37,11 @@ class Sum:
     tested: _Values
     together: bool
     always: bool
+    widened: Apply | None = None
+
+    @property
+    def added(self) -> Value:
+        return self.update.args[0] if self.widened is None else self.widened.args[0]
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ class Strips:
         with self.b.region() as region:
             for op in block.ops:
                 if op in kept:
-                    self.store(kept[op], number, kept[op].sum.update.args[0])
+                    self.store(kept[op], number, kept[op].sum.added)
                 elif op not in self.narrowed:
                     self.b.add(descend(op, lambda inner: self.keeping(inner, kept, number)))
         return region.block(block.args, block.results)
@@ -207,7 +213,7 @@ class Strips:
     # ---- cells
 
     def keep(self, of: Sum, lanes: Value | None) -> Kept:
-        return Kept(of, self.b.alloca(Array(of.update.result.type, STRIP), f"{of.name}_parts"), lanes)
+        return Kept(of, self.b.alloca(Array(of.added.type, STRIP), f"{of.name}_parts"), lanes)
 
     def cell(self, kept: Kept, number: Value) -> Value:
         return self.b.offset(self.b.decay(kept.cells), number)
@@ -217,7 +223,7 @@ class Strips:
 
     def clear(self, kept: list[Kept], number: Value) -> _Values:
         for k in kept:
-            self.store(k, number, self.b.constant(0.0, k.sum.update.result.type))
+            self.store(k, number, self.b.constant(0.0, k.sum.added.type))
         return ()
 
     def accumulate(self, total: Kept, part: Kept, number: Value) -> _Values:
@@ -243,7 +249,7 @@ class Strips:
         b = self.b
         lanes = b.constant(WARP, U32) if kept.lanes is None else kept.lanes
         arguments = (self.everyone, b.decay(kept.cells), lanes)
-        total = b.emit(Warp, "lane_sums", arguments, type=kept.sum.update.result.type, name="~total")
+        total = b.emit(Warp, "lane_sums", arguments, type=kept.sum.added.type, name="~total")
         lane, strip = b.builtin("lane_id"), b.constant(STRIP, U32)
         among = lane if kept.lanes is None else b.apply("and", lane, b.apply("sub", lanes, b.constant(1, U32)))
         number = b.convert(b.apply("rem", lane, strip), self.type)
@@ -283,7 +289,8 @@ class Strips:
     def add(self, kept: Kept, counter: Value, value: Value) -> None:
         update = kept.sum.update
         ptr = self.repeated(kept.sum.address, self.counting(counter), update.ptr)
-        self.b.add(Atomic("add", ptr, (value,), update.scope, results=(Value(value.type),), span=update.span))
+        whole = value if kept.sum.widened is None else self.b.convert(value, update.result.type)
+        self.b.add(Atomic("add", ptr, (whole,), update.scope, results=(Value(whole.type),), span=update.span))
 
     def repeated(self, ops: tuple[Op, ...], given: dict[Value, Value], value: Value) -> Value:
         """The value, computed again."""

@@ -143,7 +143,10 @@ class Search:
             return None
         root = self.aliases.root(update.ptr)
         name = self.variables.get(root) or root.name or "sum"
-        return Sum(name, op, update, address.ops, tested, update.together, op in slices.always)
+        made = slices.definition.get(update.args[0])
+        widened = isinstance(made, Apply) and made.fn == "convert" and made.args[0].type == F32
+        always, convert = op in slices.always, made if isinstance(made, Apply) and widened else None
+        return Sum(name, op, update, address.ops, tested, update.together, always, convert)
 
     def is_unseen(self, op: Atomic, inside: list[Op]) -> bool:
         """An update that may come later: nothing else in the loop but other updates touches the memory."""

@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 from ....analysis.access.affine import Affine, Sums
 from ....analysis.access.axis_digits import AxisDigits, digits_for, index_along
+from ....analysis.access.contribution_counts import totals_for
 from ....analysis.machine import FILLING_THREADS, VECTOR_BYTES
+from ....analysis.tuning import Totals
 from ....ir.builder import pointee
 from ....ir.ops import For, Function, If, Load, Member, Offset, Op, PtrCast, Value
 from ....ir.traverse import walk
@@ -97,12 +99,15 @@ class Finder:
             return None
         tile = self._tile(chosen, found, box) if self.in_blocks and not owned else None
         if tile is not None:
-            return self._gather(name, chosen, nbytes, box, covers, tile=tile), box
+            return replace(self._gather(name, chosen, nbytes, box, covers, tile=tile), totals=Totals(F64)), box
         if len(steps) > _MOST_DIGITS or not self._pays(chosen, found, box):
             return None
         if not owned and not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
             return None
         gather = self._gather(name, chosen, nbytes, box, covers, span=_span(chosen, box))
+        loops = [[self._length(c, r) for c in site.summed] for site, r in zip(chosen, found, strict=True)]
+        longest = max((n for lengths in loops for n in lengths), default=1)
+        gather = replace(gather, totals=totals_for(sum(map(math.prod, loops)), longest))
         taps = self._taps(chosen, found, box, type)
         return replace(gather, span=VECTOR_BYTES // type.size, contiguous=True, taps=taps) if taps else gather, box
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from ....analysis.tuning import Totals
 from .conditions import Coordinate, Range
 
 Part = Literal["whole", "inside", "border"]
@@ -61,7 +62,7 @@ class Gather:
     at its border. `contiguous`: the first digit is that of neighbours in memory. `taps`: so many executions, the same
     for every element, are written out, and a thread's elements are neighbours (see `windows`); 0 where loops run over
     them. `tile`: so many elements along each of the first digits are a block's, whose threads add up together (see
-    `block_sums`); None where they are threads' own."""
+    `block_sums`); None where they are threads' own. `totals`: how long sums are made."""
 
     name: str
     sites: tuple[Site, ...]
@@ -77,6 +78,7 @@ class Gather:
     tile: tuple[int, ...] | None = None
     axes: tuple[int, ...] = (1, 1, 1)
     doubtful: tuple[int, ...] = ()
+    totals: Totals | None = None
 
 
 @dataclass(frozen=True)
