@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import ChainMap, deque
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +63,11 @@ def _function(held: Any) -> Any:
     return lambda: held
 
 
+class _Odd:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
 CAPTURES: dict[str, tuple[Any, Any]] = {  # what holds the array, and how the step gets it from there
     "[0][0]": (lambda held: [(held,)], lambda c: c[0][0]),
     "['a']['b'][0]": (lambda held: {"a": {"b": [held]}}, lambda c: c["a"]["b"][0]),
@@ -70,6 +76,9 @@ CAPTURES: dict[str, tuple[Any, Any]] = {  # what holds the array, and how the st
     ".shown": (Holder, lambda c: c.shown),
     "[0]": (_objects, lambda c: c[0, 0]),
     "held": (_function, lambda c: c()),
+    ".first": (lambda held: SimpleNamespace(first=held), lambda c: getattr(c, "fi" + "rst")),
+    ".maps[0]['a']": (lambda held: ChainMap({"a": held}), lambda c: c["a"]),
+    "['b'][0]": (lambda held: {"a": _Odd(), "b": deque([held])}, lambda c: c["b"][0]),
 }
 
 
@@ -119,12 +128,12 @@ def test_arrays_are_found_in_what_is_called(kind: str) -> None:
         tape.backward(v, np.ones(N))
 
 
-@pytest.mark.parametrize("kind", ["a number", "an array", "an attribute"])
+@pytest.mark.parametrize("kind", ["a number", "an array", "an attribute", "a tuple", "a list"])
 def test_names_stand_for_the_same_in_the_reverse(kind: str) -> None:
     """A loop's variable that a step uses is the last one by then."""
     by: Any = None
     holder = SimpleNamespace(by=None)
-    get = (lambda: holder.by) if kind == "an attribute" else (lambda: by)
+    get = {"an attribute": lambda: holder.by, "a tuple": lambda: by[0], "a list": lambda: by[0]}.get(kind, lambda: by)
     calls = 0
 
     @kg.custom_gradient(writes="v")
@@ -150,13 +159,15 @@ def test_names_stand_for_the_same_in_the_reverse(kind: str) -> None:
                 u, v = v, u
         return first, u, tape
 
-    factors: list[Any] = [np.full(N, f) for f in (2.0, 3.0, 5.0)] if kind == "an array" else [2.0, 3.0, 5.0]
+    factors: list[Any] = [np.full(N, f) if kind == "an array" else f for f in (2.0, 3.0, 5.0)]
+    pack: Any = {"a tuple": lambda f: (f,), "a list": lambda f: [f]}.get(kind, lambda f: f)
+    factors = list(map(pack, factors))
     first, u, tape = recorded([factors[1]] * 3)
     tape.backward(u, np.ones(N))
     assert (tape.grad(first) == 27).all()
     assert calls == 6
     _, u, tape = recorded(factors)
-    with pytest.raises(kg.TapeError, match=r"times: it uses '.*by', which is something else by now"):
+    with pytest.raises(kg.TapeError, match=r"times: it uses '.*by.*', which is something else by now"):
         tape.backward(u, np.ones(N))
 
 

@@ -4,9 +4,9 @@ objects they are methods of, in containers and in attributes, and in whatever th
 Note [Captured]
 A function tells its globals, its closure and the names of the attributes it looks at; not which object it asks for
 which of them. So the names of all functions that are found are taken together, and of an object those attributes are
-followed that one of these names. Of a container, all of it. What packages do is not looked at. Who passes an object
-with arrays that are not used, but whose names are, is refused where nothing is wrong; who calls `getattr` with a name
-that it computes, or keeps arrays in C, is not found.
+followed that one of these names; all, where one calls `getattr` or the like. Of a container, all of it. What packages
+do is not looked at. Who passes an object with arrays that are not used, but whose names are, is refused where nothing
+is wrong; who keeps arrays in iterators, or in C, is not found.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import dis
 import functools
 import inspect
 import sysconfig
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,14 +31,19 @@ _PACKAGES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdli
 _OPAQUE = (str, bytes, bytearray, range, type(None), BuiltinFunctionType, np.dtype, np.ufunc)
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 _OURS = "kernelgrad"
+_IMPLICIT = ("__call__", "__wrapped__", "__getitem__", "__iter__", "__array__")  # that no attribute names
+_BY_ANY_NAME = frozenset(("getattr", "vars", "__dict__", "__getattribute__", "attrgetter"))
+
+_Part = tuple[Any, str, bool]  # a value, its path, and whether a name or an attribute stands for it
 
 
 class Captured(NamedTuple):
-    """With the names under which they are used. `numbers`: those that a name or an attribute stands for, and that the
-    functions do not count with themselves."""
+    """With the names under which they are used. `bound`: what names and attributes stand for that the functions do not
+    store to themselves: numbers, where arrays are, which container. `alive`: containers, whose places nobody takes."""
 
     arrays: list[tuple[str, ArrayView]]
-    numbers: list[tuple[str, Any]]
+    bound: dict[str, list[Any]]
+    alive: list[Any]
 
 
 def captured(functions: Iterable[Callable[..., Any]], arguments: Mapping[str, Any]) -> Captured:
@@ -50,23 +57,15 @@ def captured(functions: Iterable[Callable[..., Any]], arguments: Mapping[str, An
         for value, path in roots:
             search.visit(value, path)
         if search.names <= names:
-            return Captured(search.arrays, [n for n in search.numbers if _last(n[0]) not in search.stored])
+            bound = {name: tokens for name, tokens in search.bound.items() if _last(name) not in search.stored}
+            return Captured(search.arrays, bound, search.alive)
         names |= search.names
 
 
 def changed(before: Captured, now: Captured) -> str | None:
-    """A name that stands for another array or number than before."""
-    was, found = _by_name(before), _by_name(now)
-    return next((name for name, values in found.items() if was.get(name, values) != values), None)
-
-
-def _by_name(of: Captured) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
-    for name, array in of.arrays:
-        found.setdefault(name, []).append((array.address, array.nbytes))
-    for name, number in of.numbers:
-        found.setdefault(name, []).append(number if number == number else "nan")
-    return found
+    """A name that stands for another array, number or container than before."""
+    was = before.bound
+    return next((name for name, tokens in now.bound.items() if was.get(name, tokens) != tokens), None)
 
 
 class _Code(NamedTuple):
@@ -100,34 +99,52 @@ class _Search:
     """One walk, with the names of attributes that are known so far."""
 
     def __init__(self, names: frozenset[str], own: frozenset[str]):
-        self._asked, self._own, self._seen = sorted(names), own, set[int]()
+        self._asked, self._own, self._seen = (*sorted(names), *_IMPLICIT), own, set[int]()
+        self._any = not names.isdisjoint(_BY_ANY_NAME)
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.arrays: list[tuple[str, ArrayView]] = []
-        self.numbers: list[tuple[str, Any]] = []
+        self.bound: dict[str, list[Any]] = {}
+        self.alive: list[Any] = []
 
     def visit(self, root: Any, path: str) -> None:
         waiting = [(root, path, True)]
         while waiting and len(self._seen) < _MANY:
             value, at, is_named = waiting.pop()
             if isinstance(value, _NUMBERS):
-                if is_named:
-                    self.numbers.append((at, value))
+                self._bind(at, value if value == value else "nan", is_named)
             elif not isinstance(value, _OPAQUE) and id(value) not in self._seen:
                 self._seen.add(id(value))
-                waiting += self._parts(value, at)
+                waiting += self._parts(value, at, is_named)
 
-    def _parts(self, value: Any, path: str) -> Iterator[tuple[Any, str, bool]]:
-        array = None if _holds_objects(value) else view(value)
+    def _bind(self, path: str, token: Any, is_named: bool) -> None:
+        if is_named:
+            self.bound.setdefault(path, []).append(token)
+
+    def _parts(self, value: Any, path: str, is_named: bool) -> Iterator[_Part]:
+        array = _array(value)
         if array is not None:
             self.arrays += [(path, array)] if array.nbytes else []
-        elif isinstance(value, Mapping):
-            yield from ((part, f"{path}[{key!r}]", False) for key, part in list(value.items()))
-        elif isinstance(value, tuple | list | set | frozenset) or _holds_objects(value):
-            parts = value.flat if isinstance(value, np.ndarray) else value
-            yield from ((part, f"{path}[{k}]", False) for k, part in enumerate(parts))
+            self._bind(path, (array.address, array.nbytes), is_named)
+        elif isinstance(value, dict | MappingProxyType):
+            self._hold(value, path, is_named)
+            yield from ((part, f"{path}[{key!r}]", False) for key, part in list(value.items())[:_MANY])
+        elif isinstance(value, tuple):  # nobody changes it: another item is another tuple
+            yield from ((part, f"{path}[{k}]", is_named) for k, part in enumerate(value[:_MANY]))
             yield from self._attributes(value, path) if hasattr(value, "_fields") else ()
-        elif isinstance(value, FunctionType):
+        elif isinstance(value, list | set | frozenset | deque) or _holds_objects(value):
+            self._hold(value, path, is_named)
+            parts = value.flat if isinstance(value, np.ndarray) else list(value)
+            yield from ((part, f"{path}[{k}]", False) for k, part in enumerate(parts[:_MANY]))
+        else:
+            yield from self._of_object(value, path)
+
+    def _hold(self, container: Any, path: str, is_named: bool) -> None:
+        self.alive.append(container)
+        self._bind(path, id(container), is_named)
+
+    def _of_object(self, value: Any, path: str) -> Iterator[_Part]:
+        if isinstance(value, FunctionType):
             yield from self._of_function(value)
         elif isinstance(value, MethodType):
             yield from ((value.__func__, "", True), (value.__self__, "self", True))
@@ -139,14 +156,16 @@ class _Search:
             yield value.fget, "", True
         elif isinstance(value, staticmethod | classmethod):
             yield value.__func__, "", True
+        elif isinstance(value, weakref.ref):
+            yield value(), path, True
         else:
             yield from self._attributes(value, path)
 
-    def _of_function(self, function: FunctionType) -> Iterator[tuple[Any, str, bool]]:
+    def _of_function(self, function: FunctionType) -> Iterator[_Part]:
         if not self._is_users(function.__code__.co_filename, function.__module__):
             return
         code = _code(function.__code__)
-        self.names |= code.attributes
+        self.names |= code.attributes.union(_BY_ANY_NAME.intersection(code.globals))
         self.stored |= code.stored
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with suppress(ValueError):  # a name that has no value yet
@@ -161,7 +180,7 @@ class _Search:
         """Not of an installed package, unless the functions are, nor of this one."""
         return _package(module) != _OURS and (_package(module) in self._own or not file.startswith(_PACKAGES))
 
-    def _attributes(self, value: Any, path: str) -> Iterator[tuple[Any, str, bool]]:
+    def _attributes(self, value: Any, path: str) -> Iterator[_Part]:
         kind = value if isinstance(value, type) else type(value)
         if isinstance(value, ModuleType):
             if not self._is_users(getattr(value, "__file__", None) or "", value.__name__):
@@ -170,14 +189,29 @@ class _Search:
             own = [getattr(value, name, None) for name in ("function", "reverse_function")]
             yield from ((part, "", True) for part in own if isinstance(part, FunctionType | MethodType))
             return
-        elif hasattr(kind, "__getattr__"):  # who knows what it does with a name
-            yield from ((part, f"{path}.{name}", True) for name, part in list(getattr(value, "__dict__", {}).items()))
-        for name in (*self._asked, "__call__"):
+        elif self._any or hasattr(kind, "__getattr__") or issubclass(kind, Mapping):  # who knows how it gets at them
+            yield from ((part, f"{path}.{name}", True) for name, part in list(_own_attributes(value).items()))
+        for name in self._asked:
             with suppress(AttributeError):
                 part = inspect.getattr_static(value, name)
                 if inspect.ismemberdescriptor(part):
                     part = getattr(value, name)  # a slot
                 yield part, f"{path}.{name}" if path else name, True
+
+
+def _array(value: Any) -> ArrayView | None:
+    if _holds_objects(value):
+        return None
+    with suppress(Exception):  # objects may do anything when they are asked for an interface
+        return view(np.asarray(value) if isinstance(value, memoryview) else value)
+    return None
+
+
+def _own_attributes(value: Any) -> dict[str, Any]:
+    try:
+        return dict(object.__getattribute__(value, "__dict__"))
+    except AttributeError:
+        return {}
 
 
 def _holds_objects(value: Any) -> bool:
@@ -189,4 +223,4 @@ def _package(module: str | None) -> str:
 
 
 def _last(path: str) -> str:
-    return path.rpartition(".")[2]
+    return path.rpartition(".")[2].partition("[")[0]
