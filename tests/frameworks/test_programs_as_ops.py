@@ -322,3 +322,18 @@ def test_operators_are_no_steps() -> None:
         assert (op(x) == 1).all()
         with kg.record(), pytest.raises(kg.TapeError, match="an operator of PyTorch.* cannot be recorded"):
             op(x)
+    leaf = x.clone().requires_grad_()
+    made, compiled = op(leaf).sum(), torch.compile(lambda x: 2 * op(x), backend="aot_eager", fullgraph=True)
+    assert (compiled(x) == 2).all()
+    others = {
+        "compiled": lambda: compiled(x),
+        "backward": lambda: torch.autograd.grad(made, leaf, retain_graph=True),
+        "twice": lambda: torch.autograd.grad(made, leaf, retain_graph=True, create_graph=True),
+        "func": lambda: torch.func.grad(lambda x: op(x).sum())(x),
+        "jvp": lambda: torch.func.jvp(op, (x,), (x,)),
+        "vmap": lambda: torch.func.vmap(op)(torch.ones(2, 4, dtype=torch.float64)),
+    }
+    for run in others.values():
+        with kg.record(), pytest.raises(kg.TapeError, match="an operator of PyTorch.* cannot be recorded"):
+            run()
+    assert (torch.autograd.grad(made, leaf)[0] == 2).all()

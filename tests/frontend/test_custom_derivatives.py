@@ -250,3 +250,19 @@ def test_a_pullback_may_be_declared_before_its_body() -> None:
     d_y, d_x = np.ones(1), np.zeros(1)
     kg.gradient(kg.compile(source)["k"], "y, x")[1, 1](np.zeros(1), np.ones(1), d_y, d_x)
     assert d_x[0] == 7
+
+
+_METHODS = """
+struct S { float a; __device__ float f(float x) const { return a * x; }
+  __device__ static float g(float x) { return x; } };
+namespace ns { struct Q { __device__ float h(float x) const { return x; } }; }
+__global__ void k(float *y, const float *x) { S s = {2}; ns::Q q; y[0] = s.f(x[0]) + S::g(x[0]) + q.h(x[0]); }
+"""
+
+
+@pytest.mark.parametrize("name", ["S::f", "f", "S::g", "ns::Q::h", "Q::h", "::S::f"])
+def test_methods_are_told_from_functions(name: str) -> None:
+    short = name.rpartition("::")[2]
+    given = f"__device__ void {short}_pullback(float x, float d_result, float *d_x) {{ *d_x += d_result; }}"
+    with pytest.raises(kg.LookupFailed, match=f"'{name}' is a method: derivatives are given of functions"):
+        kg.compile(_METHODS, custom=kg.custom_gradient(name, given))

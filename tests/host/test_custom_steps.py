@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -360,9 +361,9 @@ def _(v: Any, u: Any, d_v: Any, d_u: Any) -> None:
 @pytest.mark.parametrize("name", ["HELD", "held", "u"])
 def test_arrays_that_steps_write_are_arguments(name: str) -> None:
     """Nobody would bring back what such an array held, and its adjoint would be lost: in a global, in a closure, in a
-    launch."""
-    held, others = np.zeros(N), [np.zeros(N)]
-    used = {"HELD": HELD, "held": held, "u": others[0]}[name]
+    launch, of what an iterator gives."""
+    held, others = np.zeros(N), itertools.repeat(np.zeros(N))
+    used = {"HELD": HELD, "held": held, "u": next(others)}[name]
 
     @kg.custom_gradient(writes="v")
     def times(v: Any, u: Any) -> None:
@@ -370,7 +371,7 @@ def test_arrays_that_steps_write_are_arguments(name: str) -> None:
 
     @kg.custom_gradient(writes="v")
     def launched(v: Any, u: Any) -> None:
-        CUBE[1, 32](v, others[0], N)
+        CUBE[1, 32](v, next(others), N)
 
     times.reverse(lambda v, u, d_v, d_u: None)
     launched.reverse(lambda v, u, d_v, d_u: None)

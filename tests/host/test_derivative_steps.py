@@ -248,3 +248,24 @@ def test_tensors_count_what_is_written() -> None:
     expected = 2 * seed * (after + held) + (2 * held * seed).roll(1)
     np.testing.assert_allclose(tape.grad(d_y).numpy(), (2 * held * after + (held * held)).numpy())
     np.testing.assert_allclose(tape.grad(x).numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("options", [{"keep": "y"}, {"keep": "y", "assign": "x"}, {}])
+@pytest.mark.parametrize("budget", [None, 8 * 8 * N])
+def test_outputs_that_a_reverse_does_without(options: dict[str, str], budget: int | None) -> None:
+    """None for them, as in launches that nobody records; descent with steps that are reversed."""
+    g = kg.gradient(module()["f"], "y, x", primal=False, **options)
+
+    def program(x: Any, d_y: Any, d_x: Any) -> None:
+        for _ in range(3):
+            g[LAUNCH](None, x, 0.7, N, d_y, d_x)
+            module()["update"][LAUNCH](x, d_x, 0.1, N)
+            module()["square"][LAUNCH](d_y, x, N)
+
+    tape = check(program, 3, budget)
+    if budget is None:
+        x, d_y, d_x = arrays(3)
+        with kg.record() as tape:
+            program(x, d_y, d_x)
+        made = tape.program((x, d_y, d_x), (x,))
+        np.testing.assert_array_equal(made(*arrays(3)), x)

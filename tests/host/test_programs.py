@@ -142,7 +142,7 @@ def test_a_thousand_steps_of_heat(share: int | None, in_place: bool) -> None:
     budget = None if share is None else steps * 8 * n // share
     with kg.record(tape_budget=budget) as tape:
         out = run(u, v, kappa, dt)
-    assert tape.nbytes == (999 + in_place) * 8 * n if budget is None else tape.store.peak <= budget + 8 * n
+    assert tape.nbytes == (999 + in_place) * 8 * n if budget is None else tape.store.peak <= budget
     after, weights = out.copy(), np.linspace(1, 2, n)
     tape.backward(out, weights)
     np.testing.assert_array_equal(out, after)
@@ -292,7 +292,7 @@ def test_ten_thousand_steps_within_little() -> None:
     first = u0.copy()
     with kg.record(tape_budget=budget, check=False) as tape:
         u = run(first)
-    assert tape.store.peak <= 1.1 * budget < steps * 8 * n / 85
+    assert tape.store.peak <= budget < steps * 8 * n / 85
     tape.backward(u, w)
     step = 1e-5 * np.cos(np.arange(n))
     expected = w @ (run(u0 + step) - run(u0 - step)) / 2

@@ -121,6 +121,25 @@ def test_numbers_by_name(k: Any) -> None:
         tape.grad("scale.b")
 
 
+def test_a_template_s_name_stands_for_its_instance() -> None:
+    module = kg.compile("""template <typename T> __global__ void grow(T *x, T a, int n) {
+        int i = threadIdx.x;
+        if (i < n) x[i] *= a;
+    }""")
+    x, y = np.ones(N), np.ones(N, np.float32)
+    with kg.record() as tape:
+        module["grow<double>"][1, N](x, 2.0, N)
+    tape.backward(x, np.ones(N))
+    assert tape.grad("grow.a") == tape.grad("grow<double>.a") == N
+    with kg.record() as tape:
+        module["grow<double>"][1, N](x, 2.0, N)
+        module["grow<float>"][1, N](y, 2.0, N)
+    tape.backward(y, np.ones(N, np.float32))
+    assert tape.grad("grow<float>.a") == N
+    with pytest.raises(kg.ArgumentError, match=r"'grow.a' is ambiguous: 'grow<double>.a', 'grow<float>.a'"):
+        tape.grad("grow.a")
+
+
 def test_ambiguous_names_are_errors(k: Any) -> None:
     x, y = np.ones(N, np.float32), np.zeros(N, np.float32)
     z = x0()

@@ -133,8 +133,20 @@ class Unit:
             raise self.error(flaw_of(self.errors[0], self.name))
 
     def require(self, name: str) -> None:
-        """That there is a function, or several, of that name."""
-        self._named(name, name)
+        """That there is a function, or several, of that name, of which a derivative can be given."""
+        try:
+            self._named(name, name)
+        except LookupFailed:
+            if self._has_method(name.removeprefix("::")):
+                problem = f"'{name}' is a method: derivatives are given of functions"
+                raise LookupFailed(f"{problem}; have it call one that takes what it uses of the object") from None
+            raise
+
+    def _has_method(self, name: str) -> bool:
+        methods = (
+            c for c in walk(self.tree.cursor) if c.kind == Kind.CXX_METHOD and c.spelling == name.split("::")[-1]
+        )
+        return any(f"::{self.qualified_name(c, arguments=False)}".endswith(f"::{name}") for c in methods)
 
     # ---- lookup
 

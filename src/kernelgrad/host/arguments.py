@@ -158,10 +158,12 @@ def number_leaves(type: Type, path: str) -> list[tuple[str, int, Scalar]]:
 
 
 def find_number(name: str, kernels: Iterable[Kernel]) -> tuple[Kernel, str]:
-    """The kernel and the path that "kernel.path", or "path" alone, stands for."""
+    """The kernel and the path that "kernel.path", or "path" alone, stands for. A template's name stands for an instance
+    of it."""
     known = [(kernel, path) for kernel in kernels for path in number_paths(kernel)]
     exact = [(kernel, path) for kernel, path in known if name == f"{kernel.name}.{path}"]
-    found = exact or [(kernel, path) for kernel, path in known if name == path]
+    plain = [(kernel, path) for kernel, path in known if name == f"{kernel.name.partition('<')[0]}.{path}"]
+    found = exact or plain or [(kernel, path) for kernel, path in known if name == path]
     if len(found) == 1:
         return found[0]
     several = sorted(f"'{kernel.name}.{path}'" for kernel, path in found or known)

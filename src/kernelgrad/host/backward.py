@@ -86,6 +86,7 @@ class Backward:
             for piece in self._final:
                 piece.restore(self.streams(piece.memory.device))
             self._join()
+            self.store.lay_aside(-sum(piece.nbytes for piece in self._final))
             self._final, self._held = [], []
 
     def _save_final(self) -> None:
@@ -96,6 +97,7 @@ class Backward:
         for start, end, device in self.cells.runs(written):
             memory = Scratch(end - start, device, self.streams(device)).copy_from(start)
             self._final.append(Piece(len(self.steps), start, memory, True))
+            self.store.lay_aside(memory.nbytes)
 
     def _bring_variables(self) -> None:
         """Module variables that the host looked at since are brought back to their device."""
@@ -171,57 +173,59 @@ class Backward:
         what it takes to bring it back."""
         start = base.start
         while end > start:
-            if self._fits(start, end) or end - start == 1:
+            room = self._room_with(base, start, end)
+            if self._fits(start, end, room) or end - start == 1:
                 self._run_exact(base, end)
                 return
-            middle = start + self._advance(start, end)
+            slots = max(0, room) // self._state_bytes(start, end)
+            middle = start + next_checkpoint(end - start, slots + 1)
             self._run_again(base, start, middle)
-            if middle == end - 1 and not self._has_slot(start, end):
+            if middle == end - 1 and not slots:
                 self._run_exact(base, end, middle)
-                end = middle
             else:
                 inner = Segment(middle, exact=False)
                 self._reverse_span(inner, end)
                 inner.restore(self.streams)
                 self._drop(inner)
-                end = middle
+            end = middle
             base.restore(self.streams)
 
-    def _fits(self, start: int, end: int) -> bool:
-        return sum(step.exact_bytes for step in self.steps[start:end]) <= self._room
+    def _fits(self, start: int, end: int, room: int) -> bool:
+        """The last step is reversed where it would run: nothing is saved before it, but where its reverse writes."""
+        needed = sum(step.exact_bytes for step in self.steps[start : end - 1])
+        return needed + (self.steps[end - 1].exact_bytes if self.steps[end - 1].rewrites else 0) <= room
 
-    @property
-    def _room(self) -> int:
-        return max(0, self.store.room)
+    def _room_with(self, base: Segment, start: int, end: int) -> int:
+        """Bytes of the budget that are left when `base` has what these steps overwrite."""
+        cells = self._written(start, end)
+        return self.store.room - sum(cell.nbytes for cell in cells if cell not in base.captured)
 
     def _state_bytes(self, start: int, end: int) -> int:
-        cells = self.cells.covers(span for step in self.steps[start:end] for span in step.writes)
-        return max(1, sum(cell.nbytes for cell in cells))
+        return max(1, sum(cell.nbytes for cell in self._written(start, end)))
 
-    def _has_slot(self, start: int, end: int) -> bool:
-        return self._room >= self._state_bytes(start, end)
+    def _written(self, start: int, end: int) -> list[Cell]:
+        return self.cells.covers(dict.fromkeys(span for step in self.steps[start:end] for span in step.writes))
 
-    def _advance(self, start: int, end: int) -> int:
-        slots = self._room // self._state_bytes(start, end)
-        return next_checkpoint(end - start, slots + 1)
-
-    def _run_again(self, base: Segment, start: int, end: int, exact: Segment | None = None) -> None:
-        """`base` captures what it has not; `exact` what each step overwrites and reverses read."""
+    def _run_again(self, base: Segment, start: int, end: int) -> None:
+        """`base` captures what it has not."""
         for number in range(start, end):
-            self._progress.still()
-            step = self.steps[number]
-            written = self.cells.covers(step.writes)
-            if exact is not None:
-                self._note_reread(step, number)
-            self.store.save(
-                base, number, [cell for cell in written if cell not in base.captured], self.streams(step.device)
-            )
-            if exact is not None:
-                self._save_exact(exact, number, written, self.streams(step.device))
-            if step.logged is not None:
-                step.logged.restore(self.streams)
-            else:
-                step.run_again(self.streams(step.device))
+            self._save_first(base, number)
+            self._run_step(number)
+
+    def _run_step(self, number: int) -> None:
+        self._progress.still()
+        step = self.steps[number]
+        if step.logged is not None:
+            step.logged.restore(self.streams)
+        else:
+            step.run_again(self.streams(step.device))
+
+    def _save_first(self, base: Segment, number: int) -> list[Cell]:
+        step = self.steps[number]
+        written = self.cells.covers(step.writes)
+        missing = [cell for cell in written if cell not in base.captured]
+        self.store.save(base, number, missing, self.streams(step.device))
+        return written
 
     def _note_reread(self, step: Step, number: int) -> None:
         for span in step.reread:
@@ -234,12 +238,22 @@ class Backward:
             cell.need = None
 
     def _run_exact(self, base: Segment, end: int, start: int | None = None) -> None:
-        """Runs steps again so that each can be undone, and reverses them."""
+        """Runs steps again so that each can be undone, and reverses them. The last one is not run: memory is as it was
+        before it."""
         for cell in self.cells:
             cell.need = None
         exact = Segment(base.start if start is None else start)
         exact.end = end
-        self._run_again(base, exact.start, end, exact)
+        for number in range(exact.start, end):
+            step, is_last = self.steps[number], number == end - 1
+            if is_last and not step.rewrites:
+                break
+            self._note_reread(step, number)
+            written = self._save_first(base, number)
+            if exact.length > 1:
+                self._save_exact(exact, number, written, self.streams(step.device))
+            if not is_last:
+                self._run_step(number)
         self._reverse_exact(exact, keep=False, was_run_again=True)
 
 

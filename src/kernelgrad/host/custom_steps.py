@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..runtime.recording import RECORDER
 from ..runtime.streams import current_stream
 from . import transfers
 from .arrays import device_of, seen, zero_like
-from .captured import captured_arrays
+from .captured import Captured, captured, changed
 from .lost_adjoints import lost_parameters
 from .memory_map import Span
 from .record import Tape
@@ -79,6 +79,10 @@ class CustomFunction:
         tape.do(step)
         return step.returned
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method, whose object is its first argument."""
+        return self if instance is None else partial(self, instance)
+
     def _in_order(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
         try:
             bound = self.signature.bind(*args, **keywords)
@@ -118,6 +122,7 @@ class CustomStep(Step):
         self.returned: Any = None
         self._made: list[Summary | None] = []  # what it wrote, where it may be run again
         self.read_inside: dict[Span, None] = {}  # by launches, and no argument
+        self._captured: Captured | None = None  # when it ran
         names = function.signature.parameters
         self.views: dict[str, ArrayView] = {
             name: seen(self.name, value) for name, value in zip(names, args, strict=True) if view(value) is not None
@@ -153,6 +158,7 @@ class CustomStep(Step):
     def run(self) -> None:
         tape = self._tape()
         assert tape is not None
+        self._captured = self._find_captured()
         token = RECORDER.set(_Inside(self, tape))
         try:
             self.returned = self.function.function(*self.args)
@@ -191,17 +197,28 @@ class CustomStep(Step):
             else:
                 self._put_back(shadows, self.spans[name], floats[name], adjoint)
 
+    def _find_captured(self) -> Captured:
+        functions = (self.function.function, self.function.reverse_function)
+        given = zip(self.function.signature.parameters, self.args, strict=True)
+        others = {name: value for name, value in given if name not in self.views}
+        return captured([f for f in functions if f is not None], others)
+
     def _check_captured(self) -> None:
-        """What it reads besides its arguments is not as it was, where steps write it, and has no adjoint here."""
-        tape, functions = self._tape(), (self.function.function, self.function.reverse_function)
-        assert tape is not None
-        found = [_span(*pair) for f in functions if f is not None for pair in captured_arrays(f)]
+        """What it reads besides its arguments is not as it was, where steps write it or its name stands for something
+        else by now, and has no adjoint here."""
+        tape, before, now = self._tape(), self._captured, self._find_captured()
+        assert tape is not None and before is not None
+        found = [_span(*pair) for of in (before, now) for pair in of.arrays]
         own = set(tape.cells.covers(self.spans.values()))
         for span in (*found, *self.read_inside):
             cells = tape.cells.within(span.address, span.nbytes)
             if any(cell.is_written and cell not in own for cell in cells):
                 problem = f"it uses '{span.name}', which recorded steps write and which is not among its arguments"
                 raise TapeError(f"{self.name}: {problem}: pass it, so that its reverse gets it as it was")
+        another = changed(before, now)
+        if another is not None:
+            problem = f"it uses '{another}', which is something else by now and not among its arguments"
+            raise TapeError(f"{self.name}: {problem}: pass it, so that its reverse gets what the step got")
 
     def _find_shared(self) -> set[str]:
         """Arrays that are read and share memory: each has a part of the adjoint there, and these are added."""

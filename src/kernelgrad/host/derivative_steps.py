@@ -37,6 +37,7 @@ from ..runtime.scratch import Scratch
 from ..runtime.signature import user_params
 from . import transfers
 from .arguments import Number, adjoint_of, freeze_all
+from .arrays import zero_like
 from .memory_map import Span
 from .moved_memory import Memory, Place
 from .shadow_memory import ShadowMemory
@@ -54,6 +55,8 @@ class DerivativeStep(ArgumentStep):
         kernel, what, names = _subject(target)
         self.second = _second(target, f"the {what} of {kernel.name}")
         target.check_arguments(launch, (*args, *given.values()))
+        first = (*args, *given.values())
+        args = _with_outputs(target, args, given)
         super().__init__(kernel, launch, args, {})
         self.target, self.name = target, f"{what} of {kernel.name}"
         self._refuse_more()
@@ -66,10 +69,7 @@ class DerivativeStep(ArgumentStep):
         self.spans = {
             path: Span(path, a.address, a.nbytes, self.device) for path, a in self.frozen.views.items() if a.nbytes
         }
-        self._first: tuple[Any, ...] | None = (
-            *args,
-            *given.values(),
-        )  # tensors among it are told that they are written
+        self._first: tuple[Any, ...] | None = first  # tensors among it are told that they are written
         self._find_accesses()
         self._shared = self._find_shared()
         self._refuse_wider()
@@ -241,6 +241,17 @@ def _subject(target: Gradient | Tangent) -> tuple[Kernel, str, tuple[str, ...]]:
     if isinstance(target, Gradient):
         return target.kernel, "gradient", target.adjoint_names
     return target.target, "jvp", target.tangent_names
+
+
+def _with_outputs(target: Gradient | Tangent, args: tuple[Any, ...], given: Given) -> tuple[Any, ...]:
+    """Some memory for outputs that a gradient without primal results may do without: its second derivative does not."""
+    if not isinstance(target, Gradient) or target.settings.mode == "joint":
+        return args
+    names = [p.name for p in user_params(target.kernel.function)]
+    return tuple(
+        zero_like(given[name]) if value is None and given.get(name) is not None else value
+        for name, value in zip(names, args, strict=True)
+    )
 
 
 def _given_type(type: Type) -> Type:

@@ -104,6 +104,7 @@ class Store:
         self.segments = [Segment(0)]
         self.nbytes = self.peak = 0
         self._unused: dict[tuple[int, int | None, int], list[Scratch]] = {}
+        self._unused_bytes = 0
         self._slabs = Slabs() if budget is None else None  # parts of it would be freed one by one, and counted so
         self.reserved = 0  # of the budget: for what memory holds when the reverse begins
         self.is_short = False  # of memory, see Note [Too small a budget]
@@ -151,9 +152,10 @@ class Store:
         """Memory that was just freed is at hand; new memory has to be fetched page by page."""
         unused = self._unused.get((nbytes, device, stream or 0))
         if unused:
+            self._unused_bytes -= nbytes
             return unused.pop()
-        if self._unused and self.budget is not None and self.nbytes + nbytes > self.budget // 2:
-            self._unused.clear()
+        if self._unused_bytes and self._unused_bytes + nbytes > self.room:
+            self._drop_unused()
         return Scratch(nbytes, device, stream, self._slabs)
 
     def log(self, step: int, cells: list[Cell], stream: int | None) -> Segment:
@@ -187,12 +189,23 @@ class Store:
         self.nbytes += nbytes
         self.peak = max(self.peak, self.nbytes)
 
+    def lay_aside(self, nbytes: int) -> None:
+        """What was reserved is used from now on; or no more, if it is negative."""
+        if self.budget is not None:
+            self.reserved -= nbytes
+            self.take(nbytes)
+
     def free(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
             self.nbytes -= piece.nbytes
             if self.budget is not None:
                 key = piece.nbytes, piece.memory.device, piece.memory.stream
                 self._unused.setdefault(key, []).append(piece.memory)
+                self._unused_bytes += piece.nbytes
+
+    def _drop_unused(self) -> None:
+        self._unused.clear()
+        self._unused_bytes = 0
 
     @property
     def room(self) -> int:
@@ -239,7 +252,9 @@ class Store:
         return True
 
     def require_enough(self) -> None:
-        """When the recording ends."""
+        """When the recording ends. The reverse begins with what is reserved."""
+        if self._unused_bytes and self._unused_bytes > self.room:
+            self._drop_unused()
         if self.is_short:
             needed = 2 * self.reserved + self._kept
             raise TapeError(
@@ -249,7 +264,7 @@ class Store:
 
     def clear(self) -> None:
         self.segments = [Segment(0)]
-        self._unused.clear()
+        self._drop_unused()
         self.nbytes = sum(nbytes for _, nbytes in self._lent)
 
 

@@ -24,7 +24,7 @@ from ..runtime.config import Launch
 from ..runtime.replay import Replay, Replays
 from ..runtime.tracing import fill_placeholder
 from .calls import Call, Maybe, Tensor
-from .launching import in_memory, is_plain_memory, lending, make_launch_of, plain
+from .launching import in_memory, is_plain_memory, lending, make_launch_of, plain, refuse_recording
 
 if TYPE_CHECKING:
     from .registration import Registered
@@ -287,6 +287,7 @@ class Eager:
 
     def backward(self, plan: Plan, grads: Sequence[Maybe], saved: Sequence[Any], numbers: Any) -> list[Maybe]:
         """A gradient for each tensor that went in."""
+        refuse_recording()
         pattern = (self.launcher.is_deterministic(), *[g is None for g in grads])
         found = plan.backwards.get(pattern)
         if found is None:

@@ -23,10 +23,17 @@ from ..ir.types import Scalar
 from ..kernel import Kernel
 from ..launches.memory.fixed_tape import TAPE_BYTES
 from ..runtime.config import Launch, make_launch
+from ..runtime.recording import refuse_while_recording
 from ..runtime.scratch import LENDER
 from .calls import Call, Maybe, Tensor
 
 _STRIDED = torch.strided
+
+
+def refuse_recording() -> None:
+    """Of an operator, or of what PyTorch makes of it: what it launches would be recorded, and what PyTorch computes in
+    between would not."""
+    refuse_while_recording("an operator of PyTorch, whose results PyTorch keeps the derivatives of,")
 
 
 class Launcher:

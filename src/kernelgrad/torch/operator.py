@@ -17,8 +17,8 @@ from ..frameworks.settings import Fill, options_of, settle
 from ..host.program import Program as Recorded
 from ..ir import serial
 from ..kernel import Kernel
-from ..runtime.recording import refuse_while_recording
 from .eager import TENSORS, Plan, is_plain
+from .launching import refuse_recording
 from .registration import Registered, register
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Op(Asked):
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         if torch.compiler.is_compiling() or not is_plain():
             return self._operator(*self._arguments(self._named(args, keywords)))
-        refuse_while_recording("an operator of PyTorch, whose results PyTorch keeps the derivatives of,")
+        refuse_recording()
         key = None
         if not keywords and (found := self._key(args)) is not None:
             key, tensors, numbers = found

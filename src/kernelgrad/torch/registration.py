@@ -18,7 +18,7 @@ from ..locks import COMPILING
 from .calls import Call, Layout, Maybe, Tensor
 from .eager import Eager
 from .formulas import FORMULAS, Formulas, autograd_of
-from .launching import Launcher, lending
+from .launching import Launcher, lending, refuse_recording
 from .mapping import rule_of
 
 KINDS = ("value", "tangent", "backward", "second")
@@ -94,6 +94,7 @@ class Registered:
         f, launcher = self.formulas, self.launcher
 
         def real(*args: Any) -> Any:
+            refuse_recording()
             own, call = f.call(kind, args)
             with torch.no_grad(), lending(launcher.derived.options.tape_bytes):
                 match kind:

@@ -1,0 +1,53 @@
+"""What a recording and its reverse save never exceeds the budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+SQUARE = kg.compile("""
+__global__ void square(double *y, const double *x, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = 0.9 * x[i] + 0.1 * x[i] * x[i];
+}
+""")["square"]
+BUDGETS = {
+    "the least": 1,
+    "a byte more": 1,
+    "one and a half": 1.5,
+    "just below twice": 2,
+    "thrice": 3,
+    "eight times": 8,
+}
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 3])
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_reverses_stay_within_the_budget(budget: str, buffers: int) -> None:
+    """All that is copied counts: checkpoints, what steps that run again overwrite, what memory held in the end."""
+    n, steps = 32, 60
+    x0, w = np.linspace(0.2, 0.8, n), np.linspace(1, 2, n)
+
+    def recorded(size: int | None) -> tuple[Any, Any, Any]:
+        x = [x0.copy(), *(np.zeros(n) for _ in range(buffers - 1))]
+        with kg.record(tape_budget=size) as tape:
+            for k in range(steps):
+                SQUARE[1, n](x[(k + 1) % buffers], x[k % buffers], n)
+        return tape, x[0], x[steps % buffers]
+
+    with pytest.raises(kg.TapeError, match="too few"):
+        recorded(2 * buffers * x0.nbytes - 1)
+    size = int(2 * buffers * x0.nbytes * BUDGETS[budget]) + {"a byte more": 1, "just below twice": -1}.get(budget, 0)
+    tape, first, last = recorded(size)
+    for keep in (True, False):
+        tape.backward(last, w, keep=keep)
+        assert tape.store.peak <= size
+        x, expected = x0, np.ones(n)
+        for _ in range(steps):
+            x, expected = 0.9 * x + 0.1 * x * x, expected * (0.9 + 0.2 * x)
+        np.testing.assert_allclose(tape.grad(first), expected * w, rtol=1e-12)
+        np.testing.assert_allclose(last, x, rtol=1e-12)
