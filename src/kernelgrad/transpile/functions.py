@@ -249,6 +249,15 @@ class Functions:
         name = self._named(request, around, derived, on_host)
         return name, ", ".join(values)
 
+    def for_both(self, request: Request, on_device: str, on_host: str) -> str:
+        """A function that calls one of the two, wherever it is called."""
+        name = self.reserved((on_device, on_host), f"{request.function.spelling}_{_SUFFIX[request.mode]}")
+        lines = ["#ifdef __CUDA_ARCH__", f"    return {on_device}(arguments...);"]
+        lines += ["#else", f"    return {on_host}(arguments...);", "#endif"]
+        head = "template <typename... A>\nstatic __host__ __device__ auto"
+        self._texts.setdefault(f"{head} {name}(A &&...arguments)\n{{\n" + "\n".join(lines) + "\n}\n")
+        return name
+
     def _named(self, request: Request, around: Around, derived: Derived, on_host: bool) -> str:
         """The derived function itself where it takes what the call gives, else one around it."""
         order = [around.given.get(p.name) for p in derived.params]
@@ -415,7 +424,7 @@ def _is_of_thread(c: Cursor) -> bool:
     if target is None or target.type.get_canonical().kind in _LEADING:
         return False
     owner = target.semantic_parent
-    in_function = owner is not None and owner.kind == Kind.FUNCTION_DECL
+    in_function = owner is not None and owner.kind in _OWNERS
     return in_function and target.storage_class.name == "NONE" and Kind.CUDASHARED_ATTR not in _kinds(target)
 
 
@@ -423,4 +432,5 @@ def _kinds(declaration: Cursor) -> set[Kind]:
     return {k.kind for k in children_of(declaration)}
 
 
+_OWNERS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.DESTRUCTOR, Kind.CONVERSION_FUNCTION)
 _LEADING = (TypeKind.POINTER, TypeKind.LVALUEREFERENCE)
