@@ -129,7 +129,29 @@ struct Runner {
         launch="Runner runner(o, 4)",
     ),
 }
+_POINTERS = """
+struct S { double *p; int n; };
+QUALIFIER double sum(TYPE s) { double r = 0; for (int i = 0; i < LENGTH; i++) r += s->p[i] * s->p[i]; return r; }
+"""
+_ASKS_OF_HOST = """
+int main() {
+    double x[3] = {1, 2, 3}, dx[3] = {};
+    S s{x, 3}, ds{dx, 3};
+    __enzyme_autodiff<double>((void *)sum, enzyme_dup, &s, &ds);
+}
+"""
+_HOST_POINTERS = _POINTERS.replace("TYPE", "S *").replace("LENGTH", "s->n") + _ASKS_OF_HOST
 REFUSED = {
+    "'s' leads to pointers: derivatives behind those cannot be transpiled": HEAD.replace("A> __device__ R", "A> R")
+    + _HOST_POINTERS.replace("QUALIFIER", ""),
+    "'s' leads to pointers: derivatives behind those": HEAD.replace("A> __device__ R", "A> R")
+    + _HOST_POINTERS.replace("QUALIFIER", "").replace("double r = 0;", "double r = 0, *m; cudaMalloc(&m, 8);"),
+    "'s' leads to pointers": HEAD
+    + _POINTERS.replace("TYPE", "const S *").replace("LENGTH", "s->n").replace("QUALIFIER", "__device__")
+    + "__global__ void k(double *x, double *dx, int n) { S s{x, n}, ds{dx, n};\n"
+    "  __enzyme_autodiff<double>((void *)sum, enzyme_dup, &s, &ds); }",
+    "'rows' leads to pointers": HEAD + "__device__ double sum(double **rows) { return rows[0][0] * rows[1][0]; }\n"
+    "__global__ void k(double **x, double **dx) { __enzyme_autodiff<double>((void *)sum, x, dx); }",
     "a launch that a macro makes": _launched(
         "#define RUN(kernel) kernel<<<1, 4>>>(o)\n"
         "__global__ void k(double *o) { o[threadIdx.x] = ASK_MANY(0.5, enzyme_const, threadIdx.x); }",

@@ -72,6 +72,14 @@ def test_a_header_that_asks_is_told(tmp_path: Path) -> None:
     assert "asks.h:2" in str(error.value)
 
 
+def test_what_the_preprocessor_leaves_out_stays() -> None:
+    asking = "*o = __enzyme_autodiff<double>((void *)f, enzyme_out, 1.0);"
+    unused = f"#if 0\n__global__ void unused(double *o) {{ {asking} }}\n#endif\n"
+    program = HEAD + f"{unused}__global__ void k(double *o) {{\n#ifdef NOT\n{asking}\n#else\n{asking}\n#endif\n}}\n"
+    text = transpiled(kg.compile(program, name="places.cu"))
+    assert unused in text and f"#ifdef NOT\n{asking}\n#else\n*o = f_grad(1.0);\n" in text
+
+
 def test_parts_of_calls_and_launches() -> None:
     call = b"ask<int>((void *)f, x[a, b], g(1, 2) /* , */, M)"
     ranges = argument_ranges(call, 0, len(call))

@@ -17,6 +17,7 @@ from ..backends.cuda.names import in_namespace
 from ..errors import Span, UnsupportedError
 from ..frontend.clang import Cursor, Kind, TypeKind, identity
 from ..frontend.custom_derivatives import CustomDerivatives
+from ..frontend.derivatives import holds_pointers
 from ..frontend.in_source import Argument, Request
 from ..frontend.lowering import Lowering
 from ..frontend.types import is_reference
@@ -116,6 +117,7 @@ class Functions:
         span = self.unit.span(request.call)
         module, name = self._lowered(request, span)
         primal = module.functions[name]
+        self._check_pointees(request, primal)
         args = tuple(Value(p.type) for p in primal.params)
         activity = ",".join(a.activity for a in request.arguments)
         op = Derivative(name, request.mode, activity, (), args, (), span=span)
@@ -138,6 +140,16 @@ class Functions:
         if made.stacks:
             self.keeping(request, made.stacks)
         return made, primal
+
+    def _check_pointees(self, request: Request, primal: Function) -> None:
+        """Adjoints behind pointers that memory holds are nobody's to find."""
+        for argument, param in zip(request.arguments, primal.params, strict=True):
+            held = param.type.pointee if isinstance(param.type, Pointer) else param.type
+            is_held = not isinstance(held, Scalar) and holds_pointers(held)
+            if argument.activity == "dup" and is_held:
+                problem = f"'{param.name}' leads to pointers: derivatives behind those cannot be transpiled"
+                hint = "pass the pointers themselves, or mark it enzyme_const"
+                raise UnsupportedError(problem, self.unit.span(argument.value), hint)
 
     def _integers(self, request: Request, primal: Function, on_host: bool) -> dict[str, Scalar]:
         """The kinds of those that Clad's calls name, which are differentiated by."""

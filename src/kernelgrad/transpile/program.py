@@ -16,7 +16,7 @@ from ..frontend.clang import Cursor, Kind
 from ..frontend.in_source import Request, extent, is_of_macro
 from ..frontend.text import tokens
 from ..frontend.unit import Unit, declarations
-from ..frontend.visiting import children_of
+from ..frontend.visiting import children_of, walk
 from ..locks import cached_property
 from .call_text import argument_ranges
 from .device_stacks import StackLaunches
@@ -219,6 +219,12 @@ class _Program:
                 self.edits.replace(match.start(), match.end(), " ")
 
     @cached_property
+    def _places(self) -> set[int]:
+        """Where something stands that is compiled, and is not left out by the preprocessor."""
+        own = (d for d in declarations(self.unit.tree.cursor) if extent(d).file == self.unit.name)
+        return {c.location.offset for d in own for c in walk(d)}
+
+    @cached_property
     def _quoted(self) -> set[int]:
         strings = (t for t in tokens(self.edits.data) if t.kind == "string")
         return {at for token in strings for at in range(token.start, token.end)}
@@ -240,7 +246,7 @@ class _Program:
     def _check(self) -> None:
         """What still asks for a derivative would not link."""
         for start, word in _in_bodies(self.edits.data):
-            if _ASKING.match(word) and not self.edits.covers(start):
+            if _ASKING.match(word) and not self.edits.covers(start) and start in self._places:
                 before = self.edits.data[:start]
                 at = Span(self.unit.sources.get(self.unit.name), before.count(b"\n") + 1, start - before.rfind(b"\n"))
                 problem = f"'{word}' is not replaced: no function that the program uses asks for it here"
