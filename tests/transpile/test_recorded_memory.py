@@ -69,3 +69,36 @@ def test_refused_at_its_line(problem: str) -> None:
     with pytest.raises(kg.UnsupportedError, match=problem) as error:
         transpiled(kg.compile(source, name="refused.cu"))
     assert error.value.span.line == line
+
+
+TWO = r"""
+#include "clad/Differentiator/Differentiator.h"
+#include <cstdio>
+__global__ void f(double *y, const double *x, double a, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = a * x[i];
+}
+double run(const double *x, double a, int n) {
+    double *d, *e, h[2], s = 0;
+    cudaMalloc(&d, n * 8); cudaMalloc(&e, n * 8);
+    cudaMemcpy(d, x, n * 8, cudaMemcpyHostToDevice);
+    f<<<1, 32>>>(e, d, a * a, n);
+    cudaMemcpy(h, e, n * 8, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < n; i++) s += h[i] * h[i];
+    cudaFree(d); cudaFree(e);
+    return s;
+}
+int main() {
+    double x[2] = {2, 3}, dx[2] = {}, da = 0, again = 0;
+    auto both = clad::gradient(run, "x, a");
+    both.execute(x, 0.5, 2, dx, &da);
+    auto one = clad::gradient(run, "a");
+    one.execute(x, 0.5, 2, &again);
+    printf("%g %g %g %g\n", dx[0], dx[1], da, again);
+}
+"""
+
+
+@needs_gxx
+def test_two_gradients_of_one_host_function() -> None:
+    assert run_program(transpiled(kg.compile(TWO, name="two.cu"))) == "0.25 0.375 6.5 6.5\n"

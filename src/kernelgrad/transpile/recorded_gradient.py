@@ -48,6 +48,7 @@ from .recording_text import INCLUDES, RECORDING, TAPE
 from .support import AS
 
 _RECORDING = f"Recording &{TAPE}"
+_DEFINED = re.compile(r"^static void (\w+)\(", re.M)
 
 
 class RecordedGradient:
@@ -93,8 +94,9 @@ class RecordedGradient:
         includes = {f"#include <{name}>\n" for name in INCLUDES} | {i for t in pieces for i in INCLUDE.findall(t)}
         alike = [AS] if any("Alike<" in t for t in pieces) else []
         whole = "".join(in_namespace([RECORDING, *alike, *(INCLUDE.sub("", t) for t in pieces), gradient]))
-        head = "".join(sorted(includes))
-        return Derived(f"kg::{self.name}_grad", tuple(params), listed, head + whole, types, 0, frozenset())
+        head, name = "".join(sorted(includes)), f"{self.name}_grad"
+        parts = tuple(n for n in dict.fromkeys(_DEFINED.findall(whole)) if n.startswith(f"{self.name}_") and n != name)
+        return Derived(f"kg::{name}", tuple(params), listed, head + whole, types, 0, frozenset(), parts)
 
     def _gradient(self, recorded: Function, params: list[Param], listed: dict[str, Param], types: Types) -> str:
         spell = types.declare
