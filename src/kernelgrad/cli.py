@@ -33,7 +33,7 @@ def _write(text: str, target: Path | None) -> None:
         print(text, end="", flush=True)
         return
     try:
-        target.write_text(text)
+        target.write_text(text, newline="")
     except OSError as error:
         raise KernelGradError(f"cannot write {target}: {error.strerror}") from error
 
@@ -222,4 +222,6 @@ def _instead(function: Any) -> str:
 def _transpile(options: argparse.Namespace) -> str:
     from .transpile.program import transpiled
 
-    return transpiled(_module(options))
+    text = transpiled(_module(options))
+    breaks = options.file != Path("-") and b"\r\n" in options.file.read_bytes()
+    return text.replace("\n", "\r\n") if breaks else text

@@ -106,6 +106,25 @@ inline cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, siz
         std::memmove((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
     return cudaSuccess;
 }
+inline cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                                     size_t height, cudaMemcpyKind kind, cudaStream_t = nullptr)
+{
+    return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
+inline cudaError_t cudaMemset2D(void *to, size_t pitch, int byte, size_t width, size_t height)
+{
+    for (size_t row = 0; row < height; ++row) std::memset((char *)to + row * pitch, byte, width);
+    return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaMallocPitch(T **memory, size_t *pitch, size_t width, size_t height)
+{
+    *pitch = (width + 255) / 256 * 256; // another one than transpiled texts have
+    return emulation::allocate((void **)memory, *pitch * height);
+}
+template <typename T>
+cudaError_t cudaMallocHost(T **memory, size_t nbytes) { return *memory = (T *)std::malloc(nbytes), cudaSuccess; }
+inline cudaError_t cudaFreeHost(void *memory) { return std::free(memory), cudaSuccess; }
 template <typename T>
 cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t nbytes, size_t offset = 0, int = 0)
 {
@@ -139,6 +158,12 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 inline cudaError_t cudaStreamCreate(cudaStream_t *stream) { return *stream = nullptr, cudaSuccess; }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+typedef int cudaEvent_t;
+inline cudaError_t cudaEventCreate(cudaEvent_t *event) { return *event = 1, cudaSuccess; }
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventElapsedTime(float *time, cudaEvent_t, cudaEvent_t) { return *time = 0, cudaSuccess; }
+inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int *device) { return *device = 0, cudaSuccess; }

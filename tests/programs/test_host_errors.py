@@ -77,6 +77,9 @@ REFUSED = {
     "cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);  // here\nreturn 0; }",
     "threads of the host are not supported": "#include <thread>\n"
     "int run(int n) { cudaDeviceSynchronize();\nstd::thread t([] {});  // here\nt.join(); return 0; }",
+    "std::function is not supported: use auto": "#include <functional>\n"
+    "int run(int n) { cudaDeviceSynchronize();\nstd::function<int(int)> f = [](int k) { return k; };  // here\n"
+    "return f(n); }",
     "MPI is not supported": 'extern "C" int MPI_Barrier(int);\n'
     "int run(int n) { cudaDeviceSynchronize();\nMPI_Barrier(n);  // here\nreturn 0; }",
     "'cublasDdot' has no body here": 'extern "C" int cublasDdot(double *x);\n'

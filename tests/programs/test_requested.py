@@ -224,3 +224,43 @@ def test_custom_derivatives_of_functions_for_both(qualifiers: str, allocates: st
     d_x = np.zeros(1)
     kg.gradient(module["h"]).execute(2.0, d_x)
     assert d_x[0] == 42
+
+
+PARTS = r"""
+#include <cstdio>
+template <typename... A> void __enzyme_autodiff(A...);
+__global__ void add(const double *a, const double *b, double *c, int n) {
+    int i = threadIdx.x;
+    if (i < n) c[i] = a[i] * b[i] + c[i];
+}
+void run(double *a, double *b, double *c, int n) {
+    add<<<1, 32>>>(a, b, c, n);
+    add<<<1, 32>>>(c, b, a, n);
+}
+void twice(double *a, double *b, int n) { add<<<1, 32>>>(a, b, b, n); }
+int main() {
+    double h[6] = {0.5, 0.7, 2, 3, 5, 7}, d[6] = {1, 2, 3, 4, 5, 6}, *m, *g;
+    cudaMalloc(&m, 48); cudaMalloc(&g, 48);
+    cudaMemcpy(m, h, 48, cudaMemcpyHostToDevice); cudaMemcpy(g, d, 48, cudaMemcpyHostToDevice);
+    __enzyme_autodiff(run, m, g, m + 2, g + 2, m + 4, g + 4, 2);
+    cudaMemcpy(d, g, 48, cudaMemcpyDeviceToHost);
+    for (double v : d) printf("%.4f ", v);
+    cudaMemcpy(m, h, 48, cudaMemcpyHostToDevice); cudaMemset(g, 0, 48);
+    d[0] = 1;
+    cudaMemcpy(g, d, 8, cudaMemcpyHostToDevice);
+    __enzyme_autodiff(twice, m, g, m, g, 1);
+    cudaMemcpy(d, g, 8, cudaMemcpyDeviceToHost);
+    printf("%.4f\n", d[0]);
+}
+"""
+
+
+def test_parts_of_one_memory_have_adjoints_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """c' = c + ab, a' = a + c'b: d_c' = d_c + b d_a, d_b = d_b + c' d_a + a d_c', d_a = d_a + b d_c'."""
+    kg.compile(PARTS)["main"](device="cpu")
+    found = [float(word) for word in capsys.readouterr().out.split()]
+    a, b, c = (0.5, 0.7), (2, 3), (5, 7)
+    of_c = [5 + b[0] * 1, 6 + b[1] * 2]
+    of_b = [k + (c[i] + a[i] * b[i]) * (i + 1) + a[i] * of_c[i] for i, k in enumerate((3, 4))]
+    of_a = [i + 1 + b[i] * of_c[i] for i in range(2)]
+    assert found == pytest.approx([*of_a, *of_b, *of_c, 2 * 0.5 + 1])

@@ -37,6 +37,14 @@ def test_transpile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "kg::square_grad(x, y, d_x, d_y);" in capsys.readouterr().out
 
 
+def test_transpile_keeps_line_breaks(tmp_path: Path) -> None:
+    source, target = tmp_path / "square.cu", tmp_path / "square_ad.cu"
+    source.write_bytes(PROGRAMS["square"].text.replace("\n", "\r\n").encode())
+    assert main(["transpile", str(source), "-o", str(target)]) == 0
+    written = target.read_bytes()
+    assert b"kg::square_grad(x, y, d_x, d_y);" in written and written.count(b"\n") == written.count(b"\r\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

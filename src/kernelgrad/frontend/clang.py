@@ -231,6 +231,7 @@ def declare(lib: Any) -> None:
         "clang_getCursorBinaryOperatorKind": ([cursor], ctypes.c_int),
         "clang_getCursorUnaryOperatorKind": ([cursor], ctypes.c_int),
         "clang_isInvalidDeclaration": ([cursor], ctypes.c_uint),
+        "clang_getFileLocation": ([ci.SourceLocation, *[pointer] * 4], None),
     }
     for name, (arguments, result) in signatures.items():
         function = getattr(lib, name)
@@ -241,6 +242,20 @@ def specialized_template(declaration: Cursor) -> Cursor | None:
     """The template that a declaration is an instance of."""
     found = _lib().clang_getSpecializedCursorTemplate(declaration)
     return None if found is None or found.kind.is_invalid() else found
+
+
+def file_offset(location: Any) -> int:
+    """The byte of a place in its file: of what is given to a macro, where it is given; of what a macro's body has,
+    where the macro is used."""
+    offset = ctypes.c_uint()
+    _lib().clang_getFileLocation(location, None, None, None, ctypes.addressof(offset))
+    return offset.value
+
+
+def is_run(start: Any, end: Any) -> bool:
+    """Whether all between two places, which are in what is given to a macro, is what is given there: clang numbers
+    what follows in the text by one after the other."""
+    return bool(end.int_data - start.int_data == file_offset(end) - file_offset(start))
 
 
 def is_invalid(declaration: Cursor) -> bool:

@@ -126,15 +126,15 @@ def _check_pointee(fn: Fn, argument: Argument, type: Type) -> None:
     """Adjoints behind pointers that memory holds are nobody's to find, but for those of objects of the host's."""
     if fn.on_host and isinstance(type, Pointer) and isinstance(type.pointee, Struct):
         return
-    if argument.activity == "dup" and isinstance(type, Pointer) and _holds_pointers(type.pointee):
+    if argument.activity == "dup" and isinstance(type, Pointer) and holds_pointers(type.pointee):
         problem = f"'{argument.parameter.spelling}' leads to pointers: derivatives behind those are not supported here"
         raise fn.unsupported(argument.value, problem, "pass the pointers themselves, or mark it enzyme_const")
 
 
-def _holds_pointers(type: Type) -> bool:
+def holds_pointers(type: Type) -> bool:
     if isinstance(type, Struct):
-        return any(_holds_pointers(field.type) for field in type.fields)
-    return isinstance(type, Pointer) or (isinstance(type, Array) and _holds_pointers(type.element))
+        return any(holds_pointers(field.type) for field in type.fields)
+    return isinstance(type, Pointer) or (isinstance(type, Array) and holds_pointers(type.element))
 
 
 def _is_pointer(c: Cursor) -> bool:

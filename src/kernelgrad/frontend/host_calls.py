@@ -314,6 +314,9 @@ _REASONS = {
     ),
     "an order of one's own is not supported: sort by less or greater": "__kg_unsupported_order",
     "clad::zero_init of an object with a destructor is not supported": "__kg_unsupported_zero",
+    "std::function is not supported: use auto for a lambda, a template parameter where one is passed": (
+        "__kg_unsupported_function"
+    ),
     "threads of the host are not supported": "__kg_unsupported_thread pthread_create cudaLaunchHostFunc",
     "MPI is not supported": (
         "MPI_Init MPI_Finalize MPI_Send MPI_Recv MPI_Isend MPI_Irecv MPI_Bcast MPI_Reduce MPI_Allreduce MPI_Barrier "

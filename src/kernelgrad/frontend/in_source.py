@@ -64,7 +64,7 @@ _MISUSED = {
 
 @dataclass(frozen=True)
 class Extent:
-    """Bytes of a file: what a macro expands to has the extent of the macro's use."""
+    """Bytes of a file: what a macro expands to has the extent of the macro's use, what is given to it its own."""
 
     file: str
     start: int
@@ -111,7 +111,18 @@ class Request:
 
 def extent(cursor: Cursor) -> Extent:
     start, end = cursor.extent.start, cursor.extent.end
-    return Extent(start.file.name if start.file is not None else "", start.offset, end.offset)
+    name = start.file.name if start.file is not None else ""
+    given = clang.file_offset(start), clang.file_offset(end)
+    is_given = given[0] != start.offset and given[1] != end.offset and given[0] < given[1]
+    if is_given and (cursor.kind == Kind.CALL_EXPR or clang.is_run(start, end)):
+        return Extent(name, *given)
+    return Extent(name, start.offset, end.offset)
+
+
+def is_of_macro(cursor: Cursor) -> bool:
+    """Whether it begins or ends with what is given to a macro: its text may be more than its extent then."""
+    start, end = cursor.extent.start, cursor.extent.end
+    return bool(clang.file_offset(start) != start.offset or clang.file_offset(end) != end.offset)
 
 
 def request_of(unit: Unit, call: Cursor, handles: Handles = _NONE) -> Request | None:
@@ -169,7 +180,7 @@ def _halves(tree: Cursor, unit: Unit) -> list[Request]:
     if known is None:
         known = list[Request]()
         tree._tu.__dict__[_KNOWN_HALVES] = known
-        calls = (c for f in unit.functions() if f.kind == Kind.FUNCTION_DECL for c in walk(f))
+        calls = (c for f in unit.bodies() for c in walk(f))
         for call in calls:
             target = call.referenced if call.kind == Kind.CALL_EXPR else None
             enzyme = (
@@ -251,7 +262,8 @@ def function_named(unit: Unit, c: Cursor) -> Cursor:
     if named.kind == Kind.UNARY_OPERATOR and clang.unary_operator(named) == "&":
         named = _bare(children_of(named)[0])
     target = named.referenced if named.kind == Kind.DECL_REF_EXPR else None
-    if target is None or target.kind != Kind.FUNCTION_DECL:
+    is_static = target is not None and target.kind == Kind.CXX_METHOD and target.is_static_method()
+    if target is None or not (target.kind == Kind.FUNCTION_DECL or is_static):
         problem = "the function to differentiate must be named here: a function, not a pointer or an object"
         raise UnsupportedError(problem, unit.span(c))
     unit.check_body(target)

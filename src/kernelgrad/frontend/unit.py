@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE)
 _MEMBERS = (Kind.CONSTRUCTOR, Kind.DESTRUCTOR, Kind.CXX_METHOD)
+_WITH_BODIES = (Kind.FUNCTION_DECL, Kind.CONVERSION_FUNCTION, *_MEMBERS)
+_CLASSES = (Kind.STRUCT_DECL, Kind.CLASS_DECL, Kind.UNION_DECL)
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
 _NAMED_SCOPES = (Kind.NAMESPACE, Kind.STRUCT_DECL, Kind.CLASS_DECL, Kind.CLASS_TEMPLATE)
 _REQUEST = re.compile(r"^\s*(?P<name>[\w:~]+)\s*(?P<template><.*>)?\s*(?P<params>\(.*\))?\s*$", re.DOTALL)
@@ -111,6 +113,10 @@ class Unit:
     def functions(self) -> Iterator[Cursor]:
         """Functions and function templates with a body, in the order of the text; prelude excluded."""
         yield from _functions(self.tree.cursor)
+
+    def bodies(self) -> list[Cursor]:
+        """All that has a body of its own: functions, instances of templates, methods, constructors and the like."""
+        return _bodies(self.tree.cursor)
 
     def variables(self) -> Iterator[Cursor]:
         for cursor in declarations(self.tree.cursor):
@@ -278,6 +284,10 @@ class Unit:
     def qualified_name(self, cursor: Cursor, arguments: bool = True) -> str:
         return _qualified(cursor, _template_arguments(cursor) if arguments else "")
 
+    def template_arguments(self, cursor: Cursor) -> str:
+        """Of an instance, with `<` and `>`; nothing of what is none."""
+        return _template_arguments(cursor)
+
     def function_kind(self, cursor: Cursor) -> Literal["kernel", "device", "host"]:
         attributes = _attributes(cursor)
         if Kind.CUDAGLOBAL_ATTR in attributes:
@@ -413,6 +423,18 @@ def declarations(scope: Cursor) -> list[Cursor]:
 @remembered
 def _functions(scope: Cursor) -> list[Cursor]:
     return [c for c in declarations(scope) if c.kind in _FUNCTIONS and c.is_definition()]
+
+
+@remembered
+def _bodies(scope: Cursor) -> list[Cursor]:
+    """Instances of templates, and members that are defined outside of their class, stand beside all others."""
+    found = list[Cursor]()
+    for cursor in declarations(scope):
+        if cursor.kind in _WITH_BODIES and cursor.is_definition():
+            found.append(cursor)
+        elif cursor.kind in _CLASSES:
+            found += _bodies(cursor)
+    return found
 
 
 @remembered

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,7 @@ class HostGradient:
             places[name], views[name] = self._real_place(places[name], call), real.view
         for k, (place, adjoint) in enumerate(owned):
             places[f"[{k}]"], views[f"[{k}]"] = place, adjoint
-        seeds: list[tuple[ArrayView, Any]] = [(places[name], adjoint) for name, adjoint in views.items()]
+        seeds: list[tuple[ArrayView, Any]] = list(_distinct((places[n], adjoint) for n, adjoint in views.items()))
         if isinstance(result, Cell):
             seeds.append((_number(result), seed))
         tape.backward(seeds)
@@ -176,6 +177,28 @@ class HostGradient:
         if not found.contiguous or not found.writable:
             raise ArgumentError(f"{self.target.name}: d_{name}: wants a contiguous array that can be written")
         return found
+
+
+def _distinct(seeds: Iterable[tuple[ArrayView, ArrayView]]) -> Iterator[tuple[ArrayView, ArrayView]]:
+    """Parts of one memory whose adjoints are parts of one memory likewise, as pointers into a buffer are: what two of
+    them share has one adjoint, and is given once."""
+    ends = dict[tuple[Any, ...], int]()
+    for place, adjoint in sorted(seeds, key=lambda pair: pair[0].address):
+        key = adjoint.address - place.address, place.dtype, adjoint.dtype, _ordinal(place), _ordinal(adjoint)
+        end = place.address + place.nbytes
+        cut = min(max(0, ends.get(key, 0) - place.address), place.nbytes)
+        ends[key] = max(end, ends.get(key, 0))
+        if not cut:
+            yield place, adjoint
+        elif cut < place.nbytes:
+            yield _behind(place, cut), _behind(adjoint, cut)
+
+
+def _behind(array: ArrayView, cut: int) -> ArrayView:
+    """Without its first bytes."""
+    left = array.nbytes - cut
+    count = left * math.prod(array.shape) // array.nbytes
+    return array._replace(address=array.address + cut, nbytes=left, shape=(count,))
 
 
 def _each(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:

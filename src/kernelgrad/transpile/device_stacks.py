@@ -23,7 +23,7 @@ from ..ir.types import Pointer
 from .edits import Edits
 from .host_stacks import is_of_stacks, own_params
 from .instances import template_of
-from .tape_memory import TapeMemory, is_default, start, uses_in
+from .tape_memory import TapeMemory, Use, is_default, launch_parts, start, uses_in
 
 _STACK = """\
 // Where the threads of a launch keep values of loops: a part for each, of so many.
@@ -130,6 +130,8 @@ void launch_with_stacks(void (*kernel)(P...), dim3 grid, dim3 block, size_t shar
 }
 """
 _INCLUDES = "#include <algorithm>\n#include <cstddef>\n#include <cstdio>\n#include <cstdlib>\n#include <vector>\n"
+_IMPLICIT = (Kind.CONSTRUCTOR, Kind.DESTRUCTOR, Kind.CONVERSION_FUNCTION)
+_HINT = "ask for it in a function or a method, or let the loop's bounds be constants"
 STACK = once("thread_stack", _STACK)
 
 
@@ -168,10 +170,18 @@ class StackLaunches:
     def __init__(self, unit: Unit, edits: Edits, tapes: TapeMemory):
         self.unit, self.edits, self.tapes = unit, edits, tapes
         self._asking: dict[int, Cursor] = {}  # functions, by the byte where the definition begins
+        self._requesting = set[int]()  # those of them that do so themselves
         self._stacks: dict[str, int] = {}  # the sizes of what is on them
 
     def note(self, function: Cursor, stacks: Iterable[tuple[str, int]]) -> None:
         """A function asks for a derivative with these stacks."""
+        if function.kind in _IMPLICIT or (function.kind == Kind.CXX_METHOD and function.is_virtual_method()):
+            problem = (
+                f"'{function.spelling}', which asks for a derivative that keeps values of loops, need not be named"
+            )
+            raise UnsupportedError(
+                f"{problem} where it is called: cannot be transpiled", self.unit.span(function), _HINT
+            )
         self._asking[start(function)] = function
         self._stacks.update(stacks)
 
@@ -194,12 +204,14 @@ class StackLaunches:
     def rewrite(self, functions: list[Cursor]) -> int:
         """Has launches go through what finds room. The byte before which that must be known."""
         uses = [use for f in functions for use in uses_in(f)]
+        self._requesting = set(self._asking)
         size = -1
         while size != len(self._asking):
             size = len(self._asking)
             for use in uses:
                 if use.target in self._asking and use.call is not None and not use.is_launch:
                     self._asking.setdefault(start(use.function), use.function)
+        self._check_reached(uses)
         launched, first = set[int](), min(self._asking)
         for use in uses:
             if use.target not in self._asking:
@@ -215,6 +227,21 @@ class StackLaunches:
                 raise self._invisible(function, function)
         return first
 
+    def _check_reached(self, uses: list[Use]) -> None:
+        """A function that no kernel is seen to call is called in a way that is not seen."""
+        callers = dict[int, set[int]]()
+        for use in uses:
+            if use.call is not None and not use.is_launch:
+                callers.setdefault(use.target, set()).add(start(use.function))
+        for at in self._requesting:
+            reaching, waiting = {at}, [at]
+            while waiting:
+                more = callers.get(waiting.pop(), set()) - reaching
+                reaching |= more
+                waiting += more
+            if not any(self.unit.function_kind(f) == "kernel" for a, f in self._asking.items() if a in reaching):
+                raise self._invisible(self._asking[at], self._asking[at])
+
     def _invisible(self, function: Cursor, at: Cursor) -> UnsupportedError:
         problem = (
             f"'{function.spelling}' keeps values of loops, for which its launches provide memory: not visible here"
@@ -224,8 +251,8 @@ class StackLaunches:
 
     def _launch(self, call: Cursor, kernel: Cursor) -> None:
         span = self.unit.span(call)
-        callee, configuration, *given = children_of(call)
-        how = [self._text(c) for c in configuration.get_arguments() if not is_default(c)]
+        parts, given = launch_parts(self.unit, self.edits, call), children_of(call)[2:]
+        how = [self.edits.slice(*part) for part in parts.configuration]
         how += ["0", "nullptr"][len(how) - 2 :]
         used = next(_variables(kernel, set()), None)
         if used is not None:
@@ -242,12 +269,9 @@ class StackLaunches:
                 f"'{kernel.spelling}' keeps values of loops, and has tapes behind pointers, or is launched in a request"
             )
             raise UnsupportedError(f"{problem}: cannot be transpiled", span)
-        args = ", ".join([self._text(callee), *how, *map(self._text, given)])
+        args = ", ".join(self.edits.slice(*part) for part in parts.arguments)
+        args = ", ".join([self.edits.slice(*parts.kernel), *how, *([args] if args else [])])
         self.edits.replace(at.start, at.end, f"kg::launch_with_stacks({args})")
-
-    def _text(self, cursor: Cursor) -> str:
-        at = extent(cursor)
-        return self.edits.slice(at.start, at.end)
 
 
 def _variables(function: Cursor, seen: set[int]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from ..backends.cuda.names import in_namespace
 from ..errors import Span, UnsupportedError
 from ..frontend.clang import Cursor, Kind, TypeKind, identity
 from ..frontend.custom_derivatives import CustomDerivatives
+from ..frontend.derivatives import holds_pointers
 from ..frontend.in_source import Argument, Request
 from ..frontend.lowering import Lowering
 from ..frontend.types import is_reference
@@ -116,6 +117,7 @@ class Functions:
         span = self.unit.span(request.call)
         module, name = self._lowered(request, span)
         primal = module.functions[name]
+        self._check_pointees(request, primal)
         args = tuple(Value(p.type) for p in primal.params)
         activity = ",".join(a.activity for a in request.arguments)
         op = Derivative(name, request.mode, activity, (), args, (), span=span)
@@ -138,6 +140,16 @@ class Functions:
         if made.stacks:
             self.keeping(request, made.stacks)
         return made, primal
+
+    def _check_pointees(self, request: Request, primal: Function) -> None:
+        """Adjoints behind pointers that memory holds are nobody's to find."""
+        for argument, param in zip(request.arguments, primal.params, strict=True):
+            held = param.type.pointee if isinstance(param.type, Pointer) else param.type
+            is_held = not isinstance(held, Scalar) and holds_pointers(held)
+            if argument.activity == "dup" and is_held:
+                problem = f"'{param.name}' leads to pointers: derivatives behind those cannot be transpiled"
+                hint = "pass the pointers themselves, or mark it enzyme_const"
+                raise UnsupportedError(problem, self.unit.span(argument.value), hint)
 
     def _integers(self, request: Request, primal: Function, on_host: bool) -> dict[str, Scalar]:
         """The kinds of those that Clad's calls name, which are differentiated by."""
@@ -248,6 +260,15 @@ class Functions:
             values.append(f"(unsigned char *)malloc({nbytes})" if on_host else place(nbytes))
         name = self._named(request, around, derived, on_host)
         return name, ", ".join(values)
+
+    def for_both(self, request: Request, on_device: str, on_host: str) -> str:
+        """A function that calls one of the two, wherever it is called."""
+        name = self.reserved((on_device, on_host), f"{request.function.spelling}_{_SUFFIX[request.mode]}")
+        lines = ["#ifdef __CUDA_ARCH__", f"    return {on_device}(arguments...);"]
+        lines += ["#else", f"    return {on_host}(arguments...);", "#endif"]
+        head = "template <typename... A>\nstatic __host__ __device__ auto"
+        self._texts.setdefault(f"{head} {name}(A &&...arguments)\n{{\n" + "\n".join(lines) + "\n}\n")
+        return name
 
     def _named(self, request: Request, around: Around, derived: Derived, on_host: bool) -> str:
         """The derived function itself where it takes what the call gives, else one around it."""
@@ -415,7 +436,7 @@ def _is_of_thread(c: Cursor) -> bool:
     if target is None or target.type.get_canonical().kind in _LEADING:
         return False
     owner = target.semantic_parent
-    in_function = owner is not None and owner.kind == Kind.FUNCTION_DECL
+    in_function = owner is not None and owner.kind in _OWNERS
     return in_function and target.storage_class.name == "NONE" and Kind.CUDASHARED_ATTR not in _kinds(target)
 
 
@@ -423,4 +444,5 @@ def _kinds(declaration: Cursor) -> set[Kind]:
     return {k.kind for k in children_of(declaration)}
 
 
+_OWNERS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.DESTRUCTOR, Kind.CONVERSION_FUNCTION)
 _LEADING = (TypeKind.POINTER, TypeKind.LVALUEREFERENCE)

@@ -31,8 +31,32 @@ class Handle:
 
     def merged(self, other: Handle) -> Handle | None:
         """With the members of both; None where they differ."""
-        both = {**self.members, **other.members}
-        return replace(self, members=both) if both == {**other.members, **self.members} else None
+        members = dict(self.members)
+        for head, body in other.members.items():
+            twin = next((h for h in members if h != head and _anywhere(h) == _anywhere(head)), None)
+            if twin is not None:
+                head, body = _anywhere(head), _on_either(twin, members.pop(twin), head, body)
+            if members.setdefault(head, body) != body:
+                return None
+        return replace(self, members=members)
+
+
+_BOTH = "__host__ __device__ "
+
+
+def _anywhere(head: str) -> str:
+    """The head of a member that device and host code call."""
+    margin, text = head[: len(head) - len(head.lstrip())], head.lstrip()
+    return f"{margin}{_BOTH}{text.removeprefix(_BOTH).removeprefix('__device__ ')}"
+
+
+def _on_either(head: str, body: str, other_head: str, other: str) -> str:
+    """One body of two: in device code that of the head that is of the device."""
+    if _BOTH in head or _BOTH in other_head:  # one of them is of both already
+        whole, part = (body, other) if _BOTH in head else (other, body)
+        return whole if part in whole else f"{whole}{part}"  # which is none of both, and so is refused
+    device, host = (body, other) if "__device__ " in head else (other, body)
+    return f"#ifdef __CUDA_ARCH__\n{device}#else\n{host}#endif\n"
 
 
 def handle_of(request: Request, on_host: bool, functions: Functions, kernels: KernelGradients, unit: Unit) -> Handle:

@@ -11,7 +11,10 @@ from ..frontend.text import Token, directive_name, directives, tokens
 from ..frontend.unit import Unit
 
 _DEFINE = re.compile(rb"\s*#\s*define\s+(\w+)(\(([^)]*)\))?(.*)", re.S)
-_ASKS = re.compile(rb"\b__enzyme_(?:autodiff|fwddiff|augmentfwd|reverse)\w*|\bclad\s*::|\bexecute(?:_kernel)?\s*\(")
+_ASKS = re.compile(
+    rb"\b__enzyme_(?:autodiff|fwddiff|augmentfwd|reverse)\w*|\benzyme_(?:dup|dupnoneed|out|const|allocated)\b"
+    rb"|\bclad\s*::|\bexecute(?:_kernel)?\s*\("
+)
 _MOST = 32  # macros within each other
 
 

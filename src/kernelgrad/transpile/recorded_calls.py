@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..autodiff.integers import HINT
 from ..errors import Span, UnsupportedError
 from ..ir.ops import HostCall, Value
-from ..ir.types import U8, Pointer
+from ..ir.types import U8, U64, Pointer
 from .integer_memory import SPELLED as INTEGERS
 from .recording_text import TAPE
 
@@ -23,7 +23,7 @@ def not_yet(what: str, span: Span, hint: str = "") -> UnsupportedError:
 
 def call(at: Skeleton, op: HostCall) -> None:
     if op.fn not in _CALLS:
-        raise not_yet(f"'{op.fn}' in a host function that is differentiated", op.span)
+        raise not_yet(f"{_SHOWN.get(op.fn) or repr(op.fn)} in a host function that is differentiated", op.span)
     _CALLS[op.fn](at, op)
 
 
@@ -87,6 +87,66 @@ def _fill(at: Skeleton, op: HostCall) -> None:
         at.of[op.result] = at.value(op.args[0])
 
 
+def _fill_rows(at: Skeleton, op: HostCall) -> None:
+    at.host("fill_rows", tuple(at.value(v) for v in op.args[:5]), None)
+
+
+def _allocate_rows(at: Skeleton, op: HostCall) -> None:
+    """Both the memory and the bytes between its rows are given through pointers."""
+    memory, pitch, width, height = op.args[:4]
+    bytes_of_row = at.b.emit(HostCall, f"{TAPE}.pitch", (at.value(width),), type=U64, name="pitch")
+    made = at.b.emit(HostCall, f"{TAPE}.device", (bytes_of_row, at.value(height)), type=Pointer(U8))
+    at.b.store(at.value(memory), at.b.cast_pointer(made, _pointee(memory)))
+    at.host("overwrite", (at.value(pitch), at.b.constant(U64.size, U64)), None)
+    at.b.store(at.value(pitch), at.b.convert(bytes_of_row, _pointee(pitch)))
+
+
+def _pointee(pointer: Value) -> Any:
+    assert isinstance(pointer.type, Pointer)
+    return pointer.type.pointee
+
+
+def _symbol_address(at: Skeleton, op: HostCall) -> None:
+    type = op.result.type
+    assert isinstance(type, Pointer)
+    at.of[op.result] = at.b.cast_pointer(at.value(op.args[0]), type)
+
+
+# ---- streams of C++
+
+
+def _print(at: Skeleton, op: HostCall) -> None:
+    stream, shown = op.args[:2]
+    what = at.manipulator(shown)
+    if what is not None:  # in the text by its name, and no value
+        at.host(f"print_by<::std::{what}>", (at.value(stream),), None)
+    else:
+        at.host(_PRINTS[op.fn], (at.value(stream), at.value(shown)), None)
+    at.of[op.result] = at.of[stream]
+
+
+def _flush(at: Skeleton, op: HostCall) -> None:
+    at.host("print_by<::std::flush>", (at.value(op.args[0]),), None)
+    at.of[op.result] = at.of[op.args[0]]
+
+
+def _format(name: str) -> Callable[[Skeleton, HostCall], None]:
+    def method(at: Skeleton, op: HostCall) -> None:
+        args = tuple(at.value(v) for v in op.args)
+        at.of[op.result] = at.b.emit(HostCall, f"{TAPE}.{name}", args, type=op.result.type)
+
+    return method
+
+
+# What users call what only our headers name.
+_SHOWN = {
+    **dict.fromkeys(("__kg_open_text", "__kg_text_of"), "a stream that writes to a string"),
+    "__kg_sort_order": "std::sort, or another that sorts,",
+    "ostream::write": "a stream's 'write'",
+}
+_PRINTS = {"<<": "print", "<<char": "print_char", "<<struct": "print_format", "ostream::put": "print_char"}
+
+
 def _method(name: str, count: int) -> Callable[[Skeleton, HostCall], None]:
     def method(at: Skeleton, op: HostCall) -> None:
         at.host(name, tuple(at.value(v) for v in op.args[:count]), None)
@@ -112,15 +172,24 @@ def _query(method: str) -> Callable[[Skeleton, HostCall], None]:
 
 
 def _handle(at: Skeleton, op: HostCall) -> None:
-    """Of a stream or an event: everything is done in the default stream."""
+    """Of a stream: everything is done in the default stream."""
     type = op.result.type
     at.of[op.result] = at.b.null(type) if isinstance(type, Pointer) else at.b.constant(0, type)
+
+
+def _event(at: Skeleton, op: HostCall) -> None:
+    at.of[op.result] = at.b.emit(HostCall, f"{TAPE}.event", (), type=op.result.type, name=op.result.name)
+
+
+def _elapsed(at: Skeleton, op: HostCall) -> None:
+    args = tuple(at.value(v) for v in op.args[:2])
+    at.of[op.result] = at.b.emit(HostCall, f"{TAPE}.elapsed", args, type=op.result.type, name=op.result.name)
 
 
 _SPELLED = {"f32": "float", "f64": "double"}
 _LIBRARY = (
     "strlen", "strcmp", "strncmp", "strcasecmp", "memcmp", "atoi", "atol", "atoll", "atof", "rand", "srand", "random",
-    "srandom", "drand48", "srand48", "lrand48", "clock", "getpid", "exit", "abort",
+    "srandom", "drand48", "srand48", "lrand48", "clock", "getpid", "exit", "abort", "puts", "putchar",
 )  # fmt: skip
 _CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
     **dict.fromkeys(_LIBRARY, _library),
@@ -129,6 +198,13 @@ _CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
     "__kg_nanoseconds": _query("nanoseconds"),
     **dict.fromkeys(("cudaMalloc", "cudaMallocAsync"), _allocate("device")),
     "cudaMallocManaged": _allocate("managed"),
+    "cudaMallocPitch": _allocate_rows,
+    "cudaGetSymbolAddress": _symbol_address,
+    **dict.fromkeys(_PRINTS, _print),
+    "ostream::flush": _flush,
+    "ostream::precision": _format("digits"),
+    "ostream::width": _format("width"),
+    **dict.fromkeys(("cudaMemset2D", "cudaMemset2DAsync"), _fill_rows),
     **dict.fromkeys(("malloc", "calloc", "cudaMallocHost", "cudaHostAlloc"), _allocate("host")),
     **dict.fromkeys(("free", "cudaFree", "cudaFreeAsync", "cudaFreeHost"), _method("release", 1)),
     **dict.fromkeys(("cudaMemcpy", "cudaMemcpyAsync", "memcpy", "memmove"), _copy),
@@ -140,9 +216,12 @@ _CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
         ("cudaDeviceSynchronize", "cudaThreadSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"),
         _method("synchronize", 0),
     ),
-    **dict.fromkeys(("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaEventCreate"), _handle),
+    **dict.fromkeys(("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority"), _handle),
+    **dict.fromkeys(("cudaEventCreate", "cudaEventCreateWithFlags"), _event),
+    "cudaEventRecord": _method("record_event", 1),
+    "cudaEventElapsedTime": _elapsed,
     **dict.fromkeys(
-        ("cudaStreamDestroy", "cudaEventDestroy", "cudaEventRecord", "cudaStreamWaitEvent", "cudaSetDevice"),
+        ("cudaStreamDestroy", "cudaEventDestroy", "cudaStreamWaitEvent", "cudaSetDevice"),
         _method("synchronize", 0),
     ),
 }

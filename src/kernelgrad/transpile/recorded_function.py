@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..autodiff.integers import is_integer
-from ..errors import Span
+from ..errors import Span, UnsupportedError
 from ..frontend.literals import LITERAL
 from ..ir.builder import Builder
 from ..ir.ops import (
@@ -104,7 +104,7 @@ class Skeleton:
     def _param(self, param: Param, is_listed: bool) -> Param:
         if not (is_listed and _is_number(param.type)):
             self.of[param.value] = param.value
-            return param
+            return replace(param, const=False)  # as the functions are that it is passed to
         cell = Value(Pointer(param.type), param.name)
         self.cells[param.value] = cell
         return Param(cell, f"{param.c_type} *")
@@ -160,6 +160,10 @@ class Skeleton:
 
     def _op(self, op: Op) -> None:
         self.b.span = op.span
+        for access in (op, *_inside(op)):
+            if isinstance(access, Load | Store) and self._is_of_device(access.ptr):
+                hint = "use cudaMemcpyToSymbol or FromSymbol"
+                raise UnsupportedError("the host cannot use a device variable", access.span, hint)
         if isinstance(op, If | For | While) and not _has_host(op) and self._stretch(op):
             return
         if self._joins(op):
@@ -258,8 +262,30 @@ class Skeleton:
         made = self.b.emit(HostCall, f"{TAPE}.host", (size,), type=op.result.type, name=op.result.name)
         self.of[op.result] = made
 
+    def _is_of_device(self, pointer: Value) -> bool:
+        """Whether it leads to a variable of the device."""
+        op = self._definition.get(pointer)
+        if isinstance(op, Offset | PtrCast | Member):
+            return self._is_of_device(op.ptr)
+        return isinstance(op, GlobalRef) and self.module.globals[op.name].space != "host"
+
+    def manipulator(self, value: Value) -> str | None:
+        """Which of a stream's a value is: `endl`, `fixed` and the like, in the namespace std."""
+        op = self._definition.get(value)
+        if isinstance(op, PtrCast):
+            return self.manipulator(op.ptr)
+        return op.name.removeprefix("std::") if isinstance(op, GlobalRef) and self._is_manipulator(op) else None
+
+    def _is_manipulator(self, op: GlobalRef) -> bool:
+        type = self.module.globals[op.name].type
+        return isinstance(type, Struct) and type.name == "std::__kg_manipulator"
+
     def _variable(self, op: GlobalRef) -> None:
         """Of the program, which its own text names, or a text that stands in it."""
+        if self._is_manipulator(op):  # a function in the text
+            assert isinstance(op.result.type, Pointer)
+            self.of[op.result] = self.b.null(op.result.type)
+            return
         declared, scope = self.module.globals[op.name], op.name.rpartition("::")[0]
         if op.name.startswith(LITERAL) and declared.init is not None:
             text = "".join(_escaped(byte) for byte in declared.init[:-1])

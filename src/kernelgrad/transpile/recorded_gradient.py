@@ -12,6 +12,7 @@ from ..autodiff.integers import are_integers, is_integer
 from ..backends.cuda import emit, kernel_name
 from ..backends.cuda.emit import types_of
 from ..backends.cuda.names import in_namespace
+from ..backends.cuda.types import Types
 from ..errors import Span, UnsupportedError
 from ..host.kernel_facts import PRINTS, KernelFacts, why_it_varies
 from ..ir.builder import Builder
@@ -36,6 +37,7 @@ from ..ir.types import Pointer, Scalar, Struct, Type
 from ..programs.integer_gradient import kinds_of
 from ..runtime.parameters import parameters_of
 from ..runtime.written import written_params
+from . import kept_stores
 from .derivative_file import INCLUDE
 from .derived_functions import RESULT, Derived, derived_function, function_text
 from .host_function import HostFunction
@@ -46,6 +48,7 @@ from .recording_text import INCLUDES, RECORDING, TAPE
 from .support import AS
 
 _RECORDING = f"Recording &{TAPE}"
+_DEFINED = re.compile(r"^static void (\w+)\(", re.M)
 
 
 class RecordedGradient:
@@ -91,11 +94,12 @@ class RecordedGradient:
         includes = {f"#include <{name}>\n" for name in INCLUDES} | {i for t in pieces for i in INCLUDE.findall(t)}
         alike = [AS] if any("Alike<" in t for t in pieces) else []
         whole = "".join(in_namespace([RECORDING, *alike, *(INCLUDE.sub("", t) for t in pieces), gradient]))
-        head = "".join(sorted(includes))
-        return Derived(f"kg::{self.name}_grad", tuple(params), listed, head + whole, types, 0, frozenset())
+        head, name = "".join(sorted(includes)), f"{self.name}_grad"
+        parts = tuple(n for n in dict.fromkeys(_DEFINED.findall(whole)) if n.startswith(f"{self.name}_") and n != name)
+        return Derived(f"kg::{name}", tuple(params), listed, head + whole, types, 0, frozenset(), parts)
 
-    def _gradient(self, recorded: Function, params: list[Param], listed: dict[str, Param], types: object) -> str:
-        spell = types.declare  # type: ignore[attr-defined]
+    def _gradient(self, recorded: Function, params: list[Param], listed: dict[str, Param], types: Types) -> str:
+        spell = types.declare
         lines = [f"Recording {TAPE};"]
         after, given = list[str](), list[str]()
         for param in self.function.params:
@@ -104,7 +108,7 @@ class RecordedGradient:
             if isinstance(param.type, Pointer):
                 lines.append(f"{TAPE}.given({param.name}, {shadow});")
                 lines += [f"{TAPE}.integers({param.name});"] if param in self.integers else []
-                given.append(param.name)
+                given.append(f"({types.spell(param.type)}){param.name}" if param.const else param.name)
             elif adjoint is not None:
                 lines.append(f"{spell(Pointer(param.type), f'{param.name}_cell')} = {TAPE}.cell({param.name});")
                 after.append(f"*{shadow} += *{TAPE}.shadow({param.name}_cell);")
@@ -113,11 +117,11 @@ class RecordedGradient:
                 given.append(param.name)
         lines.append(f"{recorded.name}({', '.join((TAPE, *given))});")
         if RESULT in listed:
-            pointer = types.spell(listed[RESULT].type)  # type: ignore[attr-defined]
+            pointer = types.spell(listed[RESULT].type)
             lines.append(f"*{RESULT} = *({pointer}){TAPE}.result;")
             lines.append(f"*{TAPE}.shadow(({pointer}){TAPE}.result) = *{listed[RESULT].name};")
         elif params and params[-1].name == RESULT:
-            pointer = types.spell(params[-1].type)  # type: ignore[attr-defined]
+            pointer = types.spell(params[-1].type)
             lines.append(f"*{RESULT} = *({pointer}){TAPE}.result;")
         body = "".join(f"    {line}\n" for line in (*lines, f"{TAPE}.backward();", *after))
         head = ", ".join(spell(p.type, p.name, p.const) for p in params)
@@ -145,8 +149,6 @@ class RecordedGradient:
         name = f"{function.name}_of"
         function = replace(function, name=name)
         module = Module({name: function}, {}, self.module.structs)
-        args = tuple(Value(p.type) for p in function.params)
-        op = Derivative(name, "reverse", ",".join(activity), (), args, (), span=function.span)
         plain = pipeline.compile_kernel(Module({name: replace(function, kind="kernel")}, {}, module.structs), name)
         plain = pipeline.for_target(plain, name, pipeline.CUDA_FUNCTION)
         types = types_of(plain, name)
@@ -154,11 +156,23 @@ class RecordedGradient:
         used = {p.name: p.name for p, v in zip(function.params, inputs, strict=False) if _is_memory(p, v, cells)}
         written = written_params(plain.functions[name])
         read = {p.name for p in parameters_of(plain.functions[name], written) if p.read}
+        callers = self._callers(function, inputs, used)
+        constant = [n for n in callers if n not in written and callers[n] not in {p.name for p in self.listed}]
+        activity = ["const" if p.name in constant else a for p, a in zip(function.params, activity, strict=True)]
+        args = tuple(Value(p.type) for p in function.params)
+        op = Derivative(name, "reverse", ",".join(activity), (), args, (), span=function.span)
         pieces = [function_text(emit(plain, name), "static", op, bare=True)]
         where = f'"{_place(function.span)}"'
-        lines = [_run_again(used, read, written, where)] if used else [f"{TAPE}.record(nullptr, true);"]
         call = ", ".join(given for _, given in params)
-        lines.append(f"{name}({call});")
+        kept = frozenset(n for n in callers if n in written)
+        if kept:
+            pieces.append(_kept_text(plain, name, kept, op))
+            tells = f"if ({_run_again(used, read, written, where, ', true, true')[:-1]})"
+            lines = [f"{tells} {name}_kept({TAPE}, {call});", f"else {name}({call});"]
+        else:
+            lines = [_run_again(used, read, written, where)] if used else [f"{TAPE}.record(nullptr, true);"]
+            lines.append(f"{name}({call});")
+        lines[:0] = [f"{TAPE}.is_constant({where}, {n});" for n in constant]
         for p in function.params if self.integers else ():
             if p.name in used and is_integer(_content(p.type)):
                 lines.insert(0, f"{TAPE}.looks_at({where}, {p.name});")
@@ -174,6 +188,14 @@ class RecordedGradient:
         declared = ", ".join((f"Recording &{TAPE}", *(d for d, _ in params)))
         pieces.append(f"static void {function.name.removesuffix('_of')}({declared})\n{{\n{text}}}\n")
         return "\n".join(pieces)
+
+    def _callers(self, function: Function, inputs: tuple[Value, ...], used: Collection[str]) -> dict[str, str]:
+        """Which parameters of a stretch lead to memory of the caller's, and to that of which argument."""
+        given = {p.value: p.name for p in self.function.params}
+        pairs = zip(function.params, map(self._root, inputs), strict=False)
+        return {
+            p.name: given[root] for p, root in pairs if p.name in used and isinstance(root, Value) and root in given
+        }
 
     # ---- launches
 
@@ -373,11 +395,20 @@ def _place(span: Span) -> str:
     return str(span).split(": ")[0]
 
 
-def _run_again(memory: dict[str, str], read: Collection[str], written: Collection[str], where: str) -> str:
+def _kept_text(plain: Module, name: str, kept: frozenset[str], op: Derivative) -> str:
+    """The function that tells what it overwrites."""
+    function = replace(kept_stores.run(plain.functions[name], kept), name=f"{name}_kept")
+    text = emit(Module({function.name: function}, plain.globals, plain.structs), function.name)
+    return function_text(text, "static", op, bare=True).replace(f"{name}_kept(", f"{name}_kept({_RECORDING}, ", 1)
+
+
+def _run_again(
+    memory: dict[str, str], read: Collection[str], written: Collection[str], where: str, how: str = ""
+) -> str:
     """`memory`: what leads there, by name."""
     loads = ", ".join(memory[path] for path in _touched(memory, read))
     stores = ", ".join(memory[path] for path in _touched(memory, written))
-    return f"{TAPE}.run_again({{{loads}}}, {{{stores}}}, {where});"
+    return f"{TAPE}.run_again({{{loads}}}, {{{stores}}}, {where}{how});"
 
 
 def _apart(memory: dict[str, str], written: Collection[str], where: str) -> str:

@@ -37,6 +37,7 @@ struct Recording {
         bool on_device, own, reread, managed;
         char *shadow;        // made when it is needed, or given
         int writers;
+        bool kept;           // what a loop overwrites of it is kept one by one
         bool reals;          // it holds integers that are differentiated by
     };
     struct Saved {
@@ -61,6 +62,7 @@ struct Recording {
     std::vector<Step> steps;
     std::vector<void *> on_device, on_host;
     std::vector<Owed> owed;
+    std::vector<long long> times; // of events
     char *cells = nullptr;
     size_t used = 0;
     bool has_managed = false; // memory that both the host and kernels use
@@ -83,8 +85,9 @@ struct Recording {
 
     char *add_block(void *start, size_t nbytes, bool is_on_device, bool own, void *shadow = nullptr)
     {
-        blocks[(char *)start] = Block{(char *)start, nbytes, is_on_device, own, false, false, (char *)shadow, 0, false};
-        return (char *)start;
+        char *at = (char *)start;
+        blocks[at] = Block{at, nbytes, is_on_device, own, false, false, (char *)shadow, 0, false, false};
+        return at;
     }
     char *allocate(size_t nbytes, bool is_on_device, bool is_managed = false)
     {
@@ -95,6 +98,8 @@ struct Recording {
         (is_on_device ? on_device : on_host).push_back(memory);
         return (char *)memory;
     }
+    static size_t pitch(size_t nbytes) { return (nbytes + 511) / 512 * 512; } // of rows that are so wide
+    char *device(size_t nbytes, size_t count) { return device(nbytes * count); }
     char *device(size_t nbytes) { return add_block(allocate(nbytes, true), nbytes, true, true); }
     char *host(size_t nbytes) { return add_block(allocate(nbytes, false), nbytes, false, true); }
     char *host(size_t count, size_t nbytes) { return host(count * nbytes); }
@@ -181,6 +186,18 @@ struct Recording {
         if (Block *found = known(memory)) return *found;
         throw std::runtime_error("a host function that is differentiated uses memory that it was not given");
     }
+    // Whether what it holds may have derivatives: not where the caller gives no adjoint, and nothing was written.
+    bool passes(const void *memory)
+    {
+        const Block &block = block_of(memory);
+        return block.own || block.shadow != nullptr || block.nbytes != unknown || block.writers > 0;
+    }
+    void is_constant(const char *where, const void *memory)
+    {
+        if (memory != nullptr && block_of(memory).writers > 0)
+            throw std::runtime_error(std::string(where) + ": memory of the caller's that has no adjoint is written, "
+                                     "and read again: give it one");
+    }
     size_t room(const void *memory)
     {
         Block &block = block_of(memory);
@@ -217,6 +234,7 @@ struct Recording {
     T *load(T *from)
     {
         T *place = cell(*from);
+        if (!passes(from)) return place;
         record([=] { settle(), *shadow(from) += *shadow(place), *shadow(place) = 0; }, false);
         return place;
     }
@@ -252,6 +270,10 @@ struct Recording {
         const void *from = saved.on_device ? saved.copy : saved.bytes.data();
         check(cudaMemcpy(saved.start, from, saved.nbytes, cudaMemcpyDefault));
     }
+    static void put_back(const Step &step) // what was saved first was there first
+    {
+        for (size_t k = step.saved.size(); k > 0; --k) put_back(step.saved[k - 1]);
+    }
     // A step that writes so many bytes.
     void overwrite(void *to, size_t nbytes)
     {
@@ -261,10 +283,12 @@ struct Recording {
         if (block.reread) save((char *)to, nbytes, block.on_device);
         if (block.reals) reverses([=] { zero(shadow((char *)to), nbytes, block_of(to).on_device); });
     }
-    // A step that writes somewhere behind pointers, and may run again.
-    void run_again(std::initializer_list<const void *> read, std::initializer_list<const void *> written,
-                   const char *where, bool again = true)
+    // A step that writes somewhere behind pointers, and may run again. Whether it must tell what it overwrites, which
+    // it does if it can.
+    bool run_again(std::initializer_list<const void *> read, std::initializer_list<const void *> written,
+                   const char *where, bool again = true, bool can_tell = false)
     {
+        bool must_tell = false;
         record(nullptr, again);
         for (const void *memory : read)
             if (memory != nullptr) block_of(memory).reread = true;
@@ -272,12 +296,26 @@ struct Recording {
             if (memory == nullptr) continue;
             Block &block = block_of(memory);
             bool is_last = ++block.writers > 1 && !block.own && again;
-            if (block.nbytes == unknown && (block.reread || is_last))
+            block.kept = block.nbytes == unknown && (block.reread || is_last);
+            if (block.kept && !can_tell)
                 throw std::runtime_error(std::string(where) + ": memory of the caller's on the host is overwritten, "
                                          "whose size is not known: use memory that the function allocates");
-            if (block.reread) save(block.start, block.nbytes, block.on_device);
+            must_tell = must_tell || block.kept;
+            if (block.reread && !block.kept) save(block.start, block.nbytes, block.on_device);
             block.reread = false;
         }
+        return must_tell;
+    }
+    // Before a loop overwrites it.
+    void keep(const void *memory, size_t nbytes)
+    {
+        char *start = (char *)memory;
+        if (!block_of(memory).kept) return;
+        std::vector<Saved> &saved = steps.back().saved;
+        if (saved.empty() || saved.back().on_device || saved.back().start + saved.back().nbytes != start)
+            saved.push_back(Saved{start, 0, false, {}, nullptr});
+        saved.back().bytes.insert(saved.back().bytes.end(), start, start + nbytes);
+        saved.back().nbytes += nbytes;
     }
     void apart(std::initializer_list<const void *> read, std::initializer_list<const void *> written, const char *where)
     {
@@ -307,8 +345,10 @@ struct Recording {
     template <typename T>
     void copy_of(void *to, const void *from, size_t nbytes)
     {
+        bool is_active = nbytes > 0 && passes(from);
         copy(to, from, nbytes);
         if (nbytes == 0 || to == from) return;
+        if (!is_active) return reverses([=] { zero(shadow((char *)to), nbytes, block_of(to).on_device); });
         reverses([=] {
             settle();
             T *d_from = (T *)shadow((char *)from), *d_to = (T *)shadow((char *)to);
@@ -404,6 +444,11 @@ struct Recording {
         reverses([=] { zero(shadow((char *)to), nbytes, is_on_device); });
     }
 
+    void fill_rows(void *to, size_t pitch, int byte, size_t width, size_t height)
+    {
+        for (size_t row = 0; row < height; ++row) fill((char *)to + row * pitch, byte, width);
+    }
+
     // ---- adjoints of numbers that kernels were given: brought to the host when somebody there needs one
 
     template <typename T>
@@ -459,6 +504,65 @@ struct Recording {
         return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
     }
 
+    // Events: when the host came there, with all done that it had asked for.
+    long long event()
+    {
+        times.push_back(0);
+        return (long long)times.size();
+    }
+    template <typename T>
+    void record_event(T number)
+    {
+        synchronize();
+        if ((long long)number > 0) times[(long long)number - 1] = nanoseconds();
+    }
+    template <typename T>
+    float elapsed(T from, T to)
+    {
+        return (times[(long long)to - 1] - times[(long long)from - 1]) * 1e-6f;
+    }
+
+    // ---- streams of C++, which are the program's own
+
+    template <typename S, typename T>
+    static void print(S *stream, T value)
+    {
+        *(std::ostream *)stream << plainly(value);
+    }
+    template <typename S>
+    static void print_char(S *stream, int value)
+    {
+        *(std::ostream *)stream << (char)value;
+    }
+    template <std::ostream &manipulator(std::ostream &), typename S>
+    static void print_by(S *stream)
+    {
+        *(std::ostream *)stream << manipulator;
+    }
+    template <std::ios_base &manipulator(std::ios_base &), typename S>
+    static void print_by(S *stream)
+    {
+        *(std::ostream *)stream << manipulator;
+    }
+    template <typename S>
+    static long digits(S *stream, long count)
+    {
+        return ((std::ostream *)stream)->precision(count);
+    }
+    template <typename S>
+    static long width(S *stream, long count)
+    {
+        return ((std::ostream *)stream)->width(count);
+    }
+    template <typename S, typename T>
+    static void print_format(S *stream, const T *format) // digits, a width or what fills it
+    {
+        const int *parts = (const int *)format;
+        if (parts[0] == 1) ((std::ostream *)stream)->precision(parts[1]);
+        if (parts[0] == 2) ((std::ostream *)stream)->width(parts[1]);
+        if (parts[0] == 3) ((std::ostream *)stream)->fill((char)parts[1]);
+    }
+
     // ---- the reverse
 
     void backward()
@@ -485,10 +589,9 @@ struct Recording {
         }
         for (; !steps.empty(); steps.pop_back()) {
             Step &step = steps.back();
-            for (const Saved &saved : step.saved) put_back(saved);
+            put_back(step);
             if (step.reverse) step.reverse();
-            if (step.runs_again)
-                for (const Saved &saved : step.saved) put_back(saved);
+            if (step.runs_again) put_back(step);
         }
         settle();
         for (const Saved &saved : last) put_back(saved);
@@ -503,6 +606,7 @@ INCLUDES = (
     "cstring",
     "cuda_runtime.h",
     "functional",
+    "iostream",
     "map",
     "stdexcept",
     "string",

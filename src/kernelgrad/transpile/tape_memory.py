@@ -18,12 +18,14 @@ from ..frontend.in_source import extent
 from ..frontend.text import tokens
 from ..frontend.unit import Unit, declarations
 from ..frontend.visiting import children_of, walk
+from .call_text import LaunchText, argument_ranges, launch_text
 from .edits import Edits
 from .instances import template_of
 
 HEAD = 16  # bytes before each frame: where the tapes that are not used yet are counted
 TYPE = "kg::Tapes"
 _LOOPS = (Kind.FOR_STMT, Kind.WHILE_STMT, Kind.DO_STMT, Kind.CXX_FOR_RANGE_STMT, Kind.LAMBDA_EXPR)
+_MEMBERS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION)
 _TEXT = """\
 // Memory for what the threads of a launch keep for another one. First the number of tapes that nobody has used, then
 // a part for each thread.
@@ -133,13 +135,19 @@ class TapeMemory:
         self._check_launched(uses)
         return min(extent(d).start for d in declared)
 
-    def _find_callers(self, uses: list[_Use]) -> None:
+    def _find_callers(self, uses: list[Use]) -> None:
         size = -1
         while size != len(self._of):
             size = len(self._of)
             for use in uses:
                 if use.target in self._of and not use.is_launch and use.call is not None:
+                    self._check_caller(use)
                     self._of.setdefault(start(use.function), _Function(use.function))
+
+    def _check_caller(self, use: Use) -> None:
+        if use.function.kind != Kind.FUNCTION_DECL or template_of(use.function) is not None:
+            problem = "a tape behind a pointer that a template or a method passes on cannot be transpiled"
+            raise UnsupportedError(problem, self.unit.span(use.at), "use enzyme_allocated, with its sizeof")
 
     def _total(self, at: int) -> int:
         """Bytes of a thread's part; its own requests come first, then what it calls."""
@@ -152,7 +160,7 @@ class TapeMemory:
                     found.total += self._total(use.target)
         return found.total
 
-    def _pass(self, use: _Use, needed: _Function) -> None:
+    def _pass(self, use: Use, needed: _Function) -> None:
         name, span = needed.definition.spelling, self.unit.span(use.at)
         if use.call is None:
             problem = (
@@ -167,32 +175,34 @@ class TapeMemory:
             raise UnsupportedError(problem, span, "use enzyme_allocated, with a place for each iteration")
         self._total(start(use.function))
         offset = self._of[start(use.function)].calls[extent(use.call).start]
-        self._first(use.call, list(use.call.get_arguments()), f"{self.name}.at({offset})" if offset else self.name)
+        self._first(use.call, f"{self.name}.at({offset})" if offset else self.name)
 
     def _launch(self, call: Cursor, nbytes: int, span: Span) -> None:
-        callee, configuration, *given = children_of(call)
-        how = [c for c in configuration.get_arguments() if not is_default(c)]
-        texts = [self._text(c) for c in how]
+        how = [c for c in children_of(call)[1].get_arguments() if not is_default(c)]
+        parts = launch_parts(self.unit, self.edits, call)
+        texts = [self.edits.slice(*part) for part in parts.configuration]
         if all(map(_is_simple, how)):
             stream = texts[3] if len(texts) > 3 else "nullptr"
             made = f"kg::tapes_for({texts[0]}, {texts[1]}, {stream}, {nbytes})"
-            self._first(call, given, made)
+            at = parts.arguments[0][0] if parts.arguments else extent(call).end - 1
+            self._insert(at, f"{made}, " if parts.arguments else made, span)
             return
-        at = extent(call)
+        at = extent(call).start
         params = "dim3 kg_grid, dim3 kg_block, size_t kg_shared, cudaStream_t kg_stream"
-        args = ", ".join([f"kg::tapes_for(kg_grid, kg_block, kg_stream, {nbytes})", *map(self._text, given)])
+        given = [self.edits.slice(*part) for part in parts.arguments]
+        args = ", ".join([f"kg::tapes_for(kg_grid, kg_block, kg_stream, {nbytes})", *given])
         texts += ["0", "nullptr"][len(texts) - 2 :]
-        launch = f"{self._text(callee)}<<<kg_grid, kg_block, kg_shared, kg_stream>>>({args})"
-        self._replace(at.start, at.end, f"[&]({params}) {{ {launch}; }}({', '.join(texts)})", span)
+        launch = f"{self.edits.slice(*parts.kernel)}<<<kg_grid, kg_block, kg_shared, kg_stream>>>({args})"
+        self._replace(at, extent(call).end, f"[&]({params}) {{ {launch}; }}({', '.join(texts)})", span)
 
-    def _first(self, call: Cursor, given: list[Cursor], text: str) -> None:
+    def _first(self, call: Cursor, text: str) -> None:
         """Puts an argument before the others."""
-        given = [g for g in given if not is_default(g)]
-        span = self.unit.span(call)
-        if given:
-            self._insert(extent(given[0]).start, f"{text}, ", span)
-        else:
-            self._insert(extent(call).end - 1, text, span)
+        at = extent(call)
+        ranges, span = argument_ranges(self.edits.data, at.start, at.end), self.unit.span(call)
+        if ranges is None:
+            problem = "a call that a macro makes must pass a tape on: cannot be transpiled"
+            raise UnsupportedError(problem, span, "write the call where the macro is used")
+        self._insert(ranges[0][0] if ranges else at.end - 1, f"{text}, " if ranges else text, span)
 
     def _declare(self, declaration: Cursor) -> None:
         span = self.unit.span(declaration)
@@ -218,11 +228,7 @@ class TapeMemory:
             raise UnsupportedError("a tape must be passed on inside of a request: cannot be transpiled yet", span)
         self.edits.replace(start, end, text)
 
-    def _text(self, cursor: Cursor) -> str:
-        at = extent(cursor)
-        return self.edits.slice(at.start, at.end)
-
-    def _check_launched(self, uses: list[_Use]) -> None:
+    def _check_launched(self, uses: list[Use]) -> None:
         launched = {use.target for use in uses if use.is_launch}
         for at, found in self._of.items():
             if self.unit.function_kind(found.definition) == "kernel" and at not in launched:
@@ -233,7 +239,7 @@ class TapeMemory:
 
 
 @dataclass(frozen=True)
-class _Use:
+class Use:
     """A function that is named in another: in a call or a launch of it, or else otherwise."""
 
     function: Cursor
@@ -243,12 +249,18 @@ class _Use:
     is_launch: bool
 
 
-def uses_in(function: Cursor) -> Iterator[_Use]:
+def uses_in(function: Cursor) -> Iterator[Use]:
+    """Methods, constructors and operators are found by their calls, which have no other form."""
     for cursor, call in _with_calls(function, None):
-        target = cursor.referenced if cursor.kind == Kind.DECL_REF_EXPR else None
+        target = cursor.referenced if cursor.kind in (Kind.DECL_REF_EXPR, Kind.CALL_EXPR) else None
+        if target is not None and target.kind in _MEMBERS and cursor.kind == Kind.CALL_EXPR:
+            yield Use(function, _defined(target), cursor, cursor, False)
+            continue
+        if cursor.kind == Kind.CALL_EXPR:
+            continue
         if target is not None and target.kind == Kind.FUNCTION_DECL:
             is_launch = call is not None and clang.statement_class(call) == clang.KERNEL_CALL
-            yield _Use(function, _defined(target), cursor, call, is_launch)
+            yield Use(function, _defined(target), cursor, call, is_launch)
 
 
 def _with_calls(cursor: Cursor, call: Cursor | None) -> Iterator[tuple[Cursor, Cursor | None]]:
@@ -279,6 +291,17 @@ def _in_loop(function: Cursor, request: Cursor) -> bool:
     at = extent(request)
     around: Callable[[Cursor], bool] = lambda c: extent(c).start <= at.start and at.end <= extent(c).end  # noqa: E731
     return any(c.kind in _LOOPS and around(c) for c in walk(function))
+
+
+def launch_parts(unit: Unit, edits: Edits, launch: Cursor) -> LaunchText:
+    """The parts of a launch that stands in the text, and not in a macro."""
+    at = extent(launch)
+    found = launch_text(edits.data, at.start, at.end) if at.file == unit.name else None
+    how = [c for c in children_of(launch)[1].get_arguments() if not is_default(c)]
+    if found is None or len(found.configuration) != len(how):
+        problem = "a launch that a macro makes must pass memory for tapes on: it cannot be transpiled"
+        raise UnsupportedError(problem, unit.span(launch), "write the launch where the macro is used")
+    return found
 
 
 def is_default(c: Cursor) -> bool:
