@@ -102,7 +102,9 @@ class _Search:
         if isinstance(loop, While) and not all(isinstance(op, PURE) for op in loop.before.ops):
             return None
         count = self.sums.count(loop)
-        return count if count is not None and 0 < self.sums.turns(count)[1] <= _MOST_TURNS else None
+        if count is None or not any(_is_dealt(basis) for basis, _ in count.coefficients):
+            return None
+        return count if 0 < self.sums.turns(count)[1] <= _MOST_TURNS else None
 
     def _is_short(self, rows: list[For | While], most: int) -> bool:
         return most * sum(1 for loop in rows for _ in walk(loop.body)) <= _MOST_CODE
@@ -224,6 +226,14 @@ def _slice(value: Value, turn: Value, is_later: Callable[[Value], bool], structu
         found.add(op)
         wanted += operands(op)
     return found
+
+
+def _is_dealt(basis: Basis) -> bool:
+    """Whether threads start at different elements: rows that are dealt out among them. A loop that all run alike is
+    left to what sums up over threads."""
+    if isinstance(basis, Part):
+        return any(map(_is_dealt, basis.of.coefficients))
+    return isinstance(basis, tuple) and basis[0] == "thread_idx"
 
 
 def _moves(basis: Basis) -> bool:
