@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from asking_places import PLACES
 from find_nvcc import build, nvcc
 from kernelgrad.transpile.derivative_file import derivative_file
 from kernelgrad.transpile.host_function import Shape
 from kernelgrad.transpile.program import transpiled
 from programs_to_transpile import INTEGERS, LOOPS, SHARED, STATICS, STRUCTS
+from recorded_memory import MEMORY
 from transpiled_programs import PROGRAMS
 
 pytestmark = pytest.mark.skipif(nvcc() is None or shutil.which("g++") is None, reason="nvcc is not installed")
@@ -47,6 +49,19 @@ def test_as_on_the_cpu(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     built = build(transpiled(kg.compile(MORE[name], name=f"{name}.cu")), tmp_path / name, "-arch=native")
     printed = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60).stdout
     np.testing.assert_allclose([float(number) for number in printed.split()], wanted, rtol=1e-5)
+
+
+COMPARED = {**PLACES, **MEMORY}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_against_finite_differences(name: str, tmp_path: Path) -> None:
+    built = build(transpiled(kg.compile(COMPARED[name], name="compared.cu")), tmp_path / "compared", "-arch=native")
+    printed = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60).stdout
+    pairs = [line.split() for line in printed.splitlines() if line]
+    assert len(pairs) in (2, 4)
+    for found, wanted in pairs:
+        assert float(found) == pytest.approx(float(wanted), rel=1e-6)
 
 
 KERNELS = {
