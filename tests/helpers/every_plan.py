@@ -49,7 +49,7 @@ _PIECES: Forced = [
     ("analysis.access.contribution_counts", "LONG", -1),
     ("transforms.sum_pieces", "SHORT", 0),
     ("transforms.sum_pieces", "PIECE", 2),
-    ("autodiff.prepare.double_cells", "MOST", -1),
+    ("autodiff.prepare.double_cells", "MOST_ADDITIONS", -1),
     ("autodiff.prepare.double_cells", "FEW_CELLS", _HUGE),
 ]
 _CROWDED: Forced = [

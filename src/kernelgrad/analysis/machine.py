@@ -35,3 +35,9 @@ RESIDENT_THREADS = 132 * 2048  # that it holds at once
 LOOP_SUMS = 16  # registers that sums of one loop may take
 ONLY_SUMS = 32  # the same of a gradient that does nothing but sum up
 ATOMIC_INSTRUCTIONS = 44  # of a thread, that pass while memory does one atomic addition
+COPIES = 256  # of a small adjoint that very many threads add to
+MOST_COPIES = 1024  # the threads that add them up are a block
+
+# ---- of numbers ---------------------------------------------------------------------------------------------------
+
+MOST_ADDITIONS = 320  # of floats to a cell, after which a sum of equal ones is off by 4.8e-6 at most

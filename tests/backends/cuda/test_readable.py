@@ -243,7 +243,7 @@ def test_loops_of_one_trip_are_none() -> None:
 )
 def test_the_text_does_what_the_cpu_does(source: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel alone is run, so its sums must not be left in doubles of the launch.
-    monkeypatch.setattr("kernelgrad.autodiff.prepare.double_cells.MOST", 1 << 62)
+    monkeypatch.setattr("kernelgrad.autodiff.prepare.double_cells.MOST_ADDITIONS", 1 << 62)
     name = re.search(r"void (\w+)", source)[1]  # type: ignore[index]
     found = gradient(source, name)
     random, threads = np.random.default_rng(3), 8

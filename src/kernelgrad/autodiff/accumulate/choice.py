@@ -11,14 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...analysis.access.affine import Sums
-from ...analysis.machine import VECTOR_BYTES
+from ...analysis.machine import COPIES, VECTOR_BYTES
 from ...analysis.ownership.exclusive import Place, is_exclusive, is_shared, place_of
 from ...analysis.roots import Memory
 from ...analysis.structure import Structure
 from ...analysis.tuning import USUAL as USUAL_TUNING
 from ...analysis.tuning import KeptRows, Tuning, Vectorization
 from ...ir.ops import Alloca, Load, Store, Value
-from .replicas import COPIES
 
 if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...analysis.machine import COPIES
 from ...ir.builder import Builder
 from ...ir.ops import Offset, Param, Value
 from ...ir.types import I64, Type
 from ..calculus.tape import linear_block
 
-COPIES = 256
-MOST_COPIES = 1024  # the threads that add them up are a block
 NEIGHBOURS = 8
 
 

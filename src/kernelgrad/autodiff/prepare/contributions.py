@@ -51,7 +51,6 @@ from ...locks import cached_property
 if TYPE_CHECKING:
     from .prepared import Prepared
 
-MOST = 320  # additions of floats, after which a sum of equal ones is off by 4.8e-6 at most
 _ENDLESS = 1 << 62  # iterations of a loop of which nothing is known
 _MOST_TERMS = 8  # of an address that are looked at in all ways
 _THREAD: tuple[Basis, ...] = tuple(("thread_idx", axis) for axis in range(3))

@@ -1,9 +1,9 @@
 """Wide adjoints: memory to whose cells so much is added in one launch that floats would lose some of it.
 
 A sum of N floats, one after the other, is off by up to N / 4 of its last digits where they are equal. Where a launch
-may add more than `contributions.MOST` times to a cell in memory, the shadow of that memory is in double precision: of
-a parameter, doubles that the launcher makes and adds to the user's adjoint afterwards (`launches/memory`); of shared
-and local memory, the shadow itself. Each contribution is computed in float as ever, and converted where it is added.
+may add more than `MOST_ADDITIONS` times to a cell in memory, the shadow of that memory is in double precision: of a
+parameter, doubles that the launcher makes and adds to the user's adjoint afterwards (`launches/memory`); of shared and
+local memory, the shadow itself. Each contribution is computed in float as ever, and converted where it is added.
 
 Doubles are cleared before and added up after a launch: of the cells that it may reach. Where some get so much for
 certain, since there are many additions at few addresses, there may be as many doubles as the launch makes additions.
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...analysis.machine import MOST_ADDITIONS
 from ...analysis.roots import UNKNOWN, Memory, holds_pointers
 from ...errors import UnsupportedError
 from ...ir.ops import (
@@ -37,7 +38,7 @@ from ...ir.traverse import walk
 from ...ir.types import BF16, F16, F32, Array, Pointer, Scalar, Struct, Type
 from ..calculus.shadows import wide_type
 from ..calculus.views import leaves
-from .contributions import MOST, Contributions, Count
+from .contributions import Contributions, Count
 
 _NARROW = frozenset((F16, BF16, F32))
 _EACH = 1024  # additions for each cell: then there may be more of them
@@ -81,7 +82,11 @@ def needed(prepared: Prepared, contributions: Contributions, launch: Launched) -
             continue
         count = contributions.to(root)
         most = contributions.most(root) * (launch.share(name) if name is not None and name in launch.sizes else 1.0)
-        if most > MOST and count.low >= 0 and (name is None or _is_cheap(root, name, launch, count, contributions)):
+        if (
+            most > MOST_ADDITIONS
+            and count.low >= 0
+            and (name is None or _is_cheap(root, name, launch, count, contributions))
+        ):
             crowded.add(root)
     found = settled(crowded, function, memory, active, _shadows(prepared))
     return frozenset(name for name, value in named(function) if memory.of(value) & found)
@@ -105,7 +110,7 @@ def _is_cheap(root: Value, name: str, launch: Launched, count: Count, contributi
     whole = launch.sizes.get(name, 0)
     if _cells(root, whole) <= max(FEW_CELLS, count.total / _EACH):
         return True
-    few = max(FEW_CELLS, count.total / (1 if contributions.is_certain_of(root, MOST) else _EACH))
+    few = max(FEW_CELLS, count.total / (1 if contributions.is_certain_of(root, MOST_ADDITIONS) else _EACH))
     first, end = contributions.reach(root) or (0, whole)
     return _cells(root, min(whole, end) - min(whole, first)) <= few
 

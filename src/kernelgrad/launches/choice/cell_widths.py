@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from ...analysis.access.affine import Shape, Sums
 from ...analysis.access.contribution_counts import Lengths
-from ...analysis.machine import WARP
-from ...autodiff.accumulate.replicas import COPIES, NEIGHBOURS
+from ...analysis.machine import COPIES, WARP
+from ...autodiff.accumulate.replicas import NEIGHBOURS
 from ...autodiff.prepare.contributions import Contributions
 from ...autodiff.prepare.double_cells import Launched, needed
 from ...autodiff.prepare.prepared import Prepared
