@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
-FILES, EDGES = 156, 544  # entered, and calls from file to file
+FILES, EDGES = 157, 544  # entered, and calls from file to file
 LOADED = 184  # modules
 WALK = """
 import gc, json, os, sys, threading

@@ -138,7 +138,8 @@ class Differentiated:
     ) -> None:
         """Also of adjoints that float copies stand for. `written`: the parameters through which the launch writes."""
         if self.settings.may_alias:
-            self._check_shared(variant, bound)
+            if not self.settings.open_ended:
+                self._check_shared(variant, bound)
             return
         if own.originals:
             bound = bound._replace(buffers=(*bound.buffers, *own.originals))

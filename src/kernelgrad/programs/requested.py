@@ -139,7 +139,7 @@ class _Request:
         settings = make_settings(
             function, self.names, "joint", None, None, self.shares, None, shorter=self.shorter or None
         )
-        return replace(settings, may_alias=self.shares)
+        return replace(settings, may_alias=self.shares, open_ended=True)
 
     # ---- kernels
 

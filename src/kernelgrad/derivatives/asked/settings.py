@@ -34,6 +34,7 @@ class Settings:
     shown: tuple[str, ...] = ()  # the parameters of the user's among the listed
     shorter: tuple[str, ...] = ()  # whose adjoints may have fewer elements
     report_nan: bool = False
+    open_ended: bool = False  # arguments are pointers of a host program: where their arrays end, nobody knows
 
     @property
     def described(self) -> str:
