@@ -43,10 +43,13 @@ KERNELS = {
         "for (int j = 0; j < 6; ++j) { s = 0; for (int k = 0; k < 8; ++k) s += w[k] * y[k * n + i]; y[i] = s * 0.1; }",
     ),
 }
+QUICK = ("rows", "runtime", "written", "long")
 SIGNATURE = "__global__ void k(double *y, const double *x, const double *w, int n, int m)"
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in KERNELS]
+)  # under every plan
 def test_values(name: str) -> None:
     """Against forward mode, under every plan."""
     early, body = KERNELS[name]
