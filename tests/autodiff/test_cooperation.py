@@ -3,7 +3,6 @@ orders, in two launches, and as text for NVRTC."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,7 @@ import kernelgrad as kg
 from cooperation_cases import CASES, SIZE, Case, inputs
 from derived import gradient_of
 from scrambling import scramble
-
-
-def some(names: Iterable[str], one_in: int) -> list[Any]:
-    """All of them in a long run, else one in so many."""
-    return [pytest.param(n, marks=() if k % one_in == 0 else pytest.mark.slow) for k, n in enumerate(names)]
+from some_cases import some
 
 
 def joint(case: Case, seed: int) -> tuple[Any, ...]:
@@ -53,7 +48,7 @@ def test_gradient(name: str) -> None:
     assert t_y @ seed == pytest.approx(found, rel=exact, abs=exact)
 
 
-@pytest.mark.parametrize("name", CASES, scope="module")
+@pytest.mark.parametrize("name", some(CASES, 2), scope="module")
 def test_no_races(name: str) -> None:
     case = CASES[name]
     gradient = gradient_of(case.compiled())

@@ -19,10 +19,12 @@ from kernelgrad.ir.ops import Atomic, For, Warp
 from kernelgrad.ir.traverse import walk
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig
+from some_cases import some
 
 from ..emulation.run_text import run_packed
 
 EVERY = pytest.mark.parametrize("name", CASES, scope="module")
+SOME = pytest.mark.parametrize("name", some(CASES, 3), scope="module")
 
 
 def expected(case: Case, seed: Any) -> tuple[Any, Any]:
@@ -42,7 +44,7 @@ def wanted_of(name: str) -> tuple[Any, Any]:
 
 
 @EVERY
-@pytest.mark.parametrize("form", ["joint", "primal=False", "split"])
+@pytest.mark.parametrize("form", ["joint", "primal=False", pytest.param("split", marks=pytest.mark.slow)])
 def test_values(name: str, form: str) -> None:
     """Run, and watched in shuffled orders as a GPU would run it."""
     case = CASES[name]
@@ -66,7 +68,7 @@ def test_values(name: str, form: str) -> None:
             np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance * abs(wanted).max())
 
 
-@EVERY
+@SOME
 def test_finite_differences(name: str) -> None:
     case = CASES[name]
     if case.dtype == np.float32:
@@ -107,7 +109,7 @@ def test_other_blocks_get_other_code() -> None:
     assert len(set(map(id, variants))) == 3 and variants[0] is variants[3]
 
 
-@EVERY
+@SOME
 def test_nvrtc(name: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     from kernelgrad.runtime.cuda import compile_only

@@ -191,6 +191,7 @@ def test_export() -> None:
     assert first.call(x)[0] == 5
 
 
+@pytest.mark.slow
 def test_only_what_the_backward_reads_is_kept() -> None:
     """And what is not kept is no reason for a NaN: the logarithm of a zero that stands for w."""
     logs, (x, w, _) = op("logs", {"y": "x"}), inputs()

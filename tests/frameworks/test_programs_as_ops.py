@@ -206,6 +206,7 @@ def test_jax() -> None:
         close(found, want)
 
 
+@pytest.mark.slow
 def test_jax_forward_and_second_order() -> None:
     jax = pytest.importorskip("jax")
     from jax_kernels import close, on_cpu

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -33,13 +34,18 @@ def assert_right(program: Program, watched: bool, plans: Sequence[str] = ()) -> 
         pytest.fail(f"{outcome.detail}\n\n{program.describe()}")
 
 
-@pytest.mark.parametrize("seed", range(SEEDED))
+def seeds(count: int, quick: int) -> list[Any]:
+    """The first of them always, the others with `-m slow`."""
+    return [pytest.param(seed, marks=() if seed < quick else pytest.mark.slow) for seed in range(count)]
+
+
+@pytest.mark.parametrize("seed", seeds(SEEDED, 16))
 def test_seeded_kernels(seed: int) -> None:
     plan = list(PLANS)[seed % len(PLANS)]
     assert_right(random_program(seed), watched=seed % WATCHED == 0, plans=[plan])
 
 
-@pytest.mark.parametrize("seed", range(COOPERATING))
+@pytest.mark.parametrize("seed", seeds(COOPERATING, 8))
 def test_cooperating_kernels(seed: int) -> None:
     assert_right(random_cooperating(seed, size=4), watched=seed % WATCHED == 0)
 

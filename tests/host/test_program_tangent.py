@@ -203,6 +203,7 @@ def test_refusals(module: Any) -> None:
         kg.jvp(p, "x")
 
 
+@pytest.mark.slow
 def test_ten_thousand_launches(module: Any) -> None:
     """One list, as the program is; the number's tangent is where the array's is."""
     x, y, a = np.full(4, 0.5), np.zeros(4), np.array(1.0)

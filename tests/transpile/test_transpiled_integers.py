@@ -149,6 +149,7 @@ def test_host_functions_that_launch(line: str, capsys: pytest.CaptureFixture[str
 
 
 @needs_nvcc
+@pytest.mark.slow
 def test_nvcc_builds_host_functions(tmp_path: Path) -> None:
     text = transpiled(kg.compile(INTEGERS.replace("LINE", ""), name="integers.cu"))
     assert build(text, tmp_path / "integers", "-arch=sm_90", "-Werror=all-warnings").exists()
