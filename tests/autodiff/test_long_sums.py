@@ -169,3 +169,19 @@ def test_cells_of_many_threads(name: str) -> None:
         found = adjoints[f"d_{at}"].view("f4")
         np.testing.assert_allclose(found[list(cells)], SEED * N * np.array(list(cells.values())), rtol=1e-5)
         assert np.count_nonzero(found) == np.count_nonzero(list(cells.values()))
+
+
+def test_shared_cells_of_one_thread_or_of_many() -> None:
+    """Who touches a cell between two barriers is another question for each block."""
+    text = """__global__ void k(float *y, const float *x, int m) {
+        __shared__ float s[32];
+        if (threadIdx.x < 32) s[threadIdx.x] = x[threadIdx.x];
+        __syncthreads();
+        float v = 0;
+        for (int j = 0; j < 12; ++j) { v += s[(threadIdx.x + j) % 32] * j; __syncthreads(); }
+        y[threadIdx.x] = v;
+    }"""
+    gradient = kg.gradient(kg.compile(text)["k"], "y, x")
+    for threads, kind in ((32, "float"), (1024, "double")):
+        arrays = np.zeros(threads, "f4"), np.ones(32, "f4")
+        assert f"__shared__ {kind} _d_s[32]" in gradient.source_for(1, threads, *arrays, 64)

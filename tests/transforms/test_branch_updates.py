@@ -17,6 +17,8 @@ BODIES = {
     "another array": "double a = s[t], b = r[u]; if (a > b) { s[t] = b; r[u] = a; } else r[u] *= a;",
     "a cell that both are": """int v = k == 2 ? t : u;
         double a = s[t], b = s[v]; if (a > b - 0.1) { s[t] = b; s[v] = a * b; }""",
+    "a cell that another branch chooses": """int v; if (x[i] > 0.5) v = t; else v = u;
+        double a = s[v], b = s[t]; if (a > b) { s[v] = b * a; s[t] = a; }""",
     "inside of another": "double a = s[t], b = s[u]; if (a > 0.2) { if (a > b) { s[t] = b; s[u] = a; } s[u] *= b; }",
     "read between": """double a = s[t]; double c = r[t]; if (a > c) { s[t] = c; r[t] = s[u] * a; }
         double b = s[u]; total += b;""",

@@ -64,14 +64,16 @@ class _Following:
             self.made.update(op.results)
 
     def move(self, update: _Update) -> bool:
-        """False where a load that stays would see what is stored."""
+        """False where a load that stays would see what is stored, or the address is known behind the branch alone."""
         own = (update.load, update.add)
         stays = [op for op in self.stays if op not in own]
         if len(stays) != len(self.stays) - 2 or any(isinstance(op, Load) for op in stays):
             return False
+        if update.store.ptr in self.made:
+            return False
         self.stays = stays
         self.updates.append(update)
-        return update.store.ptr not in self.made
+        return True
 
 
 class _Updates:

@@ -115,7 +115,6 @@ class Accumulation:
     exclusive: frozenset[Place] = frozenset()
     apart: frozenset[Place] = frozenset()
     contested: set[int] = field(default_factory=set)  # stores by which several threads may write the same element
-    alone: set[int] = field(default_factory=set)  # loads of shared cells that one thread touches between two barriers
     together: set[int] = field(default_factory=set)  # of the atomic ones, those that a warp may make as one
     writes: set[int] = field(default_factory=set)  # loads whose adjoint is written, not added to
     gathered: set[int] = field(default_factory=set)  # loads whose update another launch makes
@@ -184,7 +183,6 @@ def plan_updates(
             if all(_is_written(load, root, facts) for root in roots):
                 plan.writes.add(id(load))
         elif is_exclusive(load, [names.get(root, "") for root in memory.of(load.ptr)], exclusive):
-            plan.alone.add(id(load))
             plan.reasons[id(load)] = "only this thread touches the cell between two barriers"
         else:
             plan.atomic.add(id(load))

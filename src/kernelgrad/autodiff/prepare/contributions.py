@@ -22,7 +22,8 @@ from ...analysis.access.executions import Executions
 from ...analysis.access.ranges import Range
 from ...analysis.access.reach import reach
 from ...analysis.machine import LOOP_SUMS
-from ...analysis.ownership.exclusive import is_shared
+from ...analysis.ownership.exclusive import Place as Exclusive
+from ...analysis.ownership.exclusive import is_exclusive, is_shared
 from ...analysis.ownership.private import places_of
 from ...analysis.structure import Place
 from ...analysis.uniform import uniform_values
@@ -99,7 +100,8 @@ class _Inside:
 
 class Contributions:
     """Of one launch. `private`: memory whose elements are touched by one thread each. `lanes`: how many threads add up
-    together where they add to the same cell. `of_block`: those of one block alone."""
+    together where they add to the same cell. `of_block`: those of one block alone. `exclusive`: where shared cells are
+    read that one thread touches between two barriers."""
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class Contributions:
         private: frozenset[str],
         lanes: int = 1,
         of_block: bool = False,
+        exclusive: frozenset[Exclusive] = frozenset(),
     ):
         self.structure, self.memory, self.plan = prepared.structure, prepared.memory, prepared.plan
         self.function, self.accumulation = prepared.function, prepared.accumulation
@@ -120,6 +123,7 @@ class Contributions:
         names = {p.value: p.name for p in prepared.function.params}
         names |= {root: name for name, root in prepared.memory.global_names.items()}
         self.private = {root for root, name in names.items() if name in private}
+        self.exclusive, self.names = exclusive, {root: name for name, root in prepared.memory.global_names.items()}
 
     @cached_property
     def uniform(self) -> set[Value]:
@@ -201,7 +205,7 @@ class Contributions:
         everything = math.prod(axes.values()) * math.prod(certain)
         address, fixed = self.address(load.ptr, root)
         # Between two barriers, one thread adds to a cell: so often as it may go round.
-        alone = root in self.private or id(load) in self.accumulation.alone
+        alone = root in self.private or self.is_exclusive(load)
         if address is None:
             threads = 1 if alone else math.prod(axes.values())
             each = self.lengths.together(tuple(loops)[::-1])
@@ -214,6 +218,9 @@ class Contributions:
         low = min(0, self.sums.range(address)[0])
         lanes = self.lanes_alike(load, address, place) if others else 1
         return Count(math.prod(others) * math.prod(again) / lanes, math.prod(again), everything, low)
+
+    def is_exclusive(self, load: Load) -> bool:
+        return is_exclusive(load, [self.names.get(root, "") for root in self.memory.of(load.ptr)], self.exclusive)
 
     def lanes_alike(self, load: Load, address: Affine, place: Place) -> int:
         """How many neighbouring lanes add up what they have before one of them adds it for all."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from ...analysis.access.affine import Shape, Sums
 from ...analysis.access.contribution_counts import Lengths
 from ...analysis.machine import COPIES, WARP
+from ...analysis.ownership.exclusive import Place
 from ...autodiff.accumulate.replicas import NEIGHBOURS
 from ...autodiff.prepare.contributions import Contributions
 from ...autodiff.prepare.double_cells import Launched, needed
@@ -29,12 +30,14 @@ def wide_memory(
     elsewhere: frozenset[str] = _NONE,
     crowded: frozenset[str] | None = _NONE,
     copies: int = COPIES,
+    exclusive: frozenset[Place] = frozenset(),
 ) -> frozenset[str]:
     """`private`: memory whose elements are touched by one thread each. `sizes`: of the listed buffers. `elsewhere`:
     those whose adjoints are written or gathered, or parts of larger ones. `crowded`: those of which there are so many
-    copies; None on a CPU, where each core has its own sums of some."""
+    copies; None on a CPU, where each core has its own sums of some. `exclusive`: where shared cells are read that one
+    thread touches between two barriers."""
     lengths = Lengths(prepared.function, prepared.structure, Shape(launch.grid, launch.block), sums.known)
-    counted = Contributions(prepared, sums, lengths, private, 1 if crowded is None else WARP)
+    counted = Contributions(prepared, sums, lengths, private, 1 if crowded is None else WARP, exclusive=exclusive)
     blocks, threads = math.prod(launch.grid), math.prod(launch.grid) * math.prod(launch.block)
     of_cores = frozenset(_added_by_cores(counted)) - private if crowded is None else _NONE
     of_copy = min(1.0, -(-blocks // (NEIGHBOURS * copies)) * NEIGHBOURS / blocks)

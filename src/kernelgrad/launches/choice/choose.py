@@ -156,9 +156,9 @@ class Chooser:
         wide, copies = frozenset[str](), COPIES
         if not may_alias:
             elsewhere, spread = launch.parts | gathered | written, None if launch.ways.on_cpu else crowded
-            wide = self._wide(launch, sums, private, sizes, elsewhere, spread)
+            wide = self._wide(launch, sums, private, sizes, elsewhere, spread, exclusive=exclusive)
             if spread and wide & spread and MOST_COPIES * sum(sizes[n] for n in spread) <= _LARGE_COPIES:
-                narrow = self._wide(launch, sums, private, sizes, elsewhere, spread, MOST_COPIES)
+                narrow = self._wide(launch, sums, private, sizes, elsewhere, spread, MOST_COPIES, exclusive)
                 wide, copies = (wide, COPIES) if narrow & spread else (narrow, MOST_COPIES)
         in_block = self._cells(launch, sums, private, common)
         strips = self._is_long(launch, known)
@@ -211,6 +211,7 @@ class Chooser:
         elsewhere: frozenset[str],
         crowded: frozenset[str] | None = frozenset(),
         copies: int = COPIES,
+        exclusive: frozenset[Place] = frozenset(),
     ) -> frozenset[str]:
         """The memory that has adjoints in double precision: not of elements that one thread adds to a few times."""
         prepared = self.prepared
@@ -219,7 +220,7 @@ class Chooser:
             return frozenset()
         from .cell_widths import wide_memory
 
-        return wide_memory(prepared, launch, sums, private, sizes, elsewhere, crowded, copies)
+        return wide_memory(prepared, launch, sums, private, sizes, elsewhere, crowded, copies, exclusive)
 
     @cached_property
     def _has_loops(self) -> bool:
