@@ -8,7 +8,7 @@ from ...ir.traverse import blocks
 from ...ir.types import Scalar
 from ...transforms.masks import is_second_run
 
-_COSTS = {
+ARITHMETIC = {
     "div": 8,
     "add": 1,
     "sub": 1,
@@ -20,7 +20,8 @@ _COSTS = {
     "masked": 0,
     **dict.fromkeys(UNFUSED.values(), 1),
 }
-_COST_OF_LOAD, _COST_OF_FUNCTION = 4, 16
+FUNCTION = 16  # any other
+_LOAD = 4
 
 
 def cost(block: Block) -> int:
@@ -28,10 +29,10 @@ def cost(block: Block) -> int:
     total, definition = 0, {v: op for op in block.ops for v in op.results}
     for op in block.ops:
         if isinstance(op, Load):
-            total += _COST_OF_LOAD
+            total += _LOAD
         elif isinstance(op, If) and not is_second_run(op, definition):
             total += max(cost(op.then), cost(op.orelse))
         elif isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float:
-            total += _COSTS.get(op.fn, _COST_OF_FUNCTION)
+            total += ARITHMETIC.get(op.fn, FUNCTION)
         total += sum(map(cost, blocks(op))) if isinstance(op, For) else 0
     return total

@@ -15,25 +15,12 @@ import numpy as np
 from ...analysis.access.affine import Shape
 from ...analysis.block_interpreter.threads import Numbers, Threads
 from ...analysis.trip_counts import Amount
-from ...ir.functions import UNFUSED
 from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Function, Load, Op, Store, Warp
 from ...ir.types import Scalar
+from .operations import ARITHMETIC, FUNCTION
 from .traffic import Counter, Sample, Traffic, plus
 
 OPERATIONS = "operations"
-_ARITHMETIC = {
-    "div": 8,
-    "add": 1,
-    "sub": 1,
-    "mul": 1,
-    "neg": 1,
-    "fma": 1,
-    "select": 1,
-    "convert": 1,
-    "masked": 0,
-    **dict.fromkeys(UNFUSED.values(), 1),
-}
-_FUNCTION = 16
 _LONG = 256  # iterations of a loop whose length is not known
 _WEIGHTS: tuple[tuple[tuple[type[Op], ...], int], ...] = (
     ((Load, Store), 4),
@@ -93,5 +80,5 @@ class _Worker(Counter):
 def weight_of(op: Op) -> int:
     if isinstance(op, Apply):
         is_float = isinstance(op.result.type, Scalar) and op.result.type.is_float
-        return _ARITHMETIC.get(op.fn, _FUNCTION) if is_float else 0
+        return ARITHMETIC.get(op.fn, FUNCTION) if is_float else 0
     return next((weight for kinds, weight in _WEIGHTS if isinstance(op, kinds)), 0)
