@@ -63,7 +63,7 @@ def test_wrong_arguments(call: Callable[[], Any], message: str) -> None:
 def test_a_string_is_one_macro_and_one_folder(tmp_path: Path) -> None:
     (tmp_path / "scale.h").write_text("#define SCALE 3.0f\n")
     text = '#include "scale.h"\n__global__ void k(float *y) { y[0] = N * SCALE; }'
-    for defines in ("N=4", ["N=4"], {"N": 4}):
+    for defines in ("N=4", ["N=4"], {"N": 4}, {"N": 4, "FAST": None}):
         y = np.zeros(1, np.float32)
         kg.compile(text, defines=defines, include_dirs=str(tmp_path))["k"][1, 1](y)
         assert y[0] == 12

@@ -55,9 +55,9 @@ def folders(given: Any) -> tuple[str, ...]:
 
 
 def macros(given: Any) -> tuple[str, ...]:
-    """{"N": 4}, ["N=4", "FAST"] or a single "N=4"."""
+    """{"N": 4, "FAST": None}, ["N=4", "FAST"] or a single "N=4"."""
     if isinstance(given, Mapping):
-        given = [f"{name}={_macro(value)}" if isinstance(name, str) else name for name, value in given.items()]
+        given = [_macro(name, value) if isinstance(name, str) else name for name, value in given.items()]
     parts = (given,) if isinstance(given, str) else given
     if not isinstance(parts, Sequence) or isinstance(parts, bytes):
         raise wrong("defines", 'a dict, as in {"N": 4}, or a list, as in ["N=4"]', given)
@@ -67,8 +67,10 @@ def macros(given: Any) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _macro(value: Any) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
+def _macro(name: str, value: Any) -> str:
+    if value is None:
+        return name
+    return f"{name}={int(value) if isinstance(value, bool) else value}"
 
 
 def standard(given: Any) -> str:

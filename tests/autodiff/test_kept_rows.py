@@ -10,7 +10,7 @@ import pytest
 
 import kernelgrad as kg
 from every_plan import forced
-from kept_row_cases import HELPERS, KEPT, NOT_KEPT, ROWS, WARP, arrays, compiled, launch_of
+from kept_row_cases import BLOCK, HELPERS, KEPT, NOT_KEPT, ROWS, WARP, arrays, compiled, launch_of
 from kernelgrad.analysis.tuning import KeptRows
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.runtime.config import make_launch
@@ -91,6 +91,18 @@ NORM = WARP + (
     "m = warp_sum(m) / n; q = rsqrt(warp_sum(q) / n - m * m + (T)0.01);"
     "for (int c = c0; c < n; c += 32) y[row * n + c] = (x[row * n + c] - m) * q * w[c] + b[c];"
 )
+
+
+def test_loops_that_start_at_what_is_known_later() -> None:
+    """Shadows of shared memory are zeroed before the kernel has computed where its own loops start."""
+    body = BLOCK + (
+        "__shared__ T s[96]; int t = threadIdx.x; for (int c = t; c < 96; c += 64) s[c] = x[row * 96 + c] * w[c];"
+        "__syncthreads(); for (int c = t; c < 96; c += 64) y[row * 96 + c] = "
+        "s[c * c % 96] * x[row * 96 + c] + x[row * 96 + 95 - c];"
+    )
+    kernel = compiled(body)
+    assert rows_of(kg.gradient(kernel, "y, x, w"), body, 96) is not None
+    compare(kernel, body, 96)
 
 
 @pytest.mark.parametrize("n", [64, 50, 96])

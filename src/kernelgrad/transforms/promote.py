@@ -347,15 +347,16 @@ class _Promoter:
     def if_(self, op: If, live: int) -> None:
         effects = [self.liveness.of[b] for b in (op.then, op.orelse)]
         written = effects[0].writes | effects[1].writes
-        entry = {k: self.env[k] for k in bits(written)}
+        read_later = written & live
+        entry = {k: self.env[k] for k in bits(read_later | written & effects[1].reads)}
         start = len(self.order)
         sides: list[tuple[_Open, dict[int, Value | None]]] = []
         for block in (op.then, op.orelse):
             opened = self.block(block, live)
-            sides.append((opened, {k: self.env[k] for k in bits(written)}))
+            sides.append((opened, {k: self.env[k] for k in bits(read_later)}))
             self.restore(entry)
         more: list[Value] = []
-        for k in bits(written & live):
+        for k in bits(read_later):
             merged = self.merge(k, sides, start)
             if merged is not None:
                 more.append(merged)

@@ -145,8 +145,9 @@ class Planner:
         found = True
         while found:  # what is kept is one more thing on the tape
             found = False
+            framed = self.framed_blocks()
             for op in walk(self.function.body):
-                if isinstance(op, If | For) and self.plan.has_adjoint(op) and any(map(self.has_frame, blocks(op))):
+                if isinstance(op, If | For) and self.plan.has_adjoint(op) and any(id(b) in framed for b in blocks(op)):
                     choices = (op.cond,) if isinstance(op, If) else (op.lower, op.upper)
                     for value in choices:
                         found = self.keep_choice(value) or found
@@ -162,10 +163,18 @@ class Planner:
         self.keep(value, place)
         return True
 
-    def has_frame(self, block: Block) -> bool:
-        """Whether the block leaves something on the tape; what a rerun loop puts there, its reverse takes at once."""
-        nested = (inner for op in block.ops if id(op) not in self.plan.rerun for inner in blocks(op))
-        return bool(self.plan.taped.get(id(block))) or any(map(self.has_frame, nested))
+    def framed_blocks(self) -> set[int]:
+        """Blocks that leave something on the tape; what a rerun loop puts there, its reverse takes at once."""
+        framed: set[int] = set()
+
+        def visit(block: Block) -> bool:
+            nested = [(id(op) not in self.plan.rerun and visit(inner)) for op in block.ops for inner in blocks(op)]
+            if any(nested) or self.plan.taped.get(id(block)):
+                framed.add(id(block))
+            return id(block) in framed
+
+        visit(self.function.body)
+        return framed
 
     # ---- requirements, closed under recomputation
 

@@ -200,7 +200,7 @@ def around_rows(loop: For | While, structure: Structure) -> For | While | None:
 
 def outside(ptr: Value, loop: For, around: For | While, structure: Structure) -> list[Op] | None:
     """What computes an address in a turn, from what is known before all rows; None where that takes more."""
-    found = _slice(ptr, loop.body.args[0], lambda v: structure.is_inside(v, around), structure)
+    found = _slice(ptr, loop, lambda v: structure.is_inside(v, around), structure)
     return None if found is None else [op for op in walk(around.body) if op in found]
 
 
@@ -209,13 +209,14 @@ def address_of(op: Load, loop: For, first: For | While, structure: Structure) ->
     block = structure.place_of(first).block
     later = block.ops[block.ops.index(first) :]
     made = {v for other in later for v in other.results}
-    found = _slice(op.ptr, loop.body.args[0], lambda v: v in made or structure.is_inside(v, loop), structure)
+    found = _slice(op.ptr, loop, lambda v: v in made or structure.is_inside(v, loop), structure)
     return None if found is None else [op for op in (*later, *loop.body.ops) if op in found]
 
 
-def _slice(value: Value, turn: Value, is_later: Callable[[Value], bool], structure: Structure) -> set[Op] | None:
-    """The operations behind a value, as far as it is not known already; None where they do more than compute."""
-    wanted, found = [value], set[Op]()
+def _slice(ptr: Value, loop: For, is_later: Callable[[Value], bool], structure: Structure) -> set[Op] | None:
+    """The operations behind an address and what a loop's counter starts at, as far as they are not known already; None
+    where they do more than compute."""
+    turn, wanted, found = loop.body.args[0], [ptr, loop.lower], set[Op]()
     while wanted:
         value = wanted.pop()
         op = structure.definition.get(value)

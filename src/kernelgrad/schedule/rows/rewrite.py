@@ -11,8 +11,10 @@ Turns that not every thread takes test what the first of the loops tests. Unroll
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from operator import not_
 
 from ...analysis import structure as structure_analysis
 from ...analysis.machine import REGISTERS
@@ -98,11 +100,19 @@ class _Rewrite:
         """A turn's sum, where anything was added to it: then there is a place for it."""
         total = b.load(b.offset(self.sums[id(op)], turn))
         with b.region() as region:
-            mapping = {loop.body.args[0]: counter(b, loop, turn)}
-            b.ops += clone(Block((), tuple(outside(op.ptr, loop, around, self.structure) or ()), ()), mapping).ops
+            mapping = self.computed(b, outside(op.ptr, loop, around, self.structure) or [], loop, turn)
             added = replace(op, ptr=mapping.get(op.ptr, op.ptr), args=(total,), results=(Value(op.result.type),))
             b.add(added)
         b.if_(b.apply("ne", total, b.constant(0.0, total.type)), region.block())
+
+    def computed(self, b: Builder, address: list[Op], loop: For, turn: Value) -> dict[Value, Value]:
+        """An address of a loop's turn, once more elsewhere: what stands for the values behind it."""
+        mapping: dict[Value, Value] = {}
+        inside = [self.structure.is_inside(op.result, loop) for op in address]
+        b.ops += clone(Block((), tuple(itertools.compress(address, map(not_, inside))), ()), mapping).ops
+        mapping[loop.body.args[0]] = counter(b, loop, turn, mapping.get(loop.lower))
+        b.ops += clone(Block((), tuple(itertools.compress(address, inside)), ()), mapping).ops
+        return mapping
 
     def _make(self, accesses: tuple[Load | Store, ...], turns: TurnLoop) -> None:
         stores = [op for op in accesses if isinstance(op, Store)]
@@ -199,9 +209,8 @@ class _Rewrite:
     # ---- elements
 
     def load_early(self, b: Builder, load: Load, later: For, first: For | While, turn: Value) -> None:
-        mapping = {later.body.args[0]: counter(b, later, turn)}
-        address = address_of(load, later, first, self.structure) or ()
-        copied = clone(Block((), (*address, load), (load.result,)), mapping)
+        mapping = self.computed(b, address_of(load, later, first, self.structure) or [], later, turn)
+        copied = clone(Block((), (load,), (load.result,)), mapping)
         b.ops += copied.ops
         b.store(b.offset(self.slots[id(load)].array, turn), copied.results[0])
 

@@ -67,12 +67,13 @@ def holds(b: Builder, test: Test, turn: Value) -> Value:
     return b.apply("lt", at, bound)
 
 
-def counter(b: Builder, loop: For, turn: Value) -> Value:
-    """What a loop counts, in a turn."""
+def counter(b: Builder, loop: For, turn: Value, start: Value | None = None) -> Value:
+    """What a loop counts, in a turn. `start`: what stands for its lower bound."""
     type, name = loop.lower.type, loop.body.args[0].name
     if loop.step < 0:
         return b.convert(turn, type, name=name)
-    return b.apply("add", loop.lower, b.apply("mul", b.convert(turn, type), b.constant(loop.step, type)), name=name)
+    counted = b.apply("mul", b.convert(turn, type), b.constant(loop.step, type))
+    return b.apply("add", start or loop.lower, counted, name=name)
 
 
 class TurnSums(Executions):
