@@ -10,6 +10,7 @@ import pytest
 import kernelgrad as kg
 from derived import kernel_of
 from long_sum_cases import CELLS, LENGTHS, PLACES, SEED, arguments, cells_source, expected, source
+from some_cases import in_turn
 
 N = 1 << 22
 
@@ -149,7 +150,7 @@ def test_pieces_end_where_the_loop_ends(n: int) -> None:
 
 
 _REFUSED = ("chosen_array", True)  # no fixed order
-_CASES = [(name, d) for name in (*PLACES, *LENGTHS) for d in (False, True) if (name, d) != _REFUSED]
+_CASES = [pair for pair in in_turn((*PLACES, *LENGTHS), (False, True)) if pair.values != _REFUSED]
 
 
 @pytest.mark.parametrize("name, deterministic", _CASES)

@@ -17,6 +17,7 @@ from kernelgrad.kernel import Kernel
 from kernelgrad.launches.choice import split_launch
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import ANY, Ways, known_launch
+from some_cases import in_turn
 
 HEAD = """__device__ double gain = 1.5;
 __global__ void k(double *y, const double *x, const double *w, double *z, double a, int n)"""
@@ -106,8 +107,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", IN_TWO)
+@pytest.mark.parametrize(("name", "options"), [*in_turn(IN_TWO, OPTIONS[:3]), *in_turn(IN_TWO, OPTIONS[3:])])
 def test_values(name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same as from one kernel: values, adjoints, and what is zeroed or left."""
     kernel = compiled(IN_TWO[name])

@@ -13,6 +13,7 @@ from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.launches import vector_width as launcher
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import Ways, known_launch
+from some_cases import in_turn
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 
@@ -139,8 +140,7 @@ def options_for(how: str, outputs: str, inputs: str) -> dict[str, Any]:
     return options
 
 
-@pytest.mark.parametrize("how", OPTIONS)
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize(("name", "how"), in_turn(CHOSEN, tuple(OPTIONS)))
 def test_values(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as thread by thread, wherever the last element is."""
     body, outputs, inputs = CHOSEN[name]

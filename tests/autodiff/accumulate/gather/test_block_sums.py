@@ -12,6 +12,7 @@ from derived import kernel_of
 from kernelgrad.autodiff.accumulate.gather import pattern
 from kernelgrad.launches.choice import gathers
 from kernelgrad.runtime.config import make_launch
+from some_cases import in_turn
 
 CONVOLUTION = """__global__ void k(T *y, const T *x, const T *w, int C, int K, int H, int W) {
     int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y * blockDim.y + threadIdx.y, o = blockIdx.z;
@@ -67,8 +68,10 @@ def _expected(x: Any, w: Any, g: Any) -> tuple[Any, Any]:
     return d_x, d_w
 
 
-@pytest.mark.parametrize("settings", [{}, {"deterministic": True}, {"primal": False, "keep": "y", "assign": "x, w"}])
-@pytest.mark.parametrize("shape", SHAPES)
+SETTINGS: tuple[dict[str, Any], ...] = ({}, {"deterministic": True}, {"primal": False, "keep": "y", "assign": "x, w"})
+
+
+@pytest.mark.parametrize(("shape", "settings"), in_turn(SHAPES, SETTINGS))
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_of_convolutions(form: str, shape: str, settings: dict[str, Any]) -> None:
     C, K, H, W, block = SHAPES[shape]
