@@ -13,6 +13,7 @@ import pytest
 import kernelgrad as kg
 
 torch = pytest.importorskip("torch")
+from torch._dynamo.testing import CompileCounter  # noqa: E402
 from torch.func import grad, hessian, jvp, vmap  # noqa: E402
 from torch_kernels import MODULE, blocks, elementwise, numel, random, weighted  # noqa: E402
 
@@ -61,7 +62,7 @@ def test_value_and_gradients_with_inductor() -> None:
 
 
 def test_sizes_that_change() -> None:
-    counted = torch._dynamo.testing.CompileCounter()
+    counted = CompileCounter()
     f = torch.compile(lambda x: WEIGHTED(x, x, 2.0), fullgraph=True, dynamic=True, backend=counted)
     for n in (5, 70, 129):
         x = random(n, grad=False)

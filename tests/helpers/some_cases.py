@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 
-def some(names: Iterable[str], one_in: int) -> list[Any]:
-    """All of them in a long run, else one in so many."""
-    return [pytest.param(n, marks=() if k % one_in == 0 else pytest.mark.slow) for k, n in enumerate(names)]
+def some(names: Iterable[str], one_in: int, first: int = 0) -> list[Any]:
+    """All of them in a long run, else one in so many, from the first one on."""
+    return [pytest.param(n, marks=() if k % one_in == first else pytest.mark.slow) for k, n in enumerate(names)]
 
 
 def in_turn(cases: Iterable[Any], ways: Sequence[Any], rarely: Sequence[Any] = ()) -> list[Any]:
