@@ -13,6 +13,10 @@ DEMO_EXTRAS := $(if $(GPU),$(GPU_EXTRAS))
 # Besides the CUDA that is used, what is emitted is compiled by the one before.
 CUDA12 := nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12
 
+# Operators of PyTorch are tested with it. PyPI's has all of CUDA with it; where pip is also offered a build for the CPU
+# alone, it takes that. `make test TORCH=` does without, and skips its tests.
+TORCH ?= torch==2.13.0
+
 CODE := src tests examples benchmarks
 
 .PHONY: demo test test-gpu bench bench-gradients bench-cpu lint format clean
@@ -56,7 +60,7 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable ".[dev,cuda13]"
+	$(BIN)/python -m pip install --quiet --editable ".[dev,cuda13]" $(TORCH)
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/cuda12 $(CUDA12)
 	@touch $@ $(VENV)/.demo
 

@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from garbage import collect_for_good
+
 # Whoever starts the tests in the background may have interrupts ignored; several tests send one, to themselves or to
 # processes of theirs, which inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Processes that tests start, very many, find modules as bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# What is imported while tests are collected stays.
+gc.disable()
 
 # JAX takes the CPU for two devices, if it is there, and a GPU's memory as it needs it: others test there too. How fast
 # XLA's own code is on the CPU is nobody's subject here.
@@ -61,8 +66,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_finish() -> None:
     """Passes make very many small objects and few cycles: Python need not look for those as often as it does, nor at
     thousands of tests each time. But often enough for what cycles hold: a process grew to three gigabytes."""
-    gc.collect()
-    gc.freeze()
+    collect_for_good()
+    gc.enable()
     gc.set_threshold(50_000, 20, 10)
 
 
@@ -88,7 +93,7 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 def no_garbage_collection() -> Iterator[None]:
     """What other tests left behind is finalized before, and not meanwhile: where a finalizer would be interrupted, or
     find no room on the stack, or keep what should go by itself from being seen to stay."""
-    gc.collect()
+    collect_for_good()
     gc.disable()
     yield
     gc.enable()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 
 # ---- loops around atomicCAS that add --------------------------------------------------------------------------------
 
@@ -60,7 +61,7 @@ def adding(form: str) -> str:
 
 @pytest.mark.parametrize("form", SUMS)
 def test_loops_that_add(form: str) -> None:
-    kernel = kg.compile(adding(form))["k"]
+    kernel = kernel_of(adding(form))
     rng = np.random.default_rng(1)
     y, x, seed = rng.random(5), rng.random(64), rng.standard_normal(5)
     assert kg.check_gradient(kernel, None, 2, 32, [y, x]).ok
@@ -74,7 +75,7 @@ def test_loops_that_add(form: str) -> None:
 @pytest.mark.parametrize("form", SUMS)
 def test_loops_stay_as_written(form: str) -> None:
     """The forward sweep runs the source's loop, the reverse only reads the shadow."""
-    source = kg.gradient(kg.compile(adding(form))["k"]).source
+    source = kg.gradient(kernel_of(adding(form))).source
     assert source.count("atomicCAS") == 1
     assert "atomicAdd" not in source
 
@@ -91,11 +92,11 @@ def test_float_loop() -> None:
     __global__ void k(float* y, const float* x) { add(y, x[threadIdx.x]); }"""
     y, x = np.zeros(1, np.float32), np.arange(8, dtype=np.float32)
     d_y, d_x = np.array([3], np.float32), np.zeros(8, np.float32)
-    kg.gradient(kg.compile(source)["k"])[1, 8](y, x, d_y, d_x)
+    kg.gradient(kernel_of(source))[1, 8](y, x, d_y, d_x)
     assert y[0] == 28 and list(d_x) == [3] * 8
     used = source.replace("{ add(y, x[threadIdx.x]); }", "{ y[threadIdx.x + 1] = add(y, x[threadIdx.x]); }")
     with pytest.raises(kg.UnsupportedError, match="an atomic operation on floats returned is used"):
-        kg.gradient(kg.compile(used)["k"])
+        kg.gradient(kernel_of(used))
 
 
 # Each is one change away from a sum.
@@ -123,7 +124,7 @@ def test_other_loops_are_refused(name: str) -> None:
             kg.UnsupportedError,
             match="a loop around atomicCAS|the bits of an active value|an atomic maximum, minimum or exchange",
         ):
-            derive(kg.compile(source)["k"])
+            derive(kernel_of(source))
 
 
 @pytest.mark.parametrize("condition", ["assumed == old", "old != first", "--tries > 0 && assumed != old"])
@@ -135,7 +136,7 @@ def test_loops_that_end_otherwise_are_refused(condition: str) -> None:
       while ({condition});
     }}"""
     with pytest.raises(kg.UnsupportedError, match="a loop around atomicCAS"):
-        kg.gradient(kg.compile(source)["k"])
+        kg.gradient(kernel_of(source))
 
 
 # ---- integers -------------------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ INTEGERS = {
 
 def integers(name: str) -> Any:
     head = "__global__ void k(double* y, int* count, const double* x) { int i = blockIdx.x * blockDim.x + threadIdx.x;"
-    return kg.compile(head + INTEGERS[name] + "}")["k"]
+    return kernel_of(head + INTEGERS[name] + "}")
 
 
 def expected(kernel: Any, x: Any) -> Any:
@@ -246,7 +247,7 @@ def test_half() -> None:
     __global__ void k(__half* y, const __half* x) { int i = threadIdx.x; atomicAdd(&y[i % 2], x[i] * x[i]); }"""
     x = np.arange(8, dtype=np.float16) / 4
     y, d_y, d_x = np.zeros(2, np.float16), np.array([1, 2], np.float32), np.zeros(8, np.float32)
-    kg.gradient(kg.compile(source)["k"])[1, 8](y, x, d_y, d_x)
+    kg.gradient(kernel_of(source))[1, 8](y, x, d_y, d_x)
     np.testing.assert_allclose(d_x, 2 * x * np.tile([1, 2], 4))
     np.testing.assert_allclose(y, [(x[0::2] ** 2).sum(), (x[1::2] ** 2).sum()], rtol=1e-3)
 
@@ -259,7 +260,7 @@ def test_pairs(two: str, one: str) -> None:
     values = np.arange(16, dtype=np.float32) / 8
     y, x = halves(np.zeros(4, np.float32), one), halves(values, one)
     d_y, d_x = np.array([1, 2, 3, 4], np.float32), np.zeros(16, np.float32)
-    kg.gradient(kg.compile(source)["k"])[1, 8](y, x, d_y, d_x)
+    kg.gradient(kernel_of(source))[1, 8](y, x, d_y, d_x)
     np.testing.assert_allclose(d_x, 2 * values * np.tile([1, 2, 3, 4], 4))
 
 
@@ -280,7 +281,7 @@ def test_vectors(size: int) -> None:
     x, w = rng.random((8, size)).astype(np.float32), rng.random(8).astype(np.float32)
     y, d_y = np.zeros((2, size), np.float32), rng.random((2, size)).astype(np.float32)
     d_x, d_w = np.zeros_like(x), np.zeros_like(w)
-    kg.gradient(kg.compile(source)["k"])[1, 8](y, x, w, d_y, d_x, d_w)
+    kg.gradient(kernel_of(source))[1, 8](y, x, w, d_y, d_x, d_w)
     seeds = np.tile(d_y, (4, 1))
     want = seeds.copy()
     want[:, 0] *= w
@@ -300,5 +301,5 @@ def test_half_loop_around_cas() -> None:
     __global__ void k(__half* y, const __half* x) { add(&y[threadIdx.x % 2], x[threadIdx.x] * x[threadIdx.x]); }"""
     x = np.arange(8, dtype=np.float16) / 4
     y, d_y, d_x = np.zeros(2, np.float16), np.array([1, 2], np.float32), np.zeros(8, np.float32)
-    kg.gradient(kg.compile(source)["k"])[1, 8](y, x, d_y, d_x)
+    kg.gradient(kernel_of(source))[1, 8](y, x, d_y, d_x)
     np.testing.assert_allclose(d_x, 2 * x * np.tile([1, 2], 4))

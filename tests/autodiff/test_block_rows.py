@@ -19,10 +19,11 @@ from kernelgrad.runtime.integers import Ways
 from kernelgrad.runtime.launch import LaunchConfig
 from kernelgrad.schedule.coarsen import block_rows
 from row_cases import CONTROL, REFUSED, ROWS
+from some_cases import in_turn
 
 from ..emulation.run_text import run_packed
 
-EVERY = pytest.mark.parametrize("case", [*ROWS.values(), *CASES.values()], ids=[*ROWS, *CASES])
+ALL = {**CASES, **ROWS}
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +47,10 @@ def merged(case: Case, **options: Any) -> Any:
     return gradient.variant_for(("y", "x", "w"), launch, bound, Ways(on_gpu=True)).reverse.function
 
 
-@pytest.mark.parametrize("joint", [True, False])
-@EVERY
-def test_values(case: Case, joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "joint"), in_turn(ALL, (True, False)))
+def test_values(name: str, joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of one row for each thread; run, and watched in a shuffled order."""
+    case = ALL[name]
     seed = np.random.default_rng(3).standard_normal(SIZE)
     tolerance = 1e-11 if case.dtype == np.float64 else 2e-5
     found = []

@@ -11,6 +11,7 @@ import pytest
 import kernelgrad as kg
 from derived import kernel_of, tangent_of
 from kernelgrad.runtime.config import make_launch
+from some_cases import in_turn
 
 T = "int t = threadIdx.x + blockDim.x * threadIdx.y, m = blockDim.x * blockDim.y, i = blockIdx.x * m + t;"
 TREE = f"""
@@ -67,8 +68,7 @@ def variant_of(gradient: Any, kernel: Any, grid: Any, block: Any, *args: Any) ->
     return gradient.variant_for(gradient.settings.listed, make_launch(grid, block), primal)
 
 
-@pytest.mark.parametrize("name", SHAPED, scope="module")
-@pytest.mark.parametrize("form", ["joint", "primal=False", "deterministic"])
+@pytest.mark.parametrize(("name", "form"), in_turn(SHAPED, ("joint", "primal=False", "deterministic")))
 def test_values(name: str, form: str) -> None:
     body, shapes = SHAPED[name]
     kernel = compiled(body)

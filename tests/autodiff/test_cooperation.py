@@ -48,7 +48,7 @@ def test_gradient(name: str) -> None:
     assert t_y @ seed == pytest.approx(found, rel=exact, abs=exact)
 
 
-@pytest.mark.parametrize("name", some(CASES, 2), scope="module")
+@pytest.mark.parametrize("name", some(CASES, 3), scope="module")
 def test_no_races(name: str) -> None:
     case = CASES[name]
     gradient = gradient_of(case.compiled())
@@ -75,7 +75,7 @@ def test_split(name: str) -> None:
     np.testing.assert_allclose(s_x, d_x, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", some(CASES, 2), scope="module")
+@pytest.mark.parametrize("name", some(CASES, 4, 1), scope="module")
 def test_compiles(name: str) -> None:
     pytest.importorskip("cuda.core")
     from kernelgrad.runtime.cuda import compile_only

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import gradient_of, kernel_of
 from early_returns import LENGTHS, SOURCES
 from scrambling import scramble
 
@@ -16,8 +17,8 @@ from scrambling import scramble
 @pytest.mark.parametrize("n", LENGTHS)
 @pytest.mark.parametrize("name", SOURCES)
 def test_gradient(name: str, n: int) -> None:
-    kernel = kg.compile(SOURCES[name])["k"]
-    gradient = kg.gradient(kernel, "y, x")
+    kernel = kernel_of(SOURCES[name])
+    gradient = gradient_of(kernel, "y, x")
     rng = np.random.default_rng(n)
     x, y, seed = rng.random(32) * 0.9 + 0.05, rng.random(32), rng.standard_normal(32)
 
@@ -41,7 +42,7 @@ def test_gradient(name: str, n: int) -> None:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_split(name: str) -> None:
-    kernel = kg.compile(SOURCES[name])["k"]
+    kernel = kernel_of(SOURCES[name])
     rng = np.random.default_rng(1)
     x, y, seed = rng.random(32) * 0.9 + 0.05, rng.random(32), rng.standard_normal(32)
     d_y, d_x = seed.copy(), np.zeros(32)

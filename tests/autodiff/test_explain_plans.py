@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from every_plan import PLANS, forced
 from kernelgrad.launches.memory.buffers import Memory
 from kernelgrad.runtime.config import make_launch
@@ -51,7 +52,7 @@ def sites(text: str) -> int:
 @pytest.mark.parametrize("name", KERNELS)
 def test_explained_is_launched(name: str, plan: str) -> None:
     with forced(plan):
-        gradient = kg.gradient(kg.compile(KERNELS[name])["k"], "y, x, w, a")
+        gradient = kg.gradient(kernel_of(KERNELS[name]), "y, x, w, a")
         args, given = arguments(), adjoints()
         told = gradient.explain(GRID, BLOCK, *args, *given)
         launched, _, own = gradient._prepare(make_launch(GRID, BLOCK), (*args, *given), {}, watched=False)
@@ -81,7 +82,7 @@ def _extents(text: str) -> tuple[int, ...]:
 
 
 def test_tapes() -> None:
-    gradient = kg.gradient(kg.compile(KERNELS["a tape"])["k"], "y, x, w, a")
+    gradient = kg.gradient(kernel_of(KERNELS["a tape"]), "y, x, w, a")
     told = gradient.explain(GRID, BLOCK, *arguments())
     _, _, own = gradient._prepare(make_launch(GRID, BLOCK), (*arguments(), *adjoints()), {}, watched=False)
     nbytes = sum(s.nbytes for name, s in own.supplied.items() if name.startswith("_tape"))
@@ -90,7 +91,7 @@ def test_tapes() -> None:
 
 
 def test_the_text_of_a_launch_says_what_it_is_for() -> None:
-    gradient = kg.gradient(kg.compile(KERNELS["a stencil"])["k"], "y, x, w, a")
+    gradient = kg.gradient(kernel_of(KERNELS["a stencil"]), "y, x, w, a")
     text = gradient.source_for(GRID, BLOCK, *arguments())
     assert "dim3(4, 1, 1), dim3(32, 1, 1)" in text
     assert text == gradient.source_for(GRID, BLOCK, *arguments(), *adjoints())
@@ -101,7 +102,7 @@ def test_the_text_for_a_gpu_without_one() -> None:
     from kernelgrad.runtime.cuda import compile_only
 
     n = 1 << 21
-    gradient = kg.gradient(kg.compile(KERNELS["elements"])["k"], "y, x")
+    gradient = kg.gradient(kernel_of(KERNELS["elements"]), "y, x")
     x, y = np.empty(n, "f4"), np.empty(n, "f4")
     text = gradient.source_for(n // 256, 256, y, x, None, None, 0.5, n, on_gpu=True)
     assert "float4" in text and "for a launch of the kernel with dim3(8192, 1, 1), dim3(256, 1, 1)" in text

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.autodiff.forward import Jvp, jvp
 from kernelgrad.errors import ArgumentError, UnsupportedError
 from kernelgrad.ir.traverse import walk
@@ -451,7 +452,7 @@ def test_code_that_depends_on_nothing_listed_gets_no_tangent() -> None:
 
 def test_names_of_tangents_are_fresh() -> None:
     text = 'extern "C" __global__ void k(double *y, const double *t_y) { y[0] = t_y[0]; }'
-    kernel = kg.compile(text)["k"]
+    kernel = kernel_of(text)
     assert jvp(kernel.function, kernel.module, ("y", "t_y")).tangents == ("t_y_", "t_t_y")
 
 

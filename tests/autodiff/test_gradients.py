@@ -12,13 +12,20 @@ from gradient_cases import ALL, Case, adjoints, run_gradient
 EVERY = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in ALL])
 
 
+def half(of: int) -> pytest.MarkDecorator:
+    """Every other case, in a long run all of them."""
+    slow = pytest.mark.slow
+    cases = [pytest.param(case, id=case.name, marks=() if k % 2 == of else slow) for k, case in enumerate(ALL)]
+    return pytest.mark.parametrize("case", cases)
+
+
 @EVERY
 def test_reverse_forward_and_differences_agree(case: Case) -> None:
     report = kg.check_gradient(case.compiled(), case.listed, case.grid, case.block, case.arguments("f8"))
     assert report.ok or not case.smooth, report
 
 
-@EVERY
+@half(0)
 def test_float_gives_what_double_gives(case: Case) -> None:
     single, double = run_gradient(case, "float", "f4"), run_gradient(case, "double", "f8")
     for got, want in zip(single, double, strict=True):
@@ -28,7 +35,7 @@ def test_float_gives_what_double_gives(case: Case) -> None:
             np.testing.assert_allclose(one, other, rtol=0, atol=case.tolerance * scale, err_msg=case.name)
 
 
-@EVERY
+@half(1)
 def test_the_check_mode_finds_nothing(case: Case) -> None:
     args = case.arguments("f8")
     gradient = kg.gradient(case.compiled(), case.listed)

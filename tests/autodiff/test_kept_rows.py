@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from every_plan import forced
 from kept_row_cases import BLOCK, HELPERS, KEPT, NOT_KEPT, ROWS, WARP, arrays, compiled, launch_of
 from kernelgrad.analysis.tuning import KeptRows
@@ -109,7 +110,7 @@ def test_loops_that_start_at_what_is_known_later() -> None:
 def test_sums_over_rows(n: int) -> None:
     """Blocks that have cells for the weights' adjoints: a thread adds to those when all of its rows are done."""
     params, rows, rng = "T *y, const T *x, const T *w, const T *b, int rows, int n", 160, np.random.default_rng(n)
-    kernel: Any = kg.compile(f"typedef double T; {HELPERS} __global__ void k({params}) {{ {NORM} }}")["k"]
+    kernel: Any = kernel_of(f"typedef double T; {HELPERS} __global__ void k({params}) {{ {NORM} }}")
     y, x, w, b, d_y = (rng.uniform(-2, 2, size) for size in (rows * n, rows * n, n, n, rows * n))
     found = []
     for plan in ("in cells of blocks", "one kernel"):

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from long_sum_cases import CELLS, LENGTHS, PLACES, SEED, arguments, cells_source, expected, source
+from some_cases import in_turn
 
 N = 1 << 22
 
@@ -30,7 +32,7 @@ _LOOPS = {
 
 def _gradient(loop: str, listed: str = "y, w", **options: Any) -> Any:
     head = "__global__ void k(float *y, const float *w, float a, int n, int m)"
-    return kg.gradient(kg.compile(f"{head} {{ float s = 0; {loop} y[threadIdx.x] = s; }}")["k"], listed, **options)
+    return kg.gradient(kernel_of(f"{head} {{ float s = 0; {loop} y[threadIdx.x] = s; }}"), listed, **options)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -57,7 +59,7 @@ def test_the_kernels_own_sums_stay_as_they_are() -> None:
     source = "__global__ void k(float *y, const float *w, int n) { float s = 0; for (int j = 0; j < n; j++)" + (
         " s += w[0] * 0.3f; y[0] = s; }"
     )
-    kernel = kg.compile(source)["k"]
+    kernel = kernel_of(source)
     alone, y, w = np.zeros(1, "f4"), np.zeros(1, "f4"), np.full(1, 0.7, "f4")
     kernel[1, 1](alone, w, 200_001)
     kg.gradient(kernel, "y, w")[1, 1](y, w, 200_001, np.ones(1, "f4"), np.zeros(1, "f4"))
@@ -94,7 +96,7 @@ def test_sums_of_middling_length(name: str, options: dict[str, Any]) -> None:
 def test_numbers_of_launches_of_all_sizes(body: str) -> None:
     source = """__global__ void k(float *y, const float *w, float a) {
         int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = %s; }"""
-    gradient = kg.gradient(kg.compile(source % body)["k"], "y, a")
+    gradient = kg.gradient(kernel_of(source % body), "y, a")
     for blocks in (1, 16, 300, 2_000, 5_000):
         n, d_a = blocks * 256, np.zeros(1, "f4")
         for seed in SEEDS:
@@ -108,7 +110,7 @@ def test_contributions_that_differ() -> None:
     """At random, and one large one before many that are small beside it."""
     source = """__global__ void k(float *y, const float *w, const float *x, int n) {
         float s = 0; for (int j = 0; j < n; j++) s += w[0] * x[j]; y[0] = s; }"""
-    n, gradient = 1 << 20, kg.gradient(kg.compile(source)["k"], "y, w")
+    n, gradient = 1 << 20, kg.gradient(kernel_of(source), "y, w")
     random = np.random.default_rng(3).random(n).astype("f4")
     for x in (random, np.append(random[1:], np.float32(2.0**18)), np.full(n, 2.0**-30, "f4")):
         d_w = np.zeros(1, "f4")
@@ -117,7 +119,7 @@ def test_contributions_that_differ() -> None:
 
 
 def test_cells_of_many_threads_in_a_split() -> None:
-    kernel = kg.compile(cells_source("far_end"))["k"]
+    kernel = kernel_of(cells_source("far_end"))
     forward, reverse = kg.split(kernel)
     y, w, d_w, launch, n = np.zeros(N, "f4"), np.zeros(1 << 18, "f4"), np.zeros(1 << 18, "f4"), (N // 256, 256), N
     reverse[launch](forward[launch](y, w, n), y, w, n, np.full(N, SEED, "f4"), d_w)
@@ -129,7 +131,7 @@ def test_a_length_in_a_record() -> None:
     source = """struct Size { int n; float a; }; __global__ void k(float *y, const float *w, Size size) {
         float s = 0; for (int j = threadIdx.x; j < size.n; j += blockDim.x) s += w[0] * size.a; y[threadIdx.x] = s; }"""
     d_w, size = np.zeros(1, "f4"), {"n": N, "a": 1.1}
-    kg.gradient(kg.compile(source)["k"], "y, w")[1, 1](np.zeros(1, "f4"), np.ones(1, "f4"), size, np.ones(1, "f4"), d_w)
+    kg.gradient(kernel_of(source), "y, w")[1, 1](np.zeros(1, "f4"), np.ones(1, "f4"), size, np.ones(1, "f4"), d_w)
     np.testing.assert_allclose(d_w, [float(np.float32(1.1)) * N], rtol=1e-5)
 
 
@@ -141,19 +143,19 @@ def test_pieces_end_where_the_loop_ends(n: int) -> None:
     x, d_w = np.random.default_rng(n).random(n).astype("f4"), np.zeros(1, "f4")
     for scale in (1, 20):  # long and short, by the launch's integers
         text = source.replace("int n) {", f"int m) {{ int n = m / {scale};")
-        gradient, count = kg.gradient(kg.compile(text)["k"], "y, w"), n // scale
+        gradient, count = kg.gradient(kernel_of(text), "y, w"), n // scale
         gradient[1, 1](np.zeros(1), x, np.ones(1, "f4"), n, np.ones(1), d_w)
         np.testing.assert_allclose(d_w, [x[count - 1 : 2 : -3].astype("f8").sum()], rtol=1e-5)
         d_w[:] = 0
 
 
 _REFUSED = ("chosen_array", True)  # no fixed order
-_CASES = [(name, d) for name in (*PLACES, *LENGTHS) for d in (False, True) if (name, d) != _REFUSED]
+_CASES = [pair for pair in in_turn((*PLACES, *LENGTHS), (False, True)) if pair.values != _REFUSED]
 
 
 @pytest.mark.parametrize("name, deterministic", _CASES)
 def test_wherever_the_sum_is_kept_and_however_long(name: str, deterministic: bool) -> None:
-    gradient = kg.gradient(kg.compile(source(name))["k"], "y, w, a", deterministic=deterministic)
+    gradient = kg.gradient(kernel_of(source(name)), "y, w, a", deterministic=deterministic)
     d_w, d_a, want = np.zeros(2, "f4"), np.zeros(1, "f4"), expected(name)
     gradient[1, 1](*arguments(), np.full(1, SEED, "f4"), d_w, d_a)
     np.testing.assert_allclose([*d_w, *d_a], want, rtol=2e-5, atol=1e-5 * abs(want).max())
@@ -162,7 +164,7 @@ def test_wherever_the_sum_is_kept_and_however_long(name: str, deterministic: boo
 @pytest.mark.parametrize("name", CELLS)
 def test_cells_of_many_threads(name: str) -> None:
     _, _, buffers, _, want = CELLS[name]
-    gradient = kg.gradient(kg.compile(cells_source(name))["k"], ", ".join(("y", *buffers)))
+    gradient = kg.gradient(kernel_of(cells_source(name)), ", ".join(("y", *buffers)))
     adjoints = {f"d_{at}": np.zeros_like(buffer) for at, buffer in buffers.items()}
     gradient[N // 256, 256](np.zeros(N, "f4"), *buffers.values(), N, d_y=np.full(N, SEED, "f4"), **adjoints)
     for at, cells in want.items():
@@ -181,7 +183,7 @@ def test_shared_cells_of_one_thread_or_of_many() -> None:
         for (int j = 0; j < 12; ++j) { v += s[(threadIdx.x + j) % 32] * j; __syncthreads(); }
         y[threadIdx.x] = v;
     }"""
-    gradient = kg.gradient(kg.compile(text)["k"], "y, x")
+    gradient = kg.gradient(kernel_of(text), "y, x")
     for threads, kind in ((32, "float"), (1024, "double")):
         arrays = np.zeros(threads, "f4"), np.ones(32, "f4")
         assert f"__shared__ {kind} _d_s[32]" in gradient.source_for(1, threads, *arrays, 64)

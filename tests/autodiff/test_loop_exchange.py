@@ -19,7 +19,7 @@ from kernelgrad.ir.ops import Atomic, For, Warp
 from kernelgrad.ir.traverse import walk
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig
-from some_cases import some
+from some_cases import in_turn, some
 
 from ..emulation.run_text import run_packed
 
@@ -43,8 +43,7 @@ def wanted_of(name: str) -> tuple[Any, Any]:
     return expected(CASES[name], np.random.default_rng(3).standard_normal(SIZE))
 
 
-@EVERY
-@pytest.mark.parametrize("form", ["joint", "primal=False", pytest.param("split", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "form"), in_turn(CASES, ("joint", "primal=False"), ("split",)))
 def test_values(name: str, form: str) -> None:
     """Run, and watched in shuffled orders as a GPU would run it."""
     case = CASES[name]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from every_plan import forced
 from exchange_cases import CASES
 from exchange_cases import arguments as case_arguments
@@ -16,6 +17,7 @@ from kernelgrad.kernel import Kernel
 from kernelgrad.launches.choice import split_launch
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import ANY, Ways, known_launch
+from some_cases import in_turn
 
 HEAD = """__device__ double gain = 1.5;
 __global__ void k(double *y, const double *x, const double *w, double *z, double a, int n)"""
@@ -61,7 +63,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled(body: str) -> Any:
-    return kg.compile(f"{HEAD} {{ {body} }}")["k"]
+    return kernel_of(f"{HEAD} {{ {body} }}")
 
 
 def arguments() -> dict[str, Any]:
@@ -105,8 +107,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", IN_TWO)
+@pytest.mark.parametrize(("name", "options"), [*in_turn(IN_TWO, OPTIONS[:3]), *in_turn(IN_TWO, OPTIONS[3:])])
 def test_values(name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same as from one kernel: values, adjoints, and what is zeroed or left."""
     kernel = compiled(IN_TWO[name])
@@ -194,7 +195,7 @@ def test_what_depends_on_integers_is_planned_anew(monkeypatch: pytest.MonkeyPatc
     """With `m` of 1 each element of y is stored once, with 2 it is not, and is zeroed by the reverse."""
     body = """int i = blockIdx.x * blockDim.x + threadIdx.x; double s = 0;
         for (int k = 0; k < 9; k++) s += x[i + k] * w[k]; y[i / m] = s;"""
-    kernel = kg.compile(f"__global__ void k(double *y, const double *x, const double *w, int m) {{ {body} }}")["k"]
+    kernel = kernel_of(f"__global__ void k(double *y, const double *x, const double *w, int m) {{ {body} }}")
 
     def launched(gradient: Any, m: int) -> list[Any]:
         rng = np.random.default_rng(7)
@@ -238,7 +239,7 @@ def test_rows_that_share_tiles(ways: Ways, expected: bool, monkeypatch: pytest.M
     """One kernel loads the tiles once for several rows, on a GPU."""
     as_if_large(monkeypatch)
     case = CASES["square"]
-    gradient = kg.gradient(kg.compile(case.source)["k"])
+    gradient = kg.gradient(kernel_of(case.source))
     primal, _ = gradient.kernel.bind(tuple(case_arguments(case)))
     launch = make_launch(4096, case.launch[1])
     known = known_launch(gradient.kernel.function, ("y", "x", "w"), launch, primal, ways)
@@ -274,7 +275,7 @@ def test_what_a_loop_leaves_is_counted_inside_of_others(around: str) -> None:
     for plan in ("as launched", "in two"):
         x, w, d_x, d_w = np.linspace(0.5, 1, 16), np.ones(16), np.zeros(16), np.zeros(16)
         with forced(plan):
-            gradient = kg.gradient(kg.compile(source)["k"], "y, x, w")
+            gradient = kg.gradient(kernel_of(source), "y, x, w")
             gradient[2, 8](np.zeros(16), x, w, np.zeros(16), 1.0, 16, np.ones(16), d_x, d_w)
         found.append(np.concatenate([d_x, d_w]))
     assert np.abs(found[0]).max() > 1

@@ -22,6 +22,7 @@ from kernelgrad.runtime.integers import Ways
 from kernelgrad.runtime.launch import LaunchConfig
 from kernelgrad.schedule.coarsen import block_rows
 from plan_tiles import PRODUCTS, REGISTERS
+from some_cases import in_turn
 
 from ..emulation.run_text import run_packed
 
@@ -47,9 +48,8 @@ def assert_right(got: tuple[Any, Any], case: Case, tolerance: float = 1e-11) -> 
         np.testing.assert_allclose(found, wanted.ravel(), rtol=tolerance, atol=tolerance * abs(wanted).max())
 
 
-@EVERY
 @pytest.mark.parametrize("plan", ["as launched", "as on a GPU"])
-@pytest.mark.parametrize("primal", [True, False])
+@pytest.mark.parametrize(("name", "primal"), in_turn(CASES, (True, False)))
 def test_values(name: str, plan: str, primal: bool) -> None:
     with forced(plan):
         assert_right(launched(CASES[name], primal=primal), CASES[name])

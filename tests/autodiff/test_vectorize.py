@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.launches import vector_width as launcher
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import Ways, known_launch
+from some_cases import in_turn
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 
@@ -85,7 +87,7 @@ def small_launches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compiled(body: str, element: str = "float", more: str = "") -> Any:
     params = f"T *y, T *z, const T *x, const T *w, int n, int m{more}"
-    return kg.compile(f"typedef {element} T; __global__ void k({params}) {{ {body} }}")["k"]
+    return kernel_of(f"typedef {element} T; __global__ void k({params}) {{ {body} }}")
 
 
 def split_names(names: str) -> list[str]:
@@ -138,8 +140,7 @@ def options_for(how: str, outputs: str, inputs: str) -> dict[str, Any]:
     return options
 
 
-@pytest.mark.parametrize("how", OPTIONS)
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize(("name", "how"), in_turn(CHOSEN, tuple(OPTIONS)))
 def test_values(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as thread by thread, wherever the last element is."""
     body, outputs, inputs = CHOSEN[name]
@@ -272,7 +273,7 @@ def test_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_launch_bounds() -> None:
     """A block that is started has no more threads than the kernel allows."""
     source = "__global__ void __launch_bounds__(32) k(float *y, float *z, const float *x, const float *w, int n, int m)"
-    kernel = kg.compile(f"{source} {{ {CHOSEN['elements'][0]} }}")["k"]
+    kernel = kernel_of(f"{source} {{ {CHOSEN['elements'][0]} }}")
     gradient = kg.gradient(kernel, "y, x")
     assert launched(gradient, 8, BLOCK, 125)
 
@@ -302,7 +303,7 @@ def test_doubles_and_floats() -> None:
     """Four elements of both: of doubles, two and two."""
     body = f"{I} if (i < n) y[i] = x[i] * (double)x[i] * c[i];"
     source = f"__global__ void k(double *y, const float *x, const int *c, int n) {{ {body} }}"
-    gradient = kg.gradient(kg.compile(source)["k"], "y, x", primal=False, keep="y", assign="x")
+    gradient = kg.gradient(kernel_of(source), "y, x", primal=False, keep="y", assign="x")
     n = 61
     x, c = np.linspace(1, 2, n, dtype=np.float32), np.arange(n, dtype=np.int32)
     seed, d_x = np.linspace(0.5, 1.5, n), np.zeros(n, np.float32)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.ir.layout import param_layout
@@ -52,7 +53,7 @@ def small_launches(monkeypatch: pytest.MonkeyPatch) -> None:
 def compiled(body: str, count: str = "") -> Any:
     index = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
     params = f"double *y, const double *x, const double *w, const int *c, int n{count}"
-    return kg.compile(f"__global__ void k({params}) {{ {index} {body} }}")["k"]
+    return kernel_of(f"__global__ void k({params}) {{ {index} {body} }}")
 
 
 def arguments(n: int, kind: str) -> list[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 
 ROWS, COLUMNS = 5, 6
 
@@ -63,7 +64,7 @@ def compiled(loop: str) -> Any:
         {loop}
         y[r] = s * s;
     }}"""
-    return kg.compile(source)["k"]
+    return kernel_of(source)
 
 
 def arrays(n: int) -> tuple[Any, ...]:

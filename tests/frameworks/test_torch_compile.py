@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import kernelgrad as kg
 
 torch = pytest.importorskip("torch")
+from torch._dynamo.testing import CompileCounter  # noqa: E402
 from torch.func import grad, hessian, jvp, vmap  # noqa: E402
 from torch_kernels import MODULE, blocks, elementwise, numel, random, weighted  # noqa: E402
 
@@ -21,6 +23,15 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch._prims_common.check:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
 ]
+# How fast inductor's own code is says nothing here: it is not vectorised, for which a compiler is started again and
+# again to see what it can do, nor are headers compiled ahead for two files.
+QUICKLY = {
+    "compile_threads": 1,
+    "cpp_cache_precompile_headers": False,
+    "cpp.vec_isa_ok": False,
+    "aot_inductor.precompile_headers": False,
+    "aot_inductor.compile_wrapper_opt_level": "O0",
+}
 WEIGHTED = elementwise("weighted", {"y": "x"})
 W, A = random(5, grad=False, seed=1), random(1, grad=False)[0]
 
@@ -34,6 +45,13 @@ def close(found: Any, expected: Any) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.fixture
+def inductor() -> Iterator[Any]:
+    with torch._inductor.config.patch(QUICKLY):
+        yield torch._inductor
+
+
+@pytest.mark.usefixtures("inductor")
 def test_value_and_gradients_with_inductor() -> None:
     f = lambda x, w, a: (WEIGHTED(x.cos(), w, a) * 2).sum()  # noqa: E731
     reference = lambda x, w, a: (weighted(x.cos(), w, a) * 2).sum()  # noqa: E731
@@ -44,7 +62,7 @@ def test_value_and_gradients_with_inductor() -> None:
 
 
 def test_sizes_that_change() -> None:
-    counted = torch._dynamo.testing.CompileCounter()
+    counted = CompileCounter()
     f = torch.compile(lambda x: WEIGHTED(x, x, 2.0), fullgraph=True, dynamic=True, backend=counted)
     for n in (5, 70, 129):
         x = random(n, grad=False)
@@ -111,7 +129,7 @@ def test_exported_programs_with_any_size_are_saved_and_loaded() -> None:
     close(torch.export.load(file).module()(x), weighted(x, x, 2.0) + 1)
 
 
-def test_programs_that_are_compiled_ahead_of_time(tmp_path: Path) -> None:
+def test_programs_that_are_compiled_ahead_of_time(inductor: Any, tmp_path: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("PyTorch needs a C++ compiler for this")
 
@@ -121,8 +139,8 @@ def test_programs_that_are_compiled_ahead_of_time(tmp_path: Path) -> None:
 
     shapes = ({0: torch.export.Dim("n", min=2)},)
     program = torch.export.export(Model(), (random(5, grad=False),), dynamic_shapes=shapes)
-    file = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
-    loaded, x = torch._inductor.aoti_load_package(file), random(70, grad=False)
+    file = inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+    loaded, x = inductor.aoti_load_package(file), random(70, grad=False)
     close(loaded(x), weighted(x, 2 * x, 2.0))
 
 

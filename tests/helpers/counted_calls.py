@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import kernelgrad
+from garbage import collect_for_good
 
 PACKAGE = str(Path(kernelgrad.__file__).parent)
 
@@ -19,7 +20,7 @@ def counted_calls(function: Callable[..., Any], *arguments: Any) -> tuple[int, A
     What others left behind is not collected meanwhile: its finalizers are no work of this function.
     """
     profile = cProfile.Profile()
-    gc.collect()
+    collect_for_good()
     gc.disable()
     try:
         result = profile.runcall(function, *arguments)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import kernelgrad as kg
+from derived import gradient_of, kernel_of, tangent_of
 
 N = 64
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
@@ -27,7 +28,7 @@ MAXIMA = {
 
 
 def softmax(maximum: str) -> kg.Kernel:
-    return kg.compile(
+    return kernel_of(
         f"""__global__ void k(double *y, const double *x, int n) {{
             int lane = threadIdx.x;
             double m = -1e300, s = 0;
@@ -37,7 +38,7 @@ def softmax(maximum: str) -> kg.Kernel:
             for (int o = 16; o > 0; o >>= 1) s += __shfl_xor_sync(~0u, s, o);
             for (int c = lane; c < n; c += 32) y[c] = exp(x[c] - m) / s;
         }}"""
-    )["k"]
+    )
 
 
 BLOCK_MAXIMA = {  # of 64 threads: m is each one's own, red has those of two warps, sh all of them
@@ -67,7 +68,7 @@ def block_softmax(name: str) -> kg.Kernel:
         for (int k = 0; k < n; k++) s += sums[k];
         y[t] = exp(x[t] - m) / s;
     }}"""
-    return kg.compile(text)["k"]
+    return kernel_of(text)
 
 
 # Over v = x[1], x[2], ... from m = x[0] and d = 1: in the end, m + log(d) is the logarithm of the sum of exp(x).
@@ -99,7 +100,7 @@ def online_softmax(step: str) -> kg.Kernel:
         for (int j = 1; j < n; j++) {{ double v = x[j]; {step} }}
         y[t] = exp(x[t] - m) / d;
     }}"""
-    return kg.compile(text)["k"]
+    return kernel_of(text)
 
 
 def online_softmax_of_pairs(step: str) -> kg.Kernel:
@@ -115,7 +116,7 @@ def online_softmax_of_pairs(step: str) -> kg.Kernel:
         {"d = 0; for (int j = 0; j < n; j++) d += exp(x[j] - m);" if "!=" in step else ""}
         y[t] = exp(x[t] - m) / d;
     }}"""
-    return kg.compile(text)["k"]
+    return kernel_of(text)
 
 
 FILL = "__shared__ double s[32]; s[t] = x[t]; __syncthreads();"
@@ -157,7 +158,7 @@ def sort(name: str) -> kg.Kernel:
     #define MAX(a, b) ((a) > (b) ? (a) : (b))
     #define UP (((t & k) == 0) == ((t & j) == 0))
     __global__ void k(double *y, const double *x) {{ int t = threadIdx.x; {SORTS[name]} }}"""
-    return kg.compile(text)["k"]
+    return kernel_of(text)
 
 
 def inputs(ties: str) -> Numbers:
@@ -171,10 +172,10 @@ def check_softmax(kernel: kg.Kernel, threads: int, x: Numbers, there: Move = np.
     p = np.exp(x - x.max()) / np.exp(x - x.max()).sum()
     for options in ({}, {"primal": False}):
         y, d_y, d_x = map(there, (np.zeros(N), seed, np.zeros(N)))
-        kg.gradient(kernel, "y, x", **options)[1, threads](y, there(x), N, d_y, d_x)
+        gradient_of(kernel, "y, x", **options)[1, threads](y, there(x), N, d_y, d_x)
         np.testing.assert_allclose(back(d_x), p * (seed - seed @ p), atol=1e-14)
     y, tangent = there(np.zeros(N)), there(np.zeros(N))
-    kg.jvp(kernel, "y, x")[1, threads](y, there(x), N, tangent, there(way))
+    tangent_of(kernel, "y, x")[1, threads](y, there(x), N, tangent, there(way))
     np.testing.assert_allclose(back(tangent), p * (way - way @ p), atol=1e-14)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from packed_cases import CASES, THREADS, inputs
 
 FORMS: dict[str, dict[str, Any]] = {"J": {}, "R": {"primal": False}, "deterministic": {"deterministic": True}}
@@ -57,7 +58,7 @@ CONVERTED = {
 @pytest.mark.parametrize("name", CONVERTED)
 def test_bits_that_are_converted_are_computed_with(name: str, derive: Any) -> None:
     source = f"__global__ void k(__half *y, const __half *x) {{ int i = threadIdx.x; {CONVERTED[name]} }}"
-    kernel = kg.compile("#include <cuda_fp16.h>\n" + source)["k"]
+    kernel = kernel_of("#include <cuda_fp16.h>\n" + source)
     x = np.zeros(128, "e")
     with pytest.raises(kg.UnsupportedError):
         derive(kernel, "y, x")[1, 32](x, x.copy(), x.copy(), x.copy())
@@ -67,7 +68,7 @@ def test_bits_that_are_converted_are_computed_with(name: str, derive: Any) -> No
 def test_refused(reason: str) -> None:
     source = f"__global__ void k(__half *y, const __half *x) {{ int i = threadIdx.x; {REFUSED[reason]} }}"
     with pytest.raises(kg.UnsupportedError, match=reason):
-        kg.gradient(kg.compile("#include <cuda_fp16.h>\n" + source)["k"], "y, x")
+        kg.gradient(kernel_of("#include <cuda_fp16.h>\n" + source), "y, x")
 
 
 def test_integers_stay_integers() -> None:
@@ -80,5 +81,5 @@ def test_integers_stay_integers() -> None:
         }"""
     particles = np.array([(2, 3), (3, 0), (4, 1), (5, 2)], [("mass", "f4"), ("id", "i4")])
     x, y, d_x = np.arange(4, dtype="f"), np.zeros(4, "f"), np.zeros(4, "f")
-    kg.gradient(kg.compile(source)["k"], "y, x")[1, 4](y, particles, x, np.ones(4, "f"), d_x)
+    kg.gradient(kernel_of(source), "y, x")[1, 4](y, particles, x, np.ones(4, "f"), d_x)
     np.testing.assert_array_equal(d_x, [3, 4, 5, 2])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 
 BODIES = {
     "an exchange": "double a = s[t], b = s[u]; if (a > b) { s[t] = b; s[u] = a; }",
@@ -42,7 +43,7 @@ def test_gradients(name: str, options: dict) -> None:
         }}
         y[i] = total + s[threadIdx.x] * s[threadIdx.x + 32] + r[threadIdx.x] * r[threadIdx.x + 32];
     }}"""
-    kernel, n = kg.compile(text)["k"], 64
+    kernel, n = kernel_of(text), 64
     x, d_y, way = (np.random.default_rng(seed).random(n) for seed in range(3))
     tangent, d_x = np.zeros(n), np.zeros(n)
     kg.jvp(kernel, "y, x")[2, 32](np.zeros(n), x, 5, tangent, way)
@@ -62,6 +63,6 @@ def test_threads_that_exchanged_nothing_touch_nothing() -> None:
         __syncthreads();
         y[t] = s[t]; y[t + 32] = s[t + 32];
     }"""
-    source = kg.gradient(kg.compile(text)["k"], "y, x").source
+    source = kg.gradient(kernel_of(text), "y, x").source
     updated = [line for line in source.splitlines() if line.strip().startswith("_d_s[") and "+=" in line]
     assert len(updated) == 2 and all(line.startswith("        ") for line in updated)

@@ -10,6 +10,7 @@ import pytest
 
 import kernelgrad as kg
 from derived import kernel_of
+from some_cases import in_turn
 
 TREE = """
 __global__ void k(double *y, const double *x, int n) {
@@ -32,8 +33,7 @@ DECLARED = {
 LAUNCHES = ((32, 1024), (64, 1024), (32, 2048), (64, 20000), (32, 1024))  # threads, and bytes
 
 
-@pytest.mark.parametrize("contract", ["joint", "reverse", "deterministic", "split"])
-@pytest.mark.parametrize("declared", DECLARED)
+@pytest.mark.parametrize(("declared", "contract"), in_turn(DECLARED, ("joint", "reverse", "deterministic", "split")))
 def test_values(declared: str, contract: str) -> None:
     kernel = kernel_of(TREE.replace("DECLARED", DECLARED[declared]))
     options: dict[str, Any] = {"reverse": {"primal": False, "assign": "x"}, "deterministic": {"deterministic": True}}

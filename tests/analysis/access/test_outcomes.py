@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 
 SUM = """
 __device__ double total(double *s, int t, double v) {
@@ -39,7 +40,7 @@ GUARDS = {
 def made(guard: str) -> Any:
     head = "__shared__ double s[32]; int row = blockIdx.x, t = threadIdx.x;"
     params = "double *y, const double *x, int rows, int n"
-    return kg.compile(f"{SUM}__global__ void k({params}) {{ {head} {GUARDS[guard]} }}")["k"]
+    return kernel_of(f"{SUM}__global__ void k({params}) {{ {head} {GUARDS[guard]} }}")
 
 
 def expected(guard: str, x: Any, d_y: Any, rows: int, grid: int) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kernelgrad as kg
 from cell_cases import run
+from derived import kernel_of
 from every_plan import forced
 from kernelgrad.analysis.access.affine import Shape, Sums
 from kernelgrad.analysis.access.executions import executions
@@ -59,7 +59,7 @@ CASES: dict[str, tuple[str, Any, int, int, list[Any]]] = {
 def test_forms(name: str) -> None:
     body, (grid, block), n, c, wanted = CASES[name]
     head = "__global__ void k(float *y, const float *w, const int *k, int n, int c)"
-    function = kg.compile(f"{COLUMN} {head} {{ {body} }}")["k"].function
+    function = kernel_of(f"{COLUMN} {head} {{ {body} }}").function
     values = {p.value: {"n": n, "c": c}.get(p.name) for p in function.params}
     sides = block if isinstance(block, tuple) else (block, 1)
     sums = Sums(analyse(function, True), Shape((grid, 1, 1), (*sides, 1)), values.get)

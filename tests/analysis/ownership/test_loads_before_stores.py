@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 
 N = 20
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
@@ -108,7 +109,7 @@ PLAIN = [(name, options) for name in HAS_REVERSE for options in ({}, {"determini
     ("name", "options"), [*PLAIN, *((name, {"may_alias": True}) for name in HAS_REVERSE if name not in LOOPS)]
 )
 def test_in_place_kernels_have_a_reverse_alone(name: str, options: dict[str, Any]) -> None:
-    kernel = kg.compile(HAS_REVERSE[name])["k"]
+    kernel = kernel_of(HAS_REVERSE[name])
     before = np.random.default_rng(0).random(N) + 0.5
     p, *found = adjoints(kernel, False, **options)
     np.testing.assert_array_equal(p, before)  # not written
@@ -121,14 +122,14 @@ def test_in_place_kernels_have_a_reverse_alone(name: str, options: dict[str, Any
 def test_what_the_kernel_made_and_overwrote_is_an_error_at_that_store(name: str) -> None:
     source, line = NEEDS_SPLIT[name]
     with pytest.raises(kg.UnsupportedError, match=r"primal=False[^$]*split") as error:
-        kg.gradient(kg.compile(source)["k"], "p, g", primal=False)
+        kg.gradient(kernel_of(source), "p, g", primal=False)
     assert f"kernel.cu:{line}:" in str(error.value)
 
 
 def test_another_buffer_may_be_the_same_memory() -> None:
     source = f"""__global__ void k(double *p, double *g, int n) {{ {INDEX}
         g[i] = 2; p[i] = p[i] * p[i]; }}"""
-    kernel = kg.compile(source)["k"]
+    kernel = kernel_of(source)
     assert kg.gradient(kernel, "p, g", primal=False)
     with pytest.raises(kg.UnsupportedError, match="split"):
         kg.gradient(kernel, "p, g", primal=False, may_alias=True)
@@ -141,7 +142,7 @@ def test_large_launches_in_two_leave_what_the_kernel_would(monkeypatch: pytest.M
 
     source = f"""{HEAD} {{ {INDEX} double v = p[i], s = 1;
         for (int j = 0; j < 20; j++) s = s * v + g[j]; p[i] = s; }}"""
-    kernel = kg.compile(source)["k"]
+    kernel = kernel_of(source)
     want = adjoints(kernel, True)
     monkeypatch.setattr(split_launch, "ENOUGH", Work(moved=1, operations=1))
     monkeypatch.setattr(split_launch, "DENSE", 0)

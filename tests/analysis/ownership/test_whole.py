@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.analysis import roots, structure
 from kernelgrad.analysis.access.affine import Shape, Sums
 from kernelgrad.analysis.ownership.private import places_of
@@ -91,7 +92,7 @@ CASES = {
 
 def made(name: str) -> Any:
     index = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
-    return kg.compile(f"__global__ void k(double *y, const double *x, int n) {{ {index} {CASES[name].body} }}")["k"]
+    return kernel_of(f"__global__ void k(double *y, const double *x, int n) {{ {index} {CASES[name].body} }}")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -158,7 +159,7 @@ LAST = {
 @pytest.mark.parametrize("name", LAST)
 def test_the_last_reads_write(name: str, options: dict[str, Any]) -> None:
     body, is_proven = LAST[name]
-    kernel = kg.compile(f"{HELPER}__global__ void k(double *y, const double *x, int n) {{ {ROW} {body} }}")["k"]
+    kernel = kernel_of(f"{HELPER}__global__ void k(double *y, const double *x, int n) {{ {ROW} {body} }}")
     n, random = 19, np.random.default_rng(3)
     y, x, d_y = np.zeros(6 * n), random.random(3 * n), random.random(6 * n)
     added, assigned = np.zeros_like(x), np.full_like(x, np.nan)

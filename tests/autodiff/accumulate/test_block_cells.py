@@ -10,6 +10,7 @@ import pytest
 
 import kernelgrad as kg
 from cell_cases import BODIES, LAUNCHES, arguments, chosen, configuration, elements, run, source, viewed
+from derived import kernel_of
 from every_plan import forced
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.explain.counted import counts
@@ -60,7 +61,7 @@ def test_floats_and_halves(name: str) -> None:
         got = run(name, launch, n, np.float32)
         given = arguments(n, np.float32)
         given[2] = given[2].astype(np.float16)
-        half: Any = kg.gradient(kg.compile(source(name, "float", "__half"))["k"], "y, x, w")
+        half: Any = kg.gradient(kernel_of(source(name, "float", "__half")), "y, x, w")
         half[launch](*viewed(given))
     assert chosen(got[2]) == chosen(half) == {"w"}
     for one, two, other in zip(got[:2], given[6:], expected[:2], strict=True):
@@ -81,7 +82,7 @@ def test_in_a_split() -> None:
     expected = run("columns", (7, 96), 2000, np.float64)
     y, x, w, n, c, seed, d_x, d_w = viewed(arguments(2000, np.float64))
     with forced(CELLS):
-        forward, reverse = kg.split(kg.compile(source("columns"))["k"], "y, x, w")
+        forward, reverse = kg.split(kernel_of(source("columns")), "y, x, w")
         tape = forward[7, 96](y, x, w, n, c)
         reverse[7, 96](tape, y, x, w, n, c, seed, d_x, d_w)
     np.testing.assert_allclose(d_x, expected[0], rtol=1e-11)
@@ -94,7 +95,7 @@ def test_watched(name: str) -> None:
     n = elements(name, (9, 33))
     expected = run(name, (9, 33), n, np.float64)
     with forced(CELLS):
-        gradient: Any = kg.gradient(kg.compile(source(name))["k"], "y, x, w")
+        gradient: Any = kg.gradient(kernel_of(source(name)), "y, x, w")
         given = arguments(n, np.float64)
         report = gradient.check(9, 33, *viewed(given), seed=2)
     assert not report.findings, report
@@ -108,7 +109,7 @@ def test_returns_of_none(left: int) -> None:
     found = []
     for plan in ("as launched", CELLS):
         with forced(plan):
-            gradient: Any = kg.gradient(kg.compile(text)["k"], "y, x, w")
+            gradient: Any = kg.gradient(kernel_of(text), "y, x, w")
             given = arguments(6400, np.float64)
             given[3] -= left
             gradient[100, 64](*viewed(given))
@@ -135,7 +136,7 @@ def test_what_has_no_cells(why: str) -> None:
     found = []
     for plan in ("as launched", CELLS):
         with forced(plan):
-            gradient: Any = kg.gradient(kg.compile(text)["k"], "y, x, w")
+            gradient: Any = kg.gradient(kernel_of(text), "y, x, w")
             given = arguments(3200, np.float64)
             gradient[50, 64](*given)
         found.append((given[6], given[7]))
@@ -146,7 +147,7 @@ def test_what_has_no_cells(why: str) -> None:
 
 def planned(text: str, sizes: tuple[int, ...], launch: Any, *numbers: int, listed: str = "y, x, w") -> Any:
     """The plan of a GPU; no memory is touched."""
-    derivative = kg.gradient(kg.compile(text)["k"], listed, primal=False, keep="y")
+    derivative = kg.gradient(kernel_of(text), listed, primal=False, keep="y")
     args = (*(np.empty(size, np.float32) for size in sizes), *numbers)
     return derivative.planned(make_launch(*launch), args, {}, on_gpu=True)
 
@@ -194,7 +195,7 @@ def test_explained() -> None:
     arrays = (np.empty(n, np.float32), np.empty(n, np.float32), np.empty(64, np.float32))
     told = {}
     for name in ("lookup", "columns"):
-        gradient: Any = kg.gradient(kg.compile(source(name, "float"))["k"], "y, x, w", primal=False)
+        gradient: Any = kg.gradient(kernel_of(source(name, "float")), "y, x, w", primal=False)
         found = gradient.planned(make_launch(n // 256, 256), (*arrays, n, 64), {}, on_gpu=True)
         told[name] = explain(found.plan.variant.derivative)
     assert "shadow of w: added up by each block, in doubles in shared memory" in told["lookup"]
@@ -208,7 +209,7 @@ def test_compiles(name: str) -> None:
     from kernelgrad.runtime.cuda import compile_only
 
     with forced(CELLS):
-        gradient: Any = kg.gradient(kg.compile(source(name, "float"))["k"], "y, x, w")
+        gradient: Any = kg.gradient(kernel_of(source(name, "float")), "y, x, w")
         text = gradient.source_for(50, 64, *arguments(3197, np.float32)[:5], shared=256, on_gpu=True)
     assert "_cells_d_w[" in text and compile_only(text, "sm_90")
 
@@ -223,7 +224,7 @@ def test_as_text(name: str) -> None:
     n = elements(name, launch)
     expected = run(name, launch, n, np.float64, view=not in_rows)
     with forced(CELLS):
-        gradient: Any = kg.gradient(kg.compile(source(name, "float"))["k"], "y, x, w")
+        gradient: Any = kg.gradient(kernel_of(source(name, "float")), "y, x, w")
         given = arguments(n, np.float32)
         at = make_launch(*configuration(name, launch, 4))
         steps, _, own = gradient._prepare(at, tuple(given if in_rows else viewed(given)), {}, single=False)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.autodiff.accumulate import fewer_blocks
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.runtime.config import make_launch
@@ -66,7 +67,7 @@ def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled(params: str, body: str) -> Any:
-    return kg.compile(f"{HEAD}__global__ void k(double *y, const double *x, int n, {params}) {{ {body} }}")["k"]
+    return kernel_of(f"{HEAD}__global__ void k(double *y, const double *x, int n, {params}) {{ {body} }}")
 
 
 def listed(kernel: Any) -> tuple[str, ...]:

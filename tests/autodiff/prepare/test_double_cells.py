@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import Ways
 
@@ -77,7 +78,7 @@ CASES = [(name, fixed) for name in LOOPS for fixed in (False, True) if (name, fi
 def test_one_thread(name: str, deterministic: bool) -> None:
     loop, read, times = LOOPS[name]
     n = N >> 3 if deterministic else N  # logs hold each addition
-    kernel = kg.compile(HEAD + loop + " y[threadIdx.x] = s; }")["k"]
+    kernel = kernel_of(HEAD + loop + " y[threadIdx.x] = s; }")
     gradient = kg.gradient(kernel, f"y, {read}", deterministic=deterministic)
     adjoint = _adjoint(read)
     gradient[LAUNCH](*_arguments(n), np.ones(1, "f4"), adjoint)
@@ -88,7 +89,7 @@ def test_one_thread(name: str, deterministic: bool) -> None:
 @pytest.mark.parametrize("form", ["reverse", "budget", "assign", "split", "keep"])
 def test_forms(name: str, form: str) -> None:
     loop, read, times = LOOPS[name]
-    kernel = kg.compile(HEAD + loop + " y[threadIdx.x] = s; }")["k"]
+    kernel = kernel_of(HEAD + loop + " y[threadIdx.x] = s; }")
     adjoint, seed, n = _adjoint(read), np.ones(1, "f4"), N >> 1
     adjoint[:] = 3
     before = 0.0 if form == "assign" else 3.0
@@ -112,7 +113,7 @@ def test_one_cell_of_many(cells: int, deterministic: bool) -> None:
     """At an address that memory holds, for all that is known before the launch."""
     source = """__global__ void k(float *y, const float *x, const int *idx, int n) {
         int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[idx[i]] * 1.1f; }"""
-    gradient = kg.gradient(kg.compile(source)["k"], "y, x", deterministic=deterministic)
+    gradient = kg.gradient(kernel_of(source), "y, x", deterministic=deterministic)
     d_x, idx = np.full(cells, -0.0, "f4"), np.full(N, 1, "i4")
     gradient[N // 256, 256](np.zeros(N, "f4"), np.ones(cells, "f4"), idx, N - 3, np.ones(N, "f4"), d_x)
     np.testing.assert_allclose(d_x[1], FACTOR * (N - 3), rtol=1e-5)
@@ -125,7 +126,7 @@ def test_a_buffer_that_is_written_and_read() -> None:
     source = """__global__ void k(float *z, const float *w, float *y, int n) {
         float s = 0; for (int q = 0; q < 4; q++) z[q] *= w[q];
         for (int j = 0; j < n; j++) s += z[j & 3] * 1.1f; y[0] = s; }"""
-    gradient = kg.gradient(kg.compile(source)["k"], "z, w, y")
+    gradient = kg.gradient(kernel_of(source), "z, w, y")
     z, w, d_z, d_w = np.full(4, 2, "f4"), np.full(4, 3, "f4"), np.full(4, 5, "f4"), np.zeros(4, "f4")
     gradient[1, 1](z, w, np.zeros(1, "f4"), N, d_z, d_w, np.ones(1, "f4"))
     np.testing.assert_allclose(d_z, 3 * (5 + FACTOR * N / 4), rtol=1e-5)
@@ -138,7 +139,7 @@ def test_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelgrad.launches.choice.choose.on_cores", lambda facts: facts)
     source = """__global__ void k(float *y, const float *w) {
         int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = w[i % 3] * 1.1f; }"""
-    kernel, n = kg.compile(source)["k"], 3 << 21
+    kernel, n = kernel_of(source), 3 << 21
     launch, y, w, d_w = (n // 256, 256), np.zeros(n, "f4"), np.ones(3, "f4"), np.ones(3, "f4")
     gradient = kg.gradient(kernel)
     gradient[launch](y, w, np.ones(n, "f4"), d_w)
@@ -162,7 +163,7 @@ def test_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_few_contributions_stay_floats(body: str, launch: tuple[int, int]) -> None:
     source = f"__global__ void k(float *y, const float *w, int n) {{ int i = blockIdx.x * 256 + threadIdx.x; {body} }}"
-    kernel, n = kg.compile(source)["k"], 1 << 20
+    kernel, n = kernel_of(source), 1 << 20
     gradient = kg.gradient(kernel)
     primal, _ = kernel.bind((np.zeros(n, "f4"), np.zeros(n, "f4"), n))
     for ways in (Ways(), Ways(on_gpu=True), Ways(on_cpu=True)):
@@ -179,7 +180,7 @@ def test_packed_records(fields: tuple[tuple[str, str], ...]) -> None:
         __global__ void k(float *y, const P *p, int n) {{
             float s = 0; for (int j = 0; j < n; j++) s += p[j & 7].f * 1.1f; y[0] = s; }}"""
     adjoint, n = np.zeros(8, np.dtype(list(fields))), 1 << 17
-    gradient = kg.gradient(kg.compile(source)["k"], "y, p")
+    gradient = kg.gradient(kernel_of(source), "y, p")
     gradient[1, 1](np.zeros(1, "f4"), np.ones(8, adjoint.dtype), n, np.ones(1, "f4"), adjoint)
     np.testing.assert_allclose(adjoint["f"], FACTOR * n / 8, rtol=1e-3)
     assert not any(adjoint[name].any() for name, _ in fields if name != "f")
@@ -196,5 +197,5 @@ def test_around_a_part_of_an_array(index: str) -> None:
     n, base, d_base = 1 << 15, np.ones(12, np.float32), np.zeros(12, np.float32)
     part = slice(0, 4) if index == "j & 7" else slice(4, 8)
     arguments = np.zeros(1, np.float32), base[part], np.arange(-4, 4, dtype=np.int32), n
-    kg.gradient(kg.compile(source)["k"], "y, x")[1, 1](*arguments, np.ones(1, np.float32), d_base[part])
+    kg.gradient(kernel_of(source), "y, x")[1, 1](*arguments, np.ones(1, np.float32), d_base[part])
     np.testing.assert_array_equal(d_base, np.repeat(np.float32([1.5 * n / 8, 0]), [8, 4]))

@@ -8,6 +8,7 @@ import pytest
 
 import kernelgrad as kg
 from bit_cases import BODIES, SORT, SPELLINGS, nested, sorting
+from derived import kernel_of
 from kernelgrad.runtime.config import make_launch
 
 OPTIONS = [{}, {"primal": False, "keep": "y", "assign": "x"}, {"deterministic": True}, {"tape_budget": 256}]
@@ -39,7 +40,7 @@ def test_decisions_of_a_sorting_network_take_no_tape(threads: int, register: str
 def test_a_network_with_too_many_decisions_has_a_tape() -> None:
     text = SORT.replace("THREADS", "64").replace("GROW", "*= 2").replace("STOP", "> 0").replace("SHRINK", "/= 2")
     text = text.replace("for (int size", "for (int again = 0; again < 5; ++again) for (int size")
-    gradient = kg.gradient(kg.compile(text)["sort"], "y, x")
+    gradient = kg.gradient(kernel_of(text, "sort"), "y, x")
     assert "_tape_u8" in gradient.source and "_tape_i64" not in gradient.source
     x, d_y, d_x = np.random.default_rng(0).permutation(128) * 1.0, np.arange(128.0), np.zeros(128)
     gradient[1, 64](np.zeros(128), x, d_y.copy(), d_x)
@@ -67,6 +68,6 @@ def test_loops_of_known_lengths_need_no_launch_that_counts() -> None:
         for (int m = 0; m < n; ++m) for (int d = 0; d <= m; ++d) { p[(m + d) % 2] *= sin(p[d % 2]); }
         y[threadIdx.x] = p[0] + p[1];
     }"""
-    gradient, x = kg.gradient(kg.compile(text)["k"], "y, x"), np.full(4, 0.7)
+    gradient, x = kg.gradient(kernel_of(text), "y, x"), np.full(4, 0.7)
     steps = gradient.planned(make_launch(1, 4), (np.zeros(4), x, 9), {}, on_gpu=True).plan
     assert "count" not in str(steps).lower()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from every_plan import forced
 from kernelgrad.autodiff.accumulate.choice import USUAL
 
@@ -61,7 +62,7 @@ def compiled(loop: str) -> Any:
         {loop}
         y[i] = v * w;
     }}"""
-    return kg.compile(source)["k"]
+    return kernel_of(source)
 
 
 @lru_cache(4)
@@ -118,7 +119,7 @@ def test_an_adjoint_of_zero_stays_zero(monkeypatch: pytest.MonkeyPatch) -> None:
         for (int k = 0; k < n; k++) v = 4.0f * v * (1.0f - v) + 0.5f * v;
         y[i] = v;
     }"""
-    gradient = kg.gradient(kg.compile(source)["k"])
+    gradient = kg.gradient(kernel_of(source))
     variant = gradient.variant(("y", "x"), replace(USUAL, strips=True))
     monkeypatch.setattr(gradient.forms, "for_launch", lambda *_: variant)
     d_x = np.zeros(4, "f4")
@@ -139,7 +140,7 @@ def test_one_loop_in_two_places(monkeypatch: pytest.MonkeyPatch) -> None:
     }"""
     results = []
     for long in (False, True):
-        gradient = kg.gradient(kg.compile(source)["k"], "y, x")
+        gradient = kg.gradient(kernel_of(source), "y, x")
         variant = gradient.variant(("y", "x"), replace(USUAL, strips=long))
         monkeypatch.setattr(gradient.forms, "for_launch", lambda *_, variant=variant: variant)
         x = np.linspace(0.1, 0.6, 16)
@@ -202,7 +203,7 @@ def along_a_loop(name: str, type: str, long: bool, monkeypatch: pytest.MonkeyPat
         {loop}
         y[i] = v;
     }}"""
-    gradient = kg.gradient(kg.compile(source)["k"], listed, **settings)
+    gradient = kg.gradient(kernel_of(source), listed, **settings)
     variant = gradient.variant(names, replace(USUAL, strips=long))
     monkeypatch.setattr(gradient.forms, "for_launch", lambda *_: variant)
     assert ("_slope" in variant.source(0)) == long
@@ -242,5 +243,5 @@ def test_a_select_drops_what_was_infinite_before() -> None:
     for plan in ("one kernel", "a large tape"):
         with forced(plan):
             d_x = np.zeros(N)
-            kg.gradient(kg.compile(source)["k"], "y, x")[1, N](np.zeros(N), np.arange(1.0, 9), 30, np.ones(N), d_x)
+            kg.gradient(kernel_of(source), "y, x")[1, N](np.zeros(N), np.arange(1.0, 9), 30, np.ones(N), d_x)
         np.testing.assert_array_equal(d_x, np.ones(N))

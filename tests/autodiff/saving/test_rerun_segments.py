@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.autodiff.accumulate.choice import USUAL
 
 LOOPS = {
@@ -32,7 +33,7 @@ def test_strips(name: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     results: list[Any] = []
     tapes = []
     for strips in (False, True):
-        gradient = kg.gradient(kg.compile(source)["k"], "y, x, r")
+        gradient = kg.gradient(kernel_of(source), "y, x, r")
         variant = gradient.variant(("y", "x", "r"), replace(USUAL, strips=strips))
         monkeypatch.setattr(gradient.forms, "for_launch", lambda *_, variant=variant: variant)
         d_x, d_r = np.zeros(32), np.zeros(1)

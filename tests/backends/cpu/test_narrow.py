@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.backends.cpu.indexing import Variant
 from kernelgrad.backends.cpu.kernel import lower
 from kernelgrad.backends.cpu.native import optimise
@@ -52,7 +52,7 @@ RETURNS = next(reversed(PHASES))
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("n", "m"), [(WIDTH, 0), (7, 3), (0, 0), (-5, 3), (39, -1), (1000, 1), (2**31 - 2000, 0)])
 def test_values(phase: str, n: int, m: int) -> None:
-    kernel, does = kg.compile(SOURCE.format(phase=phase))["k"], PHASES[phase]
+    kernel, does = kernel_of(SOURCE.format(phase=phase)), PHASES[phase]
     x, y = 10 * np.arange(HEIGHT * WIDTH, dtype=np.int32), np.zeros(HEIGHT * WIDTH, np.int32)
     u = abs(n)
     kernel[1, (WIDTH, HEIGHT)](y, x, n, m, u)
@@ -70,7 +70,7 @@ def test_one_thread_is_no_loop() -> None:
         __syncthreads();
         if (threadIdx.x == 0) y[blockIdx.x] = s[0] + s[255];
     }"""
-    kernel = kg.compile(source)["k"]
+    kernel = kernel_of(source)
     text = str(optimise(lower(kernel.module, kernel.name, Variant(block=(256, 1, 1))).text))
     block = text.split("define internal")[1].split("\n}")[0]
     assert block.count("phi ") <= 1 and "masked" not in block
@@ -86,7 +86,7 @@ def test_loops_of_all_threads_alike_run_once() -> None:
             __syncthreads();
         }
     }"""
-    kernel = kg.compile(source)["k"]
+    kernel = kernel_of(source)
     assert lower(kernel.module, kernel.name).slot_bytes == 0
     y = np.zeros(70, np.float32)
     kernel[1, 70](y, 40)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from early_returns import LENGTHS, SOURCES
 from kernelgrad.errors import KernelError
 
@@ -132,7 +133,7 @@ _BY_HAND = {
 def test_those_that_stay_meet_without_those_that_returned(name: str, n: int) -> None:
     by_hand = f"""__global__ void k(double* y, const double* x, int n) {{
         __shared__ double s[32]; int t = threadIdx.x; {_BY_HAND[name]} }}"""
-    kernel, twin = kg.compile(SOURCES[name])["k"], kg.compile(by_hand)["k"]
+    kernel, twin = kernel_of(SOURCES[name]), kernel_of(by_hand)
     rng = np.random.default_rng(n)
     x, y = rng.random(32), rng.random(32)
     want, got = y.copy(), y.copy()
@@ -146,7 +147,7 @@ def test_those_that_stay_meet_without_those_that_returned(name: str, n: int) -> 
 
 @pytest.mark.parametrize("name", _BY_HAND)
 def test_forward_mode(name: str) -> None:
-    kernel = kg.compile(SOURCES[name])["k"]
+    kernel = kernel_of(SOURCES[name])
     rng = np.random.default_rng(5)
     x, y, t_x, t_y = rng.random((4, 32))
 
@@ -179,9 +180,9 @@ _MISSED = {
 
 @pytest.mark.parametrize("name", _MISSED)
 def test_a_thread_that_misses_a_barrier_and_has_not_returned_is_an_error(name: str) -> None:
-    kernel = kg.compile(
+    kernel = kernel_of(
         f"__global__ void k(double* y, int n) {{ __shared__ double s[32]; int t = threadIdx.x; {_MISSED[name]} }}"
-    )["k"]
+    )
     first = 7 if name == "stays where others returned" else 0
     with pytest.raises(KernelError, match=rf"divergent barrier.*thread \({first}, 0, 0\)"):
         kernel[1, 32](np.zeros(32), 5)

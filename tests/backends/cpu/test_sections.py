@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.backends.cpu.indexing import Variant
 from kernelgrad.backends.cpu.kernel import lower
 from kernelgrad.backends.cpu.loops import row_indices
@@ -44,7 +44,7 @@ GUARDS: dict[str, tuple[Callable[..., bool], int]] = {
 
 @pytest.mark.parametrize("guard", GUARDS)
 def test_finds_bounds(guard: str) -> None:
-    function = kg.compile(SOURCE.format(guard=guard))["k"].function
+    function = kernel_of(SOURCE.format(guard=guard)).function
     assert len(find_bounds(function, row_indices(function, 40))) == GUARDS[guard][1]
 
 
@@ -53,7 +53,7 @@ def test_finds_bounds(guard: str) -> None:
     ("n", "m"), [(THREADS, 0), (100, 7), (0, 0), (-5, 3), (1, -1), (1000, 1), (2**31 - 1, 0), (60, 59)]
 )
 def test_values(guard: str, n: int, m: int) -> None:
-    kernel, holds = kg.compile(SOURCE.format(guard=guard))["k"], GUARDS[guard][0]
+    kernel, holds = kernel_of(SOURCE.format(guard=guard)), GUARDS[guard][0]
     if n > 10_000 and ("n - 1" not in guard and "i < n" not in guard and "n > i" not in guard):
         pytest.skip("overflows")
     x, y = 10 * np.arange(THREADS, dtype=np.int32), np.zeros((4, THREADS), np.int32)
@@ -65,7 +65,7 @@ def test_values(guard: str, n: int, m: int) -> None:
 
 @pytest.mark.parametrize("far", [-(2**63), -(2**63) + 1, 0, 2**63 - 1])
 def test_limits_that_no_index_reaches(far: int) -> None:
-    kernel = kg.compile(SOURCE.format(guard="i <= far"))["k"]
+    kernel = kernel_of(SOURCE.format(guard="i <= far"))
     x, y = np.arange(THREADS, dtype=np.int32), np.zeros((4, THREADS), np.int32)
     kernel[(4, 2), (40, 2)](y, x, 0, 0, far, 0)
     expected = np.where(x <= far, x + 1, -x)
@@ -74,7 +74,7 @@ def test_limits_that_no_index_reaches(far: int) -> None:
 
 @pytest.mark.parametrize(("guard", "far"), [("(int)(i + far) < n", -(2**32)), ("(int)(i + far) >= n", 2**32)])
 def test_sums_that_wrap_when_they_are_cut(guard: str, far: int) -> None:
-    kernel = kg.compile(SOURCE.format(guard=guard))["k"]
+    kernel = kernel_of(SOURCE.format(guard=guard))
     assert not find_bounds(kernel.function, row_indices(kernel.function, 40))
     x, y = np.arange(THREADS, dtype=np.int32), np.zeros((4, THREADS), np.int32)
     kernel[(4, 2), (40, 2)](y, x, 70, 0, far, 0)
@@ -95,7 +95,7 @@ __global__ void k(float *__restrict__ y, const float *__restrict__ x, const floa
 
 def test_a_loop_in_a_guarded_thread_is_vectorised() -> None:
     """Unrolled, over the threads."""
-    kernel = kg.compile(CONVOLUTION)["k"]
+    kernel = kernel_of(CONVOLUTION)
     text = str(optimise(lower(kernel.module, "k", Variant(True, (256, 1, 1))).text))
     assert " x float>" in text
     n, random = 1000, np.random.default_rng(0)

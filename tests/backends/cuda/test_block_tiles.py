@@ -12,6 +12,7 @@ from run_text import EmulationError, run_emitted
 
 import kernelgrad as kg
 from contraction import CONTRACTION
+from derived import kernel_of
 from kernelgrad.analysis.tuning import tuning_for
 from kernelgrad.explain.report import _explained
 from kernelgrad.schedule.coarsen import block_tiles, unroll_and_jam
@@ -30,7 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def source(text: str, block: int = 64, **options: Any) -> str:
     """As a launch with such blocks gets it."""
     settings = {"primal": False, "keep": "c", **options}
-    gradient = kg.gradient(kg.compile(text)["k"], "c, a, b", **settings)
+    gradient = kg.gradient(kernel_of(text), "c, a, b", **settings)
     return gradient.variant(facts=replace(gradient.usual, tuning=tuning_for((block, 1, 1)))).source(0)
 
 
@@ -93,7 +94,7 @@ LOOPS = {
 @EMULATED
 @pytest.mark.parametrize("name", LOOPS)
 def test_other_loops(name: str) -> None:
-    kernel = kg.compile(LOOPS[name])["k"]
+    kernel = kernel_of(LOOPS[name])
     text = source(LOOPS[name])
     assert BY_PAIRS in text
     rows, inner, columns, real = 16, 10, 64, np.float32 if name == "floats" else np.float64
@@ -132,14 +133,14 @@ def test_other_blocks(block: int) -> None:
 
 def test_copies_of_small_adjoints() -> None:
     """The blocks of a tile have the same copy."""
-    gradient = kg.gradient(kg.compile(CONTRACTION)["k"], "c, a, b", primal=False, keep="c")
+    gradient = kg.gradient(kernel_of(CONTRACTION), "c, a, b", primal=False, keep="c")
     facts = replace(gradient.usual, copied=frozenset("b"), tuning=tuning_for((64, 1, 1)))
     text = gradient.variant(facts=facts).source(0)
     assert "_copies_d_b" in text and BY_PAIRS in text
 
 
 def test_explained() -> None:
-    gradient = kg.gradient(kg.compile(CONTRACTION)["k"], "c, a, b", primal=False, keep="c")
+    gradient = kg.gradient(kernel_of(CONTRACTION), "c, a, b", primal=False, keep="c")
     shaped = gradient.variant(facts=replace(gradient.usual, tuning=tuning_for((64, 1, 1))))
     assert "two warps in eight neighbouring blocks" in _explained(shaped)
     assert "two warps in eight neighbouring blocks" not in gradient.explain()

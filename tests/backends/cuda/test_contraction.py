@@ -14,6 +14,7 @@ import pytest
 from run_text import run_emitted
 
 import kernelgrad as kg
+from some_cases import in_turn
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 N, INPUTS = 150, 16
@@ -85,8 +86,7 @@ def arrays(rng: np.random.Generator, type: str) -> list[Any]:
 
 
 @EMULATED
-@pytest.mark.parametrize("real", ["float", "double"])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "real"), in_turn(KERNELS, ("float", "double")))
 def test_values(name: str, real: str) -> None:
     """Of whole warps, and of those at the end of blocks and of the launch. Zeros of the seed stay out."""
     groups, body = KERNELS[name]

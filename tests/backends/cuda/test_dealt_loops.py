@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from run_text import run_emitted
 
-import kernelgrad as kg
+from derived import gradient_of, kernel_of
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 THREADS, CELLS = 100, 900
@@ -69,13 +69,13 @@ def arguments(rng: np.random.Generator) -> list[Any]:
 
 
 def gradients(body: str) -> tuple[Any, str]:
-    gradient = kg.gradient(kg.compile(f"{SIGNATURE} {{ {HEAD} {body} }}")["k"], "y, v, x", primal=False, keep="y")
+    gradient = gradient_of(kernel_of(f"{SIGNATURE} {{ {HEAD} {body} }}"), "y, v, x", primal=False, keep="y")
     return gradient, gradient.source
 
 
 @EMULATED
-@pytest.mark.parametrize("name", [*KERNELS, *OVERLAPPING])
 @pytest.mark.parametrize("block", [32, 50])
+@pytest.mark.parametrize("name", [*KERNELS, *OVERLAPPING])
 def test_values(name: str, block: int) -> None:
     """Of whole warps and of parts of them. Zeros of the seed stay out, whatever they meet."""
     is_dealt, body = KERNELS.get(name, (True, OVERLAPPING.get(name, "")))

@@ -15,6 +15,7 @@ import pytest
 from run_text import run_emitted
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import Atomic, Block, Function, If, Param, Value
 from kernelgrad.ir.types import F32, I32, Pointer
@@ -42,7 +43,7 @@ def emitted(gradient: Any, grid: Any, block: Any, arguments: list[Any]) -> None:
 @pytest.mark.parametrize(("block", "lanes"), [((32, 2), 32), ((16, 4), 16), ((8, 4), 8), ((4, 8), 1), ((33, 1), 32)])
 def test_a_matrix_product(inner: int, block: tuple[int, int], lanes: int) -> None:
     """Rows are shared by 32, 16, 8 or 4 lanes; the last block of a row has fewer columns than threads."""
-    gradient = kg.gradient(kg.compile(PRODUCT)["k"], "c, a, b")
+    gradient = kg.gradient(kernel_of(PRODUCT), "c, a, b")
     assert "lane_sums" in gradient.source
     rng = np.random.default_rng(1)
     rows, columns = 2 * block[1], 2 * block[0] - 3
@@ -133,9 +134,9 @@ __global__ void k(double *y, const double *x, const double *w, const int *n) {{
 
 def kernel(name: str) -> Any:
     if name == "tiles":
-        return kg.compile(TILES)["k"]
+        return kernel_of(TILES)
     params = "double *y, const double *x, const double *w, const int *n"
-    return kg.compile(f"__global__ void k({params}) {{ {HEAD} {KERNELS[name][1]} }}")["k"]
+    return kernel_of(f"__global__ void k({params}) {{ {HEAD} {KERNELS[name][1]} }}")
 
 
 def arguments() -> list[Any]:
@@ -226,7 +227,7 @@ def test_a_counter_that_would_wrap() -> None:
     """Strips count in int if the loop uses its counter as one, and only as far as an int goes."""
     wide = PRODUCT.replace("for (int m = 0; m < inner; ++m)", "for (long long l = 0; l < inner; ++l) { int m = (int)l;")
     wide = wide.replace("b[m * columns + column];", "b[m * columns + column]; }")
-    source = kg.gradient(kg.compile(wide)["k"], "c, a, b").source
+    source = kg.gradient(kernel_of(wide), "c, a, b").source
     assert re.search(r"(\w+) == \(int\)\1", source)
 
 
@@ -260,7 +261,7 @@ def test_lanes_in_different_iterations(seed: int) -> None:
         }
         y[i] = out;
     }"""
-    gradient = kg.gradient(kg.compile(text)["k"], "y, x, w", primal=False, keep="y")
+    gradient = kg.gradient(kernel_of(text), "y, x, w", primal=False, keep="y")
     assert "lane_sums" in gradient.source
     rng = np.random.default_rng(seed)
     x, w, d_y = rng.standard_normal(32 * 16), rng.standard_normal(80), rng.standard_normal(32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from run_text import run_emitted
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.runtime.nvrtc import compile_only
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -50,7 +52,7 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int]]] = {
 def gradient_of(name: str) -> Any:
     params, body, _ = CASES[name]
     start = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
-    kernel = kg.compile(f"__global__ void k(float *y, {params}, const int *j, int n) {{ {start} {body} }}")["k"]
+    kernel = kernel_of(f"__global__ void k(float *y, {params}, const int *j, int n) {{ {start} {body} }}")
     return kg.gradient(kernel, "y, x", primal=False, keep="y")
 
 
@@ -88,12 +90,13 @@ ROWS = {
 }
 
 
+@cache
 def shared_weights(name: str) -> Any:
     type, body, _ = ROWS[name]
     start = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
     fill = f"{type} v[16]; for (int k = 0; k < 16; ++k) v[k] = x[i * 16 + k];"
     params = f"{type} *y, const {type} *x, const {type} *w, const int *j, int n"
-    kernel = kg.compile(f"__global__ void k({params}) {{ {start} {fill} {body} }}")["k"]
+    kernel = kernel_of(f"__global__ void k({params}) {{ {start} {fill} {body} }}")
     return kg.gradient(kernel, "y, x, w", primal=False, keep="y")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.runtime.nvrtc import compile_only
 from passing_cases import BLOCK, CASES, arguments, run, text
 
@@ -41,7 +42,7 @@ def test_what_is_printed(name: str, mode: str) -> None:
 def test_gradients_are_right(name: str) -> None:
     case = CASES[name]
     (*own, n), _ = arguments(case)
-    kg.check_gradient(kg.compile(case.source)["k"], case.listed, 1, BLOCK, (*own, n))
+    kg.check_gradient(kernel_of(case.source), case.listed, 1, BLOCK, (*own, n))
     first, *others = [run(case, mode) for mode in case.modes if mode != "R"]
     for other in others:
         for one, two in zip(first, other, strict=True):
@@ -51,11 +52,11 @@ def test_gradients_are_right(name: str) -> None:
 @pytest.mark.parametrize("name", ["restrict by the user", "const cast away"])
 def test_kernels_themselves(name: str) -> None:
     """They are launched as a part of gradients, too."""
-    assert restricted(kg.compile(CASES[name].source)["k"].source)["u"] == [False]
+    assert restricted(kernel_of(CASES[name].source).source)["u"] == [False]
 
 
 def test_tangents() -> None:
-    assert restricted(kg.jvp(kg.compile(CASES["restrict by the user"].source)["k"], "y, u, f").source)["u"] == [False]
+    assert restricted(kg.jvp(kernel_of(CASES["restrict by the user"].source), "y, u, f").source)["u"] == [False]
 
 
 BODIES = {
@@ -81,4 +82,4 @@ BODIES = {
 def test_by_what_is_done(body: str) -> None:
     """Of a parameter `x` that the user calls `__restrict__`."""
     source = f"__global__ void k(float *__restrict__ x, float *y, float **table) {{ int t = threadIdx.x; {body} }}"
-    assert restricted(kg.compile(source)["k"].source)["x"] == [BODIES[body]]
+    assert restricted(kernel_of(source).source)["x"] == [BODIES[body]]

@@ -12,6 +12,7 @@ from run_text import EmulationError, run_emitted
 
 import kernelgrad as kg
 from contraction import CONTRACTION
+from derived import kernel_of
 from kernelgrad.schedule.coarsen import unroll_and_jam
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -20,7 +21,7 @@ ONE_BY_ONE = "for (unsigned int block ="  # the loop over blocks that a thread c
 
 def source(text: str, **options: Any) -> str:
     settings = {"primal": False, "keep": "c", **options}
-    return kg.gradient(kg.compile(text)["k"], "c, a, b", **settings).source
+    return kg.gradient(kernel_of(text), "c, a, b", **settings).source
 
 
 def run(text: str, rows: int, inner: int, columns: int, block: int) -> None:
@@ -107,7 +108,7 @@ def test_loops_without_iterations_read_nothing() -> None:
 
 def test_copies_of_small_adjoints() -> None:
     """Neighbouring blocks have the same copy."""
-    gradient = kg.gradient(kg.compile(CONTRACTION)["k"], "c, a, b", primal=False, keep="c")
+    gradient = kg.gradient(kernel_of(CONTRACTION), "c, a, b", primal=False, keep="c")
     variant = gradient.variant(facts=replace(gradient.usual, copied=frozenset("b")))
     assert "_copies_d_b" in variant.source(0) and ONE_BY_ONE in variant.source(0)
 
@@ -137,7 +138,7 @@ def test_not_where_the_order_is_fixed() -> None:
 
 
 def test_explained() -> None:
-    kernel = kg.compile(CONTRACTION)["k"]
+    kernel = kernel_of(CONTRACTION)
     assert "two neighbouring blocks" in kg.gradient(kernel, "c, a, b", primal=False, keep="c").explain()
     assert "two neighbouring blocks" not in kg.gradient(kernel, "c, a, b").explain()
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from derived import kernel_of
 from kernelgrad.autodiff.accumulate.gather import pattern
 from kernelgrad.launches.choice import gathers
 from kernelgrad.runtime.config import make_launch
+from some_cases import in_turn
 
 CONVOLUTION = """__global__ void k(T *y, const T *x, const T *w, int C, int K, int H, int W) {
     int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y * blockDim.y + threadIdx.y, o = blockIdx.z;
@@ -66,14 +68,16 @@ def _expected(x: Any, w: Any, g: Any) -> tuple[Any, Any]:
     return d_x, d_w
 
 
-@pytest.mark.parametrize("settings", [{}, {"deterministic": True}, {"primal": False, "keep": "y", "assign": "x, w"}])
-@pytest.mark.parametrize("shape", SHAPES)
+SETTINGS: tuple[dict[str, Any], ...] = ({}, {"deterministic": True}, {"primal": False, "keep": "y", "assign": "x, w"})
+
+
+@pytest.mark.parametrize(("shape", "settings"), in_turn(SHAPES, SETTINGS))
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_of_convolutions(form: str, shape: str, settings: dict[str, Any]) -> None:
     C, K, H, W, block = SHAPES[shape]
     guard, tap = FORMS[form]
     text = CONVOLUTION.replace("GUARD", guard).replace("TAP", tap).replace("T(0)", "0.0").replace("T ", "double ")
-    gradient = kg.gradient(kg.compile(text)["k"], "y, x, w", **settings)
+    gradient = kg.gradient(kernel_of(text), "y, x, w", **settings)
     rng = np.random.default_rng(2)
     x, w, g = (rng.standard_normal(s) for s in ((C, H, W), (K, C, 3, 3), (K, H, W)))
     start = 9.0 if "assign" in settings else 0.0
@@ -96,7 +100,7 @@ NOT_SUMMED = {
 @pytest.mark.parametrize("name", NOT_SUMMED)
 def test_others_are_not(name: str) -> None:
     parameters = "double *y, const double *x, const double *w"
-    kernel = kg.compile(f"__global__ void k({parameters}) {{ {AT} y[b * 64 + i] = {NOT_SUMMED[name]}; }}")["k"]
+    kernel = kernel_of(f"__global__ void k({parameters}) {{ {AT} y[b * 64 + i] = {NOT_SUMMED[name]}; }}")
     gradient = kg.gradient(kernel, "y, x, w")
     x, w = np.random.default_rng(1).random(200), np.random.default_rng(4).random(5)
     arguments = [np.zeros(256), x, w]
@@ -114,7 +118,7 @@ def test_every_thread_of_a_short_row_is_in_the_sum(block: int) -> None:
         for (int j = 0; j < m; ++j) s += x[j * n + i] * w[b * m + j];
         y[b * n + i] = s * s;
     }}"""
-    kernel, n, m = kg.compile(text)["k"], 21, 3
+    kernel, n, m = kernel_of(text), 21, 3
     rng = np.random.default_rng(0)
     arguments = [np.zeros(2 * n), rng.standard_normal(m * n), rng.standard_normal(2 * m), n, m]
     kg.check_gradient(kernel, "y, x, w", (-(-n // block), 2), block, arguments)

@@ -13,6 +13,7 @@ from flat_convolutions import SPELLINGS, expected, launch_of, sizes_of, text_of
 from kernelgrad.autodiff.accumulate.gather import pattern
 from kernelgrad.launches.choice import gathers
 from kernelgrad.runtime.config import make_launch
+from some_cases import in_turn
 
 SHAPES = {
     "usual": ((2, 2, 3, 6, 7), 32),
@@ -54,16 +55,9 @@ def _check(spelling: str, shape: tuple[int, ...], block: int, settings: dict[str
     return _found(gradient, grid, block, arguments)
 
 
-@pytest.mark.parametrize(
-    ("shape", "form"),
-    [
-        pytest.param(shape, form, marks=() if shape == "usual" or form == next(iter(FORMS)) else pytest.mark.slow)
-        for shape in SHAPES
-        for form in FORMS
-    ],
-)
-@pytest.mark.parametrize("spelling", SPELLINGS)
-def test_convolutions(spelling: str, shape: str, form: str, _blocks_sum: None) -> None:
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("spelling", "form"), in_turn(SPELLINGS, tuple(FORMS)))
+def test_convolutions(spelling: str, form: str, shape: str, _blocks_sum: None) -> None:
     found = _check(spelling, *SHAPES[shape], FORMS[form])
     if shape == "usual":
         tiles = {name: gather.tile for name, gather in found.items()}

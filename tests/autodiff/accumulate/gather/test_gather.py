@@ -13,6 +13,7 @@ from gather_cases import AT, AT_2, ATOMIC, GATHERED, Case, arguments_of
 from kernelgrad.autodiff.accumulate.gather.plan import Box, Gather
 from kernelgrad.launches.choice import gather_parts
 from kernelgrad.runtime.config import make_launch
+from some_cases import in_turn
 
 CASES = {**GATHERED, **ATOMIC}
 FORMS: dict[str, dict[str, Any]] = {"joint": {}, "reverse": {"primal": False}, "deterministic": {"deterministic": True}}
@@ -33,8 +34,7 @@ def test_is_chosen_where_it_is_right(name: str) -> None:
     assert _gathered(gradient, case, arguments_of(case)) - {"w"} == set(case.gathered.split()) - {"w"}
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", CASES, scope="module")
+@pytest.mark.parametrize(("name", "form"), in_turn(CASES, tuple(FORMS)))
 def test_values(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the same gradient with its updates where the kernel reads."""
     case = CASES[name]

@@ -12,6 +12,7 @@ from derived import kernel_of
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import Ways
+from some_cases import in_turn
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; T s = 0;"  # noqa: E741
 WINDOWS = {
@@ -60,6 +61,9 @@ def gathers(gradient: Any, args: list[Any], n: int) -> list[Any]:
     return list(facts.gathered)
 
 
+FORMS: dict[str, dict[str, Any]] = {"joint": {}, "reverse": {"primal": False, "keep": "y", "assign": "x"}}
+
+
 @pytest.mark.parametrize("name", ALL, scope="module")
 def test_is_chosen_where_it_is_right(name: str) -> None:
     gradient = kg.gradient(compiled(ALL[name], "float"), "y, x")
@@ -67,11 +71,11 @@ def test_is_chosen_where_it_is_right(name: str) -> None:
     assert any(gather.taps for gather in gathers(gradient, arguments("float", SIZE), SIZE)) == (name in WINDOWS)
 
 
-@pytest.mark.parametrize("options", [{}, {"primal": False, "keep": "y", "assign": "x"}])
-@pytest.mark.parametrize(("type", "n", "first"), [("float", SIZE, 0), ("double", SIZE - 5, 0), ("float", SIZE - 6, 1)])
-@pytest.mark.parametrize("name", ALL, scope="module")
-def test_values(name: str, type: str, n: int, first: int, options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`first`: buffers that begin between multiples of 16 bytes are loaded element by element."""
+@pytest.mark.parametrize("buffers", [("float", SIZE, 0), ("double", SIZE - 5, 0), ("float", SIZE - 6, 1)])
+@pytest.mark.parametrize(("name", "form"), in_turn(ALL, tuple(FORMS)))
+def test_values(name: str, buffers: tuple[str, int, int], form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers that begin between multiples of 16 bytes, at the last of the three, are loaded element by element."""
+    (type, n, first), options = buffers, FORMS[form]
     found = []
     for scattered in (False, True):
         if scattered:
