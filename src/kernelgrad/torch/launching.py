@@ -28,6 +28,7 @@ from ..runtime.scratch import LENDER
 from .calls import Call, Maybe, Tensor
 
 _STRIDED = torch.strided
+TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 def refuse_recording() -> None:
@@ -48,6 +49,7 @@ class Launcher:
         atomics = (op for op in walk(kernel.function.body) if isinstance(op, Atomic))
         self._adds_floats = any(isinstance(t := op.result.type, Scalar) and t.is_float for op in atomics)
         self._versions = dict.fromkeys(kernel._constant_names, -1)
+        self.has_conditions = self._adds_floats or bool(self._versions)  # on which it may be refused
 
     # ---- the four operators
 
