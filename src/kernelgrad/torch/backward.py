@@ -11,7 +11,7 @@ import torch
 from ..runtime.config import Launch
 from . import prepared
 from .calls import Maybe, Tensor
-from .launching import TENSORS, lending, plain
+from .launching import TENSORS, lending
 from .prepared import Lines, Ready, fetched
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Backward:
             at = self._place[name]
             if self._grads[at] is None:
                 return self._zeros(lines, name) if name in roles.updated and name in plan.wanted else "None"
-            return self._plain(lines, f"g{at}") if name in roles.pure_outputs else self._copied(lines, f"g{at}")
+            return self._plain(lines, name, f"g{at}") if name in roles.pure_outputs else self._copied(lines, f"g{at}")
         if name not in plan.wanted:
             return "None"
         return self._zeros(lines, name) if plan.launch is None else self._empty(lines, name)
@@ -122,11 +122,13 @@ class Backward:
             return self._output(lines, name) if joint or roles[name].read else "None"
         if saved is None:
             return self._zeros(lines, name) if joint else "None"
-        return self._copied(lines, saved) if joint and name in roles.updated else self._plain(lines, saved)
+        return self._copied(lines, saved) if joint and name in roles.updated else self._plain(lines, name, saved)
 
-    @staticmethod
-    def _plain(lines: Lines, tensor: str) -> str:
-        return f"{tensor} if {prepared.plain_memory(lines, tensor)} else {lines.name(plain)}({tensor})"
+    def _plain(self, lines: Lines, name: str, tensor: str) -> str:
+        plain = f"{lines.name(self._eager.launcher.plain)}({name!r}, {tensor})"
+        if name in self._eager.launcher.alignments:
+            return plain
+        return f"{tensor} if {prepared.plain_memory(lines, tensor)} else {plain}"
 
     @staticmethod
     def _copied(lines: Lines, tensor: str) -> str:

@@ -26,7 +26,7 @@ from ..runtime.tracing import fill_placeholder
 from . import prepared
 from .backward import Backward
 from .calls import Call, Maybe, Tensor
-from .launching import TENSORS, in_memory, is_plain_memory, lending, make_launch_of, refuse_recording
+from .launching import TENSORS, lending, make_launch_of, refuse_recording
 from .prepared import Ready, fetched
 
 if TYPE_CHECKING:
@@ -245,10 +245,8 @@ class Eager:
 
     def _arrays(self, plan: Plan, tensors: Sequence[Any]) -> list[Any]:
         """Those that a launch is given: the inputs, or copies of them, then outputs."""
-        count = len(self.roles.arrays)
-        pool: list[Any] = [
-            a if is_plain_memory(a) else self._in_memory(k, a.detach()) for k, a in enumerate(tensors[:count])
-        ]
+        given = zip(self.roles.arrays, tensors, strict=False)
+        pool: list[Any] = [self._in_memory(name, array.detach()) for name, array in given]
         for k in self._updated:
             pool[k] = tensors[k].detach().clone(memory_format=torch.contiguous_format)
         for shape, dtype, like in plan.made:
@@ -274,9 +272,9 @@ class Eager:
         lines.add(f"return {', '.join(pool[k] for k in self._results)}")
         return lines.made()
 
-    def _in_memory(self, place: int, array: Tensor) -> Tensor:
-        self.launcher.check_layout(self.roles.arrays[place], array)
-        return in_memory(array)
+    def _in_memory(self, name: str, array: Tensor) -> Maybe:
+        self.launcher.check_layout(name, array)
+        return self.launcher.plain(name, array)
 
     def _slowly(self, launch: Launch, args: tuple[Any, ...]) -> None:
         with torch.no_grad(), lending():
