@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch_kernels import MODULE, elementwise, random, weighted  # noqa: E402
 
 WEIGHTED = elementwise("weighted", {"y": "x"})
-GROW = elementwise("grow")
+GROW, INFERRED = elementwise("grow"), kg.torch.op(MODULE["weighted"], {"y": "x"})
 
 
 def close(found: Any, expected: Any) -> None:
@@ -96,6 +96,16 @@ def make(name: str, *args: Any, **settings: Any) -> kg.torch.Op:
             lambda: WEIGHTED(random(3), random(3), random(3)),
             kg.ArgumentError,
             "'a'.*floating-point tensor of one element, got",
+        ),
+        (
+            lambda: INFERRED(random(3), random(3), 1.0, n=2.5),
+            kg.ArgumentError,
+            r"'n' \(int\) wants an integer, got float",
+        ),
+        (
+            lambda: INFERRED(random(3), random(3), 1.0, n=torch.arange(2)),
+            kg.ArgumentError,
+            r"'n' \(int\) wants an integer, got a tensor of torch.int64 of shape \(2,\)",
         ),
         (lambda: WEIGHTED(random(3).float(), random(3), 1.0), kg.ArgumentError, "'x'.*float64.*got a float32"),
     ],

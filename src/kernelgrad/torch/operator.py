@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import torch
 
 from .. import requests
@@ -113,7 +114,9 @@ class Op(Asked):
         for key, size in self._sizes.items():
             named[key] = self._value(f'sizes["{key}"]', size, named)
         for key in self._roles.integers:
-            if not isinstance(named[key], _INTEGERS) and not hasattr(named[key], "__index__"):
+            if isinstance(named[key], np.bool_):
+                named[key] = bool(named[key])
+            if not _is_integer(named[key]):
                 raise self._refuse(key, "wants an integer", named[key])
         return named
 
@@ -270,6 +273,12 @@ def _is_number(given: Any) -> bool:
     if isinstance(given, torch.Tensor):
         return bool(given.numel() == 1 and given.is_floating_point())
     return isinstance(given, _NUMBERS) or hasattr(given, "__float__")
+
+
+def _is_integer(given: Any) -> bool:
+    if isinstance(given, torch.Tensor):
+        return bool(given.numel() == 1 and not given.is_floating_point() and not given.is_complex())
+    return isinstance(given, _INTEGERS) or hasattr(given, "__index__")
 
 
 def _kernel(given: Any) -> Kernel:
