@@ -117,10 +117,10 @@ def raw_kernel(name: str, device: str) -> Callable[..., None]:
         for k, array in enumerate(arrays):
             values[k] = array.data_ptr()
         values[len(arrays)] = N
-        shape = 1, 1, 1, N, 1, 1, 0
-        if ours.launch_kernel(function, *shape, stream(0), addresses, None) != 0:  # this thread has no context yet
+        whole = function, 1, 1, 1, N, 1, 1, 0, ctypes.c_void_p(stream(0)), addresses, None
+        if ours.launch_kernel(*whole) != 0:  # this thread has no context yet
             check(ours, ours.cuCtxPushCurrent(primary_context(0)))
-            assert ours.launch_kernel(function, *shape, stream(0), addresses, None) == 0
+            assert ours.launch_kernel(*whole) == 0
 
     return launch
 
