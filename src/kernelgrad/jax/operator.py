@@ -218,8 +218,8 @@ def op(
     in particular, where every element is written. `deterministic`, `tape_budget`, `assume`, `report_nan`: see
     `kg.gradient`. `__constant__` variables are taken as they are now.
 
-    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first derivatives
-    in reverse mode; it takes no settings."""
+    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first
+    and second derivatives; it takes no settings."""
     if isinstance(kernel, Recorded):
         from .recorded import program_op
 

@@ -61,6 +61,8 @@ class Op(Asked):
         if torch.compiler.is_compiling() or not is_plain():
             return self._operator(*self._arguments(self._named(args, keywords)))
         refuse_recording()
+        if keywords:
+            args, keywords = self._in_order(args, keywords)
         key = None if keywords else self._key(args)
         if key is not None:
             plan = self._plans.get(key[0])
@@ -73,6 +75,14 @@ class Op(Asked):
         if key is not None:
             self._remember(key[0], planned[0])
         return self._eager.run(*planned)
+
+    def _in_order(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All by position, if that is what it takes; else as they are, which is told later."""
+        count = len(args) + len(keywords)
+        rest = (self._all_names if count == len(self._all_names) else self._names)[len(args) :]
+        if len(rest) != len(keywords) or not all([name in keywords for name in rest]):  # noqa: C419 this is quicker
+            return args, keywords
+        return (*args, *[keywords[name] for name in rest]), {}
 
     def _key(self, args: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         """What a call's plan depends on, and the tensors and numbers that it is run with, Note [Keys of calls]."""
@@ -243,8 +253,8 @@ def op(
     `kg.gradient`. `tape_bytes`: room for a tape whose length depends on what arrays hold, of the same length for every
     thread. Without it such a tape is counted before each backward, which cannot be while a CUDA graph is captured.
 
-    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first derivatives
-    in reverse mode; it takes no settings."""
+    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first
+    and second derivatives; it takes no settings."""
     if isinstance(kernel, Recorded):
         from .recorded import program_op
 
