@@ -96,33 +96,40 @@ N = 256
 
 
 def raw_kernel(name: str, device: str) -> Callable[..., None]:
-    """As somebody would launch it by hand: the driver called through its bindings; nothing at all on the CPU."""
+    """As somebody would launch it by hand who counts microseconds: the driver is called with arguments that are only
+    filled in; nothing at all on the CPU."""
     if device == "cpu":
         return lambda *_: None
-    import numpy as np
+    import ctypes
+
     import torch
-    from cuda.bindings import driver
 
     from kernelgrad.runtime.cuda import compile_only
+    from kernelgrad.runtime.devices import check, driver, limits, primary_context
 
-    major, minor = torch.cuda.get_device_capability()
-    _, module = driver.cuModuleLoadData(compile_only(TORCH_SOURCE, f"sm_{major}{minor}"))
-    _, function = driver.cuModuleGetFunction(module, name.encode())
+    ours, stream = driver(), torch._C._cuda_getCurrentRawStream
+    module = check(ours, ours.cuModuleLoadData(compile_only(TORCH_SOURCE, limits(0).arch)))
+    function = ctypes.c_void_p(check(ours, ours.cuModuleGetFunction(module, name.encode())))
+    values = (ctypes.c_uint64 * 6)()
+    addresses = (ctypes.c_void_p * 6)(*[ctypes.addressof(values) + 8 * k for k in range(6)])
 
     def launch(*arrays: Any) -> None:
-        values = [np.array([a.data_ptr()], np.uint64) for a in arrays] + [np.array([N], np.int32)]
-        addresses = np.array([v.ctypes.data for v in values], np.uint64)
-        stream = torch.cuda.current_stream().cuda_stream
-        driver.cuLaunchKernel(function, 1, 1, 1, N, 1, 1, 0, stream, addresses.ctypes.data, 0)
+        for k, array in enumerate(arrays):
+            values[k] = array.data_ptr()
+        values[len(arrays)] = N
+        whole = function, 1, 1, 1, N, 1, 1, 0, ctypes.c_void_p(stream(0)), addresses, None
+        if ours.launch_kernel(*whole) != 0:  # this thread has no context yet
+            check(ours, ours.cuCtxPushCurrent(primary_context(0)))
+            assert ours.launch_kernel(*whole) == 0
 
     return launch
 
 
-def by_hand(device: str) -> Any:
-    """The shortest function that computes the same; on the CPU, without its kernels."""
+def by_hand(device: str, is_empty: bool = False) -> Any:
+    """The shortest function that computes the same; on the CPU, or where it is to be empty, without its kernels."""
     import torch
 
-    multiply, reverse = raw_kernel("multiply", device), raw_kernel("reverse", device)
+    multiply, reverse = (raw_kernel(name, "cpu" if is_empty else device) for name in ("multiply", "reverse"))
 
     class Product(torch.autograd.Function):
         @staticmethod
@@ -186,7 +193,7 @@ def in_torch(batches: int) -> None:
     x, w = (torch.ones(N, device=device) for _ in range(2))
     y, seed, d_x, d_w = (torch.ones(N, device=device) for _ in range(4))
     leaves = [t.clone().requires_grad_() for t in (x, w)]
-    op, hand = kg.torch.op(kernel, {"y": "x"}, fill={"y": None}), by_hand(device)
+    op, hand, empty = kg.torch.op(kernel, {"y": "x"}, fill={"y": None}), by_hand(device), by_hand(device, True)
     filled = kg.torch.op(kernel, {"y": "x"})
 
     def backward(of: Any) -> Callable[[], None]:
@@ -205,10 +212,12 @@ def in_torch(batches: int) -> None:
     runs: dict[str, Callable[[], None]] = {
         "launch": lambda: kernel[1, N](y, x, w, N),
         "gradient launch": lambda: gradient[1, N](None, x, w, N, seed, d_x, d_w),
+        "by hand without a kernel, forward": lambda: empty(*leaves),
         "by hand, forward": lambda: hand(*leaves),
         "operator, without a graph": lambda: op(x, w),
         "operator, forward": lambda: op(*leaves),
         "operator, forward, output zeroed": lambda: filled(*leaves),
+        "by hand without a kernel, backward": backward(empty),
         "by hand, backward": backward(hand),
         "operator, backward": backward(op),
         "by hand, backward on this thread": here(backward(hand)),

@@ -78,6 +78,15 @@ def on_cpu() -> Iterator[None]:
     jax.config.update("jax_enable_x64", False)
 
 
+def shard_map(f: Any, checked: bool = True, **settings: Any) -> Any:
+    """Before JAX 0.6 it is elsewhere, and never checked: it has no rules for primitives that are not JAX's own."""
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(f, check_vma=checked, **settings)
+    from jax.experimental.shard_map import shard_map as old
+
+    return old(f, check_rep=False, **settings)
+
+
 def op(name: str, outputs: Any = None, **settings: Any) -> kg.jax.Op:
     return kg.jax.op(MODULE[name], outputs, **settings)
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 jax = pytest.importorskip("jax")
-if not hasattr(jax, "shard_map"):
-    pytest.skip("jax.shard_map came with JAX 0.6", allow_module_level=True)
 import jax.numpy as jnp  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
-from jax_kernels import close, grow, on_cpu, op, random, weighted  # noqa: E402
+from jax_kernels import close, grow, on_cpu, op, random, shard_map, weighted  # noqa: E402
 
 SPLIT, SAME = PartitionSpec("d"), PartitionSpec()
 WEIGHTED, GROW = op("weighted", {"y": "x"}), op("grow")
@@ -33,7 +31,7 @@ def mesh() -> Any:
 
 
 def sharded(f: Any, checked: bool, w: Any = SPLIT) -> Any:
-    return jax.shard_map(f, mesh=mesh(), in_specs=(SPLIT, w, SAME), out_specs=SPLIT, check_vma=checked)
+    return shard_map(f, checked, mesh=mesh(), in_specs=(SPLIT, w, SAME), out_specs=SPLIT)
 
 
 def along(f: Any) -> Any:
@@ -77,7 +75,7 @@ def test_sums_over_devices() -> None:
 
     def gradient(f: Any) -> Any:
         total = lambda *z: jax.lax.psum(f(*z).sum(), "d")  # noqa: E731
-        return jax.jit(jax.grad(jax.shard_map(total, mesh=mesh(), in_specs=(SPLIT, SPLIT, SAME), out_specs=SAME), ALL))
+        return jax.jit(jax.grad(shard_map(total, mesh=mesh(), in_specs=(SPLIT, SPLIT, SAME), out_specs=SAME), ALL))
 
     close(gradient(WEIGHTED)(x, w, a), jax.grad(lambda *z: weighted(*z).sum(), ALL)(x, w, a))
 
@@ -87,7 +85,7 @@ def test_a_loop_of_updates_in_shards() -> None:
 
     def loss(f: Any) -> Any:
         looped = lambda x, a: jax.lax.scan(lambda c, _: (f(c, a), None), x, None, length=3)[0]  # noqa: E731
-        shards = jax.shard_map(looped, mesh=mesh(), in_specs=(SPLIT, SAME), out_specs=SPLIT)
+        shards = shard_map(looped, mesh=mesh(), in_specs=(SPLIT, SAME), out_specs=SPLIT)
         return jax.jit(jax.value_and_grad(lambda x, a: shards(x, a).sum(), (0, 1)))
 
     close(loss(GROW)(x, a), loss(grow)(x, a))

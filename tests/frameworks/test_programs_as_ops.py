@@ -251,16 +251,16 @@ def test_jax_on_two_devices() -> None:
     """At once, on both: they take turns."""
     jax = pytest.importorskip("jax")
     if not hasattr(jax, "shard_map"):
-        pytest.skip("jax.shard_map came with JAX 0.6")
+        pytest.skip("before JAX 0.6, shard_map keeps no numbers for a backward, only arrays")
     from jax.sharding import Mesh, PartitionSpec
-    from jax_kernels import close, on_cpu
+    from jax_kernels import close, on_cpu, shard_map
 
     with on_cpu():
         op, (u, kappa, dt) = kg.jax.op(program(both=False)), map(jax.numpy.asarray, given())
         mesh, split, same = Mesh(np.array(jax.devices("cpu")), ("d",)), PartitionSpec("d"), PartitionSpec()
 
         def loss(f: Any, both: Any) -> Any:
-            one = jax.shard_map(f, mesh=mesh, in_specs=(split, same, same), out_specs=split)
+            one = shard_map(f, mesh=mesh, in_specs=(split, same, same), out_specs=split)
             return (one(both, kappa, dt) ** 2).sum()
 
         both = jax.numpy.concatenate([u, u * 1.1])

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch_kernels import MODULE, elementwise, random, weighted  # noqa: E402
 
 WEIGHTED = elementwise("weighted", {"y": "x"})
-GROW = elementwise("grow")
+GROW, INFERRED = elementwise("grow"), kg.torch.op(MODULE["weighted"], {"y": "x"})
 
 
 def close(found: Any, expected: Any) -> None:
@@ -97,6 +97,16 @@ def make(name: str, *args: Any, **settings: Any) -> kg.torch.Op:
             kg.ArgumentError,
             "'a'.*floating-point tensor of one element, got",
         ),
+        (
+            lambda: INFERRED(random(3), random(3), 1.0, n=2.5),
+            kg.ArgumentError,
+            r"'n' \(int\) wants an integer, got float",
+        ),
+        (
+            lambda: INFERRED(random(3), random(3), 1.0, n=torch.arange(2)),
+            kg.ArgumentError,
+            r"'n' \(int\) wants an integer, got a tensor of torch.int64 of shape \(2,\)",
+        ),
         (lambda: WEIGHTED(random(3).float(), random(3), 1.0), kg.ArgumentError, "'x'.*float64.*got a float32"),
     ],
 )
@@ -145,3 +155,30 @@ def test_a_size_that_is_given(package: str) -> None:
             kg.ArgumentError, match="'x' has 6 elements, and n is 50: every thread before that reads one$"
         ):
             make(PARTS, {"y": (50,), "z": (50,)})(rand(6), rand(50), n=50)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
+def test_vectors_of_tensors_that_begin_anywhere() -> None:
+    """Slices as inputs, and as gradients that come back: those of what was concatenated."""
+    op = kg.torch.op(
+        kg.compile("""__global__ void turn(float2 *y, const float2 *x, int n) {
+            int i = blockIdx.x * blockDim.x + threadIdx.x;
+            if (i < n) y[i] = make_float2(x[i].x * x[i].y, x[i].x);
+        }""")["turn"],
+        {"y": "x"},
+        sizes={"n": lambda x, **_: x.numel() // 2},
+        grid=1,
+    )
+
+    def loss(f: Any) -> Any:
+        return lambda x: (torch.cat([x[:1], f(x[1:])]) ** 2).sum()
+
+    def plain(x: Any) -> Any:
+        return torch.stack([x[::2] * x[1::2], x[::2]], 1).reshape(-1)
+
+    x = torch.arange(7.0, requires_grad=True)
+    for grad in (lambda f: torch.autograd.grad(f(x), x)[0], lambda f: torch.func.grad(f)(x.detach())):
+        for _ in range(4):
+            torch.testing.assert_close(grad(loss(op)), grad(loss(plain)))
+    slices = x.detach()[1:], x.detach()[:-1]
+    torch.testing.assert_close(*[torch.func.jvp(f, slices[:1], slices[1:])[1] for f in (op, plain)])

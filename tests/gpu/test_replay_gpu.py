@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.runtime.devices import context_number, driver
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
@@ -100,6 +101,7 @@ def test_other_threads(replayed: list[bool]) -> None:
 
     def go() -> None:
         MODULE["scale"][4, 256](y, x, 3.0, N)
+        assert driver().cuCtxGetCurrent() == (0, context_number(0))  # which it keeps
         wrong.append(float((y - 3 * x * x).abs().max()))
 
     for _ in range(4):

@@ -179,6 +179,43 @@ def test_integers_among_inputs_and_outputs(module: Any) -> None:
         kg.jvp(tape.program((c, x), (c,)))
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"keep": "y"}, {"assign": "x"}, {"primal": False, "keep": "y", "assign": "x, a"}]
+)
+def test_recorded_gradients(module: Any, settings: dict[str, Any]) -> None:
+    """Adjoints that are added to, kept, assigned; numbers, adjoints of which the program goes on with."""
+    inputs = {
+        "y": np.zeros(4),
+        "x": X.copy(),
+        "a": np.array(1.5),
+        "d_y": T.copy(),
+        "d_x": np.ones(4),
+        "d_a": np.ones(1),
+    }
+    y, x, a, d_y, d_x, d_a = inputs.values()
+    with kg.record() as tape:
+        kg.gradient(module["scale"], "y, x, a", **settings)[1, 4](y, x, a, d_y, d_x, d_a)
+        module["scale"][1, 4](x, d_x, 1.0)
+    p = tape.program(tuple(inputs.values()), (y, x, d_y, d_x, d_a))
+    t = kg.jvp(p)
+    rng = np.random.default_rng(1)
+    at, along = ([rng.uniform(0.5, 1.5, v.shape).reshape(v.shape) for v in inputs.values()] for _ in range(2))
+    for only in (None, 1, 3, 4):
+        moved = [np.asarray(v) if only in (None, k) else None for k, v in enumerate(along)]
+        h = 1e-6
+        ends = [
+            p(*[np.array(v if m is None else v + s * h * m) for v, m in zip(at, moved, strict=True)]) for s in (1, -1)
+        ]
+        found = t(*map(np.array, at), *moved)
+        for value, tangent, up, down in zip(found[:5], found[5:], *ends, strict=True):
+            np.testing.assert_allclose(value, (up + down) / 2, rtol=1e-8)
+            np.testing.assert_allclose(tangent, (up - down) / (2 * h), rtol=1e-7, atol=1e-7)
+    with pytest.raises(
+        kg.UnsupportedError, match="jvp of the gradient of scale cannot be reversed: .* third derivative"
+    ):
+        kg.gradient(t)
+
+
 def test_refusals(module: Any) -> None:
     x, y = X.copy(), np.zeros(4)
     with kg.record() as tape:

@@ -101,3 +101,36 @@ def test_memory_is_freed_on_the_stream_that_used_it_last(monkeypatch: pytest.Mon
     del stays, moves
     gc.collect()
     assert sorted(freed) == [(128, 1), (128, 2)]
+
+
+class Contexts:
+    """A driver that has them in a stack."""
+
+    def __init__(self, *stack: int):
+        self.stack = [0, *stack]
+
+    def cuCtxGetCurrent(self) -> tuple[int, int]:
+        return 0, self.stack[-1]
+
+    def cuCtxPushCurrent(self, context: int) -> tuple[int]:
+        self.stack.append(context)
+        return (0,)
+
+    def cuCtxPopCurrent(self) -> tuple[int, int]:
+        return 0, self.stack.pop()
+
+
+@pytest.mark.parametrize(
+    ("device", "before", "after"), [(0, 0, 100), (1, 0, 0), (0, 7, 7), (1, 100, 100), (0, 100, 100)]
+)
+def test_contexts(device: int, before: int, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread without one keeps the first device's."""
+    bindings = Contexts(*([before] if before else []))
+    monkeypatch.setattr(devices, "driver", lambda: bindings)
+    monkeypatch.setattr(devices, "check", lambda _, found: found[1] if len(found) > 1 else None)
+    for name in ("primary_context", "context_number"):
+        monkeypatch.setattr(devices, name, lambda number: 100 + number)
+    for _ in range(2):
+        with devices.current(device):
+            assert bindings.stack[-1] == 100 + device
+        assert bindings.stack[-1] == after and len(bindings.stack) <= 2

@@ -78,7 +78,8 @@ class Recorded:
         try:
             return ProgramGradient(self.moving)
         except (TapeError, UnsupportedError) as error:
-            raise UnsupportedError(f"the recorded program has no second derivatives: {error}", hint=HINT) from error
+            reason = error.message if isinstance(error, UnsupportedError) else str(error)
+            raise UnsupportedError(f"the recorded program has no second derivatives: {reason}", hint=HINT) from error
 
     def prepare(self, kind: str) -> None:
         """Here, where what a derivative lacks is told to whoever asks for it, and not in a framework's thread."""

@@ -23,7 +23,7 @@ from ..derivatives.asked.settings import make_settings
 from ..derivatives.gradient import Gradient
 from ..derivatives.jvp import Tangent
 from ..derivatives.second_order.code import Slot
-from ..derivatives.second_order.kinds import gradient_of_gradient, gradient_of_tangent
+from ..derivatives.second_order.kinds import gradient_of_gradient, gradient_of_tangent, tangent_of_gradient
 from ..derivatives.second_order.second_order import SecondOrder
 from ..errors import TapeError, UnsupportedError
 from ..ir.types import Pointer, Type
@@ -61,9 +61,9 @@ class DerivativeStep(ArgumentStep):
         self.target, self.name = target, f"{what} of {kernel.name}"
         self._refuse_more()
         self._names = dict(zip(given, names, strict=True))
-        self._types = {p.name: p.type for p in user_params(kernel.function)}
-        own = [(p, self._types[p], value) for p, value in zip(self._types, args, strict=True)]
-        more = [(self._names[p], _given_type(self._types[p]), value) for p, value in given.items()]
+        self.types = {p.name: p.type for p in user_params(kernel.function)}
+        own = [(p, self.types[p], value) for p, value in zip(self.types, args, strict=True)]
+        more = [(self._names[p], _given_type(self.types[p]), value) for p, value in given.items()]
         self.frozen = freeze_all((*own, *more), {})
         self.numbers = self.frozen.numbers
         self.spans = {
@@ -74,11 +74,25 @@ class DerivativeStep(ArgumentStep):
         self._shared = self._find_shared()
         self._refuse_wider()
 
+    @property
+    def own_args(self) -> tuple[Any, ...]:
+        """Those of the kernel."""
+        return self.frozen.args[: len(self.types)]
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The adjoints or tangents, by the kernel's parameters."""
+        return dict(zip(self._names, self.frozen.args[len(self.types) :], strict=True))
+
+    def adjoint(self, param: str) -> tuple[str, Type]:
+        """The path and the type of a parameter's adjoint or tangent."""
+        return self._names[param], _given_type(self.types[param])
+
     @classmethod
     def again(cls, step: DerivativeStep, moved: Callable[[Any], Any], numbers: tuple[Number, ...]) -> DerivativeStep:
         """The same launch with other arrays."""
         args = tuple([moved(value) for value in step.frozen.args])
-        count = len(step._types)
+        count = len(step.types)
         made = cls(step.target, step.launch, args[:count], dict(zip(step._names, args[count:], strict=True)))
         made.tell(step.numbers, numbers)
         return made
@@ -174,7 +188,7 @@ class DerivativeStep(ArgumentStep):
         stream = shadows.stream_on(self.device)
         copies = Memory([Place(*run, stream) for run in shadows.cells(self._spans_of(self._replaced))])
         args = [copies.moved_all(value) for value in self.frozen.args]
-        own, given = args[: len(self._types)], dict(zip(self._names, args[len(self._types) :], strict=True))
+        own, given = args[: len(self.types)], dict(zip(self._names, args[len(self.types) :], strict=True))
         adjoints = Adjoints(self, shadows, stream)
         slots = [self._argument(slot, given, adjoints) for slot in self.second.slots]
         launch = self.launch
@@ -192,11 +206,11 @@ class DerivativeStep(ArgumentStep):
         """What the second derivative gets for a slot: an adjoint or a tangent that was given, or the adjoint of an
         argument."""
         if slot.role == "second":
-            return adjoints.of(slot.of, self._types[slot.of])
+            return adjoints.of(slot.of, self.types[slot.of])
         if slot.role == ("adjoint" if isinstance(self.target, Gradient) else "tangent"):
             return given.get(slot.of)
         name = self._names.get(slot.of)
-        return None if name is None or given[slot.of] is None else adjoints.of(name, _given_type(self._types[slot.of]))
+        return None if name is None or given[slot.of] is None else adjoints.of(name, _given_type(self.types[slot.of]))
 
     def is_fresh(self, path: str) -> bool:
         """Whether the adjoint is one of zeros that is added: of what shares memory, and of what stays as it is though
@@ -270,6 +284,21 @@ def _second(target: Gradient | Tangent, name: str) -> SecondOrder:
                 reason = f"{name} cannot be recorded, since it has no second order here: {error.message}"
                 raise UnsupportedError(reason, error.span, error.hint) from error
             found = vars(target).setdefault("host_second", made)
+    return found
+
+
+def jvp_of(target: Gradient, name: str) -> SecondOrder:
+    """The tangent of a gradient with its options; found once for a gradient, which keeps it."""
+    found: SecondOrder | None = vars(target).get("host_jvp")
+    if found is None:
+        with COMPILING:
+            try:
+                made = tangent_of_gradient(target, None)
+            except UnsupportedError as error:
+                raise UnsupportedError(
+                    f"jvp: the {name} has no tangent: {error.message}", error.span, error.hint
+                ) from error
+            found = vars(target).setdefault("host_jvp", made)
     return found
 
 

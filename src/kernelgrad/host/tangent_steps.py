@@ -8,6 +8,9 @@ the step stays as it is.
 
 All of them are steps like others, and can be reversed: a launch of a jvp by its second derivative (`derivative_steps`).
 That makes the second derivatives of programs. `recorded` gives the steps for that, or tells why there are none.
+
+A recorded gradient becomes a launch of its jvp, which does what the gradient does with the options that it has: the
+tangents of adjoints lie beside these, as those of other memory do. That is not reversed again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from typing import Any
 import numpy as np
 
 from ..analysis.roots import holds_pointers
+from ..derivatives.gradient import Gradient
 from ..derivatives.jvp import Tangent
+from ..derivatives.second_order.code import Slot
+from ..derivatives.second_order.second_order import SecondOrder
 from ..derivatives.struct_adjoints import zero_of
 from ..errors import TapeError, UnsupportedError
 from ..ir.types import Pointer, Scalar, Type
@@ -28,9 +34,9 @@ from ..runtime.signature import user_params
 from ..runtime.tracing import Trace
 from . import transfers
 from .arguments import Number, number_dtype, number_leaves, tangent_of
-from .derivative_steps import DerivativeStep
+from .derivative_steps import DerivativeStep, jvp_of
 from .memory_map import Span
-from .steps import CopyStep, FillStep, LaunchStep, Step, root_of
+from .steps import ArgumentStep, CopyStep, FillStep, LaunchStep, Step, root_of
 from .tangent_memory import TangentMemory
 
 
@@ -53,13 +59,30 @@ class TangentStep(Step):
         return made
 
 
+class GradientTangentStep(Step):
+    """A launch of a gradient with tangents. `given`: what its jvp takes after the kernel's arguments."""
+
+    def __init__(self, step: DerivativeStep, tangent: SecondOrder, given: tuple[Any, ...]):
+        super().__init__()
+        self.step, self.tangent, self.given = step, tangent, given
+        self.name, self.device, self.stream = f"jvp of the {step.name}", step.device, step.stream
+
+    def run_again(self, stream: int | None) -> None:
+        self.step.check_variables()
+        with self.step.telling():
+            self.tangent._launch(self.step.launch.on(stream), (*self.step.own_args, *self.given), {})
+
+    def recorded(self) -> Step:
+        raise UnsupportedError(f"the {self.name} cannot be reversed: that would be a third derivative of the kernel")
+
+
 class _Reversible(DerivativeStep):
     remedy = ""  # the program is recorded already
 
 
 def recorded(steps: Iterable[Step]) -> list[Step]:
     """As they are reversed."""
-    return [step.recorded() if isinstance(step, TangentStep) else step for step in steps]
+    return [step.recorded() if isinstance(step, TangentStep | GradientTangentStep) else step for step in steps]
 
 
 class Tangents:
@@ -161,14 +184,14 @@ class Tangents:
             return True
         return self.memory.is_active(span for span in step.wide("loads") if root_of(span.name) == name)
 
-    def _tangent_of(self, step: LaunchStep, name: str, type: Type) -> Any:
+    def _tangent_of(self, step: ArgumentStep, name: str, type: Type) -> Any:
         def shadow(span: Span, dtype: DType) -> ArrayView:
-            return self.memory.view(span, dtype, step.around(span.name))
+            return self.memory.view(span, dtype, step.around(span.name) if isinstance(step, LaunchStep) else (0, 0))
 
         number = self._by_value if holds_pointers(type) else self._number
         return tangent_of(type, name, step.frozen, step.spans, shadow, lambda path, of: number(step, path, of))
 
-    def _by_value(self, step: LaunchStep, path: str, type: Type) -> Any:
+    def _by_value(self, step: ArgumentStep, path: str, type: Type) -> Any:
         """Of a number in a struct with pointers, whose tangent is such a struct: it would be fixed in the list."""
         moving = self._numbers_in(step, path, type)
         if moving:
@@ -176,9 +199,40 @@ class Tangents:
             raise UnsupportedError(reason, hint="pass it as a parameter of its own, not in a struct with pointers")
         return zero_of(type)
 
+    # ---- launches of gradients
+
+    def _derivative(self, step: DerivativeStep) -> None:
+        read = step.bits_read(self._holds_bits)
+        if read is not None:
+            raise step.refuse_bits(read)
+        if not self.memory.is_active((*step.reads, *step.writes)):
+            self.steps.append(step)
+            return
+        if not isinstance(step.target, Gradient):
+            raise UnsupportedError(f"jvp: a step '{step.name}' of the program has no tangent: {_NO_FORWARD}")
+        tangent = jvp_of(step.target, step.name)
+        given = tuple([self._of_slot(step, slot) for slot in tangent.slots])
+        self.steps.append(GradientTangentStep(step, tangent, given))
+        for span in step.writes:
+            if transfers.holds_floats(step.frozen.views[span.name].dtype):
+                self.memory.activate(span)
+
+    def _of_slot(self, step: DerivativeStep, slot: Slot) -> Any:
+        """What the jvp of a gradient gets for a slot: an adjoint, or a tangent; None for one that is zero and stays."""
+        if slot.role == "adjoint":
+            return step.given.get(slot.of)
+        path, type = (slot.of, step.types[slot.of]) if slot.role == "tangent" else step.adjoint(slot.of)
+        if slot.role == "second" and step.given.get(slot.of) is None:
+            return None
+        if not holds_pointers(type):
+            return self._tangent_of(step, path, type) if self._numbers_in(step, path, type) else None
+        spans = [span for span in step.spans.values() if root_of(span.name) == path]
+        is_written = any(span in step.writes for span in spans)
+        return self._tangent_of(step, path, type) if is_written or self.memory.is_active(spans) else None
+
     # ---- numbers: their tangents are behind pointers
 
-    def _numbers_in(self, step: LaunchStep, path: str, type: Type) -> list[tuple[Number, ArrayView]]:
+    def _numbers_in(self, step: ArgumentStep, path: str, type: Type) -> list[tuple[Number, ArrayView]]:
         """The 0-d arrays with tangents that were passed for the numbers in a value, and where in a slot for it these
         are."""
         leaves = {leaf: (offset, scalar) for leaf, offset, scalar in number_leaves(type, path)}
@@ -186,7 +240,7 @@ class Tangents:
         start = self._slot(step, path, type) if found else 0
         return [(n, self._raw(start + leaves[n.path][0], leaves[n.path][1].size, leaves[n.path][1])) for n in found]
 
-    def _slot(self, step: LaunchStep, path: str, type: Type) -> int:
+    def _slot(self, step: ArgumentStep, path: str, type: Type) -> int:
         key = step.kernel, path
         if key not in self._slots:
             self._slots[key] = self._trace.own(type.size)
@@ -195,7 +249,7 @@ class Tangents:
     def _raw(self, address: int, nbytes: int, type: Type) -> ArrayView:
         return transfers.raw(address, nbytes, number_dtype(type), self._trace.device, self._trace)
 
-    def _number(self, step: LaunchStep, path: str, type: Type) -> ArrayView:
+    def _number(self, step: ArgumentStep, path: str, type: Type) -> ArrayView:
         """Where the tangent of a number, or of a struct of numbers, is: in the memory of the 0-d array that was passed
         for it, or in a slot of the number's own type."""
         found = self._numbers_in(step, path, type)
@@ -208,7 +262,7 @@ class Tangents:
             self._cast(step, part, self.memory.view(_span_of(number), number.array.dtype))
         return slot
 
-    def _cast(self, step: LaunchStep, target: ArrayView, source: ArrayView) -> None:
+    def _cast(self, step: ArgumentStep, target: ArrayView, source: ArrayView) -> None:
         if target.dtype == source.dtype:
             self.steps.append(CopyStep(target, source, step.stream))
             return
@@ -218,9 +272,10 @@ class Tangents:
         )
 
 
-_NO_FORWARD = "forward mode of a derivative is not there; kg.jvp(kg.gradient(kernel)) and kg.hvp(kernel) are"
+_NO_FORWARD = "forward mode over forward mode is not there; kg.jvp(kg.gradient(kernel)) and kg.hvp(kernel) are"
 _KINDS: dict[type[Step], Callable[[Tangents, Any], None]] = {
     LaunchStep: Tangents._launch,
+    DerivativeStep: Tangents._derivative,
     CopyStep: Tangents._copy,
     FillStep: Tangents._fill,
 }

@@ -5,10 +5,10 @@ try:
 except ImportError as error:
     raise ImportError("kernelgrad.jax needs JAX: pip install jax") from error
 
-from .exporting import export
-from .operator import Op, op
-
 if not hasattr(_jax, "ffi"):
     raise ImportError(f"kernelgrad.jax needs JAX 0.5 or newer, this is {_jax.__version__}")
+
+from .exporting import export
+from .operator import Op, op
 
 __all__ = ["Op", "export", "op"]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.export
 import jax.numpy as jnp
 
 from ..errors import UnsupportedError
@@ -23,6 +22,7 @@ def export(function: Any, *, disabled_checks: Sequence[Any] = (), **settings: An
 
     Another process that calls what was serialized must have lowered the same function before, `jax.jit(f).lower(x)`:
     that makes the code of its operators, which is no part of what is exported."""
+    import jax.export  # in JAX 0.5.0 it needs absl-py, which JAX does not bring
 
     def exported(*args: Any, **keywords: Any) -> Any:
         texts = [function.lower(*args, **keywords).as_text(), _backward_text(function, args, keywords)]

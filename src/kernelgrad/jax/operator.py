@@ -152,11 +152,13 @@ class Op(Asked):
         if isinstance(value, jax.core.Tracer):
             parameter = f"parameter '{name}' ({self._roles[name].c_type})"
             raise self._untraceable(parameter, "make it a static argument of jax.jit, or give sizes={...}")
-        if self._roles[name].dtype == "bool":
-            return bool(value)
         try:
+            if self._roles[name].dtype == "bool":
+                return bool(
+                    value.item() if getattr(value, "dtype", None) == np.dtype("bool") else operator.index(value)
+                )
             return operator.index(value)
-        except TypeError:
+        except (TypeError, ValueError):  # the latter of an array of several
             raise self._refuse(name, "wants an integer", value) from None
 
     def _untraceable(self, what: str, hint: str) -> ArgumentError:
@@ -216,8 +218,8 @@ def op(
     in particular, where every element is written. `deterministic`, `tape_budget`, `assume`, `report_nan`: see
     `kg.gradient`. `__constant__` variables are taken as they are now.
 
-    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first derivatives
-    in reverse mode; it takes no settings."""
+    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first
+    and second derivatives; it takes no settings."""
     if isinstance(kernel, Recorded):
         from .recorded import program_op
 

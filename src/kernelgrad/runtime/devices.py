@@ -150,7 +150,9 @@ def context_number(device: int) -> int:
 
 
 class current:
-    """Makes the device's primary context current on this thread, and puts back what was."""
+    """Makes the device's primary context current on this thread, and puts back what was. A thread that has none keeps
+    the first device's, which CUDA's runtime would give it with its first call: PyTorch's threads for backward are such,
+    and to change it for each launch takes longer than the launch."""
 
     __slots__ = ("_device", "_pushed")
 
@@ -159,9 +161,10 @@ class current:
 
     def __enter__(self) -> None:
         bindings = driver()
-        if int(check(bindings, bindings.cuCtxGetCurrent())) != context_number(self._device):
+        found = int(check(bindings, bindings.cuCtxGetCurrent()))
+        if found != context_number(self._device):
             check(bindings, bindings.cuCtxPushCurrent(primary_context(self._device)))
-            self._pushed = True
+            self._pushed = found != 0 or self._device != 0
 
     def __exit__(self, *_: object) -> None:
         if self._pushed:

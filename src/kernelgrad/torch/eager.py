@@ -21,16 +21,18 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from ..runtime.config import Launch
-from ..runtime.replay import Replay, Replays
+from ..runtime.replay import Replays
 from ..runtime.tracing import fill_placeholder
+from . import prepared
+from .backward import Backward
 from .calls import Call, Maybe, Tensor
-from .launching import in_memory, is_plain_memory, lending, make_launch_of, plain, refuse_recording
+from .launching import TENSORS, lending, make_launch_of, refuse_recording
+from .prepared import Ready, fetched
 
 if TYPE_CHECKING:
     from .registration import Registered
 
 _PLANS = 256
-TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 _included, _excluded = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
 _function_modes, _profiles = torch._C._len_torch_function_stack, torch._C._autograd._profiler_enabled
@@ -90,53 +92,26 @@ def _only_default_device() -> bool:
     return all(type(mode) is DeviceContext for mode in modes)
 
 
-class Ready:
-    """A launch of which only addresses and numbers differ from call to call. `sizes`: the bytes of each array."""
-
-    def __init__(self, replays: Replays, launch: Launch, slowly: Callable[[tuple[Any, ...]], None]):
-        self._replays, self._launch, self._slowly = replays, launch, slowly
-        self._replay: Replay | None = None
-        self._sizes: list[int] = []
-
-    def run(self, arrays: Sequence[Maybe], numbers: Sequence[float], whole: Callable[[], tuple[Any, ...]]) -> None:
-        """`arrays`: those of `whole()`, which are all arguments; contiguous."""
-        replay = self._replay
-        if replay is not None:
-            addresses, bits = [], 0
-            for array in arrays:
-                if array is not None:
-                    address = array.data_ptr()
-                    bits |= address
-                    addresses.append(address)
-            if not bits & 15 and (replay.inside or self._are_whole(arrays)) and self._go(replay, addresses, numbers):
-                return
-        args = whole()
-        found = self._replays.find(self._launch, args, True)
-        if found is not None and self._go(*found):
-            if not any(address & 15 for address in found[1]):
-                self._replay, self._sizes = found[0], [0 if a is None else a.nbytes for a in arrays]
-            return
-        self._slowly(args)
-
-    @staticmethod
-    def _go(replay: Replay, addresses: Sequence[int], numbers: Sequence[float]) -> bool:
-        if not replay.needs_memory:
-            return replay.run((), addresses, numbers)
-        with lending():
-            return replay.run((), addresses, numbers)
-
-    def _are_whole(self, arrays: Sequence[Maybe]) -> bool:
-        """Not parts of larger ones."""
-        sizes = zip(arrays, self._sizes, strict=True)
-        return all([a is None or a.untyped_storage().nbytes() == nbytes for a, nbytes in sizes])  # noqa: C419
-
-
 class Plan:
     """Of calls with the same shapes. `made`: the outputs' shapes, dtypes, and an array like which they are, by its
     place. `wanted`: the inputs whose gradients are. `saved`: which of the tensors that go in the backward reads, of
-    which `kept` are arrays. `call`: all but tensors, for the dispatcher's operators."""
+    which `kept` are arrays. `call`: all but tensors, for the dispatcher's operators. `fetched`: whether some of the
+    numbers are tensors."""
 
-    __slots__ = ("launch", "device", "made", "wanted", "saved", "kept", "call", "integers", "ready", "backwards")
+    __slots__ = (
+        "launch",
+        "device",
+        "made",
+        "wanted",
+        "saved",
+        "kept",
+        "call",
+        "integers",
+        "fetched",
+        "ready",
+        "prepared",
+        "backwards",
+    )
 
     def __init__(self, launch: Launch | None, device: torch.device, wanted: tuple[str, ...], call: Call):
         self.launch, self.device, self.wanted, self.call = launch, device, wanted, call
@@ -144,7 +119,9 @@ class Plan:
         self.made: tuple[tuple[Any, torch.dtype, int | None], ...] = ()
         self.saved: tuple[int, ...] = ()
         self.kept = 0
+        self.fetched = False
         self.ready: Ready | None = None
+        self.prepared: Callable[..., Any] | None = None  # Note [Prepared calls]
         self.backwards: dict[Any, Backward] = {}
 
 
@@ -226,6 +203,7 @@ class Eager:
         kept = [k for k, name in enumerate(roles.arrays) if name in needed]
         plan.saved, plan.kept = (*kept, *range(len(roles.arrays), len(tensors))), len(kept)
         plan.made = tuple(self._made(name, shape, arrays) for name, shape in call.shapes.items())
+        plan.fetched = len(tensors) > len(arrays)
         if plan.launch is not None:
             plan.ready = Ready(self._replays, plan.launch, partial(self._slowly, plan.launch))
         return plan
@@ -240,33 +218,63 @@ class Eager:
 
     def run(self, plan: Plan, tensors: Sequence[Any], numbers: Sequence[Any]) -> Any:
         if plan.wanted:
-            return self._apply(self, plan, numbers, *tensors)
+            return self._apply((self, plan, numbers), *tensors)
         return self.value(plan, tensors, numbers)
 
     def value(self, plan: Plan, tensors: Sequence[Any], numbers: Sequence[Any]) -> Any:
-        count = len(self.roles.arrays)
-        pool: list[Any] = [
-            a if is_plain_memory(a) else self._in_memory(k, a.detach()) for k, a in enumerate(tensors[:count])
-        ]
+        if plan.fetched and plan.ready is not None:
+            numbers = fetched(numbers)
+        if plan.prepared is not None:
+            found = plan.prepared(tensors, numbers)
+            if found is not None:
+                return found
+        return self._value_slowly(plan, tensors, numbers)
+
+    def _value_slowly(self, plan: Plan, tensors: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        pool = self._arrays(plan, tensors)
+        whole = [*pool, *numbers, *plan.integers]
+        args = tuple([whole[k] for k in self._order])
+        if plan.ready is not None:
+            self.launcher.before_value(plan.device)
+            if plan.ready.run([pool[k] for k in self._pointers], args):
+                plan.prepared = self._prepared(plan, plan.ready, len(tensors))
+        else:
+            self._fill_outputs(args)
+        results = self._results
+        return pool[results[0]] if len(results) == 1 else tuple([pool[k] for k in results])
+
+    def _arrays(self, plan: Plan, tensors: Sequence[Any]) -> list[Any]:
+        """Those that a launch is given: the inputs, or copies of them, then outputs."""
+        given = zip(self.roles.arrays, tensors, strict=False)
+        pool: list[Any] = [self._in_memory(name, array.detach()) for name, array in given]
         for k in self._updated:
             pool[k] = tensors[k].detach().clone(memory_format=torch.contiguous_format)
         for shape, dtype, like in plan.made:
             made = torch.empty(shape, dtype=dtype, device=plan.device) if like is None else torch.empty_like(pool[like])
             pool.append(made)
-        if plan.ready is not None:
-            numbers = [t.item() if type(t) in TENSORS else t for t in numbers]
-            self.launcher.before_value(plan.device)
-            whole = [*pool, *numbers, *plan.integers]
-            arrays = [pool[k] for k in self._pointers]
-            plan.ready.run(arrays, numbers, lambda: tuple([whole[k] for k in self._order]))
-        else:
-            self._fill_outputs([([*pool, *numbers, *plan.integers])[k] for k in self._order])
-        results = self._results
-        return pool[results[0]] if len(results) == 1 else tuple([pool[k] for k in results])
+        return pool
 
-    def _in_memory(self, place: int, array: Tensor) -> Tensor:
-        self.launcher.check_layout(self.roles.arrays[place], array)
-        return in_memory(array)
+    def _prepared(self, plan: Plan, ready: Ready, count: int) -> Callable[..., Any]:
+        """The same for a launch that is known, Note [Prepared calls]; None from it where it cannot be."""
+        lines = prepared.Lines("value(tensors, numbers)")
+        pool = lines.unpack("t", count, "tensors")[: len(self.roles.arrays)]
+        lines.leave_unless([prepared.plain_memory(lines, t) for k, t in enumerate(pool) if k not in self._updated])
+        for k in self._updated:
+            pool[k] = f"u{k}"
+            lines.add(f"u{k} = {prepared.copied(lines, f't{k}')}")
+        for k, (shape, dtype, like) in enumerate(plan.made):
+            made = prepared.new(lines, shape, dtype, plan.device, None if like is None else pool[like])
+            lines.add(f"m{k} = {made}")
+            pool.append(f"m{k}")
+        if self.launcher.has_conditions:
+            lines.add(f"{lines.name(self.launcher.before_value)}({lines.name(plan.device)})")
+        prepared.run(lines, ready, [pool[k] for k in self._pointers], "numbers")
+        lines.add(f"return {', '.join(pool[k] for k in self._results)}")
+        return lines.made()
+
+    def _in_memory(self, name: str, array: Tensor) -> Maybe:
+        self.launcher.check_layout(name, array)
+        return self.launcher.plain(name, array)
 
     def _slowly(self, launch: Launch, args: tuple[Any, ...]) -> None:
         with torch.no_grad(), lending():
@@ -310,140 +318,30 @@ class Eager:
         return [by_input.get(name) for name in (*roles.arrays, *(n for n, t in given.items() if t is not None))]
 
 
-Recipe = Callable[[Sequence[Maybe], Sequence[Any]], Any]
-
-
-class Backward:
-    """The backward of calls with one plan, where gradients of the same results come. What a launch is given is a recipe
-    for each argument: functions of the gradients and of what was saved."""
-
-    def __init__(self, eager: Eager, plan: Plan, grads: Sequence[Maybe], numbers: Any, deterministic: bool):
-        self._eager, self._plan, roles = eager, plan, eager.roles
-        self._place = {name: k for k, name in enumerate(roles.results)}
-        self._saved = {roles.arrays[k]: at for at, k in enumerate(plan.saved[: plan.kept])}
-        self._tensors = [n for n, t in zip(roles.numbers, numbers, strict=True) if type(t) in TENSORS]
-        self._reverse, self._grads = eager.derived.reverse(deterministic), grads
-        pointers = [p.name for p in roles.parameters if p.pointer]
-        self._recipes = [self._array(name) for name in pointers]
-        self._recipes += [self._adjoint(name) for name in eager.derived.listed]
-        self._own = len(pointers)
-        self._returned = [self._places(name) for name in (*roles.arrays, *self._tensors)]
-        self._ready = None
-        if plan.launch is not None:
-            gradient, launch = self._reverse.gradient, plan.launch
-            slowly = partial(_slowly, gradient, launch, eager.derived.options.tape_bytes)
-            self._ready = Ready(gradient.replays, launch, slowly)
-
-    def run(self, grads: Sequence[Maybe], saved: Sequence[Any], numbers: Any) -> list[Maybe]:
-        arrays = [None if recipe is None else recipe(grads, saved) for recipe in self._recipes]
-        if self._ready is not None:
-            numbers = [v.item() if type(v) in TENSORS else v for v in numbers]
-            self._eager.launcher.before_derivative()
-            self._ready.run(arrays, numbers, lambda: self._arguments(arrays, numbers))
-        found: list[Maybe] = []
-        for place, at in self._returned:
-            gradient = None if place is None else arrays[place]
-            if gradient is not None and at is not None:
-                gradient = gradient.reshape(saved[at].shape).to(saved[at].device, saved[at].dtype)
-            found.append(gradient)
-        return found
-
-    def _arguments(self, arrays: list[Maybe], numbers: list[float]) -> tuple[Any, ...]:
-        roles = self._eager.roles
-        of_kernel = iter(arrays[: self._own])
-        others = dict(zip((*roles.numbers, *roles.integers), (*numbers, *self._plan.integers), strict=True))
-        own = [next(of_kernel) if p.pointer else others[p.name] for p in roles.parameters]
-        return (*own, *arrays[self._own :])
-
-    def _places(self, name: str) -> tuple[int | None, int | None]:
-        """Where among the arrays an input's adjoint is; for a number, where its tensor is among what was saved."""
-        listed = self._eager.derived.listed
-        place = self._own + listed.index(name) if name in self._plan.wanted else None
-        return place, self._plan.kept + self._tensors.index(name) if name in self._tensors else None
-
-    # ---- recipes
-
-    def _adjoint(self, name: str) -> Recipe | None:
-        """Of each parameter: what the gradient starts from, None where nothing is wanted."""
-        roles, plan = self._eager.roles, self._plan
-        if name in self._place:
-            at = self._place[name]
-            if self._grads[at] is None:
-                return self._zeros(name) if name in roles.updated and name in plan.wanted else None
-            if name in roles.pure_outputs:
-                return lambda grads, saved: plain(grads[at])
-            return lambda grads, saved: _copied(grads[at])
-        if name not in plan.wanted:
-            return None
-        return self._zeros(name) if plan.launch is None else self._empty(name)
-
-    def _array(self, name: str) -> Recipe | None:
-        """Of the kernel's own: what its reverse reads; for what runs the kernel again, all of them."""
-        roles, joint, at = self._eager.roles, self._reverse.joint, self._saved.get(name)
-        if name in roles.outputs:
-            return self._output(name) if joint or roles[name].read else None
-        if at is None:
-            return self._zeros(name) if joint else None
-        if joint and name in roles.updated:
-            return lambda grads, saved: _copied(saved[at])
-        return lambda grads, saved: plain(saved[at])
-
-    def _output(self, name: str) -> Recipe:
-        shape, dtype, device = self._described(name)
-        fill = self._eager.launcher.fills[name]
-        if fill is None:
-            return lambda grads, saved: torch.empty(shape, dtype=dtype, device=device)
-        return lambda grads, saved: torch.full(shape, fill, dtype=dtype, device=device)
-
-    def _zeros(self, name: str) -> Recipe:
-        shape, dtype, device = self._described(name)
-        return lambda grads, saved: torch.zeros(shape, dtype=dtype, device=device)
-
-    def _empty(self, name: str) -> Recipe:
-        """Like a tensor that is there, where one is: that is quicker."""
-        shape, dtype, device = self._described(name)
-        at = self._saved.get(name)
-        if at is not None:
-            return lambda grads, saved: torch.empty_like(saved[at], memory_format=torch.contiguous_format)
-        return lambda grads, saved: torch.empty(shape, dtype=dtype, device=device)
-
-    def _described(self, name: str) -> tuple[Any, torch.dtype, torch.device]:
-        shape = self._eager.launcher.shape_of(name, self._plan.call)
-        return shape, self._eager.launcher.dtypes[name], self._plan.device
-
-
-def _slowly(gradient: Any, launch: Launch, tape_bytes: int | None, args: tuple[Any, ...]) -> None:
-    with torch.no_grad(), lending(tape_bytes):
-        gradient._launch_plainly(launch, args)
-
-
-def _copied(tensor: Maybe) -> Tensor:
-    assert tensor is not None
-    strided = tensor if tensor.layout is torch.strided else tensor.to_dense()
-    return strided.detach().clone(memory_format=torch.contiguous_format)
-
-
 def _node_of(name: str) -> Callable[..., Any]:
     """What puts a node into the graph, under the operator's name."""
 
-    def forward(ctx: Any, eager: Eager, plan: Plan, numbers: Any, *tensors: Tensor) -> Any:
+    def forward(ctx: Any, called: tuple[Eager, Plan, Any], *tensors: Tensor) -> Any:
+        eager, plan, numbers = called
         found = eager.value(plan, tensors, numbers)
         ctx.save_for_backward(*[tensors[k] for k in plan.saved])
         ctx.set_materialize_grads(False)
-        ctx.eager = eager, plan, [_TENSOR if type(n) in TENSORS else n for n in numbers] if numbers else numbers
+        if plan.fetched:
+            called = eager, plan, [_TENSOR if type(n) in TENSORS else n for n in numbers]
+        ctx.called = called
         if eager.silent:
             ctx.mark_non_differentiable(*[found[k] for k in eager.silent] if isinstance(found, tuple) else [found])
         return found
 
     def backward(ctx: Any, *grads: Maybe) -> Any:
-        eager, plan, numbers = ctx.eager
+        eager, plan, numbers = ctx.called
         saved = ctx.saved_tensors
-        if numbers:
+        if plan.fetched:
             there = iter(saved[plan.kept :])
             numbers = [next(there) if n is _TENSOR else n for n in numbers]
         if torch.is_grad_enabled() or not is_plain() or not _are_plain(grads) or not _are_plain(saved):
-            return (None, None, None, *eager.through_dispatcher(plan, grads, saved, numbers))
-        return (None, None, None, *eager.backward(plan, grads, saved, numbers))
+            return (None, *eager.through_dispatcher(plan, grads, saved, numbers))
+        return (None, *eager.backward(plan, grads, saved, numbers))
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     made: Any = type(name, (torch.autograd.Function,), methods)

@@ -14,20 +14,23 @@ from typing import Any
 import torch
 
 from ..errors import ArgumentError, UnsupportedError
+from ..frameworks.batches import numbers_in_elements
 from ..frameworks.derived import Derived
 from ..frameworks.roles import Roles
 from ..frameworks.settings import Fill
 from ..ir.ops import Atomic
 from ..ir.traverse import walk
-from ..ir.types import Scalar
+from ..ir.types import Pointer, Scalar
 from ..kernel import Kernel
 from ..launches.memory.fixed_tape import TAPE_BYTES
 from ..runtime.config import Launch, make_launch
 from ..runtime.recording import refuse_while_recording
 from ..runtime.scratch import LENDER
+from ..runtime.signature import user_params
 from .calls import Call, Maybe, Tensor
 
 _STRIDED = torch.strided
+TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 def refuse_recording() -> None:
@@ -45,9 +48,11 @@ class Launcher:
         self._float_outputs = tuple(n for n in roles.outputs if roles[n].floating)
         self._updated = tuple(n for n in roles.updated if roles[n].floating)
         self._order = tuple(p.name for p in roles.parameters)
+        self.alignments = _alignments(kernel)
         atomics = (op for op in walk(kernel.function.body) if isinstance(op, Atomic))
         self._adds_floats = any(isinstance(t := op.result.type, Scalar) and t.is_float for op in atomics)
         self._versions = dict.fromkeys(kernel._constant_names, -1)
+        self.has_conditions = self._adds_floats or bool(self._versions)  # on which it may be refused
 
     # ---- the four operators
 
@@ -56,7 +61,7 @@ class Launcher:
         made = self._outputs(call, device) | {n: _copy(call.arrays[n]) for n in self.roles.updated}
         if launch := self._launch_of(call):
             self.before_value(device)
-            arrays = {**{n: plain(a) for n, a in call.arrays.items()}, **made}
+            arrays = {**{n: self.plain(n, a) for n, a in call.arrays.items()}, **made}
             self.kernel._launch(launch, self._arguments(call, arrays), {})
         return tuple([made[name] for name in self.roles.results])
 
@@ -111,6 +116,12 @@ class Launcher:
             place = f"{self.kernel.name}: parameter '{name}' ({self.roles[name].c_type})"
             raise ArgumentError(f"{place} wants a dense tensor, got one of {array.layout}: pass x.to_dense()")
 
+    def plain(self, name: str, tensor: Maybe) -> Maybe:
+        """As a parameter wants it: as `plain` has it, and where a `float4` may lie."""
+        found = plain(tensor)
+        align = self.alignments.get(name)
+        return _copy(found) if align and found is not None and found.data_ptr() % align else found
+
     def _launch_of(self, call: Call) -> Launch | None:
         return make_launch_of(tuple(call.launch), self.kernel.name)
 
@@ -134,13 +145,13 @@ class Launcher:
         arrays: dict[str, Maybe] = {}
         for name, given in call.arrays.items():
             missing = given is None
-            array = self._zeros(name, call.array_shapes[name], device) if missing else plain(given)
+            array = self._zeros(name, call.array_shapes[name], device) if missing else self.plain(name, given)
             arrays[name] = _copy(array) if name in self.roles.updated and not missing else array
         return {**arrays, **self._outputs(call, device)}
 
     def _read_arrays(self, call: Call, device: Any) -> dict[str, Maybe]:
         """For the reverse alone, which writes none: what it does not read is null."""
-        arrays = {name: plain(given) for name, given in call.arrays.items()}
+        arrays = {name: self.plain(name, given) for name, given in call.arrays.items()}
         outputs: dict[str, Maybe] = dict.fromkeys(self.roles.outputs)
         if any(self.roles[name].read for name in outputs):
             outputs |= {n: a for n, a in self._outputs(call, device).items() if self.roles[n].read}
@@ -158,7 +169,7 @@ class Launcher:
                 needed = name in roles.updated and name in wanted
                 found[name] = self._zeros(name, self.shape_of(name, call), device) if needed else None
             else:
-                found[name] = plain(seed) if name in roles.pure_outputs else _copy(seed)
+                found[name] = self.plain(name, seed) if name in roles.pure_outputs else _copy(seed)
         for name in roles.pure_inputs:
             if name in wanted:
                 found[name] = make(self.shape_of(name, call), dtype=self.dtypes[name], device=device)
@@ -194,7 +205,7 @@ class Launcher:
 
     def _like(self, name: str, given: Maybe, device: Any) -> Maybe:
         if given is None or name not in self.roles.numbers:
-            return plain(given)
+            return self.plain(name, given)
         return given.to(device, self.dtypes[name]).reshape(1)
 
     @staticmethod
@@ -229,6 +240,14 @@ class Launcher:
                 reason = f"the variable '{name}' changed after the first launch of {self.kernel.name} as an operator"
                 raise UnsupportedError(reason, self.kernel.function.span, "pass what changes as a parameter")
             self._versions[name] = version
+
+
+def _alignments(kernel: Kernel) -> dict[str, int]:
+    """Of the parameters that want more of an address than its being that of a number."""
+    numbers, types = numbers_in_elements(kernel), user_params(kernel.function)
+    return {
+        p.called: p.type.pointee.align for p in types if isinstance(p.type, Pointer) and numbers.get(p.called, 1) > 1
+    }
 
 
 def lend(nbytes: int, device: int | None, stream: int) -> tuple[int, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import torch
 
 from .. import requests
@@ -17,7 +18,8 @@ from ..frameworks.settings import Fill, options_of, settle
 from ..host.program import Program as Recorded
 from ..ir import serial
 from ..kernel import Kernel
-from .eager import TENSORS, Plan, is_plain
+from .eager import Plan, is_plain
+from .keys import Key, key_function
 from .launching import refuse_recording
 from .registration import Registered, register
 
@@ -48,10 +50,7 @@ class Op(Asked):
         self._operator, self._registered = registered.operator, registered
         self._eager = registered.eager
         self._plans: dict[Any, Plan] = {}
-        told = (grid, block, shared, *sizes.values(), *outputs.values())
-        are_numbers = [[name in registered.roles.numbers for name in names] for names in (self._names, self._all_names)]
-        is_fixed = not any(callable(given) for given in told)
-        self._are_numbers = {len(each): each for each in are_numbers} if is_fixed else {}
+        self._keys: dict[int, Key | None] = {}
 
     @property
     def name(self) -> str:
@@ -62,41 +61,36 @@ class Op(Asked):
         if torch.compiler.is_compiling() or not is_plain():
             return self._operator(*self._arguments(self._named(args, keywords)))
         refuse_recording()
-        key = None
-        if not keywords and (found := self._key(args)) is not None:
-            key, tensors, numbers = found
-            plan = self._plans.get(key)
+        if keywords:
+            args, keywords = self._in_order(args, keywords)
+        key = None if keywords else self._key(args)
+        if key is not None:
+            plan = self._plans.get(key[0])
             if plan is not None:
-                return self._eager.run(plan, tensors, numbers)
+                return self._eager.run(plan, key[1], key[2])
         named = self._named(args, keywords)
         planned = self._eager.plan(named, self._shapes(named), self._launch_numbers(named))
         if planned is None:
             return self._operator(*self._arguments(named))
         if key is not None:
-            self._remember(key, planned[0])
+            self._remember(key[0], planned[0])
         return self._eager.run(*planned)
 
-    def _key(self, args: tuple[Any, ...]) -> tuple[Any, list[Any], list[Any]] | None:
-        """What a call's plan depends on, and the tensors and numbers that it is run with; None where a function of the
-        user's has a say, and where a number is a tensor."""
-        are_numbers = self._are_numbers.get(len(args))
-        if are_numbers is None:
-            return None
-        key, tensors, numbers = list[Any]((torch.is_grad_enabled(), len(args))), list[Any](), list[Any]()
-        for arg, is_number in zip(args, are_numbers, strict=True):
-            kind = type(arg)
-            if is_number:
-                if kind is not float and kind is not int:
-                    return None
-                numbers.append(arg)
-            elif kind in TENSORS:
-                tensors.append(arg)
-                key += (arg.shape, arg.dtype, arg.device, arg.requires_grad)
-            elif kind is int or kind is bool:
-                key.append(arg)
-            else:
-                return None
-        return tuple(key), tensors, numbers
+    def _in_order(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All by position, if that is what it takes; else as they are, which is told later."""
+        count = len(args) + len(keywords)
+        rest = (self._all_names if count == len(self._all_names) else self._names)[len(args) :]
+        if len(rest) != len(keywords) or not all([name in keywords for name in rest]):  # noqa: C419 this is quicker
+            return args, keywords
+        return (*args, *[keywords[name] for name in rest]), {}
+
+    def _key(self, args: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
+        """What a call's plan depends on, and the tensors and numbers that it is run with, Note [Keys of calls]."""
+        count = len(args)
+        if count not in self._keys:
+            self._keys[count] = key_function(self, count)
+        find = self._keys[count]
+        return None if find is None else find(args)
 
     def _remember(self, key: Any, plan: Plan) -> None:
         if len(self._plans) >= _PLANS:
@@ -130,7 +124,9 @@ class Op(Asked):
         for key, size in self._sizes.items():
             named[key] = self._value(f'sizes["{key}"]', size, named)
         for key in self._roles.integers:
-            if not isinstance(named[key], _INTEGERS) and not hasattr(named[key], "__index__"):
+            if isinstance(named[key], np.bool_):
+                named[key] = bool(named[key])
+            if not _is_integer(named[key]):
                 raise self._refuse(key, "wants an integer", named[key])
         return named
 
@@ -257,8 +253,8 @@ def op(
     `kg.gradient`. `tape_bytes`: room for a tape whose length depends on what arrays hold, of the same length for every
     thread. Without it such a tape is counted before each backward, which cannot be while a CUDA graph is captured.
 
-    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first derivatives
-    in reverse mode; it takes no settings."""
+    Of a recorded program, `tape.program(...)`: a function of its inputs that gives its outputs, with first
+    and second derivatives; it takes no settings."""
     if isinstance(kernel, Recorded):
         from .recorded import program_op
 
@@ -287,6 +283,12 @@ def _is_number(given: Any) -> bool:
     if isinstance(given, torch.Tensor):
         return bool(given.numel() == 1 and given.is_floating_point())
     return isinstance(given, _NUMBERS) or hasattr(given, "__float__")
+
+
+def _is_integer(given: Any) -> bool:
+    if isinstance(given, torch.Tensor):
+        return bool(given.numel() == 1 and not given.is_floating_point() and not given.is_complex())
+    return isinstance(given, _INTEGERS) or hasattr(given, "__index__")
 
 
 def _kernel(given: Any) -> Kernel:
