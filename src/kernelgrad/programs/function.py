@@ -17,6 +17,7 @@ from ..ir.types import Array, Pointer, Scalar, Struct, Type, element_types
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, view
 from ..runtime.devices import cuda_available
+from ..runtime.layouts import flat_dtypes
 from ..runtime.recording import refuse_while_recording
 from ..runtime.signature import c_signature
 from ..runtime.variables import Variable
@@ -381,8 +382,10 @@ class Call:
         return self.memory.add(Allocation(array.address, array.nbytes, kind, device, array.owner))
 
     def _check(self, name: str, type: Pointer, array: ArrayView) -> None:
+        """Structs come as such, or flat, as kernels take them."""
         wanted = pointee_dtype(type.pointee)
-        if array.dtype != wanted and not (isinstance(wanted, np.dtype) and wanted.kind == "u" and wanted.itemsize == 1):
+        is_bytes = isinstance(wanted, np.dtype) and wanted.kind == "u" and wanted.itemsize == 1
+        if array.dtype != wanted and not is_bytes and array.dtype not in flat_dtypes(type.pointee):
             raise ArgumentError(f"{self.target.name}: '{name}' wants an array of {wanted}, got {array.dtype}")
         if not array.contiguous:
             raise ArgumentError(f"{self.target.name}: '{name}': the array is not contiguous")

@@ -225,9 +225,8 @@ class Skeleton:
         if not any(_touches_numbers(o) for o in (op, *_inside(op))):
             return False
         found = stretch(op)
-        if found is None:
-            problem = "a loop of the host that follows pointers it finds on its way, with floating-point numbers"
-            raise not_yet(problem, op.span)
+        if found is None:  # it follows pointers that it finds on its way
+            return False
         self._catch_up()
         for before in found.before:
             self._op(before)

@@ -481,16 +481,56 @@ struct Recording {
     {
         return value;
     }
-    template <typename Function, typename... A>
-    static auto call(Function *function, A... args)
+    template <typename R, typename... P, typename... A>
+    static R call(R (*function)(P...), A... args)
     {
-        return function(plainly(args)...);
+        return function((P)args...);
     }
+    template <typename R, typename P, typename A, typename... B>
+    static R call(R (*function)(P, ...), A first, B... rest)
+    {
+        return function((P)first, plainly(rest)...);
+    }
+    template <typename R, typename P, typename Q, typename A, typename B, typename... C>
+    static R call(R (*function)(P, Q, ...), A first, B second, C... rest)
+    {
+        return function((P)first, (Q)second, plainly(rest)...);
+    }
+    template <typename... A>
+    int print_text(void *to, size_t most, const void *format, A... args)
+    {
+        const char *how = (const char *)format;
+        int length = std::snprintf(nullptr, 0, how, plainly(args)...);
+        most = std::min(most, (size_t)length + 1);
+        if (most > 0) takes((char *)to, most);
+        std::snprintf((char *)to, most, how, plainly(args)...);
+        return length;
+    }
+    // What the library writes has no derivative.
+    template <typename T>
+    void takes(T *to, size_t bytes = sizeof(T), size_t count = 1)
+    {
+        if (to == nullptr) return;
+        overwrite(to, bytes * count);
+        reverses([=] {
+            const Block &block = block_of(to);
+            if (block.shadow != nullptr) zero(block.shadow + ((char *)to - block.start), bytes * count, block.on_device);
+        });
+    }
+    static void fails(const void *text = "an exception") { throw std::runtime_error((const char *)text); }
     static int current_device()
     {
         int device = 0;
         check(cudaGetDevice(&device));
         return device;
+    }
+    template <typename T>
+    void property(T cudaDeviceProp::*which, int device, void *to)
+    {
+        cudaDeviceProp found;
+        check(cudaGetDeviceProperties(&found, device));
+        takes((char *)to, sizeof(T));
+        std::memcpy(to, &(found.*which), sizeof(T));
     }
     static int device_count()
     {
