@@ -140,6 +140,7 @@ def _sort_order(run: Any, op: HostCall, order: int, keys: int, count: int, falls
 
 
 def _symbol(run: Any, op: HostCall, symbol: Any, nbytes: int, offset: int) -> int:
+    symbol = run.state.managed.get(symbol, symbol)
     if not isinstance(symbol, Symbol):
         raise ProgramError("no __device__ or __constant__ variable", op.span, "pass the variable itself")
     if offset + nbytes > symbol.variable.type.size:

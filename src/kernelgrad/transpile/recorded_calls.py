@@ -235,8 +235,8 @@ _SPELLED = {"f32": "float", "f64": "double"}
 _LIBRARY = (
     "strlen", "strcmp", "strncmp", "strcasecmp", "memcmp", "atoi", "atol", "atoll", "atof", "rand", "srand", "random",
     "srandom", "drand48", "srand48", "lrand48", "clock", "getpid", "exit", "abort", "puts", "putchar", "printf",
-    "fprintf", "fputs", "fputc", "putc", "fopen", "fclose", "fflush", "feof", "fseek", "ftell", "rewind", "fgetc", "getc",
-    "getchar", "ungetc", "fwrite", "perror", "remove", "getenv",
+    "fprintf", "fputs", "fputc", "putc", "fopen", "fclose", "fflush", "feof", "fseek", "ftell", "rewind", "fgetc",
+    "getc", "getchar", "ungetc", "fwrite", "perror", "remove", "getenv",
 )  # fmt: skip
 _CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
     **dict.fromkeys(_LIBRARY, _library),

@@ -266,7 +266,8 @@ class Skeleton:
         op = self._definition.get(pointer)
         if isinstance(op, Offset | PtrCast | Member):
             return self._is_of_device(op.ptr)
-        return isinstance(op, GlobalRef) and self.module.globals[op.name].space != "host"
+        declared = self.module.globals[op.name] if isinstance(op, GlobalRef) else None
+        return declared is not None and declared.space != "host" and not declared.managed
 
     def manipulator(self, value: Value) -> str | None:
         """Which of a stream's a value is: `endl`, `fixed` and the like, in the namespace std."""
@@ -295,7 +296,7 @@ class Skeleton:
         if name is None and (not is_named or scope in self.module.functions or declared.space == "shared"):
             problem = "a static variable of a function that starts by code, in a host function that is differentiated,"
             raise not_yet(problem, op.span, "declare it outside of the function")
-        method = "variable" if declared.space == "host" else "symbol"
+        method = "managed_variable" if declared.managed else "variable" if declared.space == "host" else "symbol"
         self.of[op.result] = self.b.emit(HostCall, f"{TAPE}.{method}(::{name or op.name}", (), type=op.result.type)
 
     # ---- control

@@ -119,6 +119,13 @@ struct Recording {
         return address;
     }
     template <typename T>
+    void *managed_variable(const T &variable)
+    {
+        void *address = symbol(variable);
+        has_managed = blocks[(char *)address].managed = true;
+        return address;
+    }
+    template <typename T>
     void *variable(const T &variable)
     {
         if (blocks.count((char *)&variable) == 0) add_block((void *)&variable, sizeof(T), false, false);
@@ -514,7 +521,8 @@ struct Recording {
         overwrite(to, bytes * count);
         reverses([=] {
             const Block &block = block_of(to);
-            if (block.shadow != nullptr) zero(block.shadow + ((char *)to - block.start), bytes * count, block.on_device);
+            size_t at = (char *)to - block.start;
+            if (block.shadow != nullptr) zero(block.shadow + at, bytes * count, block.on_device);
         });
     }
     static void fails(const void *text = "an exception") { throw std::runtime_error((const char *)text); }

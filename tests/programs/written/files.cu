@@ -1,6 +1,6 @@
 #include "kernels.h"
 double run(double *x, int n) {
-    char name[64]; sprintf(name, "FOLDER/weights_%d.txt", n);
+    char name[512]; sprintf(name, "FOLDER/weights_%d.txt", n);
     FILE *f = fopen(name, "w"); if (!f) { perror("fopen"); return 0; }
     for (int i = 0; i < n; i++) fprintf(f, "%d\n", i + 1);
     fclose(f);
