@@ -12,6 +12,7 @@ from run_host import run_program
 import kernelgrad as kg
 from find_nvcc import build, nvcc
 from host_programs import NAMES, TRANSPILED, check, host_program
+from kernelgrad.programs.staging import Staging
 from kernelgrad.transpile.program import transpiled
 
 needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -40,3 +41,12 @@ def test_transpiled(name: str, tmp_path: Path) -> None:
 def test_nvcc_builds_it(name: str, tmp_path: Path) -> None:
     text = transpiled(kg.compile(host_program(name, tmp_path), name=f"{name}.cu"))
     assert build(text, tmp_path / name, "-arch=sm_90", "-Werror=all-warnings").exists()
+
+
+def test_kernels_get_twins_of_memory_for_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a GPU."""
+    monkeypatch.setattr(Staging, "concerns", lambda _, found: found.kind == "managed")
+    kg.compile(host_program("managed_mixed", tmp_path))["main"](device="cpu")
+    check(capsys.readouterr().out)

@@ -45,8 +45,10 @@ def _realloc(run: Any, op: HostCall, address: int, nbytes: int) -> int:
 def _free(*kinds: Kind) -> Handler:
     def free(run: Any, op: HostCall, address: int, *_: Any) -> None:
         found = run.memory.free(address, kinds, op.span)
-        if found is not None:
-            run.machine.freed(found)
+        for gone in (found, found.twin) if found is not None else ():
+            if gone is not None:
+                gone.freed = op.span
+                run.machine.freed(gone)
 
     return free
 
