@@ -1,6 +1,6 @@
-"""Memory that both the host and kernels use, of a program whose kernels run on a GPU: it is the host's here, and kernels
-get a twin on the device, which is copied to before a launch and from after it. Copies are steps of a recording as
-others are, so that derivatives go through them."""
+"""Memory that both the host and kernels use, of a program whose kernels run on a GPU: it is the host's here, and
+kernels get a twin on the device, which is copied to before a launch and from after it. Copies are steps of a recording
+as others are, so that derivatives go through them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ class Staging:
     def twin(self, found: Allocation, pointee: Type, span: Span) -> Allocation:
         """With what it holds now."""
         if holds_pointers(pointee):
-            problem = (
-                "passes a kernel memory of the host's, or managed memory, that holds pointers: not supported on a GPU"
-            )
+            problem = "passes a kernel managed or pinned memory that holds pointers: not supported on a GPU"
             raise UnsupportedError(problem, span, "use cudaMalloc and cudaMemcpy for it, or run with device='cpu'")
         if found.twin is None:
             found.twin = self._memory.allocate(found.nbytes, "device", span)
