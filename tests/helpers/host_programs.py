@@ -8,7 +8,7 @@ from pathlib import Path
 _FOLDER = Path(__file__).parents[1] / "programs" / "written"
 _HEADERS = ("clad/Differentiator/Differentiator.h", "cmath", "cstdio", "cstdlib", "cstring")
 NAMES = sorted(file.stem for file in _FOLDER.glob("*.cu"))
-TRANSPILED = sorted(set(NAMES) - {"struct_by_value", "thrust"})
+TRANSPILED = sorted(set(NAMES) - {"thrust"})
 
 
 def host_program(name: str, folder: Path) -> str:

@@ -43,10 +43,10 @@ def _copied(at: Skeleton, op: HostCall, to: Value, of: Value) -> str:
     if not kinds:
         raise not_yet("a copy of which neither end tells what it holds", op.span, "pass pointers of the type it has")
     numbers = {k for k in kinds if k.is_float}
-    if len(numbers) > 1 or not {k.name for k in numbers} <= _SPELLED.keys():
+    if len(numbers) > 1 or not {k.name for k in numbers} <= SPELLED.keys():
         raise UnsupportedError("a copy between memory of different floating-point types, or of halves", op.span)
     if numbers or not at.has_integers:
-        return "copy" if not numbers else f"copy_of<{_SPELLED[next(iter(numbers)).name]}>"
+        return "copy" if not numbers else f"copy_of<{SPELLED[next(iter(numbers)).name]}>"
     (kind,) = kinds if len(kinds) == 1 else (None,)
     if kind is None or kind.name not in INTEGERS:
         raise not_yet("a copy between memory of different integer types, or of small ones", op.span, HINT)
@@ -231,7 +231,7 @@ def _throw(at: Skeleton, op: HostCall) -> None:
     at.host("fails", tuple(at.value(v) for v in op.args), None)
 
 
-_SPELLED = {"f32": "float", "f64": "double"}
+SPELLED = {"f32": "float", "f64": "double"}
 _LIBRARY = (
     "strlen", "strcmp", "strncmp", "strcasecmp", "memcmp", "atoi", "atol", "atoll", "atof", "rand", "srand", "random",
     "srandom", "drand48", "srand48", "lrand48", "clock", "getpid", "exit", "abort", "puts", "putchar", "printf",

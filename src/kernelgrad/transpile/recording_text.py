@@ -458,13 +458,19 @@ struct Recording {
 
     // ---- adjoints of numbers that kernels were given: brought to the host when somebody there needs one
 
-    template <typename T>
-    T *owe(T *place)
+    template <typename Number, typename T>
+    T *owe(T *place) // of a number, or of several in a struct
     {
         T *memory = (T *)allocate(sizeof(T), true);
         check(cudaMemset(memory, 0, sizeof(T)));
-        owed.push_back({(char *)shadow(place), (char *)memory, sizeof(T) == sizeof(double)});
+        for (size_t at = 0; at < sizeof(T); at += sizeof(Number))
+            owed.push_back({(char *)shadow(place) + at, (char *)memory + at, sizeof(Number) == sizeof(double)});
         return memory;
+    }
+    template <typename T>
+    T *owe(T *place)
+    {
+        return owe<T, T>(place);
     }
     void settle()
     {
