@@ -12,6 +12,7 @@ from run_host import run_program
 import kernelgrad as kg
 from find_nvcc import build, nvcc
 from host_programs import NAMES, TRANSPILED, check, host_program
+from kernelgrad.errors import UnsupportedError
 from kernelgrad.programs.staging import Staging
 from kernelgrad.transpile.program import transpiled
 
@@ -50,3 +51,28 @@ def test_kernels_get_twins_of_memory_for_both(
     monkeypatch.setattr(Staging, "concerns", lambda _, found: found.kind == "managed")
     kg.compile(host_program("managed_mixed", tmp_path))["main"](device="cpu")
     check(capsys.readouterr().out)
+
+
+THRUST = """#include "clad/Differentiator/Differentiator.h"
+#include <thrust/device_vector.h>
+#include <thrust/reduce.h>
+double inside(double *x) { thrust::device_vector<double> a(x, x + 3); return thrust::reduce(a.begin(), a.end()); }
+double given(const thrust::device_vector<double> &x) { return thrust::reduce(x.begin(), x.end()); }
+"""
+
+
+@pytest.mark.parametrize(
+    "main, line, problem",
+    [
+        ("double x[3], d[3]; auto g = clad::gradient(inside); g.execute(x, d);", 4, "a kernel of thrust, in a host"),
+        (
+            "thrust::device_vector<double> x(3), d(3);\nauto g = clad::gradient(given); g.execute(x, &d);",
+            7,
+            "'x' leads to",
+        ),
+    ],
+)
+def test_thrust_is_refused(main: str, line: int, problem: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"kernel.cu:{line}:.*{problem}") as told:
+        transpiled(kg.compile(f"{THRUST}int main() {{ {main} }}\n"))
+    assert "from Python" in str(told.value)
