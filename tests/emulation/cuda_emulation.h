@@ -15,6 +15,7 @@
 
 #define __global__
 #define __device__
+#define __managed__
 #define __host__
 #define __constant__
 #define __shared__ static

@@ -154,6 +154,15 @@ inline cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, cudaMem
 {
     return cudaMemcpyAsync(to, from, nbytes, kind);
 }
+struct cudaDeviceProp {
+    char name[256];
+    int warpSize, maxThreadsPerBlock, maxGridSize[3];
+};
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *found, int)
+{
+    *found = cudaDeviceProp{"emulation", 32, 1024, {2147483647, 65535, 65535}};
+    return cudaSuccess;
+}
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 inline cudaError_t cudaStreamCreate(cudaStream_t *stream) { return *stream = nullptr, cudaSuccess; }
@@ -161,6 +170,7 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 typedef int cudaEvent_t;
 inline cudaError_t cudaEventCreate(cudaEvent_t *event) { return *event = 1, cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int = 0) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventElapsedTime(float *time, cudaEvent_t, cudaEvent_t) { return *time = 0, cudaSuccess; }
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import kernelgrad as kg
 from host_functions import check, numbers
 
 STEP = """
@@ -264,3 +265,55 @@ def test_spelling(case: str) -> None:
 def test_with_a_budget(case: str) -> None:
     source, listed, args = CASES[case]
     check(STEP + source, "run", listed, args, tape_budget=1500)
+
+
+MANAGED = """
+struct Pair { double a, b; int n; };
+__device__ __managed__ double weights[4];
+__managed__ Pair pair;
+static __managed__ double total;
+__global__ void step(double *x) {
+  int i = threadIdx.x;
+  x[i] = x[i] * weights[i] * pair.a + pair.b;
+  atomicAdd(&total, x[i]);
+}
+double run(double *x, double s) {
+  double *d, kept[4], *all = weights;
+  cudaMalloc(&d, 32); cudaMemcpy(d, x, 32, cudaMemcpyHostToDevice);
+  for (int i = 0; i < 4; i++) all[i] = i + s;
+  pair.a = s * s; pair.b = x[0]; pair.n = 3; total = 0;
+  cudaMemcpyToSymbol(weights, x, 16, 16);
+  for (int t = 0; t < pair.n; t++) {
+    step<<<1, 4>>>(d); cudaDeviceSynchronize();
+    weights[t] = weights[t] * total; pair.a += 0.1 * total;
+  }
+  cudaMemcpyFromSymbol(kept, weights, 32); cudaMemcpy(x, d, 32, cudaMemcpyDeviceToHost); cudaFree(d);
+  return total * pair.a + kept[1];
+}
+"""
+
+
+def test_managed_variables() -> None:
+    check(MANAGED, "run", "x, s", (numbers(4), 0.7))
+
+
+def test_null_for_a_parameter_written_as_an_array() -> None:
+    text = """
+    __global__ void k(double v[8]) { if (v) v[0] = 1; }
+    int count(int n, char *words[], double rows[][4]) { k<<<1, 1>>>(0); return words == nullptr && rows == NULL; }
+    int run() { return count(0, 0, 0) + count(0, NULL, nullptr); }
+    """
+    assert kg.compile(text)["run"](device="cpu") == 2
+
+
+def test_flat_arrays_of_structs() -> None:
+    text = """
+    struct Point { double x, y; };
+    __global__ void k(Point *p, double2 *q) { int i = threadIdx.x; q[i].x = p[i].x * p[i].y; q[i].y = p[i].x; }
+    double run(Point *p, double2 *q) {
+      Point *d; double2 *e; cudaMalloc(&d, 48); cudaMalloc(&e, 48);
+      cudaMemcpy(d, p, 48, cudaMemcpyHostToDevice); k<<<1, 3>>>(d, e); cudaMemcpy(q, e, 48, cudaMemcpyDeviceToHost);
+      return q[0].x * p[2].y;
+    }
+    """
+    check(text, "run", "p, q", (numbers(3, 2), numbers(3, 2, seed=1)))

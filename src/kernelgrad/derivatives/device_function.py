@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.accumulate.choice import Facts
-from ..errors import LaunchError, UnsupportedError
+from ..errors import ArgumentError, LaunchError, UnsupportedError
 from ..ir.builder import Builder
 from ..ir.ops import Block, Function, Param, Value
 from ..ir.types import Pointer, Scalar, Type
@@ -61,10 +61,11 @@ class DeviceFunction:
     def source(self) -> str:
         return self.kernel.source
 
-    def execute(self, *args: Any) -> Any:
+    def execute(self, *args: Any, device: str | None = None) -> Any:
         if self.kernel.written:
             refuse_while_recording(f"{self.name}, which is not a kernel and writes arrays,")
         bound, placement = self.kernel.bind(args)
+        check_device(self.function, device, placement)
         own = LaunchMemory()
         result = result_memory(self.function.result_type, placement, own)
         self.kernel.run(_ONE_THREAD, bound, placement, own.supplied)
@@ -74,6 +75,15 @@ class DeviceFunction:
 
     def __getitem__(self, key: Any) -> Any:
         raise LaunchError(f"{self.name} is not a kernel: call it with .execute(...)")
+
+
+def check_device(function: Function, device: str | None, placement: Placement) -> None:
+    """Arrays say where a function runs. One of the host has nothing to run elsewhere, as others of its kind have."""
+    if device not in (None, "cpu", "cuda"):
+        raise ArgumentError(f"{function.name}: device wants 'cpu' or 'cuda', got {device!r}")
+    found = "cpu" if placement.cuda is None else "cuda"
+    if device not in (None, found) and not (function.kind == "host" and device == "cuda"):
+        raise ArgumentError(f"{function.name}: device='{device}', but the arrays are on the other one: {found}")
 
 
 class FunctionGradient(Differentiated):
@@ -103,8 +113,8 @@ class FunctionGradient(Differentiated):
 
         return explain_any(self)
 
-    def execute(self, *args: Any, seed: float = 1.0, **adjoints: Any) -> Any:
-        """Its value; the adjoints are added to. The value's own adjoint is `seed`."""
+    def execute(self, *args: Any, seed: float = 1.0, device: str | None = None, **adjoints: Any) -> Any:
+        """Its value; the adjoints are added to. The value's own adjoint is `seed`. `device`: where the arrays are."""
         refuse_while_recording("a gradient, which has no second order here,")
         own_args, given = self.separate(args, adjoints)
         wanted = tuple(name for name, adjoint in given.items() if adjoint is not None)
@@ -115,6 +125,7 @@ class FunctionGradient(Differentiated):
         own = LaunchMemory()
         given = in_float(self.kernel.function, given, _ONE_THREAD, own)
         bound, placement = kernel.bind((*own_args, *(given[n] for n in wanted)))
+        check_device(self.target.function, device, placement)
         self.check_sizes(variant, bound)
         plan = LaunchPlan(variant, known)
         self.check_overlap(variant, bound, own, plan.written)

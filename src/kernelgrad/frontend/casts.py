@@ -53,7 +53,7 @@ def _cast_function(fn: Fn, c: Cursor, inner: Cursor) -> Value:
 
 
 def _cast_pointer(fn: Fn, c: Cursor, inner: Cursor) -> Value:
-    v, type = expressions.value(fn, inner), fn.type(c)
+    v, type = expressions.value(fn, inner), fn.types.parameter(c.type, fn.unit.span(c))
     if not isinstance(type, Pointer) or not isinstance(v.type, Pointer):
         raise fn.unsupported(c, f"this conversion to '{c.type.spelling}' is not supported")
     return fn.b.cast_pointer(v, type)

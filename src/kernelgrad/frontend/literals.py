@@ -30,7 +30,8 @@ def constant_of(fn: Fn, number: int | float, type: Type) -> Value:
 
 
 def null(fn: Fn, c: Cursor) -> Value:
-    type = fn.type(c)
+    """Also where a parameter is written as an array."""
+    type = fn.types.parameter(c.type, fn.unit.span(c))
     assert isinstance(type, Pointer)
     return fn.b.null(type)
 

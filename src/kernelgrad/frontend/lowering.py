@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -133,7 +133,7 @@ class Lowering:
             self._names[key] = first
             return first
         name = _free(variable.name, set(self.globals), "_")
-        self.globals[name] = Global(name, variable.type, variable.space, variable.init, variable.span)
+        self.globals[name] = replace(variable, name=name)
         self._names[key] = name
         return name
 

@@ -79,7 +79,9 @@ def _module_variable(fn: Fn, target: Cursor, at: Cursor) -> Place:
         raise fn.unsupported(at, f"'{target.spelling}' is a reference with static storage: not supported")
     if space is None:
         return _host_constant(fn, definition, at)
-    return Place(global_reference(fn, definition, space), bool(target.type.is_volatile_qualified()))
+    reference = global_reference(fn, definition, space)
+    is_of_both = fn.on_host and is_managed(definition)
+    return Place(fn.generic(reference) if is_of_both else reference, bool(target.type.is_volatile_qualified()))
 
 
 def _host_constant(fn: Fn, target: Cursor, at: Cursor) -> Place:
@@ -147,7 +149,11 @@ def _declare(module: Lowering, target: Cursor, space: Space) -> Global:
         init = None if by_code else initial_bytes(module, target, type)
         return Global(host_name(module, target), type, space, init, span)
     init = None if space == "shared" else initial_bytes(module, target, type)
-    return Global(module.unit.qualified_name(target), type, space, init, span)
+    return Global(module.unit.qualified_name(target), type, space, init, span, is_managed(target))
+
+
+def is_managed(variable: Cursor) -> bool:
+    return any(c.kind == Kind.ANNOTATE_ATTR and c.spelling == "__managed__" for c in children_of(variable))
 
 
 def host_name(module: Lowering, target: Cursor) -> str:

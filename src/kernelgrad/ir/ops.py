@@ -452,6 +452,7 @@ class Global:
     space: Space
     init: bytes | None = None
     span: Span = UNKNOWN
+    managed: bool = False  # the host may use it, too
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -45,8 +45,10 @@ def _realloc(run: Any, op: HostCall, address: int, nbytes: int) -> int:
 def _free(*kinds: Kind) -> Handler:
     def free(run: Any, op: HostCall, address: int, *_: Any) -> None:
         found = run.memory.free(address, kinds, op.span)
-        if found is not None:
-            run.machine.freed(found)
+        for gone in (found, found.twin) if found is not None else ():
+            if gone is not None:
+                gone.freed = op.span
+                run.machine.freed(gone)
 
     return free
 
@@ -140,6 +142,7 @@ def _sort_order(run: Any, op: HostCall, order: int, keys: int, count: int, falls
 
 
 def _symbol(run: Any, op: HostCall, symbol: Any, nbytes: int, offset: int) -> int:
+    symbol = run.state.managed.get(symbol, symbol)
     if not isinstance(symbol, Symbol):
         raise ProgramError("no __device__ or __constant__ variable", op.span, "pass the variable itself")
     if offset + nbytes > symbol.variable.type.size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ..ir.types import Array, Pointer, Scalar, Struct, Type, element_types
 from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, view
 from ..runtime.devices import cuda_available
+from ..runtime.layouts import flat_dtypes
 from ..runtime.recording import refuse_while_recording
 from ..runtime.signature import c_signature
 from ..runtime.variables import Variable
@@ -39,6 +40,7 @@ class State:
         self._memories: dict[int | None, Memory] = {}
         self._static: dict[tuple[int | None, str], Allocation] = {}
         self._names: dict[int, str] = {}
+        self.managed: dict[int, Symbol] = {}  # variables that the host uses, by where they are
         self._handles = 0
         self.events: dict[int, float] = {}
         self.precision: int | None = None
@@ -57,6 +59,8 @@ class State:
         return self._handles << 4
 
     def address_of(self, variable: Global, memory: Memory) -> int | Symbol:
+        if variable.managed:
+            return self._managed_address(Symbol(self._make_variable(variable)), variable, memory)
         if variable.space != "host":
             return Symbol(self._make_variable(variable))
         name = re.sub(r"_\d+$", "", variable.name)  # which is there where another one has its name
@@ -70,16 +74,24 @@ class State:
             write_bytes(found.start, init or b"")
         return found.start
 
+    def _managed_address(self, symbol: Symbol, variable: Global, memory: Memory) -> int:
+        if memory.device is not None:
+            problem = f"'{variable.name}' is __managed__, and the host uses it: not supported on a GPU"
+            hint = "use __device__ with cudaMemcpyToSymbol and FromSymbol, or run with device='cpu'"
+            raise UnsupportedError(problem, variable.span, hint)
+        self.managed[self.symbol_address(symbol, memory, "managed")] = symbol
+        return self.symbol_address(symbol, memory)
+
     def name_at(self, address: int) -> str:
         """Of a variable, by where it is."""
         return self._names.get(address, "")
 
-    def symbol_address(self, symbol: Symbol, memory: Memory) -> int:
+    def symbol_address(self, symbol: Symbol, memory: Memory, kind: Literal["argument", "managed"] = "argument") -> int:
         variable = symbol.variable
         on_host = memory.device is None
         address = variable.host_address() if on_host else variable.device_address(memory.device or 0, 0)
         if memory.find(address) is None:
-            memory.add(Allocation(address, variable.type.size, "argument", memory.device, variable))
+            memory.add(Allocation(address, variable.type.size, kind, memory.device, variable))
         return int(address)
 
     def symbol_written(self, symbol: Symbol, memory: Memory) -> None:
@@ -381,8 +393,10 @@ class Call:
         return self.memory.add(Allocation(array.address, array.nbytes, kind, device, array.owner))
 
     def _check(self, name: str, type: Pointer, array: ArrayView) -> None:
+        """Structs come as such, or flat, as kernels take them."""
         wanted = pointee_dtype(type.pointee)
-        if array.dtype != wanted and not (isinstance(wanted, np.dtype) and wanted.kind == "u" and wanted.itemsize == 1):
+        is_bytes = isinstance(wanted, np.dtype) and wanted.kind == "u" and wanted.itemsize == 1
+        if array.dtype != wanted and not is_bytes and array.dtype not in flat_dtypes(type.pointee):
             raise ArgumentError(f"{self.target.name}: '{name}' wants an array of {wanted}, got {array.dtype}")
         if not array.contiguous:
             raise ArgumentError(f"{self.target.name}: '{name}': the array is not contiguous")

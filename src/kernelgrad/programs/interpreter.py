@@ -55,6 +55,7 @@ from ..runtime.config import make_launch
 from .machine import BITS, Machine, told_at
 from .memory import Allocation
 from .regions import Region
+from .staging import Staging
 from .values import Cell, Symbol, holds, plain, unpack, view_of, zero
 
 _LATER = object()  # a result that is not computed yet
@@ -69,6 +70,7 @@ class Interpreter:
         self.values: dict[Value, Any] = {}
         self._waiting: list[Op] = []
         self._stack: dict[int, Allocation] = {}
+        self.staging = Staging(machine)
 
     def run(self, args: list[Any]) -> Any:
         function = self.program.function
@@ -334,6 +336,7 @@ class Interpreter:
         if kernel.function.apart and _share_memory(args):
             kernel = self.program.kernel(op.kernel, apart=False)
         self.machine.launch(kernel, launch.on(stream), args, op.span)
+        self.staging.bring_back(op.span)
 
     def argument(self, value: Any, type: Type, span: Span, on_host: bool) -> Any:
         """A value as a launch takes it."""
@@ -359,6 +362,9 @@ class Interpreter:
         if address == found.end and found.nbytes and self.machine.recorded:
             problem = f"a pointer to the end of {found.shown}: what is before it cannot be followed"
             raise UnsupportedError(problem, span, "pass a pointer to the beginning, and an index")
+        if not on_host and self.staging.concerns(found):
+            twin = self.staging.twin(found, pointee, span)
+            return view_of(twin.start + address - found.start, found.end - address, pointee, twin.device, twin.owner)
         return view_of(address, found.end - address, pointee, found.device, found.owner)
 
     def _call(self, op: HostCall) -> None:

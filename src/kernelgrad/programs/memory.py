@@ -28,6 +28,7 @@ class Allocation:
     made: Span = field(compare=False, default=UNKNOWN)
     freed: Span | None = field(compare=False, default=None)
     pinned: bool = field(compare=False, default=False)
+    twin: Allocation | None = field(compare=False, default=None, repr=False)  # on the device, of memory for both
 
     @property
     def end(self) -> int:

@@ -148,7 +148,7 @@ class Functions:
             is_held = not isinstance(held, Scalar) and holds_pointers(held)
             if argument.activity == "dup" and is_held:
                 problem = f"'{param.name}' leads to pointers: derivatives behind those cannot be transpiled"
-                hint = "pass the pointers themselves, or mark it enzyme_const"
+                hint = "pass the pointers themselves, or mark it enzyme_const; module['main']() runs it from Python"
                 raise UnsupportedError(problem, self.unit.span(argument.value), hint)
 
     def _integers(self, request: Request, primal: Function, on_host: bool) -> dict[str, Scalar]:

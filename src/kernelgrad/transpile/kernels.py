@@ -77,8 +77,10 @@ class KernelGradients:
 
     def check_known(self, name: str, span: Span) -> None:
         if name not in self.module:
-            problem = f"'{name.partition('<')[0]}', which a library launches, cannot be transpiled"
-            raise UnsupportedError(problem, span, "kg.gradient(module[...]) runs it from Python")
+            library = name.partition("::")[0]
+            problem = f"a kernel of {library}, in a host function that is differentiated, cannot be transpiled"
+            hint = "launch a kernel of your own; kg.gradient(module[...]) and module['main']() run it from Python"
+            raise UnsupportedError(problem, span, hint)
 
     def real_params(self, name: str) -> frozenset[str]:
         """The parameters whose integers can be differentiated by: they are added, subtracted and multiplied alone."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..autodiff.integers import HINT
 from ..errors import Span, UnsupportedError
-from ..ir.ops import HostCall, Value
+from ..ir.ops import HostCall, Member, Value
+from ..ir.traverse import walk
 from ..ir.types import U8, U64, Pointer
 from .integer_memory import SPELLED as INTEGERS
 from .recording_text import TAPE
@@ -42,10 +43,10 @@ def _copied(at: Skeleton, op: HostCall, to: Value, of: Value) -> str:
     if not kinds:
         raise not_yet("a copy of which neither end tells what it holds", op.span, "pass pointers of the type it has")
     numbers = {k for k in kinds if k.is_float}
-    if len(numbers) > 1 or not {k.name for k in numbers} <= _SPELLED.keys():
+    if len(numbers) > 1 or not {k.name for k in numbers} <= SPELLED.keys():
         raise UnsupportedError("a copy between memory of different floating-point types, or of halves", op.span)
     if numbers or not at.has_integers:
-        return "copy" if not numbers else f"copy_of<{_SPELLED[next(iter(numbers)).name]}>"
+        return "copy" if not numbers else f"copy_of<{SPELLED[next(iter(numbers)).name]}>"
     (kind,) = kinds if len(kinds) == 1 else (None,)
     if kind is None or kind.name not in INTEGERS:
         raise not_yet("a copy between memory of different integer types, or of small ones", op.span, HINT)
@@ -171,6 +172,16 @@ def _query(method: str) -> Callable[[Skeleton, HostCall], None]:
     return query
 
 
+def _properties(at: Skeleton, op: HostCall) -> None:
+    """Of a device, into a struct that has not all members of CUDA's: those that the function looks at, by name."""
+    to, device = op.args[0], at.value(op.args[1])
+    kind = _pointee(to)
+    used = {m.index for m in walk(at.function.body) if isinstance(m, Member) and _pointee(m.ptr) == kind}
+    for index in sorted(used):
+        method = f"property(&::cudaDeviceProp::{kind.fields[index].name}"
+        at.host(method, (device, at.b.member(at.value(to), index)), None)
+
+
 def _handle(at: Skeleton, op: HostCall) -> None:
     """Of a stream: everything is done in the default stream."""
     type = op.result.type
@@ -186,13 +197,58 @@ def _elapsed(at: Skeleton, op: HostCall) -> None:
     at.of[op.result] = at.b.emit(HostCall, f"{TAPE}.elapsed", args, type=op.result.type, name=op.result.name)
 
 
-_SPELLED = {"f32": "float", "f64": "double"}
+def _writing(*ends: tuple[int, ...]) -> Callable[[Skeleton, HostCall], None]:
+    """A function of the C library that writes behind pointers. `ends`: which argument is such a pointer, and those
+    that tell how many bytes."""
+
+    def call(at: Skeleton, op: HostCall) -> None:
+        for to, *sizes in ends:
+            given = (at.value(op.args[to]), *(at.value(op.args[k]) for k in sizes))
+            at.host("takes", given, None)
+        _library(at, op)
+
+    return call
+
+
+def _scan(first: int) -> Callable[[Skeleton, HostCall], None]:
+    """`first`: of the arguments that are read."""
+
+    def scan(at: Skeleton, op: HostCall) -> None:
+        for to in op.args[first:]:
+            at.host("takes", (at.value(to),), None)
+        _library(at, op)
+
+    return scan
+
+
+def _print_text(at: Skeleton, op: HostCall) -> None:
+    to, *rest = (at.value(v) for v in op.args)
+    args = (to, *([] if op.fn == "snprintf" else [at.b.constant(1 << 31, U64)]), *rest)
+    at.of[op.result] = at.b.emit(HostCall, f"{TAPE}.print_text", args, type=op.result.type)
+
+
+def _throw(at: Skeleton, op: HostCall) -> None:
+    at.host("fails", tuple(at.value(v) for v in op.args), None)
+
+
+SPELLED = {"f32": "float", "f64": "double"}
 _LIBRARY = (
     "strlen", "strcmp", "strncmp", "strcasecmp", "memcmp", "atoi", "atol", "atoll", "atof", "rand", "srand", "random",
-    "srandom", "drand48", "srand48", "lrand48", "clock", "getpid", "exit", "abort", "puts", "putchar",
+    "srandom", "drand48", "srand48", "lrand48", "clock", "getpid", "exit", "abort", "puts", "putchar", "printf",
+    "fprintf", "fputs", "fputc", "putc", "fopen", "fclose", "fflush", "feof", "fseek", "ftell", "rewind", "fgetc",
+    "getc", "getchar", "ungetc", "fwrite", "perror", "remove", "getenv",
 )  # fmt: skip
 _CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
     **dict.fromkeys(_LIBRARY, _library),
+    **dict.fromkeys(("sprintf", "snprintf"), _print_text),
+    **dict.fromkeys(("fscanf", "sscanf"), _scan(2)),
+    "scanf": _scan(1),
+    "fgets": _writing((0, 1)),
+    "fread": _writing((0, 1, 2)),
+    **dict.fromkeys(("time", "gettimeofday"), _writing((0,))),
+    "clock_gettime": _writing((1,)),
+    "throw": _throw,
+    "cudaGetDeviceProperties": _properties,
     "cudaGetDevice": _query("current_device"),
     "cudaGetDeviceCount": _query("device_count"),
     "__kg_nanoseconds": _query("nanoseconds"),

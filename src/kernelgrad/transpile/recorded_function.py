@@ -50,8 +50,10 @@ from ..ir.ops import (
 from ..ir.traverse import blocks, operands, rebuild, walk
 from ..ir.types import I8, U8, U64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..programs.regions import Uses, stretch
+from . import records
 from .recorded_calls import call, not_yet
 from .recording_text import TAPE
+from .records import is_record, numbers_of
 
 _HOST = (HostCall, KernelLaunch, Derivative, Registered, Print)
 _PLAIN = (
@@ -102,6 +104,9 @@ class Skeleton:
         self._params = [self._param(p, p.name in names) for p in function.params]
 
     def _param(self, param: Param, is_listed: bool) -> Param:
+        if is_listed and is_record(param.type):
+            problem = f"'{param.name}', a struct with floating-point numbers that is differentiated by,"
+            raise not_yet(problem, self.function.span, "pass its members")
         if not (is_listed and _is_number(param.type)):
             self.of[param.value] = param.value
             return replace(param, const=False)  # as the functions are that it is passed to
@@ -114,7 +119,7 @@ class Skeleton:
             self._op(op)
         self._catch_up()
         for value in self.function.body.results:
-            self.host("result_is", (self._cell(value),), None)
+            self.host("result_is", (self.cell_of(value),), None)
         body = Block((), tuple(self.b.ops), ())
         return replace(self.function, name=name, kind="kernel", params=tuple(self._params), body=body)
 
@@ -133,7 +138,7 @@ class Skeleton:
             return self.b.load(self.cells[value])
         return self.of[value]
 
-    def _cell(self, value: Value) -> Value:
+    def cell_of(self, value: Value) -> Value:
         if value in self.cells:
             return self.cells[value]
         made = self.host("cell", (self.of[value],), Pointer(value.type))
@@ -173,6 +178,8 @@ class Skeleton:
             self._catch_up()
         self.b.span = op.span
         match op:
+            case _ if records.concerns(self, op):
+                records.record(self, op)
             case If() | For() | While():
                 self._control(op)
             case KernelLaunch():
@@ -186,7 +193,7 @@ class Skeleton:
                 assert found is not None
                 self.cells[op.result] = found
             case Store() if _is_number(op.value.type):
-                self.host("store", (self.value(op.ptr), self._cell(op.value)), None)
+                self.host("store", (self.value(op.ptr), self.cell_of(op.value)), None)
             case Alloca():
                 self._alloca(op)
             case GlobalRef():
@@ -225,9 +232,8 @@ class Skeleton:
         if not any(_touches_numbers(o) for o in (op, *_inside(op))):
             return False
         found = stretch(op)
-        if found is None:
-            problem = "a loop of the host that follows pointers it finds on its way, with floating-point numbers"
-            raise not_yet(problem, op.span)
+        if found is None:  # it follows pointers that it finds on its way
+            return False
         self._catch_up()
         for before in found.before:
             self._op(before)
@@ -243,9 +249,6 @@ class Skeleton:
     def _plain(self, op: Op) -> None:
         if not isinstance(op, (*_PLAIN, Print)):
             raise not_yet(f"'{type(op).__name__}', in a host function that is differentiated,", op.span)
-        touched = (*op.results, *([op.value] if isinstance(op, Store) else []))
-        if any(isinstance(v.type, Struct | Array) and _holds_numbers(v.type) for v in touched):
-            raise not_yet("a struct with floating-point numbers that is copied by host code", op.span)
         if isinstance(op, Store) and not isinstance(op.value.type, Pointer):
             size = self.b.constant(op.value.type.size, U64)
             self.host("overwrite", (self.value(op.ptr), size), None)
@@ -267,7 +270,8 @@ class Skeleton:
         op = self._definition.get(pointer)
         if isinstance(op, Offset | PtrCast | Member):
             return self._is_of_device(op.ptr)
-        return isinstance(op, GlobalRef) and self.module.globals[op.name].space != "host"
+        declared = self.module.globals[op.name] if isinstance(op, GlobalRef) else None
+        return declared is not None and declared.space != "host" and not declared.managed
 
     def manipulator(self, value: Value) -> str | None:
         """Which of a stream's a value is: `endl`, `fixed` and the like, in the namespace std."""
@@ -296,7 +300,7 @@ class Skeleton:
         if name is None and (not is_named or scope in self.module.functions or declared.space == "shared"):
             problem = "a static variable of a function that starts by code, in a host function that is differentiated,"
             raise not_yet(problem, op.span, "declare it outside of the function")
-        method = "variable" if declared.space == "host" else "symbol"
+        method = "managed_variable" if declared.managed else "variable" if declared.space == "host" else "symbol"
         self.of[op.result] = self.b.emit(HostCall, f"{TAPE}.{method}(::{name or op.name}", (), type=op.result.type)
 
     # ---- control
@@ -319,7 +323,10 @@ class Skeleton:
         self.b.ops.append(new)
 
     def _passed(self, value: Value) -> Value:
-        return self._cell(value) if _is_number(value.type) else self.of[value]
+        if is_record(value.type):
+            problem = "a struct with floating-point numbers that branches or loops of the host give"
+            raise not_yet(problem, self.b.span, "let them set its members")
+        return self.cell_of(value) if _is_number(value.type) else self.of[value]
 
     def _result(self, value: Value) -> Value:
         if _is_number(value.type):
@@ -339,12 +346,10 @@ class Skeleton:
 
     def _launch(self, op: KernelLaunch) -> None:
         config = tuple(self.value(v) for v in op.config[:7])
-        args = []
-        for value in op.args:
-            if isinstance(value.type, Struct | Array) and _holds_numbers(value.type):
-                problem = "a struct with floating-point numbers that a host function passes to a kernel by value"
-                raise not_yet(problem, op.span, "pass the numbers themselves, or a pointer to them")
-            args.append(self._passed(value))
+        args = (
+            records.place_of(self, v, op.span) if is_record(v.type) and numbers_of(v.type) else self._passed(v)
+            for v in op.args
+        )
         self.b.effect(HostCall, self._launch_function(op), (*config, *args))
 
 

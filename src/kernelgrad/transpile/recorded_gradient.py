@@ -45,6 +45,7 @@ from .integer_memory import check_kinds
 from .kernels import KernelGradients
 from .recorded_function import Skeleton
 from .recording_text import INCLUDES, RECORDING, TAPE
+from .records import is_record, numbers_of
 from .support import AS
 
 _RECORDING = f"Recording &{TAPE}"
@@ -92,7 +93,7 @@ class RecordedGradient:
         gradient = self._gradient(recorded, params, listed, types)
         pieces = [_plainly(piece) for piece in (*self.texts.values(), text)]
         includes = {f"#include <{name}>\n" for name in INCLUDES} | {i for t in pieces for i in INCLUDE.findall(t)}
-        alike = [AS] if any("Alike<" in t for t in pieces) else []
+        alike = [AS] if any("alike(" in t for t in pieces) else []
         whole = "".join(in_namespace([RECORDING, *alike, *(INCLUDE.sub("", t) for t in pieces), gradient]))
         head, name = "".join(sorted(includes)), f"{self.name}_grad"
         parts = tuple(n for n in dict.fromkeys(_DEFINED.findall(whole)) if n.startswith(f"{self.name}_") and n != name)
@@ -237,11 +238,13 @@ class RecordedGradient:
         memory = {path: path for p in shown for path in _pointers(p.type, p.name)}
         memory |= {name: f"{TAPE}.symbol(::{name})" for name in facts.variables}
         kinds = {p.name: p.type for p in made.params}  # integers are doubles in the variant, and not here
-        params = [types.declare(Pointer(p.type) if p in scalars else kinds[p.name], p.name) for p in shown]
+        records = {p.name: numbers_of(p.type) for p in shown if is_record(p.type) and numbers_of(p.type)}
+        by_place = [p for p in shown if p in scalars or p.name in records]
+        params = [types.declare(Pointer(p.type) if p in by_place else kinds[p.name], p.name) for p in shown]
         config = ", ".join(f"unsigned int kg_{of}{axis}" for of in "gb" for axis in "xyz")
         structs = {p.name for p in shown if isinstance(p.type, Struct)}
-        values = [f"*{p.name}" if p in scalars else p.name for p in shown]
-        primal_values = [f"Alike<decltype({v})>{{{v}}}" if v in structs else v for v in values]
+        values = [f"*{p.name}" if p in by_place else p.name for p in shown]
+        primal_values = [f"alike({v})" if v.lstrip("*") in structs else v for v in values]
         lines = [
             "const dim3 kg_grid(kg_gx, kg_gy, kg_gz), kg_block(kg_bx, kg_by, kg_bz);",
             _run_again(memory, facts.reads, facts.writes, where),
@@ -253,6 +256,9 @@ class RecordedGradient:
         lines.append(f"{TAPE}.check(cudaGetLastError());")
         given = list(values)
         for of, adjoint in made.variant.derivative.adjoints.items():
+            if of in records:
+                given.append(f"{TAPE}.owe<{records[of]}>({of})")
+                continue
             if of in structs:
                 before += self._struct_of_adjoints(of, adjoint, memory, kinds, span)
                 given.append(f"kg_d_{of}")

@@ -119,6 +119,13 @@ struct Recording {
         return address;
     }
     template <typename T>
+    void *managed_variable(const T &variable)
+    {
+        void *address = symbol(variable);
+        has_managed = blocks[(char *)address].managed = true;
+        return address;
+    }
+    template <typename T>
     void *variable(const T &variable)
     {
         if (blocks.count((char *)&variable) == 0) add_block((void *)&variable, sizeof(T), false, false);
@@ -451,13 +458,19 @@ struct Recording {
 
     // ---- adjoints of numbers that kernels were given: brought to the host when somebody there needs one
 
-    template <typename T>
-    T *owe(T *place)
+    template <typename Number, typename T>
+    T *owe(T *place) // of a number, or of several in a struct
     {
         T *memory = (T *)allocate(sizeof(T), true);
         check(cudaMemset(memory, 0, sizeof(T)));
-        owed.push_back({(char *)shadow(place), (char *)memory, sizeof(T) == sizeof(double)});
+        for (size_t at = 0; at < sizeof(T); at += sizeof(Number))
+            owed.push_back({(char *)shadow(place) + at, (char *)memory + at, sizeof(Number) == sizeof(double)});
         return memory;
+    }
+    template <typename T>
+    T *owe(T *place)
+    {
+        return owe<T, T>(place);
     }
     void settle()
     {
@@ -481,16 +494,57 @@ struct Recording {
     {
         return value;
     }
-    template <typename Function, typename... A>
-    static auto call(Function *function, A... args)
+    template <typename R, typename... P, typename... A>
+    static R call(R (*function)(P...), A... args)
     {
-        return function(plainly(args)...);
+        return function((P)args...);
     }
+    template <typename R, typename P, typename A, typename... B>
+    static R call(R (*function)(P, ...), A first, B... rest)
+    {
+        return function((P)first, plainly(rest)...);
+    }
+    template <typename R, typename P, typename Q, typename A, typename B, typename... C>
+    static R call(R (*function)(P, Q, ...), A first, B second, C... rest)
+    {
+        return function((P)first, (Q)second, plainly(rest)...);
+    }
+    template <typename... A>
+    int print_text(void *to, size_t most, const void *format, A... args)
+    {
+        const char *how = (const char *)format;
+        int length = std::snprintf(nullptr, 0, how, plainly(args)...);
+        most = std::min(most, (size_t)length + 1);
+        if (most > 0) takes((char *)to, most);
+        std::snprintf((char *)to, most, how, plainly(args)...);
+        return length;
+    }
+    // What the library writes has no derivative.
+    template <typename T>
+    void takes(T *to, size_t bytes = sizeof(T), size_t count = 1)
+    {
+        if (to == nullptr) return;
+        overwrite(to, bytes * count);
+        reverses([=] {
+            const Block &block = block_of(to);
+            size_t at = (char *)to - block.start;
+            if (block.shadow != nullptr) zero(block.shadow + at, bytes * count, block.on_device);
+        });
+    }
+    static void fails(const void *text = "an exception") { throw std::runtime_error((const char *)text); }
     static int current_device()
     {
         int device = 0;
         check(cudaGetDevice(&device));
         return device;
+    }
+    template <typename T>
+    void property(T cudaDeviceProp::*which, int device, void *to)
+    {
+        cudaDeviceProp found;
+        check(cudaGetDeviceProperties(&found, device));
+        takes((char *)to, sizeof(T));
+        std::memcpy(to, &(found.*which), sizeof(T));
     }
     static int device_count()
     {

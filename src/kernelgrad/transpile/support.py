@@ -134,6 +134,11 @@ struct Alike {
     template <typename To>
     operator To() const { return as<To>(from); }
 };
+template <typename From>
+Alike<From> alike(const From &from)
+{
+    return Alike<From>{from};
+}
 """,
 )
 

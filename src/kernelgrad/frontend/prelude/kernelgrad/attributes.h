@@ -16,7 +16,7 @@
 #define __host__ __attribute__((host))
 #define __shared__ __attribute__((shared))
 #define __constant__ __attribute__((constant))
-#define __managed__ __attribute__((device))
+#define __managed__ __attribute__((device, annotate("__managed__")))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __inline_hint__
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
