@@ -16,7 +16,7 @@ from ....ir.traverse import operands
 from .conditions import Coordinate
 from .kernel import Emitter
 from .plan import Gather, Site
-from .slices import NotSliceable, Slice, together
+from .slices import Guard, NotSliceable, Slice, together
 
 LANES, ROWS = 32, 8  # threads along the first coordinate that is summed over and along the second, if there is one
 
@@ -92,9 +92,7 @@ class BlockSums(Emitter):
             with b.region() as region, common.scope():
                 for load in self._loads_outside(common, inner):
                     common.value(load.result)
-                known, at = dict(common.known), dict(common.at)
-                for one in slices:
-                    self._contribution(one, inner, known, at)
+                self._contributions(slices, inner, dict(common.known), dict(common.at))
             b.if_(together(b, conditions), region.block())
 
     def _first_inner(self, one: Slice) -> int:
@@ -130,15 +128,44 @@ class BlockSums(Emitter):
                 found.append(op)
         return found
 
-    def _contribution(self, one: Slice, inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]) -> None:
-        """To one element's sum."""
-        with one.scope():
-            for value, copy in known.items():
-                one.bind(value, copy)
-            one.at.update(at)
-            conditions = [c for k in range(len(self.gather.tile or ())) for c in one.solve(k)]
-            for k, loop in enumerate(one.loops):
-                if loop.body.args[0] not in known:
-                    one.bind(loop.body.args[0], one.counter(loop, one.at[Coordinate("loop", k)]))
-            guards = [(op.cond, side is op.then) for op, side in one.update.path[inner:] if isinstance(op, If)]
-            one.guarded(conditions, [guard for guard in guards if not one.is_zero_test(guard[0])])
+    def _contributions(
+        self, slices: list[Slice], inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]
+    ) -> None:
+        """To all sums. Where all executions exist, no test stands between the loads, and they overlap."""
+        b, tests, cheap = self.b, list[Value](), True
+        for one in slices:
+            with one.scope():
+                conditions, guards = self._found(one, inner, known, at)
+                cheap = cheap and all(one.is_cheap(cond) for cond, _ in guards)
+                tests += [*conditions, *(one.holds(*guard) for guard in guards)] if cheap else ()
+        with b.region() as tested:
+            for one in slices:
+                with one.scope():
+                    one.guarded(*self._found(one, inner, known, at))
+        if len(slices) == 1 or not cheap:
+            b.ops += tested.ops
+            return
+        with b.region() as untested:
+            values = []
+            for one in slices:
+                with one.scope():
+                    self._found(one, inner, known, at)
+                    values.append(one.value(one.update.op.args[0]))
+            for one, value in zip(slices, values, strict=True):
+                one.add(value)
+        b.if_(together(b, tests), untested.block(), tested.block())
+
+    def _found(
+        self, one: Slice, inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]
+    ) -> tuple[list[Value], list[Guard]]:
+        """Finds the execution that contributes to an element's sum: what must hold for it to be one, and the guards on
+        the way to it."""
+        for value, copy in known.items():
+            one.bind(value, copy)
+        one.at.update(at)
+        conditions = [c for k in range(len(self.gather.tile or ())) for c in one.solve(k)]
+        for k, loop in enumerate(one.loops):
+            if loop.body.args[0] not in known:
+                one.bind(loop.body.args[0], one.counter(loop, one.at[Coordinate("loop", k)]))
+        guards = [(op.cond, side is op.then) for op, side in one.update.path[inner:] if isinstance(op, If)]
+        return conditions, [guard for guard in guards if not one.is_zero_test(guard[0])]
