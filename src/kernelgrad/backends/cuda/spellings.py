@@ -466,13 +466,19 @@ __device__ bool lane_columns(T (&parts)[N])
     return __all_sync(0xffffffffu, zero == T(0));
 }
 """,
-    "lane_products": """// For lane j, the sum over all lanes of value times their parts[j % N] (`lane_columns`).
+    "lane_products": """template <typename T>
+__device__ T *warp_cells(unsigned int warp)
+{
+    __align__(16) __shared__ T cells[32][32];
+    return cells[warp];
+}
+
+// For lane j, the sum over all lanes of value times their parts[j % N] (`lane_columns`).
 template <unsigned int N, typename T>
 __device__ T lane_products(T value, const T (&columns)[N])
 {
-    __align__(16) __shared__ T values[32][32];
     unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x, lane = thread % 32;
-    T *own = values[thread / 32];
+    T *own = warp_cells<T>(thread / 32);
     __syncwarp();
     own[lane] = value;
     __syncwarp();

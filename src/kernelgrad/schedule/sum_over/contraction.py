@@ -176,14 +176,18 @@ class _Search(Search):
 
 
 def _stretches(kind: _Kind, sums: list[_Sum]) -> Iterator[Group]:
-    """Up to 32 sums, of places at the same distance from each other; the first of those at one place. More of them
-    would take more registers than there are."""
-    places = dict(sorted({one.at: one for one in reversed(sums)}.items()))
-    steps = {later - at for at, later in pairwise(places)}
-    if _FEWEST <= len(places) <= max(WIDTHS) and len(steps) == 1 and (step := min(steps)) % kind.type.size == 0:
-        updates, fixed = tuple(one.update for one in places.values()), tuple(one.fixed for one in places.values())
-        guarding = any(one.guarding for one in places.values())
-        yield Group(updates, kind.factor, fixed, kind.guards, guarding, step // kind.type.size)
+    """Up to 32 sums each, of places at the same distance from each other; the first of those at one place."""
+    places = list(dict(sorted({one.at: one for one in reversed(sums)}.items())).values())
+    while len(places) >= _FEWEST:
+        step = places[1].at - places[0].at
+        count = next(
+            (k for k, (one, next_) in enumerate(pairwise(places), 1) if next_.at - one.at != step), len(places)
+        )
+        stretch, places = places[: min(count, WIDTHS[-1])], places[min(count, WIDTHS[-1]) :]
+        if len(stretch) >= _FEWEST and step % kind.type.size == 0:
+            updates, fixed = tuple(one.update for one in stretch), tuple(one.fixed for one in stretch)
+            guarding = any(one.guarding for one in stretch)
+            yield Group(updates, kind.factor, fixed, kind.guards, guarding, step // kind.type.size)
 
 
 def _rewritten(block: Block, found: Mapping[Op, Found]) -> Block:
