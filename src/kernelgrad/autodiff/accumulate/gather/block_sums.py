@@ -11,8 +11,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from itertools import product
 
-from ....ir.ops import BarrierReduce, For, If, Load, Value
+from ....ir.ops import Apply, BarrierReduce, For, If, Load, Op, Value
 from ....ir.traverse import operands
+from ....ir.types import BOOL
 from .conditions import Coordinate
 from .kernel import Emitter
 from .plan import Gather, Site
@@ -28,6 +29,27 @@ def shape_of(gather: Gather) -> tuple[int, int]:
 
 def _axes(site: Site) -> list[Coordinate]:
     return [c for c in site.summed if c.kind == "axis"]
+
+
+def _fixed_first(tests: list[Value], ops: list[Op], counter: Value) -> list[Value]:
+    """What tests are the conjunction of: before the others, what does not change with a loop's counter, which is tested
+    once for the loop. `ops`: what the loop does before, of a body without loops."""
+    definition = {r: op for op in ops for r in op.results}
+    changing = {counter}
+    for op in ops:
+        if not changing.isdisjoint(operands(op)):
+            changing.update(op.results)
+    parts: list[Value] = []
+    for test in tests:
+        parts += _conjuncts(test, definition)
+    return sorted(parts, key=changing.__contains__)
+
+
+def _conjuncts(value: Value, definition: dict[Value, Op]) -> list[Value]:
+    op = definition.get(value)
+    if not isinstance(op, Apply) or op.fn != "and" or op.result.type != BOOL:
+        return [value]
+    return [part for arg in op.args for part in _conjuncts(arg, definition)]
 
 
 class BlockSums(Emitter):
@@ -89,10 +111,11 @@ class BlockSums(Emitter):
         with common.scope():
             conditions = [c for k in range(len(self.gather.tile or ()), len(common.digits)) for c in common.solve(k)]
             conditions += [*common.threads_exist(), *self._outer_conditions(common, inner)]
+            before = b.ops
             with b.region() as region, common.scope():
                 for load in self._loads_outside(common, inner):
                     common.value(load.result)
-                self._contributions(slices, inner, dict(common.known), dict(common.at))
+                self._contributions(slices, inner, dict(common.known), dict(common.at), before)
             b.if_(together(b, conditions), region.block())
 
     def _first_inner(self, one: Slice) -> int:
@@ -129,15 +152,22 @@ class BlockSums(Emitter):
         return found
 
     def _contributions(
-        self, slices: list[Slice], inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]
+        self,
+        slices: list[Slice],
+        inner: int,
+        known: dict[Value, Value],
+        at: dict[Coordinate, Value],
+        before: list[Op],
     ) -> None:
-        """To all sums. Where all executions exist, no test stands between the loads, and they overlap."""
+        """To all sums. Where all executions exist, no test stands between the loads, and they overlap. `before`: what
+        the innermost loop does before."""
         b, tests, cheap = self.b, list[Value](), True
         for one in slices:
             with one.scope():
                 conditions, guards = self._found(one, inner, known, at)
                 cheap = cheap and all(one.is_cheap(cond) for cond, _ in guards)
                 tests += [*conditions, *(one.holds(*guard) for guard in guards)] if cheap else ()
+        tests = _fixed_first(tests, [*before, *b.ops], at[_axes(slices[0].site)[0]])
         with b.region() as tested:
             for one in slices:
                 with one.scope():
