@@ -161,20 +161,16 @@ class BlockSums(Emitter):
     ) -> None:
         """To all sums. Where all executions exist, no test stands between the loads, and they overlap. `before`: what
         the innermost loop does before."""
-        b, tests, cheap = self.b, list[Value](), True
-        for one in slices:
-            with one.scope():
-                conditions, guards = self._found(one, inner, known, at)
-                cheap = cheap and all(one.is_cheap(cond) for cond, _ in guards)
-                tests += [*conditions, *(one.holds(*guard) for guard in guards)] if cheap else ()
-        tests = _fixed_first(tests, [*before, *b.ops], at[_axes(slices[0].site)[0]])
+        b = self.b
         with b.region() as tested:
             for one in slices:
                 with one.scope():
                     one.guarded(*self._found(one, inner, known, at))
-        if len(slices) == 1 or not cheap:
+        tests = self._tests(slices, inner, known, at) if len(slices) > 1 and 6 * self.copied < self.most else None
+        if tests is None:
             b.ops += tested.ops
             return
+        tests = _fixed_first(tests, [*before, *b.ops], at[_axes(slices[0].site)[0]])
         with b.region() as untested:
             values = []
             for one in slices:
@@ -184,6 +180,19 @@ class BlockSums(Emitter):
             for one, value in zip(slices, values, strict=True):
                 one.add(value)
         b.if_(together(b, tests), untested.block(), tested.block())
+
+    def _tests(
+        self, slices: list[Slice], inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]
+    ) -> list[Value] | None:
+        """All that must hold for all executions to exist; None where not all of it may be asked at once."""
+        tests = list[Value]()
+        for one in slices:
+            with one.scope():
+                conditions, guards = self._found(one, inner, known, at)
+                if not all(one.is_cheap(cond) for cond, _ in guards):
+                    return None
+                tests += [*conditions, *(one.holds(*guard) for guard in guards)]
+        return tests
 
     def _found(
         self, one: Slice, inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]
