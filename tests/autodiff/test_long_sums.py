@@ -45,6 +45,25 @@ def test_one_threads_sum(name: str, deterministic: bool) -> None:
     np.testing.assert_allclose(d_w, [float(np.float32(1.1)) * N], rtol=1e-5)
 
 
+_NESTS = {
+    "for (int j = 0; j < n / m; j++) for (int k = 0; k < m; k++) s += v * 1.1f;": 1,
+    "for (int i = 0; i < m; i++) for (int j = 0; j < m; j++) for (int k = 0; k < n / m / m; k++) s += v * 1.1f;": 1,
+    # The loop around adds something, or looks at it.
+    "for (int j = 0; j < n / m; j++) { s += v * 1.1f; for (int k = 1; k < m; k++) s += v * 1.1f; }": 2,
+    "for (int j = 0; j < n / m; j++) { if (j & 1) for (int k = 0; k < 2 * m; k++) s += v * 1.1f; }": 2,
+}
+
+
+@pytest.mark.parametrize("loops", _NESTS)
+def test_loops_around_carry_the_total(loops: str) -> None:
+    """In no pieces of their own, if that is all they do with it."""
+    gradient = _gradient(f"float v = w[0] * 1.0f; {loops}", primal=False, keep="y")
+    y, d_y, w, d_w = np.zeros(1, "f4"), np.ones(1, "f4"), np.full(1, 0.5, "f4"), np.zeros(1, "f4")
+    assert gradient.source_for(1, 1, y, w, 0.5, N, 512).count("  double ") == _NESTS[loops]
+    gradient[1, 1](y, w, 0.5, N, 512, d_y, d_w)
+    np.testing.assert_allclose(d_w, [float(np.float32(1.1)) * N], rtol=1e-5)
+
+
 @pytest.mark.parametrize("threads", [1, 256])
 def test_the_sum_of_a_number(threads: int) -> None:
     gradient = _gradient("for (int j = 0; j < n; j++) s += a * 1.1f;", "y, a")

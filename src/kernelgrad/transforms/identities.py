@@ -24,6 +24,7 @@ class Maker(Protocol):
 
 
 Rule = Callable[..., Value | None]
+_MOST_PARTS = 128  # of a conjunction, that are looked at
 
 
 def simpler(make: Maker, op: Apply, args: tuple[Value, ...]) -> Value | None:
@@ -139,7 +140,19 @@ def _and(make: Maker, a: Value, b: Value) -> Value | None:
             return x
         if _is(make, y, 0):
             return y
-    return None
+    return a if _parts(make, b) <= _parts(make, a) else None
+
+
+def _parts(make: Maker, value: Value) -> set[Value]:
+    """What it is the conjunction of."""
+    found: set[Value] = set()
+    pending = [value]
+    while pending and len(found) < _MOST_PARTS:
+        part = pending.pop()
+        op = _as_apply(make, part, "and")
+        found.add(part)
+        pending += () if op is None else op.args
+    return found
 
 
 def _or(make: Maker, a: Value, b: Value) -> Value | None:

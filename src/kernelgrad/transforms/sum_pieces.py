@@ -8,7 +8,7 @@ are made (`analysis/access/contribution_counts.py`), since that costs neither re
 many GPUs; of many sums of one loop, the totals are in memory of the thread. An iteration with that many additions of
 its own, in loops inside of the loop perhaps, is a piece. Where a sum is read while it grows, so is its total
 (`sum_reads`). Where no loop alone is long, the loops inside of a loop make its pieces, and no other loop is needed.
-Sums of few additions are left alone.
+A loop around such a loop carries the total, if that is a double. Sums of few additions are left alone.
 
 N additions of equal floats, one after the other, are off by N / 4 * 2^-24 at most: 3.8e-6 for 256 of them, and the same
 for a float's 128 pieces of 128. Of numbers that differ, in the worst of orders, it is four times that of their
@@ -26,7 +26,7 @@ from ..analysis.adjoint_values import adjoint_values
 from ..analysis.tuning import Totals
 from ..ir.builder import Builder
 from ..ir.ops import Alloca, Apply, Block, Constant, For, Function, If, Module, Op, Value
-from ..ir.traverse import blocks, clone, descend, operands, walk, with_body
+from ..ir.traverse import blocks, clone, descend, operands, substitute, walk, with_body
 from ..ir.types import F32, F64, I32, I64, U64, Array, Pointer, Scalar, Type
 from .sum_reads import Reads, chain, is_nan_test
 
@@ -74,8 +74,16 @@ class _Pass:
         for op in block.ops:
             sums = self.long_sums(op) if isinstance(op, For) else {}
             inner = descend(op, self.block)
-            ops += self.pieces(inner, sums).ops if isinstance(inner, For) and sums else [inner]
+            ops += self.summed(inner, sums) if isinstance(inner, For) and sums else [inner]
         return Block(block.args, tuple(ops), block.results)
+
+    def summed(self, loop: For, sums: dict[int, _Sum]) -> list[Op]:
+        """`loop`: with pieces of the loops inside."""
+        b = Builder(loop.span)
+        wide = [k for k in sums if self.total == F64 and _is_total(loop.body, k)]
+        loop, narrowed = _carrying(b, loop, wide) if wide else (loop, ())
+        rest = {k: found for k, found in sums.items() if k not in wide}
+        return [*b.ops, *(self.pieces(loop, rest).ops if rest else (loop,)), *narrowed]
 
     def pieces(self, loop: For, sums: dict[int, _Sum]) -> Builder:
         unread = [k for k, found in sums.items() if not found.is_read]
@@ -192,6 +200,43 @@ class _Pass:
                 k = op.results.index(value)
                 return op.inits[k] in sums and self.grown(op, k) is not None
         return False
+
+
+def _is_total(body: Block, k: int) -> bool:
+    """Whether a float that a loop carries is the total of a loop inside, rounded: nobody else sees it."""
+    arg, end = body.args[1 + k], body.results[k]
+    made = [op for op in body.ops if end in op.results and isinstance(op, Apply) and op.fn == "convert"]
+    readers = [op for op in walk(body) if arg in operands(op)]
+    given = [v for block in _blocks(body) for v in block.results if v in (arg, end)]
+    rounds = [op.args[0].type for op in made] == [F64] and not any(end in operands(op) for op in walk(body))
+    return rounds and len(readers) == 1 and given == [end] and _widens(readers[0]) and readers[0] in body.ops
+
+
+def _widens(op: Op) -> bool:
+    return isinstance(op, Apply) and op.fn == "convert" and op.result.type == F64
+
+
+def _carrying(b: Builder, loop: For, wide: list[int]) -> tuple[For, tuple[Op, ...]]:
+    """The loop, which carries such totals as they are, and what rounds them after it."""
+    body, inits, results = loop.body, list(loop.inits), list(loop.results)
+    args, ends, known = list(body.args), list(body.results), dict[Value, Value]()
+    definition = {r: op for op in body.ops for r in op.results}
+    for k in wide:
+        args[1 + k] = Value(F64, _total_name(body.args[1 + k]))
+        (read,) = (op.result for op in walk(body) if body.args[1 + k] in operands(op))
+        known[read] = args[1 + k]
+        ends[k] = operands(definition[body.results[k]])[0]
+        inits[k], results[k] = b.convert(inits[k], F64), Value(F64, _total_name(loop.results[k]))
+    kept = tuple(op for op in body.ops if not any(r in known for r in op.results))
+    inner = substitute(Block(tuple(args), kept, tuple(ends)), known)
+    narrowed = tuple(Apply("convert", (results[k],), results=(loop.results[k],), span=loop.span) for k in wide)
+    return replace(loop, inits=tuple(inits), body=inner, results=tuple(results)), narrowed
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for op in walk(block):
+        yield from blocks(op)
 
 
 def _sum_by(use: _Use) -> Value | None:

@@ -69,6 +69,7 @@ class Lengths:
         self.ranges = Ranges(Indices(function), shape.grid, shape.block, Answers(known))
         self.loops = [op for op in walk(function.body) if isinstance(op, For | While)]
         self.open: set[For | While] = set()  # loops that may be as long as they like
+        self.found: dict[tuple[For | While, ...], float] = {}  # of loops inside of each other
         self.structure, self.extent = structure, {"block_dim": shape.block, "grid_dim": shape.grid}
         self.extents = {"block_dim": math.prod(shape.block), "grid_dim": math.prod(shape.grid)}
 
@@ -81,6 +82,11 @@ class Lengths:
         return max((self.most(b, loops) for b in blocks(op)), default=self.together(around))
 
     def together(self, loops: tuple[For | While, ...]) -> float:
+        if loops not in self.found:
+            self.found[loops] = self.product(loops)
+        return self.found[loops]
+
+    def product(self, loops: tuple[For | While, ...]) -> float:
         """Of loops inside of each other: by their lengths, or, where few tell that it is less, one by one."""
         lengths = [max(1.0, self.length(loop)) for loop in loops]
         product = math.prod(lengths)

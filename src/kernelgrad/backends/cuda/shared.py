@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...analysis.machine import WARP
-from ...ir.ops import BarrierReduce, Block, Function, Global, GlobalRef, If, Module
+from ...ir.ops import BarrierReduce, Block, Function, Global, GlobalRef, If, Module, Warp
 from ...ir.traverse import walk
 from ...ir.types import Array, Pointer, Type
 from .names import Scope
@@ -229,11 +229,13 @@ def _rounded(size: int, align: int) -> int:
 
 
 def _of_helpers(function: Function) -> int:
-    """What the helper that sums over a block declares for itself: a number per warp, for each type it sums."""
-    own = reductions_met_once(function)
-    sums = [op for op in walk(function.body) if isinstance(op, BarrierReduce) and op.kind == "sum"]
-    types = {op.value.type for op in sums if op not in own}
-    return sum(32 * type.size for type in types) + sum(map(reduction_bytes, own))
+    """What helpers declare for themselves, for each type: a number per warp that is summed over a block, and one per
+    thread for products of matrices."""
+    own, ops = reductions_met_once(function), list(walk(function.body))
+    types = {op.value.type for op in ops if isinstance(op, BarrierReduce) and op.kind == "sum" and op not in own}
+    multiplied = {op.result.type for op in ops if isinstance(op, Warp) and op.fn == "lane_products"}
+    cells = 32 * sum(type.size for type in types) + 1024 * sum(type.size for type in multiplied)
+    return cells + sum(map(reduction_bytes, own))
 
 
 # ---- text -----------------------------------------------------------------------------------------------------------

@@ -441,21 +441,21 @@ __device__ T lane_sums(T *parts, unsigned int lanes)
     return sum;
 }
 """,
-    "lane_columns": """// Lane j gets parts[j % 16] of the 16 lanes it is among. Whether all are finite.
-template <typename T>
-__device__ bool lane_columns(T *parts)
+    "lane_columns": """// Lane j gets parts[j % N] of the N lanes it is among, 16 or 32. Whether all are finite.
+template <unsigned int N, typename T>
+__device__ bool lane_columns(T (&parts)[N])
 {
     unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
     T zero = T(0);
 #pragma unroll
-    for (unsigned int j = 0; j < 16; ++j) {
+    for (unsigned int j = 0; j < N; ++j) {
         zero += parts[j] * T(0);
     }
 #pragma unroll
-    for (unsigned int half = 8; half > 0; half /= 2) {
+    for (unsigned int half = N / 2; half > 0; half /= 2) {
         bool upper = lane & half;
 #pragma unroll
-        for (unsigned int j = 0; j < 16; ++j) {
+        for (unsigned int j = 0; j < N; ++j) {
             if ((j & half) == 0) {
                 T got = __shfl_xor_sync(0xffffffffu, upper ? parts[j] : parts[j + half], half);
                 parts[j] = upper ? got : parts[j];
@@ -466,24 +466,33 @@ __device__ bool lane_columns(T *parts)
     return __all_sync(0xffffffffu, zero == T(0));
 }
 """,
-    "lane_products": """// For lane j, the sum over all lanes of value times their parts[j % 16] (`lane_columns`).
-template <typename T>
-__device__ T lane_products(T value, const T *columns)
+    "lane_products": """template <typename T>
+__device__ T *warp_cells(unsigned int warp)
 {
-    __align__(16) __shared__ T values[32][32];
+    __align__(16) __shared__ T cells[32][32];
+    return cells[warp];
+}
+
+// For lane j, the sum over all lanes of value times their parts[j % N] (`lane_columns`).
+template <unsigned int N, typename T>
+__device__ T lane_products(T value, const T (&columns)[N])
+{
     unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x, lane = thread % 32;
-    T *own = values[thread / 32];
+    T *own = warp_cells<T>(thread / 32);
     __syncwarp();
     own[lane] = value;
     __syncwarp();
-    own += lane / 16 * 16;
-    T sums[2] = {T(0), T(0)};
+    own += lane / N * N;
+    T sums[N / 8] = {T(0), T(0)};
 #pragma unroll
-    for (unsigned int j = 0; j < 16; ++j) {
-        sums[j % 2] += own[j] * columns[j];
+    for (unsigned int j = 0; j < N; ++j) {
+        sums[j % (N / 8)] += own[j] * columns[j];
     }
-    T sum = sums[0] + sums[1];
-    return sum + __shfl_xor_sync(0xffffffffu, sum, 16);
+#pragma unroll
+    for (unsigned int j = 1; j < N / 8; ++j) {
+        sums[0] += sums[j];
+    }
+    return N == 32 ? sums[0] : sums[0] + __shfl_xor_sync(0xffffffffu, sums[0], 16);
 }
 """,
     "warp_sums": """// Each lane gives away the half of its sums that its partner goes on with.

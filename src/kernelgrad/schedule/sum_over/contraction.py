@@ -4,14 +4,16 @@ A thread's layer `for (j ...) s[j] = sum over k of w[j][k] * v[k]` with weights 
 `d_w[j][k] += d_s[j] * v[k]`, for each thread and weight. To sum up each over a warp takes an exchange for each product.
 But what a loop over j adds are products of one number of the iteration with numbers that are the same in all of them.
 So lanes exchange those once, before the loop: lane k then has the v[k] of all. In an iteration they exchange d_s[j],
-and each lane has the sum for its own weight from as many products as there are lanes, with no exchange of any.
+and each lane has the sum for its own weight from as many products as there are lanes, with no exchange of any. Up to
+16 sums are shared out to two lanes each, up to 32 to one.
 
 Note [Contraction]
 The lanes of a warp are at the same addresses if these are the same for all threads of the block, and in the same
 iteration if the loop's bounds are and lanes did not drift apart (Note [Drift]). All of them are there where the loop
 begins, or they do as they did.
 A zero adjoint adds nothing, whatever it is multiplied by (Note [Masks]). As a product that holds if all factors are
-finite: if those from before the loop are not, for any lane, the warp does as it did.
+finite: if those from before the loop are not, for any lane, the warp does as it did. The same is asked of an
+iteration's factor where adjoints are among those from before.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from ...ir.types import BOOL, F32, F64, I64, U32, Array, Type
 from ...transforms.unroll import iterations
 from .lane_sums import Search
 
-WIDTH = 16  # sums that the lanes of a warp share out, two lanes for each
+WIDTHS = (16, 32)  # sums that the lanes of a warp share out
 _FEWEST = 6  # of them: fewer take less by exchanges
 _SHORT = 3  # iterations: fewer do not pay for the exchange before them
-_MOST = 2  # groups of a loop: each takes 16 registers
+_MOST = 64  # registers of a loop for what is exchanged before it
 
 
 def run(function: Function, module: Module) -> Function:
@@ -44,13 +46,18 @@ def run(function: Function, module: Module) -> Function:
 @dataclass(frozen=True)
 class Group:
     """Additions of an iteration, at a constant distance from each other, of `factor` times each of the `fixed`.
-    `guards`: where one of them is zero, nothing is added."""
+    `guards`: where one of them is zero, nothing is added. `guarding`: nor where the fixed one is."""
 
     updates: tuple[Atomic, ...]
     factor: Value
     fixed: tuple[Value, ...]
     guards: tuple[Value, ...]
+    guarding: bool
     step: int  # elements between the addresses
+
+    @property
+    def width(self) -> int:
+        return next(width for width in WIDTHS if len(self.updates) <= width)
 
     @property
     def last(self) -> Atomic:
@@ -71,9 +78,18 @@ def contracted(function: Function) -> dict[Op, Found]:
     if not loops:
         return {}
     search = _Search(function)
-    found = {loop: tuple(search.groups(loop)) for loop in loops}
-    few = {loop: groups for loop, groups in found.items() if 0 < len(groups) <= _MOST}
-    return {loop: Found(groups, search.singles(loop, groups)) for loop, groups in few.items()}
+    found = {loop: tuple(_fitting(search.groups(loop))) for loop in loops}
+    return {loop: Found(groups, search.singles(loop, groups)) for loop, groups in found.items() if groups}
+
+
+def _fitting(groups: Iterator[Group]) -> Iterator[Group]:
+    """As many as there are registers for."""
+    left = _MOST
+    for group in groups:
+        left -= group.width
+        if left < 0:
+            return
+        yield group
 
 
 def _adds(loop: For) -> bool:
@@ -104,8 +120,11 @@ class _Kind(NamedTuple):
 
 
 class _Sum(NamedTuple):
+    """`guarding`: nothing is added where the fixed factor is zero."""
+
     update: Atomic
     fixed: Value
+    guarding: bool
     at: int
 
 
@@ -126,8 +145,9 @@ class _Search(Search):
             if isinstance(op, Atomic) and self.is_sum(op, inside) and (product := self.product(op.args[0])) is not None:
                 for factor, fixed in product.split(before):
                     spot = spot_of(op.ptr, self.definition)
-                    kind = _Kind(spot.root, spot.terms, op.result.type, factor, product.guards)
-                    found.setdefault(kind, []).append(_Sum(op, fixed, spot.bytes))
+                    guards = tuple(v for v in product.guards if v is not fixed)
+                    kind = _Kind(spot.root, spot.terms, op.result.type, factor, guards)
+                    found.setdefault(kind, []).append(_Sum(op, fixed, guards != product.guards, spot.bytes))
         for kind, sums in found.items():
             yield from _stretches(kind, sums)
 
@@ -156,13 +176,18 @@ class _Search(Search):
 
 
 def _stretches(kind: _Kind, sums: list[_Sum]) -> Iterator[Group]:
-    """Up to 16 sums, of places at the same distance from each other; the first of those at one place. More of them
-    would take more registers than there are."""
-    places = dict(sorted({one.at: one for one in reversed(sums)}.items()))
-    steps = {later - at for at, later in pairwise(places)}
-    if _FEWEST <= len(places) <= WIDTH and len(steps) == 1 and (step := min(steps)) % kind.type.size == 0:
-        updates, fixed = tuple(one.update for one in places.values()), tuple(one.fixed for one in places.values())
-        yield Group(updates, kind.factor, fixed, kind.guards, step // kind.type.size)
+    """Up to 32 sums each, of places at the same distance from each other; the first of those at one place."""
+    places = list(dict(sorted({one.at: one for one in reversed(sums)}.items())).values())
+    while len(places) >= _FEWEST:
+        step = places[1].at - places[0].at
+        count = next(
+            (k for k, (one, next_) in enumerate(pairwise(places), 1) if next_.at - one.at != step), len(places)
+        )
+        stretch, places = places[: min(count, WIDTHS[-1])], places[min(count, WIDTHS[-1]) :]
+        if len(stretch) >= _FEWEST and step % kind.type.size == 0:
+            updates, fixed = tuple(one.update for one in stretch), tuple(one.fixed for one in stretch)
+            guarding = any(one.guarding for one in stretch)
+            yield Group(updates, kind.factor, fixed, kind.guards, guarding, step // kind.type.size)
 
 
 def _rewritten(block: Block, found: Mapping[Op, Found]) -> Block:
@@ -211,8 +236,8 @@ class _Contraction:
     def columns(self, group: Group) -> Value:
         """What is exchanged before the loop."""
         b, type = self.b, group.fixed[0].type
-        cells = b.alloca(Array(type, WIDTH), f"{group.factor.shown or 'lane'}_columns")
-        for at in range(WIDTH):
+        cells = b.alloca(Array(type, group.width), f"{group.factor.shown or 'lane'}_columns")
+        for at in range(group.width):
             value = group.fixed[at] if at < len(group.fixed) else b.constant(0.0, type)
             b.store(b.offset(b.decay(cells), b.constant(at, I64)), value)
         return cells
@@ -226,7 +251,17 @@ class _Contraction:
             total = b.emit(Warp, "lane_products", (self.everyone, factor, b.decay(columns)), type=factor.type)
             self.add_total(group, b.convert(total, group.last.result.type, "~total"))
         in_order = tuple(op for op in self.loop.body.ops if op in group.updates)
-        b.if_(together, summed.block(), Block((), in_order, ()))
+        b.if_(
+            self.finite(group.factor, together) if group.guarding else together, summed.block(), Block((), in_order, ())
+        )
+
+    def finite(self, factor: Value, together: Value) -> Value:
+        """Whether the factors of all lanes are, and lanes are together."""
+        b = self.b
+        with b.region() as region:
+            own = b.apply("isfinite", factor)
+            everyones = b.emit(Warp, "vote_all", (self.everyone, own), type=BOOL)
+        return b.if_(together, region.block(results=(everyones,)), Block((), (), (b.constant(False, BOOL),)))[0]
 
     def add_single(self, update: Atomic, whole: Value) -> None:
         """All lanes are at its address, if they are all there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,14 @@ import pytest
 import kernelgrad as kg
 from derived import kernel_of
 from kernelgrad.autodiff.accumulate.gather import pattern
+from kernelgrad.backends.cuda import kernel_name
+from kernelgrad.ir.layout import param_layout
 from kernelgrad.launches.choice import gathers
 from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.launch import LaunchConfig
 from some_cases import in_turn
+
+from ....emulation.run_text import run_packed
 
 CONVOLUTION = """__global__ void k(T *y, const T *x, const T *w, int C, int K, int H, int W) {
     int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y * blockDim.y + threadIdx.y, o = blockIdx.z;
@@ -87,6 +94,50 @@ def test_weights_of_convolutions(form: str, shape: str, settings: dict[str, Any]
     assert shape == "odd block" or _tiles(gradient) == {"x": None, "w": (3, 3)}
     for got, expected in zip((d_x, d_w), _expected(x, w, g), strict=True):
         np.testing.assert_allclose(got, expected.ravel(), rtol=1e-12, atol=1e-12)
+
+
+def _small(form: str, real: str) -> tuple[Any, list[Any], list[Any]]:
+    """The gradient for a launch of (3, 3, 3) blocks of (16, 4) threads, its arguments, and their adjoints."""
+    guard, tap = FORMS[form]
+    text = CONVOLUTION.replace("GUARD", guard).replace("TAP", tap).replace("T(0)", "0.0f").replace("T ", f"{real} ")
+    gradient = kg.gradient(kg.compile(text)["k"], "y, x, w", primal=False, keep="y", assign="x, w")
+    C, K, H, W = 2, 3, 10, 37
+    rng, type = np.random.default_rng(2), {"float": "f4", "double": "f8"}[real]
+    x, w, g = (rng.standard_normal(n).astype(type) for n in (C * H * W, K * C * 9, K * H * W))
+    return gradient, [np.zeros_like(g), x, w, C, K, H, W], [g, np.zeros_like(x), np.zeros_like(w)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_test_stands_between_the_loads(form: str) -> None:
+    """Of all nine, where all nine are there."""
+    gradient, args, _ = _small(form, "float")
+    text = gradient.source_for((3, 3, 3), (16, 4), *args, on_gpu=True)
+    weights = text[text.index("k_grad_gather_w(") :]
+    assert re.search(r"(\n +sum\w* \+= [^;]*\bx\[[^;]*;){9}", weights)
+
+
+@pytest.mark.parametrize("special", [None, np.inf])
+def test_as_text(special: float | None) -> None:
+    """The CUDA text of every launch, compiled by g++ against an emulation. What lies where an adjoint is zero is
+    nobody's."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    gradient, args, adjoints = _small("if", "double")
+    if special is not None:
+        args[1][37 * 5 + 7] = special
+        adjoints[0].reshape(3, 10, 37)[:, 4:7, 6:9] = 0
+    expected = [array.copy() for array in adjoints]
+    gradient[(3, 3, 3), (16, 4)](*args, *expected)
+    steps, _, own = gradient._prepare(make_launch((3, 3, 3), (16, 4)), (*args, *adjoints), {})
+    for kernel, bound, launch, supplied in steps:
+        module, config = kernel.cuda_module, LaunchConfig(launch.grid, launch.block)
+        packed = kernel._with_variables(module, bound, config, None, supplied).packed
+        offsets, _ = param_layout(module.functions[kernel.name])
+        run_packed(kernel.source, kernel_name(kernel.name), launch.grid, launch.block, packed, offsets)
+    own.finish()
+    assert np.isfinite(adjoints[2]).all()
+    for got, wanted in zip(adjoints, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
 
 
 AT = "int i = blockIdx.x * blockDim.x + threadIdx.x, b = blockIdx.y;"

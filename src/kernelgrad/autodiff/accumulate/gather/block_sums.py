@@ -11,12 +11,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from itertools import product
 
-from ....ir.ops import BarrierReduce, For, If, Load, Value
+from ....ir.ops import Apply, BarrierReduce, For, If, Load, Op, Value
 from ....ir.traverse import operands
+from ....ir.types import BOOL
 from .conditions import Coordinate
 from .kernel import Emitter
 from .plan import Gather, Site
-from .slices import NotSliceable, Slice, together
+from .slices import Guard, NotSliceable, Slice, together
 
 LANES, ROWS = 32, 8  # threads along the first coordinate that is summed over and along the second, if there is one
 
@@ -28,6 +29,27 @@ def shape_of(gather: Gather) -> tuple[int, int]:
 
 def _axes(site: Site) -> list[Coordinate]:
     return [c for c in site.summed if c.kind == "axis"]
+
+
+def _fixed_first(tests: list[Value], ops: list[Op], counter: Value) -> list[Value]:
+    """What tests are the conjunction of: before the others, what does not change with a loop's counter, which is tested
+    once for the loop. `ops`: what the loop does before, of a body without loops."""
+    definition = {r: op for op in ops for r in op.results}
+    changing = {counter}
+    for op in ops:
+        if not changing.isdisjoint(operands(op)):
+            changing.update(op.results)
+    parts: list[Value] = []
+    for test in tests:
+        parts += _conjuncts(test, definition)
+    return sorted(parts, key=changing.__contains__)
+
+
+def _conjuncts(value: Value, definition: dict[Value, Op]) -> list[Value]:
+    op = definition.get(value)
+    if not isinstance(op, Apply) or op.fn != "and" or op.result.type != BOOL:
+        return [value]
+    return [part for arg in op.args for part in _conjuncts(arg, definition)]
 
 
 class BlockSums(Emitter):
@@ -89,12 +111,11 @@ class BlockSums(Emitter):
         with common.scope():
             conditions = [c for k in range(len(self.gather.tile or ()), len(common.digits)) for c in common.solve(k)]
             conditions += [*common.threads_exist(), *self._outer_conditions(common, inner)]
+            before = b.ops
             with b.region() as region, common.scope():
                 for load in self._loads_outside(common, inner):
                     common.value(load.result)
-                known, at = dict(common.known), dict(common.at)
-                for one in slices:
-                    self._contribution(one, inner, known, at)
+                self._contributions(slices, inner, dict(common.known), dict(common.at), before)
             b.if_(together(b, conditions), region.block())
 
     def _first_inner(self, one: Slice) -> int:
@@ -130,15 +151,60 @@ class BlockSums(Emitter):
                 found.append(op)
         return found
 
-    def _contribution(self, one: Slice, inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]) -> None:
-        """To one element's sum."""
-        with one.scope():
-            for value, copy in known.items():
-                one.bind(value, copy)
-            one.at.update(at)
-            conditions = [c for k in range(len(self.gather.tile or ())) for c in one.solve(k)]
-            for k, loop in enumerate(one.loops):
-                if loop.body.args[0] not in known:
-                    one.bind(loop.body.args[0], one.counter(loop, one.at[Coordinate("loop", k)]))
-            guards = [(op.cond, side is op.then) for op, side in one.update.path[inner:] if isinstance(op, If)]
-            one.guarded(conditions, [guard for guard in guards if not one.is_zero_test(guard[0])])
+    def _contributions(
+        self,
+        slices: list[Slice],
+        inner: int,
+        known: dict[Value, Value],
+        at: dict[Coordinate, Value],
+        before: list[Op],
+    ) -> None:
+        """To all sums. Where all executions exist, no test stands between the loads, and they overlap. `before`: what
+        the innermost loop does before."""
+        b = self.b
+        with b.region() as tested:
+            for one in slices:
+                with one.scope():
+                    one.guarded(*self._found(one, inner, known, at))
+        tests = self._tests(slices, inner, known, at) if len(slices) > 1 and 6 * self.copied < self.most else None
+        if tests is None:
+            b.ops += tested.ops
+            return
+        tests = _fixed_first(tests, [*before, *b.ops], at[_axes(slices[0].site)[0]])
+        with b.region() as untested:
+            values = []
+            for one in slices:
+                with one.scope():
+                    self._found(one, inner, known, at)
+                    values.append(one.value(one.update.op.args[0]))
+            for one, value in zip(slices, values, strict=True):
+                one.add(value)
+        b.if_(together(b, tests), untested.block(), tested.block())
+
+    def _tests(
+        self, slices: list[Slice], inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]
+    ) -> list[Value] | None:
+        """All that must hold for all executions to exist; None where not all of it may be asked at once."""
+        tests = list[Value]()
+        for one in slices:
+            with one.scope():
+                conditions, guards = self._found(one, inner, known, at)
+                if not all(one.is_cheap(cond) for cond, _ in guards):
+                    return None
+                tests += [*conditions, *(one.holds(*guard) for guard in guards)]
+        return tests
+
+    def _found(
+        self, one: Slice, inner: int, known: dict[Value, Value], at: dict[Coordinate, Value]
+    ) -> tuple[list[Value], list[Guard]]:
+        """Finds the execution that contributes to an element's sum: what must hold for it to be one, and the guards on
+        the way to it."""
+        for value, copy in known.items():
+            one.bind(value, copy)
+        one.at.update(at)
+        conditions = [c for k in range(len(self.gather.tile or ())) for c in one.solve(k)]
+        for k, loop in enumerate(one.loops):
+            if loop.body.args[0] not in known:
+                one.bind(loop.body.args[0], one.counter(loop, one.at[Coordinate("loop", k)]))
+        guards = [(op.cond, side is op.then) for op, side in one.update.path[inner:] if isinstance(op, If)]
+        return conditions, [guard for guard in guards if not one.is_zero_test(guard[0])]

@@ -171,8 +171,10 @@ class Slice:
                 self.guarded([], guards)
             b.if_(together(b, conditions), region.block())
             return
-        contribution = self.value(self.update.op.args[0])
-        b.store(self.sum, b.apply("add", b.load(self.sum), contribution))
+        self.add(self.value(self.update.op.args[0]))
+
+    def add(self, contribution: Value) -> None:
+        self.b.store(self.sum, self.b.apply("add", self.b.load(self.sum), contribution))
 
     def holds(self, cond: Value, holds: bool) -> Value:
         tested = self.value(cond)
