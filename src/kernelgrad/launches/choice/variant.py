@@ -155,6 +155,7 @@ class Variant:
         added_to = (
             *self.derivative.internal.values(),
             *(p for own in self.derivative.copies.values() for p in own.params),
+            *(own.values for own in self.derivative.deferred.values()),
             *self.derivative.wide.values(),
         )
         return self._shadows | {p.name for p in added_to} | {g.name for g in self.derivative.shared.values()}
@@ -168,6 +169,7 @@ class Variant:
     def _as_kernel(self, function: Function, module: Module) -> Kernel:
         derivative = self.derivative
         later = {*derivative.logged, *derivative.partials, *derivative.copies, *derivative.wide}
+        later |= {own.of.name for own in derivative.deferred.values()}
         given = {p.name for p in function.params}
         written = (p.name for name, p in self.derivative.adjoints.items() if name in later)
         return Kernel(function.name, module, self.kernel.variable, frozenset(written) & given)

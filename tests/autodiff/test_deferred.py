@@ -1,0 +1,131 @@
+"""Additions that follow the launch, so that all others may be plain."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from deferred_cases import DEFERRED, NOT_DEFERRED, arrays, compiled, launch_of
+from kernelgrad.backends.cuda import kernel_name
+from kernelgrad.derivatives.gradient import Gradient
+from kernelgrad.ir.layout import param_layout
+from kernelgrad.runtime.config import make_launch
+from kernelgrad.runtime.integers import Ways
+from kernelgrad.runtime.launch import LaunchConfig
+
+from ..emulation.run_text import run_packed
+
+KEPT: dict[str, Any] = {"primal": False, "keep": "loss", "assign": "x"}
+
+
+def facts_of(body: str, n: int = 900, **options: Any) -> Any:
+    gradient = kg.gradient(compiled(body), "loss, x, w", **options)
+    return gradient.planned(make_launch(*launch_of(body)), tuple(arrays(n)), {}, on_gpu=True).plan.variant.options.facts
+
+
+def gradient_of(kernel: Any, body: str, values: list[Any], **options: Any) -> list[Any]:
+    loss, x, w = values[0].copy(), values[1], values[3]
+    adjoints = [np.cos(np.arange(a.size)).astype(a.dtype) for a in (loss, x, w)]
+    kg.gradient(kernel, "loss, x, w", **options)[launch_of(body)](loss, *values[1:], *adjoints)
+    return adjoints[1:]
+
+
+def expected(kernel: Any, body: str, values: list[Any], assign: bool) -> list[Any]:
+    """By forward mode."""
+    forward, seed = kg.jvp(kernel, "loss, x, w"), np.cos(np.arange(values[0].size))
+    found = []
+    for number in (1, 3):
+        base = np.zeros(values[number].size) if assign and number == 1 else np.cos(np.arange(values[number].size))
+        for at in range(base.size):
+            tangents = [np.zeros(values[k].size) for k in (0, 1, 3)]
+            tangents[1 if number == 1 else 2][at] = 1
+            forward[launch_of(body)](values[0].copy(), *values[1:], *tangents)
+            base[at] += (tangents[0] * seed).sum()
+        found.append(base)
+    return found
+
+
+@pytest.mark.parametrize("name", DEFERRED)
+def test_is_deferred(name: str) -> None:
+    facts = facts_of(DEFERRED[name], **KEPT)
+    assert {own.name for own in facts.deferred} == {"x"} and "x" in facts.private
+    assert facts.overwritten | {name for name, _ in facts.read_last} == {"x"}
+    assert facts_of(DEFERRED[name]).deferred and not facts_of(DEFERRED[name], may_alias=True).deferred
+
+
+@pytest.mark.parametrize("name", NOT_DEFERRED)
+def test_is_not_deferred(name: str) -> None:
+    assert not facts_of(NOT_DEFERRED[name], **KEPT).deferred
+
+
+def test_slots() -> None:
+    """Threads of which conditions leave one have one slot together."""
+    found = {name: next(iter(facts_of(DEFERRED[name], **KEPT).deferred)).every for name in DEFERRED}
+    assert found["a block a row"] == found["a probability"] == (0, 1, 1)
+    assert found["a warp a row"] == (32, 1, 1)
+    assert found["another thread, by blocks of two axes"] == (0, 1, 1)
+    assert found["a thread a row"] == found["all threads"] == (1, 1, 1)
+
+
+def test_short_rows_are_not_worth_it() -> None:
+    assert facts_of(DEFERRED["a thread a row"], 400, **KEPT).deferred
+    assert not facts_of(DEFERRED["a thread a row"], 4, **KEPT).deferred
+
+
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("name", [*DEFERRED, *NOT_DEFERRED])
+def test_values(name: str, far: bool) -> None:
+    """Labels may lead to other rows, which other blocks write."""
+    body = {**DEFERRED, **NOT_DEFERRED}[name]
+    kernel, values = compiled(body), arrays(90, far=far)
+    want = expected(kernel, body, values, assign=True)
+    for got, right in zip(gradient_of(kernel, body, values, **KEPT), want, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{}, {"primal": False}, {"may_alias": True}, {"deterministic": True}], ids=str)
+def test_added_to_what_is_there(options: dict[str, Any]) -> None:
+    body = DEFERRED["two labels"]
+    kernel, values = compiled(body), arrays(90, far=True)
+    want = expected(kernel, body, values, assign=False)
+    for got, right in zip(gradient_of(kernel, body, values, **options), want, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-10, atol=1e-10)
+
+
+def test_split() -> None:
+    body = DEFERRED["two labels"]
+    kernel, values = compiled(body), arrays(90, far=True)
+    (forward, reverse), adjoints = (
+        kg.split(kernel, "loss, x, w"),
+        [np.cos(np.arange(values[k].size)) for k in (0, 1, 3)],
+    )
+    tape = forward[launch_of(body)](values[0].copy(), *values[1:])
+    reverse[launch_of(body)](tape, *values, *adjoints)
+    for got, right in zip(adjoints[1:], expected(kernel, body, values, assign=False), strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.parametrize("name", ["a maximum before", "a warp a row", "two labels"])
+def test_as_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a GPU gets it."""
+    body = DEFERRED[name]
+    kernel, values = compiled(body), arrays(200, far=True)
+    want = gradient_of(kernel, body, values, **KEPT)
+    monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
+    adjoints = [np.cos(np.arange(values[k].size)) for k in (0, 1, 3)]
+    gradient: Any = kg.gradient(kernel, "loss, x, w", **KEPT)
+    steps, _, own = gradient._prepare(make_launch(*launch_of(body)), (*values, *adjoints), {})
+    ((kernel, bound, at, supplied),) = steps
+    told = {**own.supplied, **supplied}
+    packed = kernel._with_variables(kernel.cuda_module, bound, LaunchConfig(at.grid, at.block), None, told).packed
+    offsets, _ = param_layout(kernel.cuda_module.functions[kernel.name])
+    assert "_places_d_x" in kernel.source and "atomicAdd(&_d_x" not in kernel.source
+    run_packed(kernel.source, kernel_name(kernel.name), at.grid, at.block, packed, offsets)
+    own.finish()
+    for got, right in zip(adjoints[1:], want, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-10, atol=1e-10)
