@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from ...autodiff.accumulate.deferred import EMPTY
 from ...autodiff.accumulate.logs import Log
 from ...autodiff.calculus.shadows import SHARED_BYTES
 from ...autodiff.calculus.tape import Stack
@@ -153,6 +152,8 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
         )
         yield copies.length.name, f"the number of elements of {name}"
     for slots in derivative.deferred.values():
+        from ...autodiff.accumulate.deferred import EMPTY
+
         adjoint, each = derivative.adjoints[slots.of.name].name, f"{slots.of.every} threads of a block along each axis"
         yield slots.places.name, f"for one of {each} (0: all of them) an element, every byte {EMPTY:#x}"
         yield slots.values.name, f"as many elements, {_FRESH}; to be added to {adjoint} there after the launch"
