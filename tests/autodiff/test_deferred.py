@@ -140,3 +140,31 @@ def test_as_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own.finish()
     for got, right in zip(adjoints[1:], want, strict=True):
         np.testing.assert_allclose(got, right, rtol=1e-10, atol=1e-10)
+
+
+HALOS = {
+    "ifs": "s[t + 1] = i < n ? x[i] : 0; if (t == 0) s[0] = i > 0 && i <= n ? x[i - 1] : 0;"
+    " if (t == 63) s[65] = i + 1 < n ? x[i + 1] : 0;",
+    "one thread": "s[t + 1] = i < n ? x[i] : 0; if (t == 7) { int b = i - t; s[0] = b > 0 && b <= n ? x[b - 1] : 0;"
+    " s[65] = b + 64 < n ? x[b + 64] : 0; }",
+}
+
+
+@pytest.mark.parametrize("name", HALOS)
+def test_halos(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What few threads read for their block, elements of other blocks."""
+    monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
+    body = f"{HALOS[name]} __syncthreads(); if (i < n) y[i] = s[t] + 3 * s[t + 1] * s[t + 2];"
+    start = "__shared__ T s[66]; int t = threadIdx.x, i = blockIdx.x * 64 + t;"
+    text = f"typedef double T; __global__ void k(T *y, const T *x, int n) {{ {start} {body} }}"
+    gradient: Any = kg.gradient(kg.compile(text)["k"], primal=False, keep="y", assign="x")
+    for n in (640, 601, 64, 65, 1):
+        random = np.random.default_rng(n)
+        x, d_y, d_x = random.uniform(-1, 1, n), random.uniform(-1, 1, n), np.full(n, 7.0)
+        launch, given = (-(-n // 64), 64), (np.zeros(n), x, n)
+        facts = gradient.planned(make_launch(*launch), given, {}, on_gpu=True).plan.variant.options.facts
+        assert len(facts.deferred) == 2 or n == 1
+        gradient[launch](*given, d_y, d_x)
+        above = np.append(x[1:], 0)
+        want = 3 * d_y * above + np.append(d_y[1:], 0) + 3 * np.append(0, d_y[:-1] * x[:-1])
+        np.testing.assert_allclose(d_x, want, rtol=1e-12, atol=1e-12)

@@ -188,7 +188,7 @@ def plan_updates(
             plan.reasons[id(load)] += "".join(sorted(spans))
         elif id(load) in plan.deferred:
             plan.atomic.add(id(load))
-            plan.reasons[id(load)] = "whose element it is, is not known"
+            plan.reasons[id(load)] = "the element may be another thread's"
         elif all(names.get(root, root.name) in private for root in roots) and len(memory.of(load.ptr)) == 1:
             plan.reasons[id(load)] = "only this thread touches the element"
             for promise in (p for root in roots for p in plan.promised.get(names.get(root, root.name or ""), ())):

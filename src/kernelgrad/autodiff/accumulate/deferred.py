@@ -34,11 +34,14 @@ class Deferred(NamedTuple):
     every: tuple[int, int, int]
 
     def slots(self, block: tuple[int, int, int]) -> int:
-        """Of a block."""
-        found = 1
-        for extent, every in zip(block, self.every, strict=True):
-            found *= -(-extent // every) if every else 1
-        return found
+        return slots_of_block(self.every, block)
+
+
+def slots_of_block(every: tuple[int, int, int], block: tuple[int, int, int]) -> int:
+    found = 1
+    for extent, one in zip(block, every, strict=True):
+        found *= -(-extent // one) if one else 1
+    return found
 
 
 @dataclass(frozen=True)

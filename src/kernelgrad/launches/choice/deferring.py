@@ -13,11 +13,12 @@ from ...analysis.ownership.exclusive import place_of
 from ...analysis.ownership.private import is_private, places_of
 from ...analysis.roots import Memory
 from ...analysis.structure import Place
-from ...autodiff.accumulate.deferred import Deferred, reads_of
+from ...autodiff.accumulate.deferred import Deferred, reads_of, slots_of_block
 from ...autodiff.prepare.prepared import Prepared
 from ...ir.ops import Load, Value
 from ...ir.types import F32, F64, I64, Pointer
 
+_FEW = 8  # times fewer threads of a block make a read than there are
 _PASSES = 2  # over the slots: they are cleared, and read
 
 
@@ -55,15 +56,20 @@ def _of(name: str, nbytes: int, prepared: Prepared, places: dict[int, Place], su
 def _choices(
     loads: list[Load], root: Value, prepared: Prepared, places: dict[int, Place], sums: Sums
 ) -> Iterator[list[Load]]:
-    """Reads that a thread makes once, besides others: those of which nobody knows where they are, or all."""
+    """Reads that a thread makes once, besides others: those of which nobody knows where they are, with them those of
+    few threads, or all."""
     assert isinstance(root.type, Pointer)
     single = [op for op in loads if prepared.plan.has_adjoint(op) and op.result.type == root.type.pointee]
     once = [op for op in single if not places[id(op)].in_loop]
     known = executions(sums)
-    unknown = [op for op in once if known.address(op.ptr, root) is None]
-    for chosen in (unknown, once) if len(unknown) < len(once) else (once,):
-        if chosen and len(chosen) < len(loads):
-            yield chosen
+    unknown = {id(op) for op in once if known.address(op.ptr, root) is None}
+    most = math.prod(sums.shape.block) // _FEW
+    rare = {id(op) for op in once if slots_of_block(_every(known.fixed(places[id(op)])), sums.shape.block) <= most}
+    tried = list[set[int]]()
+    for chosen in (unknown, unknown | rare, {id(op) for op in once}):
+        if chosen and chosen not in tried and len(chosen) < len(loads):
+            tried.append(chosen)
+            yield [op for op in once if id(op) in chosen]
 
 
 def _by_place(
