@@ -309,7 +309,7 @@ class Chooser:
     def _tuning(self, launch: KnownLaunch) -> Tuning:
         usual = self.options.facts
         if not self.variant.adds_in_loops and usual.block is None:
-            return usual.tuning
+            return tuning_for(launch.block) if self.variant.shares and launch.ways.on_gpu else usual.tuning
         from ...schedule.coarsen.block_rows import rows_for
 
         return tuning_for(launch.block, rows_for(launch.grid, launch.block) if launch.ways.on_gpu else 1)
