@@ -122,7 +122,6 @@ CUDA = (
     Pass("lane_sums", "schedule.sum_over.lane_sums", (For,)),
     UNMASK,
     Pass("consumed", "schedule.order.late_zeros", (Store,)),
-    Pass("streams", "schedule.coarsen.streams", (For,)),
 )
 
 # A function of one thread: what its parameters lead to may be another thread's, at the same index.
