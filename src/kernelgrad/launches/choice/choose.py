@@ -14,7 +14,6 @@ from ...analysis.access.executions import executions
 from ...analysis.machine import COPIES, MOST_ADDITIONS, MOST_COPIES, WARP
 from ...analysis.ownership.exclusive import Place, place_of
 from ...analysis.ownership.private import places_of, private_roots
-from ...analysis.roots import Memory
 from ...analysis.tuning import Totals, Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
 from ...autodiff.calculus.shadows import adjoint_type, holds_halves, is_dynamic
@@ -30,6 +29,7 @@ from ...runtime.integers import Growing, KnownLaunch, Looking
 from .variant import Variant
 
 if TYPE_CHECKING:
+    from ...analysis.roots import Memory
     from ...analysis.tiles import Tile
     from ...autodiff.accumulate.deferred import Deferred
     from .gathers import Chosen, Gathers
