@@ -232,6 +232,8 @@ class Chooser:
 
     def _deferred(self, sums: Sums, sizes: Mapping[str, int]) -> frozenset[Deferred]:
         """`sizes`: of buffers whose elements may be several threads'."""
+        if not sizes:
+            return frozenset()
         memory = self.prepared.memory
         reads = [root for op in memory.loads for root in memory.of(op.ptr) if root.name in sizes]
         if len(reads) == len(set(reads)):  # nothing is left if one of them is

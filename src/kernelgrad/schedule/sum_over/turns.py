@@ -13,7 +13,7 @@ additions between two barriers: what else is done to a cell meanwhile is done by
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...analysis.access.affine import Affine
 from ...analysis.access.block_affine import Slopes
@@ -58,13 +58,11 @@ class _Addition:
 
 @dataclass(frozen=True)
 class _Around:
-    """The operations of a block before and after one that has the next block in it; `turns`: whether they come again
-    before and after themselves."""
+    """The operations of a block before and after a loop, and the loop's body."""
 
     before: tuple[Op, ...]
     after: tuple[Op, ...]
     inside: Block
-    turns: bool
 
 
 class _Turns:
@@ -88,8 +86,8 @@ class _Turns:
         ops: list[Op] = []
         for k, op in enumerate(block.ops):
             if isinstance(op, For) and has_barrier(op.body.ops):
-                here = _Around(block.ops[:k], block.ops[k + 1 :], op.body, turns=True)
-                op = rebuild(op, lambda v: v, lambda inner, here=here: self.block(inner, (*around, here)))
+                here = _Around(block.ops[:k], block.ops[k + 1 :], op.body)
+                op = replace(op, body=self.block(op.body, (*around, here)))
             ops.append(op)
         found: list[Op] = []
         at = 0
