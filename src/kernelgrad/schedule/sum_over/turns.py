@@ -40,6 +40,7 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, operands, rebuild, uses, walk, with_body, with_ops
 from ...ir.types import F32, F64, I64, Pointer
 
+_ACCESSES = (Load, Store, Atomic)
 _MOST = 6  # turns: as many barriers cost what the atomics do
 
 
@@ -169,13 +170,22 @@ class _Turns:
     def is_last(self, name: str, ops: list[Op]) -> bool:
         """Whether nothing else is done to the variable from the first addition to the last."""
         places = [k for k, op in enumerate(ops) if any(self.variable(a.ptr) == name for a in _atomics((op,)))]
-        started = False
-        for op in _each(ops[places[0] : places[-1] + 1]):
+        return self.touched_after(name, ops[places[0] : places[-1] + 1], False) is not None
+
+    def touched_after(self, name: str, ops: Iterable[Op], started: bool) -> bool | None:
+        """Whether an addition was made by the end; None if something else is done behind one. Of the two sides of a
+        branch, neither is behind the other."""
+        for op in ops:
             if isinstance(op, Atomic) and self.variable(op.ptr) == name:
                 started = True
-            elif started and isinstance(op, Load | Store | Atomic) and self.may_touch(op.ptr, name):
-                return False
-        return True
+            elif isinstance(op, If):
+                sides = [self.touched_after(name, side.ops, started) for side in blocks(op)]
+                if None in sides:
+                    return None
+                started = any(sides)
+            elif started and any(self.may_touch(o.ptr, name) for o in _each((op,)) if isinstance(o, _ACCESSES)):
+                return None
+        return started
 
     def may_touch(self, ptr: Value, name: str) -> bool:
         own = self.variable(ptr)
