@@ -102,12 +102,20 @@ UNROLLED_LOADS = Pass("unroll_loads", "schedule.coarsen.unroll_loads", (For, Whi
 UNMASK = Pass("unmask", "transforms.unmask", ("masked",))
 # What the source gives of derivatives is nothing to a backend.
 GIVEN = Pass("given", "transforms.erase_custom", ("stop", "custom", "custom_forward", "custom_reverse"))
+# Late: until then, loops over the same elements are recognised as such.
+LONE = Pass("lone_iterations", "transforms.lone_iterations", (For,))
 # The CPU gets the address of every module variable; CUDA keeps `__constant__` memory as such.
-CPU = (GIVEN, Pass("cpu-variables", "transforms.globals", (GlobalRef,), (("global", "constant"),)), UNMASK)
+CPU = (
+    GIVEN,
+    Pass("cpu-variables", "transforms.globals", (GlobalRef,), (("global", "constant"),)),
+    LONE,
+    UNMASK,
+)
 # Lanes that run side by side add up together; memory has loads and stores under way.
 CUDA = (
     GIVEN,
     Pass("cuda-variables", "transforms.globals", (GlobalRef,), (("global",),)),
+    LONE,
     Pass("block_tiles", "schedule.coarsen.block_tiles", (For,)),
     Pass("dealt_loops", "schedule.sum_over.dealt_loops", (For, While)),
     Pass("contraction", "schedule.sum_over.contraction", (For, While)),

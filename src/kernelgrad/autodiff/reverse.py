@@ -30,6 +30,7 @@ from .winners.winners import WonBuffer
 
 if TYPE_CHECKING:
     from .accumulate.block_cells import Cells
+    from .accumulate.deferred import Slots
     from .accumulate.fewer_blocks import Coarse
     from .accumulate.logs import Log
     from .accumulate.replicas import Copies
@@ -59,8 +60,8 @@ class Derivation:
     """`adjoints`: for each listed parameter, in order, the parameter that takes its adjoint. `internal`: shadows of
     unlisted buffers through which derivatives flow, by the buffer's name. `partials`: where each warp leaves its sum
     of a number's adjoint. `shared`: the shadow of each shared variable that has one. `wide`: doubles that stand for the
-    adjoint of a parameter. `cells`: of each block. `shared_widening`: how often the bytes of dynamic shared memory go
-    into its shadow's."""
+    adjoint of a parameter. `cells`: of each block. `deferred`: where additions are left that follow the launch.
+    `shared_widening`: how often the bytes of dynamic shared memory go into its shadow's."""
 
     prepared: Prepared
 
@@ -73,6 +74,7 @@ class Derivation:
         self.shared_widening: int = planned.shared.widening
         self.shared: dict[str, Global] = {**planned.shared.of, **planned.decided.variables}
         self.cells: dict[str, Cells] = planned.given.cells
+        self.deferred: dict[int, Slots] = _deferred(self.prepared)
         self.shared |= {own.variable.name: own.variable for own in self.cells.values()}
         params = {p.name: p for p in planned.source.params}
         self.numbers = {name: p for name, p in self.adjoints.items() if is_number(params[name])}
@@ -102,7 +104,7 @@ class Derivation:
     def shared_params(self) -> tuple[Param, ...]:
         return self.prepared.planned.shared.params
 
-    def marked(self, params: Iterable[Param], kept: tuple[Stack | Log, ...] = ()) -> tuple[Param, ...]:
+    def marked(self, params: Iterable[Param], kept: tuple[Stack | Log | Slots, ...] = ()) -> tuple[Param, ...]:
         """Parameters with what compilers may assume of them. `kept`: where threads keep something for themselves."""
         adjoints = {**self.adjoints, **self.internal, **self.wide}
         own = _own_memory(self.prepared.planned.source, self.prepared, adjoints, kept)
@@ -119,6 +121,7 @@ class Derivation:
         COUNTS.emissions += 1
         emitter = Sweep(self.prepared)
         _fill_first(emitter, self.prepared.planned)
+        emitter.stores.deferred = self.deferred
         return _assembled(self, emitter)
 
     @property
@@ -152,6 +155,16 @@ def gradient(function: Function, module: Module, options: Options) -> Derivation
     return Derivation(Derivations(function, module).prepared(options))
 
 
+def _deferred(prepared: Prepared) -> dict[int, Slots]:
+    if not prepared.accumulation.deferred:
+        return {}
+    from .accumulate.deferred import slots_of
+
+    found = prepared.accumulation.deferred
+    reads = [op for op in prepared.memory.loads if prepared.plan.has_adjoint(op)]
+    return slots_of(reads, found, prepared.planned.given.adjoints)
+
+
 def _fill_first(emitter: Sweep, planned: Planned) -> None:
     """What must be in memory before the sweeps."""
     shared, given, facts = planned.shared, planned.given, planned.options.facts
@@ -183,6 +196,8 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     tape = (*emitter.tape.params, *planned.shared.params)
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
     ordered += tuple(p for own in given.copies.values() for p in own.params)
+    slots = tuple(derivation.deferred.values())
+    ordered += tuple(p for own in slots for p in own.params)
     ordered += tuple(given.wide.values())
     ordered += tuple(own.length for own in given.cells.values())
     if emitter.coarse is not None:
@@ -195,7 +210,7 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
         "reverse": (("_grad", whole),),
         "split": (("_forward", (*function.params, *tape)), ("_reverse", (*whole, *winners.params))),
     }
-    kept: tuple[Stack | Log, ...] = (*stacks, *(log for log in logs if not log.of.variable))
+    kept: tuple[Stack | Log | Slots, ...] = (*stacks, *(log for log in logs if not log.of.variable), *slots)
     functions = tuple(
         _function(function, suffix, derivation.marked(parameters, kept), body, options)
         for (suffix, parameters), body in zip(shapes[options.mode], bodies, strict=True)
@@ -217,7 +232,7 @@ def _bidding(prepared: Prepared) -> Function:
 
 
 def _own_memory(
-    primal: Function, prepared: Prepared, adjoints: Mapping[str, Param], kept: tuple[Stack | Log, ...]
+    primal: Function, prepared: Prepared, adjoints: Mapping[str, Param], kept: tuple[Stack | Log | Slots, ...]
 ) -> frozenset[Value]:
     """The parameters through which no thread passes another a value (rule 21): what threads keep for themselves;
     buffers whose elements are one thread's each, and their adjoints; all of the kernel's own, if its threads never

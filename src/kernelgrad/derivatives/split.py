@@ -12,6 +12,7 @@ from ..errors import ArgumentError, LaunchError
 from ..kernel import Kernel, stream_of
 from ..launches.choice.variant import Variant
 from ..launches.memory import winner_memory
+from ..launches.memory.deferred_adds import add_slots, finish_slots
 from ..launches.memory.double_cells import add_wide
 from ..launches.memory.half_adjoints import in_float
 from ..launches.memory.ordered_adds import Entries, add_logs, finish_logs, logged_in
@@ -320,9 +321,11 @@ class Reverse:
         add_shadows(variant, primal, placement, stream, own)
         add_partials(variant, launch, placement, stream, own)
         add_copies(variant, bound, placement, stream, own)
+        add_slots(variant, launch, placement, stream, own)
         add_wide(variant, bound, launch, placement, stream, own)
         finish_partials(variant, bound, launch, placement, own)
         finish_copies(variant, bound, launch, placement, own)
+        finish_slots(variant, bound, launch, placement, own)
         add_logs(variant, tape.logged, launch, placement, stream, own)
         finish_logs(variant, bound, launch, placement, own)
         if variant.doubles_shared:

@@ -132,6 +132,8 @@ def _how(plan: Accumulation, load: Load) -> str:
         return f"logged, and added {shared if plan.logged[id(load)] else _AFTERWARDS}"
     if id(load) in plan.gathered:
         return "gathered by a launch of its own"
+    if id(load) in plan.deferred:
+        return "added by a launch of its own, when all threads are done"
     if id(load) in plan.in_block:
         wide = "doubles" if plan.in_block[id(load)].wide else "cells"
         return f"added up by each block, in {wide} in shared memory"

@@ -10,6 +10,7 @@ from ..autodiff.calculus.shadows import SHARED_BYTES
 from ..ir.ops import SEGMENT
 from .memory import started_grid
 from .memory.buffers import Expression, Need, Number, SharedBytes, Sized, Value
+from .memory.deferred_adds import slots
 from .memory.double_cells import cell_lengths, wide_adjoints
 from .memory.partial_sums import partial_sums
 from .memory.replicas import replicas
@@ -36,6 +37,7 @@ def needs_of(
         *shadows(variant),
         *partial_sums(variant, at),
         *replicas(variant),
+        *slots(variant, at),
         *wide_adjoints(variant),
         *cell_lengths(variant),
         *row_memory(variant),

@@ -163,10 +163,12 @@ class LaunchPlan:
     @cached_property
     def additions(self) -> tuple[Addition, ...]:
         """What is launched after that, in order; logs are sorted and added up besides."""
+        from .memory.deferred_adds import additions_after
         from .memory.partial_sums import sums_after
         from .memory.replicas import replicas_after
 
-        return (*sums_after(self.variant, self.sized), *replicas_after(self.variant))
+        variant, at = self.variant, self.sized
+        return (*sums_after(variant, at), *replicas_after(variant), *additions_after(variant, at))
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:
@@ -298,6 +300,13 @@ def _copy(plan: LaunchPlan, at: Preparation) -> None:
     finish_copies(plan.variant, at.bound, at.launch, at.placement, at.own)
 
 
+def _defer(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.deferred_adds import add_slots, finish_slots
+
+    add_slots(plan.variant, at.launch, at.placement, at.stream, at.own)
+    finish_slots(plan.variant, at.bound, at.launch, at.placement, at.own)
+
+
 def _widen(plan: LaunchPlan, at: Preparation) -> None:
     from .memory.double_cells import add_wide
 
@@ -364,6 +373,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.derivative.internal, _shadow),
     (lambda plan: plan.variant.derivative.partials, _sum_up),
     (lambda plan: plan.variant.derivative.copies, _copy),
+    (lambda plan: plan.variant.derivative.deferred, _defer),
     (lambda plan: plan.variant.derivative.wide, _widen),
     (lambda plan: plan.variant.derivative.cells, _tell_lengths),
     (lambda plan: plan.renumbers, _renumber),

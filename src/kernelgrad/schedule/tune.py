@@ -15,7 +15,7 @@ from . import dead_fills, warp_barriers
 from .coarsen import block_rows
 from .exchange import loop_exchange
 from .order import loads_before_barriers, reciprocals
-from .sum_over import lanes_apart, warp_rotation
+from .sum_over import lanes_apart, turns, warp_rotation
 from .trees import trees
 
 _RESIDENT = 512  # threads of a multiprocessor that unrolled code must leave room for
@@ -51,6 +51,7 @@ def _for_block(
     function = trees.run(function, module, block, gathering)
     if tuning.row == 1:
         return function
+    function = turns.run(function, module, block)
     function = warp_barriers.run(reciprocals.run(loads_before_barriers.run(function), gathering), block)
     return _with_registers(function, math.prod(block)) if warp_rotation.is_unrolled(function) else function
 

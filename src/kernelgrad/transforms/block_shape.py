@@ -17,7 +17,7 @@ from . import loops, promote, simplify
 from .unroll import constants_of, copies_of, trips, unroll
 
 Shape = tuple[int, int, int]
-SMALL = 160  # operations that a loop may become when it is unrolled
+SMALL = 256  # operations that a loop may become when it is unrolled
 _SMALL_KERNEL = 200  # operations, loops as they are written
 _RESIDENT = {False: 1536, True: 2048}  # threads of a multiprocessor, with 40 registers each or 32
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome
     from ...analysis.access.thread_columns import Column
     from .block_cells import InBlock
+    from .deferred import Deferred
     from .gather.plan import Gather
 
 HOLDS = "{}, as promised"
@@ -38,6 +39,7 @@ class Facts:
     there are so many blocks that fewer may be started, each for many of the launch's. `overwritten`: inputs all
     of whose elements are read once each, so that their adjoints can be written instead of cleared first and added
     to. `read_last`: by where, reads after all others of an input that read each element once: they write, others add.
+    `deferred`: additions that follow the launch: without them, elements are one thread's.
     `copied`: small inputs that very many threads read: each block adds to one of several copies of their
     adjoints; `copies`: how many. `cells`: small inputs of whose adjoints each block has cells in shared memory (see
     `block_cells`).
@@ -64,6 +66,7 @@ class Facts:
     coarse: int = 0
     overwritten: frozenset[str] = frozenset()
     read_last: frozenset[Place] = frozenset()
+    deferred: frozenset[Deferred] = frozenset()
     copied: frozenset[str] = frozenset()
     copies: int = COPIES
     cells: frozenset[InBlock] = frozenset()
@@ -120,6 +123,7 @@ class Accumulation:
     gathered: set[int] = field(default_factory=set)  # loads whose update another launch makes
     in_block: dict[int, InBlock] = field(default_factory=dict)  # loads whose update is made to cells of the block
     copied: set[int] = field(default_factory=set)  # loads whose update is made to one of several copies
+    deferred: dict[int, Deferred] = field(default_factory=dict)  # of the atomic ones, loads whose update follows
     promised: dict[str, tuple[str, ...]] = field(default_factory=dict)  # for private buffers: by promises of which
 
     def is_atomic(self, op: Load) -> bool:
@@ -135,6 +139,8 @@ class Accumulation:
             return f"{reason}: logged, to be added in a fixed order"
         if id(op) in self.in_block:
             return f"{reason}: added up in shared memory, which the block adds once when it is done"
+        if id(op) in self.deferred:
+            return f"{reason}: added after the launch"
         if id(op) in self.copied:
             return f"{reason}: of several copies, each is some blocks' alone; they are added up after the launch"
         if reason == _LOCAL:
@@ -165,6 +171,10 @@ def plan_updates(
         roots = memory.of(store.ptr) & active if isinstance(store, Store) else frozenset()
         if any(not _is_local(r, structure) and place_of(store, names.get(r, r.name or "")) not in apart for r in roots):
             plan.contested.add(id(store))
+    if facts.deferred:
+        from .deferred import reads_of
+
+        plan.deferred = reads_of(memory, facts.deferred)
     for load in memory.loads:
         roots = memory.of(load.ptr) & active
         if not roots:
@@ -176,6 +186,9 @@ def plan_updates(
             plan.reasons[id(load)] = "each element collects its adjoint from the threads that read it"
             spans = {how for root in roots if (how := _span(gathered[names.get(root, root.name or "")]))}
             plan.reasons[id(load)] += "".join(sorted(spans))
+        elif id(load) in plan.deferred:
+            plan.atomic.add(id(load))
+            plan.reasons[id(load)] = "the element may be another thread's"
         elif all(names.get(root, root.name) in private for root in roots) and len(memory.of(load.ptr)) == 1:
             plan.reasons[id(load)] = "only this thread touches the element"
             for promise in (p for root in roots for p in plan.promised.get(names.get(root, root.name or ""), ())):

@@ -64,7 +64,9 @@ class _Ordering:
                 logged[id(load)] = self.variable(load)
                 reasons[id(load)] = "other threads may read the element too"
         taken = {id(op): found for op in self.memory.stores if (found := self.taken(op, logged))}
-        return replace(self.found, atomic=set(), together=set(), logged=logged, taken=taken, reasons=reasons)
+        return replace(
+            self.found, atomic=set(), together=set(), deferred={}, logged=logged, taken=taken, reasons=reasons
+        )
 
     def writes_too(self, load: Load) -> bool:
         """Whether the thread stores to the same address with no barrier between: others that touched it would race."""

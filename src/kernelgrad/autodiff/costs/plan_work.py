@@ -94,7 +94,7 @@ class _PlanCounter(Counter):
         how, size = self.prepared.accumulation, op.result.type.size
         if id(op) in how.gathered:
             return {}
-        if how.is_logged(op):
+        if how.is_logged(op) or id(op) in how.deferred:
             return plus(self.touched(op.ptr, size, weight, WRITTEN), self.touched(op.ptr, 8, weight, WRITTEN))
         if how.is_atomic(op):
             return self.touched(op.ptr, 2 * size, weight, ATOMIC)

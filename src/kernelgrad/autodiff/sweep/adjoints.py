@@ -21,6 +21,7 @@ from ..calculus.tape import part_types
 
 if TYPE_CHECKING:
     from ..accumulate.block_cells import Cells
+    from ..accumulate.deferred import Slots
 
 
 class Adjoints:
@@ -127,6 +128,7 @@ class MemoryAdjoints:
     def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value], logs: Logs):
         self.b, self.adjoints, self.accumulation, self.kept, self.logs = b, adjoints, accumulation, kept, logs
         self.cells: dict[str, Cells] = {}  # of the block, in shared memory
+        self.deferred: dict[int, Slots] = {}  # of reads whose updates follow the launch
 
     def load(self, op: Load, shadow: Value) -> None:
         """A read in the primal is an update in the adjoint."""
@@ -138,6 +140,8 @@ class MemoryAdjoints:
         plan = self.accumulation
         if plan.is_logged(op):
             return partial(self._log, plan.logged[id(op)])
+        if id(op) in self.deferred:
+            return partial(self.deferred[id(op)].leave, self.b)
         own = plan.in_block.get(id(op))
         if own is not None and not own.inside:
             return partial(self._in_block, self.cells[own.name], id(op) in plan.together)

@@ -60,6 +60,7 @@ def supplied_names(function: Function, derivation: Derivation) -> set[str]:
         yield from derivation.internal.values()
         yield from derivation.partials.values()
         yield from (p for own in derivation.copies.values() for p in own.params)
+        yield from (p for own in derivation.deferred.values() for p in own.params)
         yield from derivation.wide.values()
         yield from (own.length for own in derivation.cells.values())
         yield from (derivation.coarse.extents if derivation.coarse is not None else ())
@@ -150,6 +151,12 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
             f"{copies.count} * {copies.length.name} elements, {_ZEROED}; to be added to {adjoint} after",
         )
         yield copies.length.name, f"the number of elements of {name}"
+    for slots in derivative.deferred.values():
+        from ...autodiff.accumulate.deferred import EMPTY
+
+        adjoint, each = derivative.adjoints[slots.of.name].name, f"{slots.of.every} threads of a block along each axis"
+        yield slots.places.name, f"for one of {each} (0: all of them) an element, every byte {EMPTY:#x}"
+        yield slots.values.name, f"as many elements, {_FRESH}; to be added to {adjoint} there after the launch"
     for name, cells in derivative.cells.items():
         yield cells.length.name, f"the number of elements of {name}: each block has a cell of each"
     for axis, param in zip("xyz", derivative.coarse.extents if derivative.coarse is not None else (), strict=False):

@@ -29,7 +29,9 @@ from ...runtime.integers import Growing, KnownLaunch, Looking
 from .variant import Variant
 
 if TYPE_CHECKING:
+    from ...analysis.roots import Memory
     from ...analysis.tiles import Tile
+    from ...autodiff.accumulate.deferred import Deferred
     from .gathers import Chosen, Gathers
 
 _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is faster
@@ -68,14 +70,40 @@ class Chooser:
         found = self._found.get((kind, tuple(map(known, self.relevant.parts))))
         if found is None:
             looking = Looking(known)
-            found = self._suited(self._find(launch, looking, sizes, assigned), launch)
-            found = found._replace(facts=self._with_early_loads(found.facts, launch, looking))
-            found = found._replace(facts=self._exchanging(found.facts, launch, looking))
+            found = self._with_all(launch, looking, sizes, assigned)
+            if found.facts.deferred and not self._defers(found.facts, launch, looking, sizes):
+                found = self._with_all(launch, looking, sizes, assigned, deferring=False)
             self.relevant.add(looking.asked)
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
             self._found[kind, tuple(map(known, self.relevant.parts))] = found
         return found
+
+    def _with_all(
+        self,
+        launch: KnownLaunch,
+        known: Known,
+        sizes: Mapping[str, int],
+        assigned: tuple[str, ...],
+        deferring: bool = True,
+    ) -> Found:
+        found = self._suited(self._find(launch, known, sizes, assigned, deferring), launch)
+        found = found._replace(facts=self._with_early_loads(found.facts, launch, known))
+        return found._replace(facts=self._exchanging(found.facts, launch, known))
+
+    def _defers(self, facts: Facts, launch: KnownLaunch, known: Known, sizes: Mapping[str, int]) -> bool:
+        """Whether of the form that runs the same is true: loops may be others there."""
+        from .deferring import deferred_additions
+
+        prepared = self._form(facts).derivative.prepared
+        sums = Sums(
+            prepared.structure,
+            Shape(launch.grid, launch.block),
+            known,
+            promised_roots(prepared.function, self.options),
+        )
+        own = {d.name: sizes[d.name] for d in facts.deferred}
+        return deferred_additions(prepared, sums, own) == facts.deferred
 
     def _suited(self, found: Found, launch: KnownLaunch) -> Found:
         """To where it runs."""
@@ -128,7 +156,15 @@ class Chooser:
         early = still_early(task.early, task.function, task.memory, task.may_alias, numbers)
         return facts if early else replace(facts, apart_in_turn=False)
 
-    def _find(self, launch: KnownLaunch, known: Known, sizes: Mapping[str, int], assigned: tuple[str, ...]) -> Found:
+    def _find(
+        self,
+        launch: KnownLaunch,
+        known: Known,
+        sizes: Mapping[str, int],
+        assigned: tuple[str, ...],
+        deferring: bool = True,
+    ) -> Found:
+        """`deferring`: additions may follow the launch."""
         usual, prepared = self.options.facts, self.prepared
         promised = promised_roots(prepared.function, self.options)
         sums = Sums(prepared.structure, Shape(launch.grid, launch.block), known, promised)
@@ -147,18 +183,26 @@ class Chooser:
             find = self._gathers().find
             chosen = find(self.options, prepared, sums, others, apart, assigned, on_gpu, scattered)
         gathered = {c.gather.name for c in chosen}
+        deferred: frozenset[Deferred] = frozenset()
+        if deferring and not may_alias and not launch.ways.single:
+            deferred = self._deferred(sums, {n: k for n, k in sizes.items() if n not in private | gathered})
+        followed = {d.name for d in deferred}
+        alone, private = private, private | followed
         own = frozenset[str]() if may_alias else private
-        written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, sums)}
-        last = {n: _read_last(n, sizes[n], prepared, sums) for n in assigned if n in own - written}
+        memory = _while_running(prepared.memory, deferred)
+        written = {n for n in assigned if n in own and _read_whole(n, sizes[n], prepared, memory, sums)}
+        last = {n: _read_last(n, sizes[n], prepared, memory, sums) for n in assigned if n in own - written}
         common = {n: nbytes for n, nbytes in sizes.items() if n not in private | gathered}
         few = (n for n in common if n not in launch.parts)
         crowded = frozenset(n for n in few if self._is_crowded(n, sizes[n], launch))
         wide, copies = frozenset[str](), COPIES
         if not may_alias:
-            elsewhere, spread = launch.parts | gathered | written, None if launch.ways.on_cpu else crowded
-            wide = self._wide(launch, sums, private, sizes, elsewhere, spread, exclusive=exclusive)
+            elsewhere, spread = launch.parts | gathered | (written - followed), None if launch.ways.on_cpu else crowded
+            wide = self._wide(launch, sums, alone, sizes, elsewhere, spread, exclusive=exclusive)
+            if wide & followed:
+                return self._find(launch, known, sizes, assigned, deferring=False)
             if spread and wide & spread and MOST_COPIES * sum(sizes[n] for n in spread) <= _LARGE_COPIES:
-                narrow = self._wide(launch, sums, private, sizes, elsewhere, spread, MOST_COPIES, exclusive)
+                narrow = self._wide(launch, sums, alone, sizes, elsewhere, spread, MOST_COPIES, exclusive)
                 wide, copies = (wide, COPIES) if narrow & spread else (narrow, MOST_COPIES)
         in_block = self._cells(launch, sums, private, common)
         strips = self._is_long(launch, known)
@@ -171,6 +215,7 @@ class Chooser:
             refill=self.can_refill(launch, known),
             partials=self._leaves_partials(launch),
             read_last=frozenset(place for places in last.values() for place in places),
+            deferred=deferred,
             overwritten=frozenset(written | {c.gather.name for c in chosen if c.gather.writes}),
             strips=strips,
             unkept=self.variant.unkept(sums),
@@ -184,6 +229,18 @@ class Chooser:
             ragged=self._is_ragged(launch.block),
         )
         return Found(facts, chosen)
+
+    def _deferred(self, sums: Sums, sizes: Mapping[str, int]) -> frozenset[Deferred]:
+        """`sizes`: of buffers whose elements may be several threads'."""
+        if not sizes:
+            return frozenset()
+        memory = self.prepared.memory
+        reads = [root for op in memory.loads for root in memory.of(op.ptr) if root.name in sizes]
+        if len(reads) == len(set(reads)):  # nothing is left if one of them is
+            return frozenset()
+        from .deferring import deferred_additions
+
+        return deferred_additions(self.prepared, sums, sizes)
 
     def _cells(
         self, launch: KnownLaunch, sums: Sums, private: frozenset[str], sizes: Mapping[str, int]
@@ -254,7 +311,7 @@ class Chooser:
     def _tuning(self, launch: KnownLaunch) -> Tuning:
         usual = self.options.facts
         if not self.variant.adds_in_loops and usual.block is None:
-            return usual.tuning
+            return tuning_for(launch.block) if self.variant.shares and launch.ways.on_gpu else usual.tuning
         from ...schedule.coarsen.block_rows import rows_for
 
         return tuning_for(launch.block, rows_for(launch.grid, launch.block) if launch.ways.on_gpu else 1)
@@ -336,25 +393,33 @@ def _scattered(prepared: Prepared, sums: Sums) -> Iterator[str]:
             yield param.name
 
 
-def _read_whole(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> bool:
+def _while_running(memory: Memory, deferred: frozenset[Deferred]) -> Memory:
+    if not deferred:
+        return memory
+    from .deferring import but_deferred
+
+    return but_deferred(memory, deferred)
+
+
+def _read_whole(name: str, nbytes: int, prepared: Prepared, memory: Memory, sums: Sums) -> bool:
     """Whether every element of an input is read, each once."""
     root = _plain_root(name, prepared)
-    loads = [op for op in prepared.memory.loads if root in prepared.memory.of(op.ptr)]
+    loads = [op for op in memory.loads if root in memory.of(op.ptr)]
     if root is None or not _have_adjoints(loads, prepared):
         return False
     from ...analysis.ownership.whole import bytes_read_once
 
-    return bytes_read_once(root, prepared.memory, places_of(prepared.structure), sums) == nbytes
+    return bytes_read_once(root, memory, places_of(prepared.structure), sums) == nbytes
 
 
-def _read_last(name: str, nbytes: int, prepared: Prepared, sums: Sums) -> set[Place]:
+def _read_last(name: str, nbytes: int, prepared: Prepared, memory: Memory, sums: Sums) -> set[Place]:
     """Where the last reads of an input are, if they read every element, each once."""
     from ...analysis.ownership.whole import bytes_read_last, last_loads
 
     root = _plain_root(name, prepared)
     if root is None:
         return set()
-    memory, last = prepared.memory, last_loads(root, prepared.memory, prepared.structure.top.block)
+    last = last_loads(root, memory, prepared.structure.top.block)
     others = [op for op in memory.loads if root in memory.of(op.ptr) and not any(op is found for found in last)]
     places = {place_of(op, name) for op in last}
     if not _have_adjoints(last, prepared) or places & {place_of(op, name) for op in others}:

@@ -248,7 +248,8 @@ def _hides(variant: Variant | None) -> bool:
     derivation = variant.derivative
     prepared = derivation.prepared
     kept = prepared.plan.taped or prepared.sites or derivation.shared_params
-    return bool(kept or derivation.internal or derivation.partials or derivation.copies or derivation.won_buffers)
+    added = derivation.partials or derivation.copies or derivation.deferred
+    return bool(kept or derivation.internal or added or derivation.won_buffers)
 
 
 def _with_all_adjoints(variant: Variant, like: Function) -> Kernel:

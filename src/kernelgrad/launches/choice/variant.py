@@ -20,7 +20,7 @@ from ...autodiff.prepare.prepared import Derivations
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...errors import Span
-from ...ir.ops import Atomic, For, Function, Global, Module, Print, Store, While
+from ...ir.ops import Atomic, For, Function, Global, Load, Module, Print, Store, While
 from ...ir.traverse import kinds, walk
 from ...ir.types import Type
 from ...kernel import Kernel
@@ -155,6 +155,7 @@ class Variant:
         added_to = (
             *self.derivative.internal.values(),
             *(p for own in self.derivative.copies.values() for p in own.params),
+            *(own.values for own in self.derivative.deferred.values()),
             *self.derivative.wide.values(),
         )
         return self._shadows | {p.name for p in added_to} | {g.name for g in self.derivative.shared.values()}
@@ -168,6 +169,7 @@ class Variant:
     def _as_kernel(self, function: Function, module: Module) -> Kernel:
         derivative = self.derivative
         later = {*derivative.logged, *derivative.partials, *derivative.copies, *derivative.wide}
+        later |= {own.of.name for own in derivative.deferred.values()}
         given = {p.name for p in function.params}
         written = (p.name for name, p in self.derivative.adjoints.items() if name in later)
         return Kernel(function.name, module, self.kernel.variable, frozenset(written) & given)
@@ -326,10 +328,19 @@ class Variant:
     @property
     def shares_in_loops(self) -> bool:
         """Whether threads may add to the same elements of shared memory in loops."""
-        prepared = self.derivative.prepared
-        places, memory = places_of(prepared.structure), prepared.memory
-        shared = (op for op in memory.loads if any(map(is_shared, memory.of(op.ptr))))
-        return any(places[id(op)].in_loop and prepared.accumulation.is_atomic(op) for op in shared)
+        places = places_of(self.derivative.prepared.structure)
+        return any(places[id(op)].in_loop for op in self._shared_additions)
+
+    @property
+    def shares(self) -> bool:
+        """Whether threads may add to the same elements of shared memory."""
+        return any(True for _ in self._shared_additions)
+
+    @property
+    def _shared_additions(self) -> Iterator[Load]:
+        memory, how = self.derivative.prepared.memory, self.derivative.prepared.accumulation
+        if memory.global_names:
+            yield from (o for o in memory.loads if how.is_atomic(o) and any(map(is_shared, memory.of(o.ptr))))
 
     @cached_property
     def counting(self) -> tuple[Kernel, bool]:

@@ -16,9 +16,9 @@ from .buffers import Expression, Sized
 
 @dataclass(frozen=True)
 class Addition:
-    """`kernel(target + offset, memory + offset, *numbers)` with so many blocks of so many threads. `target` and
-    `memory`: an adjoint, or memory of the launch's own, by the parameter's name. `offset`: in bytes; what is added to
-    memory in between begins there."""
+    """`kernel(target + offset, memory + offset, *more, *numbers)` with so many blocks of so many threads. `target`,
+    `memory` and `more`: an adjoint, or memory of the launch's own, by the parameter's name. `offset`: in bytes; what is
+    added to memory in between begins there."""
 
     kernel: Kernel
     blocks: Expression
@@ -28,9 +28,10 @@ class Addition:
     numbers: tuple[Expression, ...]
     target_offset: int = 0
     memory_offset: int = 0
+    more: tuple[str, ...] = ()
 
     def describe(self, at: Sized) -> str:
-        numbers = "".join(f", {number.value(at)}" for number in self.numbers)
+        numbers = "".join(f", {told}" for told in (*self.more, *(number.value(at) for number in self.numbers)))
         args = f"{_place(self.target, self.target_offset)}, {_place(self.memory, self.memory_offset)}{numbers}"
         return f"{self.kernel.name}<<<{self.blocks.value(at)}, {self.threads}>>>({args})"
 
@@ -62,8 +63,9 @@ def _run(
     additions: list[Addition], at: Sized, address: Callable[[str], int], launch: Launch, placement: Placement
 ) -> None:
     for a in additions:
-        places = (address(a.target) + a.target_offset, address(a.memory) + a.memory_offset)
-        packed = struct.pack(f"<QQ{len(a.numbers)}q", *places, *(number.value(at) for number in a.numbers))
+        places = (address(a.target) + a.target_offset, address(a.memory) + a.memory_offset, *map(address, a.more))
+        numbers = (number.value(at) for number in a.numbers)
+        packed = struct.pack(f"<{len(places)}Q{len(a.numbers)}q", *places, *numbers)
         a.kernel.run(
             flat_launch(a.blocks.value(at), a.threads, launch.stream), BoundArguments(packed, ()), placement, {}
         )
