@@ -207,3 +207,27 @@ def test_nvrtc(name: str) -> None:
         made = kg.gradient(kernel_of(case.source, "kernel"), "o, q, k, v", primal=False)
         for step in made.planned(make_launch(case.grid, case.block), tuple(case.arguments()), {}).plan.steps:
             assert compile_only(step.kernel.source, "sm_80")
+
+
+LOOKING = {
+    "overwritten before": "if (q[i] > 0) k[a + 1] = q[i]; double s = 0;"
+    " for (int j = 0; j < n; ++j) s += k[a + j] * q[j];",
+    "scaled before": "for (int j = 0; j < n; ++j) k[a + j] *= 2; double s = 0;"
+    " for (int j = 0; j < n; ++j) s += k[a + n - 1 - j] * q[i];",
+}
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_rows_that_look_at_adjoints_add_to_them_in_time(name: str) -> None:
+    """A thread alone in its block reads back what it added to the adjoints of its keys: no other launch may add it."""
+    params = "double *o, const double *q, double *k, const int *start, int n"
+    body = f"int i = blockIdx.x, a = start[i]; {LOOKING[name]} o[i] = s;"
+    kernel: Any = kg.compile(f"__global__ void kernel({params}) {{ {body} }}")["kernel"]
+    rng, found = np.random.default_rng(0), list[Any]()
+    q, k, start = rng.uniform(-1, 1, 9), rng.uniform(-1, 1, 45), np.arange(0, 45, 9, dtype="i4")[::-1].copy()
+    for plan in ("exchanged", "one kernel"):
+        d_o, d_k = np.ones(5), np.ones(45)
+        with forced(plan):
+            kg.gradient(kernel, "o, k")[5, 1](np.zeros(5), q, k.copy(), start, 9, d_o, d_k)
+        found.append(d_k)
+    np.testing.assert_allclose(*found, rtol=1e-12)

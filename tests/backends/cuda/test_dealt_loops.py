@@ -107,3 +107,31 @@ def test_infinities_of_rows_without_adjoints() -> None:
     got = [np.zeros(CELLS), np.zeros(CELLS)]
     run_emitted(text, "k_grad", 4, 32, [*given, seed, *got])
     assert np.isfinite(got[1]).all()
+
+
+@EMULATED
+@pytest.mark.parametrize("block", [32, 50])
+def test_what_other_lanes_added_is_there(block: int) -> None:
+    """A thread reads what was added to the adjoints of its own row: that the whole warp has come so far."""
+    rows = f"for ({ROW}) v[k] = v[k] * 2; for ({ROW}) s += v[k] * x[at[k]]; y[i] = s * s;"
+    kernel: Any = kg.compile(f"{SIGNATURE.replace('const double *v', 'double *v')} {{ {HEAD} {rows} }}")["k"]
+    gradient = kg.gradient(kernel, "y, v")
+    assert re.search(r"for \(unsigned int base", gradient.source)
+    given, grid = arguments(np.random.default_rng(5)), -(-THREADS // block)
+    want, got = [np.ones(THREADS), np.ones(CELLS)], [np.ones(THREADS), np.ones(CELLS)]
+    gradient[grid, block](*(a.copy() for a in given), *want)
+    run_emitted(gradient.source, "k_grad", grid, block, [*(a.copy() for a in given), *got])
+    np.testing.assert_allclose(got[1], want[1], rtol=1e-12, atol=1e-12)
+
+
+NOT_DEALT = {
+    "reads that an empty row does not make": "int r = at[i], n = start[i + 1] - start[i];"
+    " for (int k = 0; k < n; ++k) s += v[start[r] + k] * 3; y[i] = s;",
+    "indices of a lane": f"for ({ROW}) if (at[k] % 2) s += v[k] * (threadIdx.y ? 2.0 : 3.0); atomicAdd(y + i, s);",
+}
+
+
+@pytest.mark.parametrize("name", NOT_DEALT)
+def test_is_not_dealt(name: str) -> None:
+    _, text = gradients(NOT_DEALT[name])
+    assert "unsigned int base" not in text

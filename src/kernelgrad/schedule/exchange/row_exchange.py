@@ -8,8 +8,9 @@ and add what they have atomically once. What a row computed before the loop, its
 numbers as a minimum cut finds (see `row_values`); the rest is computed again.
 
 An update goes that way if its address depends on the iteration but not on the row, and its value on nothing that
-iterations hand on. Of what the other launch reads, nothing is written by the first. Iterations that a row does not run
-do not run there either: rows leave between which keys they are.
+iterations hand on. Of what the other launch reads, nothing is written by the first, which does nothing but add to what
+the other adds to: a row that looked there would miss what was added before. Iterations that a row does not run do not
+run there either: rows leave between which keys they are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ...analysis.roots import UNKNOWN, Memory
 from ...analysis.roots import analyse as roots_of
 from ...ir.effects import is_pure
 from ...ir.ops import Atomic, Block, Builtin, For, Function, If, Load, Op, Store, Value
-from ...ir.traverse import blocks, operands, walk
+from ...ir.traverse import blocks, operands, uses, walk
 from ...ir.types import F32, F64, Pointer, Scalar
 from .partners import Needs, needs_of
 
@@ -62,6 +63,7 @@ class Dependence:
         self.params = {p.value for p in function.params}
         self.memory, self.loop = memory, loop
         self.written = memory.written()
+        self.looked_at = _looked_at(function, memory)
         self.inside = {v for op in walk(loop.body) for v in op.results}
         self.inner_args = {v for op in walk(loop.body) for b in blocks(op) for v in b.args}
         self._kinds: dict[Value, Kind | None] = {loop.body.args[0]: frozenset((KEY,))}
@@ -115,6 +117,17 @@ class Dependence:
         return known and not roots & self.written and not op.volatile
 
 
+def _looked_at(function: Function, memory: Memory) -> frozenset[Value]:
+    """Memory of which the order of additions and other accesses matters."""
+    used = uses(function.body)
+    others = (op for op in walk(function.body) if isinstance(op, Load | Store | Atomic) and not _adds(op, used))
+    return frozenset(root for op in others for root in memory.of(op.ptr))
+
+
+def _adds(op: Op, used: dict[Value, int]) -> bool:
+    return isinstance(op, Atomic) and op.kind == "add" and not used.get(op.result)
+
+
 def _all_of(op: Op) -> Iterator[Value]:
     yield from operands(op)
     for block in blocks(op):
@@ -166,6 +179,8 @@ def _axes_of(update: Update, known: Dependence) -> tuple[int, ...] | None:
     if kind is None or KEY not in kind or ROW in kind or update.value.type not in (F32, F64):
         return None
     if not isinstance(type, Pointer) or type.space != "global" or len(roots) != 1 or not roots <= known.params:
+        return None
+    if not known.looked_at.isdisjoint((*roots, UNKNOWN)):
         return None
     return tuple(axis for axis, name in enumerate(_BLOCK_AXES) if name in kind)
 

@@ -8,7 +8,9 @@ are then read and added to as one stretch.
 Note [Dealt loops]
 An iteration may run in another lane, at another time, if nothing tells: the loop carries no values, reads only memory
 that nobody writes, and does nothing but add to memory that it does not look at. What the body takes from outside is
-either the same for all threads, and not of a loop around, or is passed on by the lane whose iteration it is.
+either the same for all threads, and not of a loop around, or is passed on by the lane whose iteration it is. Where a
+thread looks at that memory elsewhere, behind the loop or before it, the lanes of a warp wait for each other: what it
+finds there was its own to add.
 Whether it pays is tested where the loop begins: each lane's stretch lies behind the one of the lane before. Lanes whose
 ranges overlap meet at addresses, where they add up together (`lane_sums`); partial warps do as they did.
 """
@@ -24,7 +26,9 @@ from ...ir.effects import PURE
 from ...ir.ops import (
     Apply,
     Atomic,
+    Barrier,
     Block,
+    Builtin,
     Constant,
     For,
     Function,
@@ -47,6 +51,7 @@ _MOST_PASSED = 8  # values that the lane of an iteration is given
 _MOST_TRIPS = 1 << 26  # of a lane: those of a warp fit 32 bits
 _PLAIN = (*PURE, Load, Atomic, If, For, While)
 _POINTING = (Offset, Member, PtrCast)
+_PARTIAL = ("div", "rem")
 _SLOPES: dict[str, Callable[..., int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -64,13 +69,15 @@ def run(function: Function, module: Module) -> Function:
 @dataclass(frozen=True)
 class Dealt:
     """A loop that lanes may share. `passed`: numbers that differ between lanes; `pointing`: how pointers are made of
-    them; `along`: an access of each iteration that goes along memory."""
+    them; `along`: an access of each iteration that goes along memory; `is_looked_at`: what is added to, by threads that
+    take no part in the loop."""
 
     loop: For
     passed: tuple[Value, ...]
     pointing: tuple[Op, ...]
     along: Value
     address: Address
+    is_looked_at: bool
 
 
 def dealt(function: Function) -> dict[Op, Dealt]:
@@ -91,7 +98,8 @@ def _is_plain(loop: For) -> bool:
 class _Search(Search):
     def __init__(self, function: Function):
         super().__init__(function)
-        self.definition = {r: op for op in walk(function.body) for r in op.results}
+        self.everything = list(walk(function.body))
+        self.definition = {r: op for op in self.everything for r in op.results}
         repeated = {v for op in walk(function.body) if isinstance(op, For | While) for v in _defined(op)}
         numbers = {v for v, op in self.definition.items() if isinstance(op, Constant)}
         self.same = self.uniform - repeated | numbers
@@ -104,9 +112,14 @@ class _Search(Search):
         updates = [op for op in inside if isinstance(op, Atomic)]
         if not all(map(self.is_fixed, loads)) or not all(self.is_unseen(op, inside) for op in updates):
             return None
+        if any(isinstance(op, Builtin) and op.result not in self.uniform for op in inside):
+            return None
         along = self.along(loop, set(loads))
         taken = self.taken(loop.body)
-        return None if along is None or taken is None else Dealt(loop, *taken, *along)
+        if along is None or taken is None:
+            return None
+        roots = {self.aliases.root(op.ptr) for op in updates}
+        return Dealt(loop, *taken, *along, any(self.sees(op, root) for op in self.everything for root in roots))
 
     def along(self, loop: For, loads: set[Load]) -> tuple[Value, Address] | None:
         """An update that goes along memory, or else a load."""
@@ -114,8 +127,10 @@ class _Search(Search):
         accesses = list(_accesses(loop.body))
         for op in sorted(accesses, key=lambda op: isinstance(op, Load)):
             address = slices.address(op)
-            step = self.slope(op.ptr, loop.body.args[0]) if address is not None and address.linear else None
-            if address is not None and step is not None and abs(step) == pointee(op.ptr).size:
+            if address is None or not address.linear or not all(map(_is_total, address.ops)):
+                continue
+            step = self.slope(op.ptr, loop.body.args[0])
+            if step is not None and abs(step) == pointee(op.ptr).size:
                 return op.ptr, address
         return None
 
@@ -162,6 +177,11 @@ class _Search(Search):
         return fits
 
 
+def _is_total(op: Op) -> bool:
+    """Whether it can be computed for a lane whose loop never runs."""
+    return not isinstance(op, Load) and not (isinstance(op, Apply) and op.fn in _PARTIAL)
+
+
 def _accesses(block: Block) -> Iterator[Atomic | Load]:
     """Not those of loops inside."""
     for op in block.ops:
@@ -205,9 +225,15 @@ class _Dealing:
         nobody = b.constant(False, BOOL)
         (shared,) = b.if_(whole, tested.block(results=(pays,)), Block((), (), (nobody,)))
         with b.region() as together:
+            self.meet()
             self.share(first, b.convert(trips, U32))
+            self.meet()
         b.if_(shared, together.block(), Block((), (self.loop,), ()))
         return tuple(b.ops)
+
+    def meet(self) -> None:
+        if self.found.is_looked_at:
+            self.b.effect(Barrier, "warp", (self.everyone,))
 
     def range(self) -> tuple[Value, Value]:
         """The least counter and the number of iterations: their order does not matter."""
