@@ -18,6 +18,7 @@ Terms = dict[Value | None, Fraction]  # None: the number one
 Key = tuple[tuple[Value | None, Fraction], ...]
 
 _MOST_TERMS = 4
+_MOST_BITS = 512  # of a factor: products of many constants are not followed further
 _EXACT = {f"{fn}{rounded}": fn for fn in ("add", "sub", "mul", "div", "fma") for rounded in ("", "_rn")}
 
 
@@ -40,7 +41,7 @@ class LinearForms:
         self._numbers: dict[Value, int] = {}  # in order of appearance
         for op in ops:
             terms = self._terms(op)
-            if terms is not None and len(terms) <= _MOST_TERMS:
+            if terms is not None and _is_short(terms):
                 self._forms[op.results[0]] = terms
 
     def of(self, value: Value) -> Terms:
@@ -97,6 +98,11 @@ def _sum(one: Terms, other: Terms, factor: Fraction) -> Terms:
 
 def _scaled(form: Terms, factor: Fraction) -> Terms:
     return _sum({}, form, factor)
+
+
+def _is_short(form: Terms) -> bool:
+    bits = (factor.numerator.bit_length() + factor.denominator.bit_length() for factor in form.values())
+    return len(form) <= _MOST_TERMS and max(bits, default=0) <= _MOST_BITS
 
 
 def _number(value: float) -> Terms:
