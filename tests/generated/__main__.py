@@ -8,6 +8,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "helpers"))
@@ -31,10 +33,11 @@ def main() -> int:
     differences = 0
     started = time.monotonic()
     kinds = KINDS if options.kind == "all" else (options.kind,)
-    seeds = [(kinds[k % len(kinds)], options.seed + k // len(kinds)) for k in range(options.count)]
-    tasks: list[Task] = [
-        (kind, seed, options.size, seed % options.watch == 0, options.gpu, options.plans) for kind, seed in seeds
-    ]
+    numbered = ((kinds[k % len(kinds)], options.seed + k // len(kinds)) for k in count())
+    possible: Iterator[Task] = (
+        (kind, seed, options.size, seed % options.watch == 0, options.gpu, options.plans) for kind, seed in numbered
+    )
+    tasks = islice((t for t in possible if options.feature in (None, *_program(t).features)), options.count)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERNELGRAD_CACHE_DIR"] = folder
         for done, (task, answer) in enumerate(spread(_outcome, tasks, options.jobs, options.each), 1):
@@ -56,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=1, help="of each kind's first kernel; each further one has the next"
     )
+    parser.add_argument("--feature", help="only kernels that have it, like `equal`: numbers at which there are ties")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--each", type=int, default=1, metavar="N", help="kernels a process does")
     parser.add_argument("--plans", type=int, default=1, metavar="N", help="plans that each kernel gets in turn")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .expressions import BOUNDED, SUMS, Choices, Variable
-from .generator import FEATURES, PAIR, FromRandom, Nodes
+from .generator import FEATURES, PAIR, FromRandom, Nodes, some_numbers
 from .phases import CLOSED
 from .program import Nest, Program
 from .warps import LANES
@@ -41,7 +41,7 @@ def random_cooperating(seed: int, size: int = 14) -> Program:
 def generate(choices: Choices, size: int) -> Program:
     """`size`: about how many things a block does, at most."""
     alone = {f for f in FEATURES if f != "return" and choices.below(100) < 30}
-    features = frozenset(alone | {f for f in TOGETHER if choices.below(100) < 55})
+    features = frozenset(alone | {f for f in TOGETHER if choices.below(100) < 55}) | some_numbers(choices)
     narrow = "float" if "narrow" in features and choices.below(3) == 0 else "double"
     if narrow == "float":  # winners are compared with finite differences, since forward mode has none
         features -= {"winners"}

@@ -184,6 +184,8 @@ class Expressions:
             found.append(self._choice)
         if "kinks" in self.features:
             found.append(self._kink)
+        if "equal" in self.features:
+            found += [self._tied] * 2
         if "casts" in self.features:
             found.append(self._cast)
         return found
@@ -244,6 +246,24 @@ class Expressions:
             (f"fabs({left.text})", left.bound),
             (f"floor({left.text})", 1 + left.bound),
             (f"copysign({left.text}, {right.text})", left.bound),
+        )
+        return Real(*self.pick(rows))
+
+    def _tied(self, _: int) -> Real:
+        """Maxima, minima, clamps and the like of numbers that are often equal."""
+        left, right = self.real_atom(), self.pick((self.real_atom(), Real("0.0", 0), Real("0.5", 0.5)))
+        a, b, bound = left.text, right.text, left.bound + right.bound
+        rows = (
+            (f"fmax({a}, {b})", bound),
+            (f"({a} < {b} ? {a} : {b})", bound),
+            (f"({a} >= {b} ? {a} : {b})", bound),
+            (f"(fmax({a}, {b}) + 0.3 * fmin({a}, {b}))", 2 * bound),
+            (f"(0.5 * ({a} + {b} + fabs({a} - {b})))", bound),
+            (f"({b} + fmax({a} - {b}, 0.0))", 2 * bound),
+            (f"fmin(fmax({a}, -0.5), 0.5)", 0.5),
+            (f"fmax(0.0, 1.0 - {a})", 1 + bound),
+            (f"(fmax({a}, {b}) + log1p(exp(-fabs({a} - {b}))))", 1 + bound),
+            (f"(fabs({a}) <= 0.5 ? {a} * {a} : fabs({a}) - 0.25)", 1 + bound),
         )
         return Real(*self.pick(rows))
 

@@ -55,9 +55,15 @@ def random_program(seed: int) -> Program:
 
 
 def generate(choices: Choices) -> Program:
-    features = frozenset(f for f in FEATURES if choices.below(100) < 65)
+    features = frozenset(f for f in FEATURES if choices.below(100) < 65) | some_numbers(choices)
     narrow = "float" if "narrow" in features and choices.below(3) == 0 else "double"
     return Generator(choices, narrow, features).program()
+
+
+def some_numbers(choices: Choices) -> frozenset[str]:
+    """Of a part of the kernels: equal ones, at which there are ties, and nodes of a grid, which rounding may move."""
+    kind = choices.below(100)
+    return frozenset({"equal"} if kind >= 70 else {"nodes", "boundary"} if kind >= 60 else ())
 
 
 class Generator(Hazards):

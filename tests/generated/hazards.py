@@ -79,6 +79,9 @@ class Hazards(Expressions):
             "(int)floor((0.1 * {0}) * 10.0 - 2.0)",
             "(int)((0.07f * (float)({0})) / 0.07f)",
             "__double2int_rd({1} * 3.0 - 3.0 * {1}) + {0}",
+            "((int)floorf((float)({1}) * 100.0f - 1.0f) + {0}) % 3",
+            "((int)({1} / 0.01) - {0}) % 3",
+            "(__double2int_rn({1} * 50.0) + {0}) % 3",
         )
         text = self.pick(rows).format(step.text, self.real_atom().text)
         self.add(Variable(name, "int", min(INTEGERS, step.bound + 3), negative=True))

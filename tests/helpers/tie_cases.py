@@ -22,6 +22,9 @@ MAXIMA = {
     "a branch": "double other = __shfl_xor_sync(~0u, m, o); if (other >= m) m = other;",
     "by lane": "double other = __shfl_sync(~0u, m, lane ^ o); m = max(other, m);",
     "of the negative": "m = -fmin(-m, __shfl_xor_sync(~0u, -m, o));",
+    "of twice the numbers": "m = 0.5 * fmax(2 * m, 2 * __shfl_xor_sync(~0u, m, o));",
+    "what it is more": "double other = __shfl_xor_sync(~0u, m, o); m = other + fmax(m - other, 0.0);",
+    "under a condition": "double other = __shfl_xor_sync(~0u, m, o); if (o < n && !(other <= m)) m = other;",
     "by masks of several bits": "m = fmax(m, __shfl_xor_sync(~0u, m, 2 * o - 1));",
     "down": "m = fmax(m, __shfl_down_sync(~0u, m, o)); if (o == 1) m = __shfl_sync(~0u, m, 0);",
 }
@@ -43,6 +46,7 @@ def softmax(maximum: str) -> kg.Kernel:
 
 BLOCK_MAXIMA = {  # of 64 threads: m is each one's own, red has those of two warps, sh all of them
     "from its own on": "for (int k = 0; k < 2; k++) m = fmax(m, red[k]);",
+    "its own and what is common": "m = fmax(fmax(m, red[0]), red[1]);",
     "branches from its own on": "for (int k = 0; k < 64; k++) if (sh[k] > m) m = sh[k];",
     "in turn": "for (int k = 0; k < 32; ++k) m = fmax(m, __shfl_sync(~0u, top, k)); PUT(m) m = max(*red, red[1]);",
     "exchanged": "for (int o = 32; o; o /= 2) { double q = fmax(sh[t], sh[t ^ o]); SYNC sh[t] = q; SYNC } m = sh[t];",

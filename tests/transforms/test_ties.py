@@ -45,6 +45,15 @@ SMOOTH = {  # with their slopes at zero
     "fmax(v, w[0]) + log1p(exp(-fabs(v - w[0])))": 0.5,
     "fmax(w[0], v) + log1p(exp(-fabs(v - w[0])))": 0.5,
     "fabs(v) + 2 * fmin(v, 0.0)": 1.0,
+    "v + fmax(-v, 0.0) + log1p(exp(-fabs(v)))": 0.5,
+    "fmax(v, 0.0) + log1p(exp(fmin(v, -v)))": 0.5,
+    "fmax(v, 0.0) - fmax(-v, 0.0)": 1.0,
+    "(v > 0) * v + log1p(exp(-fabs(v)))": 0.5,
+    "fdim(v, 0.0) + log1p(exp(-fabs(v)))": 0.5,
+    "fdim(v, 0.0) - fdim(0.0, v)": 1.0,
+    "0.5 * fmax(2 * v, 2 * w[0]) + log1p(exp(-fabs(w[0] - v)))": 0.5,
+    "(v - w[0] > 0 ? v : w[0]) + log1p(exp(-fabs(v - w[0])))": 0.5,
+    "w[0] + fmax(v - w[0], 0.0) + log1p(exp(-fabs(v - w[0])))": 0.5,
     "fabs(v) + (v > 0 ? w[0] : 2 * w[0])": 0.0,  # no more than a kink
 }
 
@@ -57,6 +66,23 @@ def test_smooth_functions_of_kinks(value: str) -> None:
     assert d_x[0] == SMOOTH[value]
     kg.jvp(kernel, "y, x")[1, 1](np.zeros(1), np.zeros(1), np.zeros(1), tangent, np.ones(1))
     assert tangent[0] == SMOOTH[value]
+
+
+@pytest.mark.parametrize("x", [0.25, 0.5, 0.75])
+def test_distances_from_a_number(x: float) -> None:
+    """They are what they are in the kernel, on both sides of the number and at it."""
+    text = "__global__ void k(double *y, const double *x) { y[0] = fmax(x[0], 0.5) + log1p(exp(-fabs(x[0] - 0.5))); }"
+    kernel, y, d_x = kg.compile(text)["k"], np.zeros(1), np.zeros(1)
+    kg.gradient(kernel, "y, x")[1, 1](y, np.array([x]), np.ones(1), d_x)
+    assert y[0] == pytest.approx(np.logaddexp(x, 0.5))
+    assert d_x[0] == pytest.approx(1 / (1 + np.exp(0.5 - x)))
+
+
+def test_the_distance_of_negative_zero() -> None:
+    kernel = kg.compile("__global__ void k(double *y, double x) { y[0] = fmax(x, 0.0); y[1] = 1 / fabs(x); }")["k"]
+    y = np.zeros(2)
+    kg.gradient(kernel, "y, x")[1, 1](y, -0.0, np.array([1.0, 0.0]), np.zeros(1))
+    assert y[1] == np.inf
 
 
 @pytest.mark.parametrize("name", SORTS)

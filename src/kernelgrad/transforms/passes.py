@@ -42,4 +42,4 @@ def _imported(path: str) -> Callable[..., Function]:
     return getattr(import_module(f".{file}", _PACKAGE), name or "run")  # type: ignore[no-any-return]
 
 
-TIES = Pass("ties", "transforms.ties", ("max", "min", "select", "abs"))  # before derivatives, in either mode
+TIES = Pass("ties", "transforms.ties", ("max", "min", "select", "abs", "fdim"))  # before derivatives, in either mode

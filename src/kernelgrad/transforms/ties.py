@@ -18,45 +18,61 @@ tie, an order decides:
 - what is the maximum of two plain values is not their minimum; nor is their distance anything else than that maximum
   less that minimum: `fmax(a, b) + log1p(exp(-fabs(a - b)))` is smooth, and so is a softplus at zero. The distance also
   follows a comparison that decides what becomes of it: `z = exp(-fabs(x)); x >= 0 ? 1 / (1 + z) : z / (1 + z)`.
+"The two" are told by their difference, but for a factor: `fmax(x, 0)`, `fmax(-x, 0)` and `fmin(x, -x)` are at one kink,
+and `q + fmax(m - q, 0)` is a maximum of m and q. So all that depends on one difference is as on one side of its zero.
 All else goes to the first argument, or to where a `?:` says (docs/CONVENTIONS.md).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import NamedTuple
 
+from ..analysis.linear_forms import Key
 from ..analysis.single_bits import single_bits
 from ..analysis.uniform import warp_uniform_values
 from ..ir.builder import Builder
-from ..ir.ops import Apply, Block, Constant, For, Function, If, Load, Module, Offset, Op, Store, Value, Warp, While
+from ..ir.ops import Apply, Block, For, Function, If, Load, Module, Offset, Op, Store, Value, Warp, While
 from ..ir.traverse import blocks, descend, walk, with_body
 from ..ir.types import I32, I64, Pointer
 from ..locks import cached_property
-from .choices import Choice, Compared, depend_on, find_choices, find_compared, find_distances
+from .choices import Choice, Compared, Kinks, bent, depend_on
 
 
 def run(function: Function, _: Module) -> Function:
     work = _Ties(function)
-    return with_body(function, work.block(function.body)) if work.choices or work.distances else function
+    return with_body(function, work.block(function.body)) if work.choices or work.bends else function
+
+
+class Exchange(NamedTuple):
+    """A choice between what a lane has and what another has of it. `adds`: whether what is taken, less what is left, is
+    what comes from there less its own, times something positive."""
+
+    shuffle: Warp
+    adds: bool
 
 
 class _Ties:
     def __init__(self, function: Function):
         self.function = function
-        self.definition = {r: op for op in walk(function.body) for r in op.results}
-        self.choices = {choice.op: choice for choice in find_choices(self.definition)}
-        self.kinds: dict[frozenset[Value], set[str]] = {}
-        self.highest: dict[frozenset[Value], Value] = {}  # who is the maximum at a tie
+        kinks = Kinks(function.body)
+        self.kinks, self.definition = kinks, kinks.definition
+        self.choices, self.bends = kinks.choices, kinks.bends
+        self.at: dict[Key, list[Choice]] = {}
         for choice in self.choices.values():
-            self.kinds.setdefault(choice.pair, set()).add(choice.kind)
-            if choice.kind == "max":
-                self.highest.setdefault(choice.pair, choice.taken)
-        self.carried: set[Value] = set()  # by the loops around
-        self.is_apart = False  # under a condition that differs between threads
+            self.at.setdefault(choice.key, []).append(choice)
+        self.around: dict[Op, tuple[Op, ...]] = {}  # loops and branches around choices
+        self.find_around(function.body, ())
+
+    def find_around(self, block: Block, around: tuple[Op, ...]) -> None:
+        for op in block.ops:
+            if op in self.choices:
+                self.around[op] = around
+            for inner in blocks(op):
+                self.find_around(inner, (*around, op))
 
     @cached_property
     def compared(self) -> Compared:
-        return find_compared(self.function.body, self.definition, self.choices)
+        return self.kinks.compared()
 
     @cached_property
     def uniform(self) -> set[Value]:
@@ -82,115 +98,93 @@ class _Ties:
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
         for op in block.ops:
-            if isinstance(op, Apply):
-                ops += self.ordered(op)
+            if op in self.choices:
+                ops += self.decided(self.choices[op])
+            elif isinstance(op, Apply):
+                ops += self.bent(op) if op in self.bends else [op]
             else:
-                ops.append(self.inside(op) if blocks(op) else op)
+                ops.append(descend(op, self.block))
         return Block(block.args, tuple(ops), block.results)
-
-    def inside(self, op: Op) -> Op:
-        before = self.carried, self.is_apart
-        if isinstance(op, For | While):
-            self.carried = self.carried | {*op.body.args, *(op.before.args if isinstance(op, While) else ())}
-        elif isinstance(op, If):
-            self.is_apart = self.is_apart or op.cond not in self.uniform
-        result = descend(op, self.block)
-        self.carried, self.is_apart = before
-        return result
-
-    def ordered(self, op: Apply) -> list[Op]:
-        if op in self.choices:
-            return self.decided(self.choices[op])
-        return self.distance(op, *self.distances[op]) if op in self.distances else [op]
 
     # ---- orders
 
     def decided(self, choice: Choice) -> list[Op]:
-        if choice.pair in self.compared:
-            return self.as_compared(choice)
-        shuffle = self.exchange(choice)
-        if shuffle is not None:
-            return self.by_lane(choice, shuffle)
-        loads, are_sorted = self.shared_loads(choice), len(self.kinds[choice.pair]) == 2
-        if are_sorted and len(loads) == 2:
-            return choice.halved() if choice.pair in self.halved else self.by_address(choice, *loads)
-        if are_sorted:
-            return self.of_two(choice, self.highest[choice.pair])
+        if choice.key in self.compared:
+            return self.on_side(choice)
+        exchange = self.exchange(choice)
+        if exchange is not None:
+            return self.by_lane(choice, exchange)
+        loads, are_several = self.shared_loads(choice), len(self.at[choice.key]) > 1
+        if are_several and len(loads) == 2:
+            return choice.halved() if choice.key in self.halved else self.by_address(choice, *loads)
+        if are_several:
+            return self.on_side(choice)
         if common := self.common(choice):
             return choice.taking(common)
-        if loads and not self.is_apart and self.is_returned(choice, loads[0]):
-            return choice.halved()
-        return [choice.op]
+        return choice.halved() if self.is_returned(choice) else [choice.op]
+
+    def on_side(self, choice: Choice) -> list[Op]:
+        side = self.side(choice.key)
+        return [choice.op] if side is None else choice.on(side)
+
+    def side(self, key: Key) -> bool | None:
+        """On which side all are in one thread at a tie: as comparisons say, or the first maximum, or `fdim`."""
+        sides = set(self.compared.get(key, {}).values())
+        if sides:
+            return sides.pop() if len(sides) == 1 else None
+        if key not in self.at:
+            return self.cut[key]
+        first = next((c for c in self.at[key] if c.kind == "max"), self.at[key][0])
+        common = self.common(first) if len(self.at[key]) == 1 else None
+        return first.side(common or first.taken)
 
     @cached_property
-    def distances(self) -> dict[Op, tuple[Value, Value]]:
-        return find_distances(self.definition, {*self.kinds, *self.compared})
+    def cut(self) -> dict[Key, bool]:
+        """Of differences that `fdim` cuts off, the side on which it has no slope."""
+        cuts = [d for op, d in self.bends.items() if isinstance(op, Apply) and op.fn == "fdim"]
+        return {d.key: not d.is_positive for d in reversed(cuts)}
 
     @cached_property
-    def halved(self) -> set[frozenset[Value]]:
-        """Pairs of several threads whose distance is taken too: each is half of the maximum, so that it has none."""
-        apart = {frozenset(pair) for pair in self.distances.values()} - self.compared.keys()
-        several = (c for c in self.choices.values() if c.pair in apart)
-        return {c.pair for c in several if self.exchange(c) is not None or len(self.shared_loads(c)) == 2}
+    def halved(self) -> set[Key]:
+        """What several threads have, and the distance of which is taken too: each is half of the maximum, so that it
+        has none."""
+        keys = {d.key for d in self.bends.values()} - self.compared.keys()
+        several = (c for c in self.choices.values() if c.key in keys)
+        return {c.key for c in several if self.exchange(c) or len(self.shared_loads(c)) == 2 or self.is_returned(c)}
 
-    def distance(self, op: Apply, one: Value, other: Value) -> list[Op]:
-        """`one` minus `other` where that is not negative: at a tie, as the maximum has it."""
-        pair, b = frozenset((one, other)), Builder(op.span)
-        deciding = self.compared.get(pair, {})
-        tops = set(deciding.values()) or {self.top(c) for c in self.choices.values() if c.pair == pair}
-        if pair in self.halved or len(tops) != 1:
+    def bent(self, op: Apply) -> list[Op]:
+        """A distance: at a tie, as the maximum has it."""
+        difference = self.bends[op]
+        key, deciding = difference.key, self.compared.get(difference.key, {})
+        is_one_of_several = key in self.at or key in self.cut or key in self.kinks.masked
+        if key in self.halved or not (is_one_of_several or depend_on(op.result, deciding, self.function.body)):
             return [op]
-        if pair not in self.kinds and not depend_on(op.result, deciding, self.function.body):
-            return [op]
-        fn = "ge" if one in tops else "gt"
-        if isinstance(self.definition.get(other), Constant):  # it may come later
-            other = b.constant(0.0, one.type)
-        args = b.apply(fn, one, other), op.args[0], b.apply("neg", op.args[0])
-        return [*b.ops, replace(op, fn="select", args=args)]
-
-    def top(self, choice: Choice) -> Value:
-        """Which of two plain values is the maximum at a tie."""
-        if len(self.kinds[choice.pair]) == 2:
-            return self.highest[choice.pair]
-        taken = self.common(choice) or choice.taken
-        (left,) = choice.pair - {taken}
-        return taken if choice.kind == "max" else left
-
-    def as_compared(self, choice: Choice) -> list[Op]:
-        highest, *others = set(self.compared[choice.pair].values())
-        return [choice.op] if others else self.of_two(choice, highest)
-
-    def of_two(self, choice: Choice, highest: Value) -> list[Op]:
-        (lowest,) = choice.pair - {highest}
-        return choice.taking(highest if choice.kind == "max" else lowest)
+        side = self.side(key)
+        return [op] if side is None else bent(op, side == difference.is_positive)
 
     # ---- lanes
 
-    def exchange(self, choice: Choice) -> Warp | None:
-        """The shuffle, if one is what another lane has of the other."""
-        for one, other in ((choice.taken, choice.left), (choice.left, choice.taken)):
-            op = self.definition.get(self.bare(one))
-            if isinstance(op, Warp) and op.fn in ("shfl_xor", "shfl_idx") and self.bare(op.args[1]) is self.bare(other):
-                return op
+    def exchange(self, choice: Choice) -> Exchange | None:
+        """If the two are this lane's and another's."""
+        for value, _ in choice.key:
+            op = self.definition.get(value) if value is not None else None
+            if isinstance(op, Warp) and op.fn in ("shfl_xor", "shfl_idx"):
+                own = self.kinks.forms.difference(op.result, op.args[1])
+                if own is not None and own.key == choice.key:
+                    return Exchange(op, own.is_positive == choice.difference.is_positive)
         return None
 
-    def bare(self, value: Value) -> Value:
-        """Without sign and conversions."""
-        while isinstance(op := self.definition.get(value), Apply) and op.fn in ("neg", "convert"):
-            value = op.args[0]
-        return value
-
-    def by_lane(self, choice: Choice, shuffle: Warp) -> list[Op]:
-        if choice.pair in self.halved or not self.differ_in_one_bit:
+    def by_lane(self, choice: Choice, exchange: Exchange) -> list[Op]:
+        if choice.key in self.halved or not self.differ_in_one_bit:
             return choice.halved()
         b = Builder(choice.op.span)
-        is_lower = self.is_lower(b, shuffle)
-        own = self.bare(choice.taken) is self.bare(shuffle.args[1])
-        return choice.ordered(b, is_lower if own == (choice.kind == "max") else b.apply("not", is_lower))
+        is_lower = self.is_lower(b, exchange.shuffle)
+        return choice.ordered(b, b.apply("not", is_lower) if exchange.adds == (choice.kind == "max") else is_lower)
 
     @cached_property
     def differ_in_one_bit(self) -> bool:
-        return all(self.is_by_one_bit(op) for op in map(self.exchange, self.choices.values()) if op is not None)
+        exchanges = map(self.exchange, self.choices.values())
+        return all(self.is_by_one_bit(found.shuffle) for found in exchanges if found is not None)
 
     def is_by_one_bit(self, shuffle: Warp) -> bool:
         by = shuffle.args[2]
@@ -221,10 +215,15 @@ class _Ties:
     # ---- memory
 
     def shared_loads(self, choice: Choice) -> list[Load]:
-        """Those of the two that are loaded from one shared array, in the choice's order."""
-        found = [self.definition.get(v) for v in (choice.taken, choice.left)]
-        loads = [op for op in found if isinstance(op, Load) and _is_shared(op.ptr)]
-        return loads if len({self.base(op.ptr) for op in loads}) == 1 else []
+        """What is loaded from one shared array of the two; if both are, the taken one first."""
+        found = [(self.definition.get(v), part) for v, part in choice.key if v is not None]
+        loads = [(op, part) for op, part in found if isinstance(op, Load) and _is_shared(op.ptr)]
+        if len({self.base(op.ptr) for op, _ in loads}) != 1:
+            return []
+        if len(loads) == 2 and (len(choice.key) > 2 or loads[0][1] != -loads[1][1]):
+            return []
+        ordered = [op for op, _ in loads]  # the first has a positive part
+        return ordered if choice.difference.is_positive else ordered[::-1]
 
     def by_address(self, choice: Choice, taken: Load, left: Load) -> list[Op]:
         b = Builder(choice.op.span)
@@ -233,17 +232,24 @@ class _Ties:
         return choice.ordered(b, b.apply(fn, distance, b.constant(0, I64)))
 
     def common(self, choice: Choice) -> Value | None:
-        """Which of the two all threads load in a loop that carries the other, which is each one's."""
-        if choice.pair.isdisjoint(self.carried):
-            return None
+        """Which of the two all threads load in a loop that carries the other, or have of each other, where the other is
+        each one's."""
+        around = self.around[choice.op]
+        carried = {v for op in around if isinstance(op, For | While) for block in blocks(op) for v in block.args}
         for one, other in ((choice.taken, choice.left), (choice.left, choice.taken)):
-            if isinstance(self.definition.get(one), Load | Warp) and one in self.uniform and other not in self.uniform:
+            op = self.definition.get(one)
+            if not isinstance(op, Load | Warp) or one not in self.uniform or other in self.uniform:
+                continue
+            if isinstance(op, Warp) or _is_shared(op.ptr) or not carried.isdisjoint((one, other)):
                 return one
         return None
 
-    def is_returned(self, choice: Choice, load: Load) -> bool:
-        """Whether what is chosen goes to where the other was loaded from."""
-        return (choice.op.result, self.base(load.ptr)) in self.stored
+    def is_returned(self, choice: Choice) -> bool:
+        """Whether what is chosen goes to where one of the two was loaded from, in all threads alike."""
+        branches = (op for op in self.around[choice.op] if isinstance(op, If))
+        if any(op.cond not in self.uniform for op in branches):
+            return False
+        return any((choice.op.result, self.base(load.ptr)) in self.stored for load in self.shared_loads(choice))
 
 
 def _is_shared(ptr: Value) -> bool:

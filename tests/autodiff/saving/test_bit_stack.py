@@ -9,6 +9,7 @@ import pytest
 import kernelgrad as kg
 from bit_cases import BODIES, SORT, SPELLINGS, nested, sorting
 from derived import kernel_of
+from every_plan import forced
 from kernelgrad.runtime.config import make_launch
 
 OPTIONS = [{}, {"primal": False, "keep": "y", "assign": "x"}, {"deterministic": True}, {"tape_budget": 256}]
@@ -71,3 +72,19 @@ def test_loops_of_known_lengths_need_no_launch_that_counts() -> None:
     gradient, x = kg.gradient(kernel_of(text), "y, x"), np.full(4, 0.7)
     steps = gradient.planned(make_launch(1, 4), (np.zeros(4), x, 9), {}, on_gpu=True).plan
     assert "count" not in str(steps).lower()
+
+
+def test_decisions_of_a_loop_that_never_runs() -> None:
+    """Its code is there, for a launch in two, though its bools are never kept."""
+    text = """__global__ void k(double *s, double *q, const double *w, const double *x, int n) {
+        int i = threadIdx.x, turn = 0;
+        do {
+            if ((int)w[i] % 2) q[i] = sin(w[0]);
+            else for (int j = 0; j <= turn; j += 2) atomicAdd(&s[0], x[j % 3 == (int)(3.0 * tanh(q[i]))]);
+        } while (++turn < 1 && (q[i] >= 0.5 ? q[i] : 0.5) > 0.3);
+    }"""
+    d_x, ones = np.zeros(2), np.ones(16)
+    with forced("in two"):
+        gradient = kg.gradient(kg.compile(text)["k"], "s, x")
+        gradient[1, 16](np.zeros(1), ones, np.zeros(16), np.ones(2), 16, np.ones(1), d_x)
+    np.testing.assert_array_equal(d_x, [16, 0])

@@ -19,6 +19,6 @@ def hold(plan: Plan) -> None:
         times = constant_executions(plan, key)
         if times is None or (most := most + times * len(frame)) > _MOST:
             return
-    plan.bits, plan.most_bits = found, most
+    plan.bits, plan.most_bits = found, max(most, len(found))  # loops that never run have code, too
     rest = {key: {v: None for v in frame if v.type != BOOL} for key, frame in plan.taped.items()}
     plan.taped = {key: frame for key, frame in rest.items() if frame}
