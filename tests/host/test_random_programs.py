@@ -51,3 +51,8 @@ def test_programs_with_tapes_of_launches(seed: int, monkeypatch: pytest.MonkeyPa
 def test_programs_on_tensors(seed: int) -> None:
     torch = pytest.importorskip("torch")
     check(seed, 40 * 8 * N, torch.from_numpy)
+
+
+def test_chaos_is_no_error() -> None:
+    """sin of ten millions: the last bits of its argument are all that counts, and NumPy rounds them otherwise."""
+    check(50896)

@@ -22,7 +22,7 @@ def record(*, tape_budget: int | str | None = None, check: bool | None = None) -
     Numba, only where the reverse reads again what was written: not between launches that are linear.
     Of a view of a larger array, a launch may touch what lies around it: a halo. How much, its integers tell; where they
     do not, it may be all of the allocation, which is saved and watched then (`tape.explain()` says so).
-    Other threads are not recorded."""
+    Other threads are not recorded. Kernels must have no data races: `kernel.check` finds them."""
     from .record import Tape
 
     if check is not None:

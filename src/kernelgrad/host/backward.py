@@ -12,6 +12,8 @@ a step touches both, or reads the host's memory again, and at the end of a segme
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,16 +26,18 @@ from ..runtime.streams import current_stream
 from . import transfers
 from .arrays import device_of
 from .fingerprints import DeviceChecks, check_again
+from .live_contents import LiveContents
 from .memory_map import Cell, Need, Span
 from .revolve import next_checkpoint
+from .segments import Capture, Piece, Segment, Streams
 from .shadow_memory import ShadowMemory, on_device
 from .steps import ArgumentStep, CopyStep, FillStep, LaunchStep, Step
-from .versions import Piece, Segment, Streams
 
 if TYPE_CHECKING:
     from .record import Tape
 
 Seeds = list[tuple[ArrayView, ArrayView]]
+_NEAR = 8  # steps
 
 
 class Backward:
@@ -91,7 +95,8 @@ class Backward:
 
     def _save_final(self) -> None:
         """What memory holds now, of all that may be written until the end."""
-        writes = any(segment.pieces for segment in self.store.segments) or any(step.rewrites for step in self.steps)
+        runs_again = any(segment.pieces or not segment.exact for segment in self.store.segments)
+        writes = runs_again or any(step.rewrites for step in self.steps)
         written = [cell for cell in self.cells if cell.is_written] if writes else []
         self._bring_variables()
         for start, end, device in self.cells.runs(written):
@@ -168,27 +173,65 @@ class Backward:
 
     # ---- steps that are run again
 
-    def _reverse_span(self, base: Segment, end: int) -> None:
+    def _reverse_span(self, base: Segment, end: int, outer: tuple[int, ...] = ()) -> None:
         """Reverses the steps from where `base` begins, where memory is now, to `end`. Leaves memory anyhow: `base` has
-        what it takes to bring it back."""
+        what it takes to bring it back. `outer`: where checkpoints of this reverse begin that will be used again."""
         start = base.start
-        while end > start:
+        while (end := self._reverse_blindly(start, end)) > start:
             room = self._room_with(base, start, end)
             if self._fits(start, end, room) or end - start == 1:
                 self._run_exact(base, end)
                 return
-            slots = max(0, room) // self._state_bytes(start, end)
-            middle = start + next_checkpoint(end - start, slots + 1)
+            inner = self._next_checkpoint(start, end, room, outer)
+            middle = end - 1 if inner is None else inner.start
             self._run_again(base, start, middle)
-            if middle == end - 1 and not slots:
+            if inner is None:
                 self._run_exact(base, end, middle)
             else:
-                inner = Segment(middle, exact=False)
-                self._reverse_span(inner, end)
+                self._reverse_span(inner, end, (*outer, middle))
                 inner.restore(self.streams)
                 self._drop(inner)
             end = middle
             base.restore(self.streams)
+
+    def _reverse_blindly(self, start: int, end: int) -> int:
+        """Reverses the last steps, as long as they do so whatever memory holds; where the others end."""
+        k = bisect_left(self._readers, end)
+        others = max(start, self._readers[k - 1] + 1 if k else 0)
+        for number in range(end - 1, others - 1, -1):
+            self._reverse_step(number, [], was_run_again=True)
+        if self._late:
+            self._catch_up()
+        return others
+
+    @cached_property
+    def _readers(self) -> list[int]:
+        """The steps whose reverse reads, or writes, what steps write."""
+
+        def is_one(step: Step) -> bool:
+            return step.rewrites or step.is_opaque or any(cell.is_written for cell in self.cells.covers(step.reread))
+
+        return [number for number, step in enumerate(self.steps) if is_one(step)]
+
+    def _next_checkpoint(self, start: int, end: int, room: int, outer: tuple[int, ...]) -> Segment | None:
+        """The next one between two steps, not far from where binomial checkpoints have it; None if there is no room."""
+
+        def size(at: int) -> int:
+            return self._live.size(at, end)
+
+        slots = room // max(1, min(map(size, range(start + 1, min(end, start + 2 * _NEAR)))))
+        first, last = bisect_left(self._readers, start), bisect_left(self._readers, end)
+        if slots < 1 or last - first < 2:
+            return None
+        best = self._readers[first + next_checkpoint(last - first, slots + 1)]
+        near = range(max(start + 1, best - _NEAR), min(end, best + _NEAR))
+        middle = min(near, key=lambda at: (size(at), abs(at - best)))
+        kept = self._live.kept(middle, end, outer)
+        return Segment(middle, False, kept) if sum(cell.nbytes for cell in kept) <= room else None
+
+    @cached_property
+    def _live(self) -> LiveContents:
+        return LiveContents(self.steps, self.cells)
 
     def _fits(self, start: int, end: int, room: int) -> bool:
         """The last step is reversed where it would run: nothing is saved before it, but where its reverse writes."""
@@ -197,11 +240,9 @@ class Backward:
 
     def _room_with(self, base: Segment, start: int, end: int) -> int:
         """Bytes of the budget that are left when `base` has what these steps overwrite."""
-        cells = self._written(start, end)
-        return self.store.room - sum(cell.nbytes for cell in cells if cell not in base.captured)
-
-    def _state_bytes(self, start: int, end: int) -> int:
-        return max(1, sum(cell.nbytes for cell in self._written(start, end)))
+        missing = base.kept.difference(base.captured)
+        cells = missing.intersection(self._written(start, end)) if missing else ()
+        return self.store.room - sum(cell.nbytes for cell in cells)
 
     def _written(self, start: int, end: int) -> list[Cell]:
         return self.cells.covers(dict.fromkeys(span for step in self.steps[start:end] for span in step.writes))
@@ -223,8 +264,10 @@ class Backward:
     def _save_first(self, base: Segment, number: int) -> list[Cell]:
         step = self.steps[number]
         written = self.cells.covers(step.writes)
-        missing = [cell for cell in written if cell not in base.captured]
-        self.store.save(base, number, missing, self.streams(step.device))
+        missing = [cell for cell in written if cell in base.kept and cell not in base.captured]
+        self.store.copy(base, number, [(cell, True) for cell in missing], self.streams(step.device))
+        for cell in missing:
+            base.captured[cell] = Capture(True, True, None, -1, -1)
         return written
 
     def _note_reread(self, step: Step, number: int) -> None:
@@ -233,7 +276,7 @@ class Backward:
                 cell.need = cell.need or Need(number, step.name, span.name)
 
     def _save_exact(self, exact: Segment, number: int, written: list[Cell], stream: int | None) -> None:
-        self.store.save(exact, number, [cell for cell in written if cell.need is not None], stream)
+        self.store.copy(exact, number, [(cell, False) for cell in written if cell.need is not None], stream)
         for cell in written:
             cell.need = None
 

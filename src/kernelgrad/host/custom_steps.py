@@ -28,7 +28,7 @@ from .memory_map import Span
 from .record import Tape
 from .shadow_memory import ShadowMemory
 from .states import leaves
-from .steps import Step
+from .steps import Step, meet
 from .summaries import Summary, differ, summary
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -152,7 +152,7 @@ class CustomStep(Step):
     def _check_overlap(self) -> None:
         for written in self.writes:
             for other in self.spans.values():
-                if other is not written and _meet(written, other):
+                if other is not written and meet(written, other):
                     raise ArgumentError(f"{self.name}: '{written.name}' shares memory with '{other.name}'")
 
     def run(self) -> None:
@@ -223,7 +223,7 @@ class CustomStep(Step):
     def _find_shared(self) -> set[str]:
         """Arrays that are read and share memory: each has a part of the adjoint there, and these are added."""
         spans = [self.spans[name] for name in self._floats if name in self.spans]
-        return {a.name for a in spans for b in spans if a is not b and _meet(a, b)}
+        return {a.name for a in spans for b in spans if a is not b and meet(a, b)}
 
     def _call_reverse(self, arguments: dict[str, Any], adjoints: dict[str, Any]) -> None:
         assert self.function.reverse_function is not None
@@ -296,7 +296,3 @@ def _version(value: Any) -> Any:
 
 def _span(name: str, array: ArrayView) -> Span:
     return Span(name, array.address, array.nbytes, device_of(array))
-
-
-def _meet(a: Span, b: Span) -> bool:
-    return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes

@@ -24,6 +24,7 @@ from ..errors import TapeError
 from ..runtime.arrays import ArrayView
 from .device_prints import DevicePrint, Slots
 from .memory_map import Cell, MemoryMap, Span
+from .segments import ALL
 from .steps import Step
 from .transfers import host_array
 
@@ -111,7 +112,7 @@ class Watcher:
                 if cell.touched or self._has_changed(cell):
                     if cell.need is not None:
                         raise unseen(cell.need.kernel, cell.need.parameter, _SINCE)
-                    if is_run_again and cell.is_read:
+                    if is_run_again and (cell.is_read or cell.pattern not in (None, ALL)):
                         raise unseen(step.name, span.name, _CHANGED)
                     found.append(Span(span.name, cell.start, cell.nbytes, cell.device))
         return () if step.writes_all else tuple(found)
@@ -167,6 +168,7 @@ class UnseenStep(Step):
 
     name = "unseen write"
     varies = "it was not recorded"
+    is_opaque = False
 
     def __init__(self, by: str, spans: tuple[Span, ...]):
         super().__init__()

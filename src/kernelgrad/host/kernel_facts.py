@@ -89,6 +89,7 @@ class KernelFacts:
         self.floats = frozenset((*_float_pointers(self.function), *floats))
         self.unlisted = self._unlisted_floats(memory, loads)
         self.writes_adjoints = bool({name.partition(".")[0] for name in self.writes} & set(self.listed))
+        self.covered: dict[Any, frozenset[str]] = {}  # by kinds of launches: the buffers that they store to all of
         self._forms: dict[bool, Form] = {}
         self._tapes: dict[bool, Form | None] = {}
 

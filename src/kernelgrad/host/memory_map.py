@@ -33,11 +33,12 @@ class Need(NamedTuple):
 class Cell:
     """`need`: the first step whose reverse reads these contents; `is_shared`: there are others. `first`: what was done
     to it first; `is_read`: since it was last written. `print`: of what it held when it was last seen, see
-    fingerprints.py; `touched`: somebody else wrote since. The others: see beginnings.py."""
+    fingerprints.py; `touched`: somebody else wrote since. `made`, `read`: the last steps that wrote and read it;
+    `pattern`: by which it was last written, see segments.py. The others: see beginnings.py."""
 
     __slots__ = (
         *("start", "end", "device", "need", "is_shared", "first", "is_written", "is_read", "print", "touched"),
-        *("patterns", "is_read_since", "is_settled", "beginning", "holds_bits"),
+        *("patterns", "is_read_since", "is_settled", "beginning", "holds_bits", "made", "read", "pattern"),
     )
 
     def __init__(self, start: int, end: int, device: int | None):
@@ -49,6 +50,8 @@ class Cell:
         self.patterns: frozenset[Any] = frozenset()
         self.is_read_since = self.is_settled = False  # it was first written; its beginning needs nothing more
         self.beginning: Any = None
+        self.made = self.read = -1
+        self.pattern: Any = None
         self.holds_bits = False  # of floating-point numbers, in memory of integers
 
     @property
@@ -62,6 +65,7 @@ class Cell:
         rest.is_shared, rest.is_read = self.is_shared, self.is_read
         rest.patterns, rest.is_read_since = self.patterns, self.is_read_since
         rest.is_settled, rest.beginning, rest.holds_bits = self.is_settled, self.beginning, self.holds_bits
+        rest.made, rest.read, rest.pattern = self.made, self.read, self.pattern
         self.end, self.print = at, None
         return rest
 

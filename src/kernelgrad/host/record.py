@@ -24,9 +24,11 @@ from . import transfers
 from .arguments import element_dtype, find_number
 from .arrays import device_of, seen
 from .beginnings import Beginnings
+from .coverage import find_coverage
 from .fingerprints import LIMITS, UnseenStep, Watcher, unseen
 from .launch_tapes import LaunchTapes
 from .memory_map import Cell, MemoryMap, Need, OnSplit, Span
+from .segments import Pattern
 from .shadow_memory import ShadowMemory
 from .steps import ArgumentStep, CopyStep, FillStep, LaunchStep, Step, WatchStep
 from .versions import Store
@@ -129,7 +131,9 @@ class Tape:
         self._note_saves(step, written)
         if self._beginnings is not None:
             self._beginnings.before(step, written)
-        step.exact_bytes = self.store.save(self.store.current, number, written, step.stream)
+        self._reserve(written)
+        patterns = self._patterns(step, written)
+        step.exact_bytes = self.store.save(number, written, patterns, step.stream)
         try:
             step.run()
         except BaseException as error:
@@ -141,6 +145,10 @@ class Tape:
         self.launch_tapes.done(step)
         self.steps.append(step)
         self.store.step_done(number)
+        if step.varies and self.store.budget is not None:
+            step.logged = self.store.log(number, written, step.stream)
+        if self.store.is_short:
+            step.drop_tape()
 
     def _note_reads(self, step: Step, number: int) -> None:
         for span in step.idle:
@@ -149,10 +157,26 @@ class Tape:
             for cell in self.cells.cover(span):
                 cell.first = cell.first or "read"
                 cell.is_read = cell.is_read_since = True
+                cell.read = number
+        if step.is_opaque:
+            self.store.opaque = number
         for span in step.reread:
             for cell in self.cells.cover(span):
+                cell.read = number
                 cell.is_shared = cell.need is not None and cell.need.step != number
                 cell.need = cell.need or Need(number, step.name, span.name)
+
+    def _patterns(self, step: Step, written: list[Cell]) -> dict[Cell, Pattern]:
+        if self.store.budget is None:
+            return {}
+        find_coverage(step, self.store)
+        return {cell: step.stores_to(cell) for cell in written}
+
+    def _reserve(self, written: list[Cell]) -> None:
+        for cell in written:
+            if not cell.is_written:
+                cell.is_written = True
+                self.store.reserved += cell.nbytes
 
     def _note_saves(self, step: Step, written: list[Cell]) -> None:
         self.launch_tapes.overwritten(self.steps, step, written)
@@ -180,17 +204,10 @@ class Tape:
     def _note_writes(self, step: Step, written: list[Cell]) -> None:
         for cell in written:
             cell.first = cell.first or ("read" if step.writes_outside(cell) else "written")
-            cell.need, cell.is_read = None, False
-            if not cell.is_written:
-                cell.is_written = True
-                self.store.reserved += cell.nbytes
+            cell.need, cell.is_read, cell.made = None, False, len(self.steps)
         if step.device is not None:
             self.streams.setdefault(step.device, set()).add(step.stream or 0)
         self.store.keep(step.tape_bytes)
-        if step.varies and self.store.budget is not None:
-            step.logged = self.store.log(len(self.steps), written, step.stream)
-        if self.store.is_short:
-            step.drop_tape()
 
     def _split(self, cell: Cell, rest: Cell, print: int | None) -> None:
         self.store.split(cell, rest)

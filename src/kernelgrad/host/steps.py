@@ -25,6 +25,7 @@ from .arguments import Frozen, Number, adjoints_of, freeze, number_dtype
 from .device_prints import DevicePrint
 from .kernel_facts import Form, facts_of
 from .memory_map import Cell, Span
+from .segments import ALL, Pattern
 
 if TYPE_CHECKING:
     from .shadow_memory import ShadowMemory
@@ -49,6 +50,7 @@ class Step:
     tape_bytes = 0
     rewrites = False  # whether its reverse writes what it wrote
     writes_all = False  # of what it writes and does not read
+    is_opaque = True  # it may read more than `reads` says
 
     def __init__(self) -> None:
         self.exact_bytes = 0
@@ -84,6 +86,10 @@ class Step:
         """Which elements there it stores to, see beginnings.py; None where nobody knows."""
         return None
 
+    def stores_to(self, cell: Cell) -> Pattern:
+        """The same for whoever runs it again, `ALL` if it stores to all of it: see segments.py."""
+        return None
+
     def reverse(self, shadows: ShadowMemory, keep: bool) -> None:
         """Adjoints of what it wrote become adjoints of what it read."""
         raise NotImplementedError
@@ -95,6 +101,7 @@ class ArgumentStep(Step):
 
     frozen: Frozen
     spans: dict[str, Span]
+    is_opaque = False
 
     def __init__(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]):
         super().__init__()
@@ -202,17 +209,34 @@ class LaunchStep(ArgumentStep):
             for span in self.spans.values()
         ]
 
-    def stored(self, cell: Cell) -> Hashable:
-        """None where memory decides, or a number that may be another when it runs again."""
+    def _deciders(self) -> tuple[Hashable, ...] | None:
+        """What decides where it stores; None where memory does, or a number that may be another when it runs again."""
         deciding = self.facts.deciding
         if deciding is None or any(_is_in(n.path, deciding.names) for n in self.numbers):
             return None
         packed, launch = self.bound.packed, self.launch
         numbers = tuple([packed[at : at + size] for at, size in deciding.places])
         nulls = tuple([any(packed[at : at + size]) for at, size in deciding.pointers])
-        spans = [s for s in self.writes if s.address < cell.end and cell.start < s.address + s.nbytes]
-        places = tuple([(s.name, s.address) for s in spans])
-        return self.kernel, launch.grid, launch.block, launch.shared_bytes, numbers, nulls, places
+        return self.kernel, launch.grid, launch.block, launch.shared_bytes, numbers, nulls
+
+    @property
+    def coverage_kind(self) -> Hashable:
+        """Launches that store to all of a buffer, or do not, alike: see coverage.py."""
+        sizes = tuple([(span.name, span.nbytes) for span in self.writes])
+        deciders = self._deciders()
+        return None if deciders is None else (deciders, sizes, self.device is None)
+
+    def stored(self, cell: Cell) -> Hashable:
+        places = tuple([(span.name, span.address) for span in self._writes_at(cell)])
+        deciders = self._deciders()
+        return None if deciders is None else (*deciders, places)
+
+    def _writes_at(self, cell: Cell) -> list[Span]:
+        return [s for s in self.writes if s.address < cell.end and cell.start < s.address + s.nbytes]
+
+    def stores_to(self, cell: Cell) -> Pattern:
+        covered = self.facts.covered.get(self.coverage_kind, ())
+        return ALL if any(span.name in covered for span in self._writes_at(cell)) else self.stored(cell)
 
     def _find_alias(self) -> bool:
         buffers = [b for b in self.bound.buffers if b.nbytes]
@@ -348,6 +372,7 @@ class WritingStep(Step):
 
     target: ArrayView
     writes_all = True
+    is_opaque = False
 
     @property
     def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
@@ -358,6 +383,9 @@ class WritingStep(Step):
         if self.target.versioned:
             mark_written((self.target.owner,))
 
+    def stores_to(self, cell: Cell) -> Pattern:
+        return ALL
+
 
 class CopyStep(WritingStep):
     name = "copy"
@@ -367,7 +395,7 @@ class CopyStep(WritingStep):
         self.target, self.source, self.stream = target, source, stream
         self.writes, self.reads = (_span("target", target),), (_span("source", source),)
         self.device = self.writes[0].device if self.writes[0].device is not None else self.reads[0].device
-        if _meet(self.writes[0], self.reads[0]):
+        if meet(self.writes[0], self.reads[0]):
             raise ArgumentError("copy: the two arrays share memory")
 
     @property
@@ -408,6 +436,7 @@ class WatchStep(Step):
     """A point whose adjoint is wanted: `tape.grad` of it."""
 
     name = "watch"
+    is_opaque = False
 
     def __init__(self, array: Any, view: ArrayView):
         super().__init__()
@@ -455,5 +484,5 @@ def _is_in(path: str, names: frozenset[str]) -> bool:
     return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in names)
 
 
-def _meet(a: Span, b: Span) -> bool:
+def meet(a: Span, b: Span) -> bool:
     return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes

@@ -1,93 +1,27 @@
-"""What memory held before steps overwrote it: pieces, in segments of a recording, within a budget of bytes.
-
-Note [Segments]
-A recording's steps are cut into segments. Of each, enough is saved to bring memory back from where the segment ends to
-where it begins: of every cell that is written in it, what it held when it was first written there (`first` pieces). An
-*exact* segment also has, for each step, what that step overwrites and a reverse up to it reads: it is reversed step
-by step. A *thin* one has the first pieces alone: its steps are run again, from its beginning. Thinning a segment, and
-merging two thin neighbours, frees memory; both may be done at any time, so a recording of unknown length stays within
-its budget. Without a budget there is one exact segment, and nothing is saved but what reverses read.
+"""What memory held before steps overwrote it: pieces, in segments of a recording (Note [Segments]), within a budget of
+bytes.
 
 Which neighbours are merged: those with the fewest steps for the memory that there will be when their turn comes. The
 older, the more: all later segments are gone by then. This is how binomial checkpoints lie, without knowing the end.
 
 Note [Too small a budget]
-What it takes at least: all memory that steps write, twice (what it holds when the reverse begins, and the first pieces
-of one segment), and what may not be thinned, tapes and logs. Who gives less is told how much that is, which is known
-when the recording ends: until then nothing is saved any more (`is_short`).
+What is enough for any program: all memory that steps write, twice (what it holds when the reverse begins, and the first
+pieces of one segment), and what may not be thinned, tapes and logs. Who gives too little is told how much that is,
+which is known when the recording ends: until then nothing is saved any more (`is_short`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from ..errors import TapeError
 from ..runtime.scratch import Scratch, Slabs
-from . import transfers
 from .memory_map import Cell
+from .segments import ALL, Capture, Pattern, Piece, Segment, merge, thin
 
 _SHARE = 4  # of the budget, for the segment that is being recorded
-
-
-class Piece(NamedTuple):
-    """What memory held before a step. `first`: in its segment."""
-
-    step: int
-    start: int
-    memory: Scratch
-    first: bool
-
-    @property
-    def nbytes(self) -> int:
-        return self.memory.nbytes
-
-    def restore(self, stream: int | None) -> None:
-        transfers.move(self.start, self.memory.address, self.nbytes, self.memory.device, stream)
-
-
-class Segment:
-    """Steps from `start` to before `end`. `captured`: the cells that have a first piece."""
-
-    def __init__(self, start: int, exact: bool = True):
-        self.start, self.end, self.exact = start, start, exact
-        self.pieces: list[Piece] = []
-        self.captured: set[Cell] = set()
-        self.nbytes = 0
-
-    @property
-    def length(self) -> int:
-        return self.end - self.start
-
-    def of_step(self, step: int) -> list[Piece]:
-        """The pieces of the last step that has some, if it is this one."""
-        found = []
-        for piece in reversed(self.pieces):
-            if piece.step != step:
-                break
-            found.append(piece)
-        return found
-
-    def drop_step(self, step: int) -> list[Piece]:
-        dropped = self.of_step(step)
-        del self.pieces[len(self.pieces) - len(dropped) :]
-        self.nbytes -= sum(piece.nbytes for piece in dropped)
-        return dropped
-
-    def restore(self, streams: Streams) -> None:
-        """Memory as it was at the beginning. Later pieces first: earlier ones know better."""
-        for piece in reversed(self.pieces):
-            piece.restore(streams(piece.memory.device))
-
-
-class Streams:
-    """On which stream each device works."""
-
-    def __init__(self, streams: dict[int, int]):
-        self._streams = streams
-
-    def __call__(self, device: int | None) -> int | None:
-        return None if device is None else self._streams.get(device, 0)
 
 
 class Copy(Protocol):
@@ -110,33 +44,85 @@ class Store:
         self.is_short = False  # of memory, see Note [Too small a budget]
         self._kept = 0  # bytes of tapes and logs
         self._lent: list[tuple[Copy, int]] = []  # that can be done without
+        self.opaque = -1  # the last step that may have read any memory
 
     @property
     def current(self) -> Segment:
         return self.segments[-1]
 
     def split(self, cell: Cell, rest: Cell) -> None:
-        """A piece of a cell is a piece of both its parts."""
         for segment in self.segments:
-            if cell in segment.captured:
-                segment.captured.add(rest)
+            segment.split(cell, rest)
 
-    def save(self, segment: Segment, step: int, cells: Iterable[Cell], stream: int | None) -> int:
-        """What of these cells is to be saved before a step writes them; the bytes that its reverse and earlier ones
-        need. In a segment with first pieces alone these are not kept."""
+    def save(self, step: int, cells: list[Cell], patterns: Mapping[Cell, Pattern], stream: int | None) -> int:
+        """What of these cells is to be saved before a step writes them, and room for it; the bytes that its reverse and
+        earlier ones need."""
+        saved = [] if self.is_short else self._make_room(step, cells, patterns)
         if self.is_short:
             return 0
-        needed, saved = 0, []
-        for cell in cells:
-            needed += cell.nbytes if cell.need is not None else 0
-            first = self.budget is not None and cell not in segment.captured
-            if first or (cell.need is not None and segment.exact):
-                saved.append((cell, first))
-                segment.captured.add(cell)
-        self._copy(segment, step, saved, stream)
-        return needed
+        if self.budget is not None:
+            kept = {cell for cell, first in saved if first}
+            for cell in cells:
+                self._capture(cell, patterns.get(cell), cell in kept)
+        self.copy(self.current, step, saved, stream)
+        return sum(cell.nbytes for cell in cells if cell.need is not None)
 
-    def _copy(self, segment: Segment, step: int, saved: list[tuple[Cell, bool]], stream: int | None) -> None:
+    def _make_room(self, step: int, cells: list[Cell], patterns: Mapping[Cell, Pattern]) -> list[tuple[Cell, bool]]:
+        """The cells to be saved, and whether it is for the beginning of their segment."""
+        while True:
+            saved = self._to_be_saved(cells, patterns)
+            if self.budget is None or sum(cell.nbytes for cell, _ in saved) <= self.room:
+                return saved
+            if self._thin() or self._merge() or self.give_up():
+                continue
+            if self.current.exact and self.current.length:
+                self._open(step)
+            elif self.current.exact and len(self.segments) > 1:
+                self.segments.pop()  # the step becomes a part of the one before, which is thin
+            else:
+                self._fall_short()
+                return []
+
+    def _to_be_saved(self, cells: list[Cell], patterns: Mapping[Cell, Pattern]) -> list[tuple[Cell, bool]]:
+        saved = []
+        for cell in cells:
+            first = self.budget is not None and self._is_first(cell, patterns.get(cell))
+            if first or (cell.need is not None and self.current.exact):
+                saved.append((cell, first))
+        return saved
+
+    def _is_first(self, cell: Cell, pattern: Pattern) -> bool:
+        """Whether it takes a first piece of what a cell holds now: Note [Dead contents]."""
+        found = self.current.captured.get(cell)
+        if found is not None:
+            return not (found.saved or found.pattern is ALL or found.pattern == pattern)
+        return self._is_live(cell, pattern) or self.crosses(cell.made, self._last_read(cell))
+
+    def _is_live(self, cell: Cell, pattern: Pattern) -> bool:
+        """When it is first written in this segment."""
+        is_other = cell.pattern is not None and cell.pattern is not ALL and cell.pattern != pattern
+        return pattern is None or is_other or self._last_read(cell) >= self.current.start
+
+    def _last_read(self, cell: Cell) -> int:
+        """Of what it holds now."""
+        return max(cell.read, self.opaque)
+
+    def crosses(self, made: int, read: int) -> bool:
+        """Whether a segment begins after the first of these steps, and not after the second."""
+        k = bisect_right(self.segments, made, key=lambda segment: segment.start)
+        return k < len(self.segments) and self.segments[k].start <= read
+
+    def _capture(self, cell: Cell, pattern: Pattern, first: bool) -> None:
+        found = self.current.captured.get(cell)
+        if found is not None:
+            found.add(pattern, first)
+        else:
+            live = self._is_live(cell, pattern)
+            self.current.captured[cell] = Capture(first, live, pattern, cell.made, self._last_read(cell))
+        cell.pattern = pattern
+
+    def copy(self, segment: Segment, step: int, saved: list[tuple[Cell, bool]], stream: int | None) -> None:
+        """Of cells, and whether these are first pieces."""
         k = 0
         while k < len(saved):
             cell, first = saved[k]
@@ -159,12 +145,12 @@ class Store:
         return Scratch(nbytes, device, stream, self._slabs)
 
     def log(self, step: int, cells: list[Cell], stream: int | None) -> Segment:
-        """What a step has written, where it must not run again."""
+        """What a step has written, where it must not run again. The step is done."""
         log, nbytes = Segment(step, exact=False), sum(cell.nbytes for cell in cells)
         self._kept += nbytes
-        while self.room < nbytes and (self._thin() or self._merge() or self.give_up()):
-            pass
-        self.save(log, step, cells, stream)
+        self._require(nbytes, step + 1)
+        if not self.is_short:
+            self.copy(log, step, [(cell, True) for cell in cells], stream)
         return log
 
     def keep(self, tape_bytes: int) -> None:
@@ -220,14 +206,23 @@ class Store:
         self.current.end = step + 1
         if self.budget is None or self.is_short:
             return
-        if self.current.nbytes > (self.budget - self.reserved) // _SHARE:
+        if not self.current.exact or self.current.nbytes > (self.budget - self.reserved) // _SHARE:
             self._open(step + 1)
-        while self.room < 0 and not self.is_short:
-            if not (self._thin() or self._merge() or self.give_up()):
-                if self.current.length == 0 or len(self.current.pieces) == 0:
-                    self.clear()
-                    self.is_short = True
-                self._open(step + 1)
+        self._require(0, step + 1)
+
+    def _require(self, nbytes: int, step: int) -> None:
+        """Makes room between two steps."""
+        while self.room < nbytes and not self.is_short:
+            if self._thin() or self._merge() or self.give_up():
+                continue
+            if self.current.length:
+                self._open(step)
+            else:
+                self._fall_short()
+
+    def _fall_short(self) -> None:
+        self.clear()
+        self.is_short = True
 
     def _open(self, step: int) -> None:
         self.segments.append(Segment(step))
@@ -249,7 +244,19 @@ class Store:
         k = min(range(count - 1), key=lambda k: (old[k].length + old[k + 1].length) / (count - k))
         self.free(merge(old[k], old[k + 1]))
         del self.segments[k + 1]
+        self._drop_spares(self.segments[k + 1])
         return True
+
+    def _drop_spares(self, segment: Segment) -> None:
+        """What no earlier segment needs any more, since two of them became one."""
+        spares = {cell: found for cell, found in segment.captured.items() if found.is_spare}
+        unneeded = [cell for cell, found in spares.items() if not self.crosses(found.made, found.read)]
+        dropped = segment.drop_first(unneeded) if unneeded else []
+        self.free(dropped)
+        for piece in dropped:
+            for cell in unneeded:
+                if piece.start <= cell.start < piece.start + piece.nbytes:
+                    spares[cell].saved = False
 
     def require_enough(self) -> None:
         """When the recording ends. The reverse begins with what is reserved."""
@@ -266,31 +273,3 @@ class Store:
         self.segments = [Segment(0)]
         self._drop_unused()
         self.nbytes = sum(nbytes for _, nbytes in self._lent)
-
-
-def thin(segment: Segment) -> list[Piece]:
-    """Keeps the first pieces, gives the others."""
-    dropped = [piece for piece in segment.pieces if not piece.first]
-    segment.pieces = [piece for piece in segment.pieces if piece.first]
-    segment.exact = False
-    segment.nbytes -= sum(piece.nbytes for piece in dropped)
-    return dropped
-
-
-def merge(older: Segment, newer: Segment) -> list[Piece]:
-    """Both in `older`: of the newer, what the older did not write. Gives the rest."""
-    covered = [_is_covered(piece, older.pieces) for piece in newer.pieces]
-    dropped = [piece for piece, is_covered in zip(newer.pieces, covered, strict=True) if is_covered]
-    older.pieces += [piece for piece, is_covered in zip(newer.pieces, covered, strict=True) if not is_covered]
-    older.captured |= newer.captured
-    older.end = newer.end
-    older.nbytes += newer.nbytes - sum(piece.nbytes for piece in dropped)
-    return dropped
-
-
-def _is_covered(piece: Piece, pieces: list[Piece]) -> bool:
-    at, end = piece.start, piece.start + piece.nbytes
-    for other in sorted(pieces, key=lambda p: p.start):
-        if other.start <= at < other.start + other.nbytes:
-            at = other.start + other.nbytes
-    return at >= end
