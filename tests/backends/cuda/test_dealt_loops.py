@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from run_text import run_emitted
 
+import kernelgrad as kg
 from derived import gradient_of, kernel_of
 
 EMULATED = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")

@@ -259,6 +259,9 @@ class _Turns:
         results, given = list(op.results), [list(op.then.results), list(op.orelse.results)]
         b = Builder(op.span)
         for atomic in inside:
+            if self.is_test(op, gone[id(atomic)]):  # known before it, and so is what a tangent of it needs
+                values[id(atomic)] = atomic.args[0]
+                continue
             value = values[id(atomic)]
             of_then = any(a is atomic for a in _atomics(op.then.ops))
             nothing = b.constant(-0.0, value.type)
