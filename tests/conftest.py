@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -50,6 +51,32 @@ OPTIMISED = (
     "test_corpus",
     "test_examples.py",
 )
+# Long families: the suite runs about every other of their cases, the same ones each time; a long run has all of them.
+THINNED = (
+    "autodiff/accumulate/gather/test_flat_launches.py",
+    "autodiff/accumulate/gather/test_gather.py",
+    "autodiff/accumulate/test_block_cells.py",
+    "autodiff/saving/test_rescaled_sums.py",
+    "autodiff/test_block_rows.py",
+    "autodiff/test_cooperation.py",
+    "autodiff/test_early_returns.py",
+    "autodiff/test_gradients.py",
+    "autodiff/test_long_sums.py",
+    "autodiff/test_loop_exchange.py",
+    "autodiff/test_row_exchange.py",
+    "autodiff/test_trees.py",
+    "autodiff/test_walking_pointers.py",
+    "autodiff/winners/test_winners.py",
+    "backends/cuda/test_block_tiles.py",
+    "backends/cuda/test_lane_sums.py",
+    "frameworks/test_jax.py",
+    "frontend/test_overflow.py",
+    "host/test_programs.py",
+    "programs/test_thrust.py",
+    "test_plan_counts.py",
+    "transforms/test_ties.py",
+    "transpile/test_program.py",
+)
 TESTS = Path(__file__).parent
 
 
@@ -61,6 +88,16 @@ settings.load_profile("kernelgrad")
 def pytest_runtest_setup(item: pytest.Item) -> None:
     optimised = item.path.relative_to(TESTS).as_posix().startswith(OPTIMISED)
     os.environ["KERNELGRAD_CPU_OPTIMISE"] = "1" if optimised else "0"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _is_case(item) and item.path.relative_to(TESTS).as_posix() in THINNED and crc32(item.name.encode()) % 2:
+            item.add_marker(pytest.mark.slow)
+
+
+def _is_case(item: pytest.Item) -> bool:
+    return "[" in item.name
 
 
 def pytest_collection_finish() -> None:
