@@ -19,7 +19,7 @@ TORCH ?= torch==2.13.0
 
 CODE := src tests examples benchmarks
 
-.PHONY: demo test test-gpu bench bench-gradients bench-cpu lint format clean
+.PHONY: demo test test-all test-gpu bench bench-gradients bench-cpu lint format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -27,6 +27,10 @@ demo: $(VENV)/.demo
 # NVRTC is a wheel that works without a GPU, so the kernels that we emit are compiled here too.
 test: $(VENV)/.dev
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow" $(ARGS)
+
+# With the cases that the suite leaves out for time.
+test-all: $(VENV)/.dev
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not gpu" $(ARGS)
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/pytest -m gpu $(ARGS)
