@@ -1,7 +1,9 @@
 """Who decides where a function stores: its numbers alone, or contents of memory, too.
 
 From the addresses of its stores, and from the conditions of branches and loops around them, back to parameters. Where
-that meets a load, what an atomic returns or what lanes exchange, other contents may be stored elsewhere.
+that meets a load, what an atomic returns or what lanes exchange, other contents may be stored elsewhere. So may other
+arrays, where it is an address that decides: its alignment, or whether it is another pointer's. Of a pointer, only
+whether it is null is a number's equal.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..ir.effects import PURE, is_clock
-from ..ir.ops import Alloca, Atomic, For, Function, If, Op, Store, Value, While
+from ..ir.ops import Alloca, Apply, Atomic, Constant, For, Function, If, Op, PtrDiff, Store, Value, While
 from ..ir.traverse import blocks, operands
+from ..ir.types import Pointer
 from .structure import Place, Structure, analyse
 
 
@@ -25,10 +28,25 @@ def store_deciders(function: Function) -> frozenset[Value] | None:
             continue
         seen.add(value)
         op = structure.definition.get(value)
-        if op is not None and (is_clock(op) or not isinstance(op, (*PURE, Alloca, If, For, While))):
+        if op is not None and (_is_unforeseen(op) or _looks_at_address(op, structure)):
             return None
         todo += _argument_sources(value, structure) if op is None else _sources(op)
     return frozenset(p.value for p in function.params if p.value in seen)
+
+
+def _is_unforeseen(op: Op) -> bool:
+    return is_clock(op) or not isinstance(op, (*PURE, Alloca, If, For, While))
+
+
+def _looks_at_address(op: Op, structure: Structure) -> bool:
+    """Whether a number comes of where pointers point to. Not of whether one is null."""
+    if isinstance(op, PtrDiff):
+        return True
+    if not isinstance(op, Apply) or isinstance(op.result.type, Pointer):
+        return False
+    pointers = [value for value in op.args if isinstance(value.type, Pointer)]
+    is_null_test = op.fn in ("eq", "ne") and any(isinstance(structure.definition.get(v), Constant) for v in pointers)
+    return bool(pointers) and not is_null_test
 
 
 def _stored_at(place: Place) -> list[Value]:

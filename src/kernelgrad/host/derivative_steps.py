@@ -103,6 +103,8 @@ class DerivativeStep(ArgumentStep):
         problem = None
         if self.facts.varies:
             problem = f"the kernel may do something else when it runs again, {self.facts.varies}"
+        elif self.is_opaque:
+            problem = "the kernel reads through a pointer that lies in memory"
         elif any(holds_floats(module.globals[n].type) or n in self.facts.writes for n in self.facts.variables):
             problem = "the kernel uses module variables, which the second derivative leaves out"
         elif any(r.both != (0, 0) for r in reaches(function, self.launch, self.bound).values()):

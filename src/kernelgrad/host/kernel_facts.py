@@ -68,7 +68,8 @@ class Form:
 
 class KernelFacts:
     """`reads`, `writes`: parameters and module variables. `varies`: what may come out differently when it is run again,
-    None if nothing. `listed`: what has an adjoint; `floats`: the memory among it, by paths."""
+    None if nothing. `unknown_load`: from behind a pointer that lies in memory, which may be any memory. `listed`: what
+    has an adjoint; `floats`: the memory among it, by paths."""
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
@@ -79,6 +80,7 @@ class KernelFacts:
         self.names = _names(self.function, memory, self.variables)
         loads = [op for op in walk(self.function.body) if isinstance(op, Load | Atomic)]
         self.reads = frozenset(self._of(memory, loads))
+        self.unknown_load = next((op for op in loads if UNKNOWN in memory.of(op.ptr)), None)
         stores = frozenset(self._of(memory, memory.stores))
         self.writes = frozenset(kernel.written) | {name for name in stores if name in self.variables}
         self.varies = why_it_varies(self.function)
@@ -136,6 +138,8 @@ class KernelFacts:
             return Form("none", problem=self._behind_other_pointers(self.unlisted))
         if not self.writes_adjoints:
             return Form("none")
+        if self.unknown_load is not None:
+            return Form("none", problem=_through_memory(self.function, self.unknown_load, "reads"))
         makers = (self._split,) if self.varies else (self._reverse, self._joint, self._split)
         problem: SourceError | None = None
         for make in makers:
@@ -215,8 +219,12 @@ def _refuse_unknown(function: Function, memory: Memory) -> None:
     """Memory behind pointers in memory: nobody knows what is overwritten there."""
     for op in memory.stores:
         if UNKNOWN in memory.of(op.ptr):  # type: ignore[attr-defined]
-            reason = f"{function.name} cannot be recorded: it writes through a pointer that lies in memory"
-            raise UnsupportedError(reason, op.span, "pass the array itself")
+            raise _through_memory(function, op, "writes")
+
+
+def _through_memory(function: Function, op: Op, does: str) -> UnsupportedError:
+    reason = f"{function.name} cannot be reversed in a recording: it {does} through a pointer that lies in memory"
+    return UnsupportedError(reason, op.span, "pass the array itself")
 
 
 def _names(function: Function, memory: Memory, variables: Iterable[str]) -> dict[Value, str]:

@@ -304,6 +304,9 @@ def _check_variables(tape: Tape) -> None:
     for step in tape.steps:
         if isinstance(step, ArgumentStep):
             step.check_variables()
+            if step.is_opaque:
+                problem = "reads through a pointer that lies in memory, and arrays that steps write have copies"
+                raise TapeError(f"program: {step.name} {problem} of their own; pass the array itself")
             written = [name for name in step.facts.variables if name in step.facts.writes]
             if written:
                 raise TapeError(f"program: {step.name} writes the module variable '{written[0]}', which has no copy")

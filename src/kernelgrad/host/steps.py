@@ -101,7 +101,6 @@ class ArgumentStep(Step):
 
     frozen: Frozen
     spans: dict[str, Span]
-    is_opaque = False
 
     def __init__(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any]):
         super().__init__()
@@ -114,6 +113,7 @@ class ArgumentStep(Step):
             self._given = launch.stream  # lives as long as this
             launch = launch.on(self.stream)
         self.launch = launch
+        self.is_opaque = self.facts.unknown_load is not None
         self.versions: dict[str, int] = {}
         self.live: tuple[LiveNumber, ...] = ()
 
@@ -222,12 +222,12 @@ class LaunchStep(ArgumentStep):
     @property
     def coverage_kind(self) -> Hashable:
         """Launches that store to all of a buffer, or do not, alike: see coverage.py."""
-        sizes = tuple([(span.name, span.nbytes) for span in self.writes])
+        sizes = tuple([(span.name, span.address - self.spans[span.name].address, span.nbytes) for span in self.writes])
         deciders = self._deciders()
         return None if deciders is None else (deciders, sizes, self.device is None)
 
     def stored(self, cell: Cell) -> Hashable:
-        places = tuple([(span.name, span.address) for span in self._writes_at(cell)])
+        places = tuple([(span.name, self.spans[span.name].address) for span in self._writes_at(cell)])
         deciders = self._deciders()
         return None if deciders is None else (*deciders, places)
 
