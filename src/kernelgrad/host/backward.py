@@ -57,6 +57,8 @@ class Backward:
         self._final: list[Piece] = []
         self._late: list[Step] = []  # of the host, put off
         self._held = self._on_other_streams()
+        self._checkpoints: list[Segment] = []  # of this reverse
+        self._contents: LiveContents | None = None
 
     def _on_other_streams(self) -> list[Any]:
         """Memory is freed on the stream it was made on: what other streams made must stay until they have waited for
@@ -65,6 +67,14 @@ class Backward:
             return []
         pieces = [list(segment.pieces) for segment in self.store.segments]
         return pieces + [step.tape.again() for step in self.steps if isinstance(step, LaunchStep) and step.tape]
+
+    def split(self, cell: Cell, rest: Cell) -> None:
+        """A reverse may tell parts of a cell apart that no step did: what is known of it is known of both."""
+        self.shadows.split(cell, rest)
+        for segment in self._checkpoints:
+            segment.split(cell, rest)
+        if self._contents is not None:
+            self._contents.split(cell, rest)
 
     def seed(self, seeds: Seeds) -> None:
         for array, given in seeds:
@@ -188,9 +198,10 @@ class Backward:
             if inner is None:
                 self._run_exact(base, end, middle)
             else:
+                self._checkpoints.append(inner)
                 self._reverse_span(inner, end, (*outer, middle))
                 inner.restore(self.streams)
-                self._drop(inner)
+                self._drop(self._checkpoints.pop())
             end = middle
             base.restore(self.streams)
 
@@ -229,9 +240,11 @@ class Backward:
         kept = self._live.kept(middle, end, outer)
         return Segment(middle, False, kept) if sum(cell.nbytes for cell in kept) <= room else None
 
-    @cached_property
+    @property
     def _live(self) -> LiveContents:
-        return LiveContents(self.steps, self.cells)
+        if self._contents is None:
+            self._contents = LiveContents(self.steps, self.cells)
+        return self._contents
 
     def _fits(self, start: int, end: int, room: int) -> bool:
         """The last step is reversed where it would run: nothing is saved before it, but where its reverse writes."""

@@ -56,6 +56,10 @@ class LiveContents:
         for found in self._accesses.values():
             found.find_changes()
 
+    def split(self, cell: Cell, rest: Cell) -> None:
+        if cell in self._accesses:
+            self._accesses[rest] = self._accesses[cell]
+
     def kept(self, start: int, end: int, outer: Iterable[int]) -> frozenset[Cell]:
         """What is kept where steps from `start` to before `end` may run again. `outer`: where others that are not done
         with begin."""

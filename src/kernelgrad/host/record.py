@@ -36,6 +36,7 @@ from .versions import Store
 if TYPE_CHECKING:
     from ..derivatives.gradient import Gradient
     from ..derivatives.jvp import Tangent
+    from .backward import Backward
     from .program import Program
 
 
@@ -59,6 +60,7 @@ class Tape:
         self._state = "new"
         self._one_at_a_time = RLock()
         self._shadows: ShadowMemory | None = None
+        self._reversing: Backward | None = None
         self.launch_tapes = LaunchTapes()
         self.streams: dict[int, set[int]] = {}
         self.zeroed: list[Span] = []  # made by kg.zeros inside
@@ -213,6 +215,8 @@ class Tape:
         self.store.split(cell, rest)
         if self._state == "recording":
             self.watcher.split(cell, rest, print)
+        if self._reversing is not None:
+            self._reversing.split(cell, rest)
         if self._shadows is not None:
             self._shadows.split(cell, rest)
 
@@ -282,10 +286,12 @@ class Tape:
         self.watcher.look_at_the_end()
         run, self._shadows = Backward(self, keep), None
         self._state = "it was reversed already, without keep=True"
+        self._reversing = run
         try:
             run.seed(seeds)
             run.run()
         finally:
+            self._reversing = None
             if keep:
                 self._state = "recorded"
                 self.watcher.count_again()

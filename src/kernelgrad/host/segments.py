@@ -93,6 +93,8 @@ class Segment:
         """A piece of a cell is a piece of both its parts."""
         if cell in self.captured:
             self.captured[rest] = copy(self.captured[cell])
+        if cell in self.kept:
+            self.kept |= {rest}
 
     def of_step(self, step: int) -> list[Piece]:
         """The pieces of the last step that has some, if it is this one."""
