@@ -149,7 +149,7 @@ KERNELS = {
           s[0][t] = x[t];
           s[1][t] = x[t + 8];
           double sum = 0;
-          for (int r = 2; r < 8; r++) {{
+          for (int r = 2; r < min(n, 8); r++) {{
             s[r % 3][t] = x[8 * r + t];
             __syncthreads();
             sum += s[(r + 1) % 3][(t + 1) % 8] * s[(r + 2) % 3][t] * s[r % 3][7 - t];

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+import kernelgrad as kg
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.runtime.integers import Ways
 from turn_cases import NOT_IN_TURNS, TURNS, arrays, gradient_of
@@ -49,3 +50,30 @@ def test_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             run[2] = np.int32(n)
             run_emitted(text, "k_grad", 3, 64, run)
             np.testing.assert_allclose(run[4], want[4], rtol=1e-12, atol=1e-12)
+
+
+def test_a_branch_that_decides_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first variable's branch gives decides whether the second one is added to."""
+    monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
+    kernel = kg.compile("""__global__ void k(double *y, const double *x, int n) {
+        int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+        __shared__ double s[200], r[200];
+        double v = x[i];
+        s[t] = r[t] = s[t + 96] = r[t + 96] = 0;
+        __syncthreads();
+        if (t < 50) {
+            int go;
+            if (t % 3) { atomicAdd(&s[t + 1], v); go = n - t; } else { atomicAdd(&s[t + 2], v * 2); go = t * n; }
+            if (go > n) atomicAdd(&r[t + 1], v * v);
+            atomicAdd(&r[t], v);
+        }
+        __syncthreads();
+        y[i] = s[t] * s[t + 1] + r[t] * r[t + 1];
+    }""")["k"]
+    rng = np.random.default_rng(1)
+    x, seed, tangent = rng.standard_normal((3, 192))
+    gradient, d_x, d_y = kg.gradient(kernel, "y, x"), np.zeros(192), np.zeros(192)
+    assert "take turns" in gradient.source_for(2, 96, np.zeros(192), x, 45, on_gpu=True)
+    kg.jvp(kernel, "y, x")[2, 96](np.zeros(192), x, 45, d_y, tangent)
+    gradient[2, 96](np.zeros(192), x, 45, seed.copy(), d_x)
+    np.testing.assert_allclose(d_x @ tangent, seed @ d_y, rtol=1e-11)

@@ -73,8 +73,15 @@ CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
         4,
         {"y"},
     ),
-    "columns next to each other": (
+    "columns next to each other, but for single reads": (
         f"{I} if (i >= w) return; double s = x[i]; for (int k = 1; k < h; k++) s *= x[k * w + i + 1]; y[i] = s;",
+        2,
+        4,
+        {"y", "x"},  # those are added after the launch
+    ),
+    "columns next to each other": (
+        f"{I} if (i >= w) return; double s = 1; for (int k = 1; k < h; k++) s *= x[k * w + i + 1];"
+        " for (int k = 1; k < h; k++) s += x[k * w + i]; y[i] = s;",
         2,
         4,
         {"y"},

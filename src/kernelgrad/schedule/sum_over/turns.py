@@ -111,6 +111,7 @@ class _Turns:
             turns = self.turns(name, ops)
             if turns is not None and self.is_quiet(name, before, after, around):
                 ops = self.emitted(ops, turns)
+                self.definition |= {v: op for op in _each(ops) for v in op.results}
         return ops
 
     def turns(self, name: str, ops: list[Op]) -> list[list[_Addition]] | None:
@@ -151,7 +152,7 @@ class _Turns:
         while todo:
             op = self.definition.get(todo.pop())
             if op is not None and id(op) in inside:
-                if not is_pure(op):
+                if not is_pure(op) or any(blocks(op)):
                     return False
                 todo += operands(op)
         return True
