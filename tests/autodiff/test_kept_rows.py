@@ -73,6 +73,12 @@ def test_is_kept(name: str) -> None:
     assert rows_of(gradient, KEPT[name], 100_000) is None
 
 
+def test_adjoints_are_loaded_with_the_first_loop() -> None:
+    body = KEPT["softmax, a block a row, strides of the block"]
+    rows = rows_of(kg.gradient(compiled(body), "y, x, w", primal=False, keep="y", assign=["x"]), body, 256)
+    assert rows is not None and rows.early
+
+
 @pytest.mark.parametrize("name", NOT_KEPT)
 def test_is_not_kept(name: str) -> None:
     kernel = compiled(NOT_KEPT[name])

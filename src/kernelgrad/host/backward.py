@@ -13,12 +13,12 @@ a step touches both, or reads the host's memory again, and at the end of a segme
 from __future__ import annotations
 
 from bisect import bisect_left
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ArgumentError
+from ..locks import cached_property
 from ..progress import Steps
 from ..runtime.arrays import ArrayView, view
 from ..runtime.scratch import Scratch

@@ -216,7 +216,8 @@ def address_of(op: Load, loop: For, first: For | While, structure: Structure) ->
 def _slice(ptr: Value, loop: For, is_later: Callable[[Value], bool], structure: Structure) -> set[Op] | None:
     """The operations behind an address and what a loop's counter starts at, as far as they are not known already; None
     where they do more than compute."""
-    turn, wanted, found = loop.body.args[0], [ptr, loop.lower], set[Op]()
+    turn, found = loop.body.args[0], set[Op]()
+    wanted = [ptr, loop.lower] if loop.step > 0 else [ptr]  # counted down, a counter is the turn's number
     while wanted:
         value = wanted.pop()
         op = structure.definition.get(value)
