@@ -74,7 +74,8 @@ CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
     ),
     "through two": (f"{I} y[i] = x[idx[other[i]]] * x[idx[other[i]]];", 2, 8, {"y", "x"}),
     "two different ones": (f"{I} y[i] = x[idx[i]] * x[other[i]];", 2, 8, {"y"}),
-    "beside a plain index": (f"{I} y[i] = x[idx[i]] * x[i];", 2, 8, {"y"}),
+    "beside a plain index": (f"{I} y[i] = x[idx[i]] * x[i];", 2, 8, {"y", "x"}),  # one is added after the launch
+    "beside plain ones": (f"{I} y[i] = x[idx[i]] * x[i] + x[idx[i]] * x[2 * i];", 2, 8, {"y"}),
     "rows of two widths": (f"{I} y[i] = x[idx[i] * 2] * x[idx[i] * 3];", 2, 8, {"y"}),
     "a sum of two": (f"{I} y[i] = x[idx[i] + other[i]];", 2, 8, {"y"}),
     "halves": (f"{I} y[i] = x[idx[i] / 2];", 2, 8, {"y"}),
